@@ -1,0 +1,53 @@
+# Everything a person does with this repository. `make` alone lists it.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help install lock demo test lint format type bench e2e controlplane clean
+
+help: ## Show this list
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+$(STAMP): requirements.lock pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+install: $(STAMP) ## Make .venv with everything the project needs, from the lock file
+
+lock: ## Write requirements.lock anew from pyproject.toml (needs uv)
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --extra agent --group dev pyproject.toml -o requirements.lock
+
+demo: install ## Gangs arrive on an embedded cluster: see where they go and why (HEADLESS=1 asserts the outcome)
+	$(BIN)/koordpy demo $(if $(HEADLESS),--headless) $(DEMO_ARGS)
+
+test: install ## The whole test suite that needs no control plane
+	$(BIN)/python -m pytest -n 2 -m "not controlplane" $(PYTEST_ARGS)
+
+lint: install type ## Style, import layers, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+format: install ## Format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+type: install ## Types (mypy, strict)
+	$(BIN)/mypy
+
+bench: install ## Speed of the reflector, the planner and binding, as a table
+	$(BIN)/python -m bench
+
+controlplane: ## etcd and kube-apiserver: from KUBEBUILDER_ASSETS, else built with Go; the last line tells the folder
+	@controlplane/build.sh
+
+e2e: install ## The scheduler against the real API server
+	$(BIN)/python -m pytest -m controlplane tests/e2e $(PYTEST_ARGS)
+
+clean: ## Remove what was built here
+	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,1 @@
+"""The node side: NVML discovery and Device reports."""

@@ -1,0 +1,1 @@
+"""The loop: reflectors, cache, queue, planning in a worker thread, commit, leader election. asyncio."""

@@ -1,0 +1,1 @@
+"""Metrics, health endpoints, events, logs."""

@@ -1,0 +1,1 @@
+"""The kopf operator: process life cycle, custom-resource handlers."""

@@ -1,0 +1,1 @@
+"""An embedded API server, a fake kubelet and cluster generators."""
