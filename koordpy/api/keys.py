@@ -1,0 +1,65 @@
+"""Every label, annotation and group name once (vocabulary.md). Aliases stand beside the name that we write."""
+
+DEFAULT_SCHEDULER_NAME = "koord-scheduler"
+
+# Gangs
+GANG_PREFIX = "gang.scheduling.koordinator.sh/"
+LABEL_POD_GROUP = "pod-group.scheduling.sigs.k8s.io"
+LABEL_POD_GROUP_X = "scheduling.x-k8s.io/pod-group"
+LABEL_GANG_NAME = "pod-group.scheduling.sigs.k8s.io/name"
+LABEL_GANG_MIN = "pod-group.scheduling.sigs.k8s.io/min-available"
+GANG_NAME = GANG_PREFIX + "name"
+GANG_MIN = GANG_PREFIX + "min-available"
+GANG_GROUPS = GANG_PREFIX + "groups"
+GANG_MODE = GANG_PREFIX + "mode"
+GANG_MATCH_POLICY = GANG_PREFIX + "match-policy"
+GANG_WAITING_TIME = GANG_PREFIX + "waiting-time"
+GANG_TOTAL = GANG_PREFIX + "total-number"
+GANG_TOPOLOGY = GANG_PREFIX + "networkTopologyAware"
+GANG_TOPOLOGY_ALIAS = GANG_PREFIX + "network-topology-spec"
+GANG_STALE_GRACE = GANG_PREFIX + "stale-grace"
+
+# Ranks
+RANK_INDEX_LABEL = "pod-group.scheduling.koordinator.sh/index"
+RANK_INDEX_ANNOTATION = "network-topology-index"
+RANK_INDEX_ANNOTATION_LONG = GANG_PREFIX + "network-topology-index"
+JOB_COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+
+# Attraction
+TOPOLOGY_SELECTOR = "scheduling.koordinator.sh/network-topology-selector"
+
+# Written with every Binding
+BOUND_DOMAIN = "scheduling.koordinator.sh/domain"
+BOUND_RANK = "scheduling.koordinator.sh/rank"
+BIND_GROUP_ID = "internal.scheduling.koordinator.sh/bind-gang-group-id"
+BIND_MEMBER_COUNT = "internal.scheduling.koordinator.sh/bind-gang-member-count"
+BOUND_EPOCH = "internal.scheduling.koordinator.sh/epoch"
+
+# Quotas and users
+QUOTA_PREFIX = "quota.scheduling.koordinator.sh/"
+QUOTA_NAME = QUOTA_PREFIX + "name"
+QUOTA_USER = QUOTA_PREFIX + "user"
+QUOTA_PREEMPTIBLE = QUOTA_PREFIX + "preemptible"
+DISABLE_PREEMPTIBLE = "scheduling.koordinator.sh/disable-preemptible"
+
+# Resources
+GPU_RESOURCES = ("nvidia.com/gpu", "koordinator.sh/gpu", "aliyun.com/gpu", "aliyun.com/gpu-count")
+NPU_RESOURCES = ("huawei.com/Ascend910", "huawei.com/Ascend310", "huawei.com/Ascend310P", "huawei.com/npu")
+HUNDREDTHS = ("koordinator.sh/gpu",)
+"""Resources counted in hundredths of a device."""
+
+# API groups of ours and of coscheduling
+GROUP_KOORDINATOR = "scheduling.koordinator.sh"
+GROUP_SIGS = "scheduling.sigs.k8s.io"
+GROUP_X = "scheduling.x-k8s.io"
+GROUP_UPSTREAM = "scheduling.k8s.io"
+
+# Topology
+CLUSTER_LAYER = "ClusterTopologyLayer"
+NODE_LAYER = "nodeLayer"
+TOPOLOGY_OBJECT = "default"
+"""Only the ClusterNetworkTopology of this name is read (gang-network.md 3)."""
+
+# Priorities that every API server has
+SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+SYSTEM_PRIORITY_FLOOR = 2_000_000_000

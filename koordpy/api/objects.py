@@ -1,0 +1,452 @@
+"""Wire objects: what we read of the API server's objects, typed and frozen.
+
+Only fields that a decision may depend on are named; everything else is dropped while decoding, which keeps 50,000 pods
+small. `gc=False`: the structs hold no cycles, and a collector that walks 50,000 pods pauses for seconds.
+Sources: the Kubernetes API 1.36 and vocabulary.md. Times are RFC 3339 text as the API server writes it; quantities are
+raw (`koordpy.api.quantity` reads them).
+"""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+Quantity = Annotated[str | int | float, Meta(extra={"format": "quantity"})]
+Quantities = dict[str, Quantity]
+IntOrString = Annotated[int | str, Meta(extra={"format": "int-or-string"})]
+
+
+class Wire(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
+    """Base of the wire structs: camel case on the wire, unknown fields dropped."""
+
+
+class OwnerReference(Wire, frozen=True):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
+class ObjectMeta(Wire, frozen=True):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    owner_references: list[OwnerReference] = []
+
+
+class Requirement(Wire, frozen=True):
+    """One expression of a label or node selector."""
+
+    key: str = ""
+    operator: str = ""
+    values: list[str] = []
+
+
+class LabelSelector(Wire, frozen=True):
+    match_labels: dict[str, str] = {}
+    match_expressions: list[Requirement] = []
+
+
+class NodeSelectorTerm(Wire, frozen=True):
+    match_expressions: list[Requirement] = []
+    match_fields: list[Requirement] = []
+
+
+class NodeSelector(Wire, frozen=True):
+    node_selector_terms: list[NodeSelectorTerm] = []
+
+
+class PreferredNodeTerm(Wire, frozen=True):
+    weight: int = 0
+    preference: NodeSelectorTerm = NodeSelectorTerm()
+
+
+class NodeAffinity(Wire, frozen=True):
+    required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+    preferred: list[PreferredNodeTerm] = msgspec.field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default_factory=list
+    )
+
+
+class PodAffinityTerm(Wire, frozen=True):
+    label_selector: LabelSelector | None = None
+    namespaces: list[str] = []
+    namespace_selector: LabelSelector | None = None
+    topology_key: str = ""
+    match_label_keys: list[str] = []
+    mismatch_label_keys: list[str] = []
+
+
+class WeightedPodAffinityTerm(Wire, frozen=True):
+    weight: int = 0
+    pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
+
+
+class PodAffinity(Wire, frozen=True):
+    """podAffinity and podAntiAffinity alike."""
+
+    required: list[PodAffinityTerm] = msgspec.field(
+        name="requiredDuringSchedulingIgnoredDuringExecution", default_factory=list
+    )
+    preferred: list[WeightedPodAffinityTerm] = msgspec.field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default_factory=list
+    )
+
+
+class Affinity(Wire, frozen=True):
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class Toleration(Wire, frozen=True):
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class TopologySpreadConstraint(Wire, frozen=True):
+    max_skew: int = 1
+    topology_key: str = ""
+    when_unsatisfiable: str = "DoNotSchedule"
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str = "Honor"
+    node_taints_policy: str = "Ignore"
+    match_label_keys: list[str] = []
+
+
+class ResourceRequirements(Wire, frozen=True):
+    requests: Quantities = {}
+    limits: Quantities = {}
+
+
+class ContainerPort(Wire, frozen=True):
+    container_port: int = 0
+    host_port: int = 0
+    host_ip: str = msgspec.field(name="hostIP", default="")
+    protocol: str = "TCP"
+
+
+class Container(Wire, frozen=True):
+    name: str = ""
+    image: str = ""
+    resources: ResourceRequirements = ResourceRequirements()
+    ports: list[ContainerPort] = []
+    restart_policy: str = ""
+
+
+class PersistentVolumeClaimSource(Wire, frozen=True):
+    claim_name: str = ""
+    read_only: bool = False
+
+
+class Volume(Wire, frozen=True):
+    """A pod's volume. The sources that a filter must look into stay raw mappings."""
+
+    name: str = ""
+    persistent_volume_claim: PersistentVolumeClaimSource | None = None
+    ephemeral: dict[str, Any] | None = None
+    csi: dict[str, Any] | None = None
+    gce_persistent_disk: dict[str, Any] | None = None
+    aws_elastic_block_store: dict[str, Any] | None = None
+    iscsi: dict[str, Any] | None = None
+    rbd: dict[str, Any] | None = None
+
+
+class SchedulingGate(Wire, frozen=True):
+    name: str = ""
+
+
+class SchedulingGroup(Wire, frozen=True):
+    pod_group_name: str = ""
+
+
+class PodResourceClaim(Wire, frozen=True):
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class PodSpec(Wire, frozen=True):
+    node_name: str = ""
+    scheduler_name: str = "default-scheduler"
+    priority: int | None = None
+    priority_class_name: str = ""
+    preemption_policy: str = ""
+    scheduling_gates: list[SchedulingGate] = []
+    scheduling_group: SchedulingGroup | None = None
+    containers: list[Container] = []
+    init_containers: list[Container] = []
+    overhead: Quantities = {}
+    resources: ResourceRequirements | None = None
+    node_selector: dict[str, str] = {}
+    affinity: Affinity | None = None
+    tolerations: list[Toleration] = []
+    topology_spread_constraints: list[TopologySpreadConstraint] = []
+    volumes: list[Volume] = []
+    resource_claims: list[PodResourceClaim] = []
+    host_network: bool = False
+    termination_grace_period_seconds: int | None = None
+
+
+class Condition(Wire, frozen=True):
+    """A condition of any object."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+    observed_generation: int = 0
+
+
+class ContainerStateTerminated(Wire, frozen=True):
+    finished_at: str | None = None
+
+
+class ContainerState(Wire, frozen=True):
+    terminated: ContainerStateTerminated | None = None
+
+
+class ContainerStatus(Wire, frozen=True):
+    name: str = ""
+    allocated_resources: Quantities = {}
+    resources: ResourceRequirements | None = None
+    state: ContainerState | None = None
+
+
+class PodStatus(Wire, frozen=True):
+    phase: str = ""
+    reason: str = ""
+    conditions: list[Condition] = []
+    start_time: str | None = None
+    nominated_node_name: str = ""
+    container_statuses: list[ContainerStatus] = []
+    init_container_statuses: list[ContainerStatus] = []
+    allocated_resources: Quantities = {}
+    resources: ResourceRequirements | None = None
+
+
+class Pod(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+
+class Taint(Wire, frozen=True):
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpec(Wire, frozen=True):
+    unschedulable: bool = False
+    taints: list[Taint] = []
+
+
+class ContainerImage(Wire, frozen=True):
+    names: list[str] = []
+    size_bytes: int = 0
+
+
+class NodeAddress(Wire, frozen=True):
+    type: str = ""
+    address: str = ""
+
+
+class NodeStatus(Wire, frozen=True):
+    capacity: Quantities = {}
+    allocatable: Quantities = {}
+    images: list[ContainerImage] = []
+    addresses: list[NodeAddress] = []
+
+
+class Node(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+class Namespace(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class PriorityClass(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    value: int = 0
+    global_default: bool = False
+    preemption_policy: str = ""
+
+
+class PodGroupSpec(Wire, frozen=True):
+    """Spec of the coscheduling PodGroup (both published groups)."""
+
+    min_member: int = 0
+    min_resources: Quantities = {}
+    schedule_timeout_seconds: int | None = None
+
+
+class PodGroupStatus(Wire, frozen=True):
+    phase: str = ""
+    scheduled: int = 0
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    schedule_start_time: str | None = None
+    occupied_by: str = ""
+    conditions: list[Condition] = []
+
+
+class PodGroup(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodGroupSpec = PodGroupSpec()
+    status: PodGroupStatus = PodGroupStatus()
+
+
+class UpstreamGang(Wire, frozen=True):
+    min_count: int = 0
+
+
+class UpstreamPolicy(Wire, frozen=True):
+    gang: UpstreamGang | None = None
+    basic: dict[str, Any] | None = None
+
+
+class UpstreamTopologyConstraint(Wire, frozen=True):
+    key: str = ""
+
+
+class UpstreamConstraints(Wire, frozen=True):
+    topology: list[UpstreamTopologyConstraint] = []
+
+
+class UpstreamPodGroupSpec(Wire, frozen=True):
+    scheduling_policy: UpstreamPolicy = UpstreamPolicy()
+    scheduling_constraints: UpstreamConstraints | None = None
+
+
+class UpstreamPodGroup(Wire, frozen=True):
+    """scheduling.k8s.io PodGroup (v1alpha2 to v1beta1)."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: UpstreamPodGroupSpec = UpstreamPodGroupSpec()
+
+
+class HierarchyEntry(Wire, frozen=True):
+    """One entry of a ClusterNetworkTopology, in either published spelling."""
+
+    layer_name: str = ""
+    topology_layer: str = ""
+    label_key: str | list[str] | None = None
+    parent_topology_layer: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.layer_name or self.topology_layer
+
+    @property
+    def label_keys(self) -> tuple[str, ...]:
+        keys = [self.label_key] if isinstance(self.label_key, str) else self.label_key or []
+        return tuple(key for key in keys if key)
+
+
+class ClusterNetworkTopologySpec(Wire, frozen=True):
+    hierarchy: list[HierarchyEntry] = []
+    network_topology_spec: list[HierarchyEntry] = []
+
+    @property
+    def entries(self) -> list[HierarchyEntry]:
+        """The documented spelling first, else the alias (vocabulary.md)."""
+        return self.hierarchy or self.network_topology_spec
+
+    @property
+    def field(self) -> str:
+        return "spec.hierarchy" if self.hierarchy or not self.network_topology_spec else "spec.networkTopologySpec"
+
+
+class ClusterNetworkTopology(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ClusterNetworkTopologySpec = ClusterNetworkTopologySpec()
+    status: dict[str, Any] = {}
+
+
+class ElasticQuotaSpec(Wire, frozen=True):
+    min: Quantities = {}
+    max: Quantities = {}
+
+
+class ElasticQuota(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ElasticQuotaSpec = ElasticQuotaSpec()
+
+
+class DeviceTopology(Wire, frozen=True):
+    socket_id: int | None = msgspec.field(name="socketID", default=None)
+    node_id: int | None = msgspec.field(name="nodeID", default=None)
+    pcie_id: str | None = msgspec.field(name="pcieID", default=None)
+    bus_id: str | None = msgspec.field(name="busID", default=None)
+
+
+class DeviceEntry(Wire, frozen=True):
+    type: str = ""
+    id: str = ""
+    minor: int | None = None
+    health: bool = True
+    resources: Quantities = {}
+    topology: DeviceTopology | None = None
+
+
+class DeviceMatrix(Wire, frozen=True):
+    name: str = ""
+    topology: str = ""
+
+
+class DeviceMatrices(Wire, frozen=True):
+    gpu: list[DeviceMatrix] = []
+
+
+class DeviceSpec(Wire, frozen=True):
+    topologies: DeviceMatrices = DeviceMatrices()
+    devices: list[DeviceEntry] = []
+
+
+class Device(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: DeviceSpec = DeviceSpec()
+
+
+class PodDisruptionBudgetSpec(Wire, frozen=True):
+    selector: LabelSelector | None = None
+    min_available: IntOrString | None = None
+    max_unavailable: IntOrString | None = None
+
+
+class PodDisruptionBudgetStatus(Wire, frozen=True):
+    disruptions_allowed: int | None = None
+    disrupted_pods: dict[str, Any] = {}
+
+
+class PodDisruptionBudget(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
+    status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
+
+
+class ConfigMap(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    data: dict[str, str] = {}

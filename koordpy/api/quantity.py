@@ -1,0 +1,89 @@
+"""Kubernetes quantities as exact integers.
+
+Source: kube-parity.md section 2.5. cpu is kept in milli-cores, everything else in whole units (bytes, devices);
+both are rounded up. Never a float: 2^53 and 2^53 + 1 stay different.
+"""
+
+import re
+from fractions import Fraction
+from functools import lru_cache
+
+_NUMBER = re.compile(r"([+-]?)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(.*)", re.ASCII | re.DOTALL)
+_EXPONENT = re.compile(r"[eE]([+-]?[0-9]{1,4})", re.ASCII)
+_SUFFIX = {
+    "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "": Fraction(1), "k": Fraction(10**3),
+    "M": Fraction(10**6), "G": Fraction(10**9), "T": Fraction(10**12), "P": Fraction(10**15), "E": Fraction(10**18),
+    "Ki": Fraction(2**10), "Mi": Fraction(2**20), "Gi": Fraction(2**30), "Ti": Fraction(2**40), "Pi": Fraction(2**50),
+    "Ei": Fraction(2**60),
+}  # fmt: skip
+_BINARY = [(2**60, "Ei"), (2**50, "Pi"), (2**40, "Ti"), (2**30, "Gi"), (2**20, "Mi"), (2**10, "Ki")]
+
+MAX_UNITS = 2**62
+"""Larger amounts are cut to this, so that sums of two stay within 64 bits; no machine has as much of anything."""
+
+RawQuantity = str | int | float
+
+
+def parse_exact(raw: RawQuantity) -> Fraction:
+    """The exact value of a quantity. Raises ValueError with what is wrong."""
+    if isinstance(raw, bool):
+        raise ValueError(f"{raw!r} is no quantity")
+    text = str(raw).strip(" \t\r\n")
+    match = _NUMBER.fullmatch(text)
+    if match is None or match[2] == ".":
+        raise ValueError(f"{text!r} is no quantity (as in 2, 500m, 16Gi)")
+    sign, number, suffix = match.groups()
+    scale = _SUFFIX.get(suffix)
+    if scale is None:
+        exponent = _EXPONENT.fullmatch(suffix)
+        if exponent is None:
+            raise ValueError(f"{text!r} is no quantity (as in 2, 500m, 16Gi)")
+        scale = Fraction(10) ** max(-400, min(400, int(exponent[1])))
+    value = Fraction(number if number[-1] != "." else number + "0") * scale
+    return -value if sign == "-" else value
+
+
+def _ceil(value: Fraction) -> int:
+    return min(-((-value.numerator) // value.denominator), MAX_UNITS)
+
+
+def is_extended(resource: str) -> bool:
+    """Whether a resource is an extended one: prefixed, and not kubernetes.io's own."""
+    prefix, slash, _ = resource.partition("/")
+    return bool(slash) and not prefix.endswith("kubernetes.io")
+
+
+@lru_cache(maxsize=1 << 14)
+def units(resource: str, raw: RawQuantity) -> int:
+    """Amount of a resource: milli-cores of cpu, whole units of everything else, rounded up.
+
+    Raises ValueError: unreadable, negative, or a part of an extended resource.
+    """
+    value = parse_exact(raw)
+    if value < 0:
+        raise ValueError(f"{str(raw)!r} is negative")
+    if is_extended(resource) and value.denominator != 1:
+        raise ValueError(f"{str(raw)!r} must be whole for an extended resource")
+    return _ceil(value * 1000 if resource == "cpu" else value)
+
+
+def cpu_text(milli: int) -> str:
+    """Milli-cores as the shortest quantity: 1500 -> `1500m`, 2000 -> `2`."""
+    return str(milli // 1000) if milli % 1000 == 0 else f"{milli}m"
+
+
+def memory_text(amount: int) -> str:
+    """Bytes as the shortest exact binary quantity: 1073741824 -> `1Gi`."""
+    for size, suffix in _BINARY:
+        if amount and amount % size == 0:
+            return f"{amount // size}{suffix}"
+    return str(amount)
+
+
+def quantity_text(resource: str, amount: int) -> str:
+    """An amount in the units of `units`, written as people write it."""
+    if resource == "cpu":
+        return cpu_text(amount)
+    if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
+        return memory_text(amount)
+    return str(amount)
