@@ -1,0 +1,115 @@
+"""The layers of the network, read from the ClusterNetworkTopology `default`.
+
+Source: gang-network.md section 3. The chain follows `parentTopologyLayer` from the one entry that is nobody's parent; the
+order of the list means nothing.
+"""
+
+from dataclasses import dataclass
+
+from koordpy.api.keys import CLUSTER_LAYER, NODE_LAYER
+from koordpy.api.objects import ClusterNetworkTopology, HierarchyEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer. The node layer has no label keys."""
+
+    name: str
+    label_keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """The chain from the top layer down; the last one is the node layer."""
+
+    chain: tuple[Layer, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(layer.name for layer in self.chain)
+
+    def level(self, name: str) -> int | None:
+        """Level of a layer, 1 = top layer (0 is the cluster); None for an unknown name."""
+        for i, layer in enumerate(self.chain):
+            if layer.name == name:
+                return i + 1
+        return 0 if name == CLUSTER_LAYER else None
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyFault:
+    """What is wrong with the object; `field` is a path from the root."""
+
+    field: str
+    text: str
+
+
+FLAT = Layers((Layer(NODE_LAYER, ()),))
+"""The tree without a ClusterNetworkTopology: cluster, then nodes."""
+
+
+def read_layers(obj: ClusterNetworkTopology) -> tuple[Layers | None, list[TopologyFault]]:
+    """The layers of a ClusterNetworkTopology, or every fault of it."""
+    entries, field = obj.spec.entries, obj.spec.field
+    if not entries:
+        return None, [TopologyFault("spec.hierarchy", "no layer is given")]
+    faults: list[TopologyFault] = []
+    by_name: dict[str, int] = {}
+    for i, entry in enumerate(entries):
+        where = f"{field}[{i}]"
+        if not entry.name:
+            faults.append(TopologyFault(where, "the layer has no name"))
+        elif entry.name == CLUSTER_LAYER:
+            faults.append(TopologyFault(where, f"the name {CLUSTER_LAYER} stands for the whole cluster"))
+        elif entry.name in by_name:
+            faults.append(TopologyFault(where, f"the layer name {entry.name} is used twice"))
+        else:
+            by_name[entry.name] = i
+    for i, entry in enumerate(entries):
+        parent = entry.parent_topology_layer
+        if parent and parent != CLUSTER_LAYER and parent not in by_name:
+            faults.append(TopologyFault(f"{field}[{i}].parentTopologyLayer", f"unknown layer {parent!r}"))
+    if faults:
+        return None, faults
+    return _chain(entries, field)
+
+
+def _chain(entries: list[HierarchyEntry], field: str) -> tuple[Layers | None, list[TopologyFault]]:
+    by_name = {entry.name: i for i, entry in enumerate(entries)}
+    parents = {entry.parent_topology_layer for entry in entries}
+    lowest = [i for i, entry in enumerate(entries) if entry.name not in parents]
+    if not lowest:
+        names = ", ".join(entry.name for entry in entries)
+        return None, [TopologyFault(field, f"the parents form a circle: {names}")]
+    if len(lowest) > 1:
+        texts = [f"a second chain starts at {entries[i].name}" for i in lowest[1:]]
+        return None, [TopologyFault(f"{field}[{i}]", text) for i, text in zip(lowest[1:], texts, strict=True)]
+    upwards, seen, at = [], set(), lowest[0]
+    while True:
+        upwards.append(at)
+        seen.add(at)
+        parent = entries[at].parent_topology_layer
+        if not parent or parent == CLUSTER_LAYER:
+            break
+        at = by_name[parent]
+        if at in seen:
+            name = entries[at].name
+            return None, [TopologyFault(f"{field}[{at}].parentTopologyLayer", f"the parents of {name} form a circle")]
+    faults = [
+        TopologyFault(f"{field}[{i}]", f"layer {entries[i].name} is not in the chain: its parents form a circle")
+        for i in range(len(entries))
+        if i not in seen
+    ]
+    faults += [
+        TopologyFault(f"{field}[{i}].labelKey", f"layer {entries[i].name} has none; only the lowest layer may")
+        for i in upwards[1:]
+        if not entries[i].label_keys
+    ]
+    chain = [Layer(entries[i].name, entries[i].label_keys) for i in reversed(upwards)]
+    if chain[-1].label_keys:
+        clash = next((layer.name for layer in chain if layer.name == NODE_LAYER), None)
+        if clash is not None:
+            text = f"{NODE_LAYER} is implied below {chain[-1].name}: rename the layer or leave its labelKey out"
+            faults.append(TopologyFault(f"{field}[{by_name[NODE_LAYER]}].labelKey", text))
+        chain.append(Layer(NODE_LAYER, ()))
+    return (None, faults) if faults else (Layers(tuple(chain)), [])

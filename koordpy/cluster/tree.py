@@ -1,0 +1,203 @@
+"""The topology tree: a networkx graph as the validated, inspectable model, flattened to arrays for planning.
+
+Source: gang-network.md section 3. Nodes stand in depth-first natural order, so that a domain is a slice of the node
+arrays and sums over domains are differences of prefix sums. A node that lacks a layer's label gets a private domain
+there, named like the node and equal to no other.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpy.api.keys import CLUSTER_LAYER
+from koordpy.api.natural import NaturalKey, natural_key
+from koordpy.cluster.topology import Layers
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """All domains of one layer in depth-first order; domain d holds nodes start[d] .. end[d] - 1."""
+
+    layer: str
+    start: Ints
+    end: Ints
+    parent: Ints
+    """Domain index one level up; zeros at the top layer, whose parent is the cluster."""
+    names: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def sums(self, per_node: Ints) -> Ints:
+        """Sum of a node array over each domain."""
+        prefix = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(per_node, dtype=np.int64)))
+        return np.asarray(prefix[self.end] - prefix[self.start], dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Levels from the cluster (0) over the top layer (1) down to the nodes (depth)."""
+
+    layers: Layers
+    levels: tuple[Level, ...]
+    node_names: tuple[str, ...]
+    domain_of: NDArray[np.int64]
+    """[level, node]: index of the domain that holds the node."""
+    unlabelled: tuple[tuple[str, int], ...]
+    """(layer, number of nodes without its label), layers with none left out."""
+    has_object: bool = True
+
+    @property
+    def depth(self) -> int:
+        return len(self.levels) - 1
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """Position of a node by its name."""
+        return {name: i for i, name in enumerate(self.node_names)}
+
+    def path(self, level: int, domain: int) -> str:
+        """Names from the top layer down, joined by `/`; empty for the cluster."""
+        parts: list[str] = []
+        while level > 0:
+            parts.append(self.levels[level].names[domain])
+            domain = int(self.levels[level].parent[domain])
+            level -= 1
+        return "/".join(reversed(parts))
+
+    def layer_name(self, level: int) -> str:
+        return self.levels[level].layer
+
+    def lowest_common(self, nodes: Sequence[int]) -> tuple[int, int]:
+        """(level, domain) of the lowest domain that holds all the nodes; the cluster for none."""
+        if not nodes:
+            return 0, 0
+        columns = self.domain_of[:, list(nodes)]
+        same = (columns == columns[:, :1]).all(axis=1)
+        level = int(np.nonzero(same)[0].max())
+        return level, int(columns[level, 0])
+
+    def children(self, level: int, domain: int) -> range:
+        """Domains one level down that lie in this one."""
+        below = self.levels[level + 1]
+        lo, hi = self.levels[level].start[domain], self.levels[level].end[domain]
+        return range(int(np.searchsorted(below.start, lo)), int(np.searchsorted(below.start, hi)))
+
+    def graph(self) -> "nx.DiGraph[Any]":
+        """The tree as a graph from parent to child; vertices are (level, domain), with layer, name and path."""
+        import networkx as nx
+
+        graph: nx.DiGraph[Any] = nx.DiGraph()
+        for number, level in enumerate(self.levels):
+            for d, name in enumerate(level.names):
+                graph.add_node((number, d), layer=level.layer, name=name, path=self.path(number, d))
+                if number:
+                    graph.add_edge((number - 1, int(level.parent[d])), (number, d))
+        return graph
+
+
+def domain_parts(layers: Layers, name: str, labels: Mapping[str, str]) -> tuple[tuple[bool, str], ...]:
+    """Where a node lies: (private, domain name) of each layer above the nodes; the first non-empty label wins."""
+    parts = []
+    for layer in layers.chain[:-1]:
+        value = next((labels[key] for key in layer.label_keys if labels.get(key)), "")
+        parts.append((not value, value or name))
+    return tuple(parts)
+
+
+_Vertex = tuple[tuple[bool, str], ...]
+
+
+def build_tree(layers: Layers, nodes: Mapping[str, Mapping[str, str]], *, has_object: bool = True) -> Tree:
+    """Builds the tree of the nodes (name -> labels): a graph first, checked to be a tree, then its arrays."""
+    import networkx as nx
+
+    graph: nx.DiGraph[Any] = nx.DiGraph()
+    graph.add_node(())
+    missing = [0] * (len(layers.chain) - 1)
+    for name, labels in nodes.items():
+        above: _Vertex = ()
+        for i, part in enumerate(domain_parts(layers, name, labels)):
+            vertex = (*above, part)
+            graph.add_edge(above, vertex)
+            missing[i] += part[0]
+            above = vertex
+        graph.add_edge(above, (*above, (False, name)))
+    if not nx.is_arborescence(graph):  # cannot happen: a vertex is its own path
+        raise AssertionError("the topology graph is not a tree")
+    unlabelled = tuple((layer.name, n) for layer, n in zip(layers.chain, missing, strict=False) if n)
+    return _flatten(layers, graph, unlabelled=unlabelled, has_object=has_object)
+
+
+def _flatten(layers: Layers, graph: Any, *, unlabelled: tuple[tuple[str, int], ...], has_object: bool) -> Tree:
+    def order(vertex: _Vertex) -> tuple[NaturalKey, bool]:
+        private, name = vertex[-1]
+        return natural_key(name), private
+
+    depth = len(layers.chain)
+    leaves: list[_Vertex] = []
+    stack: list[_Vertex] = [()]
+    while stack:
+        vertex = stack.pop()
+        if len(vertex) == depth:
+            leaves.append(vertex)
+        else:
+            stack.extend(sorted(graph.successors(vertex), key=order, reverse=True))
+    levels = []
+    domain_of = np.zeros((depth + 1, len(leaves)), dtype=np.int64)
+    for number in range(depth + 1):
+        sizes, names = [], []
+        for vertex, members in groupby(leaves, key=lambda leaf: leaf[:number]):
+            sizes.append(sum(1 for _ in members))
+            names.append(vertex[-1][1] if vertex else "")
+        if not sizes:
+            sizes, names = ([0], [""]) if number == 0 else ([], [])
+        end = np.cumsum(np.array(sizes, dtype=np.int64), dtype=np.int64)
+        start = end - np.array(sizes, dtype=np.int64)
+        domain_of[number] = np.repeat(np.arange(len(sizes)), sizes)
+        parent = domain_of[number - 1][start] if number else np.zeros(1, dtype=np.int64)
+        layer = layers.chain[number - 1].name if number else CLUSTER_LAYER
+        levels.append(Level(layer=layer, start=start, end=end, parent=parent, names=tuple(names)))
+    return Tree(
+        layers=layers,
+        levels=tuple(levels),
+        node_names=tuple(leaf[-1][1] for leaf in leaves),
+        domain_of=domain_of,
+        unlabelled=unlabelled,
+        has_object=has_object,
+    )
+
+
+def detail_status(tree: Tree) -> list[dict[str, Any]]:
+    """status.detailStatus of the ClusterNetworkTopology: depth first, siblings in natural order, the cluster first.
+
+    Entries of single nodes are not listed; childTopologyNames is left out where the children are nodes.
+    """
+    out: list[dict[str, Any]] = []
+    stack: list[tuple[int, int]] = [(0, 0)]
+    while stack:
+        number, d = stack.pop()
+        level = tree.levels[number]
+        entry: dict[str, Any] = {"topologyInfo": {"topologyLayer": level.layer, "topologyName": level.names[d]}}
+        if number:
+            above = tree.levels[number - 1]
+            parent = int(level.parent[d])
+            entry["parentTopologyInfo"] = {"topologyLayer": above.layer, "topologyName": above.names[parent]}
+        entry["childTopologyLayer"] = tree.levels[number + 1].layer
+        entry["nodeNum"] = int(level.end[d] - level.start[d])
+        if number + 1 < tree.depth:
+            below = tree.children(number, d)
+            entry["childTopologyNames"] = [tree.levels[number + 1].names[c] for c in below]
+            stack.extend((number + 1, c) for c in reversed(below))
+        out.append(entry)
+    return out
