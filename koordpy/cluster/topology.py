@@ -1,7 +1,7 @@
 """The layers of the network, read from the ClusterNetworkTopology `default`.
 
-Source: gang-network.md section 3. The chain follows `parentTopologyLayer` from the one entry that is nobody's parent; the
-order of the list means nothing.
+Source: gang-network.md section 3. The chain follows `parentTopologyLayer` from the one entry that is nobody's parent;
+the order of the list means nothing.
 """
 
 from dataclasses import dataclass

@@ -1,0 +1,213 @@
+"""A pod as the planner sees it: its request, its place, its gang, its rank index."""
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from functools import lru_cache
+
+import msgspec
+
+from koordpy.api import keys
+from koordpy.api.objects import Pod
+from koordpy.cluster.resources import Amounts, pod_requests, score_requests
+
+FINISHED = ("Succeeded", "Failed")
+
+
+class GangSource(Enum):
+    """How a pod names its gang (gang-network.md 2.1, in the order of precedence)."""
+
+    GROUP = "group"
+    """By a label; the settings are those of a PodGroup object of either CRD group."""
+    UPSTREAM = "upstream"
+    """By spec.schedulingGroup; the settings are those of a scheduling.k8s.io PodGroup."""
+    NAMED = "named"
+    """By labels or annotations of its own; the oldest pod decides the settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class GangRef:
+    """Identity of a gang."""
+
+    namespace: str
+    name: str
+    source: GangSource = GangSource.GROUP
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`, as users write it."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class PodInfo:
+    """One pod. `node` is its node's name, empty while it is pending; an assumed pod has a node already."""
+
+    pod: Pod
+    key: str
+    requests: Amounts
+    score_requests: tuple[int, int]
+    node: str
+    pending: bool
+    """Pending, ungated, not being deleted and for one of our scheduler names: to be placed."""
+    gang: GangRef | None
+    index: int | None
+    created: float
+    """Seconds since the epoch."""
+    shape: bytes
+    """Equal for pods that every filter and score treats alike; empty for pods that are not pending."""
+
+    @property
+    def name(self) -> str:
+        return self.pod.metadata.name
+
+    @property
+    def namespace(self) -> str:
+        return self.pod.metadata.namespace
+
+    @property
+    def uid(self) -> str:
+        return self.pod.metadata.uid
+
+    @property
+    def priority(self) -> int:
+        return self.pod.spec.priority or 0
+
+    @property
+    def finished(self) -> bool:
+        return self.pod.status.phase in FINISHED
+
+    @property
+    def bound(self) -> bool:
+        """On a node and still there: holds room, and is a member of its gang."""
+        return bool(self.node) and not self.finished
+
+    @property
+    def selector(self) -> str:
+        """Value of the network-topology-selector; empty for none."""
+        return self.pod.metadata.annotations.get(keys.TOPOLOGY_SELECTOR, "")
+
+    @property
+    def user(self) -> str:
+        """Whose pod it is (quota-fairness.md 1), as far as labels tell: user, else quota, else namespace."""
+        labels = self.pod.metadata.labels
+        return labels.get(keys.QUOTA_USER) or labels.get(keys.QUOTA_NAME) or self.namespace
+
+
+def gang_ref(pod: Pod) -> GangRef | None:
+    """The gang a pod belongs to; the first hit wins (gang-network.md 2.1)."""
+    labels, annotations = pod.metadata.labels, pod.metadata.annotations
+    group = pod.spec.scheduling_group
+    if not labels and not annotations and group is None:
+        return None
+    namespace = pod.metadata.namespace
+    name = labels.get(keys.LABEL_POD_GROUP) or labels.get(keys.LABEL_POD_GROUP_X)
+    if name:
+        return GangRef(namespace, name)
+    if group is not None and group.pod_group_name:
+        return GangRef(namespace, group.pod_group_name, GangSource.UPSTREAM)
+    if labels.get(keys.LABEL_GANG_NAME) and keys.LABEL_GANG_MIN in labels:
+        return GangRef(namespace, labels[keys.LABEL_GANG_NAME], GangSource.NAMED)
+    if annotations.get(keys.GANG_NAME) and keys.GANG_MIN in annotations:
+        return GangRef(namespace, annotations[keys.GANG_NAME], GangSource.NAMED)
+    return None
+
+
+_TRAILING = re.compile(r"([0-9]+)$", re.ASCII)
+_WHOLE = re.compile(r"[0-9]{1,18}", re.ASCII)
+
+
+def rank_index(pod: Pod) -> int | None:
+    """Index of a pod within its gang (gang-network.md 2.5); None sorts last."""
+    labels, annotations = pod.metadata.labels, pod.metadata.annotations
+    for text in (
+        labels.get(keys.RANK_INDEX_LABEL),
+        annotations.get(keys.RANK_INDEX_ANNOTATION) or annotations.get(keys.RANK_INDEX_ANNOTATION_LONG),
+        labels.get(keys.JOB_COMPLETION_INDEX),
+        annotations.get(keys.JOB_COMPLETION_INDEX),
+    ):
+        if text and _WHOLE.fullmatch(text):
+            return int(text)
+    match = _TRAILING.search(pod.metadata.name)
+    return int(match[1]) if match else None
+
+
+@lru_cache(maxsize=1 << 12)
+def seconds(text: str | None) -> float:
+    """Seconds since the epoch of an RFC 3339 time; 0 for none or an unreadable one."""
+    if not text:
+        return 0.0
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def shape_of(pod: Pod, requests: Amounts) -> bytes:
+    """Everything a filter or a score may look at, except the name; pods of one template share it.
+
+    Volumes without a source that binds the pod to a node are left out: their generated names differ from pod to pod.
+    """
+    spec = pod.spec
+    volumes = [
+        v
+        for v in spec.volumes
+        if v.persistent_volume_claim
+        or v.ephemeral is not None
+        or v.csi
+        or v.gce_persistent_disk
+        or v.aws_elastic_block_store
+        or v.iscsi
+        or v.rbd
+    ]
+    ports = [c.ports for c in (*spec.containers, *spec.init_containers) if c.ports]
+    interacts = bool(
+        ports
+        or spec.topology_spread_constraints
+        or (spec.affinity and (spec.affinity.pod_affinity or spec.affinity.pod_anti_affinity))
+    )
+    return msgspec.json.encode(
+        (
+            pod.metadata.namespace,
+            sorted(requests.items()),
+            spec.node_selector and sorted(spec.node_selector.items()),
+            spec.affinity,
+            spec.tolerations,
+            spec.topology_spread_constraints,
+            ports,
+            volumes,
+            spec.resource_claims,
+            [(c.name, c.image) for c in spec.containers],
+            spec.priority or 0,
+            interacts and sorted(pod.metadata.labels.items()),
+            pod.metadata.annotations.get(keys.TOPOLOGY_SELECTOR, ""),
+        )
+    )
+
+
+def pod_info(pod: Pod, *, scheduler_names: frozenset[str], assumed_node: str = "") -> PodInfo:
+    """Reads one pod. Raises ValueError where a quantity of it cannot be read."""
+    spec, meta = pod.spec, pod.metadata
+    node = spec.node_name or assumed_node
+    requests = pod_requests(pod)
+    pending = (
+        not node
+        and not spec.scheduling_gates
+        and not meta.deletion_timestamp
+        and pod.status.phase not in FINISHED
+        and spec.scheduler_name in scheduler_names
+    )
+    gang = gang_ref(pod)
+    return PodInfo(
+        pod=pod,
+        key=pod.key,
+        requests=requests,
+        score_requests=score_requests(pod),
+        node=node,
+        pending=pending,
+        gang=gang,
+        index=rank_index(pod) if gang is not None else None,
+        created=seconds(meta.creation_timestamp),
+        shape=shape_of(pod, requests) if pending else b"",
+    )

@@ -1,0 +1,160 @@
+"""An immutable picture of the cluster, and a Draft on it: a plan's changes, each with its undo."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpy.api.natural import natural_key
+from koordpy.api.objects import Node, PodGroup, Taint, UpstreamPodGroup
+from koordpy.cluster.pods import GangRef, PodInfo
+from koordpy.cluster.resources import Amounts
+from koordpy.cluster.tree import Tree
+
+Ints = NDArray[np.int64]
+
+PODS = "pods"
+"""Column 0 of every resource array: how many pods a node takes."""
+
+UNSCHEDULABLE_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInfo:
+    """One node: what filters and scores look at."""
+
+    name: str
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    unschedulable: bool
+    allocatable: Amounts
+    images: tuple[tuple[tuple[str, ...], int], ...]
+    """(names, bytes) of each image on the node."""
+    node: Node
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What is true at one moment. Node arrays are in the tree's depth-first natural order.
+
+    allocatable, used: [nodes, resources], columns as in `columns`; score_used: [nodes, 2], milli-cores and bytes with
+    the default weight of containers that ask for nothing.
+    """
+
+    now: float
+    nodes: tuple[NodeInfo, ...]
+    tree: Tree
+    columns: Mapping[str, int]
+    allocatable: Ints
+    used: Ints
+    score_used: Ints
+    pods: Mapping[str, PodInfo]
+    """Every known pod by `namespace/name`: pending, bound, and finished ones that name a gang."""
+    pending: tuple[PodInfo, ...]
+    members: Mapping[GangRef, tuple[PodInfo, ...]]
+    """Every known pod that names a gang."""
+    selectors: Mapping[str, Mapping[str, int]]
+    """network-topology-selector value -> node name -> bound pods with it."""
+    user_devices: Mapping[str, int]
+    """User -> accelerators held by its bound pods, in hundredths."""
+    pod_groups: Mapping[str, PodGroup]
+    upstream_groups: Mapping[str, UpstreamPodGroup]
+    quotas: frozenset[str]
+    """Names of the ElasticQuotas."""
+    anti_affine: tuple[PodInfo, ...]
+    """Bound pods with a required pod anti-affinity."""
+    static_version: int = 0
+    """Changes when a node's labels, taints or images change, or the set of nodes: what static verdicts depend on."""
+    capacity_version: int = 0
+    scheduler_names: frozenset[str] = field(default_factory=frozenset)
+
+    @cached_property
+    def index(self) -> Mapping[str, int]:
+        """Position of a node by name."""
+        return self.tree.index
+
+    @cached_property
+    def name_rank(self) -> Ints:
+        """Position of each node in the natural order of names (which need not be the order of paths)."""
+        order = sorted(range(len(self.nodes)), key=lambda i: natural_key(self.nodes[i].name))
+        rank = np.empty(len(self.nodes), dtype=np.int64)
+        rank[order] = np.arange(len(self.nodes))
+        return rank
+
+    def vector(self, requests: Amounts) -> tuple[tuple[int, int], ...] | None:
+        """(column, amount) of a request, one pod in column 0 first; None where no node knows a resource of it."""
+        out = [(0, 1)]
+        for name, amount in requests.items():
+            column = self.columns.get(name)
+            if column is None:
+                return None
+            out.append((column, amount))
+        return tuple(out)
+
+
+class Draft:
+    """The snapshot with a plan's placements and evictions on top; every change can be undone to a mark."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.used = snapshot.used.copy()
+        self.score_used = snapshot.score_used.copy()
+        self.placed: dict[str, int] = {}
+        """Pod key -> node position, of the pods this draft has placed."""
+        self.evicted: dict[str, PodInfo] = {}
+        self.version = 0
+        """Grows with every change, also with an undo."""
+        self._journal: list[tuple[PodInfo, int, int]] = []
+        self.touched: list[int] = []
+        """Node positions in the order they were changed; lets a cache of node figures catch up."""
+
+    def free(self) -> Ints:
+        """[nodes, resources]: allocatable minus used; negative where a node is overcommitted."""
+        return np.asarray(self.snapshot.allocatable - self.used)
+
+    def assign(self, info: PodInfo, node: int) -> None:
+        """Places a pending pod on a node."""
+        if info.key in self.placed:
+            raise ValueError(f"{info.key} is placed already")
+        self._change(info, node, 1)
+        self.placed[info.key] = node
+        self._journal.append((info, node, 1))
+
+    def evict(self, info: PodInfo) -> None:
+        """Takes a bound pod off its node."""
+        if info.key in self.evicted:
+            raise ValueError(f"{info.key} is evicted already")
+        node = self.snapshot.index.get(info.node, -1)
+        self._change(info, node, -1)
+        self.evicted[info.key] = info
+        self._journal.append((info, node, -1))
+
+    def mark(self) -> int:
+        """A point to return to."""
+        return len(self._journal)
+
+    def undo(self, mark: int) -> None:
+        """Takes back every change since the mark, the latest first."""
+        while len(self._journal) > mark:
+            info, node, sign = self._journal.pop()
+            self._change(info, node, -sign)
+            if sign > 0:
+                del self.placed[info.key]
+            else:
+                del self.evicted[info.key]
+
+    def _change(self, info: PodInfo, node: int, sign: int) -> None:
+        self.version += 1
+        if node < 0:
+            return
+        row = self.used[node]
+        row[0] += sign
+        columns = self.snapshot.columns
+        for name, amount in info.requests.items():
+            row[columns[name]] += sign * amount
+        cpu, memory = info.score_requests
+        self.score_used[node, 0] += sign * cpu
+        self.score_used[node, 1] += sign * memory
+        self.touched.append(node)

@@ -1,0 +1,125 @@
+"""What the planner answers: a RoundPlan of plain values, the same offline and live.
+
+One direction: nothing in here points back to the planner. Unschedulable is a value with its explanation, never an
+exception (architecture.md).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Proof(StrEnum):
+    """What is known of an answer (simulate.md, gangs[].proof)."""
+
+    OPTIMAL = "optimal"
+    FEASIBLE = "feasible"
+    INFEASIBLE = "infeasible"
+    UNKNOWN = "unknown"
+
+
+class Reason(StrEnum):
+    """Reason of PodScheduled=False, and of pending[] offline."""
+
+    UNSCHEDULABLE = "Unschedulable"
+    SCHEDULER_ERROR = "SchedulerError"
+    JOB_VALIDATE_FAILED = "JobValidateFailed"
+
+
+class GangStatus(StrEnum):
+    """Status of a gang after a round (gang-network.md 6)."""
+
+    SCHEDULED = "Scheduled"
+    INCOMPLETE = "Incomplete"
+    INVALID = "Invalid"
+    UNSCHEDULABLE = "Unschedulable"
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """One pod to be bound: node and what the Binding is annotated with. `unit` names the unit it was planned in."""
+
+    pod_key: str
+    uid: str
+    node: str
+    annotations: Mapping[str, str]
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """One pod to be evicted. No rule makes any yet; the shape is the contract of simulate.md."""
+
+    pod_key: str
+    uid: str
+    node: str
+    rule: str
+    beneficiary: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PendingPod:
+    """One pod that stays pending, and why. `wakes` names what would change the verdict (kube-parity.md 4.3)."""
+
+    pod_key: str
+    unit: str
+    gang: str | None
+    reason: Reason
+    message: str
+    gated: bool = False
+    """Held before planning: missing group or members, unreadable setting (gang-network.md 2.3)."""
+    plugins: tuple[str, ...] = ()
+    """Filters that refused a node; empty for a gang's own verdict."""
+
+
+@dataclass(frozen=True, slots=True)
+class GangReport:
+    """One gang after the round. proof is None where this round planned nothing for it."""
+
+    name: str
+    members: int
+    min_member: int
+    bound: int
+    status: GangStatus
+    domain: tuple[str, str] | None
+    """(layer, path) of the lowest domain that holds every bound member."""
+    proof: Proof | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class SolverRun:
+    """One use of the solver, for metrics: stage, seconds of wall time are the caller's to measure, steps are its own."""
+
+    stage: str
+    status: Proof
+    deterministic_time: float
+
+
+@dataclass(frozen=True, slots=True)
+class UnitReport:
+    """One unit of the queue (a plain pod or a GangGroup) that was tried in the round."""
+
+    unit: str
+    pod_keys: tuple[str, ...]
+    placed: int
+    proof: Proof
+    layer: str | None
+    """Lowest common layer that a gather goal reached."""
+    solver: tuple[SolverRun, ...] = ()
+    pipeline_crossings: Mapping[str, int] | None = None
+    """Layer -> pipeline groups whose lowest common layer it is."""
+    ring_crossings: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RoundPlan:
+    """Everything one round decided."""
+
+    placements: tuple[Placement, ...]
+    evictions: tuple[Eviction, ...]
+    pending: tuple[PendingPod, ...]
+    gangs: tuple[GangReport, ...]
+    units: tuple[UnitReport, ...]
+    warnings: tuple[tuple[str, str], ...] = ()
+    """(object such as PodGroup/default/g, text): InvalidAnnotation events live, lines on stderr offline."""
