@@ -89,7 +89,7 @@ class GangReport:
 
 @dataclass(frozen=True, slots=True)
 class SolverRun:
-    """One use of the solver, for metrics: stage, seconds of wall time are the caller's to measure, steps are its own."""
+    """One use of the solver, for metrics; its time is deterministic, not of the wall."""
 
     stage: str
     status: Proof

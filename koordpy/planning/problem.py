@@ -1,0 +1,125 @@
+"""The placement problem of one unit as plain numbers: what every method of solving it gets, and what it answers.
+
+Source: gang-network.md sections 2.4-2.7, 4 and 5. A unit is a GangGroup (or one plain pod). The problem knows nothing of
+pods' specs: pods of equal shape are one kind, filters have become capacities. Exact methods (the counting shortcut, the
+solver, plain enumeration in tests) all take this and give a Solution, so that they can be compared goal by goal.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpy.cluster.tree import Tree
+from koordpy.planning.plan import Proof, SolverRun
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Shape:
+    """Pods that every filter and score treats alike.
+
+    request: (column of `free`, amount) with amount > 0, column 0 = one pod. allowed: [nodes] 1 where every filter that
+    does not depend on room passes. score: [nodes] weighted total, larger is better; compared between goals 5 and 6.
+    """
+
+    request: tuple[tuple[int, int], ...]
+    allowed: Ints
+    score: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One member of the unit; its rank is its position in Problem.members.
+
+    gang: index into Problem.needs. shape: index into Problem.shapes. node: where it is bound, None while pending;
+    -1 = bound to a node that is gone (a member, but in no domain).
+    """
+
+    gang: int
+    shape: int
+    node: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """One unit on one snapshot.
+
+    free: [nodes, resources] room before any member is placed, bound members' use taken off already; may be negative.
+    needs: per gang, pending members that a plan must place (2.4). hard: deepest level with MustGather, 0 for none (a
+    hard layer implies every layer above). multiples: level -> k > 1. pipeline: PP group size, 1 for none.
+    attract: [nodes] pods that are bound members or carry a planned pod's network-topology-selector (goal 2).
+    gather: whether a gather goal exists; without one the order is: members, fewest nodes, largest total score, fewest
+    slots on the nodes used, then for the pods in rank order the naturally smallest node names (name_rank); bound
+    siblings and PP play no part.
+    """
+
+    tree: Tree
+    free: Ints
+    shapes: tuple[Shape, ...]
+    members: tuple[Member, ...]
+    needs: tuple[int, ...]
+    attract: Ints
+    name_rank: Ints
+    gather: bool = True
+    hard: int = 0
+    multiples: Mapping[int, int] = field(default_factory=dict)
+    pipeline: int = 1
+    deterministic_time: float = 2.0
+    seed: int = 0
+
+    @cached_property
+    def pending(self) -> tuple[int, ...]:
+        """Ranks of the pending members."""
+        return tuple(rank for rank, member in enumerate(self.members) if member.node is None)
+
+    @cached_property
+    def bound_counts(self) -> Ints:
+        """[nodes] bound members."""
+        counts = np.zeros(len(self.free), dtype=np.int64)
+        for member in self.members:
+            if member.node is not None and member.node >= 0:
+                counts[member.node] += 1
+        return counts
+
+    @cached_property
+    def slots_of(self) -> tuple[Ints, ...]:
+        """Per shape: [nodes] further copies that fit, alone, one after the other; not capped by the unit's size."""
+        return tuple(slots(self.free, shape) for shape in self.shapes)
+
+    @cached_property
+    def core_size(self) -> int:
+        """Pods one plan must place: the sum of the needs, at least one."""
+        return max(1, sum(self.needs))
+
+    def reference(self, ranks: tuple[int, ...] | None = None) -> int:
+        """Reference shape of the given (default: all pending) members: fewest slots in the cluster, ties lowest rank."""
+        shapes = [self.members[rank].shape for rank in (self.pending if ranks is None else ranks)]
+        return min(dict.fromkeys(shapes), key=lambda shape: int(self.slots_of[shape].sum()), default=0)
+
+
+def slots(free: Ints, shape: Shape) -> Ints:
+    """[nodes] how many further pods of a shape fit on each node."""
+    room = None
+    for column, amount in shape.request:
+        fits = np.floor_divide(free[:, column], amount)
+        room = fits if room is None else np.minimum(room, fits)
+    if room is None:
+        raise ValueError("a shape asks for one pod at least")
+    return np.asarray(np.maximum(room, 0) * shape.allowed, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """Answer to a Problem. nodes: rank -> node of every newly placed member; empty where there is no plan."""
+
+    nodes: Mapping[int, int]
+    proof: Proof
+    runs: tuple[SolverRun, ...] = ()
+
+    @property
+    def placed(self) -> bool:
+        return bool(self.nodes)
