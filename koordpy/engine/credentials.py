@@ -1,0 +1,362 @@
+"""Who we are and where the API server is: kubeconfig files and the in-cluster service account.
+
+Tokens, token files, client certificates and basic auth are read here; exec plugins and OIDC go through
+kubernetes_asyncio's loader, which is imported only then (its import takes most of a second).
+"""
+
+import asyncio
+import base64
+import binascii
+import contextlib
+import os
+import ssl
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+TOKEN_REREAD_SECONDS = 60.0
+"""Projected service-account tokens are rotated on disk; client-go re-reads them every minute too."""
+
+HeaderSource = Callable[[bool], Awaitable[Mapping[str, str]]]
+"""Gives the auth headers of a request. The argument is True after a 401: whatever is cached must be made anew."""
+
+
+class CredentialError(Exception):
+    """The server or the credentials cannot be had; the message names the file and the field."""
+
+
+async def _anonymous(rejected: bool) -> Mapping[str, str]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAccess:
+    """How to reach one API server. `server` has no trailing slash; `source` says where this was read, for messages."""
+
+    server: str
+    ssl_context: ssl.SSLContext | None = None
+    headers: HeaderSource = _anonymous
+    namespace: str = "default"
+    proxy: str | None = None
+    server_hostname: str | None = None
+    source: str = ""
+
+
+async def load_access(kubeconfig: str | None = None, *, context: str | None = None) -> ClusterAccess:
+    """Access to the cluster: the file named, else $KUBECONFIG, else the pod's service account, else ~/.kube/config.
+
+    Several files joined by ":" in $KUBECONFIG are merged as kubectl does: the first that names a thing wins.
+    Raises CredentialError.
+    """
+    if named := kubeconfig or os.environ.get("KUBECONFIG"):
+        return await _from_kubeconfig(_present(named), context)
+    if os.environ.get("KUBERNETES_SERVICE_HOST") and (SERVICE_ACCOUNT / "token").exists():
+        return in_cluster()
+    home = Path.home() / ".kube" / "config"
+    if home.exists():
+        return await _from_kubeconfig([home], context)
+    raise CredentialError(
+        "no API server to talk to: give --kubeconfig or set KUBECONFIG"
+        " (there is no service account and no ~/.kube/config)"
+    )
+
+
+def _present(named: str) -> list[Path]:
+    paths = [Path(part).expanduser() for part in named.split(os.pathsep) if part]
+    # kubectl skips absent files of the list, but a single one that is absent is a mistake
+    present = [path for path in paths if path.exists()] if len(paths) > 1 else paths
+    if not present:
+        raise CredentialError(f"{named}: none of these kubeconfig files exists")
+    return present
+
+
+def in_cluster(folder: Path = SERVICE_ACCOUNT) -> ClusterAccess:
+    """The pod's service account; its token is read again every minute and after a 401. Raises CredentialError."""
+    host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    if not host:
+        raise CredentialError("KUBERNETES_SERVICE_HOST is not set: this is not a pod of a cluster")
+    token = TokenFile(folder / "token")
+    token.read()
+    namespace_file = folder / "namespace"
+    namespace = namespace_file.read_text().strip() if namespace_file.exists() else "default"
+    return ClusterAccess(
+        server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+        ssl_context=_ssl_context(folder / "ca.crt", None, None, where=str(folder)),
+        headers=token.headers,
+        namespace=namespace,
+        source=str(folder),
+    )
+
+
+@dataclass(slots=True)
+class TokenFile:
+    """A bearer token in a file that others rotate."""
+
+    path: Path
+    clock: Callable[[], float] = time.monotonic
+    _token: str = field(default="", init=False)
+    _read_at: float = field(default=float("-inf"), init=False)
+
+    def read(self) -> str:
+        """The token as it is on disk now. Raises CredentialError."""
+        try:
+            token = self.path.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise CredentialError(f"{self.path}: token cannot be read: {error}") from error
+        if not token:
+            raise CredentialError(f"{self.path}: the token file is empty")
+        self._token, self._read_at = token, self.clock()
+        return token
+
+    async def headers(self, rejected: bool) -> Mapping[str, str]:
+        if rejected or self.clock() - self._read_at >= TOKEN_REREAD_SECONDS:
+            try:
+                self.read()
+            except CredentialError:
+                # while the kubelet swaps the file a read may fail; the token at hand is mostly still good
+                if not self._token:
+                    raise
+        return {"Authorization": f"Bearer {self._token}"}
+
+
+async def _from_kubeconfig(paths: list[Path], context_name: str | None) -> ClusterAccess:
+    config = _merged(paths)
+    where = ", ".join(map(str, paths))
+    wanted = context_name or config.current_context
+    if not wanted:
+        raise CredentialError(f"{where}: current-context: not set, and no context was named")
+    context = config.entry("contexts", wanted)
+    cluster = config.entry("clusters", context.text("cluster", required=True))
+    user_name = context.text("user")
+    user = config.entry("users", user_name) if user_name else _Section({}, where, "users", paths[0].parent)
+
+    server = cluster.text("server", required=True).rstrip("/")
+    if not server.startswith(("http://", "https://")):
+        raise CredentialError(f"{cluster.at('server')}: {server!r} is no http or https URL")
+    headers: HeaderSource = _anonymous
+    cert, key = user.file_or_data("client-certificate"), user.file_or_data("client-key")
+    if (cert is None) != (key is None):
+        missing = "client-key" if key is None else "client-certificate"
+        raise CredentialError(f"{user.at(missing)}: client-certificate and client-key go together")
+    if token := user.text("token"):
+        headers = _constant(f"Bearer {token}")
+    elif token_file := user.text("tokenFile"):
+        source = TokenFile(user.resolve(token_file))
+        source.read()
+        headers = source.headers
+    elif username := user.text("username"):
+        pair = f"{username}:{user.text('password')}".encode()
+        headers = _constant("Basic " + base64.b64encode(pair).decode())
+    elif "exec" in user.fields or "auth-provider" in user.fields:
+        plugin = _Plugin(config.as_mapping(), wanted, str(user.folder), user.at("exec"))
+        await plugin.refresh()
+        headers = plugin.headers
+        if plugin.cert_file and plugin.key_file:
+            cert, key = _read(plugin.cert_file), _read(plugin.key_file)
+    context_of_tls = None
+    if server.startswith("https://"):
+        context_of_tls = _ssl_context(
+            cluster.file_or_data("certificate-authority"),
+            cert,
+            key,
+            insecure=cluster.fields.get("insecure-skip-tls-verify") is True,
+            where=cluster.at("certificate-authority"),
+        )
+    return ClusterAccess(
+        server=server,
+        ssl_context=context_of_tls,
+        headers=headers,
+        namespace=context.text("namespace") or "default",
+        proxy=cluster.text("proxy-url") or None,
+        server_hostname=cluster.text("tls-server-name") or None,
+        source=f"{where} (context {wanted})",
+    )
+
+
+def _read(path: str) -> bytes:
+    return Path(path).read_bytes()
+
+
+def _constant(authorization: str) -> HeaderSource:
+    async def headers(rejected: bool) -> Mapping[str, str]:
+        return {"Authorization": authorization}
+
+    return headers
+
+
+@dataclass(slots=True)
+class _Section:
+    """The fields of one named entry of a kubeconfig, with the file they came from for messages and relative paths."""
+
+    fields: Mapping[str, Any]
+    file: str
+    path: str
+    folder: Path
+
+    def at(self, name: str) -> str:
+        return f"{self.file}: {self.path}.{name}"
+
+    def text(self, name: str, *, required: bool = False) -> str:
+        value = self.fields.get(name)
+        if value is None or value == "":
+            if required:
+                raise CredentialError(f"{self.at(name)}: missing")
+            return ""
+        if not isinstance(value, str):
+            raise CredentialError(f"{self.at(name)}: must be text, not {type(value).__name__}")
+        return value
+
+    def resolve(self, path: str) -> Path:
+        """Paths in a kubeconfig are relative to its folder."""
+        return self.folder / Path(path).expanduser()
+
+    def file_or_data(self, name: str) -> bytes | None:
+        """The bytes of NAME-data (base64), else of the file NAME, else None."""
+        if data := self.text(f"{name}-data"):
+            try:
+                return base64.b64decode(data, validate=True)
+            except binascii.Error as error:
+                raise CredentialError(f"{self.at(name + '-data')}: no base64: {error}") from error
+        if path := self.text(name):
+            try:
+                return self.resolve(path).read_bytes()
+            except OSError as error:
+                raise CredentialError(f"{self.at(name)}: {error}") from error
+        return None
+
+
+class _Kubeconfig:
+    """Kubeconfig files merged as kubectl merges them."""
+
+    def __init__(self) -> None:
+        self.current_context = ""
+        self.files: list[str] = []
+        self.sections: dict[str, dict[str, _Section]] = {"contexts": {}, "clusters": {}, "users": {}}
+
+    def entry(self, section: str, name: str) -> _Section:
+        try:
+            return self.sections[section][name]
+        except KeyError:
+            known = ", ".join(sorted(self.sections[section])) or "none"
+            raise CredentialError(
+                f"{', '.join(self.files)}: {section}[{name}]: no such entry (there are: {known})"
+            ) from None
+
+    def as_mapping(self) -> dict[str, Any]:
+        def entries(section: str, singular: str) -> list[dict[str, Any]]:
+            return [{"name": name, singular: dict(s.fields)} for name, s in self.sections[section].items()]
+
+        return {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": self.current_context,
+            "contexts": entries("contexts", "context"),
+            "clusters": entries("clusters", "cluster"),
+            "users": entries("users", "user"),
+        }
+
+
+def _merged(paths: list[Path]) -> _Kubeconfig:
+    config = _Kubeconfig()
+    for path in paths:
+        config.files.append(str(path))
+        try:
+            loaded = yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        except (OSError, UnicodeDecodeError) as error:
+            raise CredentialError(f"{path}: kubeconfig cannot be read: {error}") from error
+        except yaml.YAMLError as error:
+            raise CredentialError(f"{path}: kubeconfig is no YAML: {error}") from error
+        if not isinstance(loaded, dict):
+            raise CredentialError(f"{path}: a kubeconfig is a mapping, this is {type(loaded).__name__}")
+        if not config.current_context and isinstance(loaded.get("current-context"), str):
+            config.current_context = loaded["current-context"]
+        for section, singular in (("contexts", "context"), ("clusters", "cluster"), ("users", "user")):
+            entries = loaded.get(section) or []
+            if not isinstance(entries, list):
+                raise CredentialError(f"{path}: {section}: must be a list")
+            for index, entry in enumerate(entries):
+                if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+                    raise CredentialError(f"{path}: {section}[{index}]: needs a name")
+                fields = entry.get(singular) or {}
+                if not isinstance(fields, dict):
+                    raise CredentialError(f"{path}: {section}[{index}].{singular}: must be a mapping")
+                name = entry["name"]
+                at = f"{section}[{name}].{singular}"
+                config.sections[section].setdefault(name, _Section(fields, str(path), at, path.resolve().parent))
+    return config
+
+
+class _Plugin:
+    """Exec plugins and OIDC by kubernetes_asyncio's loader. It keeps a token until it is near its end."""
+
+    def __init__(self, config: dict[str, Any], context: str, folder: str, where: str) -> None:
+        self._config, self._context, self._folder, self._where = config, context, folder, where
+        self._loader: Any = None
+        self._lock = asyncio.Lock()
+        self._refreshed_at = float("-inf")
+        self._authorization = ""
+        self.cert_file = self.key_file = ""
+
+    async def refresh(self, *, anew: bool = False) -> None:
+        from kubernetes_asyncio.client import Configuration
+        from kubernetes_asyncio.config.kube_config import KubeConfigLoader
+
+        if self._loader is None or anew:
+            self._loader = KubeConfigLoader(
+                config_dict=self._config, active_context=self._context, config_base_path=self._folder
+            )
+        configuration = Configuration()
+        try:
+            await self._loader.load_and_set(configuration)
+        except Exception as error:  # the loader raises whatever its plugins raise
+            raise CredentialError(f"{self._where}: {error}") from error
+        self._authorization = str(configuration.api_key.get("BearerToken", ""))
+        self.cert_file, self.key_file = str(configuration.cert_file or ""), str(configuration.key_file or "")
+        if not self._authorization and not self.cert_file:
+            raise CredentialError(f"{self._where}: the plugin gave neither a token nor a certificate")
+        self._refreshed_at = time.monotonic()
+
+    async def headers(self, rejected: bool) -> Mapping[str, str]:
+        if rejected or time.monotonic() - self._refreshed_at >= TOKEN_REREAD_SECONDS:
+            asked_at = time.monotonic()
+            async with self._lock:
+                # one refresh serves everybody who waited for it
+                if self._refreshed_at < asked_at:
+                    await self.refresh(anew=rejected)
+        return {"Authorization": self._authorization} if self._authorization else {}
+
+
+def _ssl_context(
+    ca: bytes | Path | None, cert: bytes | None, key: bytes | None, *, insecure: bool = False, where: str
+) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    try:
+        if isinstance(ca, Path):
+            context = ssl.create_default_context(cafile=str(ca))
+        elif ca is not None:
+            context = ssl.create_default_context(cadata=ca.decode("ascii"))
+        if insecure:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+    except (OSError, ssl.SSLError, UnicodeDecodeError) as error:
+        raise CredentialError(f"{where}: the certificate authority cannot be read: {error}") from error
+    if cert is not None and key is not None:
+        try:
+            # the ssl module loads key pairs from files only
+            with contextlib.ExitStack() as stack:
+                names = []
+                for content in (cert, key):
+                    handle = stack.enter_context(tempfile.NamedTemporaryFile(prefix="koordpy-"))
+                    handle.write(content)
+                    handle.flush()
+                    names.append(handle.name)
+                context.load_cert_chain(names[0], names[1])
+        except (OSError, ssl.SSLError) as error:
+            raise CredentialError(f"{where}: client-certificate and client-key do not load: {error}") from error
+    return context
