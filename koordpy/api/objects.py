@@ -14,6 +14,8 @@ from msgspec import Meta
 Quantity = Annotated[str | int | float, Meta(extra={"format": "quantity"})]
 Quantities = dict[str, Quantity]
 IntOrString = Annotated[int | str, Meta(extra={"format": "int-or-string"})]
+Time = Annotated[str, Meta(extra={"format": "time"})]
+"""RFC 3339 text, as the API server writes it."""
 
 
 class Wire(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
@@ -34,8 +36,8 @@ class ObjectMeta(Wire, frozen=True):
     uid: str = ""
     resource_version: str = ""
     generation: int = 0
-    creation_timestamp: str | None = None
-    deletion_timestamp: str | None = None
+    creation_timestamp: Time | None = None
+    deletion_timestamp: Time | None = None
     deletion_grace_period_seconds: int | None = None
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
@@ -206,12 +208,12 @@ class Condition(Wire, frozen=True):
     status: str = ""
     reason: str = ""
     message: str = ""
-    last_transition_time: str | None = None
+    last_transition_time: Time | None = None
     observed_generation: int = 0
 
 
 class ContainerStateTerminated(Wire, frozen=True):
-    finished_at: str | None = None
+    finished_at: Time | None = None
 
 
 class ContainerState(Wire, frozen=True):
@@ -229,7 +231,7 @@ class PodStatus(Wire, frozen=True):
     phase: str = ""
     reason: str = ""
     conditions: list[Condition] = []
-    start_time: str | None = None
+    start_time: Time | None = None
     nominated_node_name: str = ""
     container_statuses: list[ContainerStatus] = []
     init_container_statuses: list[ContainerStatus] = []
@@ -307,7 +309,7 @@ class PodGroupStatus(Wire, frozen=True):
     running: int = 0
     succeeded: int = 0
     failed: int = 0
-    schedule_start_time: str | None = None
+    schedule_start_time: Time | None = None
     occupied_by: str = ""
     conditions: list[Condition] = []
 
