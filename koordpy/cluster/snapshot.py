@@ -65,6 +65,8 @@ class Snapshot:
     """Names of the ElasticQuotas."""
     anti_affine: tuple[PodInfo, ...]
     """Bound pods with a required pod anti-affinity."""
+    namespaces: Mapping[str, Mapping[str, str]]
+    """Labels of each namespace that is known."""
     static_version: int = 0
     """Changes when a node's labels, taints or images change, or the set of nodes: what static verdicts depend on."""
     capacity_version: int = 0

@@ -12,7 +12,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from koordpy.api import keys
-from koordpy.api.objects import ClusterNetworkTopology, ElasticQuota, Node, Pod, PodGroup, UpstreamPodGroup, Wire
+from koordpy.api.objects import (
+    ClusterNetworkTopology,
+    ElasticQuota,
+    Namespace,
+    Node,
+    Pod,
+    PodGroup,
+    UpstreamPodGroup,
+    Wire,
+)
 from koordpy.cluster.pods import GangRef, PodInfo, pod_info
 from koordpy.cluster.resources import Amounts, node_allocatable
 from koordpy.cluster.snapshot import PODS, UNSCHEDULABLE_TAINT, Ints, NodeInfo, Snapshot
@@ -61,6 +70,7 @@ class ClusterState:
         self._groups: dict[str, PodGroup] = {}
         self._upstream: dict[str, UpstreamPodGroup] = {}
         self._quotas: dict[str, ElasticQuota] = {}
+        self._namespaces: dict[str, dict[str, str]] = {}
         self._others: dict[tuple[type[Wire], str], Wire] = {}
         self._columns: dict[str, int] = {PODS: 0}
         self._static_version = 0
@@ -228,6 +238,12 @@ class ClusterState:
     def _delete_quota(self, key: str) -> None:
         self._quotas.pop(key, None)
 
+    def _upsert_namespace(self, namespace: Namespace) -> None:
+        self._namespaces[namespace.metadata.name] = namespace.metadata.labels
+
+    def _delete_namespace(self, name: str) -> None:
+        self._namespaces.pop(name, None)
+
     _UPSERT: ClassVar[dict[type[Wire], Callable[["ClusterState", Any], None]]] = {
         Node: _upsert_node,
         Pod: _upsert_pod,
@@ -235,6 +251,7 @@ class ClusterState:
         PodGroup: _upsert_group,
         UpstreamPodGroup: _upsert_upstream,
         ElasticQuota: _upsert_quota,
+        Namespace: _upsert_namespace,
     }
     _DELETE: ClassVar[dict[type[Wire], Callable[["ClusterState", str], None]]] = {
         Node: _delete_node,
@@ -243,6 +260,7 @@ class ClusterState:
         PodGroup: _delete_group,
         UpstreamPodGroup: _delete_upstream,
         ElasticQuota: _delete_quota,
+        Namespace: _delete_namespace,
     }
 
     # -- assumed pods -------------------------------------------------------------------------------------------------
@@ -337,6 +355,7 @@ class ClusterState:
             upstream_groups=dict(self._upstream),
             quotas=frozenset(key.partition("/")[2] for key in self._quotas),
             anti_affine=tuple(self._anti_affine.values()),
+            namespaces=dict(self._namespaces),
             static_version=self._static_version,
             capacity_version=self._capacity_version,
             scheduler_names=self.scheduler_names,

@@ -1,7 +1,7 @@
 """The placement problem of one unit as plain numbers: what every method of solving it gets, and what it answers.
 
-Source: gang-network.md sections 2.4-2.7, 4 and 5. A unit is a GangGroup (or one plain pod). The problem knows nothing of
-pods' specs: pods of equal shape are one kind, filters have become capacities. Exact methods (the counting shortcut, the
+Source: gang-network.md sections 2.4-2.7, 4 and 5. A unit is a GangGroup (or one plain pod). The problem knows nothing
+of specs: pods of equal shape are one kind, filters have become capacities. Exact methods (the counting shortcut, the
 solver, plain enumeration in tests) all take this and give a Solution, so that they can be compared goal by goal.
 """
 
@@ -96,7 +96,7 @@ class Problem:
         return max(1, sum(self.needs))
 
     def reference(self, ranks: tuple[int, ...] | None = None) -> int:
-        """Reference shape of the given (default: all pending) members: fewest slots in the cluster, ties lowest rank."""
+        """Reference shape of the given (default: pending) members: fewest slots in the cluster, ties lowest rank."""
         shapes = [self.members[rank].shape for rank in (self.pending if ranks is None else ranks)]
         return min(dict.fromkeys(shapes), key=lambda shape: int(self.slots_of[shape].sum()), default=0)
 

@@ -1,0 +1,44 @@
+"""NodeResourcesFit: every resource asked against what is left (kube-parity.md 2.5)."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from koordpy.cluster.snapshot import Ints
+from koordpy.planning.filters.base import Code, Refusal, Verdict, all_fit
+
+PLUGIN = "NodeResourcesFit"
+TOO_MANY_PODS = "Too many pods"
+
+
+def check_fit(allocatable: Ints, used: Ints, request: Sequence[tuple[int, int]], names: Sequence[str]) -> Verdict:
+    """request: (column, amount) with one pod in column 0; names: the resource of each entry.
+
+    Every lacking resource is a reason of its own. Code UU as soon as one lacking request exceeds the node's whole
+    allocatable; the pod count is U even where a node takes no pods at all.
+    """
+    columns = [column for column, _ in request]
+    amounts = np.array([amount for _, amount in request], dtype=np.int64)
+    whole = allocatable[:, columns]
+    lacking = amounts > whole - used[:, columns]
+    if not lacking.any():
+        return all_fit(len(allocatable))
+    never = (lacking & (amounts > whole))[:, 1:].any(axis=1)
+    bits = lacking @ (1 << np.arange(len(columns), dtype=np.int64))
+    keys = bits * 2 + never
+    keys[bits == 0] = 0
+    distinct, where = np.unique(keys, return_inverse=True)
+    refusals: list[Refusal] = []
+    table = np.zeros(len(distinct), dtype=np.int32)
+    for i, key in enumerate(distinct.tolist()):
+        if key == 0:
+            continue
+        reasons = [
+            TOO_MANY_PODS if name == "" else f"Insufficient {name}"
+            for bit, name in enumerate(["", *names[1:]])
+            if key >> 1 >> bit & 1
+        ]
+        code = Code.UNRESOLVABLE if key & 1 else Code.UNSCHEDULABLE
+        refusals.append(Refusal(PLUGIN, code, tuple(reasons)))
+        table[i] = len(refusals)
+    return Verdict(table[where.reshape(-1)], tuple(refusals))

@@ -1,0 +1,128 @@
+"""Filters that look at the node object alone: NodeUnschedulable, NodeName, TaintToleration, NodeAffinity.
+
+Source: kube-parity.md sections 2.1 and 2.3. Their verdicts change only with the node's labels and taints.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from koordpy.api.objects import NodeSelector, Pod, Taint, Toleration
+from koordpy.cluster.snapshot import UNSCHEDULABLE_TAINT, NodeInfo
+from koordpy.planning.filters.base import Code, Refusal, Verdict, all_fit, refused_where
+from koordpy.planning.selectors import field_valid, int64, term_matches
+
+UNSCHEDULABLE = Refusal("NodeUnschedulable", Code.UNRESOLVABLE, ("node(s) were unschedulable",))
+TAINTED = Refusal("TaintToleration", Code.UNRESOLVABLE, ("node(s) had untolerated taint(s)",))
+AFFINITY = Refusal("NodeAffinity", Code.UNRESOLVABLE, ("node(s) didn't match Pod's node affinity/selector",))
+NOT_NAMED = Refusal("NodeAffinity", Code.UNRESOLVABLE, ("node(s) didn't satisfy plugin(s) [NodeAffinity]",))
+CONFLICT = Refusal("NodeAffinity", Code.UNRESOLVABLE, ("pod affinity terms conflict",))
+
+FILTERING_EFFECTS = ("NoSchedule", "NoExecute")
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Whether one toleration matches one taint (kube-parity.md 2.1; Lt and Gt: KEP-5471)."""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    match toleration.operator:
+        case "Exists":
+            return True
+        case "" | "Equal":
+            return bool(toleration.key) and toleration.value == taint.value
+        case "Lt" | "Gt":
+            have, bound = int64(taint.value), int64(toleration.value)
+            if not toleration.key or have is None or bound is None:
+                return False
+            return have < bound if toleration.operator == "Lt" else have > bound
+    return False
+
+
+def tolerated(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
+    """Whether any toleration matches the taint."""
+    return any(tolerates(toleration, taint) for toleration in tolerations)
+
+
+def check_unschedulable(nodes: Sequence[NodeInfo], pod: Pod) -> Verdict:
+    """spec.unschedulable acts as a taint that a pod may tolerate."""
+    mask = np.fromiter((node.unschedulable for node in nodes), dtype=bool, count=len(nodes))
+    if not mask.any() or tolerated(UNSCHEDULABLE_TAINT, pod.spec.tolerations):
+        return all_fit(len(nodes))
+    return refused_where(mask, UNSCHEDULABLE)
+
+
+def check_taints(nodes: Sequence[NodeInfo], pod: Pod) -> Verdict:
+    """NoSchedule and NoExecute taints that nothing tolerates."""
+    known: dict[tuple[Taint, ...], bool] = {(): False}
+
+    def refused(taints: tuple[Taint, ...]) -> bool:
+        answer = known.get(taints)
+        if answer is None:
+            answer = known[taints] = any(
+                taint.effect in FILTERING_EFFECTS and not tolerated(taint, pod.spec.tolerations) for taint in taints
+            )
+        return answer
+
+    mask = np.fromiter((bool(node.taints) and refused(node.taints) for node in nodes), dtype=bool, count=len(nodes))
+    return refused_where(mask, TAINTED)
+
+
+def named_nodes(required: NodeSelector | None) -> set[str] | None:
+    """Names that the terms leave where every term has metadata.name In; None where any node may be tried.
+
+    Terms are united, requirements inside a term intersected; empty = the terms conflict.
+    """
+    if required is None or not required.node_selector_terms:
+        return None
+    names: set[str] = set()
+    for term in required.node_selector_terms:
+        wanted: set[str] | None = None
+        for requirement in term.match_fields:
+            if field_valid(requirement) and requirement.operator == "In":
+                one = set(requirement.values)
+                wanted = one if wanted is None else wanted & one
+        if wanted is None:
+            return None
+        names |= wanted
+    return names
+
+
+def check_affinity(nodes: Sequence[NodeInfo], pod: Pod) -> Verdict | Refusal:
+    """nodeSelector and required node affinity; a Refusal where the terms name no node at all."""
+    selector = pod.spec.node_selector
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
+    required = affinity.required if affinity else None
+    if not selector and required is None:
+        return all_fit(len(nodes))
+    names = named_nodes(required)
+    if names is not None and not names:
+        return CONFLICT
+    matches = _matcher(selector, required)
+    mask = np.fromiter((not matches(node) for node in nodes), dtype=bool, count=len(nodes))
+    return refused_where(mask, AFFINITY)
+
+
+def check_named(nodes: Sequence[NodeInfo], pod: Pod) -> Verdict:
+    """Nodes cut away by name before any other filter runs."""
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
+    names = named_nodes(affinity.required if affinity else None)
+    if not names:
+        return all_fit(len(nodes))
+    mask = np.fromiter((node.name not in names for node in nodes), dtype=bool, count=len(nodes))
+    return refused_where(mask, NOT_NAMED)
+
+
+def _matcher(selector: dict[str, str], required: NodeSelector | None) -> Callable[[NodeInfo], bool]:
+    wanted = list(selector.items())
+
+    def matches(node: NodeInfo) -> bool:
+        for key, value in wanted:
+            if node.labels.get(key) != value:
+                return False
+        if required is None:
+            return True
+        return any(term_matches(term, node.name, node.labels) for term in required.node_selector_terms)
+
+    return matches

@@ -1,0 +1,137 @@
+"""Node scores: 0..100 a plugin, weighted and summed (kube-parity.md section 3).
+
+PodTopologySpread and InterPodAffinity have no score yet; a pod's soft wishes of that kind count nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpy.api.keys import GPU_RESOURCES
+from koordpy.api.objects import Pod
+from koordpy.api.quantity import is_extended
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.snapshot import Ints, NodeInfo, Snapshot
+from koordpy.planning.filters.node import tolerates
+from koordpy.planning.selectors import term_matches
+
+WEIGHTS = {
+    "TaintToleration": 3,
+    "NodeAffinity": 2,
+    "NodeResourcesFit": 1,
+    "ImageLocality": 1,
+}
+PACKING = ("NodeResourcesFit",)
+"""Left out of the total where a gather goal exists: goals 4 to 6 pack already."""
+
+_GPU_WEIGHT = 5
+_IMAGE_MIN_BYTES = 23 * 2**20
+_IMAGE_MAX_BYTES = 1000 * 2**20
+
+
+@dataclass(frozen=True, eq=False)
+class StaticScores:
+    """What does not change with room, before normalisation: [nodes] each."""
+
+    untolerated: Ints
+    preferred: Ints
+    image: Ints
+
+
+def static_scores(nodes: Sequence[NodeInfo], pod: Pod) -> StaticScores:
+    """Counts of untolerated soft taints, weights of matching preferred terms, image scores."""
+    count = len(nodes)
+    known: dict[object, int] = {(): 0}
+    soft = [t for t in pod.spec.tolerations if t.effect in ("", "PreferNoSchedule")]
+
+    def untolerated(node: NodeInfo) -> int:
+        answer = known.get(node.taints)
+        if answer is None:
+            answer = known[node.taints] = sum(
+                1
+                for taint in node.taints
+                if taint.effect == "PreferNoSchedule" and not any(tolerates(t, taint) for t in soft)
+            )
+        return answer
+
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
+    terms = affinity.preferred if affinity else []
+    preferred = np.zeros(count, dtype=np.int64)
+    if terms:
+        preferred[:] = [
+            sum(t.weight for t in terms if term_matches(t.preference, node.name, node.labels)) for node in nodes
+        ]
+    return StaticScores(
+        untolerated=np.fromiter((untolerated(node) for node in nodes), dtype=np.int64, count=count),
+        preferred=preferred,
+        image=_image_scores(nodes, pod),
+    )
+
+
+def _image_scores(nodes: Sequence[NodeInfo], pod: Pod) -> Ints:
+    scores = np.zeros(len(nodes), dtype=np.int64)
+    if not any(node.images for node in nodes):
+        return scores
+    containers = (*pod.spec.init_containers, *pod.spec.containers)
+    wanted = [
+        c.image if ":" in c.image.rpartition("/")[2] or "@" in c.image else c.image + ":latest" for c in containers
+    ]
+    sizes: list[dict[str, int]] = [
+        {name: size for names, size in node.images for name in names if name in wanted} for node in nodes
+    ]
+    holders = {name: sum(1 for have in sizes if name in have) for name in set(wanted)}
+    limit = _IMAGE_MAX_BYTES * len(containers)
+    for i, have in enumerate(sizes):
+        if have:
+            total = sum(have[name] * holders[name] // len(nodes) for name in wanted if name in have)
+            total = min(max(total, _IMAGE_MIN_BYTES), limit)
+            scores[i] = 100 * (total - _IMAGE_MIN_BYTES) // (limit - _IMAGE_MIN_BYTES)
+    return scores
+
+
+def most_allocated(
+    snapshot: Snapshot, used: Ints, score_used: Ints, pod: PodInfo, rows: NDArray[np.int64] | slice
+) -> Ints:
+    """NodeResourcesFit's score of the given nodes: the fuller the better (MostAllocated).
+
+    cpu and memory weigh 1, GPU resources 5; an extended resource the pod does not ask for is left out.
+    """
+    columns = snapshot.columns
+    whole = snapshot.allocatable[rows]
+    total = np.zeros(len(whole), dtype=np.int64)
+    weights = np.zeros(len(whole), dtype=np.int64)
+    held = used[rows]
+    score_held = score_used[rows]
+    for i, name in enumerate(("cpu", "memory", *GPU_RESOURCES)):
+        column = columns.get(name)
+        if column is None or (is_extended(name) and name not in pod.requests):
+            continue
+        if i < 2:
+            taken = score_held[:, i] + pod.score_requests[i]
+        else:
+            taken = held[:, column] + pod.requests[name]
+        have = whole[:, column]
+        exists = have > 0
+        safe = np.where(exists, have, 1)
+        # A share in exact integers: bytes times 100 stay within 64 bits below 80 PiB a node.
+        share = np.where(taken <= have, taken * 100 // safe, 0)
+        weight = np.where(exists, 1 if i < 2 else _GPU_WEIGHT, 0)
+        total += share * weight
+        weights += weight
+    return np.asarray(np.where(weights > 0, total // np.maximum(weights, 1), 0), dtype=np.int64)
+
+
+def normalised(static: StaticScores, feasible: NDArray[np.bool_]) -> dict[str, Ints]:
+    """Plugin -> [nodes] 0..100 over the feasible nodes, as kube-scheduler normalises."""
+    count = len(static.image)
+    taints = np.full(count, 100, dtype=np.int64)
+    top = int(static.untolerated[feasible].max(initial=0))
+    if top:
+        taints = 100 - 100 * static.untolerated // top
+    affinity = np.zeros(count, dtype=np.int64)
+    top = int(static.preferred[feasible].max(initial=0))
+    if top:
+        affinity = 100 * static.preferred // top
+    return {"TaintToleration": taints, "NodeAffinity": affinity, "ImageLocality": static.image}

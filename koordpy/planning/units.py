@@ -1,0 +1,360 @@
+"""Gangs, GangGroups and the units of the queue: who is planned together, and whether planning may start.
+
+Source: gang-network.md section 2. Everything follows from the objects of the snapshot; nothing is remembered.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from koordpy.api import keys
+from koordpy.api.durations import parse_duration
+from koordpy.api.gangspec import TopologyWish, UnreadableError, parse_topology_wish
+from koordpy.api.natural import natural_key
+from koordpy.api.objects import ObjectMeta
+from koordpy.cluster.pods import GangRef, GangSource, PodInfo
+from koordpy.cluster.resources import Amounts, amounts
+from koordpy.cluster.snapshot import Snapshot
+from koordpy.planning.plan import GangStatus, Reason
+
+DEFAULT_WAITING_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class Gang:
+    """One gang with the settings of its PodGroup, or of its oldest pod."""
+
+    ref: GangRef
+    exists: bool
+    """False where pods name a PodGroup that is not there."""
+    min_member: int
+    match_policy: str
+    strict: bool
+    waiting_seconds: float
+    links: tuple[str, ...]
+    """`namespace/name` of the gangs in its `groups` annotation."""
+    wish: TopologyWish
+    hard_keys: tuple[str, ...]
+    """Node labels of upstream's topology constraints: a hard domain each."""
+    min_resources: Amounts
+    fault: str
+    """An unreadable setting: text as gang-network.md 2.3 words it, without the gang's name."""
+    pods: tuple[PodInfo, ...]
+    """Every known pod that names the gang."""
+
+    @property
+    def key(self) -> str:
+        return self.ref.key
+
+    @cached_property
+    def members(self) -> tuple[PodInfo, ...]:
+        """Bound pods and pending ones that are ours and ungated (section 1)."""
+        return tuple(pod for pod in self.pods if pod.bound or pod.pending)
+
+    @cached_property
+    def pending(self) -> tuple[PodInfo, ...]:
+        return tuple(pod for pod in self.members if pod.pending)
+
+    @cached_property
+    def bound(self) -> tuple[PodInfo, ...]:
+        return tuple(pod for pod in self.members if pod.bound)
+
+    @cached_property
+    def succeeded(self) -> int:
+        return sum(pod.pod.status.phase == "Succeeded" for pod in self.pods)
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Why a unit is not planned at all; every pending member is told."""
+
+    text: str
+    status: GangStatus
+    reason: Reason = Reason.UNSCHEDULABLE
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One unit of the queue: a plain pod, or the gangs of a GangGroup."""
+
+    id: str
+    gangs: tuple[Gang, ...]
+    plain: PodInfo | None = None
+
+    @property
+    def group_id(self) -> str:
+        """Names of its gangs in natural order joined by `,`; empty for a plain pod."""
+        return ",".join(gang.key for gang in self.gangs)
+
+    @cached_property
+    def members(self) -> tuple[PodInfo, ...]:
+        """All members in rank order (2.5)."""
+        if self.plain is not None:
+            return (self.plain,)
+        ranked = [(member, gang.ref) for gang in self.gangs for member in gang.members]
+        ranked.sort(key=lambda pair: rank_key(*pair))
+        return tuple(member for member, _ in ranked)
+
+    @cached_property
+    def pending(self) -> tuple[PodInfo, ...]:
+        return tuple(member for member in self.members if member.pending)
+
+    @cached_property
+    def bound_any(self) -> bool:
+        return any(gang.bound for gang in self.gangs)
+
+    def need(self, gang: Gang) -> int:
+        """Pending members of a gang that one plan must place (2.4)."""
+        if gang.min_member < 1:
+            return 0
+        if gang.match_policy == "only-waiting":
+            return gang.min_member
+        if gang.match_policy == "waiting-and-running":
+            return max(0, gang.min_member - len(gang.bound))
+        return 0 if self.bound_any else gang.min_member
+
+    @cached_property
+    def has_goal(self) -> bool:
+        """Whether any gang gives the unit a gather goal (section 4)."""
+        return any(gang.wish.has_goal or gang.hard_keys for gang in self.gangs)
+
+    @cached_property
+    def pipeline(self) -> int:
+        """PP of the first gang in natural order that has a parallelModel."""
+        return next((gang.wish.pipeline for gang in self.gangs if gang.wish.has_parallel), 1)
+
+
+def rank_key(pod: PodInfo, ref: GangRef) -> tuple[object, ...]:
+    """Rank order: index, gang name natural, pod name natural."""
+    index = (0, pod.index) if pod.index is not None else (1, 0)
+    return index, natural_key(ref.name), natural_key(ref.namespace), natural_key(pod.name)
+
+
+def _min_available(text: str) -> int | None:
+    try:
+        return int(text) if text.strip().lstrip("+-").isascii() and text.strip().lstrip("+-").isdigit() else None
+    except ValueError:
+        return None
+
+
+def _settings(meta: ObjectMeta) -> tuple[TopologyWish, tuple[str, ...], str]:
+    """(topology wish, linked gangs, fault text) of an object's annotations."""
+    notes = meta.annotations
+    wish, links, fault = TopologyWish(), (), ""
+    key = keys.GANG_TOPOLOGY if keys.GANG_TOPOLOGY in notes else keys.GANG_TOPOLOGY_ALIAS
+    if key in notes:
+        try:
+            wish = parse_topology_wish(notes[key])
+        except UnreadableError as what:
+            fault = f"annotation {key} cannot be read: {what}"
+    if keys.GANG_GROUPS in notes:
+        try:
+            raw = json.loads(notes[keys.GANG_GROUPS])
+        except (json.JSONDecodeError, RecursionError):
+            raw = None
+        if isinstance(raw, list) and all(isinstance(name, str) for name in raw):
+            links = tuple(name if "/" in name else f"{meta.namespace}/{name}" for name in raw)
+        else:
+            what = "no JSON" if raw is None else "no list of gang names"
+            fault = fault or f"annotation {keys.GANG_GROUPS} cannot be read: {what}"
+    return wish, links, fault
+
+
+def _waiting(notes: Mapping[str, str], timeout_seconds: int | None) -> float:
+    """waiting-time, else scheduleTimeoutSeconds; invalid or negative ones count as absent (2.9)."""
+    text = notes.get(keys.GANG_WAITING_TIME)
+    if text is not None:
+        try:
+            value = parse_duration(text)
+        except ValueError:
+            value = -1.0
+        return value if value > 0 else DEFAULT_WAITING_SECONDS
+    return float(timeout_seconds) if timeout_seconds is not None and timeout_seconds > 0 else DEFAULT_WAITING_SECONDS
+
+
+def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
+    """A gang of the snapshot with its settings."""
+    pods = snapshot.members.get(ref, ())
+    min_member, timeout, hard, resources, exists, fault = 0, None, (), {}, True, ""
+    meta = ObjectMeta(namespace=ref.namespace, name=ref.name)
+    if ref.source is GangSource.GROUP:
+        group = snapshot.pod_groups.get(ref.key)
+        exists = group is not None
+        if group is not None:
+            meta, min_member = group.metadata, group.spec.min_member
+            timeout = group.spec.schedule_timeout_seconds
+            try:
+                resources = amounts(group.spec.min_resources)
+            except ValueError as what:
+                fault = f"spec.minResources cannot be read: {what}"
+    elif ref.source is GangSource.UPSTREAM:
+        upstream = snapshot.upstream_groups.get(ref.key)
+        exists = upstream is not None
+        if upstream is not None:
+            meta = upstream.metadata
+            policy = upstream.spec.scheduling_policy
+            min_member = policy.gang.min_count if policy.gang is not None else 0
+            if upstream.spec.scheduling_constraints is not None:
+                hard = tuple(c.key for c in upstream.spec.scheduling_constraints.topology if c.key)
+    elif pods:
+        oldest = min(pods, key=lambda pod: (pod.created, natural_key(pod.name)))
+        meta = oldest.pod.metadata
+        labelled = meta.labels.get(keys.LABEL_GANG_NAME) and keys.LABEL_GANG_MIN in meta.labels
+        where = f"label {keys.LABEL_GANG_MIN}" if labelled else f"annotation {keys.GANG_MIN}"
+        text = meta.labels[keys.LABEL_GANG_MIN] if labelled else meta.annotations.get(keys.GANG_MIN, "")
+        number = _min_available(text)
+        if number is None:
+            fault = f"{where} cannot be read: {text!r} is no whole number"
+        min_member = number or 0
+    wish, links, unreadable = _settings(meta)
+    notes = meta.annotations
+    return Gang(
+        ref=ref,
+        exists=exists,
+        min_member=min_member,
+        match_policy=notes.get(keys.GANG_MATCH_POLICY, ""),
+        strict=notes.get(keys.GANG_MODE) != "NonStrict",
+        waiting_seconds=_waiting(notes, timeout),
+        links=links,
+        wish=wish,
+        hard_keys=hard,
+        min_resources=resources,
+        fault=fault or unreadable,
+        pods=pods,
+    )
+
+
+class Groups:
+    """Every gang of a snapshot, joined to GangGroups: linked by any `groups` list, from either side, transitively."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        refs = dict.fromkeys(snapshot.members)
+        for key in snapshot.pod_groups:
+            namespace, _, name = key.partition("/")
+            refs.setdefault(GangRef(namespace, name))
+        for key in snapshot.upstream_groups:
+            namespace, _, name = key.partition("/")
+            refs.setdefault(GangRef(namespace, name, GangSource.UPSTREAM))
+        self.gangs: dict[GangRef, Gang] = {ref: read_gang(snapshot, ref) for ref in refs}
+        self.by_key: dict[str, GangRef] = {}
+        order = {GangSource.GROUP: 0, GangSource.UPSTREAM: 1, GangSource.NAMED: 2}
+        for ref in sorted(self.gangs, key=lambda ref: order[ref.source]):
+            self.by_key.setdefault(ref.key, ref)
+        self._group: dict[GangRef, tuple[GangRef, ...]] = {}
+        self._join()
+
+    def _join(self) -> None:
+        root: dict[GangRef, GangRef] = {}
+
+        def find(ref: GangRef) -> GangRef:
+            while (up := root.get(ref, ref)) != ref:
+                ref = up
+            return ref
+
+        for ref, gang in self.gangs.items():
+            for key in gang.links:
+                other = self.by_key.get(key)
+                if other is not None and find(other) != find(ref):
+                    root[find(other)] = find(ref)
+        grouped: dict[GangRef, list[GangRef]] = {}
+        for ref in self.gangs:
+            grouped.setdefault(find(ref), []).append(ref)
+        for refs in grouped.values():
+            refs.sort(key=lambda ref: (natural_key(ref.namespace), natural_key(ref.name), ref.source.value))
+            for ref in refs:
+                self._group[ref] = tuple(refs)
+
+    def unit(self, ref: GangRef) -> Unit:
+        """The unit a gang belongs to."""
+        gangs = tuple(self.gangs[r] for r in self._group[ref])
+        return Unit(id="gang:" + ",".join(gang.key for gang in gangs), gangs=gangs)
+
+    def units(self) -> list[Unit]:
+        """Every unit with a pending member, in no particular order."""
+        out: list[Unit] = []
+        seen: set[GangRef] = set()
+        for pod in self.snapshot.pending:
+            if pod.gang is None:
+                out.append(Unit(id=pod.key, gangs=(), plain=pod))
+            elif pod.gang not in seen:
+                seen.update(self._group[pod.gang])
+                out.append(self.unit(pod.gang))
+        return out
+
+
+def unit_ids(snapshot: Snapshot) -> dict[str, str]:
+    """Pod key -> unit id, of every pending pod of ours."""
+    return {pod.key: unit.id for unit in Groups(snapshot).units() for pod in unit.pending}
+
+
+def gate(unit: Unit, groups: Groups) -> Gate | None:
+    """What holds a unit before planning (2.3), in the order of the specification; None where it may be planned."""
+    for gang in unit.gangs:
+        if not gang.exists:
+            return Gate(f"gang {gang.key}: PodGroup not found", GangStatus.INCOMPLETE)
+        for key in gang.links:
+            if key not in groups.by_key or not groups.gangs[groups.by_key[key]].exists:
+                return Gate(f"gang {key}: PodGroup not found", GangStatus.INCOMPLETE)
+    for gang in unit.gangs:
+        if gang.fault:
+            return Gate(f"gang {gang.key}: {gang.fault}", GangStatus.INVALID)
+    mixed = _mixed(unit)
+    if mixed is not None:
+        return mixed
+    for gang in unit.gangs:
+        have = len(gang.members) + gang.succeeded
+        if have < gang.min_member:
+            text = f"gang {gang.key}: waiting for members, {have} of minMember {gang.min_member} exist"
+            return Gate(text, GangStatus.INCOMPLETE)
+    return _unknown_layer(unit, groups.snapshot)
+
+
+def _mixed(unit: Unit) -> Gate | None:
+    """Different schedulers or priorities inside an upstream group: none is bound (kube-parity.md 6)."""
+    for gang in unit.gangs:
+        if gang.ref.source is not GangSource.UPSTREAM:
+            continue
+        alive = [pod for pod in gang.pods if not pod.finished]
+        for what, values in (
+            ("schedulerName", {pod.pod.spec.scheduler_name for pod in alive}),
+            ("priority", {str(pod.priority) for pod in alive}),
+        ):
+            if len(values) > 1:
+                listed = ", ".join(sorted(values, key=natural_key))
+                text = f"gang {gang.key}: members differ in {what}: {listed}"
+                return Gate(text, GangStatus.INVALID, Reason.SCHEDULER_ERROR)
+    return None
+
+
+def _unknown_layer(unit: Unit, snapshot: Snapshot) -> Gate | None:
+    layers = snapshot.tree.layers
+    for gang in unit.gangs:
+        for rule in gang.wish.gather:
+            if (rule.must or rule.multiple > 1) and layers.level(rule.layer) is None:
+                text = f'gang {gang.key}: unknown layer "{rule.layer}"'
+                if not snapshot.tree.has_object:
+                    text += ", no ClusterNetworkTopology"
+                return Gate(text, GangStatus.INVALID)
+    return None
+
+
+def wish_warnings(units: Iterable[Unit], snapshot: Snapshot) -> list[tuple[str, str]]:
+    """(object, text) of settings that are read but do nothing: an unknown layer under PreferGather, DP x PP."""
+    out: list[tuple[str, str]] = []
+    for unit in units:
+        for gang in unit.gangs:
+            name = f"PodGroup/{gang.key}"
+            out += [
+                (name, f'networkTopologyAware: unknown layer "{rule.layer}" under PreferGather is not used')
+                for rule in gang.wish.gather
+                if not rule.must and rule.multiple <= 1 and snapshot.tree.layers.level(rule.layer) is None
+            ]
+            if gang.wish.data is not None and gang.wish.data * gang.wish.pipeline != len(unit.members):
+                text = (
+                    f"networkTopologyAware: data-parallel {gang.wish.data} x pipeline-parallel {gang.wish.pipeline}"
+                    f" differs from {len(unit.members)} members"
+                )
+                out.append((name, text))
+    return out
