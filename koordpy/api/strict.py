@@ -69,7 +69,7 @@ def decode_closed(raw: Any, kind: type[T]) -> tuple[T | None, list[Fault]]:
 
 def _walk(raw: Any, kind: type[T], *, unknown: bool) -> tuple[T | None, list[Fault]]:
     walk = _Walk(unknown)
-    cleaned = _reader_of(kind)(raw, "", walk)
+    cleaned = _reader_of(cast(Any, kind))(raw, "", walk)
     if walk.faults:
         return None, walk.faults
     try:
@@ -182,7 +182,7 @@ def _read_truth(raw: Any, path: str, walk: _Walk) -> Any:
     return raw
 
 
-def _int_reader(lowest: int | None) -> _Read:
+def _int_reader(lowest: int | None, highest: int | None) -> _Read:
     def read(raw: Any, path: str, walk: _Walk) -> Any:
         value = raw.value if isinstance(raw, Number) else raw
         if isinstance(value, float) and value.is_integer():
@@ -193,6 +193,8 @@ def _int_reader(lowest: int | None) -> _Read:
             walk.fault(path, f"{_shown(raw)} is out of range")
         elif lowest is not None and value < lowest:
             walk.fault(path, f"{value} is less than {lowest}")
+        elif highest is not None and value > highest:
+            walk.fault(path, f"{value} is more than {highest}")
         return value
 
     return read
@@ -262,7 +264,7 @@ def _read_int_or_percent(raw: Any, path: str, walk: _Walk) -> Any:
         if not _PERCENT.fullmatch(raw):
             walk.fault(path, f"{raw!r} is neither a whole number nor a percentage")
         return raw
-    return _int_reader(None)(raw, path, walk)
+    return _int_reader(None, None)(raw, path, walk)
 
 
 def _read_duration(raw: Any, path: str, walk: _Walk) -> Any:
@@ -308,7 +310,7 @@ def _map_reader(info: inspect.DictType) -> _Read:
     return read
 
 
-def _list_reader(info: inspect.ListType) -> _Read:
+def _list_reader(info: inspect.ListType | inspect.VarTupleType) -> _Read:
     read_item = _reader(info.item_type)
 
     def read(raw: Any, path: str, walk: _Walk) -> Any:
@@ -328,6 +330,7 @@ def _list_reader(info: inspect.ListType) -> _Read:
 
 def _struct_reader(info: inspect.StructType) -> _Read:
     readers: dict[str, _Read] | None = None
+    required = [part.encode_name for part in info.fields if part.required]
 
     def read(raw: Any, path: str, walk: _Walk) -> Any:
         nonlocal readers
@@ -344,6 +347,9 @@ def _struct_reader(info: inspect.StructType) -> _Read:
                     walk.fault(key_path(path, key), "unknown field")
             elif value is not None:
                 out[key] = reader(value, key_path(path, key), walk)
+        for key in required:
+            if key not in out:
+                walk.fault(key_path(path, key), "is missing")
         return out
 
     return read
@@ -402,14 +408,14 @@ def _new_reader(info: inspect.Type) -> _Read:
         return _struct_reader(info)
     if isinstance(info, inspect.DictType):
         return _map_reader(info)
-    if isinstance(info, inspect.ListType):
+    if isinstance(info, (inspect.ListType, inspect.VarTupleType)):
         return _list_reader(info)
     if isinstance(info, inspect.UnionType):
         return _union_reader(info)
     if isinstance(info, inspect.LiteralType):
         return _choice_reader(list(info.values))
     if isinstance(info, inspect.IntType):
-        return _int_reader(info.ge)
+        return _int_reader(info.ge, info.le)
     if isinstance(info, inspect.FloatType):
         return _float_reader(info.ge, info.gt)
     simple: dict[type[inspect.Type], _Read] = {

@@ -1,0 +1,289 @@
+"""KoordpyConfiguration: everything `--config` may say, with its defaults, read strictly.
+
+Sources: kube-parity.md section 5 for the process, filters and scores; preemption.md 1, quota-fairness.md (head),
+gpu-topology.md 12 and ascend.md 6 for their sections. Durations are seconds once read. Frozen: a configuration is part
+of what makes a plan reproducible.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from koordpy.api.documents import read_documents
+from koordpy.api.keys import DEFAULT_SCHEDULER_NAME, GPU_RESOURCES
+from koordpy.api.objects import NodeAffinity, TopologySpreadConstraint
+from koordpy.api.strict import Fault, decode_closed
+
+Seconds = Annotated[float, Meta(extra={"format": "duration"})]
+"""A Go duration in the file, seconds here."""
+Count = Annotated[int, Meta(ge=0)]
+Size = Annotated[int, Meta(ge=1)]
+Positive = Annotated[float, Meta(gt=0)]
+NotNegative = Annotated[float, Meta(ge=0)]
+
+ScorePlugin = Literal[
+    "TaintToleration",
+    "NodeAffinity",
+    "PodTopologySpread",
+    "InterPodAffinity",
+    "NodeResourcesFit",
+    "ImageLocality",
+    "NodeResourcesBalancedAllocation",
+]
+DEFAULT_WEIGHTS: Mapping[str, int] = {
+    "TaintToleration": 3,
+    "NodeAffinity": 2,
+    "PodTopologySpread": 2,
+    "InterPodAffinity": 2,
+    "NodeResourcesFit": 1,
+    "ImageLocality": 1,
+    "NodeResourcesBalancedAllocation": 0,
+}
+"""Weights of the score plugins (kube-parity.md section 3)."""
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Base of the configuration's sections: camel case in the file."""
+
+
+class ClientConnection(Section, frozen=True):
+    kubeconfig: str = ""
+    qps: Positive = 200.0
+    burst: Size = 400
+    max_binds_in_flight: Annotated[int, Meta(ge=1, le=64)] = 64
+
+
+class LeaderElection(Section, frozen=True):
+    leader_elect: bool = True
+    resource_name: str = "koordpy"
+    resource_namespace: str = "kube-system"
+    lease_duration: Seconds = 15.0
+    renew_deadline: Seconds = 10.0
+    retry_period: Seconds = 2.0
+
+
+class NodeAffinityArgs(Section, frozen=True):
+    added_affinity: NodeAffinity | None = None
+
+
+class NodeResourcesFitArgs(Section, frozen=True):
+    """What the filter leaves out; extended resources only."""
+
+    ignored_resources: tuple[str, ...] = ()
+    ignored_resource_groups: tuple[str, ...] = ()
+
+
+class PodTopologySpreadArgs(Section, frozen=True):
+    defaulting_type: Literal["None", "System", "List"] = "None"
+    default_constraints: tuple[TopologySpreadConstraint, ...] = ()
+
+
+class InterPodAffinityArgs(Section, frozen=True):
+    hard_pod_affinity_weight: Annotated[int, Meta(ge=0, le=100)] = 1
+    ignore_preferred_terms_of_existing_pods: bool = False
+
+
+class VolumeBindingArgs(Section, frozen=True):
+    bind_timeout: Seconds = 600.0
+
+
+class Filters(Section, frozen=True):
+    node_affinity: NodeAffinityArgs = NodeAffinityArgs()
+    node_resources_fit: NodeResourcesFitArgs = NodeResourcesFitArgs()
+    pod_topology_spread: PodTopologySpreadArgs = PodTopologySpreadArgs()
+    inter_pod_affinity: InterPodAffinityArgs = InterPodAffinityArgs()
+    volume_binding: VolumeBindingArgs = VolumeBindingArgs()
+
+
+class ResourceWeight(Section, frozen=True):
+    name: str
+    weight: Size = 1
+
+
+class UtilizationPoint(Section, frozen=True):
+    """One point of RequestedToCapacityRatio: utilization 0..100, score 0..10."""
+
+    utilization: Annotated[int, Meta(ge=0, le=100)] = 0
+    score: Annotated[int, Meta(ge=0, le=10)] = 0
+
+
+class NodeResourcesFitScore(Section, frozen=True):
+    strategy: Literal["MostAllocated", "LeastAllocated", "RequestedToCapacityRatio"] = "MostAllocated"
+    resources: tuple[ResourceWeight, ...] = (
+        ResourceWeight(name="cpu", weight=1),
+        ResourceWeight(name="memory", weight=1),
+        *(ResourceWeight(name=name, weight=5) for name in GPU_RESOURCES),
+    )
+    shape: tuple[UtilizationPoint, ...] = ()
+
+
+class Scores(Section, frozen=True):
+    """`weights` holds what the file says; `weight` gives what counts."""
+
+    weights: dict[ScorePlugin, Count] = {}
+    node_resources_fit: NodeResourcesFitScore = NodeResourcesFitScore()
+
+    def weight(self, plugin: str) -> int:
+        """Weight of a score plugin: the file's, else the default."""
+        given: Mapping[Any, int] = self.weights
+        return given.get(plugin, DEFAULT_WEIGHTS[plugin])
+
+
+class Solver(Section, frozen=True):
+    """`deterministic_time` in the solver's own units, never of the wall; the watchdog only reports."""
+
+    deterministic_time: Positive = 2.0
+    wall_time_watchdog: Seconds = 10.0
+
+
+class Queue(Section, frozen=True):
+    backfill: bool = False
+
+
+class Preemption(Section, frozen=True):
+    enabled: bool = True
+    across_quotas: Literal["overMin", "any", "never"] = "overMin"
+    time_limit: Positive = 2.0
+    """In the solver's deterministic units."""
+
+
+class Consolidation(Section, frozen=True):
+    enabled: bool = False
+
+
+class StaleGangs(Section, frozen=True):
+    enabled: bool = True
+    grace: Seconds = 60.0
+
+
+class Fairness(Section, frozen=True):
+    mode: Literal["gpu-count", "exact", "kai", "off"] = "gpu-count"
+    reclaim: Literal["off", "quotas", "all"] = "quotas"
+    weights: dict[str, NotNegative] = {}
+    """User or queue -> weight; 1 where absent."""
+    starvation_after: Seconds = 3600.0
+    """0 switches the guard off."""
+
+
+class Quota(Section, frozen=True):
+    enable_runtime_quota: bool = True
+    enable_min_quota_scale: bool = True
+    guarantee_usage: bool = False
+    monitor_all_quotas: bool = False
+    delay_evict_time: Seconds = 120.0
+
+
+class Gpu(Section, frozen=True):
+    objective: Literal["bottleneck", "sum", "partition"] = "bottleneck"
+    asymmetry: Literal["min", "mean"] = "min"
+    class_gap: NotNegative = 0.08
+    """A new bandwidth class starts this much (as a share) above the value before it."""
+    class_width: NotNegative = 0.25
+    """A bandwidth class is at most this much (as a share) wide."""
+    link_bandwidth: dict[str, NotNegative] = {}
+    """Link class -> GB/s, in place of the assumed figures."""
+    resources: tuple[str, ...] = GPU_RESOURCES
+    annotation_style: Literal["koordinator", "gpushare"] = "koordinator"
+    group_visibility: Literal["group", "own"] = "group"
+    delivery: Literal["foreign", "env", "device-plugin", "dra"] = "foreign"
+
+
+class Ascend(Section, frozen=True):
+    nslb_version: Literal["1.0", "2.0"] = "1.0"
+    shared_tor_num: Literal[1, 2] = 2
+    super_pod_size: Size = 48
+    reserve_nodes: Count = 2
+    super_pod_order: Literal["seed", "code"] = "seed"
+
+
+class KoordpyConfiguration(Section, frozen=True):
+    """The whole file. `KoordpyConfiguration()` is what holds without one."""
+
+    api_version: Literal["koordpy.io/v1alpha1"] = "koordpy.io/v1alpha1"
+    kind: Literal["KoordpyConfiguration"] = "KoordpyConfiguration"
+    scheduler_names: tuple[str, ...] = (DEFAULT_SCHEDULER_NAME,)
+    client_connection: ClientConnection = ClientConnection()
+    leader_election: LeaderElection = LeaderElection()
+    bind_address: str = ":10259"
+    pod_initial_backoff: Seconds = 1.0
+    pod_max_backoff: Seconds = 10.0
+    pod_max_in_unschedulable: Seconds = 300.0
+    filters: Filters = Filters()
+    scores: Scores = Scores()
+    solver: Solver = Solver()
+    queue: Queue = Queue()
+    preemption: Preemption = Preemption()
+    consolidation: Consolidation = Consolidation()
+    stale_gangs: StaleGangs = StaleGangs()
+    fairness: Fairness = Fairness()
+    quota: Quota = Quota()
+    gpu: Gpu = Gpu()
+    ascend: Ascend = Ascend()
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used; `lines` names every fault, one a line, file and field first."""
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
+
+
+def read_config(data: bytes, *, name: str) -> KoordpyConfiguration:
+    """The configuration in a file's bytes (YAML or JSON; empty = all defaults). Raises ConfigError."""
+    documents = list(read_documents(data, as_json=name.endswith(".json")))
+    broken = [f"{name}: {document.fault}" for document in documents if document.fault]
+    if broken:
+        raise ConfigError(broken)
+    if len(documents) > 1:
+        raise ConfigError([f"{name}: {len(documents)} documents in place of one"])
+    if not documents:
+        return KoordpyConfiguration()
+    config, faults = decode_closed(documents[0].value, KoordpyConfiguration)
+    if config is not None:
+        faults = _across_fields(config)
+    if config is None or faults:
+        raise ConfigError([f"{name}: {fault}" for fault in faults])
+    return config
+
+
+def load_config(path: str) -> KoordpyConfiguration:
+    """The configuration in a file. Raises ConfigError, also where the file cannot be read."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as fault:
+        raise ConfigError([f"{path}: cannot be read: {fault.strerror or fault}"]) from None
+    except ValueError as fault:
+        raise ConfigError([f"{path!r}: cannot be read: {fault}"]) from None
+    return read_config(data, name=path)
+
+
+def _across_fields(config: KoordpyConfiguration) -> list[Fault]:
+    """Faults that no field has alone."""
+    faults = []
+    names = config.scheduler_names
+    if not names:
+        faults.append(Fault("schedulerNames", "no name is given"))
+    faults += [Fault(f"schedulerNames[{i}]", "an empty name") for i, name in enumerate(names) if not name]
+    lease = config.leader_election
+    if lease.lease_duration <= lease.renew_deadline:
+        faults.append(Fault("leaderElection.leaseDuration", "must be longer than renewDeadline"))
+    if lease.renew_deadline <= lease.retry_period:
+        faults.append(Fault("leaderElection.renewDeadline", "must be longer than retryPeriod"))
+    if lease.retry_period <= 0:
+        faults.append(Fault("leaderElection.retryPeriod", "must be longer than 0s"))
+    if config.pod_max_backoff < config.pod_initial_backoff:
+        faults.append(Fault("podMaxBackoff", "must not be shorter than podInitialBackoff"))
+    if config.filters.pod_topology_spread.defaulting_type != "List" and (
+        config.filters.pod_topology_spread.default_constraints
+    ):
+        faults.append(Fault("filters.podTopologySpread.defaultConstraints", "needs defaultingType List"))
+    points = [point.utilization for point in config.scores.node_resources_fit.shape]
+    if points != sorted(set(points)):
+        faults.append(Fault("scores.nodeResourcesFit.shape", "utilization must rise from point to point"))
+    if config.scores.node_resources_fit.strategy == "RequestedToCapacityRatio" and not points:
+        faults.append(Fault("scores.nodeResourcesFit.shape", "RequestedToCapacityRatio needs it"))
+    return faults
