@@ -1,0 +1,1 @@
+"""koordpy against the real API server: the harness (assets, control plane, client, processes) and the tests."""

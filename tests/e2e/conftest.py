@@ -1,0 +1,79 @@
+"""Fixtures of the tests against a real API server, which is started once a session.
+
+Without the binaries and without a Go toolchain to build them the tests are skipped, and say so in the summary. With
+CI=true a toolchain that is there must work.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.assets import REPOSITORY, AssetsMissing, BuildFailed, a_failed_build_is_a_failure, find_assets
+from tests.e2e.client import Client
+from tests.e2e.controlplane import ControlPlane
+
+HERE = Path(__file__).parent
+CRDS = REPOSITORY / "crds"
+_numbers = itertools.count(1)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.controlplane)
+
+
+@pytest.fixture(scope="session")
+def assets(request: pytest.FixtureRequest) -> Path:
+    """The folder with etcd and kube-apiserver; built first where that is needed and can be done."""
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    try:
+        # A build takes minutes: whoever waits sees what is going on.
+        with capture.global_and_fixture_disabled():
+            return find_assets()
+    except AssetsMissing as missing:
+        return _skip_loudly(str(missing))
+    except BuildFailed as failed:
+        if a_failed_build_is_a_failure():
+            pytest.fail(str(failed), pytrace=False)
+        return _skip_loudly(str(failed))
+
+
+def _skip_loudly(reason: str) -> Path:
+    print(f"\ntests/e2e SKIPPED: {reason}", file=sys.__stderr__, flush=True)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def controlplane(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """etcd and kube-apiserver without controllers, for all tests; each test cleans up the nodes it made (`api`)."""
+    with ControlPlane(assets, folder=tmp_path_factory.mktemp("controlplane")) as plane:
+        yield plane
+
+
+@pytest.fixture
+async def api(controlplane: ControlPlane) -> AsyncIterator[Client]:
+    """The administrator's client of an empty cluster: nodes and pods of namespace default go when the test ends."""
+    controlplane.must_run()
+    async with controlplane.client() as client:
+        yield client
+        await client.clear()
+
+
+@pytest.fixture
+async def crds(api: Client) -> list[str]:
+    """The project's custom resource definitions, established; their names."""
+    return await api.apply_crds(CRDS)
+
+
+@pytest.fixture
+async def namespace(api: Client) -> str:
+    """A new namespace of the test's own (it stays: nothing here would finish its deletion)."""
+    return await api.make_namespace(f"test-{os.getpid()}-{next(_numbers)}")

@@ -1,0 +1,145 @@
+"""The control plane that everything else here stands on: what it serves, and how the API server binds a pod."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.client import Client, Refused, condition, pod_manifest, pods_path
+from tests.e2e.controlplane import ControlPlane
+from tests.e2e.process import Process, ProcessDied, eventually
+
+NOBODY = "nobody"
+TRAINING = {"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "8"}
+
+
+async def test_it_is_kubernetes_1_36(api: Client) -> None:
+    version = await api.get("/version")
+    if "KUBEBUILDER_ASSETS" in os.environ:
+        assert (int(version["major"]), int(version["minor"].rstrip("+"))) >= (1, 36)
+    else:
+        assert version["gitVersion"] == "v1.36.3"
+
+
+async def test_nodes_are_ready_and_untainted_with_their_labels_and_room(api: Client) -> None:
+    names = await api.make_nodes(40, labels=lambda i: {"topology.block": f"b{i // 16}"})
+
+    nodes = {node["metadata"]["name"]: node for node in await api.items("/api/v1/nodes")}
+    assert sorted(nodes) == names
+    assert all("taints" not in node["spec"] for node in nodes.values())
+    assert all(node["status"]["allocatable"]["nvidia.com/gpu"] == "8" for node in nodes.values())
+    assert {c["status"] for c in nodes[names[0]]["status"]["conditions"] if c["type"] == "Ready"} == {"True"}
+    assert nodes[names[39]]["metadata"]["labels"]["topology.block"] == "b2"
+    assert nodes[names[39]]["metadata"]["labels"]["kubernetes.io/hostname"] == names[39]
+
+
+async def test_clear_leaves_neither_nodes_nor_pods(api: Client) -> None:
+    await api.make_nodes(3)
+    held = pod_manifest("held", scheduler=NOBODY)
+    held["metadata"]["finalizers"] = ["example.com/hold"]
+    await api.create(pods_path(), held)
+
+    await api.clear()
+
+    assert await api.items("/api/v1/nodes") == []
+    assert await api.items(pods_path()) == []
+
+
+async def test_a_binding_lands_in_one_write_with_its_annotations(api: Client, namespace: str) -> None:
+    node, *_ = await api.make_nodes(1)
+    pod = await api.create(
+        pods_path(namespace), pod_manifest("a", scheduler=NOBODY, requests=TRAINING, annotations={"kept": "yes"})
+    )
+
+    await api.bind(pod, node, annotations={"gang.scheduling.koordinator.sh/rank": "3"})
+
+    async with asyncio.timeout(30):
+        events = api.watch(pods_path(namespace), since=pod["metadata"]["resourceVersion"])
+        event, bound = await anext(events)
+        await events.aclose()
+    assert event == "MODIFIED"
+    assert bound["spec"]["nodeName"] == node
+    assert bound["metadata"]["annotations"] == {"kept": "yes", "gang.scheduling.koordinator.sh/rank": "3"}
+    scheduled = condition(bound, "PodScheduled")
+    assert scheduled is not None and scheduled["status"] == "True"
+
+
+async def test_a_binding_for_another_uid_is_a_conflict_and_binds_nothing(api: Client, namespace: str) -> None:
+    node, *_ = await api.make_nodes(1)
+    pod = await api.create(pods_path(namespace), pod_manifest("a", scheduler=NOBODY))
+
+    with pytest.raises(Refused) as refused:
+        await api.bind(pod, node, uid="00000000-0000-0000-0000-000000000000")
+
+    assert (refused.value.status, refused.value.reason) == (409, "Conflict")
+    assert "nodeName" not in (await api.get(f"{pods_path(namespace)}/a"))["spec"]
+
+
+async def test_a_second_binding_is_a_conflict_and_moves_nothing(api: Client, namespace: str) -> None:
+    first, second = await api.make_nodes(2)
+    pod = await api.create(pods_path(namespace), pod_manifest("a", scheduler=NOBODY))
+    await api.bind(pod, first)
+
+    with pytest.raises(Refused) as refused:
+        await api.bind(pod, second)
+
+    assert (refused.value.status, refused.value.reason) == (409, "Conflict")
+    assert (await api.get(f"{pods_path(namespace)}/a"))["spec"]["nodeName"] == first
+
+
+async def test_a_user_may_do_what_its_groups_may_and_no_more(assets: Path, controlplane: ControlPlane) -> None:
+    async with controlplane.client("system:kube-scheduler") as scheduler:
+        assert isinstance(await scheduler.items("/api/v1/nodes"), list)
+        with pytest.raises(Refused) as refused:
+            await scheduler.items("/api/v1/secrets")
+    assert refused.value.status == 403
+
+
+async def test_kube_scheduler_places_a_gang_of_the_upstream_api(assets: Path, tmp_path: Path) -> None:
+    groups = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"
+    plane = ControlPlane(
+        assets, folder=tmp_path, upstream_gangs=True, unlimited=True, controller_manager=True, scheduler=True
+    )
+    with plane:
+        async with plane.client() as api:
+            await api.make_nodes(4)
+            group = {"metadata": {"name": "g"}, "spec": {"schedulingPolicy": {"gang": {"minCount": 4}}}}
+            await api.create(groups, {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", **group})
+            gang = {"schedulingGroup": {"podGroupName": "g"}}
+            for i in range(4):
+                await api.create(
+                    pods_path(), pod_manifest(f"g-{i}", scheduler="default-scheduler", requests=TRAINING, spec=gang)
+                )
+
+            async def nodes_of_the_gang() -> set[str]:
+                nodes = {pod["spec"].get("nodeName", "") for pod in await api.items(pods_path())}
+                return nodes if "" not in nodes else set()
+
+            assert len(await eventually(nodes_of_the_gang, what="gang bound", processes=plane.processes)) == 4
+
+            # The controller manager takes the finalizer off the group once its pods are gone.
+            await api.clear()
+            await api.delete(f"{groups}/g")
+
+            async def group_is_gone() -> bool:
+                return not await api.items(groups)
+
+            await eventually(group_is_gone, what="the PodGroup gone", processes=plane.processes)
+    assert not any(process.running for process in plane.processes)
+
+
+async def test_a_program_that_will_not_start_shows_its_log(tmp_path: Path) -> None:
+    broken = Process("broken", ["sh", "-c", "echo no such flag >&2; exit 3"], log=tmp_path / "broken.log")
+    with broken, pytest.raises(ProcessDied, match=r"(?s)exit status 3.*no such flag"):
+        await eventually(lambda: False, what="never", processes=[broken])
+
+
+async def test_a_program_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
+    script = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
+    with Process("stubborn", ["sh", "-c", script], log=tmp_path / "log") as stubborn:
+        await eventually(lambda: "ready" in stubborn.tail(), what="its trap is set", processes=[stubborn])
+        assert stubborn.stop(grace_s=0.3) == -9
+        assert not stubborn.running
