@@ -9,7 +9,7 @@ import contextlib
 import functools
 import random
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Generic, Literal, TypeVar
 
 import aiohttp
@@ -64,6 +64,10 @@ class Unreachable(Exception):
     def __init__(self, message: str, *, sent: bool = True) -> None:
         super().__init__(message)
         self.sent = sent
+
+
+class Stalled(Unreachable):
+    """A watch on which nothing came for too long, not even its end."""
 
 
 class ListMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -165,7 +169,7 @@ class ApiClient:
         timeout_seconds: int = 300,
         stall_seconds: float = 330.0,
         params: Params | None = None,
-    ) -> AsyncIterator[list[bytes]]:
+    ) -> AsyncGenerator[list[bytes], None]:
         """Watches a collection: batches of whole lines, each a JSON event, as they arrive.
 
         Ends when the server ends the watch. Raises ApiError when the server refuses it, Unreachable when the connection
@@ -304,7 +308,7 @@ class ApiClient:
             headers["Content-Type"] = content_type
         try:
             return await self._open_session().request(
-                method, url, data=data, headers=headers, timeout=timeout, allow_redirects=False,
+                method, url, data=data, headers=headers, timeout=limits, allow_redirects=False,
                 proxy=self.access.proxy, server_hostname=self.access.server_hostname,
             )  # fmt: skip
         except aiohttp.ClientConnectorError as error:
@@ -339,6 +343,8 @@ class ApiClient:
     async def _read_some(self, response: aiohttp.ClientResponse) -> bytes:
         try:
             return await response.content.readany()
+        except aiohttp.SocketTimeoutError as error:
+            raise Stalled(f"watch {response.url.path}: {_said(error)}") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unreachable(f"watch {response.url.path}: {_said(error)}") from error
 

@@ -1,41 +1,231 @@
-"""Events of events.k8s.io/v1, best effort (kube-parity.md 4.6). [signatures; body follows]"""
+"""Events of events.k8s.io/v1: best effort, through a bounded queue, never in the way of a Binding (kube-parity.md 4.6)."""
 
+import asyncio
+import contextlib
+import logging
+import socket
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from datetime import UTC, datetime
+from typing import Any, Literal
 
-from koordpy.engine.client import ApiClient
+from koordpy.engine.client import ApiClient, ApiError, Unreachable
+from koordpy.engine.ratelimit import TokenBucket
+from koordpy.engine.resources import EVENTS
+
+logger = logging.getLogger(__name__)
+
+NOTE_BYTES = 1024
+SERIES_REFRESH_SECONDS = 360.0
+SERIES_KEPT = 8192
+QUEUE_LENGTH = 8192
+EventType = Literal["Normal", "Warning"]
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectReference:
+    """The object that an event is about, or related to."""
+
     api_version: str
     kind: str
     name: str
     namespace: str = ""
     uid: str = ""
 
+    def body(self) -> dict[str, str]:
+        named = {
+            "apiVersion": self.api_version,
+            "kind": self.kind,
+            "name": self.name,
+            "namespace": self.namespace,
+            "uid": self.uid,
+        }
+        return {key: value for key, value in named.items() if value}
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """Equal events are one series."""
+
+    regarding: ObjectReference
+    related: ObjectReference | None
+    type: EventType
+    reason: str
+    action: str
+    note: str
+
+
+@dataclass(slots=True)
+class _Series:
+    name: str
+    count: int
+    sent_count: int
+    last_seen: datetime
+    sent_at: float
+    queued: bool
+
+
+def cut_note(note: str) -> str:
+    """The note in at most 1024 bytes of UTF-8, cut between characters, with "..." where something is missing."""
+    encoded = note.encode("utf-8", "replace")
+    if len(encoded) <= NOTE_BYTES:
+        return encoded.decode("utf-8")
+    return encoded[: NOTE_BYTES - 3].decode("utf-8", "ignore") + "..."
+
 
 class EventRecorder:
-    dropped: int
+    """Takes events at any time; `run()` sends them. What does not fit into the queue is dropped and counted.
 
-    def __init__(self, client: ApiClient, *, controller: str, host: str = "") -> None: ...
+    It has a rate limit of its own, so that events never take a Binding's turn.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        *,
+        controller: str,
+        host: str = "",
+        qps: float = 200.0,
+        burst: int = 400,
+        workers: int = 4,
+        queue_length: int = QUEUE_LENGTH,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """`controller` is the schedulerName; the reporting instance is `schedulerName-host`."""
+        self.dropped = 0
+        self.sent = 0
+        self.failed = 0
+        self._client, self._clock, self._now = client, clock, now
+        self._controller = controller
+        self._instance = f"{controller}-{host or socket.gethostname()}"[:128]
+        self._bucket = TokenBucket(qps, burst)
+        self._workers = workers
+        self._queue: asyncio.Queue[_Key] = asyncio.Queue(queue_length)
+        self._series: OrderedDict[_Key, _Series] = OrderedDict()
 
     def record(
         self,
         regarding: ObjectReference,
         *,
-        type: Literal["Normal", "Warning"],
+        type: EventType,
         reason: str,
         action: str,
         note: str,
         related: ObjectReference | None = None,
     ) -> None:
-        """Never blocks, never raises."""
-        raise NotImplementedError
+        """Notes an event; one equal to an earlier one only counts up its series. Never blocks, never raises."""
+        key = _Key(regarding, related, type, reason, action, cut_note(note))
+        series = self._series.get(key)
+        if series is None:
+            name = f"{regarding.name[:200]}.{uuid.uuid4().hex[:16]}"
+            series = _Series(name, 0, 0, self._now(), float("-inf"), queued=False)
+            self._series[key] = series
+            if len(self._series) > SERIES_KEPT:
+                self._series.popitem(last=False)
+        else:
+            self._series.move_to_end(key)
+        series.count += 1
+        series.last_seen = self._now()
+        self._queue_if_due(key, series)
 
     async def run(self) -> None:
-        raise NotImplementedError
+        """Sends what is recorded, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._workers):
+                group.create_task(self._work())
+            group.create_task(self._refresh())
 
     async def drain(self, seconds: float) -> None:
         """Waits at most `seconds` for the queue to empty, at shutdown."""
-        raise NotImplementedError
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._queue.join(), seconds)
+
+    def refresh_due(self) -> None:
+        """Queues the series whose count has grown and whose last refresh is long enough ago."""
+        for key, series in list(self._series.items()):
+            if series.count > series.sent_count:
+                self._queue_if_due(key, series)
+
+    # inside
+
+    def _queue_if_due(self, key: _Key, series: _Series) -> None:
+        if series.queued or self._clock() - series.sent_at < SERIES_REFRESH_SECONDS:
+            return
+        try:
+            self._queue.put_nowait(key)
+            series.queued = True
+        except asyncio.QueueFull:
+            self.dropped += 1
+            if series.sent_count == 0:
+                # nothing of it is on the server: the next equal one starts anew
+                self._series.pop(key, None)
+
+    async def _refresh(self) -> None:
+        while True:
+            await asyncio.sleep(SERIES_REFRESH_SECONDS / 6)
+            self.refresh_due()
+
+    async def _work(self) -> None:
+        while True:
+            key = await self._queue.get()
+            try:
+                if (series := self._series.get(key)) is not None:
+                    await self._send(key, series)
+            except Exception as error:  # an event is never worth more than a line in the log
+                self.failed += 1
+                known = isinstance(error, ApiError | Unreachable)
+                logger.debug(
+                    "event %s on %s not recorded: %s", key.reason, key.regarding.name, error, exc_info=not known
+                )
+            finally:
+                self._queue.task_done()
+
+    async def _send(self, key: _Key, series: _Series) -> None:
+        series.queued, series.sent_at = False, self._clock()
+        before, series.sent_count = series.sent_count, series.count
+        namespace = key.regarding.namespace or "default"
+        if before:
+            seen = {"count": series.count, "lastObservedTime": _micro_time(series.last_seen)}
+            try:
+                path = EVENTS.path(namespace, series.name)
+                content_type = "application/merge-patch+json"
+                await self._client.request(
+                    "PATCH", path, body={"series": seen}, content_type=content_type, bucket=self._bucket
+                )
+                self.sent += 1
+                return
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+                # the server forgets events after an hour; the series goes on in a new one
+                series.name = f"{key.regarding.name[:200]}.{uuid.uuid4().hex[:16]}"
+        await self._client.request("POST", EVENTS.path(namespace), body=self._body(key, series), bucket=self._bucket)
+        self.sent += 1
+
+    def _body(self, key: _Key, series: _Series) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "apiVersion": EVENTS.api_version,
+            "kind": EVENTS.kind,
+            "metadata": {"name": series.name, "namespace": key.regarding.namespace or "default"},
+            "eventTime": _micro_time(series.last_seen),
+            "reportingController": self._controller,
+            "reportingInstance": self._instance,
+            "type": key.type,
+            "reason": key.reason,
+            "action": key.action,
+            "regarding": key.regarding.body(),
+            "note": key.note,
+        }
+        if key.related is not None:
+            body["related"] = key.related.body()
+        if series.count > 1:
+            body["series"] = {"count": series.count, "lastObservedTime": _micro_time(series.last_seen)}
+        return body
+
+
+def _micro_time(at: datetime) -> str:
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
