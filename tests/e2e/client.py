@@ -203,8 +203,8 @@ class Client:
 
 
 def manifests_of(folder: Path) -> list[Json]:
-    """Every document of the *.yaml files of a folder, in the order of their names."""
-    texts = [file.read_text() for file in sorted(folder.glob("*.yaml"))]
+    """Every document of the *.yaml files of a folder and those below it, in the order of their names."""
+    texts = [file.read_text() for file in sorted(folder.rglob("*.yaml"))]
     return [document for text in texts for document in yaml.safe_load_all(text) if document]
 
 

@@ -34,20 +34,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def assets(request: pytest.FixtureRequest) -> Path:
     """The folder with etcd and kube-apiserver; built first where that is needed and can be done."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
-    try:
-        # A build takes minutes: whoever waits sees what is going on.
-        with capture.global_and_fixture_disabled():
+    # A build takes minutes, and a skip must not pass for a success: both are seen whatever pytest captures.
+    with capture.global_and_fixture_disabled():
+        try:
             return find_assets()
-    except AssetsMissing as missing:
-        return _skip_loudly(str(missing))
-    except BuildFailed as failed:
-        if a_failed_build_is_a_failure():
-            pytest.fail(str(failed), pytrace=False)
-        return _skip_loudly(str(failed))
-
-
-def _skip_loudly(reason: str) -> Path:
-    print(f"\ntests/e2e SKIPPED: {reason}", file=sys.__stderr__, flush=True)
+        except BuildFailed as failed:
+            if a_failed_build_is_a_failure():
+                pytest.fail(str(failed), pytrace=False)
+            reason = str(failed)
+        except AssetsMissing as missing:
+            reason = str(missing)
+        print(f"\ntests/e2e SKIPPED: {reason}", file=sys.stderr, flush=True)
     pytest.skip(reason)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,17 @@ async def test_a_user_may_do_what_its_groups_may_and_no_more(assets: Path, contr
         with pytest.raises(Refused) as refused:
             await scheduler.items("/api/v1/secrets")
     assert refused.value.status == 403
+
+
+async def test_kubectl_talks_to_it(api: Client, controlplane: ControlPlane) -> None:
+    if not (controlplane.assets / "kubectl").exists():
+        pytest.skip("KUBEBUILDER_ASSETS has no kubectl")
+    await api.make_nodes(2)
+
+    assert controlplane.kubectl("get", "nodes", "-o", "name").split() == ["node/n00000", "node/n00001"]
+    with pytest.raises(subprocess.CalledProcessError, match="non-zero exit status 1") as failed:
+        controlplane.kubectl("get", "node", "n00009")
+    assert 'nodes "n00009" not found' in failed.value.stderr
 
 
 async def test_kube_scheduler_places_a_gang_of_the_upstream_api(assets: Path, tmp_path: Path) -> None:
