@@ -51,7 +51,8 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 class ClientConnection(Section, frozen=True):
     kubeconfig: str = ""
-    qps: Positive = 200.0
+    qps: float = 200.0
+    """0 or less: no limit."""
     burst: Size = 400
     max_binds_in_flight: Annotated[int, Meta(ge=1, le=64)] = 64
 

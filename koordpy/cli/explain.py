@@ -1,0 +1,32 @@
+"""`koordpy explain`: one pod, or its whole gang, against the same input, nothing placed (simulate.md)."""
+
+import argparse
+import sys
+
+from koordpy.cli import offline
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    offline.add_arguments(parser)
+    parser.add_argument("--pod", metavar="NAMESPACE/NAME", required=True, help="the pod to explain")
+    parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table", help="default: table")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command; the exit status."""
+    ready = offline.prepare(args)
+    key = args.pod if "/" in args.pod else f"default/{args.pod}"
+    if key not in ready.pods:
+        raise offline.InputFaultsError([f"--pod {args.pod}: no such pod in the input"])
+    from koordpy.cli import output
+    from koordpy.planning.explain import explain
+
+    found = explain(ready.state.snapshot(ready.now.timestamp()), ready.config, key)
+    for line in ready.warnings:
+        print(f"warning: {line}", file=sys.stderr)
+    document = output.explanation_document(found)
+    sys.stdout.write(
+        output.explanation_table(document) if args.output == "table" else output.text(document, args.output)
+    )
+    return 0

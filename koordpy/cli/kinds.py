@@ -1,0 +1,85 @@
+"""Which kinds of objects the offline commands read, and how each is called."""
+
+from dataclasses import dataclass
+
+from koordpy.api import keys
+from koordpy.api.objects import (
+    ClusterNetworkTopology,
+    ConfigMap,
+    Device,
+    ElasticQuota,
+    Namespace,
+    Node,
+    ObjectMeta,
+    Pod,
+    PodDisruptionBudget,
+    PodGroup,
+    PriorityClass,
+    UpstreamPodGroup,
+    Wire,
+)
+
+
+class Named(Wire, frozen=True):
+    """An object of a kind that is known, of which nothing but the metadata is read yet."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind. `name` tells kinds apart: both published groups of a custom resource are one kind."""
+
+    name: str
+    type: type[Wire]
+    namespaced: bool = True
+
+
+_KINDS: dict[tuple[str, str], Kind] = {
+    ("", "Node"): Kind("Node", Node, namespaced=False),
+    ("", "Pod"): Kind("Pod", Pod),
+    ("", "Namespace"): Kind("Namespace", Namespace, namespaced=False),
+    ("", "ConfigMap"): Kind("ConfigMap", ConfigMap),
+    ("", "PersistentVolume"): Kind("PersistentVolume", Named, namespaced=False),
+    ("", "PersistentVolumeClaim"): Kind("PersistentVolumeClaim", Named),
+    (keys.GROUP_SIGS, "PodGroup"): Kind("PodGroup", PodGroup),
+    (keys.GROUP_X, "PodGroup"): Kind("PodGroup", PodGroup),
+    (keys.GROUP_UPSTREAM, "PodGroup"): Kind("PodGroup of scheduling.k8s.io", UpstreamPodGroup),
+    (keys.GROUP_UPSTREAM, "Workload"): Kind("Workload", Named),
+    (keys.GROUP_UPSTREAM, "PriorityClass"): Kind("PriorityClass", PriorityClass, namespaced=False),
+    (keys.GROUP_SIGS, "ElasticQuota"): Kind("ElasticQuota", ElasticQuota),
+    (keys.GROUP_X, "ElasticQuota"): Kind("ElasticQuota", ElasticQuota),
+    (keys.GROUP_KOORDINATOR, "ClusterNetworkTopology"): Kind(
+        "ClusterNetworkTopology", ClusterNetworkTopology, namespaced=False
+    ),
+    (keys.GROUP_KOORDINATOR, "Device"): Kind("Device", Device, namespaced=False),
+    ("policy", "PodDisruptionBudget"): Kind("PodDisruptionBudget", PodDisruptionBudget),
+    ("storage.k8s.io", "StorageClass"): Kind("StorageClass", Named, namespaced=False),
+    ("storage.k8s.io", "CSINode"): Kind("CSINode", Named, namespaced=False),
+    ("storage.k8s.io", "CSIDriver"): Kind("CSIDriver", Named, namespaced=False),
+    ("storage.k8s.io", "CSIStorageCapacity"): Kind("CSIStorageCapacity", Named),
+    ("storage.k8s.io", "VolumeAttachment"): Kind("VolumeAttachment", Named, namespaced=False),
+    ("resource.k8s.io", "ResourceSlice"): Kind("ResourceSlice", Named, namespaced=False),
+    ("resource.k8s.io", "ResourceClaim"): Kind("ResourceClaim", Named),
+    ("resource.k8s.io", "ResourceClaimTemplate"): Kind("ResourceClaimTemplate", Named),
+    ("resource.k8s.io", "DeviceClass"): Kind("DeviceClass", Named, namespaced=False),
+    ("topology.volcano.sh", "HyperNode"): Kind("HyperNode", Named, namespaced=False),
+}
+_WITHOUT_GROUP: dict[str, Kind] = {}
+for (_, _name), _kind in _KINDS.items():
+    _WITHOUT_GROUP.setdefault(_name, _kind)
+
+SILENTLY_IGNORED = {("", "ResourceQuota")}
+"""Kinds that are no part of a placement, and no surprise in a dump of a cluster (simulate.md)."""
+
+
+def find_kind(api_version: str, kind: str) -> Kind | None:
+    """The kind of an object; any version of a group will do, and without an apiVersion the kind's name alone."""
+    if not api_version:
+        return _WITHOUT_GROUP.get(kind)
+    return _KINDS.get((group_of(api_version), kind))
+
+
+def group_of(api_version: str) -> str:
+    """`apps` of `apps/v1`, empty of `v1`."""
+    return api_version.rpartition("/")[0]

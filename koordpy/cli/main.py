@@ -1,0 +1,62 @@
+"""The command line: one light module a command, imported when that command is asked for.
+
+`koordpy --help` answers at once because nothing here imports the planner, the operator or a parser of manifests.
+"""
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+COMMANDS = {
+    "simulate": ("koordpy.cli.simulate", "place the pods of manifests as the scheduler would"),
+    "explain": ("koordpy.cli.explain", "say where a pod of manifests fits, and why it does not elsewhere"),
+    "config": ("koordpy.cli.config", "check a configuration file"),
+    "run": ("koordpy.cli.run", "run the scheduler on a cluster"),
+    "demo": ("koordpy.cli.demo", "watch gangs being placed on a cluster of its own"),
+    "version": ("koordpy.cli.version", "print the version"),
+}
+BAD_INPUT = 2
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command. Exit status: 0 done, 1 failed, 2 bad input (every fault on stderr), 130 interrupted."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    wanted = words[0] if words and words[0] in COMMANDS else None
+    parser = argparse.ArgumentParser(
+        prog="koordpy", description="A Kubernetes scheduler for gangs and network topology on clusters of accelerators."
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    module: Any = None
+    for name, (path, text) in COMMANDS.items():
+        command = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        if name == wanted:
+            module = importlib.import_module(path)
+            module.add_arguments(command)
+    return _run(module, parser.parse_args(words))
+
+
+def _run(module: Any, args: argparse.Namespace) -> int:
+    from koordpy.cli.offline import InputFaultsError
+
+    try:
+        status = int(module.run(args))
+        sys.stdout.flush()
+    except InputFaultsError as fault:
+        for line in fault.lines:
+            print(line, file=sys.stderr)
+        return BAD_INPUT
+    except BrokenPipeError:
+        # The reader has left; what is still in the buffer must not raise again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

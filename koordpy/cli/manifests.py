@@ -1,0 +1,218 @@
+"""Manifests in, typed objects out, or every fault of every file.
+
+Source: simulate.md (what is read) and kube-parity.md section 7 (what is a fault, and how its line looks).
+"""
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from koordpy.api import keys
+from koordpy.api.documents import read_documents
+from koordpy.api.objects import ClusterNetworkTopology, ObjectMeta, Wire
+from koordpy.api.strict import Fault, decode, kind_name
+from koordpy.cli.kinds import SILENTLY_IGNORED, Kind, find_kind, group_of
+from koordpy.cluster.topology import read_layers
+
+SUFFIXES = (".yaml", ".yml", ".json")
+DEFAULT_NAMESPACE = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an object stands: `PATH: document N` or `PATH: document N: items[i]`."""
+
+    path: str
+    within: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.within}" if self.within else self.path
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One object of the input. `title` is `KIND NAMESPACE/NAME`, or `KIND/NAME` of a cluster-scoped one."""
+
+    place: Place
+    title: str
+    kind: Kind
+    obj: Wire
+    raw: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Loaded:
+    """What the paths hold. Faults are (position in the input, line), so that later ones find their place among them."""
+
+    manifests: list[Manifest] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    faults: list[tuple[int, str]] = field(default_factory=list)
+    kinds_seen: set[str] = field(default_factory=set)
+    """Names of the kinds that documents named, those of faulty documents included."""
+    faulty_kinds: set[str] = field(default_factory=set)
+
+    @property
+    def position(self) -> int:
+        """Position of the next object."""
+        return len(self.manifests)
+
+    def fault(self, where: object, fault: Fault | str, position: int | None = None) -> None:
+        """Takes down a fault of the object at a position (default: the one that is being read)."""
+        text = " ".join(f"{where}: {fault}".splitlines())
+        self.faults.append((self.position if position is None else position, text))
+
+    @property
+    def fault_lines(self) -> list[str]:
+        """Every fault, one a line, in the order of the input."""
+        return [line for _, line in sorted(self.faults, key=lambda fault: fault[0])]
+
+
+def load_manifests(paths: Sequence[str]) -> Loaded:
+    """Reads files, folders (their *.yaml, *.yml and *.json, sorted) and `-`, the standard input."""
+    loaded = Loaded()
+    named: dict[tuple[str, str, str], Place] = {}
+    for path, data in _files(paths, loaded):
+        for document in read_documents(data, as_json=path.endswith(".json")):
+            place = Place(path, f"document {document.position}")
+            if document.fault is not None:
+                loaded.fault(place, document.fault)
+                continue
+            for item_place, raw in _items(document.value, place, loaded):
+                _take(raw, item_place, document.plain, loaded, named)
+    if "Node" not in loaded.kinds_seen:
+        loaded.fault(", ".join(paths), "no Node in the input")
+    return loaded
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def _files(paths: Iterable[str], loaded: Loaded) -> Iterator[tuple[str, bytes]]:
+    for path in paths:
+        try:
+            if path == "-":
+                yield path, sys.stdin.buffer.read()
+                continue
+            if Path(path).is_dir():
+                names = sorted(entry.name for entry in Path(path).iterdir() if entry.suffix in SUFFIXES)
+                inner = [str(Path(path) / name) for name in names if not (Path(path) / name).is_dir()]
+                yield from _files(inner, loaded)
+                continue
+            data = Path(path).read_bytes()
+        except OSError as fault:
+            loaded.fault(path, f"cannot be read: {fault.strerror or fault}")
+        except ValueError as fault:
+            loaded.fault(repr(path), f"cannot be read: {fault}")
+        else:
+            yield path, data
+
+
+def _items(value: Any, place: Place, loaded: Loaded) -> Iterator[tuple[Place, dict[str, Any]]]:
+    """The objects of a document: itself, or the items of a List."""
+    todo: list[tuple[Place, Any, str]] = [(place, value, "")]
+    while todo:
+        at, raw, kind = todo.pop()
+        if not isinstance(raw, dict):
+            loaded.fault(at, f"{kind_name(raw)} in place of a mapping")
+            continue
+        if kind and "kind" not in raw:
+            raw = {**raw, "kind": kind}
+        name = raw.get("kind")
+        if not isinstance(name, str) or not name.endswith("List") or (name != "List" and "items" not in raw):
+            yield at, raw
+            continue
+        items = raw.get("items")
+        if items is None:
+            continue
+        if not isinstance(items, list):
+            loaded.fault(at, f"{name}: items: {kind_name(items)} in place of a list")
+            continue
+        inner = name.removesuffix("List")
+        todo.extend((Place(at.path, f"{at.within}: items[{i}]"), items[i], inner) for i in reversed(range(len(items))))
+
+
+# -- objects ----------------------------------------------------------------------------------------------------------
+
+
+def _text_field(raw: dict[str, Any], name: str, place: Place, loaded: Loaded) -> str | None:
+    """A top-level text; empty where it is absent, None where it is no text (which is taken down)."""
+    value = raw.get(name)
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    loaded.fault(place, f"{name}: {kind_name(value)} in place of text")
+    return None
+
+
+def _take(
+    raw: dict[str, Any], place: Place, plain: bool, loaded: Loaded, named: dict[tuple[str, str, str], Place]
+) -> None:
+    kind_text, api_version = _text_field(raw, "kind", place, loaded), _text_field(raw, "apiVersion", place, loaded)
+    if kind_text == "":
+        loaded.fault(place, "kind: is missing")
+    if not kind_text or api_version is None:
+        return
+    kind = find_kind(api_version, kind_text)
+    if kind is None:
+        if (group_of(api_version), kind_text) not in SILENTLY_IGNORED:
+            loaded.warnings.append(f"{place}: {kind_text} of {api_version or 'no apiVersion'} is not read: ignored")
+        return
+    loaded.kinds_seen.add(kind.name)
+    namespace, name = _identity(raw, kind)
+    title = kind_text
+    if name:
+        title = f"{kind_text} {namespace}/{name}" if kind.namespaced else f"{kind_text}/{name}"
+    before = len(loaded.faults)
+    obj, faults = decode(raw, kind.type, plain=plain)
+    for fault in faults:
+        loaded.fault(f"{place}: {title}", fault)
+    for fault in _name_faults(raw, name):
+        loaded.fault(f"{place}: {title}", fault)
+    if name:
+        first = named.setdefault((kind.name, namespace, name), place)
+        if first is not place:
+            loaded.fault(f"{place}: {title}", f"metadata.name: the same object stands in {first}")
+    if isinstance(obj, ClusterNetworkTopology) and name == keys.TOPOLOGY_OBJECT:
+        for wrong in read_layers(obj)[1]:
+            loaded.fault(f"{place}: {title}", f"{wrong.field}: {wrong.text}")
+    if obj is None or len(loaded.faults) > before:
+        loaded.faulty_kinds.add(kind.name)
+    else:
+        loaded.manifests.append(Manifest(place, title, kind, _with_namespace(obj, namespace), raw))
+
+
+def _identity(raw: dict[str, Any], kind: Kind) -> tuple[str, str]:
+    """(namespace, name) as far as they can be read."""
+    meta = raw.get("metadata")
+    if not isinstance(meta, dict):
+        return DEFAULT_NAMESPACE if kind.namespaced else "", ""
+    namespace, name = meta.get("namespace"), meta.get("name")
+    if not kind.namespaced:
+        namespace = ""
+    elif not isinstance(namespace, str) or not namespace:
+        namespace = DEFAULT_NAMESPACE
+    return namespace, name if isinstance(name, str) else ""
+
+
+def _name_faults(raw: dict[str, Any], name: str) -> list[Fault]:
+    meta = raw.get("metadata")
+    if meta is not None and not isinstance(meta, dict):
+        return []
+    if not name and (meta is None or meta.get("name") in (None, "")):
+        return [Fault("metadata.name", "is missing")]
+    if "/" in name:
+        return [Fault("metadata.name", f"{name!r} holds a slash")]
+    return []
+
+
+def _with_namespace(obj: Any, namespace: str) -> Wire:
+    meta: ObjectMeta = obj.metadata
+    if meta.namespace == namespace:
+        return obj  # type: ignore[no-any-return]
+    changed: Wire = msgspec.structs.replace(obj, metadata=msgspec.structs.replace(meta, namespace=namespace))
+    return changed

@@ -1,0 +1,131 @@
+"""What simulate and explain share: their options, and the way from manifests to a filled ClusterState."""
+
+import argparse
+import gc
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from koordpy.api.config import KoordpyConfiguration
+    from koordpy.api.objects import Wire
+    from koordpy.cli.manifests import Loaded, Manifest
+    from koordpy.cluster.state import ClusterState
+    from koordpy.sim.filling import Priorities
+
+DEFAULT_NOW = "2026-01-01T00:00:00Z"
+
+
+class InputFaultsError(Exception):
+    """Bad input; `lines` names every fault (exit status 2)."""
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
+
+
+class Offline(NamedTuple):
+    """The input, ready for the planner."""
+
+    state: "ClusterState"
+    config: "KoordpyConfiguration"
+    now: "datetime"
+    pods: frozenset[str]
+    """`namespace/name` of every pod of the input."""
+    warnings: list[str]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options that both commands have."""
+    parser.add_argument(
+        "-f",
+        "--filename",
+        dest="paths",
+        metavar="PATH",
+        action="append",
+        required=True,
+        help="manifests: a file, a folder (its *.yaml, *.yml and *.json) or - for the standard input; repeatable",
+    )
+    parser.add_argument("--now", metavar="RFC3339", default=DEFAULT_NOW, help="time of the run (default: %(default)s)")
+    parser.add_argument("--config", metavar="FILE", help="a KoordpyConfiguration")
+    parser.add_argument(
+        "--scheduler-name",
+        dest="scheduler_names",
+        metavar="NAME",
+        action="append",
+        help="scheduler name to serve, in place of the configured ones; repeatable",
+    )
+
+
+def prepare(args: argparse.Namespace) -> Offline:
+    """Reads configuration and manifests. Raises InputFaultsError with the faults of both."""
+    from msgspec.structs import replace
+
+    from koordpy.api.config import ConfigError, KoordpyConfiguration, load_config
+    from koordpy.cli.manifests import load_manifests
+    from koordpy.cluster.state import ClusterState
+    from koordpy.sim.rounds import parse_moment
+
+    faults: list[str] = []
+    try:
+        now = parse_moment(args.now)
+    except ValueError as fault:
+        raise InputFaultsError([f"--now: {fault}"]) from None
+    config = KoordpyConfiguration()
+    if args.config is not None:
+        try:
+            config = load_config(args.config)
+        except ConfigError as fault:
+            faults += fault.lines
+    if args.scheduler_names:
+        config = replace(config, scheduler_names=tuple(args.scheduler_names))
+    # The input is a few hundred thousand values without cycles: looking for garbage among them doubles the time.
+    gc.disable()
+    loaded = load_manifests(args.paths)
+    objects = fill(loaded, now)
+    gc.freeze()
+    gc.enable()
+    faults += loaded.fault_lines
+    if faults:
+        raise InputFaultsError(faults)
+    state = ClusterState(scheduler_names=config.scheduler_names)
+    pods = set()
+    for manifest, obj in zip(loaded.manifests, objects, strict=True):
+        state.upsert(obj)
+        if manifest.kind.name == "Pod":
+            meta = manifest.obj.metadata  # type: ignore[attr-defined]
+            pods.add(f"{meta.namespace}/{meta.name}")
+    return Offline(state, config, now, frozenset(pods), loaded.warnings)
+
+
+def fill(loaded: "Loaded", now: "datetime") -> "list[Wire]":
+    """The objects with everything an API server would have filled in; what it would refuse becomes a fault."""
+    from koordpy.api.objects import PriorityClass
+    from koordpy.sim.filling import Priorities, creation_times, with_identity
+
+    priorities = Priorities.of(m.obj for m in loaded.manifests if isinstance(m.obj, PriorityClass))
+    times = creation_times(len(loaded.manifests), now)
+    return [
+        with_identity(_filled(manifest, i, loaded, priorities), kind=manifest.kind.name, created=times[i])
+        for i, manifest in enumerate(loaded.manifests)
+    ]
+
+
+def _filled(manifest: "Manifest", position: int, loaded: "Loaded", priorities: "Priorities") -> "Wire":
+    from koordpy.api.objects import Namespace, Node, Pod
+    from koordpy.sim.filling import filled_namespace, filled_node, filled_pod
+
+    obj = manifest.obj
+    if isinstance(obj, Pod):
+        if priorities.of_pod(obj.spec) is not None:
+            return filled_pod(obj, priorities)
+        if "PriorityClass" not in loaded.faulty_kinds:
+            text = f"spec.priorityClassName: no PriorityClass {obj.spec.priority_class_name} in the input"
+            loaded.fault(f"{manifest.place}: {manifest.title}", text, position)
+    elif isinstance(obj, Node):
+        status = manifest.raw.get("status")
+        given = isinstance(status, dict) and status.get("allocatable") is not None
+        return filled_node(obj, allocatable_given=given)
+    elif isinstance(obj, Namespace):
+        return filled_namespace(obj)
+    return obj

@@ -1,0 +1,149 @@
+"""How the offline commands print: the contract's document as JSON or YAML, or tables for people."""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from koordpy.api.natural import natural_key
+
+Document = dict[str, Any]
+PODS_NAMED = 4
+"""Pending pods named before `and N more`; one line stands for all pods of a gang with one message."""
+
+
+def text(document: Document, form: str) -> str:
+    """The document as `json` or `yaml`, keys in its own order."""
+    if form == "json":
+        return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    import yaml
+
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    return str(yaml.dump(document, Dumper=dumper, sort_keys=False, allow_unicode=True, width=1 << 20))
+
+
+def explanation_document(found: Any) -> Document:
+    """The JSON of `koordpy explain`, from the planner's explanation; nodes sorted by name."""
+    return {
+        "pod": found.pod,
+        "gang": found.gang,
+        "feasibleNodes": found.feasible_nodes,
+        "nodes": [
+            {
+                "node": node.node,
+                "feasible": node.feasible,
+                "reasons": [
+                    {"plugin": plugin, "code": str(code), "message": message} for plugin, code, message in node.reasons
+                ],
+                "scores": dict(node.scores),
+                "total": node.total,
+            }
+            for node in sorted(found.nodes, key=lambda node: natural_key(node.node))
+        ],
+        "domains": [
+            {"layer": layer, "name": name, "slots": slots, "needed": needed, "chosen": chosen, "reason": reason}
+            for layer, name, slots, needed, chosen, reason in found.domains
+        ],
+        "message": found.message,
+        "wouldFitIf": list(found.would_fit_if),
+    }
+
+
+# -- tables -----------------------------------------------------------------------------------------------------------
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """Aligned columns, two blanks apart; no lines at all for no rows."""
+    cells = [[str(cell) for cell in row] for row in rows]
+    if not cells:
+        return []
+    widths = [max(map(len, column)) for column in zip(header, *cells, strict=True)]
+    lines = [list(header), *cells]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+
+
+def _part(title: str, lines: list[str]) -> list[str]:
+    return ["", title, *(f"  {line}" for line in lines)] if lines else []
+
+
+def _key(entry: Document) -> str:
+    return f"{entry['namespace']}/{entry['pod']}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def simulation_table(document: Document) -> str:
+    """A SimulationResult for people: gangs with their domains, bindings, pending pods with reasons."""
+    bindings, pending, gangs = document["bindings"], document["pending"], document["gangs"]
+    end = "stable" if document["stable"] else "not at rest yet"
+    lines = [
+        f"{_count(document['rounds'], 'round')}, {end}: {len(bindings)} bound, {len(pending)} pending, "
+        f"{len(document['evictions'])} evicted"
+    ]
+    rows = [
+        (
+            gang["name"],
+            gang["status"],
+            f"{gang['bound']}/{gang['members']}",
+            gang["minMember"],
+            _domain(gang["domain"]),
+            gang["proof"],
+        )
+        for gang in gangs
+    ]
+    lines += _part("Gangs", table(("NAME", "STATUS", "BOUND", "MIN", "DOMAIN", "PROOF"), rows))
+    places = [(_key(b), b["node"], b["round"]) for b in bindings]
+    lines += _part("Bindings", table(("POD", "NODE", "ROUND"), places))
+    evictions = [(_key(e), e["node"], e["round"], e["rule"], e["beneficiary"] or "-") for e in document["evictions"]]
+    lines += _part("Evictions", table(("POD", "NODE", "ROUND", "RULE", "FOR"), evictions))
+    lines += _part("Pending", _pending_lines(pending))
+    return "\n".join(lines) + "\n"
+
+
+def _domain(domain: Document | None) -> str:
+    if domain is None:
+        return "-"
+    return f"{domain['layer']} {domain['name']}".rstrip()
+
+
+def _pending_lines(pending: list[Document]) -> list[str]:
+    groups: dict[tuple[str | None, str, str], list[str]] = {}
+    for entry in pending:
+        groups.setdefault((entry["gang"], entry["reason"], entry["message"]), []).append(_key(entry))
+    lines = []
+    for (gang, reason, message), pods in groups.items():
+        names = ", ".join(pods[:PODS_NAMED])
+        if len(pods) > PODS_NAMED:
+            names += f" and {len(pods) - PODS_NAMED} more"
+        lines += [f"{names}{f' (gang {gang})' if gang else ''}: {reason}", f"    {message}"]
+    return lines
+
+
+def explanation_table(document: Document) -> str:
+    """An explanation for people: nodes with verdict or scores, domains, what would help."""
+    gang = f" of gang {document['gang']}" if document["gang"] else ""
+    nodes = document["nodes"]
+    lines = [f"{document['pod']}{gang}: {document['feasibleNodes']} of {_count(len(nodes), 'node')} would take it"]
+    if document["message"]:
+        lines.append(document["message"])
+    rows = [(node["node"], "yes" if node["feasible"] else "no", _verdict(node)) for node in nodes]
+    lines += _part("Nodes", table(("NODE", "FITS", "WHY"), rows))
+    domains = [
+        (d["layer"], d["name"], d["slots"], d["needed"], "chosen" if d["chosen"] else "", d["reason"] or "")
+        for d in document["domains"]
+    ]
+    lines += _part("Domains", table(("LAYER", "NAME", "SLOTS", "NEEDED", "", "WHY"), domains))
+    lines += _part("Would fit", document["wouldFitIf"])
+    return "\n".join(lines) + "\n"
+
+
+def _verdict(node: Document) -> str:
+    if node["feasible"]:
+        scores = ", ".join(f"{plugin} {_number(score)}" for plugin, score in node["scores"].items())
+        return f"total {_number(node['total'])} ({scores})" if scores else f"total {_number(node['total'])}"
+    return "; ".join(f"{reason['plugin']}: {reason['message']} ({reason['code']})" for reason in node["reasons"])
+
+
+def _number(value: float) -> str:
+    return f"{value:g}"

@@ -1,0 +1,47 @@
+"""`koordpy simulate`: the planner on manifests, round by round (simulate.md)."""
+
+import argparse
+import sys
+
+from koordpy.cli import offline
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    offline.add_arguments(parser)
+    parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table", help="default: table")
+    parser.add_argument("--rounds", metavar="N", type=_rounds, default=20, help="rounds at most (default: %(default)s)")
+    parser.add_argument(
+        "--evicted",
+        choices=("recreate", "drop"),
+        default="recreate",
+        help="whether evicted pods come back pending, as their owner would make them again (default), or are gone",
+    )
+
+
+def _rounds(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be 1 or more")
+    return number
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command; the exit status."""
+    ready = offline.prepare(args)  # before the planner is imported: bad input is told at once
+    from koordpy.cli import output
+    from koordpy.planning.round import plan_round
+    from koordpy.sim.rounds import simulate
+
+    result = simulate(
+        ready.state, ready.config, planner=plan_round, now=ready.now, rounds=args.rounds, evicted=args.evicted
+    )
+    for line in ready.warnings:
+        print(f"warning: {line}", file=sys.stderr)
+    for subject, text in result.warnings:
+        print(f"warning: {subject}: {text}", file=sys.stderr)
+    document = result.document()
+    sys.stdout.write(
+        output.simulation_table(document) if args.output == "table" else output.text(document, args.output)
+    )
+    return 0

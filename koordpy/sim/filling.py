@@ -1,0 +1,194 @@
+"""What an API server would have filled in, filled into typed objects read from manifests.
+
+Source: simulate.md ("What an API server would have filled in is filled in") and kube-parity.md section 2.5. The
+embedded API server fills in the same on the wire's own form (`koordpy.sim.defaults`); here objects are typed already.
+"""
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from koordpy.api import keys
+from koordpy.api.objects import (
+    Affinity,
+    Container,
+    LabelSelector,
+    Namespace,
+    Node,
+    Pod,
+    PodAffinity,
+    PodAffinityTerm,
+    PodSpec,
+    PriorityClass,
+    Quantities,
+    Requirement,
+    ResourceRequirements,
+    Wire,
+)
+
+T = TypeVar("T", bound=Wire)
+
+PREEMPT = "PreemptLowerPriority"
+NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
+_UIDS = uuid.UUID("7b0e4c52-2f4c-5d0b-9d2a-6c2f3d1f8e10")
+
+
+def time_text(moment: datetime) -> str:
+    """RFC 3339 in UTC."""
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def made_up_uid(*parts: str) -> str:
+    """A uid that follows from what it is made of, so that equal input gives equal output."""
+    return str(uuid.uuid5(_UIDS, "/".join(parts)))
+
+
+def with_identity(obj: T, *, kind: str, created: datetime) -> T:
+    """The object with uid and creationTimestamp, made up where they are missing."""
+    meta = obj.metadata  # type: ignore[attr-defined]
+    changes: dict[str, Any] = {}
+    if not meta.uid:
+        changes["uid"] = made_up_uid(kind, meta.namespace, meta.name)
+    if not meta.creation_timestamp:
+        changes["creation_timestamp"] = time_text(created)
+    return replace(obj, metadata=replace(meta, **changes)) if changes else obj
+
+
+def creation_times(count: int, now: datetime) -> list[datetime]:
+    """Made-up times of `count` objects in order: one second apart, the last one at `now`."""
+    return [now - timedelta(seconds=count - 1 - i) for i in range(count)]
+
+
+# -- priority ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Priorities:
+    """The PriorityClasses of the input, the built-in ones included."""
+
+    classes: Mapping[str, PriorityClass]
+    default: PriorityClass | None
+
+    @classmethod
+    def of(cls, given: Iterable[PriorityClass]) -> "Priorities":
+        """Of several global defaults the lowest counts, as in the API server's admission."""
+        classes = {name: PriorityClass(value=value) for name, value in keys.SYSTEM_PRIORITIES.items()}
+        classes |= {item.metadata.name: item for item in given}
+        defaults = sorted((c for c in classes.values() if c.global_default), key=lambda c: (c.value, c.metadata.name))
+        return cls(classes, defaults[0] if defaults else None)
+
+    def of_pod(self, spec: PodSpec) -> tuple[int, str] | None:
+        """(priority, preemptionPolicy) of a pod; None where its class is not known and it has no priority itself."""
+        name = spec.priority_class_name
+        found = self.classes.get(name) if name else self.default if spec.priority is None else None
+        if name and found is None and spec.priority is None:
+            return None
+        value = spec.priority if spec.priority is not None else found.value if found is not None else 0
+        policy = spec.preemption_policy or (found.preemption_policy if found is not None else "") or PREEMPT
+        return value, policy
+
+
+# -- pods -------------------------------------------------------------------------------------------------------------
+
+
+def filled_pod(pod: Pod, priorities: Priorities) -> Pod:
+    """A pod with defaults. The caller has made sure that its PriorityClass is known."""
+    spec = pod.spec
+    ranked = priorities.of_pod(spec)
+    if ranked is None:
+        raise ValueError(f"no PriorityClass {spec.priority_class_name}")
+    changes: dict[str, Any] = {"priority": ranked[0], "preemption_policy": ranked[1]}
+    for name in ("containers", "init_containers"):
+        containers: list[Container] = getattr(spec, name)
+        filled = [_container(container, spec.host_network) for container in containers]
+        if any(new is not old for new, old in zip(filled, containers, strict=True)):
+            changes[name] = filled
+    if spec.affinity is not None:
+        changes["affinity"] = _affinity(spec.affinity, pod.metadata.labels)
+    if spec.resources is not None and spec.resources.limits:
+        containers = [
+            *changes.get("containers", spec.containers),
+            *changes.get("init_containers", spec.init_containers),
+        ]
+        changes["resources"] = _pod_level(spec.resources, containers)
+    status = pod.status if pod.status.phase else replace(pod.status, phase="Pending")
+    return replace(pod, spec=replace(spec, **changes), status=status)
+
+
+def _container(container: Container, host_network: bool) -> Container:
+    changes: dict[str, Any] = {}
+    given = container.resources
+    if given.limits and not given.limits.keys() <= given.requests.keys():
+        changes["resources"] = replace(given, requests={**given.limits, **given.requests})
+    if host_network and any(not port.host_port for port in container.ports):
+        changes["ports"] = [
+            port if port.host_port else replace(port, host_port=port.container_port) for port in container.ports
+        ]
+    return replace(container, **changes) if changes else container
+
+
+def _pod_level(given: ResourceRequirements, containers: list[Container]) -> ResourceRequirements:
+    """Pod-level requests: from the pod-level limits where no container asks for that resource (KEP-2837).
+
+    Where containers ask for it, their sum counts, which needs no filling in.
+    """
+    asked = {name for container in containers for name in container.resources.requests}
+    missing: Quantities = {
+        name: raw
+        for name, raw in given.limits.items()
+        if name not in given.requests and (name.startswith("hugepages-") or name not in asked)
+    }
+    return replace(given, requests={**missing, **given.requests}) if missing else given
+
+
+def _affinity(affinity: Affinity, labels: Mapping[str, str]) -> Affinity:
+    changes: dict[str, Any] = {}
+    if affinity.pod_affinity is not None:
+        changes["pod_affinity"] = _pod_affinity(affinity.pod_affinity, labels)
+    if affinity.pod_anti_affinity is not None:
+        changes["pod_anti_affinity"] = _pod_affinity(affinity.pod_anti_affinity, labels)
+    return replace(affinity, **changes) if changes else affinity
+
+
+def _pod_affinity(affinity: PodAffinity, labels: Mapping[str, str]) -> PodAffinity:
+    return replace(
+        affinity,
+        required=[_term(term, labels) for term in affinity.required],
+        preferred=[
+            replace(item, pod_affinity_term=_term(item.pod_affinity_term, labels)) for item in affinity.preferred
+        ],
+    )
+
+
+def _term(term: PodAffinityTerm, labels: Mapping[str, str]) -> PodAffinityTerm:
+    """matchLabelKeys and mismatchLabelKeys as In and NotIn of the pod's own values; absent labels are left out."""
+    selector = term.label_selector
+    if selector is None:
+        return term
+    extra = [Requirement(key=k, operator="In", values=[labels[k]]) for k in term.match_label_keys if k in labels]
+    extra += [Requirement(key=k, operator="NotIn", values=[labels[k]]) for k in term.mismatch_label_keys if k in labels]
+    new = [item for item in extra if item not in selector.match_expressions]
+    if not new:
+        return term
+    merged: LabelSelector = replace(selector, match_expressions=[*selector.match_expressions, *new])
+    return replace(term, label_selector=merged)
+
+
+# -- the others -------------------------------------------------------------------------------------------------------
+
+
+def filled_node(node: Node, *, allocatable_given: bool) -> Node:
+    """A node whose allocatable is its capacity where it names none at all."""
+    if allocatable_given or not node.status.capacity:
+        return node
+    return replace(node, status=replace(node.status, allocatable=dict(node.status.capacity)))
+
+
+def filled_namespace(namespace: Namespace) -> Namespace:
+    """A namespace with the label of its name."""
+    meta = namespace.metadata
+    return replace(namespace, metadata=replace(meta, labels={**meta.labels, NAMESPACE_NAME_LABEL: meta.name}))

@@ -1,0 +1,224 @@
+"""`koordpy simulate`: rounds of the live scheduler's planner on a cluster that stands still otherwise.
+
+Source: simulate.md. One round plans on one snapshot, evicts and binds; rounds go on until one changes nothing. The
+outcome is plain values in the order of the contract, whatever order the objects came in.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+from msgspec.structs import replace
+
+from koordpy.api.config import KoordpyConfiguration
+from koordpy.api.natural import NaturalKey, natural_key
+from koordpy.api.objects import Pod, PodStatus
+from koordpy.cluster.snapshot import Snapshot
+from koordpy.cluster.state import ClusterState
+from koordpy.planning.plan import Eviction, GangReport, PendingPod, RoundPlan
+from koordpy.sim.filling import made_up_uid, time_text
+
+DEFAULT_ROUNDS = 20
+CONSOLIDATION = "consolidation"
+
+Planner = Callable[[Snapshot, KoordpyConfiguration], RoundPlan]
+Evicted = Literal["recreate", "drop"]
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A pod bound in a round, counted from 1."""
+
+    pod_key: str
+    node: str
+    round: int
+    annotations: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PodEviction:
+    """A pod evicted in a round."""
+
+    eviction: Eviction
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationResult:
+    """What came of it. `stable`: the last round changed nothing."""
+
+    rounds: int
+    stable: bool
+    bindings: tuple[Binding, ...]
+    evictions: tuple[PodEviction, ...]
+    pending: tuple[PendingPod, ...]
+    gangs: tuple[tuple[GangReport, str], ...]
+    """(report, proof in words)."""
+    final: tuple[tuple[str, str], ...]
+    """(pod key, node) of every assigned pod."""
+    warnings: tuple[tuple[str, str], ...] = ()
+    """(object, text)."""
+
+    def document(self) -> dict[str, Any]:
+        """The SimulationResult of simulate.md, keys in its order."""
+        return {
+            "apiVersion": "koordpy.io/v1alpha1",
+            "kind": "SimulationResult",
+            "rounds": self.rounds,
+            "stable": self.stable,
+            "bindings": [
+                {**_pod_fields(b.pod_key), "node": b.node, "round": b.round, "annotations": _sorted(b.annotations)}
+                for b in self.bindings
+            ],
+            "evictions": [
+                {
+                    **_pod_fields(e.eviction.pod_key),
+                    "node": e.eviction.node,
+                    "round": e.round,
+                    "rule": e.eviction.rule,
+                    "beneficiary": e.eviction.beneficiary,
+                }
+                for e in self.evictions
+            ],
+            "pending": [
+                {**_pod_fields(p.pod_key), "gang": p.gang, "reason": str(p.reason), "message": p.message}
+                for p in self.pending
+            ],
+            "gangs": [_gang_fields(report, proof) for report, proof in self.gangs],
+            "quotas": [],
+            "final": [{**_pod_fields(key), "node": node} for key, node in self.final],
+        }
+
+
+def simulate(
+    state: ClusterState,
+    config: KoordpyConfiguration,
+    *,
+    planner: Planner,
+    now: datetime,
+    rounds: int = DEFAULT_ROUNDS,
+    evicted: Evicted = "recreate",
+) -> SimulationResult:
+    """Runs up to `rounds` rounds on the state, which is changed. The same input gives the same result."""
+    run = _Run(state, now)
+    number, stable = 0, False
+    plan: RoundPlan | None = None
+    while number < rounds and not stable:
+        number += 1
+        snapshot = state.snapshot(now.timestamp())
+        plan = planner(snapshot, config)
+        run.apply(plan, number, evicted)
+        stable = not plan.placements and not plan.evictions
+    return run.result(plan, number, stable)
+
+
+@dataclass(slots=True)
+class _Run:
+    state: ClusterState
+    now: datetime
+    bindings: list[Binding] = field(default_factory=list)
+    evictions: list[PodEviction] = field(default_factory=list)
+    bound_proofs: dict[str, str] = field(default_factory=dict)
+    last_proofs: dict[str, str] = field(default_factory=dict)
+    warnings: dict[tuple[str, str], None] = field(default_factory=dict)
+    recreated: int = 0
+
+    def apply(self, plan: RoundPlan, number: int, evicted: Evicted) -> None:
+        """Evicts, binds, and brings back what is to come back."""
+        gangs = {self._gang(placement.pod_key) for placement in plan.placements}
+        for report in plan.gangs:
+            if report.proof is None:
+                continue
+            self.last_proofs[report.name] = str(report.proof)
+            if report.name in gangs:
+                self.bound_proofs[report.name] = str(report.proof)
+        self.warnings.update(dict.fromkeys(plan.warnings))
+        gone: list[tuple[Eviction, Pod]] = []
+        for eviction in sorted(plan.evictions, key=lambda e: object_order(e.pod_key)):
+            info = self.state.pod(eviction.pod_key)
+            if info is None:
+                continue
+            gone.append((eviction, info.pod))
+            self.evictions.append(PodEviction(eviction, number))
+            self.state.delete(Pod, eviction.pod_key)
+        for placement in plan.placements:
+            annotations = dict(placement.annotations)
+            self.state.bind(placement.pod_key, placement.node, annotations)
+            self.bindings.append(Binding(placement.pod_key, placement.node, number, annotations))
+        for eviction, pod in gone:
+            if evicted == "recreate" or eviction.rule == CONSOLIDATION:
+                self._recreate(pod)
+
+    def _gang(self, key: str) -> str | None:
+        info = self.state.pod(key)
+        return info.gang.key if info is not None and info.gang is not None else None
+
+    def _recreate(self, pod: Pod) -> None:
+        """The same pod as its owner would make it again: pending, newest of all, with a new uid."""
+        self.recreated += 1
+        meta = replace(
+            pod.metadata,
+            uid=made_up_uid("Pod", pod.metadata.uid, str(self.recreated)),
+            creation_timestamp=time_text(self.now + timedelta(milliseconds=self.recreated)),
+            deletion_timestamp=None,
+        )
+        status = PodStatus(phase="Pending")
+        self.state.upsert(replace(pod, metadata=meta, spec=replace(pod.spec, node_name=""), status=status))
+
+    def result(self, plan: RoundPlan | None, number: int, stable: bool) -> SimulationResult:
+        """The outcome, everything in the contract's order."""
+        gangs = sorted(plan.gangs if plan else (), key=lambda report: object_order(report.name))
+        final = [(info.key, info.node) for info in self.state.pods() if info.bound]
+        return SimulationResult(
+            rounds=number,
+            stable=stable,
+            bindings=tuple(sorted(self.bindings, key=lambda b: (b.round, object_order(b.pod_key)))),
+            evictions=tuple(sorted(self.evictions, key=lambda e: (object_order(e.eviction.pod_key), e.round))),
+            pending=tuple(sorted(plan.pending if plan else (), key=lambda p: object_order(p.pod_key))),
+            gangs=tuple((report, self._proof(report)) for report in gangs),
+            final=tuple(sorted(final, key=lambda item: object_order(item[0]))),
+            warnings=tuple(sorted(self.warnings)),
+        )
+
+    def _proof(self, report: GangReport) -> str:
+        """Of the plan that bound the members, else of the last (gang-network.md 6)."""
+        return self.bound_proofs.get(report.name) or self.last_proofs.get(report.name) or "unknown"
+
+
+def parse_moment(text: str) -> datetime:
+    """An RFC 3339 time; without a zone it is UTC. Raises ValueError."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no time (as in 2026-01-01T00:00:00Z)") from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def object_order(key: str) -> tuple[NaturalKey, NaturalKey]:
+    """Sort key of `namespace/name`: namespace, then name, numbers compared as numbers."""
+    namespace, _, name = key.partition("/")
+    return natural_key(namespace), natural_key(name)
+
+
+def _pod_fields(key: str) -> dict[str, str]:
+    namespace, _, name = key.partition("/")
+    return {"namespace": namespace, "pod": name}
+
+
+def _sorted(annotations: Mapping[str, str]) -> dict[str, str]:
+    return dict(sorted(annotations.items()))
+
+
+def _gang_fields(report: GangReport, proof: str) -> dict[str, Any]:
+    domain = report.domain
+    return {
+        "name": report.name,
+        "members": report.members,
+        "minMember": report.min_member,
+        "bound": report.bound,
+        "status": str(report.status),
+        "domain": None if domain is None else {"layer": domain[0], "name": domain[1]},
+        "proof": proof,
+        "message": report.message,
+    }
