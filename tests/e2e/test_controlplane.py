@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.client import Client, Refused, condition, pod_manifest, pods_path
 from tests.e2e.controlplane import ControlPlane
-from tests.e2e.process import Process, ProcessDied, eventually
+from tests.e2e.process import eventually
 
 NOBODY = "nobody"
 TRAINING = {"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "8"}
@@ -141,17 +141,3 @@ async def test_kube_scheduler_places_a_gang_of_the_upstream_api(assets: Path, tm
 
             await eventually(group_is_gone, what="the PodGroup gone", processes=plane.processes)
     assert not any(process.running for process in plane.processes)
-
-
-async def test_a_program_that_will_not_start_shows_its_log(tmp_path: Path) -> None:
-    broken = Process("broken", ["sh", "-c", "echo no such flag >&2; exit 3"], log=tmp_path / "broken.log")
-    with broken, pytest.raises(ProcessDied, match=r"(?s)exit status 3.*no such flag"):
-        await eventually(lambda: False, what="never", processes=[broken])
-
-
-async def test_a_program_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
-    script = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
-    with Process("stubborn", ["sh", "-c", script], log=tmp_path / "log") as stubborn:
-        await eventually(lambda: "ready" in stubborn.tail(), what="its trap is set", processes=[stubborn])
-        assert stubborn.stop(grace_s=0.3) == -9
-        assert not stubborn.running
