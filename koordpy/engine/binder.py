@@ -1,7 +1,7 @@
 """Bindings: one POST a pod, and certainty about its outcome (kube-parity.md 4.4).
 
-A Binding sets nodeName, PodScheduled=True and the annotations in one write, with the uid as its precondition. A reply that
-is lost or unclear is never answered by another POST: the pod is read until it tells.
+A Binding sets nodeName, PodScheduled=True and the annotations in one write, with the uid as its precondition. A reply
+that is lost or unclear is never answered by another POST: the pod is read until it tells.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 MAX_IN_FLIGHT = 64
 SETTLE_SECONDS = 2.0
-"""A request whose reply was lost may still be carried out for this long; only after it an unbound pod counts as unbound.
+"""A request whose reply was lost may still be carried out for this long; only then an unbound pod counts as unbound.
 Should one be carried out later still, our next Binding of the pod meets a 409 that tells."""
 
 
@@ -143,17 +143,18 @@ class Binder:
             if on_outcome is not None:
                 on_outcome(outcomes[index])
 
+        sent = 0
         async with asyncio.TaskGroup() as group:
-            for index, binding in enumerate(bindings):
+            for binding in bindings:
                 await self._slots.acquire()
                 if not may_send():
                     self._slots.release()
                     break
-                group.create_task(send(index, binding))
+                group.create_task(send(sent, binding))
+                sent += 1
         if on_outcome is not None:
-            for outcome in outcomes:
-                if outcome.result is BindResult.NOT_SENT:
-                    on_outcome(outcome)
+            for outcome in outcomes[sent:]:
+                on_outcome(outcome)
         return outcomes
 
     async def _bind(self, binding: Binding, may_send: Callable[[], bool]) -> BindOutcome:

@@ -1,8 +1,8 @@
 """Leader election on a coordination.k8s.io Lease (kube-parity.md 4.8).
 
-Clocks of different machines are never compared: another's lease is held to run from the moment we saw its record change,
-ours from the moment before we sent the last renewal that succeeded. Both err to the safe side. The clock is monotonic and
-counts the time a machine sleeps, where the system has such a clock.
+Clocks of different machines are never compared: another's lease is held to run from the moment we saw its record
+change, ours from the moment before we sent the last renewal that succeeded. Both err to the safe side. The clock is
+monotonic and counts the time a machine sleeps, where the system has such a clock.
 """
 
 import asyncio
@@ -56,8 +56,8 @@ class LeaderElector:
         """Raises ValueError unless lease > renew > retry, as client-go asks (the retry with its jitter of 1.2)."""
         if not (lease_seconds > renew_seconds > retry_seconds * 1.2 > 0):
             raise ValueError(
-                f"leaderElection: leaseDuration {lease_seconds:g}s must exceed renewDeadline {renew_seconds:g}s, and that"
-                f" 1.2 times retryPeriod {retry_seconds:g}s"
+                f"leaderElection: leaseDuration {lease_seconds:g}s must exceed renewDeadline {renew_seconds:g}s,"
+                f" and that 1.2 times retryPeriod {retry_seconds:g}s"
             )
         self.identity = identity or own_identity()
         self.acquired, self.lost = asyncio.Event(), asyncio.Event()
@@ -88,14 +88,14 @@ class LeaderElector:
         return max(0.0, self._renewed_at + self._lease_seconds - self._clock()) if self._leading else 0.0
 
     def may_write(self) -> bool:
-        """True while leading and not past the renew deadline, which leaves the rest of the lease for what is under way."""
+        """True while leading and before the renew deadline; the rest of the lease is for what is under way."""
         return self._leading and self._clock() - self._renewed_at < self._renew_seconds
 
     async def run(self) -> None:
         """Waits for the lease, then renews it until that fails for the renew deadline or another holds it.
 
-        Sets `acquired`, later `lost`. Errors of the API server are tries that failed, never raised. Cancel it, then call
-        `release()`, to step down.
+        Sets `acquired`, later `lost`. Errors of the API server are tries that failed, never raised. To step down,
+        cancel it, then call `release()`.
         """
         while not await self._try(self._retry_seconds * 5):
             await self._pause()

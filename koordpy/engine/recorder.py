@@ -1,4 +1,4 @@
-"""Events of events.k8s.io/v1: best effort, through a bounded queue, never in the way of a Binding (kube-parity.md 4.6)."""
+"""Events of events.k8s.io/v1: best effort, by a bounded queue, never in a Binding's way (kube-parity.md 4.6)."""
 
 import asyncio
 import contextlib
@@ -121,8 +121,7 @@ class EventRecorder:
         key = _Key(regarding, related, type, reason, action, cut_note(note))
         series = self._series.get(key)
         if series is None:
-            name = f"{regarding.name[:200]}.{uuid.uuid4().hex[:16]}"
-            series = _Series(name, 0, 0, self._now(), float("-inf"), queued=False)
+            series = _Series(_new_name(regarding), 0, 0, self._now(), float("-inf"), queued=False)
             self._series[key] = series
             if len(self._series) > SERIES_KEPT:
                 self._series.popitem(last=False)
@@ -202,7 +201,7 @@ class EventRecorder:
                 if error.status != 404:
                     raise
                 # the server forgets events after an hour; the series goes on in a new one
-                series.name = f"{key.regarding.name[:200]}.{uuid.uuid4().hex[:16]}"
+                series.name = _new_name(key.regarding)
         await self._client.request("POST", EVENTS.path(namespace), body=self._body(key, series), bucket=self._bucket)
         self.sent += 1
 
@@ -225,6 +224,10 @@ class EventRecorder:
         if series.count > 1:
             body["series"] = {"count": series.count, "lastObservedTime": _micro_time(series.last_seen)}
         return body
+
+
+def _new_name(regarding: ObjectReference) -> str:
+    return f"{regarding.name[:200].rstrip('-.')}.{uuid.uuid4().hex[:16]}"
 
 
 def _micro_time(at: datetime) -> str:
