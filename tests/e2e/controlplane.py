@@ -30,30 +30,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
+from tests.e2e import components
 from tests.e2e.assets import AssetsMissing, BuildFailed, find_assets
 from tests.e2e.client import Client
 from tests.e2e.process import Process, ProcessDied, wait_until
 
 MASTERS = "system:masters"
-UPSTREAM_GANG_GATES = "GenericWorkload=true,GangScheduling=true,TopologyAwareWorkloadScheduling=true"
-# Jobs, PDB status, finalizers, deleted namespaces and orphans. No node-lifecycle: nodes here send no heartbeats.
-CONTROLLERS = (
-    "namespace-controller",
-    "garbage-collector-controller",
-    "pod-garbage-collector-controller",
-    "job-controller",
-    "replicaset-controller",
-    "deployment-controller",
-    "statefulset-controller",
-    "disruption-controller",
-    "serviceaccount-controller",
-    "resourcequota-controller",
-    "resourceclaim-controller",
-    "persistentvolume-binder-controller",
-    "persistentvolume-protection-controller",
-    "persistentvolumeclaim-protection-controller",
-    "ttl-after-finished-controller",
-)
 START_TIMEOUT_S = 90.0
 # A port seen free can be gone when the server asks for it; then another is tried.
 PORT_TRIES = 3
@@ -143,20 +125,12 @@ class ControlPlane:
 
     def scheduler_command(self) -> list[str]:
         """kube-scheduler's command line (it runs in the foreground), its limit on requests lifted."""
-        config = {
-            "apiVersion": "kubescheduler.config.k8s.io/v1",
-            "kind": "KubeSchedulerConfiguration",
-            "clientConnection": {
-                "kubeconfig": str(self.kubeconfig("system:kube-scheduler")),
-                "qps": 100_000,
-                "burst": 100_000,
-            },
-            "leaderElection": {"leaderElect": False},
-        }
+        configuration = components.scheduler_configuration(self.kubeconfig("system:kube-scheduler"))
         file = self.folder / "kube-scheduler.yaml"
-        file.write_text(json.dumps(config, indent=1) + "\n")
-        gates = [f"--feature-gates={UPSTREAM_GANG_GATES}"] if self.upstream_gangs else []
-        return [str(self.assets / "kube-scheduler"), f"--config={file}", "--secure-port=0", *gates]
+        file.write_text(json.dumps(configuration, indent=1) + "\n")
+        return components.kube_scheduler(
+            self.assets / "kube-scheduler", configuration=file, upstream_gangs=self.upstream_gangs
+        )
 
     def start_scheduler(self) -> Process:
         """Starts kube-scheduler; it ends with the control plane, or earlier by stop() of what is returned."""
@@ -234,54 +208,25 @@ class ControlPlane:
         for attempt in range(PORT_TRIES):
             client, peer = (f"http://127.0.0.1:{_free_port()}" for _ in range(2))
             self._etcd_url = client
-            etcd = self._start(
-                "etcd",
-                [
-                    self.assets / "etcd",
-                    f"--data-dir={data}",
-                    "--unsafe-no-fsync",
-                    f"--listen-client-urls={client}",
-                    f"--advertise-client-urls={client}",
-                    f"--listen-peer-urls={peer}",
-                    f"--initial-advertise-peer-urls={peer}",
-                    f"--initial-cluster=default={peer}",
-                    f"--quota-backend-bytes={8 * 2**30}",
-                    "--log-level=warn",
-                ],
-            )
+            command = components.etcd(self.assets / "etcd", data=data, client_url=client, peer_url=peer)
+            etcd = self._start("etcd", command)
             if self._ready(etcd, f"{client}/readyz", last=attempt == PORT_TRIES - 1):
                 return
 
     def _start_api_server(self) -> None:
-        key = self.folder / "service-accounts.key"
-        flags = [
-            f"--etcd-servers={self._etcd_url}",
-            f"--cert-dir={self.folder / 'certificates'}",
-            "--bind-address=127.0.0.1",
-            # The certificate that the server makes for itself is for this address.
-            "--advertise-address=127.0.0.1",
-            "--endpoint-reconciler-type=none",
-            "--authorization-mode=RBAC",
-            f"--token-auth-file={self.folder / 'tokens.csv'}",
-            "--service-cluster-ip-range=10.0.0.0/24",
-            "--disable-admission-plugins=ServiceAccount",
-            "--service-account-issuer=https://kubernetes.default.svc",
-            f"--service-account-key-file={key}",
-            f"--service-account-signing-key-file={key}",
-        ]
-        if self.upstream_gangs:
-            flags += ["--runtime-config=scheduling.k8s.io/v1alpha2=true", f"--feature-gates={UPSTREAM_GANG_GATES}"]
-        if self.unlimited:
-            flags += [
-                "--max-requests-inflight=0",
-                "--max-mutating-requests-inflight=0",
-                "--enable-priority-and-fairness=false",
-            ]
         for attempt in range(PORT_TRIES):
             self.port = self._given_port or _free_port()
-            server = self._start(
-                "kube-apiserver", [self.assets / "kube-apiserver", f"--secure-port={self.port}", *flags]
+            command = components.kube_apiserver(
+                self.assets / "kube-apiserver",
+                port=self.port,
+                etcd_url=self._etcd_url,
+                certificates=self.folder / "certificates",
+                tokens=self.folder / "tokens.csv",
+                service_account_key=self.folder / "service-accounts.key",
+                upstream_gangs=self.upstream_gangs,
+                unlimited=self.unlimited,
             )
+            server = self._start("kube-apiserver", command)
             last = self._given_port is not None or attempt == PORT_TRIES - 1
             if self._ready(server, f"{self.url}/readyz", last=last):
                 break
@@ -294,23 +239,13 @@ class ControlPlane:
         )
 
     def _start_controller_manager(self) -> None:
-        controllers = [*CONTROLLERS, *(["podgroup-protection-controller"] if self.upstream_gangs else [])]
-        gates = [f"--feature-gates={UPSTREAM_GANG_GATES}"] if self.upstream_gangs else []
-        self._start(
-            "kube-controller-manager",
-            [
-                self.assets / "kube-controller-manager",
-                f"--kubeconfig={self.kubeconfig('system:kube-controller-manager')}",
-                f"--controllers={','.join(controllers)}",
-                "--use-service-account-credentials=false",
-                f"--service-account-private-key-file={self.folder / 'service-accounts.key'}",
-                "--leader-elect=false",
-                "--secure-port=0",
-                "--kube-api-qps=1000",
-                "--kube-api-burst=2000",
-                *gates,
-            ],
+        command = components.kube_controller_manager(
+            self.assets / "kube-controller-manager",
+            kubeconfig=self.kubeconfig("system:kube-controller-manager"),
+            service_account_key=self.folder / "service-accounts.key",
+            upstream_gangs=self.upstream_gangs,
         )
+        self._start("kube-controller-manager", command)
 
     def _ready(self, process: Process, url: str, *, last: bool) -> bool:
         """Waits until url answers 200. False when the process lost its port to another and that may be tried again."""
