@@ -5,11 +5,12 @@ PodTopologySpread and InterPodAffinity have no score yet; a pod's soft wishes of
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.api.keys import GPU_RESOURCES
+from koordpy.api.config import NodeResourcesFitScore, UtilizationPoint
 from koordpy.api.objects import Pod
 from koordpy.api.quantity import is_extended
 from koordpy.cluster.pods import PodInfo
@@ -17,16 +18,12 @@ from koordpy.cluster.snapshot import Ints, NodeInfo, Snapshot
 from koordpy.planning.filters.node import tolerates
 from koordpy.planning.selectors import term_matches
 
-WEIGHTS = {
-    "TaintToleration": 3,
-    "NodeAffinity": 2,
-    "NodeResourcesFit": 1,
-    "ImageLocality": 1,
-}
-PACKING = ("NodeResourcesFit",)
+BUILT = ("TaintToleration", "NodeAffinity", "NodeResourcesFit", "ImageLocality")
+"""The score plugins there are so far."""
+PACKING = "NodeResourcesFit"
 """Left out of the total where a gather goal exists: goals 4 to 6 pack already."""
 
-_GPU_WEIGHT = 5
+_WEIGHED = ("cpu", "memory")
 _IMAGE_MIN_BYTES = 23 * 2**20
 _IMAGE_MAX_BYTES = 1000 * 2**20
 
@@ -91,12 +88,18 @@ def _image_scores(nodes: Sequence[NodeInfo], pod: Pod) -> Ints:
     return scores
 
 
-def most_allocated(
-    snapshot: Snapshot, used: Ints, score_used: Ints, pod: PodInfo, rows: NDArray[np.int64] | slice
+def resources_fit(
+    snapshot: Snapshot,
+    used: Ints,
+    score_used: Ints,
+    pod: PodInfo,
+    *,
+    rows: NDArray[np.int64] | slice,
+    config: NodeResourcesFitScore,
 ) -> Ints:
-    """NodeResourcesFit's score of the given nodes: the fuller the better (MostAllocated).
+    """NodeResourcesFit's score of the given nodes: how full (MostAllocated) or empty they are with the pod.
 
-    cpu and memory weigh 1, GPU resources 5; an extended resource the pod does not ask for is left out.
+    An extended resource that the pod does not ask for is left out, and so is one that a node does not have.
     """
     columns = snapshot.columns
     whole = snapshot.allocatable[rows]
@@ -104,23 +107,43 @@ def most_allocated(
     weights = np.zeros(len(whole), dtype=np.int64)
     held = used[rows]
     score_held = score_used[rows]
-    for i, name in enumerate(("cpu", "memory", *GPU_RESOURCES)):
+    for resource in config.resources:
+        name = resource.name
         column = columns.get(name)
         if column is None or (is_extended(name) and name not in pod.requests):
             continue
-        if i < 2:
+        if name in _WEIGHED:
+            i = _WEIGHED.index(name)
             taken = score_held[:, i] + pod.score_requests[i]
         else:
-            taken = held[:, column] + pod.requests[name]
+            taken = held[:, column] + pod.requests.get(name, 0)
         have = whole[:, column]
         exists = have > 0
         safe = np.where(exists, have, 1)
-        # A share in exact integers: bytes times 100 stay within 64 bits below 80 PiB a node.
-        share = np.where(taken <= have, taken * 100 // safe, 0)
-        weight = np.where(exists, 1 if i < 2 else _GPU_WEIGHT, 0)
-        total += share * weight
-        weights += weight
+        over = taken > have
+        # Exact integers: bytes times 100 stay within 64 bits below 80 PiB a node.
+        if config.strategy == "MostAllocated":
+            share = np.where(over, 0, taken * 100 // safe)
+        elif config.strategy == "LeastAllocated":
+            share = np.where(over, 0, (have - taken) * 100 // safe)
+        else:
+            share = _shaped(np.where(over | ~exists, 100, taken * 100 // safe), config)
+        total += np.where(exists, share * resource.weight, 0)
+        weights += np.where(exists, resource.weight, 0)
     return np.asarray(np.where(weights > 0, total // np.maximum(weights, 1), 0), dtype=np.int64)
+
+
+def _shaped(utilisation: Ints, config: NodeResourcesFitScore) -> Ints:
+    """RequestedToCapacityRatio: the broken line through the configured points, scores of 0..10 stretched to 0..100."""
+    points = config.shape or (UtilizationPoint(), UtilizationPoint(utilization=100, score=10))
+    out = np.full(len(utilisation), points[-1].score * 10, dtype=np.int64)
+    out[utilisation <= points[0].utilization] = points[0].score * 10
+    for low, high in pairwise(points):
+        inside = (utilisation > low.utilization) & (utilisation <= high.utilization)
+        rise = (high.score - low.score) * 10 * (utilisation - low.utilization)
+        step = np.trunc(rise / (high.utilization - low.utilization)).astype(np.int64)
+        out = np.where(inside, low.score * 10 + step, out)
+    return np.asarray(out, dtype=np.int64)
 
 
 def normalised(static: StaticScores, feasible: NDArray[np.bool_]) -> dict[str, Ints]:

@@ -141,13 +141,14 @@ def _min_available(text: str) -> int | None:
 def _settings(meta: ObjectMeta) -> tuple[TopologyWish, tuple[str, ...], str]:
     """(topology wish, linked gangs, fault text) of an object's annotations."""
     notes = meta.annotations
-    wish, links, fault = TopologyWish(), (), ""
+    wish, fault = TopologyWish(), ""
+    links: tuple[str, ...] = ()
     key = keys.GANG_TOPOLOGY if keys.GANG_TOPOLOGY in notes else keys.GANG_TOPOLOGY_ALIAS
     if key in notes:
         try:
             wish = parse_topology_wish(notes[key])
-        except UnreadableError as what:
-            fault = f"annotation {key} cannot be read: {what}"
+        except UnreadableError as unreadable:
+            fault = f"annotation {key} cannot be read: {unreadable}"
     if keys.GANG_GROUPS in notes:
         try:
             raw = json.loads(notes[keys.GANG_GROUPS])
@@ -176,7 +177,10 @@ def _waiting(notes: Mapping[str, str], timeout_seconds: int | None) -> float:
 def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
     """A gang of the snapshot with its settings."""
     pods = snapshot.members.get(ref, ())
-    min_member, timeout, hard, resources, exists, fault = 0, None, (), {}, True, ""
+    min_member, exists, fault = 0, True, ""
+    timeout: int | None = None
+    hard: tuple[str, ...] = ()
+    resources: Amounts = {}
     meta = ObjectMeta(namespace=ref.namespace, name=ref.name)
     if ref.source is GangSource.GROUP:
         group = snapshot.pod_groups.get(ref.key)
@@ -297,9 +301,6 @@ def gate(unit: Unit, groups: Groups) -> Gate | None:
         for key in gang.links:
             if key not in groups.by_key or not groups.gangs[groups.by_key[key]].exists:
                 return Gate(f"gang {key}: PodGroup not found", GangStatus.INCOMPLETE)
-    for gang in unit.gangs:
-        if gang.fault:
-            return Gate(f"gang {gang.key}: {gang.fault}", GangStatus.INVALID)
     mixed = _mixed(unit)
     if mixed is not None:
         return mixed
@@ -308,6 +309,9 @@ def gate(unit: Unit, groups: Groups) -> Gate | None:
         if have < gang.min_member:
             text = f"gang {gang.key}: waiting for members, {have} of minMember {gang.min_member} exist"
             return Gate(text, GangStatus.INCOMPLETE)
+    for gang in unit.gangs:
+        if gang.fault:
+            return Gate(f"gang {gang.key}: {gang.fault}", GangStatus.INVALID)
     return _unknown_layer(unit, groups.snapshot)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from koordpy.api.objects import NodeSelector, Pod, Taint, Toleration
+from koordpy.api.objects import NodeAffinity, NodeSelector, Pod, Taint, Toleration
 from koordpy.cluster.snapshot import UNSCHEDULABLE_TAINT, NodeInfo
 from koordpy.planning.filters.base import Code, Refusal, Verdict, all_fit, refused_where
 from koordpy.planning.selectors import field_valid, int64, term_matches
@@ -16,6 +16,7 @@ UNSCHEDULABLE = Refusal("NodeUnschedulable", Code.UNRESOLVABLE, ("node(s) were u
 TAINTED = Refusal("TaintToleration", Code.UNRESOLVABLE, ("node(s) had untolerated taint(s)",))
 AFFINITY = Refusal("NodeAffinity", Code.UNRESOLVABLE, ("node(s) didn't match Pod's node affinity/selector",))
 NOT_NAMED = Refusal("NodeAffinity", Code.UNRESOLVABLE, ("node(s) didn't satisfy plugin(s) [NodeAffinity]",))
+ENFORCED = Refusal("NodeAffinity", Code.UNRESOLVABLE, ("node(s) didn't match scheduler-enforced node affinity",))
 CONFLICT = Refusal("NodeAffinity", Code.UNRESOLVABLE, ("pod affinity terms conflict",))
 
 FILTERING_EFFECTS = ("NoSchedule", "NoExecute")
@@ -102,6 +103,14 @@ def check_affinity(nodes: Sequence[NodeInfo], pod: Pod) -> Verdict | Refusal:
     matches = _matcher(selector, required)
     mask = np.fromiter((not matches(node) for node in nodes), dtype=bool, count=len(nodes))
     return refused_where(mask, AFFINITY)
+
+
+def check_added(nodes: Sequence[NodeInfo], added: NodeAffinity | None) -> Verdict:
+    """The affinity that the configuration adds to every pod (`filters.nodeAffinity.addedAffinity`)."""
+    if added is None or added.required is None:
+        return all_fit(len(nodes))
+    matches = _matcher({}, added.required)
+    return refused_where(np.fromiter((not matches(n) for n in nodes), dtype=bool, count=len(nodes)), ENFORCED)
 
 
 def check_named(nodes: Sequence[NodeInfo], pod: Pod) -> Verdict:

@@ -1,0 +1,141 @@
+"""From a unit to its Problem: shapes, members in rank order, hard layers, multiples, attraction.
+
+Source: gang-network.md sections 2.1, 4 and 5.
+"""
+
+from collections.abc import Iterator
+from itertools import product
+from math import lcm
+
+import numpy as np
+
+from koordpy.cluster.snapshot import Ints
+from koordpy.planning.figures import Figures, ShapeFigures
+from koordpy.planning.problem import Member, Problem, Shape
+from koordpy.planning.units import Unit
+
+
+def hard_level(unit: Unit, figures: Figures) -> int:
+    """Deepest level with MustGather; it holds for every pod of the group."""
+    layers = figures.snapshot.tree.layers
+    levels = [layers.level(r.layer) or 0 for gang in unit.gangs for r in gang.wish.gather if r.must]
+    return max(levels, default=0)
+
+
+def unit_multiples(unit: Unit, figures: Figures) -> dict[int, int]:
+    """Level -> podCountMultiple above 1; several gangs' multiples of one layer must all hold."""
+    out: dict[int, int] = {}
+    for gang in unit.gangs:
+        for rule in gang.wish.gather:
+            level = figures.snapshot.tree.layers.level(rule.layer)
+            if rule.multiple > 1 and level is not None:
+                out[level] = lcm(out.get(level, 1), rule.multiple)
+    return dict(sorted(out.items()))
+
+
+def attraction(unit: Unit, figures: Figures) -> Ints:
+    """[nodes] pods that are bound members or carry a planned pod's network-topology-selector, each once (goal 2)."""
+    snapshot, draft = figures.snapshot, figures.draft
+    out = np.zeros(len(snapshot.nodes), dtype=np.int64)
+    values = {pod.selector for pod in unit.pending if pod.selector}
+    for value in values:
+        for name, count in snapshot.selectors.get(value, {}).items():
+            if name in snapshot.index:
+                out[snapshot.index[name]] += count
+    if values:
+        for key, node in draft.placed.items():
+            if snapshot.pods[key].selector in values:
+                out[node] += 1
+        for pod in draft.evicted.values():
+            if pod.selector in values and pod.node in snapshot.index:
+                out[snapshot.index[pod.node]] -= 1
+    for member in unit.members:
+        if member.bound and member.selector not in values and member.node in snapshot.index:
+            out[snapshot.index[member.node]] += 1
+    return out
+
+
+def build(unit: Unit, figures: Figures) -> Problem:
+    """The Problem of a unit on the figures' draft, before upstream's node labels cut nodes away."""
+    snapshot = figures.snapshot
+    goal = unit.has_goal
+    numbers: dict[bytes, int] = {}
+    shapes: list[Shape] = []
+    members: list[Member] = []
+    gangs = {gang.ref: i for i, gang in enumerate(unit.gangs)}
+    for pod in unit.members:
+        gang = gangs[pod.gang] if pod.gang is not None else 0
+        if not pod.pending:
+            members.append(Member(gang=gang, shape=-1, node=snapshot.index.get(pod.node, -1)))
+            continue
+        number = numbers.get(pod.shape)
+        if number is None:
+            number = numbers[pod.shape] = len(shapes)
+            own = figures.of(pod)
+            shapes.append(Shape(own.request, own.allowed, (own.soft if goal else own.total).copy()))
+        members.append(Member(gang=gang, shape=number))
+    return Problem(
+        tree=snapshot.tree,
+        free=figures.draft.free(),
+        shapes=tuple(shapes),
+        members=tuple(members),
+        needs=tuple(unit.need(gang) for gang in unit.gangs) or (1,),
+        attract=attraction(unit, figures) if goal else np.zeros(len(snapshot.nodes), dtype=np.int64),
+        name_rank=snapshot.name_rank,
+        gather=goal,
+        hard=hard_level(unit, figures),
+        multiples=unit_multiples(unit, figures),
+        pipeline=unit.pipeline if goal else 1,
+        deterministic_time=figures.config.solver.deterministic_time,
+    )
+
+
+def partitions(unit: Unit, problem: Problem, figures: Figures) -> Iterator[Problem]:
+    """The problem cut down to each combination of values of upstream's topology keys; itself where there are none.
+
+    All members, bound ones too, must share the values; nodes without the label are never used.
+    """
+    hard_keys = tuple(dict.fromkeys(key for gang in unit.gangs for key in gang.hard_keys))
+    if not hard_keys:
+        yield problem
+        return
+    nodes = figures.snapshot.nodes
+    where: list[dict[str, Ints]] = []
+    for key in hard_keys:
+        values: dict[str, list[int]] = {}
+        for i, node in enumerate(nodes):
+            if node.labels.get(key):
+                values.setdefault(node.labels[key], []).append(i)
+        masks = {}
+        for value, held in values.items():
+            masks[value] = np.zeros(len(nodes), dtype=np.int64)
+            masks[value][held] = 1
+        where.append(masks)
+    bound = [member.node for member in problem.members if member.node is not None and member.node >= 0]
+    for combination in product(*where):
+        mask = np.ones(len(nodes), dtype=np.int64)
+        for masks, value in zip(where, combination, strict=True):
+            mask = mask * masks[value]
+        if mask.any() and all(mask[node] for node in bound):
+            shapes = tuple(Shape(s.request, s.allowed * mask, s.score) for s in problem.shapes)
+            yield Problem(
+                tree=problem.tree,
+                free=problem.free,
+                shapes=shapes,
+                members=problem.members,
+                needs=problem.needs,
+                attract=problem.attract,
+                name_rank=problem.name_rank,
+                gather=problem.gather,
+                hard=problem.hard,
+                multiples=problem.multiples,
+                pipeline=problem.pipeline,
+                deterministic_time=problem.deterministic_time,
+            )
+
+
+def reference_figures(unit: Unit, figures: Figures) -> ShapeFigures:
+    """Figures of the reference pod: of the pending kinds the one with the fewest slots, ties the lowest rank."""
+    kinds = dict.fromkeys(pod.shape for pod in unit.pending)
+    first = {pod.shape: pod for pod in reversed(unit.pending)}
+    return min((figures.of(first[shape]) for shape in kinds), key=lambda f: int(f.slots.sum()))

@@ -1,0 +1,182 @@
+"""Why a pod, or its gang, fits where it does: every node's verdict and scores, every domain's slots, the nearest misses.
+
+Source: simulate.md, `koordpy explain`; gang-network.md section 6. Nothing is placed; the words are the planner's own.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from koordpy.api.config import KoordpyConfiguration
+from koordpy.api.natural import natural_key
+from koordpy.api.quantity import quantity_text
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.snapshot import Draft, Snapshot
+from koordpy.planning.build import build, partitions
+from koordpy.planning.figures import Figures
+from koordpy.planning.filters.base import Code
+from koordpy.planning.place import place
+from koordpy.planning.resources_gate import check_min_resources
+from koordpy.planning.units import Gate, Groups, Unit, gate
+from koordpy.planning.wording import domain_slots
+
+_MISSES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class NodeExplanation:
+    """One node against the pod alone. reasons: (plugin, code, message); scores unweighted, feasible nodes only."""
+
+    node: str
+    feasible: bool
+    reasons: tuple[tuple[str, str, str], ...]
+    scores: dict[str, int]
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class DomainExplanation:
+    """One domain above the node layer, and the chosen one: slots for further pods against the pods to place."""
+
+    layer: str
+    name: str
+    slots: int
+    needed: int
+    chosen: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Answer of `explain`."""
+
+    pod: str
+    gang: str | None
+    feasible_nodes: int
+    nodes: tuple[NodeExplanation, ...]
+    domains: tuple[DomainExplanation, ...]
+    message: str
+    would_fit_if: tuple[str, ...]
+
+
+def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: str) -> Explanation:
+    """Explains one known pod. Raises KeyError for an unknown one; a pod that runs already is looked at as it would be
+    looked at now, with its own use counted."""
+    pod = snapshot.pods[pod_key]
+    figures = Figures(Draft(snapshot), config or KoordpyConfiguration())
+    groups = Groups(snapshot)
+    unit = Unit(id=pod.key, gangs=(), plain=pod) if pod.gang is None else groups.unit(pod.gang)
+    if not pod.pending:
+        state = f"bound to {pod.node}" if pod.node else pod.pod.status.phase or "not to be scheduled by koordpy"
+        return Explanation(pod.key, pod.gang.key if pod.gang else None, 0, (), (), f"pod is {state}", ())
+    nodes = _nodes(pod, figures)
+    held: Gate | None = None
+    domains: tuple[DomainExplanation, ...] = ()
+    misses: list[str] = []
+    if unit.plain is None:
+        held = gate(unit, groups) or check_min_resources(unit, figures)
+        if held is None:
+            domains, misses = _domains(unit, figures)
+    feasible = sum(node.feasible for node in nodes)
+    return Explanation(
+        pod=pod.key,
+        gang=pod.gang.key if pod.gang is not None else None,
+        feasible_nodes=feasible,
+        nodes=tuple(sorted(nodes, key=lambda node: natural_key(node.node))),
+        domains=domains,
+        message=held.text if held is not None else "",
+        would_fit_if=tuple(misses + (_node_misses(pod, figures) if not feasible else [])),
+    )
+
+
+def _nodes(pod: PodInfo, figures: Figures) -> list[NodeExplanation]:
+    own = figures.of(pod)
+    verdict = own.verdict()
+    scores = {plugin: values.tolist() for plugin, values in own.plugin_scores().items()}
+    total = own.total.tolist()
+    out = []
+    for i, node in enumerate(figures.snapshot.nodes):
+        refusal = own.refusal or verdict.of(i)
+        if refusal is None:
+            shown = {plugin: values[i] for plugin, values in sorted(scores.items())}
+            out.append(NodeExplanation(node.name, True, (), shown, total[i]))
+        else:
+            reasons = tuple((refusal.plugin, refusal.code.value, reason) for reason in refusal.reasons)
+            out.append(NodeExplanation(node.name, False, reasons, {}, 0))
+    return out
+
+
+def _domains(unit: Unit, figures: Figures) -> tuple[tuple[DomainExplanation, ...], list[str]]:
+    tree = figures.snapshot.tree
+    problem = build(unit, figures)
+    solutions = [s for s in map(place, partitions(unit, problem, figures)) if s.placed]
+    needed = problem.core_size
+    chosen: tuple[int, int] | None = None
+    if solutions:
+        needed = max(len(s.nodes) for s in solutions)
+        best = next(s for s in solutions if len(s.nodes) == needed)
+        bound = [m.node for m in problem.members if m.node is not None and m.node >= 0]
+        chosen = tree.lowest_common([*best.nodes.values(), *bound])
+    usable = domain_slots(unit, figures)
+    out: list[DomainExplanation] = []
+    short: list[tuple[int, int, int]] = []
+    for level in range(tree.depth):
+        slots = usable(level).tolist()
+        for d, have in enumerate(slots):
+            reason = f"{have} of {needed} slots"
+            if have >= needed:
+                reason = "chosen" if (level, d) == chosen else "large enough"
+            elif level == problem.hard:
+                short.append((needed - have, level, d))
+            out.append(
+                DomainExplanation(
+                    tree.layer_name(level), tree.path(level, d), have, needed, (level, d) == chosen, reason
+                )
+            )
+    if chosen is not None and chosen[0] == tree.depth:
+        have = int(usable(tree.depth)[chosen[1]])
+        path = tree.path(*chosen)
+        out.append(DomainExplanation(tree.layer_name(tree.depth), path, have, needed, True, "chosen"))
+    misses: list[str] = []
+    if chosen is None:
+        for lacking, level, d in sorted(short)[:_MISSES]:
+            place_name = f"{tree.layer_name(level)} {tree.path(level, d)}" if level else "the cluster"
+            misses.append(f"{lacking} more slot(s) were free in {place_name}")
+        if problem.hard and int(usable(0)[0]) >= needed:
+            layer = tree.layer_name(problem.hard)
+            misses.append(f"{layer} were PreferGather: the cluster has {int(usable(0)[0])} slots for {needed}")
+        for level, k in problem.multiples.items():
+            misses.append(f"podCountMultiple {tree.layer_name(level)}={k} were left out")
+    return tuple(out), misses
+
+
+def _node_misses(pod: PodInfo, figures: Figures) -> list[str]:
+    """The nodes that lack least, then what the others refuse for."""
+    own = figures.of(pod)
+    if own.refusal is not None:
+        return [f"the pod did not use: {reason.removeprefix('unsupported: ')}" for reason in own.refusal.reasons]
+    snapshot, draft = figures.snapshot, figures.draft
+    lacks: list[tuple[int, int, str]] = []
+    for i in np.nonzero(own.allowed)[0].tolist():
+        parts, worst = [], 0
+        for (column, amount), name in zip(own.request, own.names, strict=True):
+            free = max(0, int(snapshot.allocatable[i, column] - draft.used[i, column]))
+            if free < amount:
+                what = name or "pods"
+                text = f"{quantity_text(what, amount - free)} more {what} (free {quantity_text(what, free)})"
+                if amount > int(snapshot.allocatable[i, column]):
+                    text = f"{what} of {quantity_text(what, amount)} (it has {snapshot.allocatable[i, column]} in all)"
+                parts.append(text)
+                worst = max(worst, (amount - free) * 1000 // amount)
+        if parts:
+            lacks.append((len(parts) * 1000 + worst, i, f"node {snapshot.nodes[i].name} had {', '.join(parts)}"))
+    out = [text for _, _, text in sorted(lacks)[:_MISSES]]
+    before = own.static.before
+    counts: Counter[str] = Counter()
+    for i in before.which[before.which > 0].tolist():
+        counts[before.refusals[i - 1].reasons[0]] += 1
+    for reason, number in sorted(counts.items()):
+        if before.refusals and before.refusals[0].code is Code.UNRESOLVABLE:
+            out.append(f"{number} {reason}: relax the pod's constraint or change the nodes")
+    return out

@@ -1,0 +1,84 @@
+"""Solves a Problem by the method that is exact for it: the counting shortcut, else the solver.
+
+Source: gang-network.md section 7.
+"""
+
+import numpy as np
+
+from koordpy.planning.counting import Counted, NotCountable, applies, count
+from koordpy.planning.plan import Proof
+from koordpy.planning.problem import Problem, Solution
+
+
+def place(problem: Problem) -> Solution:
+    """The best placement under the order of goals, or the proof that there is none."""
+    if not problem.pending:
+        return Solution({}, Proof.INFEASIBLE)
+    if hopeless(problem):
+        return Solution({}, Proof.INFEASIBLE)
+    if applies(problem):
+        try:
+            counted = count(problem)
+        except NotCountable:
+            return _solver(problem)
+        if isinstance(counted, Solution):
+            return counted
+        nodes = _in_order(problem, counted)
+        if nodes is not None:
+            return Solution(nodes, Proof.OPTIMAL)
+        from koordpy.planning.rank_order import order_counts
+
+        return order_counts(problem, counted.ranks, counted.counts)
+    return _solver(problem)
+
+
+def _solver(problem: Problem) -> Solution:
+    # OR-Tools takes half a second to import, which plain pods and ordinary gangs need not wait for.
+    from koordpy.planning.solver import solve
+
+    return solve(problem)
+
+
+def hopeless(problem: Problem) -> bool:
+    """Necessary conditions by sums alone: every gang has enough pods, and its kinds enough slots and resources."""
+    for gang, need in enumerate(problem.needs):
+        own = [problem.members[rank] for rank in problem.pending if problem.members[rank].gang == gang]
+        if len(own) < need:
+            return True
+        room = sum(
+            min(sum(m.shape == shape for m in own), int(problem.slots_of[shape].sum()))
+            for shape in {m.shape for m in own}
+        )
+        if room < need:
+            return True
+    return not any(problem.slots_of[problem.members[rank].shape].any() for rank in problem.pending)
+
+
+def _in_order(problem: Problem, counted: Counted) -> dict[int, int] | None:
+    """Ranks over the used nodes in natural order, each filled with the next; None where goal 7 asks for more."""
+    if problem.gather:
+        used = sorted(counted.counts)
+        if len(used) > 1 and any(member.node is not None for member in problem.members):
+            return None
+    else:
+        used = sorted(counted.counts, key=lambda node: int(problem.name_rank[node]))
+    filled = [node for node in used for _ in range(counted.counts[node])]
+    nodes = dict(zip(counted.ranks, filled, strict=True))
+    if problem.gather and problem.pipeline > 1 and not _groups_whole(problem, counted, filled):
+        return None
+    return nodes
+
+
+def _groups_whole(problem: Problem, counted: Counted, filled: list[int]) -> bool:
+    """Whether the plain order keeps as many pipeline groups whole, layer by layer, as the counts allow."""
+    tree, size = problem.tree, problem.pipeline
+    per_node = np.zeros(len(problem.free), dtype=np.int64)
+    for node, number in counted.counts.items():
+        per_node[node] = number
+    groups = np.array(filled, dtype=np.int64).reshape(-1, size)
+    for level in range(1, tree.depth + 1):
+        domains = tree.domain_of[level][groups]
+        whole = int((domains == domains[:, :1]).all(axis=1).sum())
+        if whole != int((tree.levels[level].sums(per_node) // size).sum()):
+            return False
+    return True

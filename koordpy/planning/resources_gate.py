@@ -1,0 +1,41 @@
+"""minResources of a PodGroup: a check over sums before anything is tried (kube-parity.md section 6).
+
+It must fit into the free room of all nodes that the members may use, in sum, with its own bound members' use counted
+as free; else the gang is not tried.
+"""
+
+import numpy as np
+
+from koordpy.api.quantity import quantity_text
+from koordpy.planning.figures import Figures
+from koordpy.planning.plan import GangStatus
+from koordpy.planning.units import Gate, Unit
+
+
+def check_min_resources(unit: Unit, figures: Figures) -> Gate | None:
+    """The gate of the first gang whose minResources do not fit; None where all do."""
+    snapshot, draft = figures.snapshot, figures.draft
+    for gang in unit.gangs:
+        if not gang.min_resources or not gang.pending:
+            continue
+        able = np.zeros(len(snapshot.nodes), dtype=bool)
+        for pod in {pod.shape: pod for pod in gang.pending}.values():
+            able |= figures.of(pod).allowed > 0
+        lacking = []
+        for name, wanted in sorted(gang.min_resources.items()):
+            column = snapshot.columns.get(name)
+            free = 0
+            if column is not None:
+                room = snapshot.allocatable[able, column] - draft.used[able, column]
+                free = int(np.maximum(room, 0).sum())
+                free += sum(
+                    pod.requests.get(name, 0)
+                    for pod in gang.bound
+                    if pod.node in snapshot.index and able[snapshot.index[pod.node]]
+                )
+            if wanted > free:
+                lacking.append(f"{name} {quantity_text(name, wanted)}, free {quantity_text(name, free)}")
+        if lacking:
+            text = f"gang {gang.key}: minResources do not fit: {'; '.join(lacking)}"
+            return Gate(text, GangStatus.UNSCHEDULABLE)
+    return None
