@@ -1,0 +1,192 @@
+"""Server-side apply, kept simple: create or merge, field ownership per manager.
+
+What a manager applied before and leaves out now is removed, unless another applying manager owns it. A field that
+another manager applied with another value is a conflict (409) without `force`. Fields changed by other kinds of writes
+have no owner here.
+"""
+
+from typing import Any
+
+import orjson
+
+from koordpy.sim import errors
+from koordpy.sim.patches import MERGE_KEYS
+from koordpy.sim.resources import Object, Resource
+
+Fields = dict[str, Any]
+"""A field set in the FieldsV1 form: `f:name`, `k:{"type":"Ready"}`, `v:"x"`, leaves are empty."""
+
+_SERVER = frozenset(("apiVersion", "kind"))
+_SETS = frozenset(("finalizers",))
+
+
+def _below(schema: Object | None, name: str) -> Object | None:
+    if schema is None:
+        return None
+    child = (schema.get("properties") or {}).get(name) or schema.get("additionalProperties")
+    return child if isinstance(child, dict) else None
+
+
+def _keys(schema: Object | None, name: str, items: list[Any]) -> tuple[str, ...]:
+    """The keys by which a list merges; empty for a list that is replaced whole."""
+    if schema is not None and schema.get("x-kubernetes-list-type") == "map":
+        return tuple(schema["x-kubernetes-list-map-keys"])
+    if schema is None:
+        for key in MERGE_KEYS.get(name, ()):
+            if all(isinstance(item, dict) and key in item for item in items):
+                return (key,)
+    return ()
+
+
+def _item_key(item: Object, keys: tuple[str, ...]) -> str:
+    return "k:" + orjson.dumps({key: item.get(key) for key in keys}, option=orjson.OPT_SORT_KEYS).decode()
+
+
+def field_set(value: Any, schema: Object | None, name: str = "") -> Fields:
+    """The fields that an applied value names."""
+    found: Fields = {}
+    if isinstance(value, dict):
+        for key, item in value.items():
+            found[f"f:{key}"] = field_set(item, _below(schema, key), key)
+    elif isinstance(value, list):
+        keys = _keys(schema, name, value)
+        items = (schema or {}).get("items")
+        if keys:
+            for item in value:
+                found[_item_key(item, keys)] = {".": {}, **field_set(item, items if schema else None)}
+        elif name in _SETS:
+            found = {"v:" + orjson.dumps(item).decode(): {} for item in value}
+    return found
+
+
+def _merged(target: Any, value: Any, schema: Object | None, name: str) -> Any:
+    if isinstance(value, dict):
+        result = dict(target) if isinstance(target, dict) else {}
+        for key, item in value.items():
+            result[key] = _merged(result.get(key), item, _below(schema, key), key)
+        return result
+    if isinstance(value, list) and isinstance(target, list):
+        keys = _keys(schema, name, value)
+        if keys:
+            items = (schema or {}).get("items") if schema else None
+            found = {_item_key(item, keys): item for item in target}
+            for item in value:
+                key = _item_key(item, keys)
+                found[key] = _merged(found.get(key), item, items, "")
+            return list(found.values())
+        if name in _SETS:
+            return target + [item for item in value if item not in target]
+    return value
+
+
+def _without(target: Any, dropped: Fields, schema: Object | None, name: str) -> Any:
+    """The value without a field set; containers that only lose a part stay."""
+    if isinstance(target, dict):
+        result = dict(target)
+        for token, below in dropped.items():
+            key = token[2:]
+            if not token.startswith("f:") or key not in result:
+                continue
+            if below:
+                result[key] = _without(result[key], below, _below(schema, key), key)
+                if result[key] in ({}, []):
+                    del result[key]
+            else:
+                del result[key]
+        return result
+    if isinstance(target, list):
+        keys = _keys(schema, name, target)
+        items = (schema or {}).get("items") if schema else None
+        kept = []
+        for item in target:
+            token = _item_key(item, keys) if keys else "v:" + orjson.dumps(item).decode()
+            below = dropped.get(token)
+            if below is None:
+                kept.append(item)
+            elif below and "." not in below:
+                kept.append(_without(item, below, items, ""))
+        return kept
+    return target
+
+
+def _minus(fields: Fields, other: Fields) -> Fields:
+    """What is in one field set and not in the other."""
+    found: Fields = {}
+    for token, below in fields.items():
+        if token not in other:
+            found[token] = below
+        elif below:
+            rest = _minus(below, other[token])
+            if rest:
+                found[token] = rest
+    return found
+
+
+def _conflicts(fields: Fields, other: Fields, current: Any, wanted: Any, path: str) -> list[str]:
+    """Paths in both field sets at which the wanted value differs from the current one."""
+    found: list[str] = []
+    for token, below in fields.items():
+        if token not in other or not token.startswith("f:"):
+            continue
+        key = token[2:]
+        now = current.get(key) if isinstance(current, dict) else None
+        then = wanted.get(key) if isinstance(wanted, dict) else None
+        if isinstance(then, dict) and below:
+            found += _conflicts(below, other[token], now, then, f"{path}.{key}")
+        elif not isinstance(then, dict) and now != then and not (isinstance(then, list) and below):
+            found.append(f"{path}.{key}")
+    return found
+
+
+def applied(
+    resource: Resource, current: Object | None, config: Object, *, manager: str, now: str, force: bool, subresource: str
+) -> Object:
+    """The object after a manager applied its configuration; `current` is None when it is to be created.
+
+    Raises ApiError 409 for fields that another manager applied otherwise, unless `force`.
+    """
+    schema = resource.schema
+    body = {key: value for key, value in config.items() if key not in _SERVER}
+    meta = {
+        k: v for k, v in (body.get("metadata") or {}).items() if k not in ("managedFields", "resourceVersion", "uid")
+    }
+    body["metadata"] = meta
+    owned_meta = {k: v for k, v in meta.items() if k not in ("name", "namespace")}
+    fields = field_set({**body, "metadata": owned_meta} if owned_meta else _no_metadata(body), schema)
+    base: Object = current or {"apiVersion": resource.api_version, "kind": resource.kind}
+    entries = list((base.get("metadata") or {}).get("managedFields") or ())
+    mine = [e for e in entries if _is(e, manager, subresource)]
+    others = [e for e in entries if not _is(e, manager, subresource)]
+    for other in others:
+        theirs = other.get("fieldsV1") or {}
+        clash = _conflicts(fields, theirs, base, body, "")
+        if clash and not force:
+            text = f'Apply failed with {len(clash)} conflict: conflict with "{other["manager"]}": {", ".join(clash)}'
+            raise errors.ApiError(409, text, details={"causes": [{"reason": "FieldManagerConflict", "message": text}]})
+        if clash:
+            others = [{**e, "fieldsV1": _minus(theirs, fields)} if e is other else e for e in others]
+    for entry in mine:
+        gone = _minus(entry.get("fieldsV1") or {}, fields)
+        for other in others:
+            gone = _minus(gone, other.get("fieldsV1") or {})
+        base = _without(base, gone, schema, "")
+    result: Object = _merged(base, body, schema, "")
+    record = {
+        "manager": manager,
+        "operation": "Apply",
+        "apiVersion": resource.api_version,
+        "time": mine[0]["time"] if mine and mine[0].get("fieldsV1") == fields else now,
+        "fieldsType": "FieldsV1",
+        "fieldsV1": fields,
+        **({"subresource": subresource} if subresource else {}),
+    }
+    result["metadata"] = {**result["metadata"], "managedFields": [*others, record]}
+    return result
+
+
+def _no_metadata(body: Object) -> Object:
+    return {key: value for key, value in body.items() if key != "metadata"}
+
+
+def _is(entry: Object, manager: str, subresource: str) -> bool:
+    return entry.get("manager") == manager and entry.get("subresource", "") == subresource

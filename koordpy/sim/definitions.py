@@ -1,0 +1,76 @@
+"""CustomResourceDefinitions: those the project ships, and serving whatever is created at run time."""
+
+from pathlib import Path
+
+import yaml
+
+import koordpy
+from koordpy.sim.resources import Object, resources_of_definition
+from koordpy.sim.shelf import Change
+from koordpy.sim.store import Store
+
+DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
+
+
+def definitions_folder() -> Path:
+    """The folder of the project's definitions: below the package in a wheel, else at the repository's root."""
+    package = Path(koordpy.__file__).parent
+    shipped = package / "data" / "crds"
+    return shipped if shipped.is_dir() else package.parent / "crds"
+
+
+def shipped_definitions() -> list[Object]:
+    """The project's CustomResourceDefinitions, by file name."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    found: list[Object] = []
+    for path in sorted(definitions_folder().glob("*.yaml")):
+        found += [document for document in yaml.load_all(path.read_text(), Loader=loader) if document]
+    return found
+
+
+class Definitions:
+    """Serves a custom resource from the moment its definition is stored until that is deleted."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        store.listeners.append(self._changed)
+
+    def _changed(self, shelf: str, change: Change) -> None:
+        if shelf != DEFINITIONS:
+            return
+        definition = change.entry.obj
+        name = definition["metadata"]["name"]
+        if change.kind == "DELETED":
+            self._withdraw(name)
+            return
+        if change.before is not None and change.before.obj["spec"] == definition["spec"]:
+            return
+        self._store.registry.remove(name)
+        for resource in resources_of_definition(definition):
+            self._store.registry.add(resource)
+        if change.kind == "ADDED":
+            self._accept(definition)
+
+    def _withdraw(self, name: str) -> None:
+        if any(resource.name == name for resource in self._store.registry):
+            for namespace, item in list(self._store.shelf(name).entries):
+                self._store.remove(name, item, namespace)
+            self._store.shelf(name).end_watches()
+        self._store.registry.remove(name)
+
+    def _accept(self, definition: Object) -> None:
+        now = self._store.now()
+        names = definition["spec"]["names"]
+        conditions = [
+            {"type": kind, "status": "True", "reason": reason, "message": text, "lastTransitionTime": now}
+            for kind, reason, text in (
+                ("NamesAccepted", "NoConflicts", "no conflicts found"),
+                ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+            )
+        ]
+        stored = [version["name"] for version in definition["spec"]["versions"] if version.get("storage")]
+        filled = {"singular": names["kind"].lower(), "listKind": f"{names['kind']}List", **names}
+        status = {"conditions": conditions, "acceptedNames": filled, "storedVersions": stored}
+        self._store.update(
+            DEFINITIONS, definition["metadata"]["name"], lambda old: {**old, "status": status}, status=True
+        )

@@ -1,0 +1,152 @@
+"""Discovery and OpenAPI documents: what kubectl, kopf and client libraries ask before they do anything.
+
+The OpenAPI v3 documents carry just enough for `kubectl apply`: for each resource a PATCH operation with its
+group-version-kind and the query parameter fieldValidation, by which kubectl leaves validation to the server. Custom
+resources come with their schema, so `kubectl explain` works for them. There is no OpenAPI v2 document (404): clients
+that want protobuf there fall back.
+"""
+
+from typing import Any
+
+from koordpy.sim.resources import REVIEWS, Object, Registry, Resource
+
+VERSION: Object = {
+    "major": "1",
+    "minor": "36",
+    "gitVersion": "v1.36.0-koordpy",
+    "gitCommit": "",
+    "gitTreeState": "clean",
+    "buildDate": "2026-01-01T00:00:00Z",
+    "goVersion": "none",
+    "compiler": "none",
+    "platform": "any/any",
+}
+
+_VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+_POD_PARTS = (("binding", "Binding", "v1", ""), ("eviction", "Eviction", "v1", "policy"))
+
+
+def _listed(resource: Resource) -> list[Object]:
+    entry: Object = {
+        "name": resource.plural,
+        "singularName": resource.singular or resource.kind.lower(),
+        "namespaced": resource.namespaced,
+        "kind": resource.kind,
+        "verbs": _VERBS,
+    }
+    if resource.short_names:
+        entry["shortNames"] = list(resource.short_names)
+    if resource.categories:
+        entry["categories"] = list(resource.categories)
+    found = [entry]
+    if resource.has_status:
+        found.append(
+            {
+                "name": f"{resource.plural}/status",
+                "singularName": "",
+                "namespaced": resource.namespaced,
+                "kind": resource.kind,
+                "verbs": ["get", "patch", "update"],
+            }
+        )
+    if resource.name == "pods":
+        for part, kind, version, group in _POD_PARTS:
+            sub: Object = {
+                "name": f"pods/{part}",
+                "singularName": "",
+                "namespaced": True,
+                "kind": kind,
+                "verbs": ["create"],
+            }
+            found.append({**sub, "group": group, "version": version} if group else sub)
+    return found
+
+
+def api_versions() -> Object:
+    """/api"""
+    return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
+
+
+def _group(name: str, versions: list[str]) -> Object:
+    shown = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
+    return {"name": name, "versions": shown, "preferredVersion": shown[0]}
+
+
+def api_groups(registry: Registry) -> Object:
+    """/apis"""
+    groups = [_group(name, versions) for name, versions in registry.groups().items()]
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+
+
+def api_group(registry: Registry, name: str) -> Object | None:
+    """/apis/GROUP, None when it is not served."""
+    versions = registry.groups().get(name)
+    return {"kind": "APIGroup", "apiVersion": "v1", **_group(name, versions)} if versions else None
+
+
+def api_resources(registry: Registry, group: str, version: str) -> Object | None:
+    """/apis/GROUP/VERSION and /api/v1, None when it is not served."""
+    found: list[Object] = []
+    for resource in registry:
+        if (resource.group, resource.version) == (group, version):
+            found += _listed(resource)
+    for kind, plural, namespaced in REVIEWS.get((group, version), ()):
+        found.append(
+            {
+                "name": plural,
+                "singularName": kind.lower(),
+                "namespaced": namespaced,
+                "kind": kind,
+                "verbs": ["create"],
+            }
+        )
+    if not found:
+        return None
+    name = f"{group}/{version}" if group else version
+    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": name, "resources": found}
+
+
+def openapi_index(registry: Registry) -> Object:
+    """/openapi/v3"""
+    paths = {"api/v1": {"serverRelativeURL": "/openapi/v3/api/v1"}}
+    for group, versions in registry.groups().items():
+        for version in versions:
+            paths[f"apis/{group}/{version}"] = {"serverRelativeURL": f"/openapi/v3/apis/{group}/{version}"}
+    return {"paths": paths}
+
+
+def openapi_document(registry: Registry, group: str, version: str) -> Object | None:
+    """/openapi/v3/apis/GROUP/VERSION, None when it is not served."""
+    paths: dict[str, Any] = {}
+    schemas: dict[str, Any] = {}
+    root = f"/apis/{group}/{version}" if group else f"/api/{version}"
+    parameter = {"name": "fieldValidation", "in": "query", "schema": {"type": "string", "uniqueItems": True}}
+    for resource in registry:
+        if (resource.group, resource.version) != (group, version):
+            continue
+        kind = {"group": group, "version": version, "kind": resource.kind}
+        name = ".".join([*reversed((group or "core").split(".")), version, resource.kind])
+        schemas[name] = {"type": "object", **(resource.schema or {}), "x-kubernetes-group-version-kind": [kind]}
+        where = "/namespaces/{namespace}" if resource.namespaced else ""
+        content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}
+        answer = {"200": {"description": "OK", "content": content}}
+        base = {"responses": answer, "x-kubernetes-group-version-kind": kind}
+        path = f"{root}{where}/{resource.plural}"
+        paths[path] = {
+            "get": {**base, "x-kubernetes-action": "list"},
+            "post": {**base, "x-kubernetes-action": "post", "parameters": [parameter]},
+        }
+        paths[f"{path}/{{name}}"] = {
+            "get": {**base, "x-kubernetes-action": "get"},
+            "put": {**base, "x-kubernetes-action": "put", "parameters": [parameter]},
+            "patch": {**base, "x-kubernetes-action": "patch", "parameters": [parameter]},
+            "delete": {**base, "x-kubernetes-action": "delete"},
+        }
+    if not paths and (group, version) not in REVIEWS:
+        return None
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": "koordpy", "version": VERSION["gitVersion"]},
+        "paths": paths,
+        "components": {"schemas": schemas},
+    }

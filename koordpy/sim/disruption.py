@@ -1,0 +1,110 @@
+"""The status of PodDisruptionBudgets, which a cluster's disruption controller keeps and evictions ask for.
+
+Expected pods are those that match now (a real controller asks their owner for the wished number of replicas).
+"""
+
+import asyncio
+from math import ceil
+
+from koordpy.sim.errors import ApiError
+from koordpy.sim.resources import Object
+from koordpy.sim.selectors import object_selector_match
+from koordpy.sim.shelf import Change
+from koordpy.sim.store import Store
+
+BUDGETS = "poddisruptionbudgets.policy"
+_DELAY_SECONDS = 0.05
+
+
+def _amount(raw: int | str, expected: int) -> int:
+    """An absolute number, or a percentage of the expected pods, rounded up."""
+    text = str(raw)
+    return ceil(expected * int(text[:-1]) / 100) if text.endswith("%") else int(text)
+
+
+def _healthy(pod: Object) -> bool:
+    if "deletionTimestamp" in pod["metadata"]:
+        return False
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+
+
+class DisruptionBudgets:
+    """Keeps status.disruptionsAllowed true: shortly after a change while a loop runs, and at every eviction."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._stale: set[str] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        store.listeners.append(self._changed)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _changed(self, shelf: str, change: Change) -> None:
+        if shelf not in ("pods", BUDGETS) or not self._store.shelf(BUDGETS).entries:
+            return
+        self._stale.add(change.entry.obj["metadata"]["namespace"])
+        if self._timer is None:
+            try:
+                loop = asyncio.get_running_loop()
+            except RuntimeError:
+                return
+            self._timer = loop.call_later(_DELAY_SECONDS, self._refresh_stale)
+
+    def _refresh_stale(self) -> None:
+        self._timer = None
+        stale, self._stale = self._stale, set()
+        for namespace in sorted(stale):
+            for budget in self._store.list(BUDGETS, namespace):
+                self.refresh(budget)
+
+    def covering(self, pod: Object) -> list[Object]:
+        """The budgets that select a pod."""
+        found = self._store.list(BUDGETS, pod["metadata"]["namespace"])
+        return [budget for budget in found if object_selector_match(budget["spec"].get("selector"))(pod)]
+
+    def refresh(self, budget: Object) -> Object:
+        """Compute a budget's status anew, write it where it changed, and return it."""
+        spec, meta = budget["spec"], budget["metadata"]
+        match = object_selector_match(spec.get("selector"))
+        pods = [pod for pod in self._store.list("pods", meta["namespace"]) if match(pod)]
+        pods = [pod for pod in pods if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")]
+        healthy = sum(_healthy(pod) for pod in pods)
+        if spec.get("maxUnavailable") is not None:
+            desired = max(0, len(pods) - _amount(spec["maxUnavailable"], len(pods)))
+        else:
+            desired = _amount(spec.get("minAvailable", 1), len(pods))
+        status = {
+            "currentHealthy": healthy,
+            "desiredHealthy": desired,
+            "expectedPods": len(pods),
+            "disruptionsAllowed": max(0, healthy - desired),
+            "observedGeneration": meta.get("generation", 0),
+        }
+        self._store.update(
+            BUDGETS, meta["name"], lambda old: {**old, "status": status}, namespace=meta["namespace"], status=True
+        )
+        return status
+
+    def take(self, budget: Object, pod: Object, *, dry_run: bool) -> None:
+        """Use one allowed disruption for a pod; ApiError 429 when there is none."""
+        status = self.refresh(budget)
+        if not _healthy(pod) and status["currentHealthy"] >= status["desiredHealthy"]:
+            return
+        if status["disruptionsAllowed"] < 1:
+            name = budget["metadata"]["name"]
+            needs = f"The disruption budget {name} needs {status['desiredHealthy']} healthy pods and has"
+            text = f"{needs} {status['currentHealthy']} currently"
+            raise ApiError(
+                429,
+                "Cannot evict pod as it would violate the pod's disruption budget.",
+                details={"causes": [{"reason": "DisruptionBudget", "message": text}]},
+            )
+        if not dry_run:
+            left = {**status, "disruptionsAllowed": status["disruptionsAllowed"] - 1}
+            meta = budget["metadata"]
+            self._store.update(
+                BUDGETS, meta["name"], lambda old: {**old, "status": left}, namespace=meta["namespace"], status=True
+            )

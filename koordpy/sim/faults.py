@@ -1,0 +1,128 @@
+"""Faults on purpose: what a real API server does on a bad day, so that clients can be tried against it.
+
+Which requests a fault hits is told by method and path (shell wildcards), how often by a number or by a share drawn
+from a seeded generator, so a test that fails fails again.
+"""
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Literal
+
+from koordpy.sim.errors import ApiError
+from koordpy.sim.store import Store
+
+Effect = Literal["timeout", "drop"]
+
+
+@dataclass(slots=True)
+class Fault:
+    """One kind of failure on one route."""
+
+    effect: int | Effect
+    """An HTTP status, `timeout` (no answer ever), or `drop` (the connection is cut)."""
+
+    method: str = "*"
+    path: str = "*"
+    times: int | None = None
+    """How many requests still fail; None = no end."""
+
+    share: float = 1.0
+    after: bool = False
+    """The request is carried out first: the client does not learn that it succeeded."""
+
+    retry_after: int | None = None
+    hits: int = field(default=0)
+    """How many requests it failed so far."""
+
+    def error(self) -> ApiError:
+        """The answer of an HTTP status."""
+        code = self.effect
+        assert isinstance(code, int)
+        message = {
+            409: "Operation cannot be fulfilled: the object has been modified (injected fault)",
+            429: "The apiserver is currently unable to handle the request (injected fault)",
+            410: "The provided resource version is too old (injected fault)",
+        }.get(code, "An error on the server has prevented the request from succeeding (injected fault)")
+        return ApiError(code, message, retry_after=self.retry_after)
+
+
+class Faults:
+    """The knobs of one server."""
+
+    def __init__(self, store: Store, *, seed: int = 0) -> None:
+        self._store = store
+        self.latency_seconds = 0.0
+        """Added to every request but watches."""
+        self._rules: list[Fault] = []
+        self._random = random.Random(seed)
+        self._running = asyncio.Event()
+        self._running.set()
+
+    def seed(self, seed: int) -> None:
+        """Start the generator of shares anew."""
+        self._random = random.Random(seed)
+
+    def fail(
+        self,
+        effect: int | Effect,
+        *,
+        method: str = "*",
+        path: str = "*",
+        times: int | None = None,
+        share: float = 1.0,
+        after: bool = False,
+        retry_after: int | None = None,
+    ) -> Fault:
+        """Let requests of a method and path (wildcards: `*/binding`) fail: the next `times` ones, or a share of all.
+
+        `method` WATCH means watches, which GET does not. Returns the fault, whose `hits` count.
+        """
+        fault = Fault(effect, method, path, times, share, after, retry_after)
+        self._rules.append(fault)
+        return fault
+
+    def clear(self) -> None:
+        """No faults any more; a paused server goes on."""
+        self._rules.clear()
+        self.latency_seconds = 0.0
+        self.resume()
+
+    def pause(self) -> None:
+        """Let every request wait until `resume`."""
+        self._running.clear()
+
+    def resume(self) -> None:
+        self._running.set()
+
+    def drop_watches(self, resource: str | None = None, *, abort: bool = False) -> int:
+        """End the open watches, of one resource or of all; with `abort` their connections are cut.
+
+        Returns how many there were.
+        """
+        return self._store.end_watches(resource, abort=abort)
+
+    def expire_versions(self) -> None:
+        """Forget all history: watches and continue tokens from before now get 410. Open watches go on."""
+        self._store.compact()
+
+    async def wait(self, *, watch: bool) -> None:
+        """What a request waits before it is looked at."""
+        if not self._running.is_set():
+            await self._running.wait()
+        if self.latency_seconds and not watch:
+            await asyncio.sleep(self.latency_seconds)
+
+    def drawn(self, method: str, path: str) -> Fault | None:
+        """The fault that hits a request, if any."""
+        for fault in self._rules:
+            if fault.times == 0 or fault.method not in ("*", method) or not fnmatchcase(path, fault.path):
+                continue
+            if fault.share < 1.0 and self._random.random() >= fault.share:
+                continue
+            if fault.times is not None:
+                fault.times -= 1
+            fault.hits += 1
+            return fault
+        return None

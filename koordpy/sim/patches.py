@@ -1,0 +1,218 @@
+"""The patch kinds of the Kubernetes API as pure functions: the object given is never changed.
+
+JSON merge patch (RFC 7386), JSON patch (RFC 6902) and strategic merge for the lists that clients send to a scheduler's
+API server. Which lists merge by key follows the patchMergeKey tags of k8s.io/api.
+"""
+
+from typing import Any
+
+from koordpy.sim.errors import ApiError
+from koordpy.sim.resources import Object
+
+MERGE_KEYS: dict[str, tuple[str, ...]] = {
+    "conditions": ("type",),
+    "containers": ("name",),
+    "initContainers": ("name",),
+    "ephemeralContainers": ("name",),
+    "volumes": ("name",),
+    "env": ("name",),
+    "volumeMounts": ("mountPath",),
+    "ports": ("containerPort", "port"),
+    "schedulingGates": ("name",),
+    "resourceClaims": ("name",),
+    "claims": ("name",),
+    "topologySpreadConstraints": ("topologyKey",),
+    "hostAliases": ("ip",),
+    "imagePullSecrets": ("name",),
+    "ownerReferences": ("uid",),
+    "taints": ("key",),
+    "addresses": ("type",),
+    "podIPs": ("ip",),
+}
+"""Field name -> candidate merge keys (the first that the items have). Lists of other fields are replaced whole."""
+
+_MERGED_SETS = frozenset(("finalizers",))
+_DIRECTIVE = "$patch"
+
+
+def merge(target: Any, patch: Any) -> Any:
+    """RFC 7386. Untouched parts are shared with the target."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merge(result.get(key), value)
+    return result
+
+
+def _unescape(token: str) -> str:
+    return token.replace("~1", "/").replace("~0", "~")
+
+
+def _refused(why: str) -> ApiError:
+    return ApiError(422, f"the server rejected our request due to an error in our request: {why}", reason="Invalid")
+
+
+def _index(token: str, size: int, *, end: bool) -> int:
+    if token == "-" and end:
+        return size
+    if not token.isdecimal() or int(token) > size - (0 if end else 1):
+        raise _refused(f"list index {token!r} out of range")
+    return int(token)
+
+
+def _step(node: Any, token: str, path: str) -> Any:
+    if isinstance(node, dict):
+        if token not in node:
+            raise _refused(f"path {path!r} does not exist")
+        return node[token]
+    if isinstance(node, list):
+        return node[_index(token, len(node), end=False)]
+    raise _refused(f"path {path!r} does not exist")
+
+
+def _read(document: Any, path: str) -> Any:
+    for token in path.split("/")[1:]:
+        document = _step(document, _unescape(token), path)
+    return document
+
+
+def _edit(document: Any, tokens: list[str], operation: str, value: Any, path: str) -> Any:
+    """A copy of the document along one path with the operation done at its end."""
+    if not tokens:
+        return value
+    token, rest = _unescape(tokens[0]), tokens[1:]
+    if rest:
+        child = _edit(_step(document, token, path), rest, operation, value, path)
+        copy = document.copy()
+        copy[token if isinstance(document, dict) else int(token)] = child
+        return copy
+    if isinstance(document, dict):
+        copy = dict(document)
+        if operation != "add" and token not in copy:
+            raise _refused(f"path {path!r} does not exist")
+        if operation == "remove":
+            del copy[token]
+        else:
+            copy[token] = value
+        return copy
+    if isinstance(document, list):
+        items = list(document)
+        at = _index(token, len(items), end=operation == "add")
+        if operation == "add":
+            items.insert(at, value)
+        elif operation == "remove":
+            del items[at]
+        else:
+            items[at] = value
+        return items
+    raise _refused(f"path {path!r} does not exist")
+
+
+def json_patch(document: Object, operations: Any) -> Object:
+    """RFC 6902. Raises ApiError 422 where an operation cannot be done, 400 where the patch is none."""
+    if not isinstance(operations, list):
+        raise ApiError(400, "a JSON patch must be a list of operations")
+    result: Any = document
+    for operation in operations:
+        try:
+            kind, path = operation["op"], operation["path"]
+            source = operation["from"] if kind in ("move", "copy") else ""
+            value = operation["value"] if kind in ("add", "replace", "test") else None
+        except (KeyError, TypeError) as error:
+            raise ApiError(400, f"a JSON patch operation lacks {error}") from None
+        tokens = path.split("/")[1:]
+        if kind == "test":
+            if _read(result, path) != value:
+                raise _refused(f"testing value {path} failed")
+        elif kind in ("add", "replace", "remove"):
+            result = _edit(result, tokens, kind, value, path)
+        elif kind in ("move", "copy"):
+            value = _read(result, source)
+            if kind == "move":
+                result = _edit(result, source.split("/")[1:], "remove", None, source)
+            result = _edit(result, tokens, "add", value, path)
+        else:
+            raise ApiError(400, f"unexpected kind of JSON patch operation: {kind!r}")
+    if not isinstance(result, dict):
+        raise _refused("the result is no object")
+    return result
+
+
+def merge_key(name: str, items: list[Any]) -> str | None:
+    """The key by which a list of this field merges, None when it is replaced whole."""
+    for key in MERGE_KEYS.get(name, ()):
+        if all(isinstance(item, dict) and (key in item or _DIRECTIVE in item) for item in items):
+            return key
+    return None
+
+
+def _strategic_list(name: str, target: Any, patch: list[Any]) -> list[Any]:
+    current = target if isinstance(target, list) else []
+    if any(isinstance(item, dict) and item.get(_DIRECTIVE) == "replace" for item in patch):
+        return [item for item in patch if not (isinstance(item, dict) and _DIRECTIVE in item)]
+    if name in _MERGED_SETS:
+        return current + [item for item in patch if item not in current]
+    key = merge_key(name, patch)
+    if key is None:
+        return patch
+    result = list(current)
+    for item in patch:
+        at = next((i for i, old in enumerate(result) if old.get(key) == item.get(key)), None)
+        if item.get(_DIRECTIVE) == "delete":
+            if at is not None:
+                del result[at]
+        elif at is None:
+            result.append(strategic({}, item))
+        else:
+            result[at] = strategic(result[at], item)
+    return result
+
+
+def _ordered(name: str, items: Any, order: list[Any]) -> Any:
+    """A list in the order that a $setElementOrder directive asks for; items that it does not name come last."""
+    if not isinstance(items, list):
+        return items
+    key = merge_key(name, order) if order and isinstance(order[0], dict) else None
+    wanted = [item[key] if key else item for item in order]
+
+    def place(item: Any) -> int:
+        value = item.get(key) if key else item
+        return wanted.index(value) if value in wanted else len(wanted)
+
+    return sorted(items, key=place)
+
+
+def strategic(target: Any, patch: Any) -> Any:
+    """Strategic merge: as RFC 7386, but lists with a merge key merge item by item; directives $patch, $setElementOrder,
+    $deleteFromPrimitiveList and $retainKeys are understood."""
+    if not isinstance(patch, dict):
+        return patch
+    if patch.get(_DIRECTIVE) == "replace":
+        return {key: value for key, value in patch.items() if key != _DIRECTIVE}
+    if patch.get(_DIRECTIVE) == "delete":
+        return {}
+    result = dict(target) if isinstance(target, dict) else {}
+    retained = patch.get("$retainKeys")
+    if isinstance(retained, list):
+        result = {key: value for key, value in result.items() if key in retained}
+    orders = {}
+    for key, value in patch.items():
+        if key.startswith("$"):
+            directive, _, name = key.partition("/")
+            if directive == "$setElementOrder" and isinstance(value, list):
+                orders[name] = value
+            elif directive == "$deleteFromPrimitiveList" and isinstance(result.get(name), list):
+                result[name] = [item for item in result[name] if item not in value]
+        elif value is None:
+            result.pop(key, None)
+        elif isinstance(value, list):
+            result[key] = _strategic_list(key, result.get(key), value)
+        else:
+            result[key] = strategic(result.get(key), value)
+    for name, order in orders.items():
+        result[name] = _ordered(name, result.get(name), order)
+    return result

@@ -1,0 +1,198 @@
+"""Which resources the embedded API server serves: group, version, kind, plural, scope.
+
+Built-in ones are listed here; those of CustomResourceDefinitions come and go at run time. Two resources may share one
+`storage` (events of both groups, versions of a CustomResourceDefinition): the objects are the same, their form differs.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """An additional printer column of a custom resource."""
+
+    name: str
+    type: str
+    path: str
+    description: str = ""
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One served resource in one version."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool = True
+    short_names: tuple[str, ...] = ()
+    singular: str = ""
+    has_status: bool = False
+    categories: tuple[str, ...] = ()
+    columns: tuple[Column, ...] = field(default=(), compare=False)
+    schema: Object | None = field(default=None, compare=False)
+    """openAPIV3Schema of a custom resource; None for built-in resources, which are not checked."""
+
+    custom: bool = False
+    storage: str = ""
+
+    @property
+    def name(self) -> str:
+        """`pods`, `podgroups.scheduling.sigs.k8s.io`."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def shelf(self) -> str:
+        """Where the objects lie."""
+        return self.storage or self.name
+
+
+def _built_in() -> Iterator[Resource]:
+    core = [
+        ("Pod", "pods", True, ("po",), True, ("all",)),
+        ("Node", "nodes", False, ("no",), True, ()),
+        ("Namespace", "namespaces", False, ("ns",), True, ()),
+        ("Service", "services", True, ("svc",), True, ("all",)),
+        ("ConfigMap", "configmaps", True, ("cm",), False, ()),
+        ("Secret", "secrets", True, (), False, ()),
+        ("ServiceAccount", "serviceaccounts", True, ("sa",), False, ()),
+        ("PersistentVolume", "persistentvolumes", False, ("pv",), True, ()),
+        ("PersistentVolumeClaim", "persistentvolumeclaims", True, ("pvc",), True, ()),
+        ("ReplicationController", "replicationcontrollers", True, ("rc",), True, ("all",)),
+        ("Event", "events", True, ("ev",), False, ()),
+    ]
+    for kind, plural, namespaced, short, status, categories in core:
+        yield Resource(
+            "", "v1", kind, plural, namespaced, short, kind.lower(), has_status=status, categories=categories
+        )
+    others = [
+        ("apps", "v1", "Deployment", "deployments", True, ("deploy",), True),
+        ("apps", "v1", "ReplicaSet", "replicasets", True, ("rs",), True),
+        ("apps", "v1", "StatefulSet", "statefulsets", True, ("sts",), True),
+        ("apps", "v1", "DaemonSet", "daemonsets", True, ("ds",), True),
+        ("batch", "v1", "Job", "jobs", True, (), True),
+        ("coordination.k8s.io", "v1", "Lease", "leases", True, (), False),
+        ("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", True, ("pdb",), True),
+        ("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", False, ("pc",), False),
+        ("storage.k8s.io", "v1", "StorageClass", "storageclasses", False, ("sc",), False),
+        ("storage.k8s.io", "v1", "CSINode", "csinodes", False, (), False),
+        ("storage.k8s.io", "v1", "CSIDriver", "csidrivers", False, (), False),
+        ("storage.k8s.io", "v1", "CSIStorageCapacity", "csistoragecapacities", True, (), False),
+        ("storage.k8s.io", "v1", "VolumeAttachment", "volumeattachments", False, (), True),
+        ("resource.k8s.io", "v1", "ResourceSlice", "resourceslices", False, (), False),
+        ("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims", True, (), True),
+        ("resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates", True, (), False),
+        ("resource.k8s.io", "v1", "DeviceClass", "deviceclasses", False, (), False),
+    ]
+    for group, version, kind, plural, namespaced, short, status in others:
+        yield Resource(group, version, kind, plural, namespaced, short, kind.lower(), has_status=status)
+    yield Resource("events.k8s.io", "v1", "Event", "events", True, ("ev",), "event", storage="events")
+    yield Resource(
+        "apiextensions.k8s.io",
+        "v1",
+        "CustomResourceDefinition",
+        "customresourcedefinitions",
+        False,
+        ("crd", "crds"),
+        "customresourcedefinition",
+        has_status=True,
+    )
+
+
+REVIEWS = {
+    ("authorization.k8s.io", "v1"): (
+        ("SelfSubjectAccessReview", "selfsubjectaccessreviews", False),
+        ("SubjectAccessReview", "subjectaccessreviews", False),
+        ("LocalSubjectAccessReview", "localsubjectaccessreviews", True),
+        ("SelfSubjectRulesReview", "selfsubjectrulesreviews", False),
+    ),
+    ("authentication.k8s.io", "v1"): (
+        ("TokenReview", "tokenreviews", False),
+        ("SelfSubjectReview", "selfsubjectreviews", False),
+    ),
+}
+"""Questions that are answered and not stored: (group, version) -> (kind, plural, namespaced)."""
+
+
+class Registry:
+    """The resources served now, by path and by name."""
+
+    def __init__(self) -> None:
+        self._by_path: dict[tuple[str, str, str], Resource] = {}
+        self._by_name: dict[str, Resource] = {}
+        for resource in _built_in():
+            self.add(resource)
+
+    def add(self, resource: Resource) -> None:
+        """Serve a resource; one of the same group, version and plural is replaced."""
+        self._by_path[resource.group, resource.version, resource.plural] = resource
+        known = self._by_name.get(resource.name)
+        if known is None or known.version == resource.version or not resource.custom:
+            self._by_name[resource.name] = resource
+
+    def remove(self, name: str) -> None:
+        """Serve a resource no longer, in any version."""
+        self._by_name.pop(name, None)
+        for key in [key for key, resource in self._by_path.items() if resource.name == name]:
+            del self._by_path[key]
+
+    def at(self, group: str, version: str, plural: str) -> Resource | None:
+        return self._by_path.get((group, version, plural))
+
+    def named(self, name: str) -> Resource:
+        """The resource of a name like `pods` or `podgroups.scheduling.sigs.k8s.io`; KeyError when not served."""
+        return self._by_name[name]
+
+    def __iter__(self) -> Iterator[Resource]:
+        return iter(self._by_path.values())
+
+    def groups(self) -> dict[str, list[str]]:
+        """group -> versions, the core group left out."""
+        found: dict[str, list[str]] = {}
+        paths: Iterable[tuple[str, str]] = [(r.group, r.version) for r in self] + list(REVIEWS)
+        for group, version in paths:
+            if group and version not in found.setdefault(group, []):
+                found[group].append(version)
+        return found
+
+
+def resources_of_definition(definition: Object) -> list[Resource]:
+    """The served versions of a CustomResourceDefinition, the stored version first."""
+    spec = definition["spec"]
+    names = spec["names"]
+    found = []
+    for version in sorted(spec["versions"], key=lambda v: not v.get("storage", False)):
+        if not version.get("served", True):
+            continue
+        columns = tuple(
+            Column(c["name"], c["type"], c["jsonPath"], c.get("description", ""), c.get("priority", 0))
+            for c in version.get("additionalPrinterColumns", ())
+        )
+        found.append(
+            Resource(
+                group=spec["group"],
+                version=version["name"],
+                kind=names["kind"],
+                plural=names["plural"],
+                namespaced=spec.get("scope") == "Namespaced",
+                short_names=tuple(names.get("shortNames", ())),
+                singular=names.get("singular") or names["kind"].lower(),
+                has_status="status" in (version.get("subresources") or {}),
+                categories=tuple(names.get("categories", ())),
+                columns=columns,
+                schema=(version.get("schema") or {}).get("openAPIV3Schema"),
+                custom=True,
+                storage=f"{names['plural']}.{spec['group']}",
+            )
+        )
+    return found

@@ -1,0 +1,90 @@
+"""From a request's path and query to what is asked for."""
+
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, unquote
+
+from koordpy.sim import errors
+from koordpy.sim.errors import ApiError
+from koordpy.sim.resources import Registry, Resource
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A resource path: `name` is empty for a collection, `namespace` for all of them or a cluster-scoped resource."""
+
+    group: str
+    version: str
+    plural: str
+    resource: Resource | None
+    """None for what is answered without being stored (reviews, bindings)."""
+
+    namespace: str
+    name: str
+    part: str
+    """The subresource, or empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """The options of a request."""
+
+    values: dict[str, str]
+
+    def text(self, name: str) -> str:
+        return self.values.get(name, "")
+
+    def flag(self, name: str) -> bool:
+        return self.values.get(name, "").lower() in ("true", "1")
+
+    def number(self, name: str) -> int | None:
+        """A whole number; ApiError 400 where it is none."""
+        raw = self.values.get(name, "")
+        if not raw:
+            return None
+        try:
+            return int(raw)
+        except ValueError:
+            raise ApiError(400, f"invalid value {raw!r} for {name}") from None
+
+    def version(self) -> int | None:
+        """resourceVersion; None when it is not given."""
+        found = self.number("resourceVersion")
+        if found is not None and found < 0:
+            raise ApiError(400, "invalid resourceVersion")
+        return found
+
+    @property
+    def dry_run(self) -> bool:
+        return "All" in self.values.get("dryRun", "")
+
+
+NO_QUERY = Query({})
+
+
+def split(raw: str) -> tuple[str, Query]:
+    """The decoded path and the query of a request target."""
+    path, mark, query = raw.partition("?")
+    if "%" in path:
+        path = unquote(path)
+    return path, Query(dict(parse_qsl(query, keep_blank_values=True))) if mark else NO_QUERY
+
+
+def route(registry: Registry, path: str) -> Route | None:
+    """What a resource path names, None for another path. ApiError 404 where scope and path do not go together."""
+    parts = path.strip("/").split("/")
+    if parts[0] == "api" and len(parts) > 2:
+        group, version, rest = "", parts[1], parts[2:]
+    elif parts[0] == "apis" and len(parts) > 3:
+        group, version, rest = parts[1], parts[2], parts[3:]
+    else:
+        return None
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) > 2 and not (group == "" and rest[2] in ("status", "finalize")):
+        namespace, rest = rest[1], rest[2:]
+    plural, name, part = rest[0], rest[1] if len(rest) > 1 else "", "/".join(rest[2:])
+    resource = registry.at(group, version, plural)
+    if resource is not None and not resource.namespaced and namespace:
+        raise errors.no_such_path()
+    if resource is not None and resource.namespaced and name and not namespace:
+        raise errors.no_such_path()
+    return Route(group, version, plural, resource, namespace, name, part)

@@ -1,0 +1,215 @@
+"""Structural schemas of CustomResourceDefinitions: pruning, defaults and validation with kube-apiserver's wording.
+
+Checked are types, required fields, enums, bounds, patterns, lists of type map and set, and the logical junctors. CEL
+rules (x-kubernetes-validations) are not evaluated here: an object that only they refuse is accepted.
+"""
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+import orjson
+
+from koordpy.sim.resources import Object
+
+Fault = tuple[str, str, str]
+"""(field, cause reason, message) as errors.invalid takes it."""
+
+_META = frozenset(("apiVersion", "kind", "metadata"))
+_PRESERVE = "x-kubernetes-preserve-unknown-fields"
+_INT_OR_STRING = "x-kubernetes-int-or-string"
+
+
+@lru_cache(maxsize=512)
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(text)
+
+
+def _type_of(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int):
+        return "integer"
+    if isinstance(value, float):
+        return "integer" if value.is_integer() else "number"
+    if isinstance(value, str):
+        return "string"
+    return "array" if isinstance(value, list) else "object"
+
+
+def _shown(value: Any) -> str:
+    return orjson.dumps(value).decode() if not isinstance(value, dict | list) else f'"{_type_of(value)}"'
+
+
+def _typed(schema: Object, value: Any) -> str | None:
+    """What the type should be, when the value has another one."""
+    found = _type_of(value)
+    if schema.get(_INT_OR_STRING):
+        return None if found in ("integer", "string") else "integer,string"
+    wanted = schema.get("type")
+    if wanted is None or found == wanted or (wanted == "number" and found == "integer"):
+        return None
+    return str(wanted)
+
+
+def _bounds(schema: Object, value: Any, path: str) -> Iterator[Fault]:
+    def fault(text: str, shown: str = "") -> Fault:
+        return path, "FieldValueInvalid", f"Invalid value: {shown or _shown(value)}: {path} in body {text}"
+
+    if isinstance(value, str):
+        if len(value) < schema.get("minLength", 0):
+            yield fault(f"should be at least {schema['minLength']} chars long")
+        if "maxLength" in schema and len(value) > schema["maxLength"]:
+            yield path, "FieldValueTooLong", f"Too long: may not be more than {schema['maxLength']} bytes"
+        if "pattern" in schema and not _pattern(schema["pattern"]).search(value):
+            yield fault(f"should match '{schema['pattern']}'")
+        if schema.get("format") == "date-time":
+            try:
+                datetime.fromisoformat(value)
+            except ValueError:
+                yield fault("must be of type date-time: " + _shown(value))
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        if "minimum" in schema and value < schema["minimum"]:
+            yield fault(f"should be greater than or equal to {schema['minimum']}")
+        if "maximum" in schema and value > schema["maximum"]:
+            yield fault(f"should be less than or equal to {schema['maximum']}")
+    elif isinstance(value, list):
+        if len(value) < schema.get("minItems", 0):
+            yield fault(f"should have at least {schema['minItems']} items", str(len(value)))
+        if "maxItems" in schema and len(value) > schema["maxItems"]:
+            yield path, "FieldValueTooMany", f"Too many: {len(value)}: must have at most {schema['maxItems']} items"
+    elif isinstance(value, dict):
+        if len(value) < schema.get("minProperties", 0):
+            yield fault(f"should have at least {schema['minProperties']} properties")
+        if "maxProperties" in schema and len(value) > schema["maxProperties"]:
+            most = schema["maxProperties"]
+            yield path, "FieldValueTooMany", f"Too many: {len(value)}: must have at most {most} items"
+    if "enum" in schema and value not in schema["enum"]:
+        choices = ", ".join(orjson.dumps(choice).decode() for choice in schema["enum"])
+        yield path, "FieldValueNotSupported", f"Unsupported value: {_shown(value)}: supported values: {choices}"
+
+
+def _junctors(schema: Object, value: Any, path: str) -> Iterator[Fault]:
+    def fault(text: str) -> Fault:
+        return path, "FieldValueInvalid", f'Invalid value: {_shown(value)}: "{path}" must {text}'
+
+    for branch in schema.get("allOf", ()):
+        yield from _faults(branch, value, path)
+    branches = schema.get("anyOf")
+    if branches and not schema.get(_INT_OR_STRING) and all(any(_faults(b, value, path)) for b in branches):
+        yield fault("validate at least one schema (anyOf)")
+    branches = schema.get("oneOf")
+    if branches and sum(not any(_faults(b, value, path)) for b in branches) != 1:
+        yield fault("validate one and only one schema (oneOf)")
+    if "not" in schema and not any(_faults(schema["not"], value, path)):
+        yield fault("not validate the schema (not)")
+
+
+def _duplicates(schema: Object, items: list[Any], path: str) -> Iterator[Fault]:
+    kind = schema.get("x-kubernetes-list-type")
+    if kind not in ("map", "set"):
+        return
+    seen = set()
+    for at, item in enumerate(items):
+        if kind == "map":
+            if not isinstance(item, dict):
+                continue
+            subject: Any = {key: item.get(key) for key in sorted(schema.get("x-kubernetes-list-map-keys", ()))}
+        else:
+            subject = item
+        text = orjson.dumps(subject).decode()
+        if text in seen:
+            yield f"{path}[{at}]", "FieldValueDuplicate", f"Duplicate value: {text}"
+        seen.add(text)
+
+
+def _child(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _faults(schema: Object, value: Any, path: str) -> Iterator[Fault]:
+    if value is None and schema.get("nullable"):
+        return
+    wanted = _typed(schema, value)
+    if wanted is not None:
+        found = _shown(value) if value is None else f'"{_type_of(value)}"'
+        text = f"Invalid value: {found}: {path} in body must be of type {wanted}: {found}"
+        yield path, "FieldValueTypeInvalid", text
+        return
+    yield from _bounds(schema, value, path)
+    yield from _junctors(schema, value, path)
+    if isinstance(value, dict):
+        for name in schema.get("required", ()):
+            if name not in value:
+                yield _child(path, name), "FieldValueRequired", "Required value"
+        properties = schema.get("properties", {})
+        extra = schema.get("additionalProperties")
+        for name, item in value.items():
+            if name in properties:
+                if path or name not in _META:
+                    yield from _faults(properties[name], item, _child(path, name))
+            elif isinstance(extra, dict):
+                yield from _faults(extra, item, _child(path, name))
+    elif isinstance(value, list):
+        yield from _duplicates(schema, value, path)
+        items = schema.get("items")
+        if isinstance(items, dict):
+            for at, item in enumerate(value):
+                yield from _faults(items, item, f"{path}[{at}]")
+
+
+def validate(schema: Object, obj: Object) -> list[Fault]:
+    """Every fault of a custom resource, in the order of its fields."""
+    return list(_faults(schema, obj, ""))
+
+
+def prune(schema: Object, value: Any, path: str = "") -> tuple[Any, list[str]]:
+    """The value without fields that the schema does not know, and the paths of those."""
+    unknown: list[str] = []
+    if isinstance(value, dict):
+        properties = schema.get("properties", {})
+        extra = schema.get("additionalProperties")
+        keep = bool(schema.get(_PRESERVE)) or extra is True
+        result = {}
+        for name, item in value.items():
+            where = _child(path, name)
+            if not path and name in _META:
+                result[name] = item
+            elif name in properties:
+                result[name], below = prune(properties[name], item, where)
+                unknown += below
+            elif isinstance(extra, dict):
+                result[name], below = prune(extra, item, where)
+                unknown += below
+            elif keep:
+                result[name] = item
+            else:
+                unknown.append(where)
+        return result, unknown
+    if isinstance(value, list) and isinstance(schema.get("items"), dict):
+        items = []
+        for at, item in enumerate(value):
+            kept, below = prune(schema["items"], item, f"{path}[{at}]")
+            items.append(kept)
+            unknown += below
+        return items, unknown
+    return value, unknown
+
+
+def fill_defaults(schema: Object, value: Any) -> Any:
+    """The value with the schema's defaults where fields are absent."""
+    if isinstance(value, dict):
+        result = dict(value)
+        for name, child in schema.get("properties", {}).items():
+            if name not in result and "default" in child:
+                result[name] = child["default"]
+            if name in result:
+                result[name] = fill_defaults(child, result[name])
+        return result
+    if isinstance(value, list) and isinstance(schema.get("items"), dict):
+        return [fill_defaults(schema["items"], item) for item in value]
+    return value

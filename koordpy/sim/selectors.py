@@ -1,0 +1,163 @@
+"""Label and field selectors, as in the query of a list or a watch."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from koordpy.sim.errors import ApiError
+from koordpy.sim.resources import Object, Resource
+
+Match = Callable[[Object], bool]
+
+_SET = re.compile(r"\s*([^\s!=,()]+)\s+(in|notin)\s*\(([^)]*)\)\s*")
+_FIELDS: dict[str, frozenset[str]] = {
+    "pods": frozenset(
+        (
+            "spec.nodeName", "spec.schedulerName", "spec.restartPolicy", "spec.serviceAccountName",
+            "spec.hostNetwork", "status.phase", "status.podIP", "status.nominatedNodeName",
+        )
+    ),
+    "nodes": frozenset(("spec.unschedulable",)),
+    "namespaces": frozenset(("status.phase",)),
+    "secrets": frozenset(("type",)),
+    "jobs.batch": frozenset(("status.successful",)),
+    "resourceslices.resource.k8s.io": frozenset(("spec.nodeName", "spec.driver")),
+    "events": frozenset(
+        (
+            "involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid",
+            "involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath", "reason",
+            "type", "source", "reportingComponent",
+        )
+    ),
+}  # fmt: skip
+_EVENT_FIELDS = {"regarding": "involvedObject", "reportingController": "reportingComponent"}
+
+
+def _split(text: str) -> list[str]:
+    """Parts between commas that stand outside brackets."""
+    parts, depth, start = [], 0, 0
+    for at, char in enumerate(text):
+        if char == "(":
+            depth += 1
+        elif char == ")":
+            depth -= 1
+        elif char == "," and depth == 0:
+            parts.append(text[start:at])
+            start = at + 1
+    parts.append(text[start:])
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _label_requirement(part: str) -> Callable[[Mapping[str, str]], bool]:
+    found = _SET.fullmatch(part)
+    if found:
+        key, operator, raw = found.groups()
+        values = frozenset(value.strip() for value in raw.split(","))
+        if operator == "in":
+            return lambda labels: labels.get(key) in values
+        return lambda labels: labels.get(key) not in values
+    for sign in ("!=", "==", "="):
+        key, hit, value = part.partition(sign)
+        if hit:
+            key, value = key.strip(), value.strip()
+            if sign == "!=":
+                return lambda labels: labels.get(key) != value
+            return lambda labels: labels.get(key) == value
+    if part.startswith("!"):
+        key = part[1:].strip()
+        return lambda labels: key not in labels
+    if re.search(r"[\s()]", part):
+        raise ApiError(400, f"unable to parse requirement: {part!r}")
+    return lambda labels: part in labels
+
+
+def label_match(text: str) -> Match | None:
+    """The test of a labelSelector; None when it is empty. Raises ApiError 400."""
+    tests = [_label_requirement(part) for part in _split(text)]
+    if not tests:
+        return None
+
+    def match(obj: Object) -> bool:
+        labels = obj["metadata"].get("labels") or {}
+        return all(test(labels) for test in tests)
+
+    return match
+
+
+def _value(obj: Object, path: tuple[str, ...]) -> str:
+    found: Any = obj
+    for name in path:
+        found = found.get(name) if isinstance(found, dict) else None
+    if found is None:
+        return "false" if path == ("spec", "unschedulable") else ""
+    if isinstance(found, bool):
+        return "true" if found else "false"
+    if path == ("source",):
+        return str(found.get("component", ""))
+    return str(found)
+
+
+def field_match(resource: Resource, text: str) -> Match | None:
+    """The test of a fieldSelector; None when it is empty. Raises ApiError 400 for a field that the resource lacks."""
+    tests: list[tuple[tuple[str, ...], str, bool]] = []
+    for part in _split(text):
+        name, sign, value = part.partition("!=")
+        if not sign:
+            name, sign, value = part.partition("==")
+        if not sign:
+            name, sign, value = part.partition("=")
+        if not sign:
+            raise ApiError(400, f"invalid selector: {text!r}; can't understand {part!r}")
+        name = name.strip()
+        head, dot, rest = name.partition(".")
+        if resource.shelf == "events" and head in _EVENT_FIELDS:
+            name = _EVENT_FIELDS[head] + dot + rest
+        allowed = _FIELDS.get(resource.shelf, frozenset())
+        if (
+            name != "metadata.name"
+            and name not in allowed
+            and not (name == "metadata.namespace" and resource.namespaced)
+        ):
+            raise ApiError(400, f"field label not supported: {name}")
+        tests.append((tuple(name.split(".")), value.strip(), sign != "!="))
+    if not tests:
+        return None
+
+    def match(obj: Object) -> bool:
+        return all((_value(obj, path) == value) is equal for path, value, equal in tests)
+
+    return match
+
+
+def both(*matches: Match | None) -> Match | None:
+    """All of the tests that are there."""
+    real = [match for match in matches if match is not None]
+    if len(real) < 2:
+        return real[0] if real else None
+    return lambda obj: all(match(obj) for match in real)
+
+
+def object_selector_match(selector: Object | None) -> Match:
+    """The test of a LabelSelector object (matchLabels, matchExpressions). None matches nothing, {} everything."""
+    if selector is None:
+        return lambda obj: False
+    wanted: Mapping[str, str] = selector.get("matchLabels") or {}
+    expressions = selector.get("matchExpressions") or []
+
+    def match(obj: Object) -> bool:
+        labels = obj["metadata"].get("labels") or {}
+        if any(labels.get(key) != value for key, value in wanted.items()):
+            return False
+        for expression in expressions:
+            key, operator, values = expression["key"], expression["operator"], expression.get("values") or []
+            holds = {
+                "In": labels.get(key) in values,
+                "NotIn": labels.get(key) not in values,
+                "Exists": key in labels,
+                "DoesNotExist": key not in labels,
+            }.get(operator, False)
+            if not holds:
+                return False
+        return True
+
+    return match

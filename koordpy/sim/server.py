@@ -1,0 +1,136 @@
+"""An API server inside this process: the part of the Kubernetes API that a scheduler, a kubelet and kubectl use.
+
+It is what `koordpy demo` and the tests run against, and the benchmarks where a real control plane is not the question.
+It speaks JSON on 127.0.0.1 and takes every bearer token. It has no controllers but the status of PodDisruptionBudgets
+and of CustomResourceDefinitions; owners' deletion does not cascade; CEL rules are not evaluated.
+"""
+
+import asyncio
+import logging
+from types import TracebackType
+from typing import Self
+
+from aiohttp import web
+
+from koordpy.sim.defaults import SYSTEM_PRIORITY_CLASSES
+from koordpy.sim.definitions import DEFINITIONS, Definitions, shipped_definitions
+from koordpy.sim.disruption import DisruptionBudgets
+from koordpy.sim.errors import ApiError
+from koordpy.sim.faults import Fault, Faults
+from koordpy.sim.handlers import Handlers, refusal
+from koordpy.sim.store import Store
+
+_LOG = logging.getLogger(__name__)
+_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
+
+_KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+clusters:
+- name: koordpy
+  cluster:
+    server: {url}
+contexts:
+- name: koordpy
+  context:
+    cluster: koordpy
+    user: koordpy
+    namespace: default
+current-context: koordpy
+users:
+- name: koordpy
+  user:
+    token: koordpy
+"""
+
+
+class ApiServer:
+    """An embedded API server: `async with ApiServer() as server: ...server.url...`.
+
+    `store` may be read and written directly, on the event loop's thread, before the start, too. `bookmark_seconds` is
+    the time between bookmarks of a watch that asks for them.
+    """
+
+    def __init__(self, *, bookmark_seconds: float = 10.0) -> None:
+        self._runner: web.ServerRunner | None = None
+        self._stopping = asyncio.Event()
+        self.url = ""
+        self.store = Store()
+        self.faults = Faults(self.store)
+        self._budgets = DisruptionBudgets(self.store)
+        self._definitions = Definitions(self.store)
+        self._handlers = Handlers(self.store, self._budgets, bookmark_seconds=bookmark_seconds)
+        for name in _NAMESPACES:
+            self.store.create("namespaces", {"metadata": {"name": name}})
+        for name, value in SYSTEM_PRIORITY_CLASSES:
+            self.store.create("priorityclasses.scheduling.k8s.io", {"metadata": {"name": name}, "value": value})
+        for definition in shipped_definitions():
+            self.store.create(DEFINITIONS, definition)
+
+    async def start(self, *, port: int = 0, history: int = 10_000) -> None:
+        """Listen on 127.0.0.1 and set `url`; port 0 takes a free one. Raises OSError when the port is taken.
+
+        `history` is how many changes of each resource a watch can resume over.
+        """
+        self.store.limit_history(history)
+        server = web.Server(self._answer, handler_cancellation=True)
+        self._runner = web.ServerRunner(server, access_log=None, shutdown_timeout=0.2, keepalive_timeout=600.0)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", port, backlog=1024)
+        await site.start()
+        host, bound = self._runner.addresses[0][:2]
+        self.url = f"http://{host}:{bound}"
+
+    async def stop(self) -> None:
+        """End all watches and stop listening. What is stored stays readable."""
+        self._stopping.set()
+        self.faults.clear()
+        self.store.end_watches()
+        self._budgets.close()
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def kubeconfig(self) -> str:
+        """A kubeconfig (YAML) for this server."""
+        return _KUBECONFIG.format(url=self.url)
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        path, _, query = request.raw_path.partition("?")
+        watching = request.method == "GET" and ("watch=true" in query or "watch=1" in query)
+        method = "WATCH" if watching else request.method
+        await self.faults.wait(watch=watching)
+        fault = self.faults.drawn(method, path)
+        if fault is not None and not fault.after:
+            return await self._fail(request, fault)
+        response: web.StreamResponse
+        try:
+            response = await self._handlers.handle(request)
+        except ApiError as error:
+            response = refusal(error)
+        except (ConnectionError, asyncio.CancelledError):
+            raise
+        except Exception:
+            _LOG.exception("%s %s failed", request.method, path)
+            response = refusal(ApiError(500, f"{request.method} {path}: internal error of the embedded API server"))
+        if fault is not None:
+            return await self._fail(request, fault)
+        return response
+
+    async def _fail(self, request: web.BaseRequest, fault: Fault) -> web.StreamResponse:
+        if fault.effect == "timeout":
+            await self._stopping.wait()
+        if fault.effect in ("timeout", "drop"):
+            if request.transport is not None:
+                request.transport.abort()
+            return web.Response(status=503)
+        return refusal(fault.error())

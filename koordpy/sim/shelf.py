@@ -1,0 +1,176 @@
+"""One resource's objects, their recent history, and who watches them.
+
+Objects are never changed in place: a write puts a new entry on the shelf, so a list or a half-written answer keeps its
+state without copies. An object is encoded once, whoever reads it, and a change is encoded once for all watchers: at
+5,000 nodes and thousands of Bindings a second, encoding for each watcher anew would be most of the work.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+import orjson
+
+from koordpy.sim.resources import Object
+
+Key = tuple[str, str]
+"""(namespace or "", name)"""
+
+
+class Entry:
+    """An object as it was at one version."""
+
+    __slots__ = ("_raw", "obj", "version")
+
+    def __init__(self, obj: Object, version: int) -> None:
+        self.obj = obj
+        self.version = version
+        self._raw: bytes | None = None
+
+    @property
+    def raw(self) -> bytes:
+        """The object as JSON."""
+        if self._raw is None:
+            self._raw = orjson.dumps(self.obj)
+        return self._raw
+
+
+class Change:
+    """ADDED, MODIFIED or DELETED; `before` is the entry that was replaced or removed."""
+
+    __slots__ = ("_line", "before", "entry", "kind")
+
+    def __init__(self, kind: str, entry: Entry, before: Entry | None) -> None:
+        self.kind = kind
+        self.entry = entry
+        self.before = before
+        self._line: bytes | None = None
+
+    @property
+    def line(self) -> bytes:
+        """The watch event as one line."""
+        if self._line is None:
+            self._line = b'{"type":"%b","object":%b}\n' % (self.kind.encode(), self.entry.raw)
+        return self._line
+
+
+class Watcher:
+    """What one watch has not sent yet. It is closed when it lags by more changes than the history holds."""
+
+    __slots__ = ("_limit", "_waiter", "aborted", "closed", "pending")
+
+    def __init__(self, limit: int) -> None:
+        self.pending: list[Change] = []
+        self.closed = False
+        self.aborted = False
+        """Whether the connection is to be cut instead of ended."""
+
+        self._limit = limit
+        self._waiter: asyncio.Future[None] | None = None
+
+    def push(self, change: Change) -> None:
+        if len(self.pending) >= self._limit:
+            self.closed = True
+        else:
+            self.pending.append(change)
+        self.wake()
+
+    def close(self, *, abort: bool = False) -> None:
+        """End the watch, by cutting its connection with `abort`."""
+        self.closed = True
+        self.aborted = abort
+        self.wake()
+
+    def wake(self) -> None:
+        """End the current wait."""
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    async def wait(self) -> None:
+        """Until something is pending, the watcher is closed, or somebody wakes it."""
+        if self.pending or self.closed:
+            return
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def take(self) -> list[Change]:
+        taken, self.pending = self.pending, []
+        return taken
+
+
+class Shelf:
+    """Objects of one storage. Versions are the store's: one sequence over all shelves."""
+
+    def __init__(self, history: int) -> None:
+        self.entries: dict[Key, Entry] = {}
+        self.horizon = 0
+        self.history = history
+        self._changes: deque[Change] = deque()
+        self._watchers: set[Watcher] = set()
+        self._ordered: list[tuple[Key, Entry]] | None = None
+
+    def ordered(self) -> list[tuple[Key, Entry]]:
+        """Every entry by namespace and name. The list is shared: it must not be changed."""
+        if self._ordered is None:
+            self._ordered = sorted(self.entries.items(), key=lambda item: item[0])
+        return self._ordered
+
+    def put(self, key: Key, entry: Entry) -> Change:
+        """Add or replace an object and tell the watchers."""
+        before = self.entries.get(key)
+        self.entries[key] = entry
+        return self._record(Change("MODIFIED" if before else "ADDED", entry, before))
+
+    def remove(self, key: Key, last: Entry) -> Change:
+        """Take an object away; `last` is its final state, with the version of its removal."""
+        before = self.entries.pop(key)
+        return self._record(Change("DELETED", last, before))
+
+    def _record(self, change: Change) -> Change:
+        self._ordered = None
+        self._changes.append(change)
+        while len(self._changes) > self.history:
+            self.horizon = self._changes.popleft().entry.version
+        for watcher in self._watchers:
+            watcher.push(change)
+        return change
+
+    def compact(self, version: int) -> None:
+        """Forget the history up to a version: watches cannot resume from before it."""
+        self._changes.clear()
+        self.horizon = version
+
+    def since(self, version: int) -> list[Change] | None:
+        """Changes after a version, None when some of them are forgotten."""
+        if version < self.horizon:
+            return None
+        found = []
+        for change in reversed(self._changes):
+            if change.entry.version <= version:
+                break
+            found.append(change)
+        found.reverse()
+        return found
+
+    def watch(self) -> Watcher:
+        """A watcher of all changes from now on; to be given back by `unwatch`."""
+        watcher = Watcher(max(self.history, 1000))
+        self._watchers.add(watcher)
+        return watcher
+
+    def unwatch(self, watcher: Watcher) -> None:
+        self._watchers.discard(watcher)
+
+    def end_watches(self, *, abort: bool = False) -> int:
+        """Close every watch; returns how many there were."""
+        for watcher in self._watchers:
+            watcher.close(abort=abort)
+        return len(self._watchers)
+
+
+ChangeListener = Callable[[str, Change], None]
+"""Called with the shelf's name after every change."""

@@ -1,0 +1,399 @@
+"""The objects of the embedded cluster and the rules of writing them: versions, conflicts, finalizers, graceful end.
+
+Handlers put HTTP around it; tests and the demo may use it directly, by resource names like `pods` or
+`podgroups.scheduling.sigs.k8s.io`. Everything happens on one event loop's thread and nothing in here waits, so every
+operation is atomic.
+"""
+
+import random
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from koordpy.sim import defaults, errors, schema
+from koordpy.sim.errors import ApiError
+from koordpy.sim.resources import Object, Registry, Resource
+from koordpy.sim.selectors import both, field_match, label_match
+from koordpy.sim.shelf import Change, ChangeListener, Entry, Key, Shelf
+from koordpy.sim.views import stored
+
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+_KEPT_BY_SERVER = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
+_MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+_PAGED_LISTS = 32
+
+Pages = list[tuple[Key, Entry]]
+
+
+class Store:
+    """All objects, by resource.
+
+    `history` bounds how many changes of each resource a watch can resume over. `clock` gives epoch seconds.
+    """
+
+    def __init__(self, *, history: int = 10_000, clock: Callable[[], float] = time.time) -> None:
+        self.registry = Registry()
+        self.version = 1
+        self.listeners: list[ChangeListener] = []
+        self._history = history
+        self._clock = clock
+        self._shelves: dict[str, Shelf] = {}
+        self._pages: OrderedDict[tuple[str, int], Pages] = OrderedDict()
+        self._random = random.Random(0)  # names from generateName repeat from run to run
+
+    # Reading
+
+    def resource(self, resource: str | Resource) -> Resource:
+        """The resource of a name; KeyError when there is none."""
+        return resource if isinstance(resource, Resource) else self.registry.named(resource)
+
+    def shelf(self, resource: str | Resource) -> Shelf:
+        name = resource.shelf if isinstance(resource, Resource) else self.registry.named(resource).shelf
+        shelf = self._shelves.get(name)
+        if shelf is None:
+            shelf = self._shelves[name] = Shelf(self._history)
+        return shelf
+
+    def now(self) -> str:
+        """The time in RFC 3339, whole seconds."""
+        return datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def seconds(self) -> float:
+        """The time in epoch seconds."""
+        return self._clock()
+
+    def entry(self, resource: str | Resource, name: str, namespace: str = "") -> Entry:
+        """An object with its version; ApiError 404 when it is not there."""
+        resource = self.resource(resource)
+        found = self.shelf(resource).entries.get(self._key(resource, name, namespace))
+        if found is None:
+            raise errors.not_found(resource.plural, resource.group, name)
+        return found
+
+    def get(self, resource: str | Resource, name: str, namespace: str = "") -> Object:
+        """An object, not to be changed in place; ApiError 404 when it is not there."""
+        return self.entry(resource, name, namespace).obj
+
+    def list(
+        self, resource: str | Resource, namespace: str | None = None, *, labels: str = "", fields: str = ""
+    ) -> "list[Object]":
+        """Objects by namespace and name, of all namespaces unless one is given; selectors as in a query."""
+        resource = self.resource(resource)
+        match = both(label_match(labels), field_match(resource, fields))
+        return [
+            entry.obj
+            for (space, _), entry in self.shelf(resource).ordered()
+            if (namespace is None or space == namespace) and (match is None or match(entry.obj))
+        ]
+
+    def pages(self, resource: Resource, version: int | None) -> tuple[int, Pages]:
+        """Every entry in order as of a version (None = now), kept so that later pages see the same state.
+
+        Raises ApiError 410 when that state is no longer kept.
+        """
+        if version is None:
+            return self.version, self.shelf(resource).ordered()
+        kept = self._pages.get((resource.shelf, version))
+        if kept is None:
+            raise errors.expired(
+                "The provided continue parameter is too old to display a consistent list result. You can start a new "
+                "list without the continue parameter."
+            )
+        return version, kept
+
+    def keep_pages(self, resource: Resource, version: int, pages: Pages) -> None:
+        """Keep a state for later pages; the oldest one kept is dropped when there are too many."""
+        self._pages[resource.shelf, version] = pages
+        self._pages.move_to_end((resource.shelf, version))
+        while len(self._pages) > _PAGED_LISTS:
+            self._pages.popitem(last=False)
+
+    # Writing
+
+    def create(
+        self,
+        resource: str | Resource,
+        obj: Mapping[str, Any],
+        *,
+        namespace: str = "",
+        with_status: bool = False,
+        dry_run: bool = False,
+    ) -> Object:
+        """Store a new object and return it as stored.
+
+        `with_status` keeps the status that is given, which the API drops. Raises ApiError: 409 when it is there, 404
+        when its namespace is not, 422 when it is invalid.
+        """
+        return self.create_entry(resource, obj, namespace=namespace, with_status=with_status, dry_run=dry_run).obj
+
+    def create_entry(
+        self,
+        resource: str | Resource,
+        obj: Mapping[str, Any],
+        *,
+        namespace: str = "",
+        with_status: bool = False,
+        dry_run: bool = False,
+    ) -> Entry:
+        """`create`, with the version."""
+        resource = self.resource(resource)
+        given = obj.get("metadata") or {}
+        if not isinstance(given, dict):
+            raise ApiError(400, "metadata must be an object")
+        if resource.namespaced:
+            namespace = namespace or given.get("namespace") or "default"
+            self._check_namespace(resource, namespace)
+        else:
+            namespace = ""
+        name = given.get("name") or self._generated(resource, given.get("generateName") or "", namespace)
+        if (namespace, name) in self.shelf(resource).entries:
+            raise errors.already_exists(resource.plural, resource.group, name)
+        now = self.now()
+        meta: Object = {"name": name}
+        if resource.namespaced:
+            meta["namespace"] = namespace
+        meta |= {"uid": str(uuid.uuid4()), "resourceVersion": "", "creationTimestamp": now}
+        if resource.custom or resource.shelf in defaults.WITH_GENERATION:
+            meta["generation"] = 1
+        meta |= {
+            key: value
+            for key, value in given.items()
+            if key not in _KEPT_BY_SERVER and key not in ("resourceVersion", "selfLink", "name", "namespace")
+        }
+        defaults.check_metadata(resource, meta)
+        new: Object = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta}
+        new |= {key: value for key, value in obj.items() if key not in ("apiVersion", "kind", "metadata")}
+        if resource.has_status and not with_status and resource.shelf != "nodes":
+            new.pop("status", None)
+        new = self._admitted(resource, new, with_status=with_status, now=now)
+        return self._commit(resource, (namespace, name), new, dry_run=dry_run)
+
+    def update(
+        self,
+        resource: str | Resource,
+        name: str,
+        change: Callable[[Object], Object],
+        *,
+        namespace: str = "",
+        status: bool = False,
+        dry_run: bool = False,
+    ) -> Entry:
+        """Replace an object by `change(object)`, which must not change its argument in place.
+
+        With `status` only the status is taken over, without it everything but the status (where it is a subresource). A
+        metadata.resourceVersion in the result is a precondition. An update that changes nothing writes nothing. Raises
+        ApiError 404, 409, 422.
+        """
+        resource = self.resource(resource)
+        before = self.entry(resource, name, namespace)
+        wanted = change(before.obj)
+        old, meta = before.obj, self._merged_metadata(resource, before, wanted)
+        if status:
+            kept = {key: value for key, value in old.items() if key not in ("metadata", "status")}
+            old_meta = dict(old["metadata"])
+            if "managedFields" in meta:
+                old_meta["managedFields"] = meta["managedFields"]
+            new = {**kept, "metadata": old_meta}
+            if wanted.get("status") is not None:
+                new["status"] = wanted["status"]
+        else:
+            new = {**wanted, "apiVersion": old["apiVersion"], "kind": old["kind"], "metadata": meta}
+            if resource.has_status:
+                new.pop("status", None)
+                if "status" in old:
+                    new["status"] = old["status"]
+        if resource.custom:
+            new = self._checked(resource, new)
+        elif not status:
+            if resource.shelf == "pods":
+                defaults.check_pod_update(old, new)
+            defaults.check_metadata(resource, meta)
+        new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
+        if new == old:
+            return before
+        if not status and (resource.custom or resource.shelf in defaults.WITH_GENERATION) and _body(new) != _body(old):
+            new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+        entry = self._commit(resource, self._key(resource, name, namespace), new, dry_run=dry_run)
+        if not dry_run and _may_go(entry.obj):
+            self.remove(resource, name, namespace)
+        return entry
+
+    def replace(self, resource: Resource, key: Key, new: Object) -> Entry:
+        """Store a new state of an object without any check; `new` and its metadata must be fresh mappings."""
+        return self._commit(resource, key, new, dry_run=False)
+
+    def delete(
+        self, resource: str | Resource, name: str, *, namespace: str = "", options: Object | None = None
+    ) -> tuple[Object, bool]:
+        """Delete an object: its last state, and whether it is gone (else finalizers or a kubelet have to end first).
+
+        `options`: DeleteOptions (gracePeriodSeconds, preconditions). Raises ApiError 404, 409.
+        """
+        resource = self.resource(resource)
+        entry = self.entry(resource, name, namespace)
+        options = options or {}
+        meta = entry.obj["metadata"]
+        for field, own in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+            wanted = (options.get("preconditions") or {}).get(field)
+            if wanted is not None and wanted != meta[field]:
+                why = f"Precondition failed: {own} in precondition: {wanted}, {own} in object meta: {meta[field]}"
+                raise errors.conflict(resource.plural, resource.group, name, why)
+        if options.get("dryRun"):
+            return entry.obj, False
+        if resource.shelf == "namespaces":
+            self._empty_namespace(name)
+        grace = self._grace(resource, entry.obj, options)
+        if grace == 0 and not meta.get("finalizers"):
+            return self.remove(resource, name, namespace), True
+        pending = meta.get("deletionGracePeriodSeconds")
+        if "deletionTimestamp" in meta and (pending is None or pending <= grace):
+            return entry.obj, False
+        ends = datetime.fromtimestamp(self._clock() + grace, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        new_meta = {**meta, "deletionTimestamp": ends, "deletionGracePeriodSeconds": grace}
+        if "generation" in meta:
+            new_meta["generation"] = meta["generation"] + 1
+        key = self._key(resource, name, namespace)
+        return self.replace(resource, key, {**entry.obj, "metadata": new_meta}).obj, False
+
+    def remove(self, resource: str | Resource, name: str, namespace: str = "") -> Object:
+        """Take an object away at once, whatever its finalizers; returns its last state."""
+        resource = self.resource(resource)
+        last = self.entry(resource, name, namespace).obj
+        self.version += 1
+        gone = {**last, "metadata": {**last["metadata"], "resourceVersion": str(self.version)}}
+        change = self.shelf(resource).remove(self._key(resource, name, namespace), Entry(gone, self.version))
+        self._tell(resource, change)
+        return last
+
+    def compact(self) -> None:
+        """Forget all history: no watch and no continue token from before can go on (410)."""
+        self.version += 1
+        for resource in self.registry:
+            self.shelf(resource).compact(self.version)
+        self._pages.clear()
+
+    def limit_history(self, history: int) -> None:
+        """Keep so many changes of each resource from now on."""
+        self._history = history
+        for shelf in self._shelves.values():
+            shelf.history = history
+
+    def end_watches(self, resource: str | None = None, *, abort: bool = False) -> int:
+        """End the open watches, of one resource or of all; returns how many there were."""
+        shelves = list(self._shelves.values()) if resource is None else [self.shelf(resource)]
+        return sum(shelf.end_watches(abort=abort) for shelf in shelves)
+
+    # Inner parts
+
+    def _key(self, resource: Resource, name: str, namespace: str) -> Key:
+        return ((namespace or "default") if resource.namespaced else "", name)
+
+    def _commit(self, resource: Resource, key: Key, new: Object, *, dry_run: bool) -> Entry:
+        new = stored(resource, new)
+        if dry_run:
+            return Entry(new, self.version)
+        self.version += 1
+        new["metadata"]["resourceVersion"] = str(self.version)
+        entry = Entry(new, self.version)
+        self._tell(resource, self.shelf(resource).put(key, entry))
+        return entry
+
+    def _tell(self, resource: Resource, change: Change) -> None:
+        for listener in self.listeners:
+            listener(resource.shelf, change)
+
+    def _check_namespace(self, resource: Resource, namespace: str) -> None:
+        found = self.shelf("namespaces").entries.get(("", namespace))
+        if found is None:
+            raise errors.not_found("namespaces", "", namespace)
+        if "deletionTimestamp" in found.obj["metadata"]:
+            why = f"unable to create new content in namespace {namespace} because it is being terminated"
+            raise errors.forbidden(resource.plural, resource.group, "", why)
+
+    def _generated(self, resource: Resource, prefix: str, namespace: str) -> str:
+        if not prefix:
+            fault = ("metadata.name", "FieldValueRequired", "Required value: name or generateName is required")
+            raise errors.invalid(resource.kind, resource.group, "", [fault])
+        taken = self.shelf(resource).entries
+        while True:
+            name = prefix[:58] + "".join(self._random.choices(_ALPHABET, k=5))
+            if (namespace, name) not in taken:
+                return name
+
+    def _admitted(self, resource: Resource, new: Object, *, with_status: bool, now: str) -> Object:
+        if resource.custom:
+            return self._checked(resource, new)
+        if resource.shelf == "pods":
+            return defaults.new_pod(new, classes=self._priority_classes(), now=now, with_status=with_status)
+        return defaults.new_object(resource, new)
+
+    def _priority_classes(self) -> Iterable[Object]:
+        return (entry.obj for entry in self.shelf("priorityclasses.scheduling.k8s.io").entries.values())
+
+    def _checked(self, resource: Resource, new: Object) -> Object:
+        """A custom resource pruned, defaulted and validated against its schema."""
+        defaults.check_metadata(resource, new["metadata"])
+        if resource.schema is None:
+            return new
+        pruned, _ = schema.prune(resource.schema, new)
+        filled: Object = schema.fill_defaults(resource.schema, pruned)
+        faults = schema.validate(resource.schema, filled)
+        if faults:
+            raise errors.invalid(resource.kind, resource.group, new["metadata"]["name"], faults)
+        return filled
+
+    def _merged_metadata(self, resource: Resource, before: Entry, wanted: Object) -> Object:
+        """Metadata of an update: what is the server's stays, preconditions are checked."""
+        old = before.obj["metadata"]
+        given = wanted.get("metadata")
+        if not isinstance(given, dict):
+            raise ApiError(400, "metadata must be an object")
+        name = old["name"]
+        if given.get("name", name) != name or (given.get("namespace") or old.get("namespace")) != old.get("namespace"):
+            raise ApiError(400, f"the name and namespace of the object ({name}) cannot be changed")
+        if given.get("resourceVersion") and given["resourceVersion"] != old["resourceVersion"]:
+            raise errors.conflict(resource.plural, resource.group, name, _MODIFIED)
+        if given.get("uid") and given["uid"] != old["uid"]:
+            why = f"Precondition failed: UID in precondition: {given['uid']}, UID in object meta: {old['uid']}"
+            raise errors.conflict(resource.plural, resource.group, name, why)
+        meta = {key: value for key, value in given.items() if key not in _KEPT_BY_SERVER and key != "selfLink"}
+        meta |= {key: old[key] for key in _KEPT_BY_SERVER if key in old}
+        meta["name"] = name
+        if "namespace" in old:
+            meta["namespace"] = old["namespace"]
+        if "deletionTimestamp" in old:
+            extra = [f for f in meta.get("finalizers") or () if f not in (old.get("finalizers") or ())]
+            if extra:
+                text = f"Forbidden: no new finalizers can be added if the object is being deleted, found {extra}"
+                fault = ("metadata.finalizers", "FieldValueForbidden", text)
+                raise errors.invalid(resource.kind, resource.group, name, [fault])
+        return meta
+
+    def _grace(self, resource: Resource, obj: Object, options: Object) -> int:
+        """Seconds a deleted object may stay: only a pod on a node that still runs needs any."""
+        if resource.shelf != "pods":
+            return 0
+        spec, phase = obj["spec"], obj.get("status", {}).get("phase")
+        if not spec.get("nodeName") or phase in ("Succeeded", "Failed"):
+            return 0
+        asked = options.get("gracePeriodSeconds")
+        return int(asked if asked is not None else spec.get("terminationGracePeriodSeconds", 30))
+
+    def _empty_namespace(self, namespace: str) -> None:
+        for name in {resource.name for resource in self.registry if resource.namespaced}:
+            for space, item in list(self.shelf(name).entries):
+                if space == namespace:
+                    self.remove(name, item, namespace)
+
+
+def _body(obj: Object) -> Object:
+    return {key: value for key, value in obj.items() if key not in ("metadata", "status")}
+
+
+def _may_go(obj: Object) -> bool:
+    """Whether a deleted object waits for nothing any more."""
+    meta = obj["metadata"]
+    return "deletionTimestamp" in meta and not meta.get("finalizers") and not meta.get("deletionGracePeriodSeconds")

@@ -1,0 +1,86 @@
+"""pods/binding and pods/eviction, with the rules that a scheduler lives by (kube-parity.md 4.4, 4.7).
+
+A Binding is one atomic write: nodeName, the annotations and PodScheduled=True. As in kube-apiserver neither the node's
+existence nor its capacity is checked.
+"""
+
+from typing import Any
+
+from koordpy.sim import errors
+from koordpy.sim.disruption import DisruptionBudgets
+from koordpy.sim.errors import ApiError
+from koordpy.sim.resources import Object
+from koordpy.sim.shelf import Entry
+from koordpy.sim.store import Store
+
+
+def _refused(name: str, why: str) -> ApiError:
+    return errors.conflict("pods/binding", "", name, why)
+
+
+def bind(store: Store, namespace: str, name: str, binding: Object) -> Entry:
+    """Bind a pod to `target.name` and return its new state.
+
+    Raises ApiError: 404 no such pod; 409 another uid or version, already bound, being deleted, or gated; 400 or 422
+    where the Binding itself is wrong.
+    """
+    pods = store.resource("pods")
+    entry = store.entry(pods, name, namespace)
+    given: Object = binding.get("metadata") or {}
+    target: Object = binding.get("target") or {}
+    node = target.get("name")
+    if given.get("name", name) != name:
+        raise ApiError(400, f"name in URL does not match name in Binding object: {name}, {given['name']}")
+    if not node:
+        fault = ("target.name", "FieldValueRequired", "Required value")
+        raise errors.invalid("Binding", "", name, [fault])
+    if target.get("kind") not in (None, "", "Node", "Minion"):
+        text = f'Unsupported value: "{target["kind"]}": supported values: "Node", "<empty>"'
+        raise errors.invalid("Binding", "", name, [("target.kind", "FieldValueNotSupported", text)])
+    pod = entry.obj
+    meta, spec = pod["metadata"], pod["spec"]
+    for field, own in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+        wanted = given.get(field)
+        if wanted and wanted != meta[field]:
+            raise _refused(
+                name, f"Precondition failed: {own} in precondition: {wanted}, {own} in object meta: {meta[field]}"
+            )
+    if "deletionTimestamp" in meta:
+        raise _refused(name, f"pod {name} is being deleted, cannot be assigned to a host")
+    if spec.get("nodeName"):
+        raise _refused(name, f'pod {name} is already assigned to node "{spec["nodeName"]}"')
+    if spec.get("schedulingGates"):
+        raise _refused(name, f"pod {name} has non-empty .spec.schedulingGates")
+    new_meta = dict(meta)
+    annotations = given.get("annotations")
+    if annotations:
+        new_meta["annotations"] = {**(meta.get("annotations") or {}), **annotations}
+    status = dict(pod.get("status") or {})
+    status.pop("nominatedNodeName", None)
+    scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": store.now()}
+    others = [c for c in status.get("conditions") or () if c.get("type") != "PodScheduled"]
+    status["conditions"] = [*others, scheduled]
+    new = {**pod, "metadata": new_meta, "spec": {**spec, "nodeName": node}, "status": status}
+    return store.replace(pods, (meta["namespace"], name), new)
+
+
+def evict(store: Store, budgets: DisruptionBudgets, namespace: str, name: str, eviction: Object) -> None:
+    """Delete a pod if the PodDisruptionBudgets allow it.
+
+    Raises ApiError 429 with a DisruptionBudget cause where one does not, 500 where several cover the pod, 404, 409.
+    """
+    entry = store.entry("pods", name, namespace)
+    options: dict[str, Any] = dict(eviction.get("deleteOptions") or {})
+    dry_run = bool(options.get("dryRun"))
+    pod = entry.obj
+    phase = (pod.get("status") or {}).get("phase")
+    free = phase in ("Succeeded", "Failed", "Pending") or "deletionTimestamp" in pod["metadata"]
+    if not free:
+        covering = budgets.covering(pod)
+        if len(covering) > 1:
+            raise ApiError(
+                500, "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+            )
+        if covering:
+            budgets.take(covering[0], pod, dry_run=dry_run)
+    store.delete("pods", name, namespace=namespace, options=options)
