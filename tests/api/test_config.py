@@ -1,0 +1,112 @@
+"""The configuration file is read strictly; without it the defaults hold."""
+
+from pathlib import Path
+
+import pytest
+
+from koordpy.api.config import ConfigError, KoordpyConfiguration, load_config, read_config
+
+
+def read(text: str) -> KoordpyConfiguration:
+    return read_config(text.encode(), name="c.yaml")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "# nothing\n", "{}", "apiVersion: koordpy.io/v1alpha1\nkind: KoordpyConfiguration\n"]
+)
+def test_what_is_left_out_has_its_default(text: str) -> None:
+    assert read(text) == KoordpyConfiguration()
+
+
+def test_the_defaults_are_those_of_the_specification() -> None:
+    config = KoordpyConfiguration()
+    assert config.scheduler_names == ("koord-scheduler",)
+    connection = config.client_connection
+    assert (connection.qps, connection.burst, connection.max_binds_in_flight) == (200, 400, 64)
+    lease = config.leader_election
+    assert (lease.lease_duration, lease.renew_deadline, lease.retry_period) == (15, 10, 2)
+    assert (config.pod_initial_backoff, config.pod_max_backoff, config.pod_max_in_unschedulable) == (1, 10, 300)
+    assert (config.solver.deterministic_time, config.solver.wall_time_watchdog) == (2, 10)
+    assert (config.fairness.mode, config.fairness.reclaim, config.fairness.starvation_after) == (
+        "gpu-count",
+        "quotas",
+        3600,
+    )
+    assert (config.preemption.across_quotas, config.stale_gangs.grace) == ("overMin", 60)
+    assert config.scores.weight("TaintToleration") == 3
+    assert config.scores.weight("NodeResourcesBalancedAllocation") == 0
+
+
+def test_what_is_given_counts() -> None:
+    config = read(
+        "schedulerNames: [a, b]\nclientConnection: {qps: -1}\nstaleGangs: {grace: 1h30m}\n"
+        "fairness: {mode: exact, weights: {alice: 2, bob: 0.5}, starvationAfter: 0s}\n"
+        "scores: {weights: {NodeAffinity: 0}, nodeResourcesFit: {strategy: LeastAllocated, resources: [{name: cpu}]}}\n"
+    )
+    assert config.scheduler_names == ("a", "b")
+    assert config.client_connection.qps == -1
+    assert config.stale_gangs.grace == 5400
+    assert config.fairness.weights == {"alice": 2, "bob": 0.5}
+    assert config.fairness.starvation_after == 0
+    assert config.scores.weight("NodeAffinity") == 0
+    assert config.scores.node_resources_fit.resources[0].weight == 1
+
+
+@pytest.mark.parametrize("word", ["off", "'off'", "false", "no"])
+def test_a_bare_off_is_read_as_off(word: str) -> None:
+    config = read(f"fairness: {{mode: {word}, reclaim: {word}}}")
+    assert (config.fairness.mode, config.fairness.reclaim) == ("off", "off")
+
+
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        ("kind: Pod", ["kind: text ('Pod') is none of: KoordpyConfiguration"]),
+        ("apiVersion: v1", ["apiVersion: text ('v1') is none of: koordpy.io/v1alpha1"]),
+        ("nonsense: 1", ["nonsense: unknown field"]),
+        (
+            "filters: {nodeResourcesFit: {ignoredResources: [1], x: 2}}",
+            ["filters.nodeResourcesFit.ignoredResources[0]: a number (1) in", "filters.nodeResourcesFit.x: unknown"],
+        ),
+        ("fairness: {mode: best}", ["fairness.mode: text ('best') is none of: exact, gpu-count, kai, off"]),
+        ("fairness: {mode: true}", ["fairness.mode: a truth value (true) is none of"]),
+        ("podInitialBackoff: 1 s", ["podInitialBackoff: '1 s' is no duration"]),
+        ("podInitialBackoff: 1", ["podInitialBackoff: a number (1) in place of a duration"]),
+        ("podInitialBackoff: -1s", ["podInitialBackoff: '-1s' is negative"]),
+        ("podInitialBackoff: 20s", ["podMaxBackoff: must not be shorter"]),
+        (
+            "scores: {weights: {NodeAffinity: -1, Foo: 2}}",
+            ["scores.weights.NodeAffinity: -1 is less", "scores.weights.Foo"],
+        ),
+        (
+            "scores: {nodeResourcesFit: {resources: [{weight: 1}]}}",
+            ["scores.nodeResourcesFit.resources[0].name: is missing"],
+        ),
+        ("solver: {deterministicTime: 0}", ["solver.deterministicTime: 0 is not above 0"]),
+        ("solver: {deterministicTime: .inf}", ["solver.deterministicTime: a number (.inf) is out of range"]),
+        ("clientConnection: {maxBindsInFlight: 65}", ["clientConnection.maxBindsInFlight: 65 is more than 64"]),
+        (
+            "ascend: {nslbVersion: '3.0', sharedTorNum: 3}",
+            ["ascend.nslbVersion: text", "ascend.sharedTorNum: a number"],
+        ),
+        ("leaderElection: {leaseDuration: 5s}", ["leaderElection.leaseDuration: must be longer"]),
+        ("schedulerNames: []", ["schedulerNames: no name is given"]),
+        ("schedulerNames: koord-scheduler", ["schedulerNames: text ('koord-scheduler') in place of a list"]),
+        ("preemption: [enabled]", ["preemption: a list in place of a mapping"]),
+        ("- a", ["a list in place of a mapping"]),
+        ("queue: {backfill: 'true'}", ["queue.backfill: text ('true') in place of true or false"]),
+        ("a: 1\na: 2", ["line 2, column 1: the key 'a' is given twice"]),
+        ("queue: {}\n---\nqueue: {}", ["2 documents in place of one"]),
+    ],
+)
+def test_every_fault_is_listed_with_file_and_path(text: str, faults: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(text)
+    assert len(caught.value.lines) == len(faults)
+    for line, start in zip(caught.value.lines, faults, strict=True):
+        assert line.startswith(f"c.yaml: {start}")
+
+
+def test_a_file_that_is_not_there_is_a_fault(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.yaml: cannot be read"):
+        load_config(str(tmp_path / "none.yaml"))

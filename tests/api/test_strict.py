@@ -1,0 +1,149 @@
+"""Wire objects are decoded strictly: every fault is named by its path, and what is no fault passes."""
+
+from typing import Any
+
+import pytest
+
+from koordpy.api.documents import read_documents
+from koordpy.api.objects import ClusterNetworkTopology, Node, Pod, PodDisruptionBudget, PodGroup
+from koordpy.api.strict import decode, key_path
+
+
+def decoded(text: str, kind: type[Any]) -> tuple[Any, list[str]]:
+    (document,) = read_documents(text.encode(), as_json=False)
+    assert document.fault is None
+    value, faults = decode(document.value, kind, plain=document.plain)
+    slow, slow_faults = decode(document.value, kind)
+    assert (slow, slow_faults) == (value, faults), "the fast way and the walk agree"
+    return value, [str(fault) for fault in faults]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "faults"),
+    [
+        (Pod, "spec: {containers: nothing}", ["spec.containers: text ('nothing') in place of a list"]),
+        (Pod, "spec: {priority: high}", ["spec.priority: text ('high') in place of a whole number"]),
+        (Pod, "spec: {priority: true}", ["spec.priority: a truth value (true) in place of a whole number"]),
+        (Pod, "spec: {priority: 1.5}", ["spec.priority: a number (1.5) in place of a whole number"]),
+        (Pod, "spec: {priority: 99999999999999999999}", ["spec.priority: a number (99999999999999999999) is out of"]),
+        (Pod, "metadata: {labels: {app: true}}", ["metadata.labels.app: a truth value (true) in place of text"]),
+        (Pod, "metadata: {labels: {a.b/c: 7}}", ["metadata.labels[a.b/c]: a number (7) in place of text"]),
+        (Pod, "metadata: {annotations: {a: [x]}}", ["metadata.annotations.a: a list in place of text"]),
+        (Pod, "spec: {nodeSelector: {disk: 0.5}}", ["spec.nodeSelector.disk: a number (0.5) in place of text"]),
+        (Pod, "spec: {tolerations: {key: a}}", ["spec.tolerations: a mapping in place of a list"]),
+        (Pod, "spec: {hostNetwork: 'yes'}", ["spec.hostNetwork: text ('yes') in place of true or false"]),
+        (Pod, "spec: [a]", ["spec: a list in place of a mapping"]),
+        (Pod, "spec: {containers: [null, 5]}", ["spec.containers[0]: null in a list", "spec.containers[1]: a number"]),
+        (
+            Pod,
+            "spec: {containers: [{name: 1, ports: [{containerPort: http}]}], priority: x}",
+            ["spec.containers[0].name: a number", "spec.containers[0].ports[0].containerPort: text", "spec.priority"],
+        ),
+        (
+            Pod,
+            "spec: {containers: [{resources: {requests: {nvidia.com/gpu: 500m, cpu: 1K, memory: -1, x: {}}}}]}",
+            [
+                "spec.containers[0].resources.requests[nvidia.com/gpu]: '500m' must be whole",
+                "spec.containers[0].resources.requests.cpu: '1K' is no quantity",
+                "spec.containers[0].resources.requests.memory: '-1' is negative",
+                "spec.containers[0].resources.requests.x: a mapping in place of a quantity",
+            ],
+        ),
+        (Pod, "spec: {overhead: {cpu: true}}", ["spec.overhead.cpu: a truth value in place of a quantity"]),
+        (Pod, "spec: {resources: {limits: {memory: 1_000}}}", ["spec.resources.limits.memory: '1_000' is no quantity"]),
+        (Pod, "metadata: {creationTimestamp: soon}", ["metadata.creationTimestamp: 'soon' is no time"]),
+        (Pod, "metadata: {creationTimestamp: 5}", ["metadata.creationTimestamp: a number (5) in place of text"]),
+        (Node, "status: {allocatable: {cpu: 1 000}}", ["status.allocatable.cpu: '1 000' is no quantity"]),
+        (Node, "status: {allocatable: {cpu: .nan}}", ["status.allocatable.cpu: '.nan' is no quantity"]),
+        (Node, "spec: {taints: [{key: a, value: 1}]}", ["spec.taints[0].value: a number (1) in place of text"]),
+        (PodGroup, "spec: {minMember: '2'}", ["spec.minMember: text ('2') in place of a whole number"]),
+        (PodGroup, "spec: {minResources: {cpu: 0x10}}", ["spec.minResources.cpu: '0x10' is no quantity"]),
+        (
+            ClusterNetworkTopology,
+            "spec: {hierarchy: [{layerName: a, labelKey: {x: y}}]}",
+            ["spec.hierarchy[0].labelKey: a mapping in place of text or a list"],
+        ),
+        (
+            ClusterNetworkTopology,
+            "spec: {hierarchy: [{layerName: a, labelKey: [b, 5]}]}",
+            ["spec.hierarchy[0].labelKey[1]: a number (5) in place of text"],
+        ),
+        (PodDisruptionBudget, "spec: {minAvailable: half}", ["spec.minAvailable: 'half' is neither"]),
+        (PodDisruptionBudget, "spec: {minAvailable: true}", ["spec.minAvailable: a truth value (true) in place of"]),
+    ],
+)
+def test_every_fault_is_named_with_its_path(kind: type[Any], text: str, faults: list[str]) -> None:
+    value, found = decoded(text, kind)
+    assert value is None
+    assert len(found) == len(faults)
+    for line, start in zip(found, faults, strict=True):
+        assert line.startswith(start)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "spec: null\nmetadata: null\nstatus: null\n",
+        "spec: {tolerations: null, nodeSelector: null, affinity: null, containers: null}",
+        "unknown: {a: [1, 2.5]}\nspec: {somethingNew: true}",
+        "metadata: {creationTimestamp: null, managedFields: [{time: 2026-01-01T00:00:00Z}]}",
+    ],
+)
+def test_null_and_unknown_fields_are_no_faults(text: str) -> None:
+    assert decoded(text, Pod) == (Pod(), [])
+
+
+@pytest.mark.parametrize(
+    ("text", "requests"),
+    [
+        ("{cpu: 0.10, memory: 1e3}", {"cpu": "0.10", "memory": "1e3"}),
+        ("{cpu: 9007199254740993}", {"cpu": 9007199254740993}),
+        ("{x.y/z: 1000m, memory: 123456789012345678901}", {"x.y/z": "1000m", "memory": "123456789012345678901"}),
+        ("{cpu: null, memory: ' 1Gi '}", {"memory": " 1Gi "}),
+    ],
+)
+def test_a_quantity_keeps_its_text(text: str, requests: dict[str, Any]) -> None:
+    pod, faults = decoded(f"spec: {{containers: [{{resources: {{requests: {text}}}}}]}}", Pod)
+    assert faults == []
+    assert pod.spec.containers[0].resources.requests == requests
+
+
+@pytest.mark.parametrize(
+    ("text", "priority"), [("7", 7), ("1e3", 1000), ("1_000", 1000), ("010", 8), ("3.0", 3), ("-2147483648", -(2**31))]
+)
+def test_a_whole_number_may_be_written_in_many_ways(text: str, priority: int) -> None:
+    pod, faults = decoded(f"spec: {{priority: {text}}}", Pod)
+    assert faults == [] and pod.spec.priority == priority
+
+
+def test_what_readers_disagree_on_is_text_where_text_is_asked_for() -> None:
+    pod, faults = decoded("metadata: {labels: {rev: 1e3, index: 08, axis: y, empty: }}", Pod)
+    assert faults == [] and pod.metadata.labels == {"rev": "1e3", "index": "08", "axis": "y", "empty": ""}
+
+
+@pytest.mark.parametrize(
+    ("text", "time"),
+    [
+        ("2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z"),
+        ("2026-01-01T00:00:00.123456Z", "2026-01-01T00:00:00.123456Z"),
+        ("2026-01-01T02:00:00+02:00", "2026-01-01T02:00:00+02:00"),
+        ("2026-01-01", "2026-01-01T00:00:00Z"),
+        ("2026-01-01 10:00:00", "2026-01-01T10:00:00Z"),
+    ],
+)
+def test_times_need_no_quotes(text: str, time: str) -> None:
+    pod, faults = decoded(f"metadata: {{creationTimestamp: {text}}}", Pod)
+    assert faults == [] and pod.metadata.creation_timestamp == time
+
+
+def test_raw_parts_are_plain_values() -> None:
+    pod, faults = decoded("spec: {volumes: [{name: v, csi: {driver: d, size: 1.5, big: 0x10, none: null}}]}", Pod)
+    assert faults == [] and pod.spec.volumes[0].csi == {"driver": "d", "size": 1.5, "big": 16}
+
+
+def test_keys_with_other_characters_stand_in_brackets() -> None:
+    assert key_path("", "spec") == "spec"
+    assert key_path("metadata.labels", "app") == "metadata.labels.app"
+    assert key_path("limits", "nvidia.com/gpu") == "limits[nvidia.com/gpu]"
+    assert key_path("limits", "hugepages-2Mi") == "limits.hugepages-2Mi"
+    assert key_path("data", "0") == "data[0]"
