@@ -1,10 +1,11 @@
-"""Why a pod, or its gang, fits where it does: every node's verdict and scores, every domain's slots, the nearest misses.
+"""Why a pod, or its gang, fits where it does: each node's verdict, each domain's slots, the nearest misses.
 
 Source: simulate.md, `koordpy explain`; gang-network.md section 6. Nothing is placed; the words are the planner's own.
 """
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,8 +36,7 @@ class NodeExplanation:
     total: int
 
 
-@dataclass(frozen=True, slots=True)
-class DomainExplanation:
+class DomainExplanation(NamedTuple):
     """One domain above the node layer, and the chosen one: slots for further pods against the pods to place."""
 
     layer: str
