@@ -98,10 +98,12 @@ class _Gather:
         self.score_base = weight
         used = int((self.bound > 0).sum())
         self.domain_weight = [0] * (depth + 1)
+        self.domain_base = [1] * (depth + 1)
         self.group_weight = [0] * (depth + 1)
         for level in range(depth, 0, -1):
             self.domain_weight[level] = weight
-            weight *= min(len(self.tree.levels[level]), n + used) + 1
+            self.domain_base[level] = min(len(self.tree.levels[level]), n + used) + 1
+            weight *= self.domain_base[level]
         if self.pp > 1:
             for level in range(depth, 0, -1):
                 self.group_weight[level] = weight
@@ -295,10 +297,8 @@ class _Gather:
             return
         below = level + 1
         fits, attracted = self.reach.usable(below), self.tree.levels[below].sums(self.problem.attract)
-        children = [
-            c for c in self.tree.children(level, domain) if len(self.costs(below, c)) > 1 or self._fixed(c, below)
-        ]
-        children.sort(key=lambda c: (-int(attracted[c]), -int(fits[c]), c))
+        children = sorted(self.tree.children(level, domain), key=lambda c: (-int(attracted[c]), -int(fits[c]), c))
+        children = self._needed(below, children, int(self.costs(level, domain)[m]))
         tables = [self.costs(below, c) for c in children]
         suffix: list[Costs] = [self._array([0])]
         for table in reversed(tables):
@@ -313,9 +313,22 @@ class _Gather:
             self._descend(below, child, take, counts)
             rest -= take
 
-    def _fixed(self, child: int, level: int) -> bool:
-        """A domain that takes no pods still costs its bound members' part."""
-        return bool(self.bound_in[level][child])
+    def _needed(self, level: int, children: list[int], cost: int) -> list[int]:
+        """The domains that goal 6 may choose from, in its order.
+
+        The cost says how many domains are used. Of domains alike in content the first in order take the most, so no
+        more of them can be needed; domains with bound members cost something even where they take no pod.
+        """
+        used = cost // self.domain_weight[level] % self.domain_base[level]
+        seen: dict[int, int] = {}
+        out = []
+        for child in children:
+            table = self.costs(level, child)
+            number = self._signature[level, child]
+            seen[number] = seen.get(number, 0) + 1
+            if self.bound_in[level][child] or (len(table) > 1 and seen[number] <= used):
+                out.append(child)
+        return out
 
 
 def _spread_flat(problem: Problem, slots: Ints, shape: int, n: int) -> dict[int, int]:
