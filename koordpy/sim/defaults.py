@@ -67,8 +67,8 @@ def check_metadata(resource: Resource, meta: Object) -> None:
                 raise ApiError(
                     400,
                     f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
-                    f"json: cannot unmarshal {type(value).__name__} into Go struct field ObjectMeta.metadata.{field} of "
-                    f"type string ({key})",
+                    f"json: cannot unmarshal {type(value).__name__} into Go struct field ObjectMeta.metadata.{field} "
+                    f"of type string ({key})",
                 )
 
 

@@ -1,0 +1,355 @@
+"""A fake kubelet for all nodes at once, over HTTP against any API server.
+
+What a node would do and a scheduler's user wants to see: a bound pod starts, runs, ends after an annotated time, and
+vanishes when it is deleted. It serves the embedded API server and a real kube-apiserver alike.
+
+Annotation `sim.koordpy.io/runtime` (a Go duration, `5s`): the pod goes to Succeeded so long after it started to run.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import heapq
+import itertools
+import logging
+import ssl
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+import aiohttp
+import orjson
+import yaml
+
+from koordpy.api.durations import parse_duration
+
+RUNTIME = "sim.koordpy.io/runtime"
+
+_LOG = logging.getLogger(__name__)
+_STRATEGIC = {"Content-Type": "application/strategic-merge-patch+json"}  # conditions of others stay
+_JSON = {"Content-Type": "application/json"}
+_FINISHED = ("Succeeded", "Failed")
+_LONGEST_LINE_BYTES = 16 * 1024 * 1024
+_FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS = 0.1, 5.0
+_PAGE = 500
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _condition(kind: str, value: bool, now: str, reason: str | None = None) -> dict[str, Any]:
+    found: dict[str, Any] = {"type": kind, "status": "True" if value else "False", "lastTransitionTime": now}
+    return {**found, "reason": reason} if reason else found
+
+
+def _container_statuses(pod: dict[str, Any], state: dict[str, Any], *, ready: bool) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": container["name"],
+            "image": container.get("image", ""),
+            "imageID": "",
+            "restartCount": 0,
+            "ready": ready,
+            "started": ready,
+            "state": state,
+        }
+        for container in pod["spec"]["containers"]
+    ]
+
+
+def running_status(pod: dict[str, Any], now: str) -> dict[str, Any]:
+    """The status of a pod whose containers have just started."""
+    kinds = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
+    return {
+        "phase": "Running",
+        "startTime": now,
+        "conditions": [_condition(kind, True, now) for kind in kinds],
+        "containerStatuses": _container_statuses(pod, {"running": {"startedAt": now}}, ready=True),
+    }
+
+
+def succeeded_status(pod: dict[str, Any], now: str) -> dict[str, Any]:
+    """The status of a pod whose containers have ended well."""
+    started = (pod.get("status") or {}).get("startTime") or now
+    ended = {"terminated": {"exitCode": 0, "reason": "Completed", "startedAt": started, "finishedAt": now}}
+    conditions = [
+        _condition("PodReadyToStartContainers", False, now),
+        _condition("Initialized", True, now, "PodCompleted"),
+    ]
+    conditions += [_condition(kind, False, now, "PodCompleted") for kind in ("Ready", "ContainersReady")]
+    conditions.append(_condition("PodScheduled", True, now))
+    return {
+        "phase": "Succeeded",
+        "conditions": conditions,
+        "containerStatuses": _container_statuses(pod, ended, ready=False),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How to reach an API server."""
+
+    url: str
+    token: str = ""
+    tls: ssl.SSLContext | None = field(default=None, compare=False)
+
+    @classmethod
+    def from_kubeconfig(cls, path: Path) -> Self:
+        """The current context of a kubeconfig file: server, bearer token or client certificate, certificate authority.
+
+        Raises OSError, KeyError or ValueError for files it cannot use.
+        """
+        config = yaml.safe_load(path.read_text())
+        by_name = {
+            kind: {item["name"]: item for item in config.get(kind) or ()} for kind in ("contexts", "clusters", "users")
+        }
+        context = by_name["contexts"][config["current-context"]]["context"]
+        cluster = by_name["clusters"][context["cluster"]]["cluster"]
+        user = by_name["users"][context["user"]].get("user") or {}
+        tls: ssl.SSLContext | None = None
+        if cluster["server"].startswith("https:"):
+            tls = ssl.create_default_context(cafile=cluster.get("certificate-authority"))
+            if cluster.get("insecure-skip-tls-verify"):
+                tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+            if "client-certificate" in user:
+                tls.load_cert_chain(user["client-certificate"], user.get("client-key"))
+        return cls(cluster["server"], user.get("token", ""), tls)
+
+
+class FakeKubelet:
+    """Runs the pods of every node.
+
+    `start_seconds` is how long a bound pod takes until it runs, `end_seconds` how long a deleted one takes to go. Use:
+    `async with FakeKubelet(server.url): ...`, or `start` and `stop`.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str = "",
+        tls: ssl.SSLContext | None = None,
+        start_seconds: float = 0.0,
+        end_seconds: float = 0.0,
+        in_flight: int = 32,
+    ) -> None:
+        self._access = Access(url.rstrip("/"), token, tls)
+        self._start_seconds = start_seconds
+        self._end_seconds = end_seconds
+        self._in_flight = in_flight
+        self._due: list[tuple[float, int, str, dict[str, Any]]] = []
+        self._order = itertools.count()
+        self._wake = asyncio.Event()
+        self._busy: dict[str, str] = {}
+        self._version = ""
+        self._tasks: list[asyncio.Task[None]] = []
+        self._session: aiohttp.ClientSession | None = None
+
+    async def start(self) -> None:
+        """Begin to watch; returns at once."""
+        headers = {"Authorization": f"Bearer {self._access.token}"} if self._access.token else {}
+        connector = aiohttp.TCPConnector(limit=self._in_flight + 2, ssl=self._access.tls or True)
+        self._session = aiohttp.ClientSession(
+            connector=connector, headers=headers, read_bufsize=1024 * 1024, timeout=aiohttp.ClientTimeout(total=30)
+        )
+        self._tasks = [asyncio.create_task(self._watch_forever()), asyncio.create_task(self._work())]
+
+    async def stop(self) -> None:
+        """End watching; pods stay as they are."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.stop()
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        await self.start()
+        try:
+            await asyncio.gather(*self._tasks)
+        finally:
+            await self.stop()
+
+    # What is to be done, and when
+
+    def _see(self, kind: str, pod: dict[str, Any]) -> None:
+        meta, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
+        uid, phase = meta["uid"], status.get("phase")
+        if kind == "DELETED" or not spec.get("nodeName"):
+            self._busy.pop(uid, None)
+            return
+        if "deletionTimestamp" in meta:
+            self._plan(uid, "end", self._end_seconds, pod)
+        elif phase in _FINISHED:
+            return
+        elif phase != "Running":
+            self._plan(uid, "start", self._start_seconds, pod)
+        elif RUNTIME in (meta.get("annotations") or {}):
+            self._plan_finish(uid, pod)
+
+    def _plan_finish(self, uid: str, pod: dict[str, Any]) -> None:
+        text = pod["metadata"]["annotations"][RUNTIME]
+        try:
+            seconds = parse_duration(text)
+        except ValueError as error:
+            if self._busy.get(uid) != "finish":
+                _LOG.warning("pod %s: annotation %s: %s", pod["metadata"]["name"], RUNTIME, error)
+                self._busy[uid] = "finish"
+            return
+        started = (pod.get("status") or {}).get("startTime")
+        if started:
+            seconds -= datetime.now(UTC).timestamp() - datetime.fromisoformat(started).timestamp()
+        self._plan(uid, "finish", max(0.0, seconds), pod)
+
+    def _plan(self, uid: str, step: str, seconds: float, pod: dict[str, Any]) -> None:
+        """Do a step of a pod later; one that is planned already is not planned twice."""
+        if self._busy.get(uid) == step:
+            return
+        self._busy[uid] = step
+        due = asyncio.get_running_loop().time() + seconds
+        heapq.heappush(self._due, (due, next(self._order), step, pod))
+        self._wake.set()
+
+    async def _work(self) -> None:
+        slots = asyncio.Semaphore(self._in_flight)
+        loop = asyncio.get_running_loop()
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._wake.clear()
+                while self._due and self._due[0][0] <= loop.time():
+                    _, _, step, pod = heapq.heappop(self._due)
+                    await slots.acquire()
+                    group.create_task(self._do(step, pod, slots))
+                delay = self._due[0][0] - loop.time() if self._due else None
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), delay)
+
+    async def _do(self, step: str, pod: dict[str, Any], slots: asyncio.Semaphore) -> None:
+        try:
+            if self._busy.get(pod["metadata"]["uid"]) == step:
+                await self._step(step, pod)
+        except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
+            _LOG.info("pod %s: %s failed, tried again: %r", pod["metadata"]["name"], step, error)
+            self._busy.pop(pod["metadata"]["uid"], None)
+            self._plan(pod["metadata"]["uid"], step, 1.0, pod)
+        finally:
+            slots.release()
+
+    async def _step(self, step: str, pod: dict[str, Any]) -> None:
+        assert self._session is not None
+        meta = pod["metadata"]
+        url = f"{self._access.url}/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"
+        uid = {"uid": meta["uid"]}
+        if step == "end":
+            body = orjson.dumps({"gracePeriodSeconds": 0, "preconditions": uid})
+            request = self._session.delete(url, data=body, headers=_JSON)
+        else:
+            now = _now()
+            status = running_status(pod, now) if step == "start" else succeeded_status(pod, now)
+            body = orjson.dumps({"metadata": uid, "status": status})
+            request = self._session.patch(url + "/status", data=body, headers=_STRATEGIC)
+        async with request as response:
+            await response.read()
+            if response.status in (404, 409):  # gone, or another pod of that name
+                self._busy.pop(meta["uid"], None)
+            else:
+                response.raise_for_status()
+
+    # Watching
+
+    async def _watch_forever(self) -> None:
+        backoff = _FIRST_BACKOFF_SECONDS
+        while True:
+            try:
+                if not self._version:
+                    self._version = await self._list()
+                await self._watch()
+                backoff = _FIRST_BACKOFF_SECONDS
+            except (aiohttp.ClientError, TimeoutError, ConnectionError, ValueError) as error:
+                _LOG.info("watch of pods ended, tried again in %.1f s: %r", backoff, error)
+                await asyncio.sleep(backoff)
+                backoff = min(2 * backoff, _LAST_BACKOFF_SECONDS)
+
+    async def _list(self) -> str:
+        assert self._session is not None
+        token = ""
+        seen: set[str] = set()
+        while True:
+            params = {"limit": str(_PAGE), **({"continue": token} if token else {})}
+            async with self._session.get(f"{self._access.url}/api/v1/pods", params=params) as response:
+                response.raise_for_status()
+                page = orjson.loads(await response.read())
+            for pod in page["items"]:
+                seen.add(pod["metadata"]["uid"])
+                self._see("ADDED", pod)
+            token = page["metadata"].get("continue") or ""
+            if not token:
+                for uid in [uid for uid in self._busy if uid not in seen]:
+                    del self._busy[uid]
+                return str(page["metadata"]["resourceVersion"])
+
+    async def _watch(self) -> None:
+        """Watch until the stream ends. `_version` follows it, and is empty when the list has to be read anew."""
+        assert self._session is not None
+        params = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": "300"}
+        params["resourceVersion"] = self._version
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=360)
+        url = f"{self._access.url}/api/v1/pods"
+        async with self._session.get(url, params=params, timeout=timeout) as response:
+            if response.status == 410:
+                self._version = ""
+                return
+            response.raise_for_status()
+            rest = b""
+            async for chunk in response.content.iter_any():
+                lines = (rest + chunk).split(b"\n")
+                rest = lines.pop()
+                if len(rest) > _LONGEST_LINE_BYTES:
+                    raise ValueError("a watch event is too long")
+                for line in lines:
+                    event = orjson.loads(line)
+                    if event["type"] == "ERROR":
+                        _LOG.info("watch of pods: %s", event["object"].get("message"))
+                        self._version = ""
+                        return
+                    self._version = event["object"]["metadata"]["resourceVersion"]
+                    if event["type"] != "BOOKMARK":
+                        self._see(event["type"], event["object"])
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """`python -m koordpy.sim.kubelet --kubeconfig FILE`, or `--server URL [--token T]`."""
+    parser = argparse.ArgumentParser(prog="python -m koordpy.sim.kubelet", description=FakeKubelet.__doc__)
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--kubeconfig", type=Path)
+    where.add_argument("--server", help="URL of the API server")
+    parser.add_argument("--token", default="", help="bearer token, with --server")
+    parser.add_argument("--start-seconds", type=float, default=0.0, help="from bound to Running")
+    parser.add_argument("--end-seconds", type=float, default=0.0, help="from deleted to gone")
+    given = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
+    access = Access.from_kubeconfig(given.kubeconfig) if given.kubeconfig else Access(given.server, given.token)
+    kubelet = FakeKubelet(
+        access.url,
+        token=access.token,
+        tls=access.tls,
+        start_seconds=given.start_seconds,
+        end_seconds=given.end_seconds,
+    )
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(kubelet.run())
+
+
+if __name__ == "__main__":
+    main()
