@@ -1,0 +1,188 @@
+"""What is kept of a pod that arrives (kube-parity.md 4.1), and how 50,000 of them stay small.
+
+A finished pod is dropped, unless it names a gang: then its phase, finishedAt and gang stay. Of the others, what no
+decision reads is let go, and what equals the same part of a sibling (a pod of the same owner) is shared with it:
+members of one job differ in little but their names. Measured on jobs of 64 pods, 5.9 kB a pod on the wire:
+10.1 kB as decoded, 1.3 kB kept, for 16 us.
+"""
+
+import sys
+from collections import OrderedDict
+from typing import Any
+
+from msgspec.structs import force_setattr
+
+from koordpy.api import keys
+from koordpy.api.objects import (
+    Condition,
+    Container,
+    ContainerPort,
+    ContainerState,
+    ContainerStateTerminated,
+    ContainerStatus,
+    ObjectMeta,
+    Pod,
+    PodSpec,
+    PodStatus,
+    Volume,
+)
+from koordpy.cluster.pods import gang_ref
+
+FINISHED = frozenset({"Succeeded", "Failed"})
+CONDITIONS_READ = frozenset({"PodScheduled", "PodResizePending", "DisruptionTarget"})
+ANNOTATIONS_UNREAD = (
+    "kubectl.kubernetes.io/",
+    "cni.projectcalico.org/",
+    "k8s.v1.cni.cncf.io/",
+    "k8s.ovn.org/",
+    "prometheus.io/",
+)
+SIBLINGS_KEPT = 4096
+"""Owners whose last pod is remembered. One that falls out costs room, not correctness."""
+
+_SHARED_META = ("owner_references", "creation_timestamp", "deletion_timestamp", "namespace")
+_SHARED_SPEC = tuple(name for name in PodSpec.__struct_fields__ if name != "node_name")
+_VOLUME_SOURCES = tuple(name for name in Volume.__struct_fields__ if name != "name")
+_EMPTIES: tuple[Any, ...] = ([], {})
+
+
+class PodIntake:
+    """The `transform` of the pods' reflector: the pod to keep, or None. Changes pods that nobody else has seen yet.
+
+    Parts of what it returns are shared between pods and must not be changed; the structs are frozen, their lists and
+    mappings are so by agreement.
+    """
+
+    def __init__(self) -> None:
+        self._siblings: OrderedDict[str, Pod] = OrderedDict()
+
+    def __call__(self, pod: Pod) -> Pod | None:
+        if pod.status.phase in FINISHED:
+            return _finished(pod) if gang_ref(pod) is not None else None
+        _trim(pod)
+        owners = pod.metadata.owner_references
+        family = owners[0].uid if owners else pod.metadata.namespace
+        sibling = self._siblings.get(family)
+        self._siblings[family] = pod
+        if sibling is None:
+            if len(self._siblings) > SIBLINGS_KEPT:
+                self._siblings.popitem(last=False)
+        else:
+            self._siblings.move_to_end(family)
+        _share(pod, sibling)
+        return pod
+
+
+def _finished(pod: Pod) -> Pod:
+    """Phase, finishedAt, and whose it is."""
+    meta, spec = pod.metadata, pod.spec
+    ends = [
+        status.state.terminated.finished_at
+        for status in pod.status.container_statuses
+        if status.state is not None and status.state.terminated is not None and status.state.terminated.finished_at
+    ]
+    # RFC 3339 in UTC sorts as text
+    ended = ContainerState(terminated=ContainerStateTerminated(finished_at=max(ends))) if ends else None
+    return Pod(
+        metadata=ObjectMeta(
+            name=meta.name,
+            namespace=meta.namespace,
+            uid=meta.uid,
+            resource_version=meta.resource_version,
+            creation_timestamp=meta.creation_timestamp,
+            labels=meta.labels,
+            annotations={key: text for key, text in meta.annotations.items() if key.startswith(keys.GANG_PREFIX)},
+        ),
+        spec=PodSpec(scheduler_name=spec.scheduler_name, scheduling_group=spec.scheduling_group),
+        status=PodStatus(
+            phase=pod.status.phase,
+            reason=pod.status.reason,
+            container_statuses=[ContainerStatus(name="", state=ended)] if ended is not None else [],
+        ),
+    )
+
+
+def _trim(pod: Pod) -> None:
+    """Lets go of what no decision reads."""
+    spec, status = pod.spec, pod.status
+    if any(key.startswith(ANNOTATIONS_UNREAD) for key in pod.metadata.annotations):
+        kept = {key: text for key, text in pod.metadata.annotations.items() if not key.startswith(ANNOTATIONS_UNREAD)}
+        force_setattr(pod.metadata, "annotations", kept)
+    if spec.volumes:
+        force_setattr(spec, "volumes", [volume for volume in spec.volumes if not _is_plain(volume)])
+    for container in (*spec.containers, *spec.init_containers):
+        if container.ports:
+            force_setattr(container, "ports", [port for port in container.ports if _is_claimed(port, spec)])
+    if status.conditions:
+        force_setattr(status, "conditions", [each for each in status.conditions if _is_read(each)])
+    if status.container_statuses or status.init_container_statuses:
+        stated = {container.name: container for container in (*spec.init_containers, *spec.containers)}
+        # figures of running containers count only where they differ from what was asked (kube-parity.md 2.5)
+        if all(_as_asked(s, stated) for s in (*status.container_statuses, *status.init_container_statuses)):
+            force_setattr(status, "container_statuses", [])
+            force_setattr(status, "init_container_statuses", [])
+
+
+def _is_plain(volume: Volume) -> bool:
+    """emptyDir, configMap, projected and the like: none of the sources that a filter looks into."""
+    return all(getattr(volume, source) is None for source in _VOLUME_SOURCES)
+
+
+def _is_claimed(port: ContainerPort, spec: PodSpec) -> bool:
+    return port.host_port > 0 or spec.host_network
+
+
+def _is_read(condition: Condition) -> bool:
+    return condition.type in CONDITIONS_READ and not (condition.type == "PodScheduled" and condition.status == "True")
+
+
+def _as_asked(status: ContainerStatus, stated: dict[str, Container]) -> bool:
+    container = stated.get(status.name)
+    if container is None:
+        return False
+    asked = container.resources.requests
+    return (not status.allocated_resources or status.allocated_resources == asked) and (
+        status.resources is None or not status.resources.requests or status.resources.requests == asked
+    )
+
+
+def _share(pod: Pod, sibling: Pod | None) -> None:
+    meta, spec = pod.metadata, pod.spec
+    if sibling is None:
+        meta_there = spec_there = None
+    else:
+        meta_there, spec_there = sibling.metadata, sibling.spec
+        if pod.status == sibling.status:
+            force_setattr(pod, "status", sibling.status)
+    for field in _SHARED_META:
+        _share_field(meta, meta_there, field)
+    for field in _SHARED_SPEC:
+        _share_field(spec, spec_there, field)
+    force_setattr(spec, "node_name", sys.intern(spec.node_name))
+    force_setattr(meta, "labels", _texts(meta.labels, meta_there.labels if meta_there else {}))
+    force_setattr(meta, "annotations", _texts(meta.annotations, meta_there.annotations if meta_there else {}))
+
+
+def _share_field(ours: object, theirs: object | None, field: str) -> None:
+    value = getattr(ours, field)
+    if value is None or value is True or value is False:
+        return
+    if not value and value in _EMPTIES:
+        force_setattr(ours, field, _EMPTIES[isinstance(value, dict)])  # type: ignore[arg-type]
+    elif theirs is not None:
+        there = getattr(theirs, field)
+        if there is not value and there == value:
+            force_setattr(ours, field, there)  # type: ignore[arg-type]
+
+
+def _texts(ours: dict[str, str], theirs: dict[str, str]) -> dict[str, str]:
+    """The same mapping of shared texts: keys are few in a cluster, values mostly those of a sibling."""
+    if not ours:
+        return _EMPTIES[1]  # type: ignore[no-any-return]
+    if ours == theirs:
+        return theirs
+    shared: dict[str, str] = {}
+    for key, text in ours.items():
+        there = theirs.get(key, "")
+        shared[sys.intern(key)] = there if there == text else (sys.intern(text) if len(text) <= 5 else text)
+    return shared

@@ -1,0 +1,334 @@
+"""The queue of units: plain pods and GangGroups that wait for a place (kube-parity.md 4.3, gang-network.md 2.9 and 8).
+
+States: active (tried in the next round), backoff (after a failure of ours, until its time), unschedulable (until a
+change that can help, else after five minutes), gated (members, objects or settings are missing; only changes of the
+unit itself help), in flight (in the round under way). What happens during an attempt counts when the attempt ends, so
+no wake-up is lost. Changes of the cluster are gathered and applied once a turn: a thousand waiting units cost nothing
+per event.
+
+A change that can help clears the back-off. So that a busy cluster does not replan hopeless units all day, a unit that
+was tried waits at least ten times as long as its share of that round took.
+"""
+
+import enum
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from koordpy.engine.wakeups import Wake
+
+PACE = 10.0
+GATED_PACE_SECONDS = 0.02
+
+
+class State(enum.StrEnum):
+    """Values are the labels of scheduler_pending_pods, but for in flight ones, which count as active."""
+
+    ACTIVE = "active"
+    BACKOFF = "backoff"
+    UNSCHEDULABLE = "unschedulable"
+    GATED = "gated"
+    IN_FLIGHT = "inflight"
+
+
+@dataclass(slots=True)
+class QueuedPod:
+    """A pending pod in its unit. Times are of the queue's clock."""
+
+    key: str
+    uid: str
+    added: float
+    priority: int
+    created: float
+    light: bool
+    """A plain pod that asks for no accelerator: rounds may take such pods in parts."""
+    profile: str = ""
+    attempts: int = 0
+
+
+@dataclass(slots=True)
+class Entry:
+    """One unit of the queue."""
+
+    unit: str
+    state: State = State.ACTIVE
+    pods: dict[str, QueuedPod] = field(default_factory=dict)
+    since: float = 0.0
+    due: float = 0.0
+    """Not tried before (back-off, or the pace after an attempt)."""
+    attempts: int = 0
+    errors: int = 0
+    wakes: Wake = Wake.NOTHING
+    """Changes that could turn the last verdict."""
+    missed: Wake = Wake.NOTHING
+    """Changes since the attempt under way began."""
+    touched: bool = False
+    """The unit itself changed since the attempt under way began."""
+    plugins: tuple[str, ...] = ()
+
+    @property
+    def priority(self) -> int:
+        return max((pod.priority for pod in self.pods.values()), default=0)
+
+    @property
+    def created(self) -> float:
+        return min((pod.created for pod in self.pods.values()), default=0.0)
+
+    @property
+    def light(self) -> bool:
+        return all(pod.light for pod in self.pods.values())
+
+
+class UnitQueue:
+    """Every unit with a pending pod of ours. Not thread-safe: owned by the event loop."""
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        initial_backoff_seconds: float = 1.0,
+        max_backoff_seconds: float = 10.0,
+        max_unschedulable_seconds: float = 300.0,
+        on_ready: Callable[[], None] = lambda: None,
+        on_incoming: Callable[[State, str, int], None] = lambda state, event, pods: None,
+    ) -> None:
+        """`on_ready` is called when something may have become due; `on_incoming` counts pods entering a state."""
+        self.clock = clock
+        self._initial, self._most, self._flush = initial_backoff_seconds, max_backoff_seconds, max_unschedulable_seconds
+        self._on_ready, self._on_incoming = on_ready, on_incoming
+        self._entries: dict[str, Entry] = {}
+        self._states: dict[State, dict[str, Entry]] = {state: {} for state in State}
+        self._unit_of: dict[str, str] = {}
+        self._wakes = Wake.NOTHING
+        self._wake_event = ""
+        self.last_added = 0.0
+
+    # -- what happens -------------------------------------------------------------------------------------------------
+
+    def add(self, unit: str, pod: QueuedPod, *, event: str = "PodAdd") -> None:
+        """A pending pod appeared, or changed in what a decision reads: its unit is tried at once."""
+        if self._unit_of.get(pod.key, unit) != unit:
+            self.discard(pod.key)
+        entry = self._entries.get(unit)
+        if entry is None:
+            entry = self._entries[unit] = Entry(unit)
+            self._enter(entry, State.ACTIVE, event, 1)
+        known = entry.pods.get(pod.key)
+        if known is not None and known.uid == pod.uid:
+            pod.added, pod.attempts = known.added, known.attempts
+        entry.pods[pod.key] = pod
+        self._unit_of[pod.key] = unit
+        self.last_added = self.clock()
+        self._touch(entry, event)
+
+    def discard(self, key: str) -> QueuedPod | None:
+        """The pod is not pending any more: placed, gone, gated, or of another scheduler."""
+        unit = self._unit_of.pop(key, None)
+        if unit is None:
+            return None
+        entry = self._entries[unit]
+        pod = entry.pods.pop(key)
+        if not entry.pods and entry.state is not State.IN_FLIGHT:
+            self._remove(entry)
+        return pod
+
+    def touch(self, unit: str, event: str) -> None:
+        """The unit itself changed: a member came or went, its PodGroup or settings changed."""
+        if (entry := self._entries.get(unit)) is not None:
+            self._touch(entry, event)
+
+    def touch_gangs(self, event: str) -> None:
+        """Any gang may belong to another group now."""
+        for entry in list(self._entries.values()):
+            if entry.unit.startswith("gang:"):
+                self._touch(entry, event)
+
+    def broadcast(self, wake: Wake, event: str) -> None:
+        """Something changed in the cluster. Applied with the next `poll`."""
+        if wake and (wake | self._wakes) != self._wakes:
+            self._wakes |= wake
+            self._wake_event = event
+            self._on_ready()
+        elif wake:
+            self._wake_event = event
+
+    def regroup(self, unit_of: Callable[[str], str | None]) -> None:
+        """Moves pods to the units they belong to now (GangGroups change with the `groups` annotations)."""
+        for key, unit in list(self._unit_of.items()):
+            now = unit_of(key)
+            entry = self._entries[unit]
+            if now is not None and now != unit and entry.state is not State.IN_FLIGHT:
+                self.add(now, entry.pods[key], event="GroupChange")
+
+    # -- rounds -------------------------------------------------------------------------------------------------------
+
+    def poll(self) -> None:
+        """Applies what was broadcast, and moves every entry whose time has come."""
+        now = self.clock()
+        wakes, event = self._wakes, self._wake_event
+        if wakes:
+            self._wakes = Wake.NOTHING
+            for entry in list(self._states[State.UNSCHEDULABLE].values()):
+                if entry.wakes & wakes:
+                    self._enter(entry, State.ACTIVE, event)
+            for entry in self._states[State.IN_FLIGHT].values():
+                entry.missed |= wakes
+        for entry in list(self._states[State.BACKOFF].values()):
+            if entry.due <= now:
+                self._enter(entry, State.ACTIVE, "BackoffComplete")
+        for state in (State.UNSCHEDULABLE, State.GATED):
+            for entry in list(self._states[state].values()):
+                if entry.since + self._flush > now:
+                    break  # in the order of entering
+                entry.due = 0.0
+                self._enter(entry, State.ACTIVE, "UnschedulableTimeout")
+
+    def ready(self) -> bool:
+        """Whether a `take` would give anything."""
+        now = self.clock()
+        return any(entry.due <= now for entry in self._states[State.ACTIVE].values())
+
+    def next_due(self) -> float | None:
+        """Clock time at which the next entry becomes due by time alone; None when nothing waits for time."""
+        times = [entry.due for entry in self._states[State.ACTIVE].values()]
+        times += [entry.due for entry in self._states[State.BACKOFF].values()]
+        for state in (State.UNSCHEDULABLE, State.GATED):
+            first = next(iter(self._states[state].values()), None)
+            if first is not None:
+                times.append(first.since + self._flush)
+        return min(times, default=None)
+
+    def take(self, *, light_pods: int) -> list[Entry]:
+        """Moves the units that are due into flight: all of them, but of light plain pods at most `light_pods`,
+        those of the highest priority first, then the oldest. The planner orders a round by itself."""
+        now = self.clock()
+        due = [entry for entry in self._states[State.ACTIVE].values() if entry.due <= now]
+        light = [entry for entry in due if entry.light]
+        if len(light) > light_pods:
+            light.sort(key=lambda entry: (-entry.priority, entry.created, entry.unit))
+            due = [entry for entry in due if not entry.light] + light[:light_pods]
+        for entry in due:
+            entry.attempts += 1
+            entry.missed, entry.touched = Wake.NOTHING, False
+            for pod in entry.pods.values():
+                pod.attempts += 1
+            self._move(entry, State.IN_FLIGHT)
+        return due
+
+    def settle_unschedulable(
+        self, entry: Entry, *, wakes: Wake, plugins: Iterable[str], gated: bool, seconds: float
+    ) -> None:
+        """The attempt ended with pods left over. `seconds` is what the attempt took: it sets the pace of the next."""
+        self._catch_up()
+        if self._ended(entry):
+            return
+        entry.wakes, entry.plugins, entry.errors = wakes, tuple(plugins), 0
+        pause = GATED_PACE_SECONDS if gated else seconds * PACE
+        entry.due = self.clock() + min(pause, self._most)
+        if entry.touched or entry.missed & wakes:
+            self._enter(entry, State.ACTIVE, "ScheduleAttemptFailure")
+        else:
+            self._enter(entry, State.GATED if gated else State.UNSCHEDULABLE, "ScheduleAttemptFailure")
+
+    def settle_again(self, entry: Entry) -> None:
+        """The plan was overtaken by changes: the unit is tried again at once."""
+        self._catch_up()
+        if not self._ended(entry):
+            entry.due = 0.0
+            self._enter(entry, State.ACTIVE, "PlanOvertaken")
+
+    def settle_error(self, entry: Entry, *, at_least_seconds: float = 0.0) -> None:
+        """The attempt failed for a reason of ours or the API server's: back-off, doubled with each failure."""
+        self._catch_up()
+        if self._ended(entry):
+            return
+        entry.errors += 1
+        pause = min(self._most, self._initial * 2.0 ** min(entry.errors - 1, 32))
+        entry.due = self.clock() + max(pause, at_least_seconds)
+        self._enter(entry, State.BACKOFF, "ScheduleAttemptFailure")
+
+    def settle_placed(self, entry: Entry) -> None:
+        """Every pod of the unit was placed (and discarded). One that was added meanwhile is tried at once."""
+        self.settle_again(entry)
+
+    def put_back(self, unit: str, pods: Iterable[QueuedPod], *, errors: int, at_least_seconds: float = 0.0) -> None:
+        """Pods whose Bindings failed come back; with errors > 0 after a back-off. A unit in flight just gains them."""
+        for pod in pods:
+            entry = self._entries.get(unit)
+            if entry is None:
+                entry = self._entries[unit] = Entry(unit)
+                self._enter(entry, State.ACTIVE, "BindFailure", 1)
+            entry.pods[pod.key] = pod
+            self._unit_of[pod.key] = unit
+            entry.errors = max(entry.errors, errors)
+            if entry.state is State.IN_FLIGHT:
+                entry.touched = True
+            elif errors:
+                pause = min(self._most, self._initial * 2.0 ** min(entry.errors - 1, 32))
+                entry.due = max(entry.due, self.clock() + max(pause, at_least_seconds))
+                self._enter(entry, State.BACKOFF, "BindFailure")
+            else:
+                entry.due = 0.0
+                self._enter(entry, State.ACTIVE, "BindFailure")
+        self._on_ready()
+
+    # -- looking in ---------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._unit_of
+
+    def entries(self) -> Iterator[Entry]:
+        """Every entry, in no particular order."""
+        return iter(self._entries.values())
+
+    def unit_of(self, key: str) -> str | None:
+        """Unit that a queued pod is in."""
+        return self._unit_of.get(key)
+
+    def counts(self) -> dict[State, int]:
+        """Pods by state; those in flight count as active."""
+        out = {state: sum(len(entry.pods) for entry in entries.values()) for state, entries in self._states.items()}
+        out[State.ACTIVE] += out.pop(State.IN_FLIGHT)
+        return out
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _touch(self, entry: Entry, event: str) -> None:
+        if entry.state is State.IN_FLIGHT:
+            entry.touched = True
+        elif entry.state is not State.ACTIVE:
+            if entry.state is State.BACKOFF:
+                entry.due = 0.0
+            self._enter(entry, State.ACTIVE, event)
+        self._on_ready()
+
+    def _ended(self, entry: Entry) -> bool:
+        """Removes an entry that has nothing left."""
+        if self._entries.get(entry.unit) is not entry:
+            return True
+        if not entry.pods:
+            self._remove(entry)
+            return True
+        return False
+
+    def _catch_up(self) -> None:
+        if self._wakes:
+            self.poll()
+
+    def _enter(self, entry: Entry, state: State, event: str, pods: int | None = None) -> None:
+        self._on_incoming(state, event, len(entry.pods) if pods is None else pods)
+        self._move(entry, state)
+        if state is State.ACTIVE:
+            self._on_ready()
+
+    def _move(self, entry: Entry, state: State) -> None:
+        self._states[entry.state].pop(entry.unit, None)
+        entry.state, entry.since = state, self.clock()
+        self._states[state][entry.unit] = entry
+
+    def _remove(self, entry: Entry) -> None:
+        self._states[entry.state].pop(entry.unit, None)
+        del self._entries[entry.unit]

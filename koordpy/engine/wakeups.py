@@ -1,0 +1,114 @@
+"""What each change could help with: the rules that wake waiting units (kube-parity.md 4.3, gang-network.md 2.9).
+
+A denial names the filters that refused; each filter names the changes that could turn its verdict. A heartbeat or a
+status-only change of a node is no change at all, and one that only adds load helps affinity and spreading alone.
+"""
+
+import enum
+from collections.abc import Iterable
+
+from koordpy.api.objects import Pod
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.snapshot import NodeInfo
+
+
+class Wake(enum.Flag):
+    """Kinds of change in the cluster."""
+
+    NOTHING = 0
+    ROOM = enum.auto()
+    """A pod left its node, ended or shrank."""
+    NODE_ADDED = enum.auto()
+    NODE_GONE = enum.auto()
+    NODE_ALLOCATABLE = enum.auto()
+    NODE_LABELS = enum.auto()
+    NODE_TAINTS = enum.auto()
+    """Taints or unschedulable."""
+    POD_BOUND = enum.auto()
+    """Only adds load."""
+    POD_LABELS = enum.auto()
+    """A pod on a node was relabelled."""
+    NAMESPACE = enum.auto()
+    TOPOLOGY = enum.auto()
+    QUOTA = enum.auto()
+    DEVICE = enum.auto()
+    VOLUME = enum.auto()
+
+
+ANY = ~Wake.NOTHING
+GANG = ANY & ~(Wake.POD_BOUND | Wake.POD_LABELS | Wake.NAMESPACE | Wake.VOLUME)
+"""What may help a gang's own verdict: room, nodes, their place in the tree. Load never does."""
+BY_FILTER: dict[str, Wake] = {
+    "NodeUnschedulable": Wake.NODE_ADDED | Wake.NODE_TAINTS,
+    "NodeName": Wake.NODE_ADDED,
+    "TaintToleration": Wake.NODE_ADDED | Wake.NODE_TAINTS,
+    "NodeAffinity": Wake.NODE_ADDED | Wake.NODE_LABELS,
+    "NodePorts": Wake.NODE_ADDED | Wake.ROOM,
+    "NodeResourcesFit": Wake.NODE_ADDED | Wake.NODE_ALLOCATABLE | Wake.ROOM,
+    "PodTopologySpread": ANY & ~(Wake.QUOTA | Wake.DEVICE | Wake.VOLUME | Wake.TOPOLOGY),
+    "InterPodAffinity": ANY & ~(Wake.QUOTA | Wake.DEVICE | Wake.VOLUME | Wake.TOPOLOGY),
+    "VolumeRestrictions": Wake.NODE_ADDED | Wake.ROOM | Wake.VOLUME,
+    "NodeVolumeLimits": Wake.NODE_ADDED | Wake.ROOM | Wake.VOLUME,
+    "VolumeBinding": Wake.NODE_ADDED | Wake.NODE_LABELS | Wake.ROOM | Wake.VOLUME,
+    "VolumeZone": Wake.NODE_ADDED | Wake.NODE_LABELS | Wake.VOLUME,
+}
+
+
+def helpful(plugins: Iterable[str], *, gang: bool) -> Wake:
+    """The changes that could turn a verdict of these filters; a filter without a rule is woken by everything."""
+    mask = GANG if gang else Wake.NOTHING
+    named = False
+    for plugin in plugins:
+        named = True
+        mask |= BY_FILTER.get(plugin, ANY)
+    if not named:
+        mask |= GANG
+    return mask
+
+
+def of_node(before: NodeInfo | None, after: NodeInfo | None) -> Wake:
+    """What the change of a node may help with; NOTHING for heartbeats, status and shrinking."""
+    if after is None:
+        return Wake.NODE_GONE if before is not None else Wake.NOTHING
+    if before is None:
+        return Wake.NODE_ADDED
+    wake = Wake.NOTHING
+    if before.allocatable != after.allocatable and any(
+        amount > before.allocatable.get(name, 0) for name, amount in after.allocatable.items()
+    ):
+        wake |= Wake.NODE_ALLOCATABLE
+    if before.labels != after.labels:
+        wake |= Wake.NODE_LABELS
+    if before.taints != after.taints:
+        wake |= Wake.NODE_TAINTS
+    return wake
+
+
+def of_pod(before: PodInfo | None, after: PodInfo | None) -> Wake:
+    """What the change of a pod on a node may help others with."""
+    was, held = before is not None and before.bound, after is not None and after.bound
+    wake = Wake.NOTHING
+    if before is not None and was and (after is None or not held or after.node != before.node):
+        wake |= Wake.ROOM
+    if after is not None and held and (before is None or not was or after.node != before.node):
+        wake |= Wake.POD_BOUND
+    if before is not None and after is not None and was and held and before.node == after.node:
+        if before.requests != after.requests and any(
+            amount > after.requests.get(name, 0) for name, amount in before.requests.items()
+        ):
+            wake |= Wake.ROOM
+        if before.pod.metadata.labels != after.pod.metadata.labels:
+            wake |= Wake.POD_LABELS
+        if bool(before.pod.metadata.deletion_timestamp) != bool(after.pod.metadata.deletion_timestamp):
+            # terminating pods no longer count for spreading
+            wake |= Wake.POD_LABELS
+    return wake
+
+
+def changes_itself(before: Pod, after: Pod) -> bool:
+    """Whether a pending pod changed in what a decision reads; a status-only change is none."""
+    return (
+        before.metadata.labels != after.metadata.labels
+        or before.metadata.annotations != after.metadata.annotations
+        or before.spec != after.spec
+    )

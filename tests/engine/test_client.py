@@ -1,0 +1,345 @@
+"""The client and its credentials: what is sent, what is retried, and what an error says."""
+
+import asyncio
+import base64
+import json
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from aiohttp import web
+
+from koordpy.api.objects import Pod
+from koordpy.engine.client import ApiClient, ApiError, Unreachable
+from koordpy.engine.credentials import ClusterAccess, CredentialError, TokenFile, in_cluster, load_access
+from koordpy.engine.ratelimit import TokenBucket
+from koordpy.engine.resources import LEASES, NODES, PODS
+from tests.engine.scripted import (
+    ScriptedServer,
+    client_of,
+    drop,
+    listing,
+    pod,
+    reply,
+    scripted_server,
+    status,
+    watching,
+)
+
+POD = "/api/v1/namespaces/default/pods/a"
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ScriptedServer]:
+    async with scripted_server() as scripted:
+        yield scripted
+
+
+def test_paths_follow_the_api_conventions() -> None:
+    assert PODS.path() == "/api/v1/pods"
+    assert PODS.path("ns", "a", "binding") == "/api/v1/namespaces/ns/pods/a/binding"
+    assert NODES.path("ignored", "n1") == "/api/v1/nodes/n1"
+    assert LEASES.path("ns", "x") == "/apis/coordination.k8s.io/v1/namespaces/ns/leases/x"
+
+
+async def test_objects_are_decoded_as_the_type_asked_for(server: ScriptedServer) -> None:
+    server.on("GET", POD, reply(pod("a", "5", node="n1")))
+    async with client_of(server) as client:
+        assert (await client.get(POD, type=Pod)).spec.node_name == "n1"
+        assert (await client.get(POD, type=dict[str, Any]))["metadata"]["resourceVersion"] == "5"
+        assert await client.get_or_none(POD + "x", type=Pod) is None
+
+
+async def test_an_error_carries_what_the_server_said(server: ScriptedServer) -> None:
+    server.on("GET", POD, status(403, "Forbidden", "pods is forbidden", {"Retry-After": "3"}))
+    async with client_of(server) as client:
+        with pytest.raises(ApiError) as caught:
+            await client.get(POD, type=Pod)
+    error = caught.value
+    assert (error.status, error.reason, error.message, error.retry_after) == (403, "Forbidden", "pods is forbidden", 3)
+    assert error.details == {"kind": "pods"} and str(error) == "403 Forbidden: pods is forbidden"
+
+
+async def test_an_error_page_of_a_proxy_is_quoted(server: ScriptedServer) -> None:
+    async def page(request: web.Request) -> web.Response:
+        return web.Response(status=502, text="<html>Bad Gateway</html>")
+
+    server.on("GET", POD, page)
+    async with client_of(server) as client:
+        with pytest.raises(ApiError, match="502: <html>Bad Gateway"):
+            await client.get(POD, type=Pod)
+
+
+async def test_each_patch_kind_has_its_content_type(server: ScriptedServer) -> None:
+    server.on("PATCH", POD, reply({}))
+    async with client_of(server) as client:
+        for kind in ("merge", "strategic", "json", "apply"):
+            await client.patch(POD, {"a": 1}, kind=kind, force=True)  # type: ignore[arg-type]
+    sent = server.sent("PATCH")
+    assert [request.headers["Content-Type"] for request in sent] == [
+        "application/merge-patch+json",
+        "application/strategic-merge-patch+json",
+        "application/json-patch+json",
+        "application/apply-patch+yaml",
+    ]
+    assert [request.query for request in sent] == [{}, {}, {}, {"fieldManager": "koordpy", "force": "true"}]
+
+
+async def test_a_delete_is_of_one_uid(server: ScriptedServer) -> None:
+    server.on("DELETE", POD, reply({}))
+    async with client_of(server) as client:
+        await client.delete(POD, uid="u1", grace_seconds=0)
+    assert server.seen[0].body["preconditions"] == {"uid": "u1"} and server.seen[0].body["gracePeriodSeconds"] == 0
+
+
+async def recording_sleep(waits: list[float]) -> Any:
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    return sleep
+
+
+async def test_too_many_requests_is_waited_out_by_idempotent_calls_alone(server: ScriptedServer) -> None:
+    waits: list[float] = []
+    busy = status(429, "TooManyRequests", headers={"Retry-After": "2"})
+    server.on("GET", POD, busy, busy, reply(pod("a", "5")))
+    server.on("POST", POD, busy)
+    async with client_of(server, sleep=await recording_sleep(waits)) as client:
+        assert (await client.get(POD, type=Pod)).metadata.name == "a"
+        assert len(waits) == 2 and all(2 <= wait <= 2.4 for wait in waits)
+        with pytest.raises(ApiError) as caught:
+            await client.post(POD, {})
+    assert caught.value.retry_after == 2 and len(server.sent("POST")) == 1 and len(waits) == 2
+
+
+async def test_too_many_requests_for_ever_ends_in_an_error(server: ScriptedServer) -> None:
+    waits: list[float] = []
+    server.on("PUT", POD, status(429, headers={"Retry-After": "86400"}))
+    async with client_of(server, sleep=await recording_sleep(waits)) as client:
+        with pytest.raises(ApiError, match="429"):
+            await client.put(POD, {})
+    assert len(waits) == 5 and max(waits) <= 36, "nobody is put to sleep for a day"
+
+
+async def test_a_write_that_was_cut_off_may_have_happened_and_one_never_sent_has_not(server: ScriptedServer) -> None:
+    server.on("POST", POD, drop())
+    async with client_of(server) as client:
+        with pytest.raises(Unreachable) as caught:
+            await client.post(POD, {})
+    assert caught.value.sent and len(server.sent("POST")) == 1
+    async with scripted_server() as gone:
+        pass
+    async with client_of(gone) as client:
+        with pytest.raises(Unreachable) as refused:
+            await client.post(POD, {})
+    assert not refused.value.sent
+
+
+async def test_a_timeout_is_unreachable(server: ScriptedServer) -> None:
+    async def hang(request: web.Request) -> web.Response:
+        await asyncio.sleep(5)
+        return web.Response()
+
+    server.on("GET", POD, hang)
+    async with client_of(server, timeout_seconds=0.05) as client:
+        with pytest.raises(Unreachable, match=r"GET .*pods/a: .*Timeout"):
+            await client.get(POD, type=Pod)
+
+
+async def test_a_reply_cut_in_its_body_is_unreachable(server: ScriptedServer) -> None:
+    server.on("POST", POD, watching(b'{"metadata":', then="cut"))
+    async with client_of(server) as client:
+        with pytest.raises(Unreachable):
+            await client.post(POD, {}, type=Pod)
+
+
+async def test_a_401_renews_the_credentials_once(server: ScriptedServer) -> None:
+    asked: list[bool] = []
+
+    async def headers(rejected: bool) -> dict[str, str]:
+        asked.append(rejected)
+        return {"Authorization": "Bearer new" if rejected else "Bearer old"}
+
+    async def guarded(request: web.Request) -> web.StreamResponse:
+        if request.headers["Authorization"] != "Bearer new":
+            return await status(401, "Unauthorized")(request)
+        return await reply(pod("a", "5"))(request)
+
+    server.on("POST", POD, guarded)
+    async with ApiClient(ClusterAccess(server.url, headers=headers), qps=0) as client:
+        await client.post(POD, {})
+    assert asked == [False, True]
+
+
+async def test_pages_of_a_list_hold_raw_items_when_asked(server: ScriptedServer) -> None:
+    server.on("LIST", "/api/v1/pods", listing(pod("a", "5"), {"broken": 1}, token="more"))
+    async with client_of(server) as client:
+        page = await client.list_page("/api/v1/pods", type=msgspec.Raw, limit=2, params={"labelSelector": "a=b"})
+    assert page.metadata.continue_ == "more" and len(page.items or []) == 2
+    assert server.seen[0].query == {"limit": "2", "labelSelector": "a=b"}
+
+
+async def test_the_rate_limit_is_for_writes_and_lists(server: ScriptedServer) -> None:
+    waits: list[float] = []
+    server.on("LIST", "/api/v1/pods", listing())
+    server.on("GET", POD, reply({}))
+    server.on("PATCH", POD, reply({}))
+    server.on("WATCH", "/api/v1/pods", watching(then="end"))
+    async with client_of(server, qps=0.001, burst=1, sleep=await recording_sleep(waits)) as client:
+        await client.list_page("/api/v1/pods", type=Pod)
+        await client.get(POD, type=Pod)
+        assert [batch async for batch in client.watch("/api/v1/pods", resource_version="1")] == []
+        assert waits == []
+        await client.patch(POD, {})
+    assert len(waits) == 1
+
+
+def test_a_token_bucket_saves_up_to_its_burst_and_then_gives_turns_in_order() -> None:
+    now = 0.0
+    bucket = TokenBucket(10, 3, clock=lambda: now)
+    assert [bucket.reserve() for _ in range(3)] == [0, 0, 0]
+    assert [bucket.reserve() for _ in range(3)] == pytest.approx([0.1, 0.2, 0.3])
+    now = 100.0
+    assert [bucket.reserve() for _ in range(4)] == pytest.approx([0, 0, 0, 0.1])
+    assert [TokenBucket(qps, 1).reserve() for qps in (0, -1) for _ in range(2)] == [0, 0, 0, 0]
+
+
+# credentials
+
+
+def kubeconfig(folder: Path, user: dict[str, Any], cluster: dict[str, Any] | None = None) -> str:
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "ns"}}],
+        "clusters": [{"name": "c", "cluster": cluster or {"server": "http://127.0.0.1:1/"}}],
+        "users": [{"name": "u", "user": user}],
+    }
+    path = folder / "config"
+    path.write_text(yaml.safe_dump(config))
+    return str(path)
+
+
+PLUGIN = f"""#!{sys.executable}
+import json
+status = {{"token": "from-exec"}}
+print(json.dumps({{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("user", "authorization"),
+    [
+        ({}, None),
+        ({"token": "t"}, "Bearer t"),
+        ({"tokenFile": "token"}, "Bearer from-file"),
+        ({"username": "me", "password": "p"}, "Basic " + base64.b64encode(b"me:p").decode()),
+        (
+            {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "PLUGIN"}},
+            "Bearer from-exec",
+        ),
+    ],
+    ids=["nobody", "token", "tokenFile", "basic", "exec"],
+)
+async def test_kinds_of_credentials(tmp_path: Path, user: dict[str, Any], authorization: str | None) -> None:
+    (tmp_path / "token").write_text("from-file\n")
+    plugin = tmp_path / "plugin"
+    plugin.write_text(PLUGIN)
+    plugin.chmod(0o755)
+    text = json.dumps(user).replace("PLUGIN", str(plugin))
+    access = await load_access(kubeconfig(tmp_path, json.loads(text)))
+    assert (access.server, access.namespace, access.ssl_context) == ("http://127.0.0.1:1", "ns", None)
+    assert (await access.headers(False)).get("Authorization") == authorization
+    assert (await access.headers(True)).get("Authorization") == authorization
+
+
+BAD_DATA = {"server": "https://127.0.0.1:1", "certificate-authority-data": "!"}
+
+
+@pytest.mark.parametrize(
+    ("user", "cluster", "message"),
+    [
+        ({}, {"server": ""}, r"config: clusters\[c\].cluster.server: missing"),
+        ({}, {"server": 7}, r"clusters\[c\].cluster.server: must be text, not int"),
+        ({}, {"server": "ftp://x"}, r"server: 'ftp://x' is no http or https URL"),
+        ({}, BAD_DATA, r"clusters\[c\].cluster.certificate-authority-data: no base64"),
+        ({}, {"server": "https://x", "certificate-authority": "no.crt"}, r"certificate-authority: .*no\.crt"),
+        ({"client-certificate-data": "YQ=="}, None, r"users\[u\].user.client-key: .* go together"),
+        ({"tokenFile": "absent"}, None, r"absent: token cannot be read"),
+        ({"exec": {"command": "x"}}, None, r"users\[u\].user.exec: .*apiVersion"),
+    ],
+)
+async def test_faults_of_a_kubeconfig_name_file_and_field(
+    tmp_path: Path, user: dict[str, Any], cluster: dict[str, Any] | None, message: str
+) -> None:
+    with pytest.raises(CredentialError, match=message):
+        await load_access(kubeconfig(tmp_path, user, cluster))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [", "is no YAML"),
+        ("- 1", "a kubeconfig is a mapping"),
+        ("users: 3", "users: must be a list"),
+        ("users: [{user: {}}]", r"users\[0\]: needs a name"),
+        ("clusters: []", "current-context: not set"),
+        ("current-context: x", r"contexts\[x\]: no such entry \(there are: none\)"),
+    ],
+)
+async def test_a_file_that_is_no_kubeconfig_is_said_so(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "config"
+    path.write_text(text)
+    with pytest.raises(CredentialError, match=message) as caught:
+        await load_access(str(path))
+    assert str(path) in str(caught.value)
+
+
+async def test_kubeconfigs_are_merged_first_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = tmp_path / "1", tmp_path / "2"
+    for folder in (first, second):
+        folder.mkdir()
+    paths = [kubeconfig(first, {"token": "one"}), str(tmp_path / "absent"), kubeconfig(second, {"token": "two"})]
+    monkeypatch.setenv("KUBECONFIG", ":".join(paths))
+    assert await (await load_access()).headers(False) == {"Authorization": "Bearer one"}
+
+
+async def test_nothing_to_go_by_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(CredentialError, match="give --kubeconfig or set KUBECONFIG"):
+        await load_access()
+
+
+async def test_the_service_accounts_token_is_read_again_as_it_rotates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    token = tmp_path / "token"
+    token.write_text("one")
+    source = TokenFile(token, clock=lambda: now)
+    assert await source.headers(False) == {"Authorization": "Bearer one"}
+    token.write_text("two")
+    assert await source.headers(False) == {"Authorization": "Bearer one"}
+    assert await source.headers(True) == {"Authorization": "Bearer two"}, "at once after a 401"
+    token.write_text("three")
+    now = 61.0
+    assert await source.headers(False) == {"Authorization": "Bearer three"}, "after a minute"
+    token.unlink()
+    now = 130.0
+    assert await source.headers(False) == {"Authorization": "Bearer three"}, "while the file is swapped"
+
+
+async def test_outside_a_cluster_there_is_no_service_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(CredentialError, match="KUBERNETES_SERVICE_HOST"):
+        in_cluster(tmp_path)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    with pytest.raises(CredentialError, match="token cannot be read"):
+        in_cluster(tmp_path)
