@@ -1,0 +1,1 @@
+"""Benchmarks: `make bench`, or one of them as `python -m bench.NAME`."""
