@@ -51,7 +51,10 @@ class Number:
         if len(plain) > 400:
             return float("inf")
         if not _INTEGER.fullmatch(plain):
-            return float(plain.replace(".inf", "inf").replace(".nan", "nan"))
+            try:
+                return float(plain.replace(".inf", "inf").replace(".nan", "nan"))
+            except ValueError:  # `0x_` is a number to YAML 1.1, and none to anyone else
+                return float("nan")
         digits = plain.lstrip("+-")
         if digits.isdigit():
             return int(plain, 8 if digits[0] == "0" and set(digits) <= set("01234567") else 10)

@@ -22,6 +22,8 @@ from koordpy.api.quantity import units
 T = TypeVar("T")
 
 MAX_INT = 2**63 - 1
+MAX_FAULTS = 1000
+"""Faults listed of one object."""
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*", re.ASCII)
 _RFC3339 = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:Z|[+-][0-9]{2}:[0-9]{2})")
 _PERCENT = re.compile(r"[0-9]+%", re.ASCII)
@@ -140,7 +142,11 @@ class _Walk:
     faults: list[Fault] = field(default_factory=list)
 
     def fault(self, path: str, text: str) -> None:
-        self.faults.append(Fault(path, text))
+        """Takes a fault down. Aliases can repeat one without end, so that the list has one."""
+        if len(self.faults) < MAX_FAULTS:
+            self.faults.append(Fault(path, text))
+        elif len(self.faults) == MAX_FAULTS:
+            self.faults.append(Fault("", f"more than {MAX_FAULTS} faults, the rest is not listed"))
 
 
 _Read = Callable[[Any, str, _Walk], Any]

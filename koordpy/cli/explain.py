@@ -20,9 +20,12 @@ def run(args: argparse.Namespace) -> int:
     if key not in ready.pods:
         raise offline.InputFaultsError([f"--pod {args.pod}: no such pod in the input"])
     from koordpy.cli import output
-    from koordpy.planning.explain import explain
+    from koordpy.planning.explain import Explanation, explain
 
-    found = explain(ready.state.snapshot(ready.now.timestamp()), ready.config, key)
+    if ready.state.pod(key) is None:  # the state forgets finished pods
+        found = Explanation(key, None, 0, (), (), "pod is finished", ())
+    else:
+        found = explain(ready.state.snapshot(ready.now.timestamp()), ready.config, key)
     for line in ready.warnings:
         print(f"warning: {line}", file=sys.stderr)
     document = output.explanation_document(found)

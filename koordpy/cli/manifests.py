@@ -20,6 +20,8 @@ from koordpy.cluster.topology import read_layers
 
 SUFFIXES = (".yaml", ".yml", ".json")
 DEFAULT_NAMESPACE = "default"
+MAX_LINE = 2000
+"""Characters of a fault's line; values in the input may be of any length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,8 @@ class Loaded:
     def fault(self, where: object, fault: Fault | str, position: int | None = None) -> None:
         """Takes down a fault of the object at a position (default: the one that is being read)."""
         text = " ".join(f"{where}: {fault}".splitlines())
+        if len(text) > MAX_LINE:
+            text = f"{text[:MAX_LINE]}..."
         self.faults.append((self.position if position is None else position, text))
 
     @property

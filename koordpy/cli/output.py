@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from koordpy.api.natural import natural_key
+from koordpy.planning.explain import Explanation
 
 Document = dict[str, Any]
 PODS_NAMED = 4
@@ -21,7 +22,7 @@ def text(document: Document, form: str) -> str:
     return str(yaml.dump(document, Dumper=dumper, sort_keys=False, allow_unicode=True, width=1 << 20))
 
 
-def explanation_document(found: Any) -> Document:
+def explanation_document(found: Explanation) -> Document:
     """The JSON of `koordpy explain`, from the planner's explanation; nodes sorted by name."""
     return {
         "pod": found.pod,

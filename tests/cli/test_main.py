@@ -1,0 +1,183 @@
+"""The commands as a user calls them: status, output, and what is imported for it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from koordpy import __version__
+from koordpy.cli.main import main
+
+NODES = """
+apiVersion: v1
+kind: Node
+metadata: {name: n1, labels: {disk: ssd}}
+status: {allocatable: {cpu: "4", memory: 8Gi, pods: "110"}}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: n2}
+spec: {taints: [{key: k, value: v, effect: NoSchedule}]}
+status: {allocatable: {cpu: "4", memory: 8Gi, pods: "110"}}
+"""
+
+
+def pod(name: str, cpu: str, more: str = "") -> str:
+    return (
+        f"---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  schedulerName: koord-scheduler\n{more}"
+        f"  containers: [{{name: c, image: img, resources: {{requests: {{cpu: {cpu}}}}}}}]\n"
+    )
+
+
+@pytest.fixture
+def manifests(tmp_path: Path) -> str:
+    path = tmp_path / "in.yaml"
+    path.write_text(
+        NODES + pod("small", "0.50") + pod("large", "8") + pod("else", "1", "  nodeSelector: {disk: hdd}\n")
+    )
+    return str(path)
+
+
+def output(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(arguments) == 0
+    return capsys.readouterr().out
+
+
+def test_simulate_prints_the_contract_as_json(manifests: str, capsys: pytest.CaptureFixture[str]) -> None:
+    result = json.loads(output(capsys, "simulate", "-f", manifests, "-o", "json"))
+    assert (result["kind"], result["rounds"], result["stable"]) == ("SimulationResult", 2, True)
+    assert [(b["pod"], b["node"], b["round"]) for b in result["bindings"]] == [("small", "n1", 1)]
+    assert [p["pod"] for p in result["pending"]] == ["else", "large"]
+    assert result["final"] == [{"namespace": "default", "pod": "small", "node": "n1"}]
+    assert "Insufficient cpu" in result["pending"][1]["message"]
+
+
+def test_yaml_says_the_same_as_json(manifests: str, capsys: pytest.CaptureFixture[str]) -> None:
+    as_json = output(capsys, "simulate", "-f", manifests, "-o", "json")
+    assert yaml.safe_load(output(capsys, "simulate", "-f", manifests, "-o", "yaml")) == json.loads(as_json)
+
+
+def test_the_table_names_bindings_and_reasons(manifests: str, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = output(capsys, "simulate", "-f", manifests).splitlines()
+    assert lines[0] == "2 rounds, stable: 1 bound, 2 pending, 0 evicted"
+    assert "  default/small  n1    1" in lines
+    assert "  default/large: Unschedulable" in lines
+    assert any(line.startswith("      0/2 nodes are available:") for line in lines)
+
+
+def turned(value: Any) -> Any:
+    """The same with the keys of every mapping in the opposite order."""
+    if isinstance(value, dict):
+        return {key: turned(item) for key, item in reversed(value.items())}
+    return [turned(item) for item in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("command", [("simulate",), ("explain", "--pod", "default/large")])
+def test_the_order_of_keys_changes_no_byte(
+    manifests: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
+) -> None:
+    documents = list(yaml.safe_load_all(Path(manifests).read_text()))
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps({"items": [turned(document) for document in documents], "kind": "List"}))
+    expected = output(capsys, *command, "-f", manifests, "-o", "json")
+    assert output(capsys, *command, "-f", str(other), "-o", "json") == expected
+
+
+def test_explain_gives_each_node_its_verdict(manifests: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(output(capsys, "explain", "-f", manifests, "--pod", "default/small", "-o", "json"))
+    assert list(found) == ["pod", "gang", "feasibleNodes", "nodes", "domains", "message", "wouldFitIf"]
+    assert (found["pod"], found["gang"], found["feasibleNodes"]) == ("default/small", None, 1)
+    first, second = found["nodes"]
+    assert (first["node"], first["feasible"], first["reasons"]) == ("n1", True, [])
+    assert (second["node"], second["feasible"]) == ("n2", False)
+    assert second["reasons"] == [
+        {
+            "plugin": "TaintToleration",
+            "code": "UnschedulableAndUnresolvable",
+            "message": "node(s) had untolerated taint(s)",
+        }
+    ]
+
+
+def test_explain_is_readable_as_a_table(manifests: str, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = output(capsys, "explain", "-f", manifests, "--pod", "small").splitlines()
+    assert lines[0] == "default/small: 1 of 2 nodes would take it"
+    assert any(line.split()[:2] == ["n1", "yes"] for line in lines)
+    assert any("untolerated taint" in line for line in lines)
+
+
+def test_explain_says_that_a_finished_pod_is_finished(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "in.yaml"
+    path.write_text(NODES + pod("done", "1") + "status: {phase: Succeeded}\n")
+    found = json.loads(output(capsys, "explain", "-f", str(path), "--pod", "default/done", "-o", "json"))
+    assert (found["message"], found["nodes"]) == ("pod is finished", [])
+
+
+def test_a_scheduler_name_given_replaces_the_configured_ones(
+    manifests: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("schedulerNames: [other]\n")
+    common = ("simulate", "-f", manifests, "-o", "json", "--config", str(config))
+    assert json.loads(output(capsys, *common))["bindings"] == []
+    again = json.loads(output(capsys, *common, "--scheduler-name", "koord-scheduler"))
+    assert len(again["bindings"]) == 1
+
+
+def test_an_ignored_object_is_warned_of_on_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "in.yaml"
+    path.write_text(NODES + "---\nkind: Service\napiVersion: v1\nmetadata: {name: s}\n")
+    assert main(["simulate", "-f", str(path), "-o", "json"]) == 0
+    out, err = capsys.readouterr()
+    assert err == f"warning: {path}: document 3: Service of v1 is not read: ignored\n"
+    assert json.loads(out)["stable"] is True
+
+
+def test_config_check_names_every_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("fairness: {mode: best}\nx: 1\n")
+    assert main(["config", "check", str(path)]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"{path}: fairness.mode: text ('best') is none of: exact, gpu-count, kai, off",
+        f"{path}: x: unknown field",
+    ]
+    path.write_text("fairness: {mode: exact}\n")
+    assert main(["config", "check", str(path)]) == 0
+    assert capsys.readouterr().out == f"{path}: valid\n"
+
+
+def test_version_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert output(capsys, "version") == f"koordpy {__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [(), ("nonsense",), ("simulate",), ("simulate", "-f", "x", "--rounds", "0")])
+def test_a_wrong_call_ends_with_status_2(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.startswith("usage: koordpy")
+
+
+def test_help_imports_nothing_heavy() -> None:
+    heavy = ("numpy", "ortools", "networkx", "kopf", "aiohttp", "yaml", "rich", "msgspec", "kubernetes_asyncio")
+    script = (
+        "import sys\nfrom koordpy.cli.main import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        f"print([name for name in {heavy!r} if name in sys.modules], file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert "simulate" in done.stdout
+    assert done.stderr == "[]\n"
+
+
+def test_a_reader_that_leaves_early_is_no_fault(manifests: str) -> None:
+    command = [sys.executable, "-m", "koordpy", "simulate", "-f", manifests]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(timeout=60) == 0
