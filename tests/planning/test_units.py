@@ -1,0 +1,186 @@
+"""How gangs form and when they are planned: gang-network.md section 2, through whole rounds."""
+
+import json
+
+from koordpy.api import keys
+from koordpy.api.objects import ObjectMeta as Meta
+from koordpy.api.objects import (
+    Pod,
+    PodSpec,
+    SchedulingGate,
+    SchedulingGroup,
+    UpstreamConstraints,
+    UpstreamGang,
+    UpstreamPodGroup,
+    UpstreamPodGroupSpec,
+    UpstreamPolicy,
+    UpstreamTopologyConstraint,
+)
+from koordpy.planning.plan import GangStatus, Proof, Reason, RoundPlan
+from tests.scenarios.cluster import (
+    TWO_LAYERS,
+    World,
+    bound,
+    gang_pods,
+    group,
+    messages,
+    node,
+    nodes_of,
+    pod,
+    wish,
+)
+
+
+def status(plan: RoundPlan, name: str = "default/g") -> GangStatus:
+    return next(report.status for report in plan.gangs if report.name == name)
+
+
+def gated(name: str, gang: str) -> Pod:
+    return pod(name, gang=gang, scheduling_gates=[SchedulingGate(name="wait")])
+
+
+def test_a_label_that_names_no_group_holds_the_pod() -> None:
+    plan = World().add(node("n1"), pod("p-0", gang="g")).plan()
+    assert messages(plan) == {"p-0": "gang default/g: PodGroup not found"}
+    assert status(plan) is GangStatus.INCOMPLETE
+
+
+def test_a_listed_gang_that_is_absent_holds_the_group() -> None:
+    linked = {keys.GANG_GROUPS: json.dumps(["default/g", "default/h"])}
+    plan = World().add(node("n1:9"), group("g", 1, linked), pod("p-0", gang="g")).plan()
+    assert messages(plan) == {"p-0": "gang default/h: PodGroup not found"}
+
+
+def test_gated_pods_are_no_members() -> None:
+    world = World().add(node("n1:9"), group("g", 2), pod("p-0", gang="g"), gated("p-1", "g"))
+    plan = world.plan()
+    assert messages(plan) == {"p-0": "gang default/g: waiting for members, 1 of minMember 2 exist"}
+    assert bound(world.add(pod("p-2", gang="g")).plan()) == {"p-0": "n1", "p-2": "n1"}
+
+
+def test_succeeded_members_count_for_the_gate_and_failed_ones_do_not() -> None:
+    world = World().add(node("n1:9"), group("g", 2, {keys.GANG_MATCH_POLICY: "waiting-and-running"}))
+    world.add(pod("p-0", gang="g", at="n1", phase="Failed"), pod("p-1", gang="g"))
+    assert "1 of minMember 2" in messages(world.plan())["p-1"]
+    world.add(pod("p-2", gang="g", at="n1", phase="Succeeded"), pod("p-3", gang="g"))
+    assert bound(world.plan()) == {"p-1": "n1", "p-3": "n1"}
+
+
+def test_an_unreadable_wish_holds_the_gang_and_says_where() -> None:
+    broken = {keys.GANG_TOPOLOGY: '{"gatherStrategy": [{"layer": "b", "strategy": "Must"}]}'}
+    plan = World().add(node("n1:9"), group("g", 1, broken), pod("p-0", gang="g")).plan()
+    text = messages(plan)["p-0"]
+    assert text.startswith(f"gang default/g: annotation {keys.GANG_TOPOLOGY} cannot be read: ")
+    assert "gatherStrategy[0].strategy" in text and status(plan) is GangStatus.INVALID
+
+
+def test_an_unknown_hard_layer_holds_the_gang_and_a_soft_one_warns() -> None:
+    world = World().add(TWO_LAYERS, nodes_of("s{b: n1:9}"))
+    world.add(group("g", 1, wish({"rackLayer": "Must"})), pod("p-0", gang="g"))
+    assert messages(world.plan()) == {"p-0": 'gang default/g: unknown layer "rackLayer"'}
+    plan = world.add(group("g", 1, wish({"rackLayer": "Prefer"}))).plan()
+    assert bound(plan) == {"p-0": "n1"}
+    assert any("rackLayer" in text for _, text in plan.warnings)
+    bare = World().add(node("n1"), group("g", 1, wish({"rackLayer": "Must"})), pod("p-0", gang="g"))
+    assert messages(bare.plan())["p-0"].endswith('unknown layer "rackLayer", no ClusterNetworkTopology')
+
+
+def test_the_oldest_pod_decides_the_settings_of_a_gang_without_an_object() -> None:
+    notes = {keys.GANG_NAME: "a"}
+    world = World().add(node("n1:2"))
+    world.add(pod("p-1", annotations={**notes, keys.GANG_MIN: "5"}, created=9))
+    world.add(pod("p-0", annotations={**notes, keys.GANG_MIN: "2"}, created=1))
+    assert set(bound(world.plan())) == {"p-0", "p-1"}
+    bad = World().add(node("n1:2"), pod("p-0", annotations={**notes, keys.GANG_MIN: "two"}))
+    assert "cannot be read" in messages(bad.plan())["p-0"]
+
+
+def test_a_group_is_linked_from_either_side_and_goes_together_or_not_at_all() -> None:
+    linked = {keys.GANG_GROUPS: json.dumps(["default/a"])}
+    world = World().add(node("n1:3"), group("a", 2), group("b", 2, linked))
+    world.add([pod(f"{g}-{i}", gang=g) for g in "ab" for i in range(2)])
+    plan = world.plan()
+    assert bound(plan) == {}
+    assert messages(plan)["a-0"].endswith("gang default/a,default/b: needed 4, available in the cluster: 3")
+    assert len(bound(world.add(node("n2:1")).plan())) == 4
+
+
+def test_once_satisfied_lets_the_rest_in_one_by_one() -> None:
+    world = World().add(node("n1:3"), group("g", 3), gang_pods("g", 3))
+    assert len(world.run().placements) == 3
+    world.state.delete(Pod, "default/p-1")
+    world.state.delete(Pod, "default/p-2")
+    world.add(pod("other", at="n1"), pod("p-3", gang="g"), pod("p-4", gang="g"))
+    assert bound(world.plan()) == {"p-3": "n1"}
+    waiting = World().add(node("n1:2"), group("g", 3, {keys.GANG_MATCH_POLICY: "only-waiting"}), gang_pods("g", 3))
+    waiting.add(pod("p-9", gang="g", at="n1"))
+    assert bound(waiting.plan()) == {}
+
+
+def test_every_binding_carries_rank_domain_and_its_group() -> None:
+    world = World().add(TWO_LAYERS, nodes_of("s{b0: a0 a1; b1: c0}"))
+    plan = world.add(group("g", 2, wish({"blockLayer": "Must"})), gang_pods("g", 2)).plan()
+    assert [dict(p.annotations) for p in plan.placements] == [
+        {
+            keys.BOUND_RANK: str(i),
+            keys.BOUND_DOMAIN: "s/b0",
+            keys.BIND_GROUP_ID: "default/g",
+            keys.BIND_MEMBER_COUNT: "2",
+        }
+        for i in range(2)
+    ]
+    report = plan.gangs[0]
+    assert report.domain == ("blockLayer", "s/b0") and report.proof is Proof.OPTIMAL
+    alone = World().add(node("n1"), pod("p")).plan()
+    assert dict(alone.placements[0].annotations) == {}
+
+
+def test_late_members_of_a_gang_torn_over_two_hard_domains_wait() -> None:
+    world = World().add(TWO_LAYERS, nodes_of("s{b0: a0 a1; b1: c0 c1}"), group("g", 3, wish({"blockLayer": "Must"})))
+    world.add(pod("p-0", gang="g", at="a0"), pod("p-1", gang="g", at="c0"), pod("p-2", gang="g"))
+    plan = world.plan()
+    assert bound(plan) == {} and "s/b0: 1, s/b1: 1" in messages(plan)["p-2"]
+
+
+def upstream(name: str, count: int, *keys_: str) -> UpstreamPodGroup:
+    limits = UpstreamConstraints(topology=[UpstreamTopologyConstraint(key=key) for key in keys_])
+    policy = UpstreamPolicy(gang=UpstreamGang(min_count=count))
+    spec = UpstreamPodGroupSpec(scheduling_policy=policy, scheduling_constraints=limits if keys_ else None)
+    return UpstreamPodGroup(metadata=Meta(name=name, namespace="default"), spec=spec)
+
+
+def upstream_pod(name: str, cpu: str = "1", **settings: object) -> Pod:
+    return pod(name, cpu=cpu, scheduling_group=SchedulingGroup(pod_group_name="g"), **settings)  # type: ignore[arg-type]
+
+
+def test_an_upstream_topology_key_is_a_hard_domain_of_its_own() -> None:
+    nodes = [node("n1:2", {"zone": "a"}), node("n2:1", {"zone": "b"}), node("n3:2", {"zone": "b"}), node("n4:9")]
+    world = World().add(nodes, upstream("g", 3, "zone"), [upstream_pod(f"p-{i}") for i in range(3)])
+    assert sorted(bound(world.plan()).values()) == ["n2", "n3", "n3"]
+    hopeless = World().add(nodes, upstream("g", 4, "zone"), [upstream_pod(f"p-{i}") for i in range(4)])
+    assert bound(hopeless.plan()) == {}
+
+
+def test_an_upstream_group_of_mixed_priorities_is_an_error() -> None:
+    world = World().add(node("n1:9"), upstream("g", 1), upstream_pod("p-0"), upstream_pod("p-1", priority=5))
+    assert {p.reason for p in world.plan().pending} == {Reason.SCHEDULER_ERROR}
+
+
+def test_min_resources_that_cannot_fit_hold_the_gang() -> None:
+    world = World().add(node("n1:4"), pod("x", at="n1", cpu="2"))
+    plan = world.add(group("g", 1, min_resources={"cpu": "3"}), pod("p-0", gang="g")).plan()
+    assert messages(plan) == {"p-0": "gang default/g: minResources do not fit: cpu 3, free 2"}
+    assert bound(world.add(group("g", 1, min_resources={"cpu": "2"})).plan()) == {"p-0": "n1"}
+
+
+def test_pods_of_other_schedulers_are_left_alone() -> None:
+    world = World().add(node("n1:9"), pod("theirs", scheduler="default-scheduler"), pod("ours"))
+    assert bound(world.plan()) == {"ours": "n1"}
+    assert PodSpec().scheduler_name == "default-scheduler"
+
+
+def test_features_without_a_filter_are_refused_and_named() -> None:
+    from koordpy.api.objects import PodResourceClaim
+
+    plan = World().add(node("n1:9"), pod("p", resource_claims=[PodResourceClaim(name="c")])).plan()
+    assert bound(plan) == {} and "0/1 nodes are available: " in messages(plan)["p"]
