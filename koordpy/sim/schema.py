@@ -88,7 +88,9 @@ def _bounds(schema: Object, value: Any, path: str) -> Iterator[Fault]:
         if "maxProperties" in schema and len(value) > schema["maxProperties"]:
             most = schema["maxProperties"]
             yield path, "FieldValueTooMany", f"Too many: {len(value)}: must have at most {most} items"
-    if "enum" in schema and value not in schema["enum"]:
+    if "enum" in schema and not any(
+        choice == value and _type_of(choice) == _type_of(value) for choice in schema["enum"]
+    ):
         choices = ", ".join(orjson.dumps(choice).decode() for choice in schema["enum"])
         yield path, "FieldValueNotSupported", f"Unsupported value: {_shown(value)}: supported values: {choices}"
 
