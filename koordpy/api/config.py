@@ -13,9 +13,10 @@ import msgspec
 from msgspec import Meta
 
 from koordpy.api.documents import read_documents
+from koordpy.api.fieldwalk import Fault
 from koordpy.api.keys import DEFAULT_SCHEDULER_NAME, GPU_RESOURCES
 from koordpy.api.objects import NodeAffinity, TopologySpreadConstraint
-from koordpy.api.strict import Fault, decode_closed
+from koordpy.api.strict import decode_closed
 
 Seconds = Annotated[float, Meta(extra={"format": "duration"})]
 """A Go duration in the file, seconds here."""

@@ -13,8 +13,9 @@ import msgspec
 
 from koordpy.api import keys
 from koordpy.api.documents import read_documents
+from koordpy.api.fieldwalk import Fault, kind_name
 from koordpy.api.objects import ClusterNetworkTopology, ObjectMeta, Wire
-from koordpy.api.strict import Fault, decode, kind_name
+from koordpy.api.strict import decode
 from koordpy.cli.kinds import SILENTLY_IGNORED, Kind, find_kind, group_of
 from koordpy.cluster.topology import read_layers
 

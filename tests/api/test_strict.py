@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from koordpy.api.documents import read_documents
+from koordpy.api.fieldwalk import key_path
 from koordpy.api.objects import ClusterNetworkTopology, Node, Pod, PodDisruptionBudget, PodGroup
-from koordpy.api.strict import decode, key_path
+from koordpy.api.strict import decode
 
 
 def decoded(text: str, kind: type[Any]) -> tuple[Any, list[str]]:

@@ -1,0 +1,205 @@
+"""One YAML document's text as plain values, built from the parser's events.
+
+Why not a stock loader: numbers keep their text, a key given twice is a fault, and neither deep nesting nor aliases may
+cost more than the text is worth (kube-parity.md section 7). Without recursion.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+from yaml.events import (
+    AliasEvent,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+    StreamEndEvent,
+)
+
+from koordpy.api.scalars import YAML_TAG, Number, plain_scalar, tagged_scalar
+
+MAX_LEVELS = 200
+MAX_ALIASED = 1_000_000
+"""Values that the aliases of one document may add."""
+
+_EventParser: Any = yaml.CLoader if yaml.__with_libyaml__ else yaml.Loader
+_MERGE = object()
+_UNFINISHED = object()
+
+
+class DocumentFault(ValueError):
+    """What is wrong with a document's text, and on which of its lines (from 0)."""
+
+    def __init__(self, text: str, line: int | None = None, column: int | None = None) -> None:
+        super().__init__(text)
+        self.text, self.line, self.column = text, line, column
+
+
+class _Open:
+    """A collection that is being built."""
+
+    __slots__ = ("anchor", "at_key", "height", "items", "key", "mapping", "mark", "merges", "size")
+
+    def __init__(self, items: Any, mapping: bool, anchor: str | None, mark: Any) -> None:
+        self.items, self.mapping, self.anchor, self.mark = items, mapping, anchor, mark
+        self.key: Any = None
+        self.at_key = mapping
+        self.merges: list[tuple[Any, Any]] | None = None
+        self.size = 1
+        self.height = 1
+
+
+@dataclass(slots=True)
+class _Anchored:
+    value: Any
+    size: int
+    height: int
+
+
+def _key_text(value: Any, mark: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Number):
+        return value.text
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    if isinstance(value, int):
+        return str(value)
+    raise DocumentFault("a mapping key must be text", mark.line, mark.column)
+
+
+def _merge(target: _Open) -> None:
+    """Puts the entries of `<<` in; the mapping's own entries win, then the earlier source."""
+    for source, mark in target.merges or ():
+        sources = source if isinstance(source, list) else [source]
+        for mapping in sources:
+            if not isinstance(mapping, dict):
+                raise DocumentFault("a merge key (<<) needs a mapping or a list of mappings", mark.line, mark.column)
+            for key, value in mapping.items():
+                target.items.setdefault(key, value)
+
+
+def build_value(text: str) -> tuple[Any, bool]:
+    """(value, whether it holds no Number) of one document. Raises DocumentFault."""
+    try:
+        return _build_events(_EventParser(text))
+    except yaml.MarkedYAMLError as fault:
+        mark = fault.problem_mark or fault.context_mark
+        problem = " ".join(str(part) for part in (fault.context, fault.problem) if part)
+        if mark is None:
+            raise DocumentFault(f"no YAML: {problem}") from None
+        raise DocumentFault(f"no YAML: {problem}", mark.line, mark.column) from None
+    except yaml.YAMLError as fault:
+        text_of = " ".join(str(fault).split())
+        raise DocumentFault(f"no YAML: {text_of}") from None
+    except ValueError as fault:
+        if isinstance(fault, DocumentFault):
+            raise
+        raise DocumentFault(f"no YAML: {fault}") from None
+
+
+def _build_events(parser: Any) -> tuple[Any, bool]:
+    get_event = parser.get_event
+    stack: list[_Open] = []
+    anchors: dict[str, Any] = {}
+    cache: dict[str, Any] = {}
+    plain, aliased = True, 0
+    value: Any = None
+    while True:
+        event = get_event()
+        kind = type(event)
+        if kind is ScalarEvent:
+            size = height = 0
+            if event.tag is not None:
+                try:
+                    value = tagged_scalar(event.tag, event.value)
+                except ValueError as wrong:
+                    mark = event.start_mark
+                    raise DocumentFault(str(wrong), mark.line, mark.column) from None
+            elif event.style:
+                value = event.value
+            else:
+                raw = event.value
+                value = cache.get(raw, _UNFINISHED)
+                if value is _UNFINISHED:
+                    value = cache[raw] = plain_scalar(raw)
+                if raw == "<<" and stack and stack[-1].at_key:
+                    value = _MERGE
+            if type(value) is Number:
+                plain = False
+            if event.anchor is not None:
+                anchors[event.anchor] = _Anchored(value, 1, 0)
+            size = 1
+        elif kind is MappingStartEvent or kind is SequenceStartEvent:
+            mark = event.start_mark
+            if len(stack) >= MAX_LEVELS:
+                raise DocumentFault(f"nested deeper than {MAX_LEVELS} levels", mark.line, mark.column)
+            mapping = kind is MappingStartEvent
+            if event.tag not in (None, "!", YAML_TAG + ("map" if mapping else "seq")):
+                raise DocumentFault(f"the tag {event.tag} is not known here", mark.line, mark.column)
+            stack.append(_Open({} if mapping else [], mapping, event.anchor, mark))
+            if event.anchor is not None:
+                anchors[event.anchor] = _UNFINISHED
+            continue
+        elif kind is MappingEndEvent or kind is SequenceEndEvent:
+            done = stack.pop()
+            if done.merges is not None:
+                _merge(done)
+            value, size, height = done.items, done.size, done.height
+            if done.anchor is not None:
+                anchors[done.anchor] = _Anchored(value, size, height)
+        elif kind is AliasEvent:
+            mark = event.start_mark
+            target = anchors.get(event.anchor)
+            if target is None:
+                raise DocumentFault(f"the alias *{event.anchor} has no anchor", mark.line, mark.column)
+            if target is _UNFINISHED:
+                raise DocumentFault(f"the alias *{event.anchor} holds itself", mark.line, mark.column)
+            aliased += target.size
+            if aliased > MAX_ALIASED:
+                text = f"aliases add more than {MAX_ALIASED} values"
+                raise DocumentFault(text, mark.line, mark.column)
+            if len(stack) + target.height > MAX_LEVELS:
+                raise DocumentFault(f"nested deeper than {MAX_LEVELS} levels", mark.line, mark.column)
+            value, size, height = target.value, target.size, target.height
+        elif kind is StreamEndEvent:
+            return value, plain
+        else:
+            continue
+        if stack:
+            _put(stack[-1], value, size, height, event)
+
+
+def _put(top: _Open, value: Any, size: int, height: int, event: Any) -> None:
+    """Takes a finished value into the open collection: an item, a key, or a key's value."""
+    if not top.mapping:
+        top.items.append(value)
+    elif top.at_key:
+        top.at_key = False
+        if value is _MERGE:
+            if top.merges is not None:
+                mark = event.start_mark
+                raise DocumentFault("the key '<<' is given twice", mark.line, mark.column)
+            top.merges = []
+            top.key = _MERGE
+            return
+        key = value if type(value) is str else _key_text(value, event.start_mark)
+        if key in top.items:
+            mark = event.start_mark
+            raise DocumentFault(f"the key {key!r} is given twice", mark.line, mark.column)
+        top.key = key
+        top.items[key] = None
+        return
+    else:
+        top.at_key = True
+        if top.key is _MERGE:
+            assert top.merges is not None
+            top.merges.append((value, event.start_mark))
+        else:
+            top.items[top.key] = value
+    top.size += size
+    if height >= top.height:
+        top.height = height + 1
