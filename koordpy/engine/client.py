@@ -16,7 +16,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from koordpy.engine.credentials import ClusterAccess
+from koordpy.engine.credentials import ClusterAccess, CredentialError
 from koordpy.engine.ratelimit import TokenBucket
 
 T = TypeVar("T")
@@ -32,6 +32,7 @@ PATCH_CONTENT_TYPES: Mapping[str, str] = {
     "apply": "application/apply-patch+yaml",
 }
 REQUEST_TIMEOUT_SECONDS = 30.0
+CONNECT_TIMEOUT_SECONDS = 10.0
 WATCH_BUFFER_BYTES = 4 << 20
 """The API server ends a watch whose reader stands still for a moment; this much may wait while we are busy."""
 MAX_RETRIES_ON_429 = 5
@@ -118,7 +119,7 @@ class ApiClient:
         self.access = access
         self.bucket = TokenBucket(qps, burst, sleep=sleep)
         self._sleep = sleep
-        self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
+        self._timeout = aiohttp.ClientTimeout(total=timeout_seconds, sock_connect=CONNECT_TIMEOUT_SECONDS)
         self._user_agent = user_agent
         self._session: aiohttp.ClientSession | None = None
 
@@ -182,7 +183,7 @@ class ApiClient:
             "resourceVersion": resource_version,
             "timeoutSeconds": timeout_seconds,
         }
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=REQUEST_TIMEOUT_SECONDS, sock_read=stall_seconds)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_SECONDS, sock_read=stall_seconds)
         async with self._respond("GET", path, params=query, limits=timeout) as response:
             if response.status != 200:
                 raise self._error(response, await response.read())
@@ -303,7 +304,11 @@ class ApiClient:
         *,
         rejected: bool,
     ) -> aiohttp.ClientResponse:
-        headers = dict(await self.access.headers(rejected))
+        try:
+            headers = dict(await self.access.headers(rejected))
+        except CredentialError as error:
+            # a plugin that fails today may work in a minute: for callers the server cannot be reached
+            raise Unreachable(f"{method} {url.path}: {error}", sent=False) from error
         if data is not None:
             headers["Content-Type"] = content_type
         try:
@@ -311,8 +316,8 @@ class ApiClient:
                 method, url, data=data, headers=headers, timeout=limits, allow_redirects=False,
                 proxy=self.access.proxy, server_hostname=self.access.server_hostname,
             )  # fmt: skip
-        except aiohttp.ClientConnectorError as error:
-            raise Unreachable(f"{method} {url.path}: {error}", sent=False) from error
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            raise Unreachable(f"{method} {url.path}: {_said(error)}", sent=False) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unreachable(f"{method} {url.path}: {_said(error)}") from error
 

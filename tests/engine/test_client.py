@@ -175,6 +175,16 @@ async def test_a_401_renews_the_credentials_once(server: ScriptedServer) -> None
     assert asked == [False, True]
 
 
+async def test_credentials_that_fail_for_now_make_the_server_unreachable(server: ScriptedServer) -> None:
+    async def headers(rejected: bool) -> dict[str, str]:
+        raise CredentialError("config: users[u].user.exec: the plugin ended with 1")
+
+    async with ApiClient(ClusterAccess(server.url, headers=headers), qps=0) as client:
+        with pytest.raises(Unreachable, match="the plugin ended") as caught:
+            await client.post(POD, {})
+    assert not caught.value.sent and not server.seen
+
+
 async def test_pages_of_a_list_hold_raw_items_when_asked(server: ScriptedServer) -> None:
     server.on("LIST", "/api/v1/pods", listing(pod("a", "5"), {"broken": 1}, token="more"))
     async with client_of(server) as client:

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from bench import reflector as reflector_bench
 from bench.reflector import pod_json
 from koordpy.api.objects import Pod
 from koordpy.cluster.pods import gang_ref
@@ -143,3 +144,15 @@ def test_what_filters_look_into_stays() -> None:
     assert [port.host_port for port in kept.spec.containers[0].ports] == [2]
     assert kept.metadata.annotations == {"mine": "1"}
     assert [condition.reason for condition in kept.status.conditions] == ["Unschedulable"]
+
+
+def test_the_benchmark_runs_and_its_pods_have_the_size_of_real_ones() -> None:
+    rows = reflector_bench.run(pods=300, events=600)
+    assert [name for name, _, _ in rows] == [
+        "reflector: wire size of a pod",
+        "reflector: list",
+        "reflector: watch",
+        "reflector: longest pause for other tasks",
+        "reflector: memory",
+    ]
+    assert 5_500 <= len(pod_json(0)) <= 6_100

@@ -259,7 +259,12 @@ def test_conditions_of_custom_resources_keep_their_time_until_they_turn() -> Non
     assert list(merged) == ["Ready", "Stale", "Others"]
 
 
-@pytest.mark.parametrize(("answer", "there"), [(reply({}), True), (status(404), False), (status(409), False)])
+IMMUTABLE = status(422, "Invalid", 'Pod "a" is invalid: metadata.uid: Invalid value: "u": field is immutable')
+
+
+@pytest.mark.parametrize(
+    ("answer", "there"), [(reply({}), True), (status(404), False), (status(409), False), (IMMUTABLE, False)]
+)
 async def test_a_status_patch_of_what_is_gone_is_no_error(answer: Any, there: bool) -> None:
     async with scripted_server() as server, client_of(server) as client:
         server.on("PATCH", "/api/v1/namespaces/ns/pods/a/status", answer)
