@@ -1,0 +1,48 @@
+"""One share of deterministic time for all solves of a problem, and the record of each.
+
+Source: gang-network.md section 7, Determinism: one worker, a fixed seed, deterministic time, never wall time.
+"""
+
+from ortools.sat.python import cp_model
+
+from koordpy.planning.plan import Proof, SolverRun
+
+_PROOFS = {
+    cp_model.OPTIMAL: Proof.OPTIMAL,
+    cp_model.FEASIBLE: Proof.FEASIBLE,
+    cp_model.INFEASIBLE: Proof.INFEASIBLE,
+}
+
+
+class Budget:
+    """Runs CP-SAT models in order until the shared limit is spent. `proven` turns false with the first open answer."""
+
+    def __init__(self, deterministic_time: float, *, seed: int) -> None:
+        self.left = deterministic_time
+        self.proven = True
+        self.runs: list[SolverRun] = []
+        self._seed = seed
+
+    def solve(
+        self, stage: str, model: cp_model.CpModel, *, share: float = 1.0, linearization: int = 1
+    ) -> tuple[Proof, list[int]]:
+        """Solves one model with at most `share` of what is left. Returns what is proven and the values (or none)."""
+        limit = self.left * share
+        if limit <= 1e-6:
+            self.proven = False
+            return Proof.UNKNOWN, []
+        solver = cp_model.CpSolver()
+        solver.parameters.num_workers = 1
+        solver.parameters.random_seed = self._seed
+        solver.parameters.max_deterministic_time = limit
+        solver.parameters.linearization_level = linearization
+        status = solver.solve(model)
+        if status == cp_model.MODEL_INVALID:
+            raise AssertionError(model.validate())
+        proof = _PROOFS.get(status, Proof.UNKNOWN)
+        used = float(solver.response_proto.deterministic_time)
+        self.left -= used
+        self.runs.append(SolverRun(stage=stage, status=proof, deterministic_time=used))
+        if proof in (Proof.FEASIBLE, Proof.UNKNOWN):
+            self.proven = False
+        return proof, list(solver.response_proto.solution)

@@ -1,0 +1,443 @@
+"""The CP-SAT model of one region: how many pods of each shape every class of nodes takes.
+
+Source: gang-network.md section 7. Nodes of one parent that are equal in all but their names are one cell, described by
+how many of them follow each maximal filling; unequal nodes are cells of one. Domains carry sums, "used" and whole PP
+groups. Optima of earlier stages become constraints of later ones.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from ortools.sat.python import cp_model
+
+from koordpy.planning.plan import Proof
+from koordpy.planning.solver.budget import Budget
+from koordpy.planning.solver.room import Room
+
+Term = tuple[cp_model.IntVar, int]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupType:
+    """PP groups that are alike: new pods per shape (positions in Room), and the (level, domain) of their bound ones."""
+
+    pods: tuple[int, ...]
+    anchor: tuple[int, int] | None
+    count: int
+
+
+@dataclass(slots=True)
+class Cell:
+    """Equal nodes of one parent, in natural order."""
+
+    nodes: tuple[int, ...]
+    bound: bool
+    pods: dict[int, cp_model.IntVar]
+    """Shape position -> pods on all of the nodes."""
+    fillings: list[tuple[cp_model.IntVar, tuple[int, ...]]] = field(default_factory=list)
+    used: list[Term] = field(default_factory=list)
+
+    @property
+    def total(self) -> list[Term]:
+        return [(v, 1) for v in self.pods.values()]
+
+
+def linear(terms: Iterable[Term]) -> cp_model.LinearExprT:
+    terms = list(terms)
+    return cp_model.LinearExpr.weighted_sum([v for v, _ in terms], [c for _, c in terms])
+
+
+class CountModel:
+    """Counts inside one region. counts: pods per shape position, or None when `shape_totals` stay open.
+
+    keep: node -> most pods, for a model of the given nodes only, each a cell of its own.
+    """
+
+    def __init__(
+        self,
+        room: Room,
+        region: tuple[int, int],
+        *,
+        counts: Sequence[int] | None,
+        budget: Budget,
+        split: bool = False,
+        keep: Sequence[int] | None = None,
+    ) -> None:
+        self.room, self.tree, self.problem = room, room.tree, room.problem
+        self.region, self.budget, self.split = region, budget, split
+        self.model = cp_model.CpModel()
+        self.values: list[int] = []
+        self.possible = True
+        self._whole: dict[tuple[int, int, int], cp_model.IntVar] = {}
+        self.limit = sum(room.wanted if counts is None else counts)
+        level, domain = region
+        self.nodes = range(int(self.tree.levels[level].start[domain]), int(self.tree.levels[level].end[domain]))
+        self._keep = None if keep is None else set(keep)
+        self.cells: list[Cell] = []
+        self.totals: dict[int, dict[int, cp_model.IntVar]] = {}
+        """Level -> domain -> new pods in it; only domains that can take any, the cells are the lowest."""
+        self.used: dict[int, dict[int, list[Term]]] = {}
+        self._build(level, domain)
+        self.shape_totals: list[cp_model.IntVar] = []
+        for i, wanted in enumerate(room.wanted):
+            lo, hi = (0, wanted) if counts is None else (counts[i], counts[i])
+            total = self.model.new_int_var(lo, hi, "")
+            self.model.add(linear((c.pods[i], 1) for c in self.cells if i in c.pods) == total)
+            self.shape_totals.append(total)
+
+    # --- building -----------------------------------------------------------------------------------------------
+
+    def _build(self, level: int, domain: int) -> None:
+        tree, depth = self.tree, self.tree.depth
+        self.totals = {number: {} for number in range(level, depth)}
+        top = self._cell_total(self._node_cells([self.nodes[0]])) if level == depth else self._domain(level, domain)
+        self.top: list[Term] = top or []
+        bound = self.problem.bound_counts
+        if level == depth:
+            return
+        for number in range(level - 1, -1, -1):
+            above = int(tree.domain_of[number, self.nodes[0]])
+            held = int(tree.levels[number].sums(bound)[above])
+            self._multiple(number, self.top, held)
+
+    def _multiple(self, level: int, total: list[Term], bound: int) -> None:
+        k = self.problem.multiples.get(level, 1)
+        if k <= 1:
+            return
+        if not total:
+            self.possible &= bound % k == 0
+            return
+        times = self.model.new_int_var(0, (bound + self.limit) // k, "")
+        self.model.add(linear([*total, (times, -k)]) == -bound)
+
+    def _domain(self, level: int, domain: int) -> list[Term] | None:
+        """Builds a domain above the nodes; its total, None where nothing fits."""
+        tree = self.tree
+        place = tree.levels[level]
+        lo, hi = int(place.start[domain]), int(place.end[domain])
+        if level == tree.depth - 1:
+            terms = self._cell_total(self._node_cells(range(lo, hi)))
+        else:
+            terms = []
+            signs = self.room.signatures[level + 1]
+            last: dict[int, cp_model.IntVar] = {}
+            taken: dict[int, int] = {}
+            for child in tree.children(level, domain):
+                sign = int(signs[child])
+                if taken.get(sign, 0) >= self.limit and not self._holds_bound(level + 1, child):
+                    continue
+                if self._domain(level + 1, child) is None:
+                    continue
+                total = self.totals[level + 1][child]
+                taken[sign] = taken.get(sign, 0) + 1
+                if sign in last and self._keep is None:
+                    self.model.add(total <= last[sign])
+                last[sign] = total
+                terms.append((total, 1))
+        bound = int(self.problem.bound_counts[lo:hi].sum())
+        if not terms:
+            self._multiple(level, [], bound)
+            return None
+        most = min(self.limit, int(self.room.most[lo:hi].sum()))
+        var = self.model.new_int_var(0, most, "")
+        self.model.add(linear([*terms, (var, -1)]) == 0)
+        self.totals[level][domain] = var
+        self._multiple(level, [(var, 1)], bound)
+        return [(var, 1)]
+
+    def _holds_bound(self, level: int, domain: int) -> bool:
+        place = self.tree.levels[level]
+        return bool(self.problem.bound_counts[place.start[domain] : place.end[domain]].any())
+
+    def _cell_total(self, cells: list[Cell]) -> list[Term]:
+        return [term for cell in cells for term in cell.total]
+
+    def _node_cells(self, nodes: Iterable[int]) -> list[Cell]:
+        room, bound, depth = self.room, self.problem.bound_counts, self.tree.depth
+        classes: dict[int, list[int]] = {}
+        for node in nodes:
+            if room.most[node] and (self._keep is None or node in self._keep):
+                classes.setdefault(int(room.signatures[depth][node]), []).append(node)
+            else:
+                self._multiple(depth, [], int(bound[node]))
+        out: list[Cell] = []
+        for same in classes.values():
+            kind = room.types[room.type_of[same[0]]]
+            same = same[: self.limit]
+            if len(same) == 1 or self.split or kind.fillings is None or depth in self.problem.multiples:
+                singles = [self._single(node) for node in same]
+                for before, after in pairwise(singles):
+                    self.model.add(linear([*before.total, *((v, -c) for v, c in after.total)]) >= 0)
+                out.extend(singles)
+            else:
+                out.append(self._class(same))
+        self.cells.extend(out)
+        return out
+
+    def _single(self, node: int) -> Cell:
+        room = self.room
+        kind = room.types[room.type_of[node]]
+        pods = {i: self.model.new_int_var(0, n, "") for i, n in enumerate(kind.slots) if n}
+        for column, cap in enumerate(kind.caps):
+            needs = room.request[:, column].tolist()
+            if sum(kind.slots[i] * needs[i] for i in pods) > cap:
+                self.model.add(linear((v, needs[i]) for i, v in pods.items()) <= cap)
+        cell = Cell(nodes=(node,), bound=bool(self.problem.bound_counts[node]), pods=pods)
+        self._multiple(self.tree.depth, cell.total, int(self.problem.bound_counts[node]))
+        return cell
+
+    def _class(self, nodes: list[int]) -> Cell:
+        kind = self.room.types[self.room.type_of[nodes[0]]]
+        pods = {
+            i: self.model.new_int_var(0, min(n * len(nodes), self.room.wanted[i]), "")
+            for i, n in enumerate(kind.slots)
+            if n
+        }
+        cell = Cell(nodes=tuple(nodes), bound=False, pods=pods)
+        for filling in kind.fillings or ():
+            cell.fillings.append((self.model.new_int_var(0, len(nodes), ""), filling))
+        self.model.add(linear((v, 1) for v, _ in cell.fillings) <= len(nodes))
+        for i, var in pods.items():
+            self.model.add(linear([(var, -1), *((v, f[i]) for v, f in cell.fillings if f[i])]) >= 0)
+        cell.used = [(v, 1) for v, _ in cell.fillings]
+        return cell
+
+    # --- used domains and whole groups --------------------------------------------------------------------------
+
+    def add_used(self, *, siblings: bool = True) -> None:
+        """Adds a 0/1 per domain that new pods open; with `siblings`, domains of bound members are open already."""
+        depth, room, counts = self.tree.depth, self.room, self.shape_totals
+        for number in range(self.region[0] + 1, depth):
+            self.used[number] = {}
+            place = self.tree.levels[number]
+            weights: list[tuple[cp_model.IntVar | None, int]] = []
+            for domain, total in self.totals[number].items():
+                if siblings and self._holds_bound(number, domain):
+                    weights.append((None, domain))
+                    continue
+                used = self.model.new_bool_var("")
+                self.model.add(linear([(total, 1), (used, -min(self.limit, self._most(number, domain)))]) <= 0)
+                self.used[number][domain] = [(used, 1)]
+                weights.append((used, domain))
+            if not self.used[number]:
+                continue
+            for i, wanted in enumerate(counts):
+                slots = place.sums(room.slots[i])
+                self._cover(weights, [int(slots[d]) for _, d in weights], wanted)
+            sizes = place.sums(room.most)
+            self._cover(weights, [int(sizes[d]) for _, d in weights], None)
+        self.used[depth] = {}
+        for cell in self.cells:
+            counts_here = not (siblings and cell.bound)
+            if counts_here and not cell.used:
+                used = self.model.new_bool_var("")
+                most = int(room.most[cell.nodes[0]])
+                self.model.add(linear([*cell.total, (used, -min(self.limit, most))]) <= 0)
+                for i, var in cell.pods.items():
+                    self.model.add(linear([(var, 1), (used, -int(room.slots[i][cell.nodes[0]]))]) <= 0)
+                cell.used = [(used, 1)]
+            if counts_here:
+                self.used[depth][cell.nodes[0]] = cell.used
+
+    def opened(self, level: int) -> list[Term]:
+        """How many domains of a level the new pods open."""
+        return [term for terms in self.used[level].values() for term in terms]
+
+    def _most(self, level: int, domain: int) -> int:
+        place = self.tree.levels[level]
+        return int(self.room.most[place.start[domain] : place.end[domain]].sum())
+
+    def _cover(
+        self,
+        weights: list[tuple[cp_model.IntVar | None, int]],
+        sizes: list[int],
+        wanted: cp_model.IntVar | None,
+    ) -> None:
+        """The redundant cut: the domains used must hold what is wanted."""
+        open_size = sum(size for (used, _), size in zip(weights, sizes, strict=True) if used is None)
+        terms = [(used, size) for (used, _), size in zip(weights, sizes, strict=True) if used is not None and size]
+        goal = [(wanted, -1)] if wanted is not None else [(v, -1) for v in self.shape_totals]
+        self.model.add(linear([*terms, *goal]) >= -open_size)
+
+    def add_groups(self, types: Sequence[GroupType]) -> None:
+        """Adds the number of whole PP groups of each type per domain; single nodes must be cells of their own."""
+        tree, level = self.tree, self.region[0]
+        for t, group in enumerate(types):
+            above: dict[int, cp_model.IntVar] | None = None
+            for number in range(level + 1, tree.depth + 1):
+                here: dict[int, cp_model.IntVar] = {}
+                for domain in self._holders(number):
+                    if not self._may_hold(group, number, domain):
+                        continue
+                    parent = int(tree.levels[number].parent[domain])
+                    if above is not None and parent not in above:
+                        continue
+                    here[domain] = self.model.new_int_var(0, group.count, "")
+                    self._whole[t, number, domain] = here[domain]
+                if above is not None:
+                    for parent, var in above.items():
+                        below = [(v, 1) for d, v in here.items() if tree.levels[number].parent[d] == parent]
+                        if below:
+                            self.model.add(linear([*below, (var, -1)]) <= 0)
+                if len(here) > 1:
+                    self.model.add(linear((v, 1) for v in here.values()) <= group.count)
+                above = here
+        for number in range(level + 1, tree.depth + 1):
+            for domain in self._holders(number):
+                whole = [
+                    (t, self._whole[t, number, domain]) for t in range(len(types)) if (t, number, domain) in self._whole
+                ]
+                for i in range(len(self.room.shapes)):
+                    asked = [(v, -types[t].pods[i]) for t, v in whole if types[t].pods[i]]
+                    if asked:
+                        self.model.add(linear([*self._pods_in(number, domain, i), *asked]) >= 0)
+
+    def _holders(self, level: int) -> Iterable[int]:
+        return self.totals[level] if level < self.tree.depth else [c.nodes[0] for c in self.cells if len(c.nodes) == 1]
+
+    def _may_hold(self, group: GroupType, level: int, domain: int) -> bool:
+        place = self.tree.levels[level]
+        lo, hi = int(place.start[domain]), int(place.end[domain])
+        if group.anchor is not None:
+            deep, at = group.anchor
+            if deep < level or not lo <= int(self.tree.levels[deep].start[at]) < hi:
+                return False
+        return all(int(self.room.slots[i][lo:hi].sum()) >= n for i, n in enumerate(group.pods))
+
+    def _pods_in(self, level: int, domain: int, shape: int) -> list[Term]:
+        place = self.tree.levels[level]
+        lo, hi = int(place.start[domain]), int(place.end[domain])
+        return [(c.pods[shape], 1) for c in self.cells if shape in c.pods and lo <= c.nodes[0] < hi]
+
+    def whole(self, level: int) -> list[Term]:
+        return [(v, 1) for (_, number, _), v in self._whole.items() if number == level]
+
+    # --- solving ------------------------------------------------------------------------------------------------
+
+    def value(self, terms: Iterable[Term]) -> int:
+        return sum(self.values[v.index] * c for v, c in terms)
+
+    def find(self, stage: str) -> Proof:
+        """Any solution, kept as the current one."""
+        if not self.possible or not self.cells:
+            return Proof.INFEASIBLE
+        proof, values = self.budget.solve(stage, self.model)
+        if values:
+            self.values = values
+        return proof
+
+    def minimise(self, stage: str, terms: Sequence[Term], *, bound: int | None = None) -> int:
+        """Brings a sum to its least value, starting at the current solution, and holds it there from then on.
+
+        bound: a proven lower bound; where the current solution meets it nothing is solved.
+        """
+        terms = list(terms)
+        current = self.value(terms)
+        if terms and (bound is None or current > bound):
+            self._hint()
+            self.model.minimize(linear(terms))
+            proof, values = self.budget.solve(stage, self.model, linearization=2)
+            if proof is Proof.INFEASIBLE:
+                raise AssertionError(f"{stage}: a solved model became infeasible")
+            self.model.clear_objective()  # type: ignore[no-untyped-call]
+            if values:
+                self.values = values
+                current = self.value(terms)
+        if terms:
+            self.model.add(linear(terms) <= current)
+        return current
+
+    def hold(self, terms: Sequence[Term], most: int) -> None:
+        """Keeps a sum at the optimum of an earlier stage."""
+        if terms:
+            self.model.add(linear(terms) <= most)
+
+    def start_from(self, pods: Mapping[int, Sequence[int]]) -> None:
+        """Hints at the counts per node of a solution of the same region."""
+        for cell in self.cells:
+            for i, var in cell.pods.items():
+                self.model.add_hint(var, pods[cell.nodes[0]][i] if cell.nodes[0] in pods else 0)
+
+    def _hint(self) -> None:
+        self.model.clear_hints()  # type: ignore[no-untyped-call]
+        for index, value in enumerate(self.values):
+            self.model.add_hint(self.model.get_int_var_from_proto_index(index), value)
+
+    def largest(self, stage: str, order: Sequence[tuple[list[Term], int]]) -> list[int]:
+        """Makes the vector of sums lexicographically largest and holds it. order: (sum, proven upper bound)."""
+        at = 0
+        while at < len(order):
+            terms, most = order[at]
+            now = self.value(terms)
+            if now == most:
+                self.model.add(linear(terms) == now)
+                at += 1
+                continue
+            if now == 0:
+                stop = at
+                while stop < len(order) and self.value(order[stop][0]) == 0:
+                    stop += 1
+                zeros = [term for part, _ in order[at:stop] for term in part]
+                if self.can(stage, [(v, -c) for v, c in zeros], -1):
+                    continue
+                self.model.add(linear(zeros) <= 0)
+                at = stop
+                continue
+            weight, stop, parts = 1, at, []
+            while stop < len(order) and weight * (order[stop][1] + 1) < 1 << 40 and stop - at < 8:
+                weight *= order[stop][1] + 1
+                parts.append(order[stop][0])
+                stop += 1
+            weights, scale = [], 1
+            for _, top in reversed(order[at:stop]):
+                weights.append(scale)
+                scale *= top + 1
+            weights.reverse()
+            goal = [(v, -c * w) for part, w in zip(parts, weights, strict=True) for v, c in part]
+            self.minimise(stage, goal)
+            for part in parts:
+                self.model.add(linear(part) == self.value(part))
+            at = stop
+        return [self.value(terms) for terms, _ in order]
+
+    def can(self, stage: str, terms: Sequence[Term], most: int) -> bool:
+        """Whether a sum can be at most so much; if so the current solution is one where it is."""
+        trial = self.model.clone()
+        trial.add(linear([(trial.get_int_var_from_proto_index(v.index), c) for v, c in terms]) <= most)
+        _, values = self.budget.solve(stage, trial)
+        if values:
+            self.values = values
+        return bool(values)
+
+    # --- reading ------------------------------------------------------------------------------------------------
+
+    def node_pods(self) -> dict[int, list[int]]:
+        """Node -> pods per shape position; classes are dealt out filling by filling in natural order."""
+        out: dict[int, list[int]] = {}
+        shapes = len(self.room.shapes)
+        for cell in self.cells:
+            left = [self.values[cell.pods[i].index] if i in cell.pods else 0 for i in range(shapes)]
+            plans = [f for var, f in cell.fillings for _ in range(self.values[var.index])] or [tuple(left)]
+            taken = []
+            for plan in plans:
+                pods = [min(have, most) for have, most in zip(left, plan, strict=True)]
+                left = [have - n for have, n in zip(left, pods, strict=True)]
+                taken.append(pods)
+            taken.sort(key=sum, reverse=True)
+            out.update({node: pods for node, pods in zip(cell.nodes, taken, strict=False) if any(pods)})
+        return out
+
+    def whole_counts(self) -> dict[tuple[int, int, int], int]:
+        """(group type, level, domain) -> whole groups."""
+        return {key: n for key, var in self._whole.items() if (n := self.values[var.index])}
+
+    def node_totals(self, order: Iterable[int]) -> list[tuple[list[Term], int]]:
+        """(sum, upper bound) of single nodes in the given order, nodes that take nothing left out."""
+        cells = {c.nodes[0]: c for c in self.cells}
+        return [(cells[n].total, min(self.limit, int(self.room.most[n]))) for n in order if n in cells]
+
+    def domain_totals(self, level: int, order: Iterable[int]) -> list[tuple[list[Term], int]]:
+        """(sum, upper bound) of the domains of a level in the given order, those that take nothing left out."""
+        inside = self.totals[level]
+        return [([(inside[d], 1)], min(self.limit, self._most(level, d))) for d in order if d in inside]

@@ -1,0 +1,144 @@
+"""Goal 0 where not all pending members fit: the core and the most others, or the lowest core that fits.
+
+Source: gang-network.md 2.6. Pods of one gang and shape are alike, and of them the lowest ranks go first, so numbers per
+gang and shape decide; which numbers are lexicographically lowest is asked rank by rank.
+"""
+
+from collections import Counter
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from koordpy.planning.goals import core_of
+from koordpy.planning.plan import Proof
+from koordpy.planning.problem import Ints, Problem
+from koordpy.planning.solver.budget import Budget
+from koordpy.planning.solver.counts import CountModel, linear
+from koordpy.planning.solver.room import Room
+
+Kind = tuple[int, int]
+"""Gang and shape."""
+
+Chosen = tuple[tuple[int, ...], int, tuple[int, ...]]
+"""Core, negated number, ranks: smaller is better."""
+
+
+def hard_regions(problem: Problem) -> list[tuple[int, int]]:
+    """The domains of the hard layer (the cluster without one) that may hold the unit, bound members looked at."""
+    level = problem.hard
+    held = {n for m in problem.members if (n := m.node) is not None and n >= 0}
+    domains = {int(problem.tree.domain_of[level, n]) for n in held}
+    if len(domains) > 1:
+        return []
+    return [(level, d) for d in (domains or range(len(problem.tree.levels[level])))]
+
+
+class Members:
+    """Searches which pending members can be placed together."""
+
+    def __init__(self, problem: Problem, *, room: Room, budget: Budget) -> None:
+        self.problem, self.room, self.budget = problem, room, budget
+        self.kinds: dict[Kind, list[int]] = {}
+        for rank in problem.pending:
+            member = problem.members[rank]
+            self.kinds.setdefault((member.gang, member.shape), []).append(rank)
+
+    def choose(self) -> tuple[int, ...] | None:
+        """The ranks to place; None where no core fits."""
+        core = core_of(self.problem, self.problem.pending)
+        if core is None:
+            return None
+        size = Counter(self._kind(rank) for rank in core)
+        chosen = self._best(size)
+        if chosen is None and self._other_cores():
+            chosen = self._best(None)
+        return None if chosen is None else chosen[2]
+
+    def _kind(self, rank: int) -> Kind:
+        member = self.problem.members[rank]
+        return member.gang, member.shape
+
+    def _other_cores(self) -> bool:
+        """Whether the core of some gang could be made up of other shapes."""
+        shapes = Counter(gang for gang, _ in self.kinds)
+        pending = Counter(self.problem.members[rank].gang for rank in self.problem.pending)
+        return any(n > 1 and 0 < self.problem.needs[gang] < pending[gang] for gang, n in shapes.items())
+
+    def _best(self, core: Counter[Kind] | None) -> Chosen | None:
+        """The best choice over the regions with a given core, or with any."""
+        least = self._shape_counts(core or Counter())
+        level = self.problem.hard
+        fits, most = self.room.roomy(level, least), self.room.most_in(level)
+        best: Chosen | None = None
+        seen = set()
+        regions = [r for r in hard_regions(self.problem) if fits[r[1]]]
+        for region in sorted(regions, key=lambda r: (-int(most[r[1]]), r[1])):
+            key = (int(self.room.signatures[level][region[1]]), self._residues(region))
+            if key in seen or (best is not None and core is not None and -int(most[region[1]]) > best[1]):
+                continue
+            seen.add(key)
+            chosen = self._in_region(region, core=core, best=best)
+            if chosen is not None and (best is None or chosen < best):
+                best = chosen
+        return best
+
+    def _residues(self, region: tuple[int, int]) -> tuple[int, ...]:
+        tree, bound = self.problem.tree, self.problem.bound_counts
+        node = int(tree.levels[region[0]].start[region[1]])
+        return tuple(
+            int(tree.levels[n].sums(bound)[tree.domain_of[n, node]]) % k
+            for n, k in sorted(self.problem.multiples.items())
+            if n < region[0]
+        )
+
+    def _shape_counts(self, kinds: Counter[Kind]) -> Ints:
+        shapes = Counter[int]()
+        for (_, shape), n in kinds.items():
+            shapes[shape] += n
+        return np.array([shapes[s] for s in self.room.shapes], dtype=np.int64)
+
+    def _in_region(self, region: tuple[int, int], *, core: Counter[Kind] | None, best: Chosen | None) -> Chosen | None:
+        model = CountModel(self.room, region, counts=None, budget=self.budget)
+        placed, first = {}, {}
+        for kind, ranks in self.kinds.items():
+            least = 0 if core is None else core[kind]
+            placed[kind] = model.model.new_int_var(least, len(ranks), "")
+            if core is None:
+                first[kind] = model.model.new_int_var(0, len(ranks), "")
+                model.model.add(first[kind] <= placed[kind])
+        for i, shape in enumerate(self.room.shapes):
+            terms = [(v, 1) for kind, v in placed.items() if kind[1] == shape]
+            model.model.add(linear([*terms, (model.shape_totals[i], -1)]) == 0)
+        model.model.add(linear((v, 1) for v in placed.values()) >= self.problem.core_size)
+        for gang, need in enumerate(self.problem.needs if core is None else ()):
+            model.model.add(linear((v, 1) for kind, v in first.items() if kind[0] == gang) == need)
+        if model.find("members") is not Proof.OPTIMAL and not model.values:
+            return None
+        if core is None:
+            core_ranks = self._lowest(model, first)
+            if best is not None and core_ranks > best[0]:
+                return None
+        else:
+            core_ranks = tuple(sorted(r for kind, n in core.items() for r in self.kinds[kind][:n]))
+        most = int(self.room.most_in(region[0])[region[1]])
+        total = model.minimise("members", [(v, -1) for v in placed.values()], bound=-most)
+        if best is not None and (core_ranks, total) > best[:2]:
+            return None
+        return core_ranks, total, self._lowest(model, placed)
+
+    def _lowest(self, model: CountModel, numbers: dict[Kind, cp_model.IntVar]) -> tuple[int, ...]:
+        """Fixes how many of each kind so that the ranks taken are lexicographically lowest."""
+        low = dict.fromkeys(numbers, 0)
+        high = {kind: len(ranks) for kind, ranks in self.kinds.items()}
+        order = sorted((rank, kind, at) for kind, ranks in self.kinds.items() for at, rank in enumerate(ranks))
+        for _, kind, at in order:
+            if at < low[kind] or at >= high[kind]:
+                continue
+            number = numbers[kind]
+            if model.value([(number, 1)]) > at or model.can("members", [(number, -1)], -at - 1):
+                low[kind] = at + 1
+                model.model.add(number >= at + 1)
+            else:
+                high[kind] = at
+                model.model.add(number <= at)
+        return tuple(sorted(rank for kind, n in low.items() for rank in self.kinds[kind][:n]))

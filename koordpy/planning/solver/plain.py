@@ -1,0 +1,129 @@
+"""Placement without a gather goal: fewest nodes, scores, fewest free slots, natural names.
+
+Source: gang-network.md section 4, "No gather goal". Bound siblings and PP play no part.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from koordpy.planning.plan import Proof
+from koordpy.planning.problem import Problem
+from koordpy.planning.solver.budget import Budget
+from koordpy.planning.solver.counts import CountModel, Term
+from koordpy.planning.solver.members import hard_regions
+from koordpy.planning.solver.room import Room
+
+
+class Plain:
+    """Searches the best nodes for the pods of given ranks without a gather goal."""
+
+    def __init__(self, problem: Problem, ranks: Sequence[int], *, room: Room, budget: Budget) -> None:
+        self.problem, self.ranks, self.room, self.budget = problem, tuple(ranks), room, budget
+        self.shape_at = {s: i for i, s in enumerate(room.shapes)}
+        counts = [0] * len(room.shapes)
+        for rank in ranks:
+            counts[self.shape_at[problem.members[rank].shape]] += 1
+        self.counts = np.array(counts, dtype=np.int64)
+        self.in_doubt = False
+
+    def solve(self) -> dict[int, int] | None:
+        """Rank -> node; None where nothing fits."""
+        level = self.problem.hard
+        fits = self.room.could(level, self.counts)
+        regions = [region for region in hard_regions(self.problem) if fits[region[1]]]
+        if len(self.ranks) == 1:
+            return self._one_pod(regions)
+        best: tuple[tuple[int, ...], dict[int, int]] | None = None
+        for region in regions:
+            found = self._in_region(region)
+            if found is not None and (best is None or found[0] < best[0]):
+                best = found
+        return None if best is None else best[1]
+
+    def _one_pod(self, regions: Sequence[tuple[int, int]]) -> dict[int, int] | None:
+        problem, rank = self.problem, self.ranks[0]
+        shape = problem.members[rank].shape
+        slots, score = problem.slots_of[shape], problem.shapes[shape].score
+        inside = np.zeros(len(slots), dtype=bool)
+        for level, domain in regions:
+            inside |= problem.tree.domain_of[level] == domain
+        nodes = np.nonzero(inside & self.room.could(problem.tree.depth, self.counts))[0]
+        if not len(nodes):
+            return None
+        order = np.lexsort((problem.name_rank[nodes], slots[nodes], -score[nodes]))
+        return {rank: int(nodes[order[0]])}
+
+    def _in_region(self, region: tuple[int, int]) -> tuple[tuple[int, ...], dict[int, int]] | None:
+        problem, depth = self.problem, self.problem.tree.depth
+        reference = problem.slots_of[problem.reference(self.ranks)]
+        model = CountModel(self.room, region, counts=self.counts.tolist(), budget=self.budget)
+        model.add_used(siblings=False)
+        proof = model.find("feasible")
+        if not model.values:
+            self.in_doubt |= proof is Proof.UNKNOWN
+            return None
+        nodes = model.minimise("nodes", model.opened(depth), bound=1)
+        score = model.minimise("score", self._score(model))
+        slots = model.minimise("slots", self._slots(model, reference))
+        pods = model.node_pods()
+        single = model
+        if any(len(cell.nodes) > 1 for cell in model.cells):
+            single = CountModel(self.room, region, counts=self.counts.tolist(), budget=self.budget, split=True)
+            single.add_used(siblings=False)
+            single.hold(single.opened(depth), nodes)
+            single.hold(self._score(single), score)
+            single.hold(self._slots(single, reference), slots)
+            single.start_from(pods)
+            single.find("names")
+        names = self._names(single) if single.values else self._dealt(pods)
+        return (nodes, score, slots, *(int(problem.name_rank[names[r]]) for r in self.ranks)), names
+
+    def _score(self, model: CountModel) -> list[Term]:
+        scores = [self.problem.shapes[s].score for s in self.room.shapes]
+        terms = [(var, -int(scores[i][cell.nodes[0]])) for cell in model.cells for i, var in cell.pods.items()]
+        return [term for term in terms if term[1]]
+
+    def _slots(self, model: CountModel, reference: np.ndarray) -> list[Term]:
+        terms = [(v, c * int(reference[cell.nodes[0]])) for cell in model.cells for v, c in cell.used]
+        return [term for term in terms if term[1]]
+
+    def _names(self, model: CountModel) -> dict[int, int]:
+        """Pod by pod in rank order the naturally first node that leaves room for the others."""
+        name = self.problem.name_rank
+        at = [
+            sorted((c for c in model.cells if i in c.pods), key=lambda c: int(name[c.nodes[0]]))
+            for i in range(len(self.room.shapes))
+        ]
+        done: dict[tuple[int, int], int] = {}
+        first = [0] * len(self.room.shapes)
+        out: dict[int, int] = {}
+        for rank in self.ranks:
+            i = self.shape_at[self.problem.members[rank].shape]
+            while True:
+                place = next(
+                    p for p, c in enumerate(at[i]) if model.value([(c.pods[i], 1)]) > done.get((i, c.nodes[0]), 0)
+                )
+                before = at[i][first[i] : place]
+                taken = sum(done.get((i, c.nodes[0]), 0) for c in before)
+                if not before or not model.can("names", [(c.pods[i], -1) for c in before], -taken - 1):
+                    break
+            first[i] = place
+            cell = at[i][place]
+            done[i, cell.nodes[0]] = done.get((i, cell.nodes[0]), 0) + 1
+            model.model.add(cell.pods[i] >= done[i, cell.nodes[0]])
+            out[rank] = cell.nodes[0]
+        return out
+
+    def _dealt(self, pods: dict[int, list[int]]) -> dict[int, int]:
+        """Any assignment with the counts."""
+        left = {
+            node: list(held) for node, held in sorted(pods.items(), key=lambda p: int(self.problem.name_rank[p[0]]))
+        }
+        out = {}
+        for rank in self.ranks:
+            i = self.shape_at[self.problem.members[rank].shape]
+            node = next(n for n, held in left.items() if held[i])
+            left[node][i] -= 1
+            out[rank] = node
+        return out

@@ -1,0 +1,164 @@
+"""Goal 7 by search: which rank goes to which node when no order of whole domains will do.
+
+Source: gang-network.md section 5, goal 7: exact up to 64 pods; above, any assignment that keeps goals 0-6.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from koordpy.planning.goals import Goals, pipeline_groups
+from koordpy.planning.problem import Problem
+from koordpy.planning.solver.budget import Budget
+from koordpy.planning.solver.counts import Term, linear
+
+MOST_PODS = 64
+
+
+class Ring:
+    """Assigns new pods to nodes with given totals; bound members are fixed places of the ring."""
+
+    def __init__(self, problem: Problem, start: Mapping[int, int], *, budget: Budget) -> None:
+        """start: a valid assignment, optimal in goals 0-6, whose counts per node and goal 3 are kept."""
+        self.problem, self.tree, self.budget, self.start = problem, problem.tree, budget, dict(start)
+        self.model = cp_model.CpModel()
+        self.goals = Goals(problem)
+        self.nodes = sorted(set(start.values()))
+        self.ring = sorted(self.goals.placed(start))
+        self.fixed = {rank: node for rank in self.ring if rank not in start and (node := self._bound(rank)) is not None}
+        self.at: dict[tuple[int, int], cp_model.IntVar] = {}
+        """(rank, node) -> whether a new pod is there."""
+        self._places()
+        self._keep_groups()
+
+    def _bound(self, rank: int) -> int | None:
+        return self.problem.members[rank].node
+
+    def _places(self) -> None:
+        problem, model = self.problem, self.model
+        for rank in sorted(self.start):
+            shape = problem.members[rank].shape
+            for node in self.nodes:
+                if problem.slots_of[shape][node]:
+                    self.at[rank, node] = model.new_bool_var("")
+            model.add_exactly_one(self.at[rank, n] for n in self.nodes if (rank, n) in self.at)
+        for node in self.nodes:
+            here = [(rank, self.at[rank, node]) for rank in sorted(self.start) if (rank, node) in self.at]
+            model.add(linear((v, 1) for _, v in here) == sum(n == node for n in self.start.values()))
+            columns: dict[int, list[Term]] = {}
+            for rank, var in here:
+                for column, amount in problem.shapes[problem.members[rank].shape].request:
+                    columns.setdefault(column, []).append((var, amount))
+            for column, terms in sorted(columns.items()):
+                if sum(amount for _, amount in terms) > problem.free[node, column]:
+                    model.add(linear(terms) <= int(problem.free[node, column]))
+
+    def _there(self, rank: int, level: int, domain: int) -> tuple[list[Term], int]:
+        """Whether a member lies in a domain, as a sum and a constant."""
+        if rank in self.fixed:
+            return [], int(self.tree.domain_of[level, self.fixed[rank]] == domain)
+        nodes = [n for n in self.nodes if self.tree.domain_of[level, n] == domain and (rank, n) in self.at]
+        return [(self.at[rank, n], 1) for n in nodes], 0
+
+    def _domains(self, level: int) -> list[int]:
+        used = [*self.nodes, *self.fixed.values()]
+        return sorted({int(d) for d in self.tree.domain_of[level, used]})
+
+    def _keep_groups(self) -> None:
+        groups = [[rank for rank in group if rank in set(self.ring)] for group in pipeline_groups(self.problem)]
+        groups = [group for group in groups if len(group) > 1 and any(rank in self.start for rank in group)]
+        if not groups:
+            return
+        placed = self.goals.placed(self.start)
+        for level in range(1, self.tree.depth + 1):
+            target = sum(len({int(self.tree.domain_of[level, placed[rank]]) for rank in g}) == 1 for g in groups)
+            whole: list[Term] = []
+            for group in groups if target else []:
+                for domain in self._domains(level):
+                    var = self.model.new_bool_var("")
+                    for rank in group:
+                        terms, constant = self._there(rank, level, domain)
+                        self.model.add(linear([*terms, (var, -1)]) >= -constant)
+                    whole.append((var, 1))
+            if whole:
+                self.model.add(linear(whole) >= target)
+
+    def solve(self) -> dict[int, int]:
+        """The best assignment found; the budget knows whether it is proven."""
+        for (rank, node), var in self.at.items():
+            self.model.add_hint(var, int(self.start[rank] == node))
+        done = False
+        for level in range(1, self.tree.depth + 1):
+            domains = self._domains(level)
+            if len(domains) == 1 or done:
+                continue
+            same = self._stays(level, domains)
+            self.model.maximize(linear(same))
+            _, values = self.budget.solve("ranks", self.model, linearization=2)
+            self.model.clear_objective()  # type: ignore[no-untyped-call]
+            if not values:
+                return self.start
+            self._hint(values)
+            self.model.add(linear(same) >= sum(values[v.index] for v, _ in same))
+            self._read(values)
+        self._paths()
+        return self.start
+
+    def _stays(self, level: int, domains: Sequence[int]) -> list[Term]:
+        out: list[Term] = []
+        pairs = list(zip(self.ring, [*self.ring[1:], self.ring[0]], strict=True))
+        for domain in domains:
+            stays: list[Term] = []
+            held = 0
+            members: list[Term] = []
+            for rank in self.ring:
+                terms, constant = self._there(rank, level, domain)
+                members += terms
+                held += constant
+            for one, two in pairs:
+                (terms_1, c_1), (terms_2, c_2) = self._there(one, level, domain), self._there(two, level, domain)
+                if (not terms_1 and not c_1) or (not terms_2 and not c_2):
+                    continue
+                var = self.model.new_bool_var("")
+                self.model.add(linear([*terms_1, (var, -1)]) >= -c_1)
+                self.model.add(linear([*terms_2, (var, -1)]) >= -c_2)
+                stays.append((var, 1))
+            if stays:  # a domain that is not the only one has one run at least
+                self.model.add(linear([*stays, *((v, -c) for v, c in members)]) <= held - 1)
+            out += stays
+        return out
+
+    def _paths(self) -> None:
+        """The naturally smallest sequence of nodes, a few pods at a time."""
+        ranks = sorted(self.start)
+        place = {node: i for i, node in enumerate(self.nodes)}
+        base = len(self.nodes)
+        if base == 1:
+            return
+        size = max(1, int(30 / np.log2(base)))
+        for at in range(0, len(ranks), size):
+            batch = ranks[at : at + size]
+            terms = [
+                (self.at[rank, node], place[node] * base ** (len(batch) - 1 - i))
+                for i, rank in enumerate(batch)
+                for node in self.nodes
+                if (rank, node) in self.at
+            ]
+            self.model.minimize(linear(terms))
+            _, values = self.budget.solve("ranks", self.model)
+            self.model.clear_objective()  # type: ignore[no-untyped-call]
+            if not values:
+                return
+            self._hint(values)
+            self._read(values)
+            for rank in batch:
+                self.model.add(self.at[rank, self.start[rank]] == 1)
+
+    def _hint(self, values: Sequence[int]) -> None:
+        self.model.clear_hints()  # type: ignore[no-untyped-call]
+        for index, value in enumerate(values):
+            self.model.add_hint(self.model.get_int_var_from_proto_index(index), value)
+
+    def _read(self, values: Sequence[int]) -> None:
+        self.start = {rank: node for (rank, node), var in self.at.items() if values[var.index]}

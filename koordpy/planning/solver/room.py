@@ -1,0 +1,166 @@
+"""What nodes and domains can hold of the pods in question: node types, fillings, necessary conditions.
+
+Nodes with the same fillings are the same to every goal but the names, so models count them together
+(gang-network.md section 7: nodes of one parent into classes).
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpy.planning.goals import progressions
+from koordpy.planning.problem import Ints, Problem
+
+MOST_FILLINGS = 24
+"""Node types with more maximal fillings are modelled node by node."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeType:
+    """Nodes that hold the same pods. Columns and shapes are positions in Room."""
+
+    slots: tuple[int, ...]
+    caps: tuple[int, ...]
+    fillings: tuple[tuple[int, ...], ...] | None
+    """All maximal counts per shape that fit together; None where there are too many."""
+    most: int
+    """Upper bound on pods of any shapes together."""
+
+
+class Room:
+    """Capacities of the nodes for some of the pending members.
+
+    wanted: shape -> how many pods of it are in question, at most. Requests are divided by their greatest common
+    divisor and capacities cut to what the pods in question could use, so that nodes that differ in nothing that
+    matters become equal.
+    """
+
+    def __init__(self, problem: Problem, wanted: dict[int, int]) -> None:
+        self.problem = problem
+        self.tree = problem.tree
+        self.shapes = tuple(sorted(wanted))
+        self.wanted = tuple(wanted[s] for s in self.shapes)
+        requests = [dict(problem.shapes[s].request) for s in self.shapes]
+        columns = sorted({c for request in requests for c in request})
+        scale = [int(np.gcd.reduce([r[c] for r in requests if c in r])) for c in columns]
+        self.request: Ints = np.array(
+            [[r.get(c, 0) // g for c, g in zip(columns, scale, strict=True)] for r in requests], dtype=np.int64
+        )
+        """[shapes, columns] scaled."""
+        self.slots: Ints = np.stack(
+            [np.minimum(problem.slots_of[s], n) for s, n in zip(self.shapes, self.wanted, strict=True)]
+        )
+        """[shapes, nodes] capped by the pods in question."""
+        caps = np.clip(problem.free[:, columns], 0, None) // np.array(scale, dtype=np.int64)
+        self.caps: Ints = np.minimum(caps, self.slots.T @ self.request)
+        """[nodes, columns] scaled; cut to the sum of all slots, where it does not bind."""
+        rows = np.concatenate((self.slots.T, self.caps), axis=1)
+        unique, inverse = np.unique(rows, axis=0, return_inverse=True)
+        self.type_of: Ints = np.asarray(inverse, dtype=np.int64).reshape(-1)
+        count = len(self.shapes)
+        self.types = tuple(self._type(row[:count], row[count:]) for row in unique.tolist())
+        self.most: Ints = np.array([t.most for t in self.types], dtype=np.int64)[self.type_of]
+
+    def _type(self, slots: list[int], caps: list[int]) -> NodeType:
+        fillings = _fillings(slots, caps, self.request.tolist())
+        if fillings is not None:
+            most = max(sum(f) for f in fillings)
+        else:
+            least = self.request[[i for i, n in enumerate(slots) if n]].min(axis=0).tolist()
+            most = min([sum(slots), *(cap // need for cap, need in zip(caps, least, strict=True) if need)])
+        return NodeType(slots=tuple(slots), caps=tuple(caps), fillings=fillings, most=most)
+
+    def roomy(self, level: int, counts: Ints) -> NDArray[np.bool_]:
+        """[domains] whether sums allow so many pods per shape and more; false is certain, true is not."""
+        tree_level, total = self.tree.levels[level], int(counts.sum())
+        fits = tree_level.sums(self.most) >= total
+        for i, n in enumerate(counts.tolist()):
+            fits &= tree_level.sums(self.slots[i]) >= n
+        for column, need in enumerate((counts @ self.request).tolist()):
+            fits &= tree_level.sums(self.caps[:, column]) >= need
+        return fits & self.clean(level)
+
+    def could(self, level: int, counts: Ints) -> NDArray[np.bool_]:
+        """[domains] whether sums allow just so many pods per shape; false is certain, true is not but on one node."""
+        tree_level, total = self.tree.levels[level], int(counts.sum())
+        fits = self.roomy(level, counts)
+        if len(self.shapes) == 1 and self.problem.multiples:
+            low, high, step, possible = progressions(self.problem, self.shapes[0])[level]
+            fits &= possible & (low <= total) & (total <= high) & ((total - low) % step == 0)
+        for number, k in self.problem.multiples.items():
+            if k > 1 and number <= level:
+                held = self.tree.levels[number].sums(self.problem.bound_counts)
+                fits &= ((held + total) % k == 0)[self.tree.domain_of[number][tree_level.start]]
+        return fits
+
+    def most_in(self, level: int) -> Ints:
+        """[domains] upper bound on pods of any shapes together."""
+        return np.minimum(self.tree.levels[level].sums(self.most), sum(self.wanted))
+
+    def clean(self, level: int) -> NDArray[np.bool_]:
+        """[domains] whether bound members outside leave every multiple whole when only this domain takes pods."""
+        tree, domains = self.tree, self.tree.levels[level]
+        good = np.ones(len(domains), dtype=bool)
+        for number, k in self.problem.multiples.items():
+            held = tree.levels[number].sums(self.problem.bound_counts)
+            bad = np.nonzero(held % k)[0] if k > 1 else np.zeros(0, dtype=np.int64)
+            if not len(bad):
+                continue
+            if number < level:
+                above = tree.domain_of[number][domains.start]
+                good &= (above == bad[0]) if len(bad) == 1 else False
+            else:
+                starts = tree.levels[number].start[bad]
+                good &= (domains.start <= starts.min()) & (starts.max() < domains.end)
+        return good
+
+    @cached_property
+    def signatures(self) -> tuple[Ints, ...]:
+        """Per level: [domains] equal numbers for domains that differ in names only (room, scores, attraction)."""
+        tree, problem = self.tree, self.problem
+        fixed = np.where(problem.bound_counts > 0, np.arange(len(problem.free)), -1)
+        rows = np.stack([self.type_of, problem.attract, fixed, *(problem.shapes[s].score for s in self.shapes)], axis=1)
+        leaves = np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1).tolist()
+        out: list[list[int]] = [leaves]
+        for number in range(tree.depth - 1, -1, -1):
+            numbers: dict[tuple[int, ...], int] = {}
+            signs = []
+            for domain in range(len(tree.levels[number])):
+                children = tree.children(number, domain)
+                key = tuple(sorted(out[-1][children.start : children.stop]))
+                signs.append(numbers.setdefault(key, len(numbers)))
+            out.append(signs)
+        return tuple(np.array(signs, dtype=np.int64) for signs in reversed(out))
+
+
+def _fillings(slots: list[int], caps: list[int], request: list[list[int]]) -> tuple[tuple[int, ...], ...] | None:
+    """All maximal counts per shape that fit a node together; None where there are too many."""
+    found: list[tuple[int, ...]] = []
+    chosen = [0] * len(slots)
+    tries = 0
+
+    def room_for(shape: int, left: list[int]) -> int:
+        return min([slots[shape], *(have // need for have, need in zip(left, request[shape], strict=True) if need)])
+
+    def step(shape: int, left: list[int]) -> bool:
+        nonlocal tries
+        tries += 1
+        if tries > 20 * MOST_FILLINGS:
+            return False
+        most = room_for(shape, left)
+        last = shape == len(slots) - 1
+        for n in range(most, most - 1 if last else -1, -1):
+            chosen[shape] = n
+            rest = [have - n * need for have, need in zip(left, request[shape], strict=True)]
+            if not last:
+                if not step(shape + 1, rest):
+                    return False
+            elif all(chosen[s] == slots[s] or room_for(s, rest) == 0 for s in range(shape)):
+                found.append(tuple(chosen))
+        return True
+
+    if not step(0, caps) or len(found) > MOST_FILLINGS:
+        return None
+    return tuple(found)
