@@ -198,7 +198,7 @@ class Binder:
         self, binding: Binding, message: str, may_send: Callable[[], bool], *, settle: float
     ) -> BindOutcome:
         """Reads the pod until it tells what became of the Binding, as long as leadership lasts."""
-        began, backoff = self._clock(), Backoff(0.05, 5.0)
+        began, backoff = self._clock(), Backoff(0.05, 2.0)
         path = PODS.path(binding.namespace, binding.name)
         while True:
             asked = self._clock()
