@@ -28,8 +28,8 @@ def amounts(raw: Quantities) -> Amounts:
 
 
 def node_allocatable(node: Node) -> Amounts:
-    """Allocatable amounts; capacity only where allocatable names no value (API default)."""
-    return {**amounts(node.status.capacity), **amounts(node.status.allocatable)}
+    """Allocatable amounts; capacity only where a node states no allocatable at all (API default)."""
+    return amounts(node.status.allocatable or node.status.capacity)
 
 
 def _add(total: Amounts, more: Mapping[str, int]) -> None:
