@@ -1,0 +1,249 @@
+"""What happens in the demo: the manifests of examples/ in the order of their arrival, and the planner's own forecast.
+
+The forecast is what `koordpy simulate` would say of the same manifests in the same order. The live scheduler has to
+come to the same answer; the reasons shown beside each gang are read from `explain` on the cluster before its arrival.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import koordpy
+from koordpy.api import keys
+from koordpy.api.config import KoordpyConfiguration
+from koordpy.api.natural import natural_key
+from koordpy.api.objects import Pod
+from koordpy.cli.manifests import load_manifests
+from koordpy.cli.offline import DEFAULT_NOW, InputFaultsError, fill
+from koordpy.cluster.snapshot import Snapshot
+from koordpy.cluster.state import ClusterState
+from koordpy.planning.explain import DomainExplanation, Explanation, explain
+from koordpy.planning.plan import RoundPlan
+from koordpy.planning.round import plan_round
+from koordpy.sim.rounds import parse_moment, simulate
+
+ORDER = (
+    "plain-pod",
+    "prefer-gather",
+    "must-gather",
+    "pipeline-2x2",
+    "does-not-fit",
+    "gang-group",
+    "master-workers",
+    "multiples",
+    "elastic",
+)
+"""Examples by arrival. The notebook comes first: with it the blocks are not all alike, and best fit has something to say."""
+
+Manifest = dict[str, Any]
+
+
+def examples_folder() -> Path:
+    """The folder of the examples: below the package in a wheel, else at the repository's root."""
+    package = Path(koordpy.__file__).parent
+    shipped = package / "data" / "examples"
+    return shipped if shipped.is_dir() else package.parent / "examples"
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """One example. `title` is the first sentence of its comment."""
+
+    name: str
+    title: str
+    objects: tuple[Manifest, ...]
+
+    @property
+    def pods(self) -> tuple[str, ...]:
+        """Keys (`namespace/name`) of its pods, in the order of the file."""
+        return tuple(key_of(obj) for obj in self.objects if obj["kind"] == "Pod")
+
+
+def key_of(obj: Manifest) -> str:
+    """`namespace/name`."""
+    meta = obj["metadata"]
+    return f"{meta.get('namespace', 'default')}/{meta['name']}"
+
+
+def read_acts(names: Sequence[str] = ORDER, folder: Path | None = None) -> list[Act]:
+    """The examples of these names. Raises OSError."""
+    acts = []
+    for name in names:
+        text = ((folder or examples_folder()) / f"{name}.yaml").read_text()
+        comment = " ".join(line.lstrip("# ") for line in text.split("\n#\n", 1)[0].splitlines())
+        acts.append(Act(name, comment, tuple(_documents(text))))
+    return acts
+
+
+def read_cluster(folder: Path | None = None) -> list[Manifest]:
+    """Topology and nodes of examples/cluster. Raises OSError."""
+    found = []
+    for path in sorted(((folder or examples_folder()) / "cluster").glob("*.yaml"), reverse=True):
+        found += _documents(path.read_text())
+    return found
+
+
+def _documents(text: str) -> list[Manifest]:
+    return [one for one in yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)) if one]
+
+
+@dataclass(frozen=True, slots=True)
+class GangForecast:
+    """What becomes of one gang, or of a pod without one, as soon as it is there."""
+
+    name: str
+    """`namespace/name` of the gang, or of the pod."""
+    is_gang: bool
+    members: tuple[str, ...]
+    """Pod keys."""
+    place: str
+    """Layer and path of the lowest domain that holds it; empty when nothing is placed."""
+    proof: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The planner's answer to one act."""
+
+    act: Act
+    nodes: Mapping[str, str]
+    """Pod key -> node, of the pods that are bound."""
+    annotations: Mapping[str, Mapping[str, str]]
+    pending: Mapping[str, str]
+    """Pod key -> message, of those that wait."""
+    gangs: tuple[GangForecast, ...]
+
+
+@dataclass(slots=True)
+class Forecaster:
+    """The same cluster offline. `forecast` takes the acts in their order and remembers what they took."""
+
+    folder: Path = field(default_factory=examples_folder)
+    state: ClusterState = field(default_factory=ClusterState)
+    config: KoordpyConfiguration = field(default_factory=KoordpyConfiguration)
+    _now: datetime = field(default_factory=lambda: parse_moment(DEFAULT_NOW))
+    _plans: list[RoundPlan] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._read()
+
+    def _read(self, *names: str) -> None:
+        loaded = load_manifests([str(self.folder / name) for name in ("cluster", *names)])
+        objects = fill(loaded, self._now)
+        if loaded.fault_lines:
+            raise InputFaultsError(loaded.fault_lines)
+        for obj in objects:
+            if not isinstance(obj, Pod) or self.state.pod(obj.key) is None:
+                self.state.upsert(obj)
+
+    def forecast(self, act: Act) -> Forecast:
+        """Plans the act on what the earlier ones have left."""
+        self._read(f"{act.name}.yaml")
+        before = self.state.snapshot(self._now.timestamp())
+        found = {pod: explain(before, self.config, pod) for pod in self._heads(act)}
+        self._plans.clear()
+        result = simulate(self.state, self.config, planner=self._plan, now=self._now)
+        own = set(act.pods)
+        return Forecast(
+            act,
+            nodes={b.pod_key: b.node for b in result.bindings if b.pod_key in own},
+            annotations={b.pod_key: b.annotations for b in result.bindings if b.pod_key in own},
+            pending={p.pod_key: p.message for p in result.pending if p.pod_key in own},
+            gangs=self._gangs(act, before, found, {report.name: proof for report, proof in result.gangs}),
+        )
+
+    def _plan(self, snapshot: Snapshot, config: KoordpyConfiguration | None) -> RoundPlan:
+        plan = plan_round(snapshot, config)
+        self._plans.append(plan)
+        return plan
+
+    def _heads(self, act: Act) -> dict[str, list[str]]:
+        """First pod of each gang (or a pod without gang) -> pods of that gang, in natural order."""
+        gangs: dict[str, list[str]] = {}
+        for key in act.pods:
+            info = self.state.pod(key)
+            gangs.setdefault(info.gang.key if info is not None and info.gang is not None else f"pod {key}", []).append(
+                key
+            )
+        return {pods[0]: sorted(pods, key=natural_key) for pods in gangs.values()}
+
+    def _gangs(
+        self, act: Act, before: Snapshot, found: Mapping[str, Explanation], proofs: Mapping[str, str]
+    ) -> tuple[GangForecast, ...]:
+        tree = self.state.tree
+        layers = [level.layer for level in tree.levels]
+        units = {key: unit for unit in self._plans[0].units for key in unit.pod_keys}
+        out = []
+        for head, members in self._heads(act).items():
+            told = found[head]
+            placed = [info.node for key in members if (info := self.state.pod(key)) is not None and info.node]
+            place, proof = "", proofs.get(told.gang or "", "optimal")
+            if placed:
+                where = tree.lowest_common([tree.index[node] for node in placed])
+                place = f"{short(tree.layer_name(where[0]))} {tree.path(*where)}"
+            if told.gang is None:
+                why = "the node with the highest total of the scores" if placed else "no node takes it"
+            else:
+                shapes = {before.pods[key].shape for key in units[head].pod_keys}
+                why = _why(told, layers, mixed=len(shapes) > 1)
+                crossings = units[head].pipeline_crossings
+                if crossings:
+                    whole = ", ".join(f"{number} in one {short(layer)} each" for layer, number in crossings.items())
+                    why += f"; pipelines: {whole}"
+                if placed and len(placed) < len(members):
+                    why += f"; {len(placed)} of {len(members)}, no {place.split()[0]} holds more"
+            out.append(GangForecast(told.gang or head, told.gang is not None, tuple(members), place, proof, why))
+        return tuple(out)
+
+
+def short(layer: str) -> str:
+    """`blockLayer` -> `block`, `ClusterTopologyLayer` -> `cluster`."""
+    return "cluster" if layer == keys.CLUSTER_LAYER else layer.removesuffix("Layer")
+
+
+def _why(told: Explanation, layers: Sequence[str], *, mixed: bool) -> str:
+    """What speaks for the chosen domain, in the order of the goals (gang-network.md 5).
+
+    Slots are those of the kind of pod that has fewest; in a mixed gang they say little about the others.
+    """
+    chosen = next((domain for domain in told.domains if domain.chosen), None)
+    if chosen is None:
+        return "; ".join(told.would_fit_if[-1:]) and f"would fit if {told.would_fit_if[-1]}"
+    level, needed = layers.index(chosen.layer), chosen.needed
+    texts = [f"lowest common layer: {short(chosen.layer)}"]
+    if mixed:
+        return f"{texts[0]}; it has {chosen.slots} slots for the largest of its pods"
+    if level + 1 < len(layers) - 1:
+        below = layers[level + 1]
+        most = max(domain.slots for domain in told.domains if domain.layer == below)
+        if most < needed:
+            texts[0] += f", no {short(below)} holds {needed} (at most {most})"
+    texts.append(_choice(chosen, told.domains, layers[:level]))
+    return "; ".join(texts)
+
+
+def _choice(chosen: DomainExplanation, domains: Sequence[DomainExplanation], above: Sequence[str]) -> str:
+    """Why this one of the domains of its layer."""
+    able = [domain for domain in domains if domain.layer == chosen.layer and domain.slots >= chosen.needed]
+    name = short(chosen.layer)
+    if len(able) == 1:
+        return f"the only {name} with room for {chosen.needed}"
+    slots = {(domain.layer, domain.name): domain.slots for domain in domains}
+    if chosen.slots > min(domain.slots for domain in able):
+        return f"of {len(able)} with room the one where it takes fewest domains"
+    able = [domain for domain in able if domain.slots == chosen.slots]
+    if len(able) == 1:
+        return f"best fit: {chosen.slots} slots for {chosen.needed}, the others have more"
+    path = chosen.name
+    for layer in reversed(above):
+        path = path.rpartition("/")[0]
+        depth = path.count("/") + 1 if path else 0
+        rooms = {other: slots[layer, other] for other in {"/".join(d.name.split("/")[:depth]) for d in able}}
+        if rooms[path] < max(rooms.values()):
+            return f"best fit: {len(able)} alike, taken in the {short(layer)} with least room left ({rooms[path]} slots)"
+    return f"{len(able)} alike, the first by name"
