@@ -126,16 +126,30 @@ def _conflicts(fields: Fields, other: Fields, current: Any, wanted: Any, path: s
     """Paths in both field sets at which the wanted value differs from the current one."""
     found: list[str] = []
     for token, below in fields.items():
-        if token not in other or not token.startswith("f:"):
+        if token not in other or token == "." or token.startswith("v:"):
             continue
-        key = token[2:]
-        now = current.get(key) if isinstance(current, dict) else None
-        then = wanted.get(key) if isinstance(wanted, dict) else None
-        if isinstance(then, dict) and below:
-            found += _conflicts(below, other[token], now, then, f"{path}.{key}")
-        elif not isinstance(then, dict) and now != then and not (isinstance(then, list) and below):
-            found.append(f"{path}.{key}")
+        now, then = _at(current, token), _at(wanted, token)
+        if token.startswith("k:"):
+            shown = ",".join(f"{k}={orjson.dumps(v).decode()}" for k, v in orjson.loads(token[2:]).items())
+            where = f"{path}[{shown}]"
+        else:
+            where = f"{path}.{token[2:]}"
+        if below:
+            found += _conflicts(below, other[token], now, then, where)
+        elif now != then and not (then == {} and isinstance(now, dict)):
+            found.append(where)
     return found
+
+
+def _at(value: Any, token: str) -> Any:
+    """The field or the list item that a token of a field set names; None when it is not there."""
+    if token.startswith("f:"):
+        return value.get(token[2:]) if isinstance(value, dict) else None
+    keys = orjson.loads(token[2:])
+    for item in value if isinstance(value, list) else ():
+        if isinstance(item, dict) and all(item.get(key) == wanted for key, wanted in keys.items()):
+            return item
+    return None
 
 
 def applied(

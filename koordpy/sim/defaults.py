@@ -6,10 +6,11 @@ affair. Functions return new objects: what a caller hands in is never changed.
 
 import re
 from collections.abc import Iterable
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from koordpy.api.quantity import parse_exact
+from koordpy.api.quantity import is_extended, parse_exact
 from koordpy.sim import errors
 from koordpy.sim.errors import ApiError
 from koordpy.sim.resources import Object, Resource
@@ -24,7 +25,12 @@ _RULE = (
     r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
 )
 _NAMES_OF_ANY_FORM = frozenset(("events",))
-_POD_SPEC = {"restartPolicy": "Always", "terminationGracePeriodSeconds": 30, "dnsPolicy": "ClusterFirst"}
+_POD_SPEC = {
+    "restartPolicy": "Always",
+    "terminationGracePeriodSeconds": 30,
+    "dnsPolicy": "ClusterFirst",
+    "enableServiceLinks": True,
+}
 _CONTAINER = {"terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"}
 _MUTABLE_IN_PODS = frozenset(
     ("activeDeadlineSeconds", "tolerations", "schedulingGates", "terminationGracePeriodSeconds")
@@ -41,11 +47,39 @@ WITH_GENERATION = frozenset(
 
 
 @lru_cache(maxsize=4096)
-def _quantity_fault(raw: str | int | float) -> str | None:
+def _quantity(raw: str | int | float) -> Fraction:
     try:
-        return "must be greater than or equal to 0" if parse_exact(raw) < 0 else None
+        return parse_exact(raw)
     except ValueError as error:
-        return str(error)
+        raise ApiError(400, f'Pod in version "v1" cannot be handled as a Pod: {error}') from None
+
+
+def _resource_faults(container: Object, path: str) -> Iterable[Fault]:
+    """What is wrong with requests and limits; ApiError 400 for what is no quantity."""
+    resources = container.get("resources") or {}
+    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    for field, amounts in (("limits", limits), ("requests", requests)):
+        for name, raw in amounts.items():
+            where = f"{path}.resources.{field}[{name}]"
+            if _quantity(raw) < 0:
+                yield where, "FieldValueInvalid", f'Invalid value: "{raw}": must be greater than or equal to 0'
+            elif is_extended(name) and _quantity(raw).denominator != 1:
+                yield where, "FieldValueInvalid", f'Invalid value: "{raw}": must be an integer'
+    where = f"{path}.resources.requests"
+    for name, raw in requests.items():
+        limit = limits.get(name)
+        if limit is None:
+            if is_extended(name):
+                text = "Required value: Limit must be set for non overcommitable resources"
+                yield f"{path}.resources.limits", "FieldValueRequired", text
+        elif is_extended(name) and _quantity(raw) != _quantity(limit):
+            yield where, "FieldValueInvalid", f'Invalid value: "{raw}": must be equal to {name} limit of {limit}'
+        elif _quantity(raw) > _quantity(limit):
+            yield (
+                where,
+                "FieldValueInvalid",
+                f'Invalid value: "{raw}": must be less than or equal to {name} limit of {limit}',
+            )
 
 
 def check_metadata(resource: Resource, meta: Object) -> None:
@@ -109,14 +143,7 @@ def _pod_faults(spec: Object) -> Iterable[Fault]:
             elif name in names:
                 yield f"spec.{field}[{at}].name", "FieldValueDuplicate", f'Duplicate value: "{name}"'
             names.add(name)
-            for kind, amounts in (container.get("resources") or {}).items():
-                if kind not in ("requests", "limits"):
-                    continue
-                for resource, raw in (amounts or {}).items():
-                    fault = _quantity_fault(raw)
-                    if fault:
-                        path = f"spec.{field}[{at}].resources.{kind}[{resource}]"
-                        yield path, "FieldValueInvalid", f'Invalid value: "{raw}": {fault}'
+            yield from _resource_faults(container, f"spec.{field}[{at}]")
 
 
 def _priority(name: str, spec: Object, classes: Iterable[Object]) -> Object:
@@ -181,12 +208,15 @@ def new_pod(pod: Object, *, classes: Iterable[Object], now: str, with_status: bo
 
 
 def _qos(spec: Object) -> str:
-    resources = [container.get("resources") or {} for container in spec["containers"]]
-    if not any(r.get("requests") or r.get("limits") for r in resources):
+    counted = ("cpu", "memory")
+    pairs = []
+    for container in spec["containers"]:
+        resources = container.get("resources") or {}
+        limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+        pairs.append([(requests.get(name), limits.get(name)) for name in counted])
+    if not any(request or limit for pair in pairs for request, limit in pair):
         return "BestEffort"
-    guaranteed = all(
-        {"cpu", "memory"} <= set(r.get("limits") or ()) and r.get("requests") == r.get("limits") for r in resources
-    )
+    guaranteed = all(request == limit and limit is not None for pair in pairs for request, limit in pair)
     return "Guaranteed" if guaranteed else "Burstable"
 
 

@@ -78,6 +78,10 @@ def _check_kind(resource: Resource, obj: Object) -> None:
         raise ApiError(400, f"the kind in the data ({kind}) does not match the expected kind ({resource.kind})")
 
 
+def _unreadable(resource: Resource) -> str:
+    return f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}'
+
+
 def _unknown(resource: Resource, obj: Object, query: Query) -> list[str]:
     """Warnings about fields that a custom resource's schema lacks; ApiError 400 with fieldValidation=Strict."""
     how = query.text("fieldValidation") or "Warn"
@@ -87,7 +91,7 @@ def _unknown(resource: Resource, obj: Object, query: Query) -> list[str]:
     texts = [f'unknown field "{path}"' for path in unknown]
     if texts and how == "Strict":
         shown = ", ".join(texts)
-        raise ApiError(400, f"{resource.kind} in version {resource.version!r}: strict decoding error: {shown}")
+        raise ApiError(400, f"{_unreadable(resource)}: strict decoding error: {shown}")
     return texts
 
 
@@ -234,6 +238,10 @@ class Handlers:
                 "Invalid value: 0: must be specified for an update",
             )
             raise errors.invalid(resource.kind, resource.group, found.name, [fault])
+        uid = self._store.entry(resource, found.name, found.namespace).obj["metadata"]["uid"]
+        if meta.get("uid", uid) != uid:
+            why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {uid}"
+            raise errors.conflict(resource.plural, resource.group, found.name, why)
         return self._update(found, resource, query, lambda old: obj)
 
     async def _patch(self, request: web.BaseRequest, found: Route, resource: Resource, query: Query) -> web.Response:

@@ -143,6 +143,7 @@ class FakeKubelet:
         self._order = itertools.count()
         self._wake = asyncio.Event()
         self._busy: dict[str, str] = {}
+        self._started: dict[str, float] = {}
         self._version = ""
         self._tasks: list[asyncio.Task[None]] = []
         self._session: aiohttp.ClientSession | None = None
@@ -188,6 +189,7 @@ class FakeKubelet:
         uid, phase = meta["uid"], status.get("phase")
         if kind == "DELETED" or not spec.get("nodeName"):
             self._busy.pop(uid, None)
+            self._started.pop(uid, None)
             return
         if "deletionTimestamp" in meta:
             self._plan(uid, "end", self._end_seconds, pod)
@@ -207,8 +209,11 @@ class FakeKubelet:
                 _LOG.warning("pod %s: annotation %s: %s", pod["metadata"]["name"], RUNTIME, error)
                 self._busy[uid] = "finish"
             return
+        known = self._started.get(uid)
         started = (pod.get("status") or {}).get("startTime")
-        if started:
+        if known is not None:  # exacter than status.startTime, which has whole seconds
+            seconds -= asyncio.get_running_loop().time() - known
+        elif started:
             seconds -= datetime.now(UTC).timestamp() - datetime.fromisoformat(started).timestamp()
         self._plan(uid, "finish", max(0.0, seconds), pod)
 
@@ -261,10 +266,12 @@ class FakeKubelet:
             request = self._session.patch(url + "/status", data=body, headers=_STRATEGIC)
         async with request as response:
             await response.read()
-            if response.status in (404, 409):  # gone, or another pod of that name
+            if response.status in (404, 409, 422):  # gone, or another pod of that name
                 self._busy.pop(meta["uid"], None)
-            else:
-                response.raise_for_status()
+                return
+            response.raise_for_status()
+        if step == "start":
+            self._started[meta["uid"]] = asyncio.get_running_loop().time()
 
     # Watching
 
@@ -297,6 +304,7 @@ class FakeKubelet:
             if not token:
                 for uid in [uid for uid in self._busy if uid not in seen]:
                     del self._busy[uid]
+                    self._started.pop(uid, None)
                 return str(page["metadata"]["resourceVersion"])
 
     async def _watch(self) -> None:

@@ -183,9 +183,9 @@ class Store:
     ) -> Entry:
         """Replace an object by `change(object)`, which must not change its argument in place.
 
-        With `status` only the status is taken over, without it everything but the status (where it is a subresource). A
-        metadata.resourceVersion in the result is a precondition. An update that changes nothing writes nothing. Raises
-        ApiError 404, 409, 422.
+        With `status` only the status is taken over (of built-in objects the metadata, too), without it everything but
+        the status where that is a subresource. A metadata.resourceVersion in the result is a precondition. An update
+        that changes nothing writes nothing. Raises ApiError 404, 409, 422.
         """
         resource = self.resource(resource)
         before = self.entry(resource, name, namespace)
@@ -193,10 +193,10 @@ class Store:
         old, meta = before.obj, self._merged_metadata(resource, before, wanted)
         if status:
             kept = {key: value for key, value in old.items() if key not in ("metadata", "status")}
-            old_meta = dict(old["metadata"])
-            if "managedFields" in meta:
-                old_meta["managedFields"] = meta["managedFields"]
-            new = {**kept, "metadata": old_meta}
+            if resource.custom:  # of built-in objects labels and annotations are taken over, too
+                managed = meta.get("managedFields")
+                meta = {**old["metadata"], **({"managedFields": managed} if managed else {})}
+            new = {**kept, "metadata": meta}
             if wanted.get("status") is not None:
                 new["status"] = wanted["status"]
         else:
@@ -357,8 +357,8 @@ class Store:
         if given.get("resourceVersion") and given["resourceVersion"] != old["resourceVersion"]:
             raise errors.conflict(resource.plural, resource.group, name, _MODIFIED)
         if given.get("uid") and given["uid"] != old["uid"]:
-            why = f"Precondition failed: UID in precondition: {given['uid']}, UID in object meta: {old['uid']}"
-            raise errors.conflict(resource.plural, resource.group, name, why)
+            fault = ("metadata.uid", "FieldValueInvalid", f'Invalid value: "{given["uid"]}": field is immutable')
+            raise errors.invalid(resource.kind, resource.group, name, [fault])
         meta = {key: value for key, value in given.items() if key not in _KEPT_BY_SERVER and key != "selfLink"}
         meta |= {key: old[key] for key in _KEPT_BY_SERVER if key in old}
         meta["name"] = name

@@ -156,6 +156,12 @@ class TestApply:
         await self.apply(client, self.device(labels={"pool": "a"}), "one")
         status, body = await self.apply(client, self.device(labels={"pool": "b"}), "two")
         assert status == 409 and 'conflict with "one": .metadata.labels.pool' in body["message"]
+        status, body = await self.apply(client, self.device(0), "one")
+        clash = self.device()
+        clash["spec"]["devices"] = [{"type": "gpu", "minor": 0, "health": False}]
+        status, body = await self.apply(client, clash, "two")
+        assert status == 409 and '.spec.devices[minor=0,type="gpu"].health' in body["message"]
+        await self.apply(client, self.device(labels={"pool": "a"}), "one")
         status, forced = await self.apply(client, self.device(labels={"pool": "b"}), "two", "&force=true")
         assert status == 200 and forced["metadata"]["labels"] == {"pool": "b"}
 

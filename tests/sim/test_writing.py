@@ -56,6 +56,10 @@ async def test_a_gated_pod_says_so(server: ApiServer, client: Client) -> None:
     assert status == 200 and changed["spec"]["nodeSelector"] == {"a": "b"}
 
 
+def asking(resources: dict) -> dict:
+    return pod("a", containers=[{"name": "c", "resources": resources}])
+
+
 @pytest.mark.parametrize(
     ("manifest", "code", "text"),
     [
@@ -65,7 +69,15 @@ async def test_a_gated_pod_says_so(server: ApiServer, client: Client) -> None:
         ({**pod("a"), "kind": "Node"}, 400, "does not match the expected kind"),
         ({**pod("a"), "metadata": {"name": "a", "labels": {"x": 1}}}, 400, "cannot unmarshal"),
         ({**pod("a"), "metadata": {"name": "a", "namespace": "other"}}, 400, "does not match the namespace"),
-        (pod("a", containers=[{"name": "c", "resources": {"requests": {"cpu": "many"}}}]), 422, "no quantity"),
+        (pod("a", containers=[{"name": "c", "resources": {"requests": {"cpu": "many"}}}]), 400, "no quantity"),
+        (pod("a", containers=[{"name": "c", "resources": {"requests": {"cpu": "-1"}}}]), 422, "greater than or equal"),
+        (
+            asking({"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}),
+            422,
+            "must be less than or equal to cpu limit of 1",
+        ),
+        (asking({"requests": {"nvidia.com/gpu": 1}}), 422, "Limit must be set for non overcommitable resources"),
+        (asking({"limits": {"nvidia.com/gpu": "500m"}}), 422, "must be an integer"),
         (pod("a", containers=[{"name": "c"}, {"name": "c"}]), 422, 'containers[1].name: Duplicate value: "c"'),
     ],
 )
@@ -108,9 +120,11 @@ async def test_an_update_that_changes_nothing_keeps_the_version(client: Client) 
     assert again["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
 
 
-async def test_another_uid_is_a_conflict(client: Client) -> None:
+async def test_another_uid_is_refused(client: Client) -> None:
     await client.post(PODS, pod("a"))
     status, body = await client.patch(f"{PODS}/a", {"metadata": {"uid": "other"}})
+    assert status == 422 and "field is immutable" in body["message"]
+    status, body = await client.put(f"{PODS}/a", {**pod("a"), "metadata": {"name": "a", "uid": "other"}})
     assert status == 409 and "UID in precondition: other" in body["message"]
     status, _ = await client.delete(f"{PODS}/a", {"preconditions": {"uid": "other"}})
     assert status == 409
@@ -123,8 +137,21 @@ async def test_status_and_the_rest_are_written_apart(server: ApiServer, client: 
     assert changed["status"]["phase"] == "Pending" and changed["metadata"]["labels"] == {"x": "y"}
     body = {"metadata": {"labels": {"x": "z"}}, "status": {"phase": "Running"}}
     _, changed = await client.patch(f"{PODS}/a/status", body)
-    assert changed["status"]["phase"] == "Running" and changed["metadata"]["labels"] == {"x": "y"}
-    assert changed["metadata"]["generation"] == 1
+    assert changed["status"]["phase"] == "Running" and changed["metadata"]["generation"] == 1
+    assert changed["metadata"]["labels"] == {"x": "z"}, "built-in objects take labels by this way, too"
+    _, changed = await client.patch(f"{PODS}/a/status", {"spec": {"nodeName": "n1"}})
+    assert "nodeName" not in changed["spec"]
+
+
+async def test_the_status_of_a_custom_resource_is_written_alone(server: ApiServer, client: Client) -> None:
+    server.store.create("podgroups.scheduling.sigs.k8s.io", {"metadata": {"name": "g"}, "spec": {"minMember": 3}})
+    path = "/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/default/podgroups/g"
+    body = {"metadata": {"labels": {"x": "y"}}, "spec": {"minMember": 4}, "status": {"phase": "Pending"}}
+    _, changed = await client.patch(f"{path}/status", body)
+    assert changed["status"] == {"phase": "Pending"} and changed["spec"] == {"minMember": 3}
+    assert "labels" not in changed["metadata"]
+    _, changed = await client.patch(path, body | {"status": {"phase": "Running"}})
+    assert changed["status"] == {"phase": "Pending"} and changed["spec"] == {"minMember": 4}
 
 
 async def test_a_pod_moves_by_binding_only(client: Client) -> None:
