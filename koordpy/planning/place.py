@@ -26,9 +26,9 @@ def place(problem: Problem) -> Solution:
         nodes = _in_order(problem, counted)
         if nodes is not None:
             return Solution(nodes, Proof.OPTIMAL)
-        from koordpy.planning.rank_order import order_counts
+        from koordpy.planning.solver.ranking import rank_counts
 
-        return order_counts(problem, counted.ranks, counted.counts)
+        return rank_counts(problem, counted.ranks, counted.counts)
     return _solver(problem)
 
 
