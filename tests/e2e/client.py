@@ -210,7 +210,7 @@ def manifests_of(folder: Path) -> list[Json]:
 
 def condition(manifest: Json, type_: str) -> Json | None:
     """The condition of a type in an object's status, None when it has none."""
-    found = [c for c in manifest.get("status", {}).get("conditions", []) if c["type"] == type_]
+    found = [c for c in manifest.get("status", {}).get("conditions") or [] if c["type"] == type_]
     return found[0] if found else None
 
 
