@@ -24,20 +24,28 @@ def whole_groups(problem: Problem, nodes: Mapping[int, int]) -> tuple[int, ...]:
 
 
 def order_ranks(
-    problem: Problem, totals: Mapping[int, int], ranks: Sequence[int], *, crossed: Sequence[int] = ()
+    problem: Problem,
+    totals: Mapping[int, int],
+    ranks: Sequence[int],
+    *,
+    crossed: Sequence[int] = (),
+    score: int | None = None,
 ) -> dict[int, int] | None:
     """Rank -> node with every domain one run of the ring, or None where no such order is found.
 
     totals: node -> pods of the given ranks. crossed: goal 3 of the settled counts (Goals.pipeline), which the order
-    must reach; empty without PP. The answer is the best in goal 7. Not for units with bound members.
+    must reach; empty without PP. score: the total that must be kept where shapes differ. The answer is the best in goal 7. Not for units with bound members.
     """
     if any(n is not None and n >= 0 for m in problem.members if (n := m.node) is not None):
         return None
     plain = [node for node in sorted(totals) for _ in range(totals[node])]
-    if _fits(problem, ranks, plain) and _keeps(problem, ranks, plain, crossed):
-        return dict(zip(ranks, plain, strict=True))
-    found = _Orders(problem, totals, ranks, crossed).search()
-    return None if found is None else dict(zip(ranks, found, strict=True))
+    if not (_fits(problem, ranks, plain) and _keeps(problem, ranks, plain, crossed)):
+        found = _Orders(problem, totals, ranks, crossed).search()
+        if found is None:
+            return None
+        plain = found
+    nodes = dict(zip(ranks, plain, strict=True))
+    return nodes if score is None or Goals(problem).score(nodes) <= (-score,) else None
 
 
 def _fits(problem: Problem, ranks: Sequence[int], sequence: Sequence[int]) -> bool:

@@ -21,9 +21,10 @@ def assign(problem: Problem, ranks: Sequence[int], gather: Gather, found: Found,
         for node, held in counts.items()
     }
     start = assign_groups(problem, pods, ranks, whole=gather.whole, groups=gather.group_ranks())
-    crossed = Goals(problem).pipeline(start)
+    goals = Goals(problem)
+    score = -goals.score(start)[0] if len(gather.room.shapes) > 1 else None
     totals = {node: sum(held.values()) for node, held in pods.items()}
-    closed = order_ranks(problem, totals, ranks, crossed=crossed)
+    closed = order_ranks(problem, totals, ranks, crossed=goals.pipeline(start), score=score)
     if closed is not None:
         return closed
     if len(ranks) > MOST_PODS:

@@ -94,8 +94,6 @@ class CountModel:
         top = self._cell_total(self._node_cells([self.nodes[0]])) if level == depth else self._domain(level, domain)
         self.top: list[Term] = top or []
         bound = self.problem.bound_counts
-        if level == depth:
-            return
         for number in range(level - 1, -1, -1):
             above = int(tree.domain_of[number, self.nodes[0]])
             held = int(tree.levels[number].sums(bound)[above])
@@ -125,7 +123,7 @@ class CountModel:
             taken: dict[int, int] = {}
             for child in tree.children(level, domain):
                 sign = int(signs[child])
-                if taken.get(sign, 0) >= self.limit and not self._holds_bound(level + 1, child):
+                if self._keep is None and taken.get(sign, 0) >= self.limit and not self._holds_bound(level + 1, child):
                     continue
                 if self._domain(level + 1, child) is None:
                     continue

@@ -182,7 +182,7 @@ class Gather:
             whole_below.append(-self._most_whole(n, (level, domain)))
             domains_below.append(self._fewest(n, (level, domain)))
         key = (
-            int(self.room.signatures[level][domain]),
+            int(self.room.twins[level][domain]),
             whole_above,
             domains_above,
             tuple(self._residue(n, d) for n, d in path[1:] if n in self.problem.multiples),

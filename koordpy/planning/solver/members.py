@@ -73,7 +73,7 @@ class Members:
         seen = set()
         regions = [r for r in hard_regions(self.problem) if fits[r[1]]]
         for region in sorted(regions, key=lambda r: (-int(most[r[1]]), r[1])):
-            key = (int(self.room.signatures[level][region[1]]), self._residues(region))
+            key = (int(self.room.twins[level][region[1]]), self._residues(region))
             if key in seen or (best is not None and core is not None and -int(most[region[1]]) > best[1]):
                 continue
             seen.add(key)

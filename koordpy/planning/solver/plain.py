@@ -67,15 +67,17 @@ class Plain:
         score = model.minimise("score", self._score(model))
         slots = model.minimise("slots", self._slots(model, reference))
         pods = model.node_pods()
-        single = model
-        if any(len(cell.nodes) > 1 for cell in model.cells):
-            single = CountModel(self.room, region, counts=self.counts.tolist(), budget=self.budget, split=True)
-            single.add_used(siblings=False)
-            single.hold(single.opened(depth), nodes)
-            single.hold(self._score(single), score)
-            single.hold(self._slots(single, reference), slots)
-            single.start_from(pods)
-            single.find("names")
+        place = problem.tree.levels[region[0]]
+        nodes_inside = range(int(place.start[region[1]]), int(place.end[region[1]]))
+        single = CountModel(
+            self.room, region, counts=self.counts.tolist(), budget=self.budget, split=True, keep=nodes_inside
+        )
+        single.add_used(siblings=False)
+        single.hold(single.opened(depth), nodes)
+        single.hold(self._score(single), score)
+        single.hold(self._slots(single, reference), slots)
+        single.start_from(pods)
+        single.find("names")
         names = self._names(single) if single.values else self._dealt(pods)
         return (nodes, score, slots, *(int(problem.name_rank[names[r]]) for r in self.ranks)), names
 

@@ -31,6 +31,12 @@ class Ring:
         """(rank, node) -> whether a new pod is there."""
         self._places()
         self._keep_groups()
+        score = [(v, self._score(rank, node)) for (rank, node), v in self.at.items()]
+        if any(n for _, n in score):
+            self.model.add(linear(score) >= sum(self._score(rank, node) for rank, node in start.items()))
+
+    def _score(self, rank: int, node: int) -> int:
+        return int(self.problem.shapes[self.problem.members[rank].shape].score[node])
 
     def _bound(self, rank: int) -> int | None:
         return self.problem.members[rank].node

@@ -118,10 +118,23 @@ class Room:
 
     @cached_property
     def signatures(self) -> tuple[Ints, ...]:
-        """Per level: [domains] equal numbers for domains that differ in names only (room, scores, attraction)."""
+        """Per level: [domains] equal numbers for domains that differ in names only."""
+        problem = self.problem
+        reference = min(self.shapes, key=lambda s: (int(problem.slots_of[s].sum()), self._first_rank(s)))
+        return self._signs(problem.attract, problem.slots_of[reference])
+
+    @cached_property
+    def twins(self) -> tuple[Ints, ...]:
+        """Per level: [domains] equal numbers for domains in which goals 3 and 4 and the scores come out alike."""
+        return self._signs()
+
+    def _first_rank(self, shape: int) -> int:
+        return next(rank for rank in self.problem.pending if self.problem.members[rank].shape == shape)
+
+    def _signs(self, *more: Ints) -> tuple[Ints, ...]:
         tree, problem = self.tree, self.problem
         fixed = np.where(problem.bound_counts > 0, np.arange(len(problem.free)), -1)
-        rows = np.stack([self.type_of, problem.attract, fixed, *(problem.shapes[s].score for s in self.shapes)], axis=1)
+        rows = np.stack([self.type_of, fixed, *more, *(problem.shapes[s].score for s in self.shapes)], axis=1)
         leaves = np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1).tolist()
         out: list[list[int]] = [leaves]
         for number in range(tree.depth - 1, -1, -1):
