@@ -198,15 +198,18 @@ class UnitQueue:
                 times.append(first.since + self._flush)
         return min(times, default=None)
 
-    def take(self, *, light_pods: int) -> list[Entry]:
+    def take(self, *, light_pods: int, alone: bool = False) -> list[Entry]:
         """Moves the units that are due into flight: all of them, but of light plain pods at most `light_pods`,
-        those of the highest priority first, then the oldest. The planner orders a round by itself."""
+        those of the highest priority first, then the oldest. The planner orders a round by itself. `alone`: only one
+        unit."""
         now = self.clock()
         due = [entry for entry in self._states[State.ACTIVE].values() if entry.due <= now]
         light = [entry for entry in due if entry.light]
         if len(light) > light_pods:
             light.sort(key=lambda entry: (-entry.priority, entry.created, entry.unit))
             due = [entry for entry in due if not entry.light] + light[:light_pods]
+        if alone:
+            due = due[:1]
         for entry in due:
             entry.attempts += 1
             entry.missed, entry.touched = Wake.NOTHING, False

@@ -1,0 +1,323 @@
+"""From a plan to Bindings: assumed units go out while the next round is planned (kube-parity.md 4.2 and 4.4).
+
+One line of jobs in the order of the plan, a gang's in rank order, and as many workers as Bindings may be in flight.
+Before each Binding: do we lead, is the pod still the one we planned, is the node there and not overbooked by others?
+A definite failure takes the assumption back; an unknown outcome keeps it until the API server tells. Before the first
+Binding of a gang all its pods are asked, and one that fails takes the whole unit back; one that fails after others were
+sent leaves those where they are and is planned again beside them (gang-network.md 2.7, 2.8).
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from koordpy.api.keys import BOUND_EPOCH
+from koordpy.api.objects import Pod
+from koordpy.cluster.pods import PodInfo
+from koordpy.engine.announce import Announcer
+from koordpy.engine.binder import Binder, Binding, BindOutcome, BindResult
+from koordpy.engine.client import ApiClient, ApiError, Unreachable
+from koordpy.engine.feeds import Feeds
+from koordpy.engine.overtaken import overcommitted
+from koordpy.engine.queue import QueuedPod
+from koordpy.engine.resources import PODS
+from koordpy.engine.wakeups import Wake
+from koordpy.observe.metrics import Metrics
+from koordpy.planning.plan import Placement
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class UnitCommit:
+    """The Bindings of one unit of one plan."""
+
+    unit: str
+    gang: bool
+    began: float
+    deadline: float
+    """No Binding is sent after this; what is left is planned again (waiting-time)."""
+    on_done: Callable[["UnitCommit"], None] | None = None
+    total: int = 0
+    left: int = 0
+    sent: int = 0
+    bound: int = 0
+    withdrawn: bool = False
+    lost: list[str] = field(default_factory=list)
+    """Keys of the pods that were not bound."""
+    jobs: list["_Job"] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Job:
+    commit: UnitCommit
+    info: PodInfo
+    placement: Placement
+    queued: QueuedPod
+    mark: int
+
+
+@dataclass(slots=True)
+class _Unconfirmed:
+    uid: str
+    node: str
+    since: float
+
+
+class Committer:
+    """Binds what was planned. Owned by the event loop; `run` works until cancelled."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        binder: Binder,
+        feeds: Feeds,
+        *,
+        announcer: Announcer,
+        metrics: Metrics,
+        may_write: Callable[[], bool],
+        epoch: Callable[[], int],
+        workers: int = 64,
+        unconfirmed_seconds: float = 30.0,
+        dry_run: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client, self._binder, self._feeds = client, binder, feeds
+        self._state, self._queue = feeds.state, feeds.queue
+        self._announcer, self._metrics = announcer, metrics
+        self._may_write, self._epoch = may_write, epoch
+        self._workers, self._unconfirmed_seconds = workers, unconfirmed_seconds
+        self._dry_run, self._clock = dry_run, clock
+        self._jobs: asyncio.Queue[_Job] = asyncio.Queue()
+        self._open = 0
+        self._unconfirmed: dict[str, _Unconfirmed] = {}
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._stopping = False
+        self._bound_count = metrics.binds.labels(BindResult.BOUND.value)
+
+    # -- in -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def open(self) -> int:
+        """Bindings planned whose outcome is not known yet."""
+        return self._open
+
+    def submit(
+        self,
+        unit: str,
+        placements: Sequence[Placement],
+        *,
+        gang: bool,
+        began: float,
+        waiting_seconds: float,
+        on_done: Callable[[UnitCommit], None] | None = None,
+    ) -> UnitCommit:
+        """Assumes every pod of a unit, takes them out of the queue, and lines up their Bindings in the order given.
+
+        The caller has made sure that the plan still holds.
+        """
+        now = self._clock()
+        commit = UnitCommit(unit, gang, began, now + waiting_seconds, on_done, len(placements), len(placements))
+        for placement in placements:
+            key = placement.pod_key
+            info = self._state.pod(key)
+            assert info is not None
+            queued = self._queue.discard(key)
+            if queued is None:
+                queued = QueuedPod(key, info.uid, now, info.priority, info.created, light=False)
+            self._state.assume(key, placement.node)
+            if not self._dry_run:
+                mark = self._feeds.foreign_marks.get(placement.node, 0)
+                commit.jobs.append(_Job(commit, info, placement, queued, mark))
+        self._queue.broadcast(Wake.POD_BOUND, "AssignedPodAdd")
+        if self._dry_run:
+            commit.left, commit.bound = 0, len(placements)
+            return commit
+        for job in commit.jobs:
+            self._jobs.put_nowait(job)
+        self._open += len(placements)
+        if self._open:
+            self._idle.clear()
+        return commit
+
+    async def run(self) -> None:
+        """Sends Bindings and looks after those that stay unconfirmed, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._workers):
+                group.create_task(self._work())
+            group.create_task(self._confirm_for_ever())
+
+    async def drain(self, seconds: float) -> bool:
+        """Waits for the Bindings lined up; after `seconds` nothing more is sent. True when all were done."""
+        try:
+            await asyncio.wait_for(self._idle.wait(), seconds)
+        except TimeoutError:
+            self._stopping = True
+            logger.warning("%d Bindings were not finished in time", self._open)
+            return False
+        self._stopping = True
+        return True
+
+    # -- a Binding ----------------------------------------------------------------------------------------------------
+
+    def _may_send(self) -> bool:
+        return not self._stopping and self._may_write()
+
+    async def _work(self) -> None:
+        while True:
+            job = await self._jobs.get()
+            try:
+                await self._bind(job)
+            except Exception:
+                # a worker that dies would take its share of all later Bindings with it
+                logger.exception("pod %s: its Binding failed", job.placement.pod_key)
+                self._give_back(job, errors=1)
+            finally:
+                self._open -= 1
+                if not self._open:
+                    self._idle.set()
+
+    async def _bind(self, job: _Job) -> None:
+        commit, placement = job.commit, job.placement
+        if commit.gang and not commit.sent and not commit.withdrawn:
+            commit.withdrawn = any(self._obstacle(each) for each in commit.jobs)
+        if why := self._obstacle(job):
+            if why not in ("not_sent", "late", "withdrawn"):
+                self._metrics.conflicts.labels(why).inc()
+            self._give_back(job, errors=0)
+            return
+        commit.sent += 1
+        annotations = {**placement.annotations, BOUND_EPOCH: str(self._epoch())}
+        binding = Binding(job.info.namespace, job.info.name, placement.uid, placement.node, annotations)
+        outcome = await self._binder.bind(binding, may_send=self._may_send)
+        self._settle(job, outcome)
+
+    def _obstacle(self, job: _Job) -> str:
+        """Why the Binding must not be sent now; empty where it may."""
+        if not self._may_send():
+            return "not_sent"
+        key, node = job.placement.pod_key, job.placement.node
+        now = self._state.pod(key)
+        if now is None or now.uid != job.placement.uid or self._state.assumed_node(key) != node:
+            return "pod"
+        if now.pod.metadata.deletion_timestamp is not None:
+            return "pod"
+        if self._state.node(node) is None:
+            return "node"
+        if self._feeds.foreign_marks.get(node, 0) != job.mark and overcommitted(self._state, node):
+            return "room"
+        if self._clock() > job.commit.deadline:
+            return "late"
+        return "withdrawn" if job.commit.withdrawn else ""
+
+    def _settle(self, job: _Job, outcome: BindOutcome) -> None:
+        key, result = job.placement.pod_key, outcome.result
+        if result is BindResult.BOUND:
+            self._bound(job, outcome)
+            return
+        self._metrics.binds.labels(result.value).inc()
+        if result is BindResult.UNKNOWN:
+            # leadership is over; the assumption stays, this process ends
+            self._count(job, lost=True)
+            return
+        self._metrics.attempts.labels("error", job.queued.profile).inc()
+        if result is not BindResult.NOT_SENT:
+            logger.warning("pod %s was not bound to %s: %s: %s", key, outcome.binding.node, result, outcome.message)
+        if result is BindResult.CONFLICT:
+            self._metrics.conflicts.labels("bound_elsewhere").inc()
+            self._account_theirs(job, outcome.node)
+        errors = 0 if result is BindResult.NOT_SENT else 1
+        self._give_back(job, errors=errors, at_least_seconds=outcome.retry_after or 0.0)
+
+    def _bound(self, job: _Job, outcome: BindOutcome) -> None:
+        key, now = job.placement.pod_key, self._clock()
+        self._bound_count.inc()
+        self._metrics.bind_seconds.observe(outcome.seconds)
+        profile = job.queued.profile
+        self._metrics.attempts.labels("scheduled", profile).inc()
+        self._metrics.attempt_seconds.labels("scheduled", profile).observe(now - job.commit.began)
+        self._metrics.pod_attempts.observe(job.queued.attempts)
+        attempts = str(job.queued.attempts) if job.queued.attempts < 16 else "16+"
+        self._metrics.sli_seconds.labels(attempts).observe(now - job.queued.added)
+        self._announcer.scheduled(job.info, job.placement.node)
+        if self._state.assumed_node(key) is not None:
+            self._unconfirmed[key] = _Unconfirmed(job.placement.uid, job.placement.node, now)
+        self._count(job, lost=False)
+
+    def _account_theirs(self, job: _Job, node: str) -> None:
+        """Another scheduler was first: its choice counts at once, the watch confirms it."""
+        key = job.placement.pod_key
+        now = self._state.pod(key)
+        if now is not None and now.uid == job.placement.uid and self._state.assumed_node(key) is not None:
+            self._state.bind(key, node)
+            if (after := self._state.pod(key)) is not None:
+                self._feeds.loaded(after)
+
+    def _give_back(self, job: _Job, *, errors: int, at_least_seconds: float = 0.0) -> None:
+        """Takes the assumption back; the pod, if it still waits for a place, returns to the queue."""
+        key = job.placement.pod_key
+        now = self._state.pod(key)
+        if now is not None and now.uid == job.placement.uid and self._state.assumed_node(key) is not None:
+            self._state.forget(key)
+            self._queue.broadcast(Wake.ROOM, "BindFailure")
+            now = self._state.pod(key)
+            if now is not None and now.pending:
+                self._queue.put_back(
+                    self._feeds.names.of_pod(now), [job.queued], errors=errors, at_least_seconds=at_least_seconds
+                )
+        self._count(job, lost=True)
+
+    def _count(self, job: _Job, *, lost: bool) -> None:
+        commit = job.commit
+        commit.left -= 1
+        if lost:
+            commit.lost.append(job.placement.pod_key)
+        else:
+            commit.bound += 1
+        if not commit.left and commit.on_done is not None:
+            commit.on_done(commit)
+
+    # -- confirmation -------------------------------------------------------------------------------------------------
+
+    async def _confirm_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(min(5.0, self._unconfirmed_seconds / 4))
+            await self.confirm()
+
+    async def confirm(self) -> None:
+        """Reads the assumed pods that the watch has not confirmed for too long, and decides by uid and node."""
+        limit = self._clock() - self._unconfirmed_seconds
+        for key, waiting in list(self._unconfirmed.items()):
+            if self._state.assumed_node(key) is None:
+                del self._unconfirmed[key]
+            elif waiting.since <= limit:
+                await self._read(key, waiting)
+
+    async def _read(self, key: str, waiting: _Unconfirmed) -> None:
+        namespace, _, name = key.partition("/")
+        try:
+            pod = await self._client.get_or_none(PODS.path(namespace, name), type=Pod)
+        except (ApiError, Unreachable) as error:
+            logger.warning("pod %s: is it bound? %s", key, error)
+            return
+        now = self._state.pod(key)
+        if now is None or now.uid != waiting.uid or self._state.assumed_node(key) is None:
+            self._unconfirmed.pop(key, None)
+            return
+        if pod is not None and pod.metadata.uid == waiting.uid and pod.spec.node_name == waiting.node:
+            # the watch is slow, the Binding is good
+            waiting.since = self._clock()
+            return
+        self._unconfirmed.pop(key, None)
+        if pod is not None and pod.metadata.uid == waiting.uid and pod.spec.node_name:
+            self._state.bind(key, pod.spec.node_name)
+            return
+        logger.warning("pod %s: its Binding to %s is gone; it is planned again", key, waiting.node)
+        self._state.forget(key)
+        self._queue.broadcast(Wake.ROOM, "BindFailure")
+        now = self._state.pod(key)
+        if now is not None and now.pending:
+            self._feeds.enqueue(now, event="BindFailure")

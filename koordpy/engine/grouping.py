@@ -1,0 +1,47 @@
+"""Which unit a pod belongs to, between rounds: the planner's own ids, kept at hand for single events.
+
+A gang without `groups` links is a unit by itself, so its id follows from the pod alone. Links are rare; once any
+object has one, the ids are read from a snapshot before each round by the planner's own rule (gang-network.md 2.2).
+"""
+
+from koordpy.api import keys
+from koordpy.api.objects import ObjectMeta
+from koordpy.cluster.pods import GangRef, PodInfo
+from koordpy.cluster.snapshot import Snapshot
+from koordpy.planning.units import Groups
+
+
+class UnitNames:
+    """Unit ids by pod and by gang."""
+
+    def __init__(self) -> None:
+        self.linked = False
+        """Whether any object has been seen that links gangs."""
+        self.stale = False
+        """Whether a gang or a PodGroup changed since the last `refresh`."""
+        self._ids: dict[GangRef, str] = {}
+
+    def saw(self, meta: ObjectMeta) -> None:
+        """Takes note of a PodGroup or a gang's pod that came, changed or went."""
+        if keys.GANG_GROUPS in meta.annotations:
+            self.linked = True
+        self.stale = True
+
+    def of_gang(self, ref: GangRef) -> str:
+        """Id of the unit that a gang is planned in."""
+        return self._ids.get(ref) or f"gang:{ref.key}"
+
+    def of_pod(self, pod: PodInfo) -> str:
+        """Id of the unit that a pod is planned in."""
+        return pod.key if pod.gang is None else self.of_gang(pod.gang)
+
+    def refresh(self, snapshot: Snapshot) -> bool:
+        """Reads the groups of a snapshot anew where gangs are linked; True when an id changed."""
+        if not (self.linked and self.stale):
+            return False
+        self.stale = False
+        groups = Groups(snapshot)
+        ids = {ref: groups.unit(ref).id for ref in groups.gangs}
+        changed = ids != self._ids
+        self._ids = ids
+        return changed

@@ -1,0 +1,283 @@
+"""The scheduling loop: wake, gather, snapshot, plan in a worker thread, check, commit, tell (kube-parity.md section 4).
+
+One round at a time; its Bindings are under way while the next is planned. Everything but the planner runs on the event
+loop's thread, which owns the ClusterState.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from koordpy.cluster.pods import GangRef, PodInfo
+from koordpy.cluster.snapshot import Snapshot
+from koordpy.engine.commit import Committer, UnitCommit
+from koordpy.engine.feeds import Feeds
+from koordpy.engine.groupstatus import GroupStatusWriter
+from koordpy.engine.overtaken import by_node, overtaken
+from koordpy.engine.queue import Entry
+from koordpy.engine.settings import EngineSettings
+from koordpy.engine.status import PodStatusWriter
+from koordpy.engine.wakeups import helpful
+from koordpy.observe.decisions import DecisionLog
+from koordpy.observe.metrics import Metrics
+from koordpy.planning.plan import GangReport, GangStatus, PendingPod, Placement, Reason, RoundPlan
+from koordpy.planning.units import read_gang
+
+logger = logging.getLogger(__name__)
+
+Planner = Callable[[Snapshot, frozenset[str]], RoundPlan]
+"""Plans the units of these ids on a snapshot; called in a worker thread, one call at a time."""
+
+IDLE_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Gangs:
+    """What a commit must know of the gangs in its unit when its Bindings are through."""
+
+    reports: tuple[GangReport, ...]
+    first_tried: float
+
+
+class SchedulingLoop:
+    """Runs rounds until cancelled."""
+
+    def __init__(
+        self,
+        feeds: Feeds,
+        committer: Committer,
+        planner: Planner,
+        *,
+        pod_status: PodStatusWriter | None,
+        group_status: GroupStatusWriter | None,
+        metrics: Metrics,
+        decisions: DecisionLog,
+        settings: EngineSettings,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+        warned: Callable[[str, str], None] = lambda obj, text: None,
+    ) -> None:
+        """Without writers (dry run) verdicts are only counted and logged. `warned` hears of settings that do
+        nothing."""
+        self.rounds = 0
+        self.last_turn = clock()
+        self._feeds, self._state, self._queue = feeds, feeds.state, feeds.queue
+        self._committer, self._planner = committer, planner
+        self._pod_status, self._group_status = pod_status, group_status
+        self._metrics, self._decisions, self._settings = metrics, decisions, settings
+        self._clock, self._now, self._warned = clock, now, warned
+        self._wake = asyncio.Event()
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="planner")
+        self._first_tried: dict[str, float] = {}
+        self._alone = 0
+        """Rounds that take one unit each: after the planner has failed, so that one bad unit holds up no other."""
+        self._said: set[tuple[str, str]] = set()
+
+    def wake(self) -> None:
+        """Something may have become due."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Runs rounds until cancelled; a round that fails is logged and its units back off."""
+        try:
+            while True:
+                self.last_turn = self._clock()
+                self._queue.poll()
+                if self._queue.ready():
+                    await self._gather()
+                    await self.round()
+                else:
+                    await self._wait()
+        finally:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+
+    async def _wait(self) -> None:
+        self._wake.clear()
+        due = self._queue.next_due()
+        pause = IDLE_SECONDS if due is None else min(IDLE_SECONDS, max(0.001, due - self._clock()))
+        try:
+            async with asyncio.timeout(pause):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    async def _gather(self) -> None:
+        """Waits a moment while pods pour in, so that a gang is not planned once for each member."""
+        quiet, began = self._settings.quiet_seconds, self._clock()
+        until = began + self._settings.max_gather_seconds
+        while (now := self._clock()) < until and now - self._queue.last_added < quiet:  # noqa: ASYNC110 - not an event
+            await asyncio.sleep(quiet)
+
+    # -- a round ------------------------------------------------------------------------------------------------------
+
+    async def round(self) -> None:
+        """Plans what is due and hands it on."""
+        self._queue.poll()
+        taken_at = self._clock()
+        snapshot = self._state.snapshot(self._now())
+        self._feeds.foreign.clear()
+        if self._feeds.names.refresh(snapshot):
+            self._queue.regroup(self._unit_now)
+        few = not self._committer.open
+        light = self._settings.first_light_pods if few else self._settings.most_light_pods
+        entries = self._queue.take(light_pods=light, alone=self._alone > 0)
+        if not entries:
+            return
+        self._alone = max(0, self._alone - 1)
+        self.rounds += 1
+        ids = frozenset(entry.unit for entry in entries)
+        for unit in ids:
+            self._first_tried.setdefault(unit, taken_at)
+        began = self._clock()
+        try:
+            plan = await asyncio.get_running_loop().run_in_executor(self._executor, self._planner, snapshot, ids)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            logger.exception("planning failed for %d units", len(entries))
+            self._planner_failed(entries, error)
+            return
+        seconds = self._clock() - began
+        self._metrics.planned(plan, seconds=seconds)
+        self._metrics.snapshot_age.observe(self._clock() - taken_at)
+        self._decisions.record(plan, number=self.rounds, at=self._now())
+        self._apply(plan, snapshot, {entry.unit: entry for entry in entries}, began=taken_at, seconds=seconds)
+
+    def _unit_now(self, key: str) -> str | None:
+        info = self._state.pod(key)
+        return self._feeds.names.of_pod(info) if info is not None and info.pending else None
+
+    def _planner_failed(self, entries: list[Entry], error: Exception) -> None:
+        if len(entries) > 1:
+            self._alone = len(entries)
+            for entry in entries:
+                self._queue.settle_again(entry)
+            return
+        for entry in entries:
+            for key in list(entry.pods):
+                text = f"planning failed: {type(error).__name__}: {error}"
+                self._tell(PendingPod(key, entry.unit, None, Reason.SCHEDULER_ERROR, text))
+            self._queue.settle_error(entry)
+
+    def _apply(
+        self, plan: RoundPlan, snapshot: Snapshot, entries: Mapping[str, Entry], *, began: float, seconds: float
+    ) -> None:
+        placements: dict[str, list[Placement]] = {}
+        for placement in plan.placements:
+            placements.setdefault(placement.unit, []).append(placement)
+        pending: dict[str, list[PendingPod]] = {}
+        for verdict in plan.pending:
+            pending.setdefault(verdict.unit, []).append(verdict)
+        reports = {report.name: report for report in plan.gangs}
+        pods_tried = sum(len(unit.pod_keys) for unit in plan.units) or 1
+        foreign = by_node(self._feeds.foreign)
+        for unit in plan.units:
+            entry = entries.get(unit.unit)
+            if entry is None:
+                continue
+            gangs = self._gangs_of(snapshot, unit.pod_keys)
+            placed, left = placements.get(unit.unit, ()), pending.get(unit.unit, ())
+            if placed and (why := overtaken(self._state, snapshot, placed, foreign)):
+                logger.info("%s: its plan was overtaken (%s); planning again", unit.unit, why)
+                self._metrics.conflicts.labels(f"overtaken_{why}").inc()
+                self._queue.settle_again(entry)
+                continue
+            waiting = min((read_gang(snapshot, ref).waiting_seconds for ref in gangs), default=600.0)
+            mine = tuple(reports[ref.key] for ref in gangs if ref.key in reports)
+            if placed:
+                first = self._first_tried.pop(unit.unit, began)
+                self._committer.submit(
+                    unit.unit,
+                    placed,
+                    gang=bool(gangs),
+                    began=began,
+                    waiting_seconds=waiting,
+                    on_done=self._done(_Gangs(mine, first)) if gangs else None,
+                )
+            for report in mine:
+                if self._group_status is not None and not (placed and report.status is GangStatus.SCHEDULED):
+                    self._group_status.verdict(report, waiting)
+            self._count_attempts(entry, left, gang=bool(gangs), placed=bool(placed), seconds=seconds / pods_tried)
+            for verdict in left:
+                self._tell(verdict)
+            self._settle(entry, left, gang=bool(gangs), seconds=seconds * len(unit.pod_keys) / pods_tried)
+        tried = {unit.unit for unit in plan.units}
+        for name, entry in entries.items():
+            if name not in tried:
+                # its pods are gone or in another unit now; the feeds have said so, or will
+                self._queue.settle_error(entry)
+        for obj, text in plan.warnings:
+            if (obj, text) not in self._said:
+                self._said.add((obj, text))
+                self._warned(obj, text)
+
+    def _settle(self, entry: Entry, left: Iterable[PendingPod], *, gang: bool, seconds: float) -> None:
+        left = list(left)
+        if not left:
+            self._queue.settle_placed(entry)
+        elif any(verdict.reason is Reason.SCHEDULER_ERROR and not verdict.gated for verdict in left):
+            self._queue.settle_error(entry)
+        else:
+            plugins = dict.fromkeys(plugin for verdict in left for plugin in verdict.plugins)
+            gated = all(verdict.gated for verdict in left)
+            self._queue.settle_unschedulable(
+                entry, wakes=helpful(plugins, gang=gang), plugins=plugins, gated=gated, seconds=seconds
+            )
+
+    def _gangs_of(self, snapshot: Snapshot, keys: Iterable[str]) -> list[GangRef]:
+        found: dict[GangRef, None] = {}
+        for key in keys:
+            info = snapshot.pods.get(key)
+            if info is not None and info.gang is not None:
+                found[info.gang] = None
+        return list(found)
+
+    def _tell(self, verdict: PendingPod) -> None:
+        if self._pod_status is None:
+            logger.debug("pod %s: %s: %s", verdict.pod_key, verdict.reason.value, verdict.message)
+            return
+        info = self._state.pod(verdict.pod_key)
+        if info is not None and info.pending:
+            self._pod_status.tell(verdict, info)
+
+    def _count_attempts(
+        self, entry: Entry, left: Iterable[PendingPod], *, gang: bool, placed: bool, seconds: float
+    ) -> None:
+        profile = ""
+        for verdict in left:
+            info: PodInfo | None = self._state.pod(verdict.pod_key)
+            if info is None:
+                continue
+            profile = info.pod.spec.scheduler_name
+            result = "error" if verdict.reason is Reason.SCHEDULER_ERROR else "unschedulable"
+            self._metrics.attempts.labels(result, profile).inc()
+            self._metrics.attempt_seconds.labels(result, profile).observe(seconds)
+        if gang:
+            result = "scheduled" if placed else "unschedulable"
+            profile = profile or next((pod.profile for pod in entry.pods.values()), self._settings.scheduler_names[0])
+            self._metrics.podgroup_attempts.labels(result, profile).inc()
+
+    # -- after the Bindings -------------------------------------------------------------------------------------------
+
+    def _done(self, gangs: _Gangs) -> Callable[[UnitCommit], None]:
+        def done(commit: UnitCommit) -> None:
+            self._metrics.gang_members_bound.inc(commit.bound)
+            if commit.lost:
+                logger.warning(
+                    "%s: %d of %d members bound; %d more are planned again beside them",
+                    commit.unit, commit.bound, commit.total, len(commit.lost),
+                )  # fmt: skip
+                # the wait of the gang goes on from its first try
+                self._first_tried.setdefault(commit.unit, gangs.first_tried)
+            else:
+                self._metrics.gang_wait_seconds.observe(self._clock() - gangs.first_tried)
+            if self._group_status is None or commit.lost:
+                return
+            for report in gangs.reports:
+                if report.status is GangStatus.SCHEDULED:
+                    self._group_status.scheduled(report)
+
+        return done

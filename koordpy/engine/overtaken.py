@@ -1,0 +1,111 @@
+"""Is a plan still right? The cluster went on while it was made (kube-parity.md 4.4 and 4.10).
+
+The API server checks neither capacity nor whether a node exists, so this is asked before a unit is assumed, and once
+more before each Binding. Units of the same round need no check against each other: they were planned on one draft.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from koordpy.cluster.pods import GangRef, GangSource, PodInfo
+from koordpy.cluster.resources import Amounts
+from koordpy.cluster.snapshot import PODS, NodeInfo, Snapshot
+from koordpy.cluster.state import ClusterState
+from koordpy.engine.wakeups import changes_itself
+from koordpy.planning.plan import Placement
+
+
+def by_node(pods: Iterable[PodInfo]) -> dict[str, list[PodInfo]]:
+    """Pods by the node that they are on."""
+    out: dict[str, list[PodInfo]] = {}
+    for pod in pods:
+        out.setdefault(pod.node, []).append(pod)
+    return out
+
+
+def overtaken(
+    state: ClusterState,
+    snapshot: Snapshot,
+    placements: Sequence[Placement],
+    foreign: Mapping[str, Sequence[PodInfo]],
+) -> str:
+    """What overtook the plan of one unit: `pod`, `node`, `room`, `neighbour`, `group`, `topology`; empty for nothing.
+
+    `foreign`: pods that others bound to a node since the snapshot.
+    """
+    need: dict[str, tuple[int, Amounts, bool]] = {}
+    gangs: dict[GangRef, None] = {}
+    for placement in placements:
+        key = placement.pod_key
+        now, then = state.pod(key), snapshot.pods[key]
+        if now is None or now.uid != placement.uid or not now.pending:
+            return "pod"
+        if now is not then and changes_itself(then.pod, now.pod):
+            return "pod"
+        if now.gang is not None:
+            gangs[now.gang] = None
+        count, amounts, interacts = need.get(placement.node) or (0, {}, False)
+        for name, amount in now.requests.items():
+            amounts[name] = amounts.get(name, 0) + amount
+        need[placement.node] = (count + 1, amounts, interacts or _interacts(now))
+    for name, (count, amounts, interacts) in need.items():
+        node = state.node(name)
+        planned = snapshot.nodes[snapshot.index[name]]
+        if node is None or (node is not planned and _differs(node, planned)):
+            return "node"
+        neighbours = foreign.get(name, ())
+        if neighbours or (node is not planned and node.allocatable != planned.allocatable):
+            if not _fits(state, node, count, amounts):
+                return "room"
+            if any(interacts or _interacts(pod) for pod in neighbours):
+                return "neighbour"
+    return _group_changed(state, snapshot, gangs)
+
+
+def overcommitted(state: ClusterState, name: str) -> bool:
+    """Whether the pods on a node, assumed ones included, ask for more than it has."""
+    node = state.node(name)
+    return node is not None and not _fits(state, node, 0, {})
+
+
+def _fits(state: ClusterState, node: NodeInfo, count: int, amounts: Amounts) -> bool:
+    pods, used = state.used(node.name)
+    if pods + count > node.allocatable.get(PODS, 0):
+        return False
+    names = amounts or used
+    return all(used.get(name, 0) + amounts.get(name, 0) <= node.allocatable.get(name, 0) for name in names)
+
+
+def _differs(now: NodeInfo, then: NodeInfo) -> bool:
+    return now.labels != then.labels or now.taints != then.taints or now.node.metadata.uid != then.node.metadata.uid
+
+
+def _interacts(pod: PodInfo) -> bool:
+    """Whether neighbours matter to the pod, or it to them, in more than room."""
+    spec = pod.pod.spec
+    affinity = spec.affinity
+    if affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None):
+        return True
+    if spec.topology_spread_constraints:
+        return True
+    return any(port.host_port for container in (*spec.containers, *spec.init_containers) for port in container.ports)
+
+
+def _group_changed(state: ClusterState, snapshot: Snapshot, gangs: Iterable[GangRef]) -> str:
+    for ref in gangs:
+        if ref.source is GangSource.GROUP:
+            now, then = state.pod_group(ref.key), snapshot.pod_groups.get(ref.key)
+            if now is then:
+                continue
+            if (
+                now is None
+                or then is None
+                or (now.spec, now.metadata.annotations)
+                != (
+                    then.spec,
+                    then.metadata.annotations,
+                )
+            ):
+                return "group"
+    if gangs and state.layers is not snapshot.tree.layers and state.layers != snapshot.tree.layers:
+        return "topology"
+    return ""

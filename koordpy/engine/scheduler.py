@@ -1,0 +1,372 @@
+"""The live scheduler as a whole: who talks to whom, and the order of starting and stopping (kube-parity.md 4.8, 4.9).
+
+Feeds sync first, a standby keeps them warm; leading starts the loop; losing the lease ends the process with a status
+other than 0. SIGTERM: no new plans, the batch in flight is finished, the lease is given back.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+import msgspec
+
+from koordpy.api.objects import Wire
+from koordpy.cluster.pods import GangRef, PodInfo
+from koordpy.cluster.state import ClusterState
+from koordpy.engine.announce import Announcer
+from koordpy.engine.binder import Binder
+from koordpy.engine.client import ApiClient, ApiError, Unreachable
+from koordpy.engine.commit import Committer
+from koordpy.engine.feeds import Feeds
+from koordpy.engine.grouping import UnitNames
+from koordpy.engine.groupstatus import GroupStatusWriter
+from koordpy.engine.lease import LeaderElector
+from koordpy.engine.loop import Planner, SchedulingLoop
+from koordpy.engine.queue import State, UnitQueue
+from koordpy.engine.recorder import EventRecorder, ObjectReference
+from koordpy.engine.resources import CLUSTER_NETWORK_TOPOLOGIES, NODES, PODS, Resource
+from koordpy.engine.settings import EngineSettings
+from koordpy.engine.status import PodStatusWriter
+from koordpy.observe.decisions import DecisionLog
+from koordpy.observe.health import Check
+from koordpy.observe.metrics import Metrics
+
+logger = logging.getLogger(__name__)
+
+CATCH_UP_SECONDS = 1.0
+"""What a new leader gives its watch to bring the last Bindings of the leader before it."""
+STUCK_SECONDS = 120.0
+
+
+class Scheduler:
+    """One process's scheduler on one API server. `run()` returns the exit status; `stop()` ends it in order."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        planner: Planner,
+        *,
+        settings: EngineSettings | None = None,
+        metrics: Metrics | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        settings = settings or EngineSettings()
+        self.settings, self.metrics = settings, metrics or Metrics()
+        self.decisions = DecisionLog()
+        self.synced, self.leading = asyncio.Event(), asyncio.Event()
+        self._client, self._clock = client, clock
+        self._stop = asyncio.Event()
+        self.state = ClusterState(scheduler_names=settings.scheduler_names)
+        self.queue = UnitQueue(
+            clock=clock,
+            initial_backoff_seconds=settings.initial_backoff_seconds,
+            max_backoff_seconds=settings.max_backoff_seconds,
+            max_unschedulable_seconds=settings.max_unschedulable_seconds,
+            on_ready=self._wake,
+            on_incoming=self._incoming,
+        )
+        self._incoming_children: dict[tuple[State, str], Any] = {}
+        lag = self.metrics.watch_lag
+        self.feeds = Feeds(
+            client,
+            self.state,
+            self.queue,
+            UnitNames(),
+            on_applied=lambda resource, events, seconds: lag.labels(resource).observe(seconds),
+            rediscovery_seconds=settings.rediscovery_seconds,
+        )
+        self.elector: LeaderElector | None = None
+        if settings.lease is not None:
+            self.elector = LeaderElector(
+                client,
+                namespace=settings.lease.namespace,
+                name=settings.lease.name,
+                lease_seconds=settings.lease.lease_seconds,
+                renew_seconds=settings.lease.renew_seconds,
+                retry_seconds=settings.lease.retry_seconds,
+            )
+        self.recorders: Mapping[str, EventRecorder] = {}
+        if not settings.dry_run:
+            self.recorders = {
+                name: EventRecorder(client, controller=name, qps=settings.event_qps, burst=settings.event_burst)
+                for name in settings.scheduler_names
+            }
+        self.announcer = Announcer(self.recorders)
+        self.binder = Binder(client, max_in_flight=settings.max_binds_in_flight)
+        self.committer = Committer(
+            client,
+            self.binder,
+            self.feeds,
+            announcer=self.announcer,
+            metrics=self.metrics,
+            may_write=self.may_write,
+            epoch=lambda: max(0, self.elector.epoch) if self.elector is not None else 0,
+            workers=settings.max_binds_in_flight,
+            unconfirmed_seconds=settings.unconfirmed_seconds,
+            dry_run=settings.dry_run,
+            clock=clock,
+        )
+        self.pod_status: PodStatusWriter | None = None
+        self.group_status: GroupStatusWriter | None = None
+        if not settings.dry_run:
+            self.pod_status = PodStatusWriter(
+                client,
+                self.state,
+                self.announcer,
+                may_write=self.may_write,
+                wobble_hold_seconds=settings.wobble_hold_seconds,
+                gated_hold_seconds=settings.gated_hold_seconds,
+                clock=clock,
+            )
+            self.group_status = GroupStatusWriter(
+                client,
+                self.feeds,
+                self.announcer,
+                may_write=self.may_write,
+                interval_seconds=settings.group_status_seconds,
+                wobble_hold_seconds=settings.wobble_hold_seconds,
+                clock=clock,
+            )
+            self.feeds.listeners.pod_gone.append(self.pod_status.gone)
+        conflicts = self.metrics.conflicts
+        self.feeds.listeners.conflict.append(lambda reason: conflicts.labels(f"kubelet_{reason}").inc())
+        self.loop = SchedulingLoop(
+            self.feeds,
+            self.committer,
+            planner,
+            pod_status=self.pod_status,
+            group_status=self.group_status,
+            metrics=self.metrics,
+            decisions=self.decisions,
+            settings=settings,
+            clock=clock,
+            warned=self._warned,
+        )
+        self.metrics.on_scrape(self._set_gauges)
+
+    # -- life cycle ---------------------------------------------------------------------------------------------------
+
+    def may_write(self) -> bool:
+        """Whether this process may change anything in the cluster now."""
+        if self.settings.dry_run:
+            return False
+        return self.leading.is_set() and (self.elector is None or self.elector.may_write())
+
+    def stop(self) -> None:
+        """Ends `run` in order: no new plans, the batch in flight, the lease."""
+        self._stop.set()
+
+    async def run(self) -> int:
+        """Schedules until `stop` (0), or until the lease is lost or a part of the scheduler fails (1)."""
+        background: list[asyncio.Task[Any]] = []
+        planning: list[asyncio.Task[Any]] = []
+
+        def start(tasks: list[asyncio.Task[Any]], job: Coroutine[Any, Any, None], name: str) -> asyncio.Task[Any]:
+            task = asyncio.create_task(job, name=name)
+            tasks.append(task)
+            return task
+
+        stopping = start(background, _wait(self._stop), "stop")
+        feeding = start(background, self.feeds.run(), "feeds")
+        for name, recorder in self.recorders.items():
+            start(background, recorder.run(), f"events of {name}")
+        electing = start(background, self.elector.run(), "election") if self.elector is not None else None
+        try:
+            ready = start(planning, self._get_ready(), "sync and election")
+            await asyncio.wait([ready, *background], return_when=asyncio.FIRST_COMPLETED)
+            if ready.done() and not stopping.done():
+                ready.result()
+                start(planning, self.committer.run(), "binds")
+                if self.pod_status is not None:
+                    start(planning, self.pod_status.run(), "pod status")
+                if self.group_status is not None:
+                    start(planning, self.group_status.run(), "PodGroup status")
+                start(planning, self.loop.run(), "rounds")
+                planning.remove(ready)
+                await asyncio.wait([*planning, *background], return_when=asyncio.FIRST_COMPLETED)
+            if stopping.done():
+                await self._drain(planning)
+                return 0
+            if electing is not None and electing.done():
+                logger.error("the lease is lost: ending, so that two never bind at once")
+            for task in (*planning, feeding, *background):
+                if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                    logger.error("%s failed", task.get_name(), exc_info=error)
+            return 1
+        finally:
+            self.leading.clear()
+            await _cancel([*planning, *background])
+            if self.elector is not None:
+                await self.elector.release()
+
+    async def _get_ready(self) -> None:
+        began = self._clock()
+        await self.feeds.synced()
+        sizes = self.state.sizes
+        logger.info("in sync: %d nodes, %d pods, %.2f s", sizes["nodes"], sizes["pods"], self._clock() - began)
+        self.synced.set()
+        if self.elector is not None:
+            await self.elector.acquired.wait()
+            await self._catch_up()
+        self.leading.set()
+        self._report_half_bound()
+
+    async def _catch_up(self) -> None:
+        """The leader before us may have bound pods a moment ago: waits until the watch is past that moment."""
+        try:
+            page = await self._client.list_page(PODS.path(), type=msgspec.Raw, limit=1)
+        except (ApiError, Unreachable) as error:
+            logger.warning("how far the cluster is could not be read: %s", error)
+            await asyncio.sleep(CATCH_UP_SECONDS)
+            return
+        wanted = page.metadata.resource_version
+        if not page.items:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CATCH_UP_SECONDS):
+                while not _reached(self.feeds.pods.resource_version, wanted):  # noqa: ASYNC110 - not an event
+                    await asyncio.sleep(0.02)
+
+    def _report_half_bound(self) -> None:
+        for key, group in self.state.pod_groups().items():
+            bound = [pod for pod in self._members(key) if pod.bound]
+            if 0 < len(bound) < group.spec.min_member:
+                logger.warning(
+                    "gang %s is half bound, %d of %d: it is tried first", key, len(bound), group.spec.min_member
+                )
+
+    def _members(self, key: str) -> tuple[PodInfo, ...]:
+        namespace, _, name = key.partition("/")
+        return self.state.members(GangRef(namespace, name))
+
+    async def _drain(self, planning: list[asyncio.Task[Any]]) -> None:
+        rounds = [task for task in planning if task.get_name() in ("rounds", "sync and election")]
+        await _cancel(rounds)
+        if self.leading.is_set():
+            if self.committer.open:
+                logger.info("finishing %d Bindings", self.committer.open)
+            await self.committer.drain(self.settings.drain_seconds)
+            if self.group_status is not None:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self.group_status.flush(), 1.0)
+            for recorder in self.recorders.values():
+                await recorder.drain(0.5)
+
+    # -- looking in ---------------------------------------------------------------------------------------------------
+
+    def live_checks(self) -> Mapping[str, Check]:
+        """For /livez."""
+        return {"rounds": self._check_rounds, "lease": self._check_lease}
+
+    def ready_checks(self) -> Mapping[str, Check]:
+        """For /readyz: a warm standby is ready, too."""
+        return {
+            "caches": lambda: "" if not (missing := self.feeds.out_of_sync()) else "not in sync: " + ", ".join(missing),
+            "shutdown": lambda: "shutting down" if self._stop.is_set() else "",
+        }
+
+    def _check_rounds(self) -> str:
+        if not self.leading.is_set():
+            return ""
+        age = self._clock() - self.loop.last_turn
+        return "" if age < STUCK_SECONDS else f"no round has ended for {age:.0f} s"
+
+    def _check_lease(self) -> str:
+        if self.elector is None or not self.leading.is_set() or self.elector.time_left() > 0:
+            return ""
+        return "the lease has run out"
+
+    def debug_queue(self) -> list[dict[str, Any]]:
+        """Every unit of the queue, the active ones first."""
+        now = self._clock()
+        return [
+            {
+                "unit": entry.unit,
+                "state": entry.state.value,
+                "pods": sorted(entry.pods),
+                "priority": entry.priority,
+                "attempts": entry.attempts,
+                "errors": entry.errors,
+                "inStateSeconds": round(now - entry.since, 3),
+                "dueInSeconds": round(max(0.0, entry.due - now), 3),
+                "wakes": str(entry.wakes),
+                "plugins": entry.plugins,
+            }
+            for entry in sorted(self.queue.entries(), key=lambda entry: (list(State).index(entry.state), entry.unit))
+        ]
+
+    def debug_snapshot(self) -> Callable[[], bytes]:
+        """The cluster as it is known now, as a List that `koordpy simulate -f` reads. Encodes when called."""
+        items: list[tuple[Resource, Wire]] = []
+        if self.state.topology is not None:
+            items.append((CLUSTER_NETWORK_TOPOLOGIES, self.state.topology))
+        items += [(NODES, node.node) for node in self.state.nodes()]
+        items += [(self.feeds.group_resources[key], group) for key, group in self.state.pod_groups().items()]
+        items += [(PODS, info.pod) for info in self.state.pods()]
+        return lambda: _encode_list(items)
+
+    def _set_gauges(self) -> None:
+        metrics = self.metrics
+        counts = self.queue.counts()
+        counts[State.GATED] += len(self.feeds.gated)
+        for state, count in counts.items():
+            metrics.pending.labels(state.value).set(count)
+        by_plugin: dict[tuple[str, ...], float] = {}
+        for entry in self.queue.entries():
+            if entry.state in (State.UNSCHEDULABLE, State.GATED):
+                for plugin in entry.plugins or ("Gang",):
+                    for pod in entry.pods.values():
+                        by_plugin[plugin, pod.profile] = by_plugin.get((plugin, pod.profile), 0) + 1
+        metrics.set_gauge(metrics.unschedulable, by_plugin)
+        for kind, size in self.state.sizes.items():
+            metrics.cache_size.labels(kind).set(size)
+        metrics.leader.set(1 if self.leading.is_set() else 0)
+        metrics.events_dropped.set(sum(recorder.dropped for recorder in self.recorders.values()))
+
+    def _wake(self) -> None:
+        # the queue is made before the loop that it wakes
+        if hasattr(self, "loop"):
+            self.loop.wake()
+
+    def _incoming(self, state: State, event: str, pods: int) -> None:
+        child = self._incoming_children.get((state, event))
+        if child is None:
+            child = self._incoming_children[state, event] = self.metrics.incoming.labels(state.value, event)
+        child.inc(pods)
+
+    def _warned(self, obj: str, text: str) -> None:
+        logger.warning("%s: %s", obj, text)
+        kind, _, key = obj.partition("/")
+        group = self.state.pod_group(key) if kind == "PodGroup" else None
+        if group is not None and (resource := self.feeds.group_resources.get(key)) is not None:
+            meta = group.metadata
+            reference = ObjectReference(resource.api_version, resource.kind, meta.name, meta.namespace, meta.uid)
+            self.announcer.invalid(reference, text)
+
+
+def _encode_list(items: list[tuple[Resource, Wire]]) -> bytes:
+    manifests = [
+        {"apiVersion": resource.api_version, "kind": resource.kind, **msgspec.to_builtins(obj)}
+        for resource, obj in items
+    ]
+    return msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": manifests})
+
+
+def _reached(version: str, wanted: str) -> bool:
+    """Whether a resource version is at least another; they count up (KEP-5504), and equal ones are equal anyhow."""
+    if version.isascii() and version.isdigit() and wanted.isascii() and wanted.isdigit():
+        return int(version) >= int(wanted)
+    return version == wanted
+
+
+async def _wait(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

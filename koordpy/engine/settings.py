@@ -1,0 +1,75 @@
+"""What the live scheduler is told: the configuration's process part, with the constants of the protocol beside it."""
+
+from dataclasses import dataclass, field
+
+from koordpy.api.config import KoordpyConfiguration
+from koordpy.api.keys import DEFAULT_SCHEDULER_NAME
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseSettings:
+    """The Lease that one of several replicas holds, times in seconds."""
+
+    namespace: str = "kube-system"
+    name: str = "koordpy"
+    lease_seconds: float = 15.0
+    renew_seconds: float = 10.0
+    retry_seconds: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """Times are in seconds."""
+
+    scheduler_names: tuple[str, ...] = (DEFAULT_SCHEDULER_NAME,)
+    lease: LeaseSettings | None = field(default_factory=LeaseSettings)
+    """None: no leader election; this process is alone."""
+    dry_run: bool = False
+    """Plans, metrics and logs; writes nothing."""
+    initial_backoff_seconds: float = 1.0
+    max_backoff_seconds: float = 10.0
+    max_unschedulable_seconds: float = 300.0
+    max_binds_in_flight: int = 64
+    quiet_seconds: float = 0.004
+    """A round starts once no pod came for this long ..."""
+    max_gather_seconds: float = 0.05
+    """... or this long after the first; a gang's members arrive one after the other."""
+    first_light_pods: int = 256
+    """Plain pods of the first round of a burst, so that Bindings start early ..."""
+    most_light_pods: int = 1024
+    """... and of later ones, which are planned while those are under way."""
+    unconfirmed_seconds: float = 30.0
+    """An assumed pod that the watch has not confirmed for so long is read by GET (kube-parity.md 4.2)."""
+    wobble_hold_seconds: float = 30.0
+    """A condition whose message differs in counts only waits this long (4.5)."""
+    gated_hold_seconds: float = 1.0
+    """A gang that still waits for members says so after this long: most are complete by then."""
+    drain_seconds: float = 10.0
+    """What SIGTERM leaves for the batch in flight (4.9)."""
+    group_status_seconds: float = 1.0
+    """A PodGroup's status is written at most this often."""
+    rediscovery_seconds: float = 600.0
+    event_qps: float = 50.0
+    event_burst: int = 100
+    """Events are best effort: more would take API server time away from Bindings; kube-scheduler sends as many."""
+
+
+def engine_settings(config: KoordpyConfiguration, *, dry_run: bool = False) -> EngineSettings:
+    """The settings in a configuration. A dry run takes part in no election: a Lease would be a write."""
+    election = config.leader_election
+    lease = LeaseSettings(
+        namespace=election.resource_namespace,
+        name=election.resource_name,
+        lease_seconds=election.lease_duration,
+        renew_seconds=election.renew_deadline,
+        retry_seconds=election.retry_period,
+    )
+    return EngineSettings(
+        scheduler_names=config.scheduler_names,
+        lease=lease if election.leader_elect and not dry_run else None,
+        dry_run=dry_run,
+        initial_backoff_seconds=config.pod_initial_backoff,
+        max_backoff_seconds=config.pod_max_backoff,
+        max_unschedulable_seconds=config.pod_max_in_unschedulable,
+        max_binds_in_flight=config.client_connection.max_binds_in_flight,
+    )

@@ -1,0 +1,158 @@
+"""PodScheduled=False: what a pending pod is told, and how seldom (kube-parity.md 4.5).
+
+A patch goes out only when reason or message differ from what the pod has. Counts that merely wobble are held back for
+30 s, and a gang that waits for members is given a moment to be complete. A thousand hopeless pods in an idle cluster
+cost one patch each. The FailedScheduling event goes with the patch.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.state import ClusterState
+from koordpy.engine.announce import Announcer
+from koordpy.engine.client import ApiClient, ApiError, Unreachable
+from koordpy.engine.patches import POD_SCHEDULED, condition_of, patch_pod_status, pod_unschedulable, wobbles
+from koordpy.planning.plan import PendingPod
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS = 5.0
+
+
+@dataclass(slots=True)
+class _Want:
+    uid: str
+    reason: str
+    message: str
+    due: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    uid: str
+    reason: str
+    message: str
+
+
+class PodStatusWriter:
+    """Takes verdicts at any time; `run()` sends what has to be sent."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        state: ClusterState,
+        announcer: Announcer,
+        *,
+        may_write: Callable[[], bool],
+        wobble_hold_seconds: float = 30.0,
+        gated_hold_seconds: float = 1.0,
+        workers: int = 32,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.sent = 0
+        self._client, self._state, self._announcer = client, state, announcer
+        self._may_write, self._clock, self._now = may_write, clock, now
+        self._wobble_hold, self._gated_hold = wobble_hold_seconds, gated_hold_seconds
+        self._workers = workers
+        self._told: dict[str, _Told] = {}
+        self._wanted: dict[str, _Want] = {}
+        self._ready: asyncio.Queue[str] = asyncio.Queue()
+        self._queued: set[str] = set()
+
+    def tell(self, pending: PendingPod, info: PodInfo) -> None:
+        """A verdict on a pending pod."""
+        key, reason, message = pending.pod_key, pending.reason.value, pending.message
+        told = self._told.get(key)
+        if told is None or told.uid != info.uid:
+            there = condition_of(info.pod.status.conditions, POD_SCHEDULED)
+            told = _Told(info.uid, there.reason, there.message) if there and there.status == "False" else None
+        if told is not None and (told.reason, told.message) == (reason, message):
+            self._wanted.pop(key, None)
+            return
+        now = self._clock()
+        due = now
+        if told is not None and told.reason == reason and wobbles(told.message, message):
+            due = now + self._wobble_hold
+        elif pending.gated:
+            due = now + self._gated_hold
+        waiting = self._wanted.get(key)
+        if waiting is not None and waiting.uid == info.uid:
+            # held since it first differed, not since it last did
+            due = min(due, waiting.due)
+        self._wanted[key] = _Want(info.uid, reason, message, due)
+        if due <= now:
+            self._line_up(key)
+
+    def gone(self, key: str) -> None:
+        """The pod is deleted, finished or bound: nothing more is said to it."""
+        self._told.pop(key, None)
+        self._wanted.pop(key, None)
+
+    def waiting(self) -> int:
+        """Verdicts not sent yet, held ones included."""
+        return len(self._wanted)
+
+    async def run(self) -> None:
+        """Sends verdicts until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._workers):
+                group.create_task(self._work())
+            while True:
+                await asyncio.sleep(0.1 if self._wanted else 0.25)
+                self.release_due()
+
+    def release_due(self) -> None:
+        """Lines up the held verdicts whose time has come."""
+        now = self._clock()
+        for key, want in self._wanted.items():
+            if want.due <= now:
+                self._line_up(key)
+
+    def _line_up(self, key: str) -> None:
+        if key not in self._queued:
+            self._queued.add(key)
+            self._ready.put_nowait(key)
+
+    async def _work(self) -> None:
+        while True:
+            key = await self._ready.get()
+            self._queued.discard(key)
+            try:
+                await self._send(key)
+            except Exception:
+                logger.exception("pod %s: its status was not written", key)
+
+    async def _send(self, key: str) -> None:
+        want = self._wanted.get(key)
+        if want is None or want.due > self._clock() or not self._may_write():
+            return
+        del self._wanted[key]
+        info = self._state.pod(key)
+        if info is None or info.uid != want.uid or not info.pending:
+            return
+        before = self._told.get(key)
+        self._told[key] = _Told(want.uid, want.reason, want.message)
+        body = pod_unschedulable(info.pod, reason=want.reason, message=want.message, now=self._now())
+        if body is None:
+            return
+        try:
+            if await patch_pod_status(self._client, info.pod, body):
+                self.sent += 1
+                self._announcer.failed(info, want.message)
+            else:
+                self._told.pop(key, None)
+        except (ApiError, Unreachable) as error:
+            logger.warning("pod %s: its condition was not written: %s", key, error)
+            if before is not None:
+                self._told[key] = before
+            else:
+                self._told.pop(key, None)
+            if key not in self._wanted:
+                want.due = self._clock() + RETRY_SECONDS
+                self._wanted[key] = want

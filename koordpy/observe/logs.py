@@ -1,0 +1,51 @@
+"""Log lines for people (`text`) and for machines (`json`: one object a line)."""
+
+import logging
+import sys
+import time
+from typing import Literal, TextIO
+
+import orjson
+
+LogFormat = Literal["text", "json"]
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class JsonFormatter(logging.Formatter):
+    """Keys: ts (RFC 3339, UTC), level, logger, msg, and whatever `extra` names."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        line: dict[str, object] = {
+            "ts": f"{at}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "msg": record.getMessage(),
+        }
+        line.update((key, value) for key, value in vars(record).items() if key not in _STANDARD)
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return orjson.dumps(line, default=str).decode()
+
+
+class TextFormatter(logging.Formatter):
+    """`2026-01-01T00:00:00.000Z INFO koordpy.engine.loop message`, UTC."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s %(message)s", "%Y-%m-%dT%H:%M:%S")
+        self.converter = time.gmtime
+
+
+def configure(*, level: str = "info", format: LogFormat = "text", stream: TextIO | None = None) -> None:
+    """Sends all log lines to one stream (stderr). Raises ValueError for an unknown level."""
+    number = logging.getLevelNamesMapping().get(level.upper())
+    if number is None:
+        raise ValueError(f"unknown log level {level!r}: debug, info, warning or error")
+    handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
+    handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(max(number, logging.INFO))
+    logging.getLogger("koordpy").setLevel(number)
+    for chatty in ("kopf", "aiohttp.access", "asyncio", "kubernetes_asyncio"):
+        logging.getLogger(chatty).setLevel(max(number, logging.WARNING))

@@ -1,0 +1,154 @@
+"""Every metric once: kube-scheduler's names where they mean the same, ours beside them (kube-parity.md section 5).
+
+No label carries the name of a pod, a node or a gang. Gauges that describe state are read when they are scraped.
+"""
+
+from collections.abc import Callable, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from koordpy.planning.plan import GangReport, GangStatus, RoundPlan
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+_FINE = tuple(0.001 * 2**i for i in range(15))
+_WAITS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
+
+
+class Metrics:
+    """The registry of one scheduler; attributes are the metrics themselves."""
+
+    def __init__(self) -> None:
+        registry = self.registry = CollectorRegistry()
+        self.attempts = Counter(
+            "scheduler_schedule_attempts_total", "Attempts to schedule pods.", ["result", "profile"], registry=registry
+        )
+        self.attempt_seconds = Histogram(
+            "scheduler_scheduling_attempt_duration_seconds",
+            "Seconds of an attempt, planning and binding.",
+            ["result", "profile"],
+            buckets=_FINE,
+            registry=registry,
+        )
+        self.pending = Gauge(
+            "scheduler_pending_pods", "Pending pods by queue: active, backoff, unschedulable, gated.", ["queue"],
+            registry=registry,
+        )  # fmt: skip
+        self.incoming = Counter(
+            "scheduler_queue_incoming_pods_total", "Pods entering a queue, and what brought them there.",
+            ["queue", "event"], registry=registry,
+        )  # fmt: skip
+        self.pod_attempts = Histogram(
+            "scheduler_pod_scheduling_attempts", "Attempts until a pod was bound.", buckets=(1, 2, 4, 8, 16),
+            registry=registry,
+        )  # fmt: skip
+        self.sli_seconds = Histogram(
+            "scheduler_pod_scheduling_sli_duration_seconds",
+            "Seconds from a pod's entering the queue until it was bound.",
+            ["attempts"],
+            buckets=_WAITS,
+            registry=registry,
+        )
+        self.extension_seconds = Histogram(
+            "scheduler_framework_extension_point_duration_seconds", "Seconds of the stages of scheduling.",
+            ["extension_point", "status", "profile"], buckets=_FINE, registry=registry,
+        )  # fmt: skip
+        self.unschedulable = Gauge(
+            "scheduler_unschedulable_pods", "Pending pods by filter that refused nodes.", ["plugin", "profile"],
+            registry=registry,
+        )  # fmt: skip
+        self.cache_size = Gauge("scheduler_cache_size", "Objects in the cache.", ["type"], registry=registry)
+        self.podgroup_attempts = Counter(
+            "scheduler_podgroup_schedule_attempts_total", "Attempts to schedule gangs.", ["result", "profile"],
+            registry=registry,
+        )  # fmt: skip
+        self.gangs = Gauge("koordpy_gangs", "Gangs by status.", ["status"], registry=registry)
+        self.gangs_half_bound = Gauge(
+            "koordpy_gangs_half_bound", "Gangs with some members bound, but fewer than their minimum.",
+            registry=registry,
+        )  # fmt: skip
+        self.gang_wait_seconds = Histogram(
+            "koordpy_gang_wait_seconds", "Seconds from a gang's first try until its plan was bound.", buckets=_WAITS,
+            registry=registry,
+        )  # fmt: skip
+        self.gang_members_bound = Counter("koordpy_gang_members_bound_total", "Gang members bound.", registry=registry)
+        self.gang_layer = Counter(
+            "koordpy_gang_layer_total", "Plans of gangs with a gather goal by lowest common layer.", ["layer"],
+            registry=registry,
+        )  # fmt: skip
+        self.pp_crossings = Counter(
+            "koordpy_gang_pp_groups_crossing_total", "Pipeline groups by the layer that is their lowest common one.",
+            ["layer"], registry=registry,
+        )  # fmt: skip
+        self.ring_crossings = Counter(
+            "koordpy_ring_crossings", "Neighbours in rank order that are in different top domains.", registry=registry
+        )
+        self.solver_seconds = Histogram(
+            "koordpy_solver_seconds", "The solver's deterministic time.", ["stage"], buckets=_FINE, registry=registry
+        )
+        self.solver_status = Counter(
+            "koordpy_solver_status_total", "Answers of the solver.", ["status"], registry=registry
+        )
+        self.plan_seconds = Histogram(
+            "koordpy_plan_seconds", "Seconds of planning, a round.", buckets=_FINE, registry=registry
+        )
+        self.snapshot_age = Histogram(
+            "koordpy_snapshot_age_seconds", "Age of the snapshot when its plan was committed.", buckets=_FINE,
+            registry=registry,
+        )  # fmt: skip
+        self.bind_seconds = Histogram("koordpy_bind_seconds", "Seconds of a Binding.", buckets=_FINE, registry=registry)
+        self.binds = Counter("koordpy_binds_total", "Bindings by outcome.", ["outcome"], registry=registry)
+        self.conflicts = Counter(
+            "koordpy_conflicts_total", "Plans and Bindings that met with changes of others.", ["kind"],
+            registry=registry,
+        )  # fmt: skip
+        self.watch_lag = Histogram(
+            "koordpy_watch_lag_seconds", "Seconds from the arrival of watch events until they were applied.",
+            ["resource"], buckets=_FINE, registry=registry,
+        )  # fmt: skip
+        self.leader = Gauge("koordpy_leader", "1 while this process leads.", registry=registry)
+        self.events_dropped = Gauge("koordpy_events_dropped", "Events that were not sent.", registry=registry)
+        self._statuses = {status: self.gangs.labels(status=status.value) for status in GangStatus}
+        self._refresh: list[Callable[[], None]] = []
+
+    def on_scrape(self, refresh: Callable[[], None]) -> None:
+        """`refresh` is called before each rendering, to set gauges."""
+        self._refresh.append(refresh)
+
+    def set_gauge(self, gauge: Gauge, values: Mapping[tuple[str, ...], float]) -> None:
+        """Makes a labelled gauge hold exactly these values; keys are label values in the gauge's order."""
+        gauge.clear()
+        for labels, value in values.items():
+            gauge.labels(*labels).set(value)
+
+    def planned(self, plan: RoundPlan, *, seconds: float) -> None:
+        """Counts what one round decided."""
+        self.plan_seconds.observe(seconds)
+        for unit in plan.units:
+            if unit.placed and unit.layer is not None:
+                self.gang_layer.labels(unit.layer).inc()
+            for layer, count in (unit.pipeline_crossings or {}).items():
+                self.pp_crossings.labels(layer).inc(count)
+            if unit.ring_crossings:
+                self.ring_crossings.inc(unit.ring_crossings)
+            for run in unit.solver:
+                self.solver_seconds.labels(run.stage).observe(run.deterministic_time)
+                self.solver_status.labels(run.status.value).inc()
+        self.gang_reports(plan.gangs)
+
+    def gang_reports(self, gangs: tuple[GangReport, ...]) -> None:
+        """Sets the gauges of gangs by status."""
+        counts = dict.fromkeys(GangStatus, 0)
+        half = 0
+        for gang in gangs:
+            counts[gang.status] += 1
+            half += 0 < gang.bound < gang.min_member
+        for status, count in counts.items():
+            self._statuses[status].set(count)
+        self.gangs_half_bound.set(half)
+
+    def render(self) -> bytes:
+        """The exposition of everything, in the text format of Prometheus."""
+        for refresh in self._refresh:
+            refresh()
+        return generate_latest(self.registry)
