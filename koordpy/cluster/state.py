@@ -304,6 +304,19 @@ class ClusterState:
         """Every known pod."""
         return iter(self._pods.values())
 
+    def node(self, name: str) -> NodeInfo | None:
+        """A known node."""
+        return self._nodes.get(name)
+
+    def nodes(self) -> Iterator[NodeInfo]:
+        """Every known node."""
+        return iter(self._nodes.values())
+
+    def used(self, node: str) -> tuple[int, Amounts]:
+        """(pods, amounts) that the pods on a node hold, assumed ones included. Not a copy."""
+        use = self._use.get(node)
+        return (len(use.pods), use.used) if use is not None else (0, {})
+
     def pod_group(self, key: str) -> PodGroup | None:
         """A PodGroup by `namespace/name`."""
         return self._groups.get(key)
