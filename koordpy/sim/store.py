@@ -42,6 +42,7 @@ class Store:
         self._clock = clock
         self._shelves: dict[str, Shelf] = {}
         self._pages: OrderedDict[tuple[str, int], Pages] = OrderedDict()
+        self._second, self._now = -1, ""
         self._random = random.Random(0)  # names from generateName repeat from run to run
 
     # Reading
@@ -59,7 +60,10 @@ class Store:
 
     def now(self) -> str:
         """The time in RFC 3339, whole seconds."""
-        return datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        second = int(self._clock())
+        if second != self._second:
+            self._second, self._now = second, _rfc3339(second)
+        return self._now
 
     def seconds(self) -> float:
         """The time in epoch seconds."""
@@ -149,8 +153,6 @@ class Store:
         else:
             namespace = ""
         name = given.get("name") or self._generated(resource, given.get("generateName") or "", namespace)
-        if (namespace, name) in self.shelf(resource).entries:
-            raise errors.already_exists(resource.plural, resource.group, name)
         now = self.now()
         meta: Object = {"name": name}
         if resource.namespaced:
@@ -169,6 +171,8 @@ class Store:
         if resource.has_status and not with_status and resource.shelf != "nodes":
             new.pop("status", None)
         new = self._admitted(resource, new, with_status=with_status, now=now)
+        if (namespace, name) in self.shelf(resource).entries:
+            raise errors.already_exists(resource.plural, resource.group, name)
         return self._commit(resource, (namespace, name), new, dry_run=dry_run)
 
     def update(
@@ -251,7 +255,7 @@ class Store:
         pending = meta.get("deletionGracePeriodSeconds")
         if "deletionTimestamp" in meta and (pending is None or pending <= grace):
             return entry.obj, False
-        ends = datetime.fromtimestamp(self._clock() + grace, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        ends = _rfc3339(self._clock() + grace)
         new_meta = {**meta, "deletionTimestamp": ends, "deletionGracePeriodSeconds": grace}
         if "generation" in meta:
             new_meta["generation"] = meta["generation"] + 1
@@ -387,6 +391,10 @@ class Store:
             for space, item in list(self.shelf(name).entries):
                 if space == namespace:
                     self.remove(name, item, namespace)
+
+
+def _rfc3339(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _body(obj: Object) -> Object:
