@@ -4,7 +4,7 @@ The forecast is what `koordpy simulate` would say of the same manifests in the s
 come to the same answer; the reasons shown beside each gang are read from `explain` on the cluster before its arrival.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -21,6 +21,7 @@ from koordpy.cli.manifests import load_manifests
 from koordpy.cli.offline import DEFAULT_NOW, InputFaultsError, fill
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.cluster.state import ClusterState
+from koordpy.cluster.tree import Tree
 from koordpy.planning.explain import DomainExplanation, Explanation, explain
 from koordpy.planning.plan import RoundPlan
 from koordpy.planning.round import plan_round
@@ -37,7 +38,7 @@ ORDER = (
     "multiples",
     "elastic",
 )
-"""Examples by arrival. The notebook comes first: with it the blocks are not all alike, and best fit has something to say."""
+"""Examples by arrival. The notebook comes first: then blocks differ, and best fit has something to say."""
 
 Manifest = dict[str, Any]
 
@@ -100,8 +101,8 @@ class GangForecast:
     is_gang: bool
     members: tuple[str, ...]
     """Pod keys."""
-    place: str
-    """Layer and path of the lowest domain that holds it; empty when nothing is placed."""
+    nodes: Mapping[str, str]
+    """Pod key -> node, of the members that are placed."""
     proof: str
     why: str
 
@@ -181,11 +182,8 @@ class Forecaster:
         out = []
         for head, members in self._heads(act).items():
             told = found[head]
-            placed = [info.node for key in members if (info := self.state.pod(key)) is not None and info.node]
-            place, proof = "", proofs.get(told.gang or "", "optimal")
-            if placed:
-                where = tree.lowest_common([tree.index[node] for node in placed])
-                place = f"{short(tree.layer_name(where[0]))} {tree.path(*where)}"
+            placed = {key: info.node for key in members if (info := self.state.pod(key)) is not None and info.node}
+            proof = proofs.get(told.gang or "", "optimal" if placed else "infeasible")
             if told.gang is None:
                 why = "the node with the highest total of the scores" if placed else "no node takes it"
             else:
@@ -196,9 +194,19 @@ class Forecaster:
                     whole = ", ".join(f"{number} in one {short(layer)} each" for layer, number in crossings.items())
                     why += f"; pipelines: {whole}"
                 if placed and len(placed) < len(members):
-                    why += f"; {len(placed)} of {len(members)}, no {place.split()[0]} holds more"
-            out.append(GangForecast(told.gang or head, told.gang is not None, tuple(members), place, proof, why))
+                    layer, _, _ = domain_of(tree, placed.values()).partition(" ")
+                    why += f"; {len(placed)} of {len(members)}, no {layer} holds more"
+            out.append(GangForecast(told.gang or head, told.gang is not None, tuple(members), placed, proof, why))
         return tuple(out)
+
+
+def domain_of(tree: Tree, nodes: Iterable[str]) -> str:
+    """`block dc-0/spine-0/block-0`: the lowest domain that holds all these nodes; empty for none."""
+    at = [tree.index[node] for node in nodes]
+    if not at:
+        return ""
+    level, domain = tree.lowest_common(at)
+    return f"{short(tree.layer_name(level))} {tree.path(level, domain)}".rstrip()
 
 
 def short(layer: str) -> str:
@@ -245,5 +253,7 @@ def _choice(chosen: DomainExplanation, domains: Sequence[DomainExplanation], abo
         depth = path.count("/") + 1 if path else 0
         rooms = {other: slots[layer, other] for other in {"/".join(d.name.split("/")[:depth]) for d in able}}
         if rooms[path] < max(rooms.values()):
-            return f"best fit: {len(able)} alike, taken in the {short(layer)} with least room left ({rooms[path]} slots)"
+            return (
+                f"best fit: {len(able)} alike, taken in the {short(layer)} with least room left ({rooms[path]} slots)"
+            )
     return f"{len(able)} alike, the first by name"

@@ -1,0 +1,176 @@
+"""What the demo promises, checked on the objects of the API server: against the planner's offline answer, and by hand.
+
+The conditions by hand are those that the examples' comments state, counted from nodeName and node labels alone.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from koordpy.api import keys
+from koordpy.cli.demo_acts import Forecast, Manifest, key_of
+from koordpy.cli.demo_scene import GPU, gpus_of, refusal
+from koordpy.sim.clusters import ACCELERATOR, BLOCK
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One promise: what it says, and what is wrong (empty when it holds)."""
+
+    text: str
+    faults: tuple[str, ...]
+
+    @property
+    def holds(self) -> bool:
+        return not self.faults
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The cluster at the end."""
+
+    pods: Mapping[str, Manifest]
+    labels: Mapping[str, Mapping[str, str]]
+    """Node -> labels."""
+    gpus: Mapping[str, int]
+
+    def of(self, *prefixes: str) -> list[Manifest]:
+        """Pods of the default namespace whose names begin so, in rank order."""
+        found = [pod for pod in self.pods.values() if pod["metadata"]["name"].startswith(prefixes)]
+        return sorted(found, key=lambda pod: int(_rank(pod) or 0))
+
+    def domains(self, pods: Iterable[Manifest], label: str) -> list[str]:
+        """The domain of each pod; empty for one that is not bound."""
+        return [self.labels.get(pod["spec"].get("nodeName", ""), {}).get(label, "") for pod in pods]
+
+
+def outcome_of(pods: Iterable[Manifest], nodes: Iterable[Manifest]) -> Outcome:
+    """The outcome from API objects."""
+    nodes = list(nodes)
+    return Outcome(
+        {key_of(pod): pod for pod in pods},
+        {node["metadata"]["name"]: node["metadata"]["labels"] for node in nodes},
+        {node["metadata"]["name"]: int(node["status"]["allocatable"].get(GPU, 0)) for node in nodes},
+    )
+
+
+def _rank(pod: Manifest) -> str:
+    return str((pod["metadata"].get("annotations") or {}).get(keys.BOUND_RANK, ""))
+
+
+def settled(forecast: Forecast, pods: Mapping[str, Manifest]) -> bool:
+    """Whether every pod of an act is where, or waits with the text that, the planner says offline."""
+    return not any(_deviations(forecast, pods, exact=True))
+
+
+def _deviations(forecast: Forecast, pods: Mapping[str, Manifest], *, exact: bool) -> Iterable[str]:
+    for key in forecast.act.pods:
+        pod = pods.get(key)
+        node = pod["spec"].get("nodeName", "") if pod is not None else ""
+        if node != forecast.nodes.get(key, ""):
+            yield f"{key} is on {node or 'no node'}, planned: {forecast.nodes.get(key, 'none')}"
+            continue
+        annotations = (pod["metadata"].get("annotations") or {}) if pod is not None else {}
+        for name, value in forecast.annotations.get(key, {}).items():
+            if annotations.get(name) != value:
+                yield f"{key}: annotation {name} is {annotations.get(name)!r}, planned: {value!r}"
+        if exact and pod is not None and key in forecast.pending and refusal(pod)[1] != forecast.pending[key]:
+            yield f"{key} is told {refusal(pod)[1]!r}, planned: {forecast.pending[key]!r}"
+
+
+def checks(forecasts: Iterable[Forecast], outcome: Outcome) -> list[Check]:
+    """Every promise of the demo with its verdict."""
+    found = [
+        Check(
+            f"{forecast.act.name} is placed as the planner places it offline",
+            tuple(_deviations(forecast, outcome.pods, exact=False))[:3],
+        )
+        for forecast in forecasts
+    ]
+    return [*found, *(Check(text, tuple(find(outcome))[:3]) for text, find in _PROMISES)]
+
+
+def _all_run(outcome: Outcome) -> Iterable[str]:
+    waiting = {"default/elastic-8", "default/elastic-9"}
+    for key, pod in outcome.pods.items():
+        phase = pod.get("status", {}).get("phase")
+        expected = "Pending" if key in waiting or key.startswith("default/does-not-fit-") else "Running"
+        if phase != expected:
+            yield f"{key} is {phase}, not {expected}"
+
+
+def _ranks(outcome: Outcome) -> Iterable[str]:
+    gangs = ("prefer-gather-", "must-gather-", "replica-", ("prefill-", "decode-"), "master-workers-", "multiples-")
+    for gang in gangs:
+        pods = outcome.of(*([gang] if isinstance(gang, str) else gang))
+        ranks = [_rank(pod) for pod in pods]
+        if ranks != [str(i) for i in range(len(pods))] or not pods:
+            yield f"{gang}: ranks {', '.join(ranks)}"
+
+
+def _one(label: str, *prefixes: str, members: int) -> Callable[[Outcome], Iterable[str]]:
+    def find(outcome: Outcome) -> Iterable[str]:
+        domains = Counter(outcome.domains(outcome.of(*prefixes), label))
+        if domains.total() != members or len(domains) != 1 or "" in domains:
+            yield f"{prefixes[0]}: {dict(domains)}"
+
+    return find
+
+
+def _pipelines(outcome: Outcome) -> Iterable[str]:
+    domains = outcome.domains(outcome.of("replica-"), ACCELERATOR)
+    if len(domains) != 4 or "" in domains or domains[0] != domains[1] or domains[2] != domains[3]:
+        yield f"ranks 0 to 3 are in {', '.join(domains)}"
+
+
+def _sixes(outcome: Outcome) -> Iterable[str]:
+    blocks = Counter(outcome.domains(outcome.of("multiples-"), BLOCK))
+    if sorted(blocks.values()) != [6, 6] or "" in blocks:
+        yield f"blocks hold {dict(blocks)}"
+
+
+def _elastic(outcome: Outcome) -> Iterable[str]:
+    blocks = Counter(outcome.domains(outcome.of("elastic-"), BLOCK))
+    waiting = blocks.pop("", 0)
+    if waiting != 2 or list(blocks.values()) != [8]:
+        yield f"blocks hold {dict(blocks)}, {waiting} wait"
+
+
+def _hopeless(outcome: Outcome) -> Iterable[str]:
+    pods = outcome.of("does-not-fit-")
+    if len(pods) != 12:
+        yield f"{len(pods)} pods"
+    for pod in pods:
+        reason, message = refusal(pod)
+        wanted = (
+            "node(s) cannot hold the whole gang",
+            "gang default/does-not-fit: needed 12, available in blockLayer: ",
+        )
+        if pod["spec"].get("nodeName") or reason != "Unschedulable" or not all(text in message for text in wanted):
+            yield f"{key_of(pod)}: {reason}: {message}"
+
+
+def _within_gpus(outcome: Outcome) -> Iterable[str]:
+    used: Counter[str] = Counter()
+    for pod in outcome.pods.values():
+        if node := pod["spec"].get("nodeName"):
+            used[node] += gpus_of(pod)
+    for node, gpus in used.items():
+        if gpus > outcome.gpus[node]:
+            yield f"{node}: {gpus} of {outcome.gpus[node]}"
+
+
+_PROMISES: tuple[tuple[str, Callable[[Outcome], Iterable[str]]], ...] = (
+    ("every pod runs but those that cannot fit", _all_run),
+    ("no node has more GPUs given away than it has", _within_gpus),
+    ("ranks of every whole gang run from 0 without a gap", _ranks),
+    ("prefer-gather is in one block", _one(BLOCK, "prefer-gather-", members=4)),
+    ("must-gather is in one accelerator", _one(ACCELERATOR, "must-gather-", members=4)),
+    ("pipeline-2x2 is in one block", _one(BLOCK, "replica-", members=4)),
+    ("each pipeline of pipeline-2x2 is in one accelerator", _pipelines),
+    ("prefill and decode are in one block", _one(BLOCK, "prefill-", "decode-", members=6)),
+    ("master-workers are in one block", _one(BLOCK, "master-workers-", members=4)),
+    ("multiples are six and six", _sixes),
+    ("elastic has eight of ten in one block", _elastic),
+    ("does-not-fit waits and is told why", _hopeless),
+)

@@ -1,0 +1,149 @@
+"""What the demo sees of the cluster: who sits where and how each gang stands, from the API server's objects alone.
+
+The scheduler's word is what it wrote: node names, annotations of its Bindings, PodScheduled conditions.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from koordpy.api import keys
+from koordpy.api.natural import natural_key
+from koordpy.cli.demo_acts import Forecast, GangForecast, Manifest, domain_of, key_of
+from koordpy.cluster.tree import Tree
+
+GPU = "nvidia.com/gpu"
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def gpus_of(pod: Manifest) -> int:
+    """GPUs that a pod asks for."""
+    return sum(
+        int(container.get("resources", {}).get("requests", {}).get(GPU, 0)) for container in pod["spec"]["containers"]
+    )
+
+
+def refusal(pod: Manifest) -> tuple[str, str]:
+    """(reason, message) of PodScheduled=False; empty texts where there is none."""
+    for condition in pod.get("status", {}).get("conditions") or ():
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return condition.get("reason", ""), condition.get("message", "")
+    return "", ""
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """One pod on a node."""
+
+    letter: str
+    rank: str
+    """Empty for a pod without gang."""
+    gpus: int
+    running: bool
+
+
+@dataclass(slots=True)
+class Row:
+    """One gang (or pod without gang) and how it stands."""
+
+    letter: str
+    forecast: GangForecast
+    nodes: dict[str, str] = field(default_factory=dict)
+    """Pod key -> node, of the pods that are bound."""
+    place: str = ""
+    """Layer and path of the lowest domain that holds them."""
+    running: int = 0
+    arrived: int = 0
+    message: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.forecast.name.removeprefix("default/")
+
+    @property
+    def bound(self) -> int:
+        return len(self.nodes)
+
+    @property
+    def why(self) -> str:
+        """Why it is where it is; the planner's words, as long as it is where the planner puts it."""
+        planned = self.forecast.nodes
+        if any(planned.get(key) != node for key, node in self.nodes.items()):
+            return "not where the same planner puts it offline"
+        return self.forecast.why
+
+    @property
+    def members(self) -> int:
+        return len(self.forecast.members)
+
+
+@dataclass(slots=True)
+class Scene:
+    """The state that is drawn. `arrive` when an act begins, `look` for every picture."""
+
+    tree: Tree
+    gpus: Mapping[str, int]
+    """GPUs of each node."""
+    rows: list[Row] = field(default_factory=list)
+    seats: dict[str, list[Seat]] = field(default_factory=dict)
+    changed: dict[str, int] = field(default_factory=dict)
+    """Node -> number of the look that last saw another set of pods there."""
+    headline: str = ""
+    _looks: int = 0
+
+    def arrive(self, forecast: Forecast) -> None:
+        """Rows for what comes now."""
+        act = forecast.act
+        self.headline = f"examples/{act.name}.yaml: {act.title}"
+        self.rows += [Row(LETTERS[len(self.rows) + i], gang) for i, gang in enumerate(forecast.gangs)]
+
+    def look(self, pods: Iterable[Manifest]) -> None:
+        """Takes in the pods as they are."""
+        self._looks += 1
+        row_of = {key: row for row in self.rows for key in row.forecast.members}
+        for row in self.rows:
+            row.running = row.arrived = 0
+            row.message = ""
+            row.nodes = {}
+        seats: dict[str, list[Seat]] = {}
+        for pod in sorted(pods, key=_rank_order):
+            row_found = row_of.get(key_of(pod))
+            if row_found is None:
+                continue
+            running = pod.get("status", {}).get("phase") == "Running"
+            row_found.arrived += 1
+            row_found.running += running
+            node = pod["spec"].get("nodeName")
+            if node:
+                row_found.nodes[key_of(pod)] = node
+                rank = _annotation(pod, keys.BOUND_RANK)
+                seats.setdefault(node, []).append(Seat(row_found.letter, rank, gpus_of(pod), running))
+            else:
+                row_found.message = row_found.message or refusal(pod)[1]
+        for row in self.rows:
+            row.place = domain_of(self.tree, row.nodes.values())
+        for node in seats.keys() | self.seats.keys():
+            if len(seats.get(node, ())) != len(self.seats.get(node, ())):
+                self.changed[node] = self._looks
+        self.seats = seats
+
+    def used(self, nodes: Iterable[str]) -> int:
+        """GPUs taken on these nodes."""
+        return sum(seat.gpus for node in nodes for seat in self.seats.get(node, ()))
+
+    def total(self, nodes: Iterable[str]) -> int:
+        """GPUs that these nodes have."""
+        return sum(self.gpus[node] for node in nodes)
+
+
+def scene_of(tree: Tree, nodes: Iterable[Manifest]) -> Scene:
+    """An empty scene of these nodes."""
+    return Scene(tree, {node["metadata"]["name"]: int(node["status"]["allocatable"].get(GPU, 0)) for node in nodes})
+
+
+def _annotation(pod: Mapping[str, Any], key: str) -> str:
+    return str((pod["metadata"].get("annotations") or {}).get(key, ""))
+
+
+def _rank_order(pod: Manifest) -> tuple[Any, ...]:
+    return natural_key(_annotation(pod, keys.BOUND_RANK)), natural_key(pod["metadata"]["name"])

@@ -1,0 +1,153 @@
+"""The cluster that the demo plays on: API server, nodes, kubelet and scheduler, on 127.0.0.1 and gone at the end.
+
+The scheduler is the engine of `koordpy run`; it knows the cluster by list and watch over HTTP alone, so that what is
+shown is what a cluster would get. It lives in this process, so that nothing outlives the demo.
+"""
+
+import asyncio
+import contextlib
+import logging
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from koordpy.api.config import KoordpyConfiguration
+from koordpy.api.keys import GROUP_KOORDINATOR, GROUP_SIGS
+from koordpy.cli.demo_acts import Manifest
+from koordpy.cluster.snapshot import Snapshot
+from koordpy.engine import resources
+from koordpy.engine.client import ApiClient
+from koordpy.engine.credentials import ClusterAccess
+from koordpy.engine.scheduler import Scheduler
+from koordpy.engine.settings import engine_settings
+from koordpy.planning.plan import RoundPlan
+from koordpy.planning.round import PlannerCache, plan_round
+from koordpy.sim.kubelet import FakeKubelet
+from koordpy.sim.server import ApiServer
+
+_STOP_SECONDS = 5.0
+_KINDS = {
+    (f"{GROUP_KOORDINATOR}/v1alpha1", "ClusterNetworkTopology"): resources.CLUSTER_NETWORK_TOPOLOGIES,
+    ("v1", "Node"): resources.NODES,
+    ("v1", "Pod"): resources.PODS,
+    (f"{GROUP_SIGS}/v1alpha1", "PodGroup"): resources.POD_GROUPS,
+}
+
+
+class StageError(Exception):
+    """The stage cannot be set up, or its scheduler has died; the message says what it left in its log."""
+
+
+class Stage:
+    """`async with Stage() as stage: ...`; `start_seconds` is how long a bound pod takes until it runs."""
+
+    def __init__(self, *, start_seconds: float = 0.3) -> None:
+        self.server = ApiServer()
+        self._start_seconds = start_seconds
+        self._folder = tempfile.TemporaryDirectory(prefix="koordpy-demo-")
+        self._open = contextlib.AsyncExitStack()
+        self._scheduler: Scheduler | None = None
+        self._running: asyncio.Task[int] | None = None
+        self._client: ApiClient | None = None
+
+    @property
+    def kubeconfig(self) -> Path:
+        return Path(self._folder.name) / "kubeconfig"
+
+    @property
+    def log(self) -> Path:
+        """What the scheduler says."""
+        return Path(self._folder.name) / "scheduler.log"
+
+    async def __aenter__(self) -> Self:
+        self._open.callback(self._folder.cleanup)
+        try:
+            self._write_log()
+            await self.server.start()
+            self._open.push_async_callback(self.server.stop)
+            self.kubeconfig.write_text(self.server.kubeconfig())
+            self._client = await self._open.enter_async_context(ApiClient(ClusterAccess(server=self.server.url), qps=0))
+            await self._open.enter_async_context(
+                FakeKubelet(self.server.url, start_seconds=self._start_seconds, end_seconds=self._start_seconds)
+            )
+        except BaseException:
+            await self._open.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._open.aclose()
+
+    async def create(self, objects: Iterable[Manifest], *, pause_seconds: float = 0.0) -> None:
+        """Sends manifests to the API server, as `kubectl create` does."""
+        assert self._client is not None
+        for obj in objects:
+            resource = _KINDS[obj["apiVersion"], obj["kind"]]
+            await self._client.post(resource.path(obj["metadata"].get("namespace", "default")), obj)
+            if pause_seconds:
+                await asyncio.sleep(pause_seconds)
+
+    def pods(self) -> list[Manifest]:
+        """Every pod, as the API server has it."""
+        return self.server.store.list("pods")
+
+    async def start_scheduler(self, *, within_seconds: float = 30.0) -> None:
+        """Starts the live scheduler and waits until it leads. Raises StageError."""
+        assert self._client is not None
+        config, cache = KoordpyConfiguration(), PlannerCache()
+
+        def plan(snapshot: Snapshot, units: frozenset[str]) -> RoundPlan:
+            return plan_round(snapshot, config, only=units, planner_cache=cache)
+
+        client = await self._open.enter_async_context(ApiClient(ClusterAccess(server=self.server.url)))
+        self._scheduler = Scheduler(client, plan, settings=engine_settings(config))
+        self._running = asyncio.create_task(self._scheduler.run(), name="scheduler")
+        self._open.push_async_callback(self._stop_scheduler)
+        leading = asyncio.create_task(self._scheduler.leading.wait())
+        done, _ = await asyncio.wait(
+            [leading, self._running], timeout=within_seconds, return_when=asyncio.FIRST_COMPLETED
+        )
+        leading.cancel()
+        self.check()
+        if not done:
+            raise StageError(f"the scheduler does not lead after {within_seconds:g} s{self._last_words()}")
+
+    def check(self) -> None:
+        """Raises StageError when the scheduler has ended."""
+        if self._running is None or not self._running.done():
+            return
+        error = None if self._running.cancelled() else self._running.exception()
+        raise StageError(f"the scheduler has ended{f': {error}' if error else ''}{self._last_words()}") from error
+
+    async def _stop_scheduler(self) -> None:
+        if self._scheduler is None or self._running is None:
+            return
+        self._scheduler.stop()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.gather(self._running, return_exceptions=True), _STOP_SECONDS)
+
+    def _write_log(self) -> None:
+        """What is logged goes into a file: the terminal is for the picture."""
+        handler = logging.FileHandler(self.log)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        logger = logging.getLogger("koordpy")
+        before = logger.level, logger.propagate
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+
+        def restore() -> None:
+            logger.removeHandler(handler)
+            handler.close()
+            logger.setLevel(before[0])
+            logger.propagate = before[1]
+
+        self._open.callback(restore)
+
+    def _last_words(self) -> str:
+        lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
+        return "".join(f"\n    {line}" for line in lines[-12:])

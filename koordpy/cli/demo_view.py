@@ -1,0 +1,265 @@
+"""The picture of the demo: the tree of domains with who sits where, and a line for each gang.
+
+A node is a bar of its GPUs. A pod covers as many as it has, marked with its gang's letter and its rank; colours only
+repeat what the letters say. Where the terminal is too low for the whole tree, blocks in which nothing
+happens are told in one line.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from itertools import groupby
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from koordpy.api.natural import natural_key
+from koordpy.cli.demo_scene import Row, Scene, Seat
+
+PALETTE = (
+    "bright_cyan",
+    "bright_green",
+    "bright_yellow",
+    "bright_red",
+    "orange1",
+    "medium_purple1",
+    "deep_pink2",
+    "dodger_blue1",
+    "khaki1",
+    "aquamarine1",
+    "salmon1",
+    "thistle1",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """What the terminal can show."""
+
+    colour: bool
+    unicode: bool
+
+    @classmethod
+    def of(cls, console: Console) -> "Style":
+        """By its colour system (NO_COLOR included) and its encoding."""
+        colour = console.color_system is not None and not console.no_color
+        return cls(colour, "utf" in (console.encoding or "").lower())
+
+    def hue(self, letter: str) -> str:
+        """The colour of a gang."""
+        return PALETTE[(ord(letter) - ord("A")) % len(PALETTE)]
+
+    def guide(self, *, last: bool) -> str:
+        if self.unicode:
+            return "└─ " if last else "├─ "
+        return "`- " if last else "|- "
+
+    def rail(self, *, last: bool) -> str:
+        return "   " if last else "│  " if self.unicode else "|  "
+
+    @property
+    def free(self) -> str:
+        return "·" if self.unicode else "."
+
+
+class Picture:
+    """Draws a scene."""
+
+    def __init__(self, scene: Scene, style: Style) -> None:
+        self.scene, self.style, self.tree = scene, style, scene.tree
+        self._block = max(1, scene.tree.depth - 2)
+
+    def render(self, *, seconds: float, height: int, status: str) -> RenderableType:
+        """The whole picture, at most `height` lines."""
+        rows = gang_lines(self.scene.rows, self.style)
+        tail = self._newest()
+        budget = height - 2 - rows.row_count - 2 - len(tail) - 1
+        return Group(self._title(seconds, status), Text(), *self.lines(budget), Text(), rows, *tail)
+
+    def _title(self, seconds: float, status: str) -> Text:
+        nodes = self.tree.node_names
+        line = Text("koordpy demo", style="bold")
+        line.append(f"   {seconds:5.1f} s   {len(nodes)} nodes, ", style="not bold")
+        line.append(f"{self.scene.used(nodes)} of {self.scene.total(nodes)} GPUs in use", style="not bold")
+        line.append(f"   {status}", style="not bold dim")
+        return line
+
+    def _newest(self) -> list[RenderableType]:
+        """What has arrived last, and why it is where it is."""
+        if not self.scene.rows:
+            return []
+        lines: list[RenderableType] = [Text()]
+        headline = Text(self.scene.headline, style="bold")
+        headline.truncate(96, overflow="ellipsis")
+        lines.append(headline)
+        row = self.scene.rows[-1]
+        if row.bound or row.message:
+            lines.append(Text(f"  {row.message or row.why}", style="red" if not row.bound else ""))
+        return lines
+
+    # The tree
+
+    def lines(self, budget: int | None = None) -> list[Text]:
+        """The tree from the top layer down; quiet blocks folded until it fits into `budget` lines."""
+        folded: set[int] = set()
+        lines = self._draw(folded)
+        if budget is None:
+            return lines
+        for block in self._by_quiet():
+            if len(lines) <= budget:
+                break
+            folded.add(block)
+            lines = self._draw(folded)
+        return lines[: max(budget, 3)]
+
+    def _by_quiet(self) -> list[int]:
+        """Occupied domains of the block layer, those that changed longest ago first."""
+        level = self.tree.levels[self._block]
+        found = []
+        for d in range(len(level)):
+            seen = [self.scene.changed.get(node, 0) for node in self._nodes(self._block, d)]
+            if any(seen):
+                found.append((max(seen), d))
+        return [d for _, d in sorted(found)]
+
+    def _draw(self, folded: set[int]) -> list[Text]:
+        out: list[Text] = []
+        self._children(0, 0, "", folded, out)
+        return out
+
+    def _nodes(self, level: int, domain: int) -> tuple[str, ...]:
+        at = self.tree.levels[level]
+        return self.tree.node_names[int(at.start[domain]) : int(at.end[domain])]
+
+    def _empty(self, level: int, domain: int) -> bool:
+        return not any(self.scene.seats.get(node) for node in self._nodes(level, domain))
+
+    def _children(self, level: int, domain: int, indent: str, folded: set[int], out: list[Text]) -> None:
+        children = list(self.tree.children(level, domain))
+        runs: list[list[int]] = []
+        for empty, alike in groupby(children, key=lambda child: self._empty(level + 1, child)):
+            group = list(alike)
+            runs += [group] if empty else [[child] for child in group]
+        for run in runs:
+            last = run[-1] == children[-1]
+            guide = Text(indent + (self.style.guide(last=last) if level else ""), style="dim")
+            rail = indent + (self.style.rail(last=last) if level else "")
+            self._domain(level + 1, run, guide, rail, folded, out)
+
+    def _domain(self, level: int, run: list[int], guide: Text, rail: str, folded: set[int], out: list[Text]) -> None:
+        names = self.tree.levels[level].names
+        first = run[0]
+        nodes = [node for d in run for node in self._nodes(level, d)]
+        free = self.scene.total(nodes) - self.scene.used(nodes)
+        if self._empty(level, first):
+            label = names[first] if len(run) == 1 else f"{names[first]} ... {names[run[-1]]}"
+            guide.append(f"{label}  ", style="not dim")
+            out.append(guide.append(f"{len(nodes)} nodes, {free} GPUs, all free"))
+        elif level == self.tree.depth - 1:
+            guide.append(f"{names[first]:<15} ", style="not dim")
+            for node in nodes:
+                guide.append(f" {node:<8}", style="not dim").append_text(self.bar(node))
+            out.append(guide)
+        else:
+            text = f"{names[first]}  " if level < self._block else f"{names[first]:<9} "
+            guide.append(text, style="bold not dim")
+            guide.append(f"{free} of {self.scene.total(nodes)} GPUs free")
+            if level == self._block and first in folded:
+                guide.append_text(self._summary(nodes))
+                out.append(guide)
+            else:
+                out.append(guide)
+                self._children(level, first, rail, folded, out)
+
+    def _summary(self, nodes: list[str]) -> Text:
+        counts = Counter(seat.letter for node in nodes for seat in self.scene.seats.get(node, ()))
+        line = Text("   ")
+        for letter in sorted(counts):
+            line.append_text(self._chip(letter)).append(f" {counts[letter]} pod{'s' if counts[letter] > 1 else ''}   ")
+        return line
+
+    def _chip(self, letter: str) -> Text:
+        return Text(letter, style=f"bold black on {self.style.hue(letter)}" if self.style.colour else "bold")
+
+    def bar(self, node: str) -> Text:
+        """The GPUs of a node, one character each; pods without GPUs stand behind them after a `+`."""
+        bar, taken, beside = Text(), 0, []
+        for seat in self.scene.seats.get(node, ()):
+            if seat.gpus:
+                bar.append_text(self._seat(seat))
+                taken += seat.gpus
+            else:
+                beside.append(seat)
+        bar.append(self.style.free * (self.scene.gpus[node] - taken), style="dim")
+        for seat in beside:
+            bar.append("+").append_text(self._seat(seat))
+        return bar
+
+    def _seat(self, seat: Seat) -> Text:
+        label = f"{seat.letter}{seat.rank}"
+        width = seat.gpus or len(label)
+        fill = " " if self.style.colour else "=" if seat.running else "-"
+        style = ""
+        if self.style.colour:
+            hue = self.style.hue(seat.letter)
+            style = f"black on {hue}" if seat.running else f"{hue} reverse dim"
+        return Text((label if len(label) <= width else seat.letter).ljust(width, fill), style=style)
+
+
+# The gangs
+
+
+def state_of(row: Row) -> str:
+    """One word for a gang."""
+    if not row.arrived:
+        return "arriving"
+    if row.bound == row.members:
+        return "running" if row.running == row.members else "bound"
+    return "partly" if row.bound else "pending"
+
+
+def gang_lines(rows: list[Row], style: Style) -> Table:
+    """One line a gang, cut where the terminal ends."""
+    table = _table()
+    for number, heading in enumerate(("", "GANG", "BOUND", "STATE", "DOMAIN", "PROOF", "WHY")):
+        table.add_column(heading, no_wrap=True, overflow="ellipsis", ratio=1 if number == 6 else None)
+    for row in sorted(rows, key=lambda row: natural_key(row.letter)):
+        settled = row.bound or row.message
+        table.add_row(
+            Text(row.letter, style=f"bold black on {style.hue(row.letter)}" if style.colour else "bold"),
+            row.name,
+            f"{row.bound}/{row.members}",
+            Text(state_of(row), style="red" if state_of(row) == "pending" else ""),
+            _last_of(row.place),
+            row.forecast.proof if settled else "",
+            Text((row.why if row.bound else row.message) if settled else "", style="dim"),
+        )
+    return table
+
+
+def summary(rows: list[Row]) -> Table:
+    """Every gang with the whole of its reason, for the end."""
+    table = _table()
+    for heading in ("", "GANG", "BOUND", "DOMAIN"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("WHY", overflow="fold", ratio=1)
+    for row in rows:
+        why = row.why if row.bound else row.message
+        if row.bound and row.message:
+            why += f"\nThe rest waits: {row.message}"
+        elif not row.bound and row.why:
+            why += f"\n{row.why}"
+        place = (row.place or "pending").replace(" ", "\n", 1)
+        table.add_row(
+            row.letter, row.name, f"{row.bound}/{row.members}", place, f"{row.forecast.proof}: {why}" if why else ""
+        )
+    return table
+
+
+def _table() -> Table:
+    return Table(box=None, expand=True, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+
+
+def _last_of(place: str) -> str:
+    """`block dc-0/spine-0/block-0` -> `block-0`: names of domains are unique in the demo's cluster."""
+    return place.rpartition(" ")[2].rpartition("/")[2]
