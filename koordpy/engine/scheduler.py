@@ -38,6 +38,8 @@ logger = logging.getLogger(__name__)
 
 CATCH_UP_SECONDS = 1.0
 """What a new leader gives its watch to bring the last Bindings of the leader before it."""
+FREE_LEASE_SECONDS = 0.25
+"""What a start waits for a free lease before it fills its caches as a standby."""
 STUCK_SECONDS = 120.0
 
 
@@ -170,12 +172,13 @@ class Scheduler:
             return task
 
         stopping = start(background, _wait(self._stop), "stop")
-        feeding = start(background, self.feeds.run(), "feeds")
-        for name, recorder in self.recorders.items():
-            start(background, recorder.run(), f"events of {name}")
         electing = start(background, self.elector.run(), "election") if self.elector is not None else None
         try:
-            ready = start(planning, self._get_ready(), "sync and election")
+            listed_while_leading = await self._lead_soon()
+            start(background, self.feeds.run(), "feeds")
+            for name, recorder in self.recorders.items():
+                start(background, recorder.run(), f"events of {name}")
+            ready = start(planning, self._get_ready(listed_while_leading), "sync and election")
             await asyncio.wait([ready, *background], return_when=asyncio.FIRST_COMPLETED)
             if ready.done() and not stopping.done():
                 ready.result()
@@ -192,7 +195,7 @@ class Scheduler:
                 return 0
             if electing is not None and electing.done():
                 logger.error("the lease is lost: ending, so that two never bind at once")
-            for task in (*planning, feeding, *background):
+            for task in (*planning, *background):
                 if task.done() and not task.cancelled() and (error := task.exception()) is not None:
                     logger.error("%s failed", task.get_name(), exc_info=error)
             return 1
@@ -202,7 +205,15 @@ class Scheduler:
             if self.elector is not None:
                 await self.elector.release()
 
-    async def _get_ready(self) -> None:
+    async def _lead_soon(self) -> bool:
+        """True when the lease is free and ours at once: lists that are read after that miss no Binding of others."""
+        if self.elector is None:
+            return True
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.elector.acquired.wait(), FREE_LEASE_SECONDS)
+        return self.elector.acquired.is_set()
+
+    async def _get_ready(self, listed_while_leading: bool) -> None:
         began = self._clock()
         await self.feeds.synced()
         sizes = self.state.sizes
@@ -210,7 +221,8 @@ class Scheduler:
         self.synced.set()
         if self.elector is not None:
             await self.elector.acquired.wait()
-            await self._catch_up()
+            if not listed_while_leading:
+                await self._catch_up()
         self.leading.set()
         self._report_half_bound()
 

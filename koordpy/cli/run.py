@@ -1,0 +1,128 @@
+"""`koordpy run`: the live scheduler. A flag given beats the file (kube-parity.md section 5)."""
+
+import argparse
+import contextlib
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from koordpy.api.config import KoordpyConfiguration
+
+FAILED = 1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.add_argument("--config", metavar="FILE", help="KoordpyConfiguration; flags beat it")
+    parser.add_argument(
+        "--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, the service account, ~/.kube/config"
+    )
+    parser.add_argument("--scheduler-name", metavar="NAME", action="append", help="served schedulerName (repeatable)")
+    parser.add_argument(
+        "--leader-elect", action=argparse.BooleanOptionalAction, default=None, help="hold a Lease while scheduling"
+    )
+    parser.add_argument("--leader-elect-resource-name", metavar="NAME", help="name of the Lease")
+    parser.add_argument("--leader-elect-resource-namespace", metavar="NAME", help="namespace of the Lease")
+    parser.add_argument("--bind-address", metavar="HOST:PORT", help="health and metrics (default :10259)")
+    parser.add_argument("--kube-api-qps", metavar="N", type=float, help="requests a second; 0 = no limit")
+    parser.add_argument("--kube-api-burst", metavar="N", type=int, help="requests at once")
+    parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+    parser.add_argument("--log-format", choices=("text", "json"), default="text")
+    parser.add_argument("--dry-run", action="store_true", help="plan, count and log, but write nothing")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command; the exit status."""
+    from koordpy.api.config import ConfigError
+    from koordpy.cli.offline import InputFaultsError
+    from koordpy.observe import logs
+
+    logs.configure(level=args.log_level, format=args.log_format)
+    try:
+        config = configuration(args)
+    except ConfigError as fault:
+        raise InputFaultsError(fault.lines) from None
+    import asyncio
+
+    from collections.abc import Callable
+
+    factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+    with contextlib.suppress(ImportError):
+        import uvloop
+
+        factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        return runner.run(_serve(config, dry_run=args.dry_run))
+
+
+def configuration(args: argparse.Namespace) -> "KoordpyConfiguration":
+    """The file's configuration with the flags on top. Raises ConfigError, for faults of the flags, too."""
+    from msgspec.structs import replace
+
+    from koordpy.api.config import ConfigError, KoordpyConfiguration, load_config
+    from koordpy.observe.health import split_address
+
+    config = load_config(args.config) if args.config else KoordpyConfiguration()
+    faults: list[str] = []
+    names = args.scheduler_name
+    if names is not None:
+        faults += ["--scheduler-name: an empty name" for name in names if not name]
+        config = replace(config, scheduler_names=tuple(dict.fromkeys(names)))
+    election = config.leader_election
+    given = {
+        "leader_elect": args.leader_elect,
+        "resource_name": args.leader_elect_resource_name,
+        "resource_namespace": args.leader_elect_resource_namespace,
+    }
+    election = replace(election, **{name: value for name, value in given.items() if value is not None})
+    connection = config.client_connection
+    given = {"kubeconfig": args.kubeconfig, "qps": args.kube_api_qps, "burst": args.kube_api_burst}
+    connection = replace(connection, **{name: value for name, value in given.items() if value is not None})
+    if connection.burst < 1:
+        faults.append("--kube-api-burst: must be at least 1")
+    config = replace(config, leader_election=election, client_connection=connection)
+    if args.bind_address is not None:
+        config = replace(config, bind_address=args.bind_address)
+    try:
+        split_address(config.bind_address)
+    except ValueError as fault:
+        where = "--bind-address" if args.bind_address is not None else f"{args.config}: bindAddress"
+        faults.append(f"{where}: {fault}")
+    if faults:
+        raise ConfigError(faults)
+    return config
+
+
+async def _serve(config: "KoordpyConfiguration", *, dry_run: bool) -> int:
+    import logging
+    import sys
+
+    from koordpy.engine.client import ApiClient
+    from koordpy.engine.credentials import CredentialError, load_access
+    from koordpy.engine.settings import engine_settings
+    from koordpy.operator.host import OperatorHost
+    from koordpy.planning.round import PlannerCache, plan_round
+
+    logger = logging.getLogger("koordpy.cli.run")
+    connection = config.client_connection
+    try:
+        access = await load_access(connection.kubeconfig or None)
+    except CredentialError as fault:
+        logger.error("%s", fault)
+        return FAILED
+    # the planner's thread hands the interpreter over sooner, so that Bindings go on while it works
+    sys.setswitchinterval(float(os.environ.get("KOORDPY_SWITCH_INTERVAL", "0.002")))
+    cache = PlannerCache()
+    async with ApiClient(access, qps=connection.qps, burst=connection.burst) as client:
+        host = OperatorHost(
+            client,
+            lambda snapshot, only: plan_round(snapshot, config, only=only, planner_cache=cache),
+            settings=engine_settings(config, dry_run=dry_run),
+            config=config,
+        )
+        logger.info("scheduling for %s on %s", ", ".join(config.scheduler_names), access.server)
+        try:
+            return await host.run()
+        except OSError as fault:
+            logger.error("bindAddress %s: %s", config.bind_address, fault)
+            return FAILED

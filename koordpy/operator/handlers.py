@@ -1,0 +1,184 @@
+"""kopf's part: handlers of our custom resources, in a thread and an event loop of their own.
+
+Why apart: when a kopf operator ends, also by one of the errors that it does not survive (HTTP 410 at a watch's opening,
+expired continue tokens, long 5xx), it cancels every task that was started on its event loop meanwhile; the scheduler's
+Bindings would be among them. So the scheduler has its own loop, and this thread is started again after a pause. Only
+event handlers are used: kopf's state handlers write annotations and finalizers to every object.
+"""
+
+import asyncio
+import dataclasses
+import logging
+import ssl
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from koordpy.api.keys import GROUP_KOORDINATOR
+from koordpy.engine.credentials import ClusterAccess
+
+logger = logging.getLogger(__name__)
+
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
+JOIN_SECONDS = 5.0
+
+
+class Hosted(Protocol):
+    """The scheduler as kopf's activities see it; coroutines run on the scheduler's own loop."""
+
+    async def started(self) -> None:
+        """Returns when the scheduler is in sync."""
+
+    async def drained(self) -> None:
+        """Stops the scheduler if it has not been, and returns when it has ended."""
+
+    def topology_seen(self, body: Mapping[str, Any], *, deleted: bool) -> None:
+        """A ClusterNetworkTopology as it is now."""
+
+    def definitions_changed(self) -> None:
+        """A CustomResourceDefinition came, changed or went."""
+
+
+class KopfThread:
+    """Runs kopf until `stop()`, starting it anew with a growing pause whenever it ends by itself."""
+
+    def __init__(
+        self,
+        hosted: Hosted,
+        access: ClusterAccess,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        watch_definitions: bool,
+        operator: Callable[[Any], Any] | None = None,
+    ) -> None:
+        """`loop` is the scheduler's. `operator` takes the place of kopf's own, for tests."""
+        self.starts = 0
+        self._hosted, self._access, self._loop = hosted, access, loop
+        self._watch_definitions, self._operator = watch_definitions, operator
+        self._stop = threading.Event()
+        self._pause = FIRST_PAUSE_SECONDS
+        self._thread = threading.Thread(target=self._serve, name="kopf", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Asks kopf to end; `join` waits for it."""
+        self._stop.set()
+
+    async def join(self) -> None:
+        """Waits a bounded time for the thread to end."""
+        if self._thread.is_alive():
+            await asyncio.to_thread(self._thread.join, JOIN_SECONDS)
+
+    # in the thread
+
+    def _serve(self) -> None:
+        pause = self._pause
+        while not self._stop.is_set():
+            self.starts += 1
+            try:
+                asyncio.run(self._run_once())
+                reason = "it ended by itself"
+            except Exception as error:
+                reason = f"{type(error).__name__}: {error}"
+                logger.debug("kopf ended", exc_info=True)
+            if self._stop.is_set():
+                return
+            logger.warning("the custom-resource handlers ended (%s); again in %.0f s; pods go on", reason, pause)
+            self._stop.wait(pause)
+            pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+
+    async def _run_once(self) -> None:
+        if self._operator is not None:
+            await self._operator(self._stop)
+            return
+        import kopf
+
+        # it says that it is not in the main thread, where it would take the signals that are ours
+        logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
+        registry = kopf.OperatorRegistry()
+        self._register(kopf, registry)
+        await kopf.operator(
+            registry=registry,
+            settings=_settings(kopf, watch_definitions=self._watch_definitions),
+            standalone=True,
+            clusterwide=True,
+            stop_flag=self._stop,
+        )
+
+    def _register(self, kopf: Any, registry: Any) -> None:
+        async def login(**_: Any) -> Any:
+            headers = await self._there(self._access.headers(True))
+            return _connection(kopf, self._access, headers)
+
+        async def startup(**_: Any) -> None:
+            await self._there(self._hosted.started())
+
+        async def cleanup(**_: Any) -> None:
+            # a restart of kopf alone leaves the scheduler be
+            if self._stop.is_set():
+                await self._there(self._hosted.drained())
+
+        async def topology(body: Any, type: str | None, **_: Any) -> None:
+            plain = {name: body[name] for name in ("metadata", "spec", "status") if name in body}
+            self._loop.call_soon_threadsafe(
+                lambda: self._hosted.topology_seen(_plain(plain), deleted=type == "DELETED")
+            )
+
+        async def definition(type: str | None, **_: Any) -> None:
+            if type is not None:
+                self._loop.call_soon_threadsafe(self._hosted.definitions_changed)
+
+        kopf.on.login(registry=registry)(login)
+        kopf.on.startup(registry=registry)(startup)
+        kopf.on.cleanup(registry=registry)(cleanup)
+        kopf.on.event(GROUP_KOORDINATOR, "v1alpha1", "clusternetworktopologies", registry=registry)(topology)
+        if self._watch_definitions:
+            kopf.on.event("apiextensions.k8s.io", "v1", "customresourcedefinitions", registry=registry)(definition)
+
+    async def _there(self, coroutine: Any) -> Any:
+        """Runs a coroutine on the scheduler's loop."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self._loop))
+
+
+def _plain(value: Any) -> Any:
+    """kopf's read-only views as plain values."""
+    if isinstance(value, Mapping):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    return value
+
+
+def _settings(kopf: Any, *, watch_definitions: bool) -> Any:
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.peering.standalone = True
+    settings.scanning.disabled = not watch_definitions
+    # kopf would kill the whole process by SIGKILL this long after it ended by itself
+    settings.process.ultimate_exiting_timeout = None
+    settings.watching.server_timeout = 240
+    settings.watching.inactivity_timeout = 300
+    settings.networking.error_backoffs = (1, 2, 5, 10)
+    settings.queueing.exit_timeout = 0.5
+    return settings
+
+
+def _connection(kopf: Any, access: ClusterAccess, headers: Mapping[str, str]) -> Any:
+    """Our credentials as kopf's; the TLS context, with its client certificate, is ours."""
+    scheme, _, token = headers.get("Authorization", "").partition(" ")
+
+    @dataclasses.dataclass(frozen=True)
+    class Connection(kopf.ConnectionInfo):  # type: ignore[misc]
+        def as_ssl_context(self) -> ssl.SSLContext:
+            return access.ssl_context if access.ssl_context is not None else ssl.create_default_context()
+
+    return Connection(
+        server=access.server,
+        scheme=scheme or None,
+        token=token or None,
+        default_namespace=access.namespace,
+        proxy_url=access.proxy,
+    )

@@ -1,0 +1,117 @@
+"""Status of ClusterNetworkTopology objects: is it valid, which nodes lack labels, how the tree looks.
+
+Sources: gang-network.md section 3. A faulty object gets its condition; the last good tree goes on being used, and
+detailStatus stays as it was. Only the object named `default` is used; others are told so.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from koordpy.api.keys import TOPOLOGY_OBJECT
+from koordpy.api.objects import ClusterNetworkTopology, Condition
+from koordpy.cluster.state import ClusterState
+from koordpy.cluster.topology import TopologyFault
+from koordpy.cluster.tree import Tree, detail_status
+from koordpy.engine.client import ApiClient, ApiError, Unreachable
+from koordpy.engine.patches import merged_conditions, patch_topology_status
+from koordpy.engine.scheduler import Scheduler
+
+logger = logging.getLogger(__name__)
+
+VALID = "Valid"
+UNLABELLED = "UnlabelledNodes"
+DEBOUNCE_SECONDS = 0.5
+
+
+def topology_status(
+    topology: ClusterNetworkTopology, faults: list[TopologyFault], tree: Tree, *, now: datetime
+) -> dict[str, Any]:
+    """Fields of the status that should be written, the conditions of others kept; none for what must not change."""
+    status: dict[str, Any] = {}
+    generation = topology.metadata.generation
+    if topology.metadata.name != TOPOLOGY_OBJECT:
+        text = f"only the object named {TOPOLOGY_OBJECT} is used"
+        conditions = [Condition(type=VALID, status="Unknown", reason="NotUsed", message=text)]
+    elif faults:
+        text = "; ".join(f"{fault.field}: {fault.text}" for fault in faults)
+        conditions = [Condition(type=VALID, status="False", reason="BadHierarchy", message=text)]
+    else:
+        status["detailStatus"] = detail_status(tree)
+        text = " > ".join(tree.layers.names)
+        conditions = [Condition(type=VALID, status="True", reason="HierarchyRead", message=text), _unlabelled(tree)]
+    old = msgspec.convert(topology.status.get("conditions") or [], list[Condition], strict=False)
+    made = [msgspec.structs.replace(condition, observed_generation=generation) for condition in conditions]
+    status["conditions"] = merged_conditions(old, made, now=now)
+    return {name: value for name, value in status.items() if value != topology.status.get(name)}
+
+
+def _unlabelled(tree: Tree) -> Condition:
+    if not tree.unlabelled:
+        return Condition(type=UNLABELLED, status="False", reason="AllLabelled", message="every node has every label")
+    keys = {layer.name: layer.label_keys for layer in tree.layers.chain}
+    parts = [f"{name}: {count} without {' or '.join(keys[name])}" for name, count in tree.unlabelled]
+    text = "; ".join(parts) + " (each such node is a domain of its own there)"
+    return Condition(type=UNLABELLED, status="True", reason="LabelsMissing", message=text)
+
+
+class TopologyStatusWriter:
+    """Writes after a change, gathered over half a second. Lives on the scheduler's event loop."""
+
+    def __init__(self, client: ApiClient, scheduler: Scheduler) -> None:
+        self.sent = 0
+        self._client, self._scheduler = client, scheduler
+        self._state: ClusterState = scheduler.state
+        self._others: dict[str, ClusterNetworkTopology] = {}
+        self._dirty = asyncio.Event()
+        scheduler.feeds.listeners.topology.append(self.changed)
+
+    def changed(self) -> None:
+        """The object or the nodes changed."""
+        self._dirty.set()
+
+    def seen(self, body: Mapping[str, Any], *, deleted: bool) -> None:
+        """An object came by (the operator's handler): `default` is read from the cache, others are kept here."""
+        name = str((body.get("metadata") or {}).get("name", ""))
+        if name != TOPOLOGY_OBJECT:
+            self._others.pop(name, None)
+            if not deleted:
+                try:
+                    self._others[name] = msgspec.convert(body, ClusterNetworkTopology, strict=False)
+                except msgspec.ValidationError as error:
+                    logger.warning("ClusterNetworkTopology %s cannot be read: %s", name, error)
+        self._dirty.set()
+
+    async def run(self) -> None:
+        """Writes until cancelled."""
+        await self._scheduler.leading.wait()
+        self._dirty.set()
+        while True:
+            await self._dirty.wait()
+            await asyncio.sleep(DEBOUNCE_SECONDS)
+            self._dirty.clear()
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Writes every status that is not as it should be."""
+        if not self._scheduler.may_write():
+            return
+        objects = list(self._others.values())
+        if self._state.topology is not None:
+            objects.append(self._state.topology)
+        for topology in objects:
+            faults = self._state.topology_faults if topology is self._state.topology else []
+            status = topology_status(topology, faults, self._state.tree, now=datetime.now(UTC))
+            if not status:
+                continue
+            name = topology.metadata.name
+            try:
+                if await patch_topology_status(self._client, name=name, status=status):
+                    self.sent += 1
+            except (ApiError, Unreachable) as error:
+                logger.warning("ClusterNetworkTopology %s: its status was not written: %s", name, error)
+                asyncio.get_running_loop().call_later(5.0, self._dirty.set)
