@@ -7,7 +7,7 @@ import orjson
 import yaml
 from aiohttp import web
 
-from koordpy.sim import discovery, errors, patches, schema, views
+from koordpy.sim import discovery, errors, patches, protobuf, schema, views
 from koordpy.sim.apply import applied
 from koordpy.sim.disruption import DisruptionBudgets
 from koordpy.sim.errors import SUCCESS_201, ApiError
@@ -47,7 +47,9 @@ async def _body(request: web.BaseRequest) -> Any:
     raw = await request.read()
     if not raw:
         return None
-    if "protobuf" in kind or "cbor" in kind:
+    if "protobuf" in kind:
+        return protobuf.decode(raw)
+    if "cbor" in kind:
         raise ApiError(415, f"the body of the request was in an unknown format - accepted media types include: {_JSON}")
     try:
         return orjson.loads(raw)

@@ -219,8 +219,13 @@ async def test_what_is_handed_in_is_not_changed(server: ApiServer) -> None:
 
 
 async def test_protobuf_bodies_and_unknown_paths_are_refused(client: Client) -> None:
-    status, body = await client.call("POST", PODS, b"k8s\x00", kind="application/vnd.kubernetes.protobuf")
-    assert (status, body["reason"]) == (415, "UnsupportedMediaType")
+    kind = "application/vnd.kubernetes.protobuf"
+    of_a_pod = b"k8s\x00\x0a\x09\x0a\x02v1\x12\x03Pod\x12\x00"
+    for body in (b"nonsense", b"k8s\x00", of_a_pod):
+        status, answer = await client.call("POST", PODS, body, kind=kind)
+        assert (status, answer["reason"]) == (415, "UnsupportedMediaType")
+    status, _ = await client.call("POST", PODS, of_a_pod[:10], kind=kind)
+    assert status == 400
     assert (await client.get("/apis/none/v1/things"))[0] == 404
     assert (await client.post("/api/v1/pods", pod("a")))[0] == 405
     assert (await client.get(f"{PODS}/a/log"))[0] == 404
