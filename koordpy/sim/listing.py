@@ -73,9 +73,8 @@ def page(store: Store, resource: Resource, namespace: str, query: Query) -> tupl
         if limit and len(found) == limit:
             store.keep_pages(resource, version, everything)
             meta["continue"] = _token(version, everything[at - 1][0])
-            if match is None:
-                rest = everything[at:] if not namespace else [e for e in everything[at:] if e[0][0] == namespace]
-                meta["remainingItemCount"] = len(rest)
+            if match is None and not namespace:  # as in kube-apiserver only where it costs nothing
+                meta["remainingItemCount"] = total - at
             break
         found.append(entry)
     return found, meta

@@ -7,6 +7,7 @@ and of CustomResourceDefinitions; owners' deletion does not cascade; CEL rules a
 
 import asyncio
 import logging
+import re
 from types import TracebackType
 from typing import Self
 
@@ -21,6 +22,7 @@ from koordpy.sim.handlers import Handlers, refusal
 from koordpy.sim.store import Store
 
 _LOG = logging.getLogger(__name__)
+_WATCHING = re.compile(r"(?:^|&)watch=(?:1|[Tt]rue)(?:&|$)")
 _NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 
 _KUBECONFIG = """\
@@ -73,6 +75,7 @@ class ApiServer:
         `history` is how many changes of each resource a watch can resume over.
         """
         self.store.limit_history(history)
+        self._stopping.clear()
         server = web.Server(self._answer, handler_cancellation=True)
         self._runner = web.ServerRunner(server, access_log=None, shutdown_timeout=0.2, keepalive_timeout=600.0)
         await self._runner.setup()
@@ -82,7 +85,7 @@ class ApiServer:
         self.url = f"http://{host}:{bound}"
 
     async def stop(self) -> None:
-        """End all watches and stop listening. What is stored stays readable."""
+        """End all watches and stop listening. What is stored stays: after another `start` it is served again."""
         self._stopping.set()
         self.faults.clear()
         self.store.end_watches()
@@ -106,7 +109,7 @@ class ApiServer:
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         path, _, query = request.raw_path.partition("?")
-        watching = request.method == "GET" and ("watch=true" in query or "watch=1" in query)
+        watching = request.method == "GET" and _WATCHING.search(query) is not None
         method = "WATCH" if watching else request.method
         await self.faults.wait(watch=watching)
         fault = self.faults.drawn(method, path)

@@ -12,12 +12,13 @@ from koordpy.sim.listing import matcher, wants_table
 from koordpy.sim.resources import Object, Resource
 from koordpy.sim.routes import Query
 from koordpy.sim.selectors import Match
-from koordpy.sim.shelf import Change, Entry, Watcher
+from koordpy.sim.shelf import Change, Entry, Key, Watcher
 from koordpy.sim.store import Store
 from koordpy.sim.tables import table
 
 _INITIAL_END = {"k8s.io/initial-events-end": "true"}
 _DEFAULT_TIMEOUT_SECONDS = 3600
+_BATCH = 500
 
 Encode = Callable[[str, Entry], bytes]
 
@@ -110,31 +111,30 @@ async def watch(
     """Serve one watch until its timeout, a closed connection or a dropped watcher. ApiError 400 for bad selectors."""
     lines = Lines(resource, namespace, query, accept)
     version = query.version()
+    seconds = query.number("timeoutSeconds") or _DEFAULT_TIMEOUT_SECONDS
     shelf = store.shelf(resource)
     bookmarks = query.flag("allowWatchBookmarks")
     wants_initial = query.flag("sendInitialEvents") if query.text("sendInitialEvents") else not version
     watcher = shelf.watch()
-    first: list[bytes] = []
-    fresh = True
+    begun = store.version
+    entries: list[tuple[Key, Entry]] = []
+    missed: list[Change] | None = []
     if wants_initial:
-        first = lines.initial(entry for _, entry in shelf.ordered())
-        if query.flag("sendInitialEvents") and bookmarks:
-            first.append(_bookmark(resource, store.version, _INITIAL_END))
+        entries = shelf.ordered()
     elif version:
-        missed = shelf.since(version) if version <= store.version else None
-        if missed is None:
-            first, fresh = [_too_old(version, max(shelf.horizon, 1))], False
-        else:
-            first = lines.changes(missed)
+        missed = shelf.since(version) if version <= begun else None
     response = web.StreamResponse(headers={"Content-Type": "application/json", "Cache-Control": "no-cache, private"})
     try:
         await response.prepare(request)
-        if first:
-            await response.write(b"".join(first))
-        elif fresh:
-            await response.write(b"")
-        if fresh:
-            seconds = query.number("timeoutSeconds") or _DEFAULT_TIMEOUT_SECONDS
+        await response.write(b"")  # sends the headers
+        for at in range(0, len(entries), _BATCH):
+            await response.write(b"".join(lines.initial(entry for _, entry in entries[at : at + _BATCH])))
+        if bookmarks and query.flag("sendInitialEvents"):
+            await response.write(_bookmark(resource, begun, _INITIAL_END))
+        if missed is None:
+            await response.write(_too_old(version or 0, max(shelf.horizon, 1)))
+        else:
+            await response.write(b"".join(lines.changes(missed)))
             every = bookmark_seconds if bookmarks else 0.0
             await _stream(store, resource, watcher, lines, response, timeout_seconds=seconds, bookmark_seconds=every)
         if watcher.aborted and request.transport is not None:

@@ -101,3 +101,13 @@ async def test_the_kubeconfig_of_the_server_is_understood(server: ApiServer, tmp
     file = tmp_path / "kubeconfig"
     file.write_text(server.kubeconfig())
     assert Access.from_kubeconfig(file) == Access(server.url, "koordpy")
+
+
+async def test_it_goes_on_when_the_server_comes_back(server: ApiServer, kubelet: FakeKubelet) -> None:
+    server.store.create("pods", pod("a", nodeName="n1"))
+    await until(lambda: phase(server, "a") == "Running")
+    port = int(server.url.rpartition(":")[2])
+    await server.stop()
+    server.store.create("pods", pod("b", nodeName="n1"))
+    await server.start(port=port)
+    await until(lambda: phase(server, "b") == "Running")

@@ -13,15 +13,15 @@ def names(body: dict) -> list[str]:
 async def test_pages_show_the_state_of_the_first_page(server: ApiServer, client: Client) -> None:
     for name in ("a", "b", "c", "d", "e"):
         server.store.create("pods", pod(name))
-    status, first = await client.get(f"{PODS}?limit=2")
+    status, first = await client.get("/api/v1/pods?limit=2")
     assert status == 200 and names(first) == ["a", "b"] and first["metadata"]["remainingItemCount"] == 3
     server.store.create("pods", pod("bb"))
     server.store.delete("pods", "d")
     token = first["metadata"]["continue"]
-    _, second = await client.get(f"{PODS}?limit=2&continue={token}")
+    _, second = await client.get(f"/api/v1/pods?limit=2&continue={token}")
     assert names(second) == ["c", "d"]
     assert second["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
-    _, third = await client.get(f"{PODS}?limit=2&continue={second['metadata']['continue']}")
+    _, third = await client.get(f"/api/v1/pods?limit=2&continue={second['metadata']['continue']}")
     assert names(third) == ["e"] and "continue" not in third["metadata"]
 
 
