@@ -8,6 +8,8 @@ _ACT_SECONDS = 2.6
 """From one example to the next at speed 1, when somebody watches."""
 _SETTLE_SECONDS = 20.0
 _FRAME_SECONDS = 0.12
+_PLAIN_WIDTH = 120
+"""Columns where there is no terminal to ask."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,6 +40,8 @@ def run(args: argparse.Namespace) -> int:
     from koordpy.cli.demo_stage import StageError
 
     console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=_PLAIN_WIDTH)
     watched = console.is_terminal and not args.headless
 
     async def play() -> int:
@@ -65,6 +69,7 @@ class _Demo:
 
     async def play(self) -> int:
         import asyncio
+        import contextlib
         import time
 
         from koordpy.cli.demo_acts import Forecaster, read_acts, read_cluster
@@ -86,7 +91,8 @@ class _Demo:
             finally:
                 if drawing is not None:
                     drawing.cancel()
-                    await asyncio.gather(drawing, return_exceptions=True)
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await drawing
             status = self._end()
             if self.keep:
                 await self._hold()
@@ -124,6 +130,7 @@ class _Demo:
             self._tell(forecast)
             await asyncio.sleep(max(0.0, next_at - self.seconds))
         await self._running()
+        await asyncio.sleep(self.act_seconds)  # for the last picture
 
     async def _settle(self, forecast: Any) -> None:
         """Until the scheduler has done what the planner says, or has taken too long; the verdict is for the end."""
@@ -165,7 +172,8 @@ class _Demo:
         with Live(console=self.console, auto_refresh=False, screen=True) as live:
             while True:
                 self.scene.look(self.stage.pods())
-                picture = self.picture.render(seconds=self.seconds, height=self.console.size.height, status=self.status)
+                width, height = self.console.size
+                picture = self.picture.render(seconds=self.seconds, width=width, height=height, status=self.status)
                 live.update(picture, refresh=True)
                 await asyncio.sleep(_FRAME_SECONDS)
 
@@ -178,7 +186,7 @@ class _Demo:
         for line in self.picture.lines():
             self.console.print(line, soft_wrap=True)
         self.console.print()
-        self.console.print(summary(self.scene.rows))
+        self.console.print(summary(self.scene.rows, self.picture.style, width=self.console.width))
         nodes = [node for node in self.nodes if node["kind"] == "Node"]
         found = checks(self.forecasts, outcome_of(pods, nodes))
         failed = [check for check in found if not check.holds]

@@ -19,6 +19,7 @@ from koordpy.api.natural import natural_key
 from koordpy.api.objects import Pod
 from koordpy.cli.manifests import load_manifests
 from koordpy.cli.offline import DEFAULT_NOW, InputFaultsError, fill
+from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.cluster.state import ClusterState
 from koordpy.cluster.tree import Tree
@@ -76,7 +77,8 @@ def read_acts(names: Sequence[str] = ORDER, folder: Path | None = None) -> list[
     for name in names:
         text = ((folder or examples_folder()) / f"{name}.yaml").read_text()
         comment = " ".join(line.lstrip("# ") for line in text.split("\n#\n", 1)[0].splitlines())
-        acts.append(Act(name, comment, tuple(_documents(text))))
+        title = comment.split(". ", 1)[0].rstrip(".")
+        acts.append(Act(name, title, tuple(_documents(text))))
     return acts
 
 
@@ -179,7 +181,7 @@ class Forecaster:
         tree = self.state.tree
         layers = [level.layer for level in tree.levels]
         units = {key: unit for unit in self._plans[0].units for key in unit.pod_keys}
-        out = []
+        out: list[GangForecast] = []
         for head, members in self._heads(act).items():
             told = found[head]
             placed = {key: info.node for key in members if (info := self.state.pod(key)) is not None and info.node}
@@ -187,8 +189,10 @@ class Forecaster:
             if told.gang is None:
                 why = "the node with the highest total of the scores" if placed else "no node takes it"
             else:
-                shapes = {before.pods[key].shape for key in units[head].pod_keys}
-                why = _why(told, layers, mixed=len(shapes) > 1)
+                unit = [before.pods[key] for key in units[head].pod_keys]
+                why = _why(told, layers, size=_Size.of(unit))
+                if out and len({pod.gang for pod in unit}) > 1:
+                    why = f"all or none with {out[-1].name}, planned together"
                 crossings = units[head].pipeline_crossings
                 if crossings:
                     whole = ", ".join(f"{number} in one {short(layer)} each" for layer, number in crossings.items())
@@ -214,39 +218,50 @@ def short(layer: str) -> str:
     return "cluster" if layer == keys.CLUSTER_LAYER else layer.removesuffix("Layer")
 
 
-def _why(told: Explanation, layers: Sequence[str], *, mixed: bool) -> str:
-    """What speaks for the chosen domain, in the order of the goals (gang-network.md 5).
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """What a unit needs at least, in slots of its largest kind of pod; for one kind that is the number of its pods."""
 
-    Slots are those of the kind of pod that has fewest; in a mixed gang they say little about the others.
-    """
+    gangs: int
+    mixed: bool
+    slots: int
+    """Of a mixed unit only."""
+
+    @classmethod
+    def of(cls, pods: Sequence[PodInfo]) -> "_Size":
+        gpus = [sum(pod.requests.get(name, 0) for name in keys.GPU_RESOURCES) for pod in pods]
+        mixed = len({pod.shape for pod in pods}) > 1
+        return cls(len({pod.gang for pod in pods}), mixed, -(-sum(gpus) // max(1, *gpus)))
+
+
+def _why(told: Explanation, layers: Sequence[str], *, size: _Size) -> str:
+    """What speaks for the chosen domain, in the order of the goals (gang-network.md 5)."""
     chosen = next((domain for domain in told.domains if domain.chosen), None)
     if chosen is None:
         return "; ".join(told.would_fit_if[-1:]) and f"would fit if {told.would_fit_if[-1]}"
-    level, needed = layers.index(chosen.layer), chosen.needed
-    texts = [f"lowest common layer: {short(chosen.layer)}"]
-    if mixed:
-        return f"{texts[0]}; it has {chosen.slots} slots for the largest of its pods"
+    level, needed = layers.index(chosen.layer), size.slots if size.mixed else chosen.needed
+    texts = [f"lowest common layer{' of both gangs' if size.gangs == 2 else ''}: {short(chosen.layer)}"]
     if level + 1 < len(layers) - 1:
         below = layers[level + 1]
         most = max(domain.slots for domain in told.domains if domain.layer == below)
         if most < needed:
-            texts[0] += f", no {short(below)} holds {needed} (at most {most})"
-    texts.append(_choice(chosen, told.domains, layers[:level]))
+            texts[0] += f", no {short(below)} is large enough (at most {most} of {needed} slots)"
+    texts.append(_choice(chosen, needed, told.domains, layers[:level]))
     return "; ".join(texts)
 
 
-def _choice(chosen: DomainExplanation, domains: Sequence[DomainExplanation], above: Sequence[str]) -> str:
+def _choice(chosen: DomainExplanation, needed: int, domains: Sequence[DomainExplanation], above: Sequence[str]) -> str:
     """Why this one of the domains of its layer."""
-    able = [domain for domain in domains if domain.layer == chosen.layer and domain.slots >= chosen.needed]
+    able = [domain for domain in domains if domain.layer == chosen.layer and domain.slots >= needed]
     name = short(chosen.layer)
     if len(able) == 1:
-        return f"the only {name} with room for {chosen.needed}"
+        return f"the only {name} with {needed} slots"
     slots = {(domain.layer, domain.name): domain.slots for domain in domains}
     if chosen.slots > min(domain.slots for domain in able):
         return f"of {len(able)} with room the one where it takes fewest domains"
     able = [domain for domain in able if domain.slots == chosen.slots]
     if len(able) == 1:
-        return f"best fit: {chosen.slots} slots for {chosen.needed}, the others have more"
+        return f"best fit: {chosen.slots} slots for {needed}, other {name}s with room have more"
     path = chosen.name
     for layer in reversed(above):
         path = path.rpartition("/")[0]
@@ -254,6 +269,6 @@ def _choice(chosen: DomainExplanation, domains: Sequence[DomainExplanation], abo
         rooms = {other: slots[layer, other] for other in {"/".join(d.name.split("/")[:depth]) for d in able}}
         if rooms[path] < max(rooms.values()):
             return (
-                f"best fit: {len(able)} alike, taken in the {short(layer)} with least room left ({rooms[path]} slots)"
+                f"best fit: of {len(able)} alike one in the {short(layer)} with least room left ({rooms[path]} slots)"
             )
     return f"{len(able)} alike, the first by name"

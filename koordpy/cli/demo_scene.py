@@ -89,13 +89,21 @@ class Scene:
     changed: dict[str, int] = field(default_factory=dict)
     """Node -> number of the look that last saw another set of pods there."""
     headline: str = ""
+    """What has come last."""
     _looks: int = 0
+    _last: int = 1
 
     def arrive(self, forecast: Forecast) -> None:
         """Rows for what comes now."""
         act = forecast.act
         self.headline = f"examples/{act.name}.yaml: {act.title}"
+        self._last = len(forecast.gangs)
         self.rows += [Row(LETTERS[len(self.rows) + i], gang) for i, gang in enumerate(forecast.gangs)]
+
+    @property
+    def newest(self) -> Row:
+        """The first row of what has come last."""
+        return self.rows[-self._last]
 
     def look(self, pods: Iterable[Manifest]) -> None:
         """Takes in the pods as they are."""

@@ -5,6 +5,7 @@ repeat what the letters say. Where the terminal is too low for the whole tree, b
 happens are told in one line.
 """
 
+import textwrap
 from collections import Counter
 from dataclasses import dataclass
 from itertools import groupby
@@ -69,11 +70,11 @@ class Picture:
         self.scene, self.style, self.tree = scene, style, scene.tree
         self._block = max(1, scene.tree.depth - 2)
 
-    def render(self, *, seconds: float, height: int, status: str) -> RenderableType:
-        """The whole picture, at most `height` lines."""
+    def render(self, *, seconds: float, width: int, height: int, status: str) -> RenderableType:
+        """The whole picture, at most `height` lines; lines are cut, not folded."""
         rows = gang_lines(self.scene.rows, self.style)
-        tail = self._newest()
-        budget = height - 2 - rows.row_count - 2 - len(tail) - 1
+        tail = self._newest(width)
+        budget = height - 2 - (rows.row_count + 2) - len(tail)
         return Group(self._title(seconds, status), Text(), *self.lines(budget), Text(), rows, *tail)
 
     def _title(self, seconds: float, status: str) -> Text:
@@ -84,17 +85,14 @@ class Picture:
         line.append(f"   {status}", style="not bold dim")
         return line
 
-    def _newest(self) -> list[RenderableType]:
+    def _newest(self, width: int) -> list[Text]:
         """What has arrived last, and why it is where it is."""
         if not self.scene.rows:
             return []
-        lines: list[RenderableType] = [Text()]
-        headline = Text(self.scene.headline, style="bold")
-        headline.truncate(96, overflow="ellipsis")
-        lines.append(headline)
-        row = self.scene.rows[-1]
-        if row.bound or row.message:
-            lines.append(Text(f"  {row.message or row.why}", style="red" if not row.bound else ""))
+        lines = [Text(), *(Text(line, style="bold") for line in _wrapped(self.scene.headline, width, ""))]
+        row = self.scene.newest
+        for text in (row.why if row.bound else "", row.message):
+            lines += [Text(line, style="red" if text is row.message else "") for line in _wrapped(text, width)]
         return lines
 
     # The tree
@@ -158,7 +156,9 @@ class Picture:
         elif level == self.tree.depth - 1:
             guide.append(f"{names[first]:<15} ", style="not dim")
             for node in nodes:
-                guide.append(f" {node:<8}", style="not dim").append_text(self.bar(node))
+                bar = self.bar(node)
+                guide.append(f" {node:<8}", style="not dim").append_text(bar).append(" " * max(0, 11 - len(bar)))
+            guide.rstrip()
             out.append(guide)
         else:
             text = f"{names[first]}  " if level < self._block else f"{names[first]:<9} "
@@ -209,6 +209,13 @@ class Picture:
 # The gangs
 
 
+def _brief(row: Row) -> str:
+    """The part of the reason that tells one gang from another: what decided, or what was needed."""
+    if row.bound:
+        return row.why.split("; ", 1)[-1]
+    return row.message.rpartition(f"gang {row.forecast.name}: ")[2]
+
+
 def state_of(row: Row) -> str:
     """One word for a gang."""
     if not row.arrived:
@@ -232,28 +239,31 @@ def gang_lines(rows: list[Row], style: Style) -> Table:
             Text(state_of(row), style="red" if state_of(row) == "pending" else ""),
             _last_of(row.place),
             row.forecast.proof if settled else "",
-            Text((row.why if row.bound else row.message) if settled else "", style="dim"),
+            Text(_brief(row), style="dim"),
         )
     return table
 
 
-def summary(rows: list[Row]) -> Table:
+def summary(rows: list[Row], style: Style, *, width: int) -> Group:
     """Every gang with the whole of its reason, for the end."""
-    table = _table()
-    for heading in ("", "GANG", "BOUND", "DOMAIN"):
-        table.add_column(heading, no_wrap=True)
-    table.add_column("WHY", overflow="fold", ratio=1)
+    names = max((len(row.name) for row in rows), default=0)
+    parts: list[RenderableType] = []
     for row in rows:
-        why = row.why if row.bound else row.message
-        if row.bound and row.message:
-            why += f"\nThe rest waits: {row.message}"
-        elif not row.bound and row.why:
-            why += f"\n{row.why}"
-        place = (row.place or "pending").replace(" ", "\n", 1)
-        table.add_row(
-            row.letter, row.name, f"{row.bound}/{row.members}", place, f"{row.forecast.proof}: {why}" if why else ""
-        )
-    return table
+        line = Text(row.letter, style=f"bold black on {style.hue(row.letter)}" if style.colour else "bold")
+        line.append(f"  {row.name:<{names}}  ", style="default on default not bold")
+        line.append(f"{row.bound}/{row.members} bound".ljust(13), style="default on default not bold")
+        line.append(f"{row.forecast.proof:<10}  {row.place or 'pending'}", style="default on default not bold")
+        parts.append(line)
+        texts = ([row.why] if row.bound else []) + ([row.message] if row.message else [])
+        for text in texts:
+            parts += [Text(line, style="dim" if row.bound else "") for line in _wrapped(text, width)]
+    return Group(*parts)
+
+
+def _wrapped(text: str, width: int, indent: str = "   ") -> list[str]:
+    return textwrap.wrap(
+        text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
+    )
 
 
 def _table() -> Table:
