@@ -47,7 +47,8 @@ def run(args: argparse.Namespace) -> int:
     async def play() -> int:
         task = asyncio.current_task()
         assert task is not None
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
         try:
             return await _Demo(console, args, watched=watched).play()
         except asyncio.CancelledError:
@@ -95,7 +96,7 @@ class _Demo:
                         await drawing
             status = self._end()
             if self.keep:
-                await self._hold()
+                await self._hold()  # until cancelled: Ctrl-C is how it ends, and no failure
         return status
 
     @property
@@ -200,6 +201,7 @@ class _Demo:
 
     async def _hold(self) -> None:
         import asyncio
+        import contextlib
 
         print(
             f"\nThe cluster stays until Ctrl-C. In another terminal:\n"
@@ -211,6 +213,7 @@ class _Demo:
             f"    tail -f {self.stage.log}",
             flush=True,
         )
-        while True:
-            self.stage.check()
-            await asyncio.sleep(0.5)
+        with contextlib.suppress(asyncio.CancelledError):
+            while True:
+                self.stage.check()
+                await asyncio.sleep(0.5)

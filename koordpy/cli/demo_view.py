@@ -140,7 +140,7 @@ class Picture:
             runs += [group] if empty else [[child] for child in group]
         for run in runs:
             last = run[-1] == children[-1]
-            guide = Text(indent + (self.style.guide(last=last) if level else ""), style="dim")
+            guide = Text().append(indent + (self.style.guide(last=last) if level else ""), style="dim")
             rail = indent + (self.style.rail(last=last) if level else "")
             self._domain(level + 1, run, guide, rail, folded, out)
 
@@ -151,19 +151,19 @@ class Picture:
         free = self.scene.total(nodes) - self.scene.used(nodes)
         if self._empty(level, first):
             label = names[first] if len(run) == 1 else f"{names[first]} ... {names[run[-1]]}"
-            guide.append(f"{label}  ", style="not dim")
-            out.append(guide.append(f"{len(nodes)} nodes, {free} GPUs, all free"))
+            guide.append(f"{label}  ")
+            out.append(guide.append(f"{len(nodes)} nodes, {free} GPUs, all free", style="dim"))
         elif level == self.tree.depth - 1:
-            guide.append(f"{names[first]:<15} ", style="not dim")
+            guide.append(f"{names[first]:<15} ")
             for node in nodes:
                 bar = self.bar(node)
-                guide.append(f" {node:<8}", style="not dim").append_text(bar).append(" " * max(0, 11 - len(bar)))
+                guide.append(f" {node:<8}").append_text(bar).append(" " * max(0, 11 - len(bar)))
             guide.rstrip()
             out.append(guide)
         else:
             text = f"{names[first]}  " if level < self._block else f"{names[first]:<9} "
-            guide.append(text, style="bold not dim")
-            guide.append(f"{free} of {self.scene.total(nodes)} GPUs free")
+            guide.append(text, style="bold")
+            guide.append(f"{free} of {self.scene.total(nodes)} GPUs free", style="dim")
             if level == self._block and first in folded:
                 guide.append_text(self._summary(nodes))
                 out.append(guide)

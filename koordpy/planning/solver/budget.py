@@ -36,6 +36,8 @@ class Budget:
         solver.parameters.random_seed = self._seed
         solver.parameters.max_deterministic_time = limit
         solver.parameters.linearization_level = linearization
+        # else a solve leaves the process with SIGINT's default action: Ctrl-C would kill it without any cleaning up
+        solver.parameters.catch_sigint_signal = False
         status = solver.solve(model)
         if status == cp_model.MODEL_INVALID:
             raise AssertionError(model.validate())
