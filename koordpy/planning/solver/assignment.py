@@ -1,9 +1,10 @@
-"""From counts per node to ranks on nodes: goal 7 in closed form where it is known, else by search.
+"""From counts per node to ranks on nodes: goal 7, by the search along the ring where it proves its answer, else CP-SAT.
 
 Source: gang-network.md section 5, goal 7.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from koordpy.planning.goals import Goals
 from koordpy.planning.problem import Problem
@@ -15,18 +16,31 @@ from koordpy.planning.solver.ring import MOST_PODS, Ring
 
 def assign(problem: Problem, ranks: Sequence[int], gather: Gather, found: Found, *, budget: Budget) -> dict[int, int]:
     """Rank -> node for the region that won goals 1 to 5."""
-    counts = gather.inside(found)
     pods = {
         node: {shape: n for shape, n in zip(gather.room.shapes, held, strict=True) if n}
-        for node, held in counts.items()
+        for node, held in gather.inside(found).items()
     }
     start = assign_groups(problem, pods, ranks, whole=gather.whole, groups=gather.group_ranks())
-    goals = Goals(problem)
-    score = -goals.score(start)[0] if len(gather.room.shapes) > 1 else None
-    totals = {node: sum(held.values()) for node, held in pods.items()}
-    closed = order_ranks(problem, totals, ranks, crossed=goals.pipeline(start), score=score)
-    if closed is not None:
-        return closed
-    if len(ranks) > MOST_PODS:
-        return start
-    return Ring(problem, start, budget=budget).solve()
+    return settle_ranks(problem, start, budget=budget)
+
+
+def settle_ranks(problem: Problem, start: Mapping[int, int], *, budget: Budget) -> dict[int, int]:
+    """The best assignment in goal 7 with the pods per node, goal 3 and score of an assignment that is best in 0-6.
+
+    Above 64 pods the start serves where no proven order is found.
+    """
+    goals, ranks = Goals(problem), sorted(start)
+    mixed = len({problem.members[rank].shape for rank in ranks}) > 1
+    ordered, proven = order_ranks(
+        problem,
+        Counter(start.values()),
+        ranks,
+        crossed=goals.pipeline(start),
+        score=-goals.score(start)[0] if mixed else None,
+    )
+    if proven and ordered is not None:
+        return ordered
+    best = dict(start)
+    if ordered is not None and goals.ranks(ordered) < goals.ranks(start):
+        best = ordered
+    return best if len(ranks) > MOST_PODS else Ring(problem, best, budget=budget).solve()

@@ -8,24 +8,17 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from koordpy.planning.goals import Goals
 from koordpy.planning.plan import Proof
 from koordpy.planning.problem import Problem, Solution
-from koordpy.planning.rank_order import assign_groups, order_ranks
+from koordpy.planning.rank_order import assign_groups
+from koordpy.planning.solver.assignment import settle_ranks
 from koordpy.planning.solver.budget import Budget
-from koordpy.planning.solver.ring import MOST_PODS, Ring
 
 
 def rank_counts(problem: Problem, ranks: Sequence[int], counts: Mapping[int, int]) -> Solution:
     """Rank -> node for equal pods whose counts per node are optimal in goals 0 to 6."""
-    start = _start(problem, ranks, counts)
-    closed = order_ranks(problem, counts, ranks, crossed=Goals(problem).pipeline(start))
-    if closed is not None:
-        return Solution(closed, Proof.OPTIMAL)
-    if len(ranks) > MOST_PODS:
-        return Solution(start, Proof.OPTIMAL)
     budget = Budget(problem.deterministic_time, seed=problem.seed)
-    nodes = Ring(problem, start, budget=budget).solve()
+    nodes = settle_ranks(problem, _start(problem, ranks, counts), budget=budget)
     return Solution(nodes, Proof.OPTIMAL if budget.proven else Proof.FEASIBLE, tuple(budget.runs))
 
 
