@@ -14,8 +14,8 @@ import numpy as np
 from koordpy.planning.goals import pipeline_groups
 from koordpy.planning.problem import Problem
 
-MOST_STEPS = 12_000
-"""Of one order; half as many of one walk."""
+MOST_STEPS = 15_000
+"""Of one walk; no further walk begins after as many."""
 MOST_MIXTURES = 400
 MOST_RING = 64
 """Longer rings are only tried at one run per domain."""
@@ -200,25 +200,30 @@ class RankSearch:
         proven = True
         unlimited = [len(self.ring)] * len(limits)
         for i in range(len(limits)):
-            while True:
-                found, refuted = self._within([*limits[: i + 1], *unlimited[i + 1 :]])
-                if found is not None:
-                    break
+            found = None
+            while found is None:
                 if self.steps >= MOST_STEPS:
-                    return None, False
-                proven &= refuted
-                limits[i] += 1
-                if limits[i] > len(self.ring):
-                    return None, False
+                    return self._loosely(limits), False
+                found, refuted = self._within([*limits[: i + 1], *unlimited[i + 1 :]])
+                if found is None:
+                    proven &= refuted
+                    limits[i] += 1
         return None if found is None else self._ranked(found), proven
+
+    def _loosely(self, limits: Sequence[int]) -> dict[int, int] | None:
+        """A good order, soon found: the limits are widened together."""
+        for percent in (10, 20, 40, 70, 100, 150, 200):
+            found, _ = _Walk(self, [n + n * percent // 100 + 1 for n in limits]).run(MOST_STEPS // 8)
+            if found is not None:
+                return self._ranked(found)
+        return None
 
     def _ranked(self, sequence: Sequence[int]) -> dict[int, int]:
         return {r: n for r, n, f in zip(self.ring, sequence, self.forced, strict=True) if f is None}
 
     def _within(self, limits: Sequence[int]) -> tuple[list[int] | None, bool]:
         """(the naturally smallest sequence with at most so many crossings per level, refuted)."""
-        walk = _Walk(self, limits)
-        return walk.run()
+        return _Walk(self, limits).run(MOST_STEPS)
 
 
 def _most_windows(windows: Sequence[Sequence[int]], n: int) -> list[int]:
@@ -240,6 +245,9 @@ class _Walk:
         self.sequence: list[int] = []
         self.size = {key: n for key, n in search.size.items() if key[0] in search.levels}
         self.left = dict(self.size)
+        self.begun = dict.fromkeys(self.levels, 0)
+        """Level -> domains with some members, waiting for more; `fresh`: those with none yet."""
+        self.fresh = dict(zip(self.levels, search.bins, strict=True))
         self.taken: dict[int, Mixture] = {node: (0,) * len(search.shapes) for node in search.totals}
         self.ranges: dict[tuple[int, Mixture], tuple[Mixture, Mixture] | None] = {}
         self.mixed = len(search.shapes) > 1
@@ -250,11 +258,12 @@ class _Walk:
         self.high = [sum(r[1][i] for r in whole if r) for i in range(len(search.shapes))]
         self.kind = self._kinds()
 
-    def _kinds(self) -> dict[int, tuple[object, ...]]:
+    def _kinds(self) -> dict[int, int]:
         """Nodes of one parent and kind that are untouched need not be told apart."""
         search = self.search
         fixed = {f for f in search.forced if f is not None}
-        return {
+        numbers: dict[tuple[object, ...], int] = {}
+        signs = {
             node: (
                 search.path[node][-2],
                 search.totals.get(node, 0),
@@ -263,6 +272,7 @@ class _Walk:
             )
             for node in search.nodes
         }
+        return {node: numbers.setdefault(sign, len(numbers)) for node, sign in signs.items()}
 
     def _range(self, node: int) -> tuple[Mixture, Mixture] | None:
         """What a node may hold in the end at least and at most, given what it has; None when it has too much."""
@@ -277,7 +287,7 @@ class _Walk:
             )
         return self.ranges[key]
 
-    def run(self) -> tuple[list[int] | None, bool]:
+    def run(self, most_steps: int) -> tuple[list[int] | None, bool]:
         search, n = self.search, len(self.search.ring)
         runs: list[list[int]] = [[0] * len(self.levels)]
         low, split = [search.depth], [np.zeros(search.depth, dtype=np.int64)]
@@ -296,7 +306,7 @@ class _Walk:
                 continue
             steps += 1
             search.steps += 1
-            if steps > max(MOST_STEPS // 2, 4 * n):
+            if steps > max(most_steps, 4 * n):
                 return None, False
             node = options[-1].pop()
             common, crossed = self._groups(node, low[-1], split[-1])
@@ -351,24 +361,15 @@ class _Walk:
         search, at = self.search, len(self.sequence)
         first, now = search.path[self.sequence[0]], search.path[self.sequence[-1]]
         for i, level in enumerate(self.levels):
-            begun, fresh = self.begun(level, now[level])
+            begun, fresh = self.begun[level], self.fresh[level]
+            here = self.left[level, now[level]]
+            begun -= 0 < here < self.size[level, now[level]]
             need = begun + fresh + max(0, fresh - search.pack[i][at])
             a, b = first[level], now[level]
             saves = (self.left[level, a] > 0 and a != b) or (a == b and not begun and not fresh and runs[i] > 1)
             if runs[i] + need - saves > self.limits[i]:
                 return False
         return True
-
-    def begun(self, level: int, now: int) -> tuple[int, int]:
-        """Domains other than the present one that wait for more members: touched and untouched."""
-        begun = fresh = 0
-        for key, left in self.left.items():
-            if left and key[0] == level and key[1] != now:
-                if left == self.size[key]:
-                    fresh += 1
-                else:
-                    begun += 1
-        return begun, fresh
 
     def _take(self, node: int) -> bool:
         """Puts the next member on a node; false (and nothing changed) where the rest cannot be placed any more."""
@@ -390,9 +391,18 @@ class _Walk:
         elif shape >= 0:
             self.taken[node] = (self.taken[node][0] + 1,)
         self.sequence.append(node)
-        for level in self.levels:
-            self.left[level, search.path[node][level]] -= 1
+        self._move(node, 1)
         return True
+
+    def _move(self, node: int, sign: int) -> None:
+        """Counts one member in or out of the node's domains."""
+        path = self.search.path[node]
+        for level in self.levels:
+            key = (level, path[level])
+            before, size = self.left[key], self.size[key]
+            after = self.left[key] = before - sign
+            self.fresh[level] += (after == size) - (before == size)
+            self.begun[level] += (0 < after < size) - (0 < before < size)
 
     def _shift(self, before: tuple[Mixture, Mixture], after: tuple[Mixture, Mixture]) -> None:
         for i in range(len(self.low)):
@@ -402,8 +412,7 @@ class _Walk:
     def _untake(self) -> None:
         node = self.sequence.pop()
         shape = self.search.shape[len(self.sequence)]
-        for level in self.levels:
-            self.left[level, self.search.path[node][level]] += 1
+        self._move(node, -1)
         if shape >= 0:
             before = self._range(node)
             self.taken[node] = tuple(n - (i == shape) for i, n in enumerate(self.taken[node]))
@@ -430,7 +439,7 @@ class _Walk:
     def _state(self, runs: Sequence[int]) -> tuple[object, ...]:
         """What decides about the rest, like nodes of one parent not told apart."""
         first, now = self.sequence[0], self.sequence[-1]
-        held = sorted((repr(self.kind[n]), self.taken.get(n, ()), n == first, n == now) for n in self.search.nodes)
+        held = sorted((self.kind[n], self.taken.get(n, ()), n == first, n == now) for n in self.search.nodes)
         return len(self.sequence), tuple(runs), tuple(held)
 
     def _score(self) -> int:
