@@ -10,10 +10,9 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
-from koordpy.sim import defaults, errors, schema
+from koordpy.sim import defaults, errors, lifecycle
 from koordpy.sim.errors import ApiError
 from koordpy.sim.resources import Object, Registry, Resource
 from koordpy.sim.selectors import both, field_match, label_match
@@ -21,8 +20,6 @@ from koordpy.sim.shelf import Change, ChangeListener, Entry, Key, Shelf
 from koordpy.sim.views import stored
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-_KEPT_BY_SERVER = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
-_MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 _PAGED_LISTS = 32
 
 Pages = list[tuple[Key, Entry]]
@@ -62,7 +59,7 @@ class Store:
         """The time in RFC 3339, whole seconds."""
         second = int(self._clock())
         if second != self._second:
-            self._second, self._now = second, _rfc3339(second)
+            self._second, self._now = second, lifecycle.rfc3339(second)
         return self._now
 
     def seconds(self) -> float:
@@ -160,11 +157,7 @@ class Store:
         meta |= {"uid": str(uuid.uuid4()), "resourceVersion": "", "creationTimestamp": now}
         if resource.custom or resource.shelf in defaults.WITH_GENERATION:
             meta["generation"] = 1
-        meta |= {
-            key: value
-            for key, value in given.items()
-            if key not in _KEPT_BY_SERVER and key not in ("resourceVersion", "selfLink", "name", "namespace")
-        }
+        meta |= lifecycle.metadata_of_create(given)
         defaults.check_metadata(resource, meta)
         new: Object = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta}
         new |= {key: value for key, value in obj.items() if key not in ("apiVersion", "kind", "metadata")}
@@ -194,7 +187,7 @@ class Store:
         resource = self.resource(resource)
         before = self.entry(resource, name, namespace)
         wanted = change(before.obj)
-        old, meta = before.obj, self._merged_metadata(resource, before, wanted)
+        old, meta = before.obj, lifecycle.metadata_of_update(resource, before.obj, wanted)
         if status:
             kept = {key: value for key, value in old.items() if key not in ("metadata", "status")}
             if resource.custom:  # of built-in objects labels and annotations are taken over, too
@@ -210,7 +203,7 @@ class Store:
                 if "status" in old:
                     new["status"] = old["status"]
         if resource.custom:
-            new = self._checked(resource, new)
+            new = lifecycle.checked_custom_object(resource, new)
         elif not status:
             if resource.shelf == "pods":
                 defaults.check_pod_update(old, new)
@@ -218,10 +211,11 @@ class Store:
         new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         if new == old:
             return before
-        if not status and (resource.custom or resource.shelf in defaults.WITH_GENERATION) and _body(new) != _body(old):
+        counted = resource.custom or resource.shelf in defaults.WITH_GENERATION
+        if counted and not status and lifecycle.spec_part(new) != lifecycle.spec_part(old):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
         entry = self._commit(resource, self._key(resource, name, namespace), new, dry_run=dry_run)
-        if not dry_run and _may_go(entry.obj):
+        if not dry_run and lifecycle.may_go(entry.obj):
             self.remove(resource, name, namespace)
         return entry
 
@@ -249,13 +243,13 @@ class Store:
             return entry.obj, False
         if resource.shelf == "namespaces":
             self._empty_namespace(name)
-        grace = self._grace(resource, entry.obj, options)
+        grace = lifecycle.grace_seconds(resource, entry.obj, options)
         if grace == 0 and not meta.get("finalizers"):
             return self.remove(resource, name, namespace), True
         pending = meta.get("deletionGracePeriodSeconds")
         if "deletionTimestamp" in meta and (pending is None or pending <= grace):
             return entry.obj, False
-        ends = _rfc3339(self._clock() + grace)
+        ends = lifecycle.rfc3339(self._clock() + grace)
         new_meta = {**meta, "deletionTimestamp": ends, "deletionGracePeriodSeconds": grace}
         if "generation" in meta:
             new_meta["generation"] = meta["generation"] + 1
@@ -329,7 +323,7 @@ class Store:
 
     def _admitted(self, resource: Resource, new: Object, *, with_status: bool, now: str) -> Object:
         if resource.custom:
-            return self._checked(resource, new)
+            return lifecycle.checked_custom_object(resource, new)
         if resource.shelf == "pods":
             return defaults.new_pod(new, classes=self._priority_classes(), now=now, with_status=with_status)
         return defaults.new_object(resource, new)
@@ -337,71 +331,8 @@ class Store:
     def _priority_classes(self) -> Iterable[Object]:
         return (entry.obj for entry in self.shelf("priorityclasses.scheduling.k8s.io").entries.values())
 
-    def _checked(self, resource: Resource, new: Object) -> Object:
-        """A custom resource pruned, defaulted and validated against its schema."""
-        defaults.check_metadata(resource, new["metadata"])
-        if resource.schema is None:
-            return new
-        pruned, _ = schema.prune(resource.schema, new)
-        filled: Object = schema.fill_defaults(resource.schema, pruned)
-        faults = schema.validate(resource.schema, filled)
-        if faults:
-            raise errors.invalid(resource.kind, resource.group, new["metadata"]["name"], faults)
-        return filled
-
-    def _merged_metadata(self, resource: Resource, before: Entry, wanted: Object) -> Object:
-        """Metadata of an update: what is the server's stays, preconditions are checked."""
-        old = before.obj["metadata"]
-        given = wanted.get("metadata")
-        if not isinstance(given, dict):
-            raise ApiError(400, "metadata must be an object")
-        name = old["name"]
-        if given.get("name", name) != name or (given.get("namespace") or old.get("namespace")) != old.get("namespace"):
-            raise ApiError(400, f"the name and namespace of the object ({name}) cannot be changed")
-        if given.get("resourceVersion") and given["resourceVersion"] != old["resourceVersion"]:
-            raise errors.conflict(resource.plural, resource.group, name, _MODIFIED)
-        if given.get("uid") and given["uid"] != old["uid"]:
-            fault = ("metadata.uid", "FieldValueInvalid", f'Invalid value: "{given["uid"]}": field is immutable')
-            raise errors.invalid(resource.kind, resource.group, name, [fault])
-        meta = {key: value for key, value in given.items() if key not in _KEPT_BY_SERVER and key != "selfLink"}
-        meta |= {key: old[key] for key in _KEPT_BY_SERVER if key in old}
-        meta["name"] = name
-        if "namespace" in old:
-            meta["namespace"] = old["namespace"]
-        if "deletionTimestamp" in old:
-            extra = [f for f in meta.get("finalizers") or () if f not in (old.get("finalizers") or ())]
-            if extra:
-                text = f"Forbidden: no new finalizers can be added if the object is being deleted, found {extra}"
-                fault = ("metadata.finalizers", "FieldValueForbidden", text)
-                raise errors.invalid(resource.kind, resource.group, name, [fault])
-        return meta
-
-    def _grace(self, resource: Resource, obj: Object, options: Object) -> int:
-        """Seconds a deleted object may stay: only a pod on a node that still runs needs any."""
-        if resource.shelf != "pods":
-            return 0
-        spec, phase = obj["spec"], obj.get("status", {}).get("phase")
-        if not spec.get("nodeName") or phase in ("Succeeded", "Failed"):
-            return 0
-        asked = options.get("gracePeriodSeconds")
-        return int(asked if asked is not None else spec.get("terminationGracePeriodSeconds", 30))
-
     def _empty_namespace(self, namespace: str) -> None:
         for name in {resource.name for resource in self.registry if resource.namespaced}:
             for space, item in list(self.shelf(name).entries):
                 if space == namespace:
                     self.remove(name, item, namespace)
-
-
-def _rfc3339(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _body(obj: Object) -> Object:
-    return {key: value for key, value in obj.items() if key not in ("metadata", "status")}
-
-
-def _may_go(obj: Object) -> bool:
-    """Whether a deleted object waits for nothing any more."""
-    meta = obj["metadata"]
-    return "deletionTimestamp" in meta and not meta.get("finalizers") and not meta.get("deletionGracePeriodSeconds")
