@@ -268,7 +268,7 @@ class _Walk:
                 search.path[node][-2],
                 search.totals.get(node, 0),
                 self.mixtures.get(node),
-                node if node in fixed else -1,
+                node if node in fixed or search.score is not None else -1,
             )
             for node in search.nodes
         }
