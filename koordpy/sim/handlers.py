@@ -3,12 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-import orjson
-import yaml
 from aiohttp import web
 
-from koordpy.sim import discovery, errors, patches, protobuf, schema, views
+from koordpy.sim import discovery, errors, patches, schema, views
 from koordpy.sim.apply import applied
+from koordpy.sim.bodies import answer, read_body, read_object
 from koordpy.sim.disruption import DisruptionBudgets
 from koordpy.sim.errors import SUCCESS_201, ApiError
 from koordpy.sim.listing import list_body, page, wants_table
@@ -19,54 +18,8 @@ from koordpy.sim.subresources import bind, evict
 from koordpy.sim.tables import table
 from koordpy.sim.watching import watch
 
-_JSON = "application/json"
 _PATCHES = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, "
 _PATCHES += "application/apply-patch+yaml"
-
-
-def answer(body: bytes | Object, code: int = 200, *, warnings: list[str] | None = None) -> web.Response:
-    """A JSON answer, with a Warning header for each warning."""
-    raw = body if isinstance(body, bytes) else orjson.dumps(body) + b"\n"
-    response = web.Response(body=raw, status=code, content_type=_JSON)
-    for warning in warnings or ():
-        response.headers.add("Warning", f'299 - "{warning.replace(chr(34), chr(92) + chr(34))}"')
-    return response
-
-
-def refusal(error: ApiError) -> web.Response:
-    """The answer of an error."""
-    response = web.Response(body=error.body(), status=error.code, content_type=_JSON)
-    if error.retry_after is not None:
-        response.headers["Retry-After"] = str(error.retry_after)
-    return response
-
-
-async def _body(request: web.BaseRequest) -> Any:
-    """The request's body, JSON or YAML; None when it is empty. ApiError 400, 415."""
-    kind = request.headers.get("Content-Type", _JSON)
-    raw = await request.read()
-    if not raw:
-        return None
-    if "protobuf" in kind:
-        return protobuf.decode(raw)
-    if "cbor" in kind:
-        raise ApiError(415, f"the body of the request was in an unknown format - accepted media types include: {_JSON}")
-    try:
-        return orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        if "yaml" not in kind:
-            raise ApiError(400, f"the body of the request is no JSON: {error}") from None
-    try:
-        return yaml.load(raw, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except yaml.YAMLError as error:
-        raise ApiError(400, f"the body of the request is no YAML: {error}") from None
-
-
-async def _object(request: web.BaseRequest) -> Object:
-    found = await _body(request)
-    if not isinstance(found, dict):
-        raise ApiError(400, "the body of the request must be an object")
-    return found
 
 
 def _check_kind(resource: Resource, obj: Object) -> None:
@@ -196,7 +149,7 @@ class Handlers:
     async def _create(self, request: web.BaseRequest, found: Route, resource: Resource, query: Query) -> web.Response:
         if resource.namespaced and not found.namespace:
             raise ApiError(405, "the server does not allow this method on the requested resource")
-        obj = await _object(request)
+        obj = await read_object(request)
         _check_kind(resource, obj)
         given = (obj.get("metadata") or {}).get("namespace")
         if given and found.namespace and given != found.namespace:
@@ -228,7 +181,7 @@ class Handlers:
         return answer(views.encoded(resource, entry), warnings=warnings)
 
     async def _put(self, request: web.BaseRequest, found: Route, resource: Resource, query: Query) -> web.Response:
-        obj = await _object(request)
+        obj = await read_object(request)
         _check_kind(resource, obj)
         meta = obj.get("metadata")
         if not isinstance(meta, dict) or meta.get("name") != found.name:
@@ -248,7 +201,7 @@ class Handlers:
 
     async def _patch(self, request: web.BaseRequest, found: Route, resource: Resource, query: Query) -> web.Response:
         kind = request.headers.get("Content-Type", "").partition(";")[0].strip()
-        patch = await _body(request)
+        patch = await read_body(request)
         if kind == "application/apply-patch+yaml":
             return self._apply(found, resource, query, patch)
         if kind == "application/json-patch+json":
@@ -287,7 +240,7 @@ class Handlers:
         return answer(views.encoded(resource, entry), 201, warnings=warnings)
 
     async def _options(self, request: web.BaseRequest, query: Query) -> Object:
-        body = await _body(request)
+        body = await read_body(request)
         options: Object = dict(body) if isinstance(body, dict) else {}
         grace = query.number("gracePeriodSeconds")
         if grace is not None:
@@ -321,21 +274,21 @@ class Handlers:
     async def _post_part(self, request: web.BaseRequest, found: Route, query: Query) -> web.Response:
         """POST to a subresource, or of an object that is not stored."""
         if found.group == "" and (found.plural, found.part) == ("pods", "binding"):
-            bind(self._store, found.namespace, found.name, await _object(request))
+            bind(self._store, found.namespace, found.name, await read_object(request))
             return answer(SUCCESS_201, 201)
         if found.group == "" and found.plural == "bindings" and not found.name:
-            binding = await _object(request)
+            binding = await read_object(request)
             bind(self._store, found.namespace, str((binding.get("metadata") or {}).get("name")), binding)
             return answer(SUCCESS_201, 201)
         if found.group == "" and (found.plural, found.part) == ("pods", "eviction"):
-            eviction = await _object(request)
+            eviction = await read_object(request)
             if query.dry_run:
                 eviction = {**eviction, "deleteOptions": {**(eviction.get("deleteOptions") or {}), "dryRun": ["All"]}}
             evict(self._store, self._budgets, found.namespace, found.name, eviction)
             return answer(SUCCESS_201, 201)
         for kind, plural, _ in REVIEWS.get((found.group, found.version), ()):
             if plural == found.plural:
-                return answer(_reviewed(kind, found, await _object(request)), 201)
+                return answer(_reviewed(kind, found, await read_object(request)), 201)
         raise errors.no_such_path()
 
 

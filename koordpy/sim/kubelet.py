@@ -13,16 +13,16 @@ import heapq
 import itertools
 import logging
 import ssl
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
 import aiohttp
 import orjson
-import yaml
 
 from koordpy.api.durations import parse_duration
+from koordpy.sim import pod_statuses
+from koordpy.sim.access import Access
 
 RUNTIME = "sim.koordpy.io/runtime"
 
@@ -33,89 +33,6 @@ _FINISHED = ("Succeeded", "Failed")
 _LONGEST_LINE_BYTES = 16 * 1024 * 1024
 _FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS = 0.1, 5.0
 _PAGE = 500
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _condition(kind: str, value: bool, now: str, reason: str | None = None) -> dict[str, Any]:
-    found: dict[str, Any] = {"type": kind, "status": "True" if value else "False", "lastTransitionTime": now}
-    return {**found, "reason": reason} if reason else found
-
-
-def _container_statuses(pod: dict[str, Any], state: dict[str, Any], *, ready: bool) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": container["name"],
-            "image": container.get("image", ""),
-            "imageID": "",
-            "restartCount": 0,
-            "ready": ready,
-            "started": ready,
-            "state": state,
-        }
-        for container in pod["spec"]["containers"]
-    ]
-
-
-def running_status(pod: dict[str, Any], now: str) -> dict[str, Any]:
-    """The status of a pod whose containers have just started."""
-    kinds = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
-    return {
-        "phase": "Running",
-        "startTime": now,
-        "conditions": [_condition(kind, True, now) for kind in kinds],
-        "containerStatuses": _container_statuses(pod, {"running": {"startedAt": now}}, ready=True),
-    }
-
-
-def succeeded_status(pod: dict[str, Any], now: str) -> dict[str, Any]:
-    """The status of a pod whose containers have ended well."""
-    started = (pod.get("status") or {}).get("startTime") or now
-    ended = {"terminated": {"exitCode": 0, "reason": "Completed", "startedAt": started, "finishedAt": now}}
-    conditions = [
-        _condition("PodReadyToStartContainers", False, now),
-        _condition("Initialized", True, now, "PodCompleted"),
-    ]
-    conditions += [_condition(kind, False, now, "PodCompleted") for kind in ("Ready", "ContainersReady")]
-    conditions.append(_condition("PodScheduled", True, now))
-    return {
-        "phase": "Succeeded",
-        "conditions": conditions,
-        "containerStatuses": _container_statuses(pod, ended, ready=False),
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """How to reach an API server."""
-
-    url: str
-    token: str = ""
-    tls: ssl.SSLContext | None = field(default=None, compare=False)
-
-    @classmethod
-    def from_kubeconfig(cls, path: Path) -> Self:
-        """The current context of a kubeconfig file: server, bearer token or client certificate, certificate authority.
-
-        Raises OSError, KeyError or ValueError for files it cannot use.
-        """
-        config = yaml.safe_load(path.read_text())
-        by_name = {
-            kind: {item["name"]: item for item in config.get(kind) or ()} for kind in ("contexts", "clusters", "users")
-        }
-        context = by_name["contexts"][config["current-context"]]["context"]
-        cluster = by_name["clusters"][context["cluster"]]["cluster"]
-        user = by_name["users"][context["user"]].get("user") or {}
-        tls: ssl.SSLContext | None = None
-        if cluster["server"].startswith("https:"):
-            tls = ssl.create_default_context(cafile=cluster.get("certificate-authority"))
-            if cluster.get("insecure-skip-tls-verify"):
-                tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
-            if "client-certificate" in user:
-                tls.load_cert_chain(user["client-certificate"], user.get("client-key"))
-        return cls(cluster["server"], user.get("token", ""), tls)
 
 
 class FakeKubelet:
@@ -260,8 +177,8 @@ class FakeKubelet:
             body = orjson.dumps({"gracePeriodSeconds": 0, "preconditions": uid})
             request = self._session.delete(url, data=body, headers=_JSON)
         else:
-            now = _now()
-            status = running_status(pod, now) if step == "start" else succeeded_status(pod, now)
+            at = pod_statuses.now()
+            status = pod_statuses.running_status(pod, at) if step == "start" else pod_statuses.succeeded_status(pod, at)
             body = orjson.dumps({"metadata": uid, "status": status})
             request = self._session.patch(url + "/status", data=body, headers=_STRATEGIC)
         async with request as response:

@@ -13,12 +13,13 @@ from typing import Self
 
 from aiohttp import web
 
+from koordpy.sim.bodies import refusal
 from koordpy.sim.defaults import SYSTEM_PRIORITY_CLASSES
 from koordpy.sim.definitions import DEFINITIONS, Definitions, shipped_definitions
 from koordpy.sim.disruption import DisruptionBudgets
 from koordpy.sim.errors import ApiError
 from koordpy.sim.faults import Fault, Faults
-from koordpy.sim.handlers import Handlers, refusal
+from koordpy.sim.handlers import Handlers
 from koordpy.sim.store import Store
 
 _LOG = logging.getLogger(__name__)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from koordpy.sim.kubelet import RUNTIME, Access, FakeKubelet
+from koordpy.sim.access import Access
+from koordpy.sim.kubelet import RUNTIME, FakeKubelet
 from koordpy.sim.server import ApiServer
 from tests.sim.client import PODS, Client, pod
 
