@@ -41,7 +41,7 @@ class UnitNames:
             return False
         self.stale = False
         groups = Groups(snapshot)
-        ids = {ref: groups.unit(ref).id for ref in groups.gangs}
+        ids = {ref: groups.unit(ref).id for ref in groups.every()}
         changed = ids != self._ids
         self._ids = ids
         return changed

@@ -60,8 +60,6 @@ class Entry:
     errors: int = 0
     wakes: Wake = Wake.NOTHING
     """Changes that could turn the last verdict."""
-    missed: Wake = Wake.NOTHING
-    """Changes since the attempt under way began."""
     touched: bool = False
     """The unit itself changed since the attempt under way began."""
     plugins: tuple[str, ...] = ()
@@ -101,6 +99,8 @@ class UnitQueue:
         self._unit_of: dict[str, str] = {}
         self._wakes = Wake.NOTHING
         self._wake_event = ""
+        self._missed = Wake.NOTHING
+        """Changes since the round under way took its units."""
         self.last_added = 0.0
 
     # -- what happens -------------------------------------------------------------------------------------------------
@@ -168,11 +168,10 @@ class UnitQueue:
         wakes, event = self._wakes, self._wake_event
         if wakes:
             self._wakes = Wake.NOTHING
+            self._missed |= wakes
             for entry in list(self._states[State.UNSCHEDULABLE].values()):
                 if entry.wakes & wakes:
                     self._enter(entry, State.ACTIVE, event)
-            for entry in self._states[State.IN_FLIGHT].values():
-                entry.missed |= wakes
         for entry in list(self._states[State.BACKOFF].values()):
             if entry.due <= now:
                 self._enter(entry, State.ACTIVE, "BackoffComplete")
@@ -203,6 +202,8 @@ class UnitQueue:
         those of the highest priority first, then the oldest. The planner orders a round by itself. `alone`: only one
         unit."""
         now = self.clock()
+        if not self._states[State.IN_FLIGHT]:
+            self._missed = Wake.NOTHING
         due = [entry for entry in self._states[State.ACTIVE].values() if entry.due <= now]
         light = [entry for entry in due if entry.light]
         if len(light) > light_pods:
@@ -212,7 +213,7 @@ class UnitQueue:
             due = due[:1]
         for entry in due:
             entry.attempts += 1
-            entry.missed, entry.touched = Wake.NOTHING, False
+            entry.touched = False
             for pod in entry.pods.values():
                 pod.attempts += 1
             self._move(entry, State.IN_FLIGHT)
@@ -222,27 +223,24 @@ class UnitQueue:
         self, entry: Entry, *, wakes: Wake, plugins: Iterable[str], gated: bool, seconds: float
     ) -> None:
         """The attempt ended with pods left over. `seconds` is what the attempt took: it sets the pace of the next."""
-        self._catch_up()
         if self._ended(entry):
             return
         entry.wakes, entry.plugins, entry.errors = wakes, tuple(plugins), 0
         pause = GATED_PACE_SECONDS if gated else seconds * PACE
         entry.due = self.clock() + min(pause, self._most)
-        if entry.touched or entry.missed & wakes:
+        if entry.touched or (self._missed | self._wakes) & wakes:
             self._enter(entry, State.ACTIVE, "ScheduleAttemptFailure")
         else:
             self._enter(entry, State.GATED if gated else State.UNSCHEDULABLE, "ScheduleAttemptFailure")
 
     def settle_again(self, entry: Entry) -> None:
         """The plan was overtaken by changes: the unit is tried again at once."""
-        self._catch_up()
         if not self._ended(entry):
             entry.due = 0.0
             self._enter(entry, State.ACTIVE, "PlanOvertaken")
 
     def settle_error(self, entry: Entry, *, at_least_seconds: float = 0.0) -> None:
         """The attempt failed for a reason of ours or the API server's: back-off, doubled with each failure."""
-        self._catch_up()
         if self._ended(entry):
             return
         entry.errors += 1
@@ -316,10 +314,6 @@ class UnitQueue:
             self._remove(entry)
             return True
         return False
-
-    def _catch_up(self) -> None:
-        if self._wakes:
-            self.poll()
 
     def _enter(self, entry: Entry, state: State, event: str, pods: int | None = None) -> None:
         self._on_incoming(state, event, len(entry.pods) if pods is None else pods)

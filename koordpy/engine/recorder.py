@@ -3,9 +3,9 @@
 import asyncio
 import contextlib
 import logging
+import random
 import socket
 import time
-import uuid
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -227,7 +227,7 @@ class EventRecorder:
 
 
 def _new_name(regarding: ObjectReference) -> str:
-    return f"{regarding.name[:200].rstrip('-.')}.{uuid.uuid4().hex[:16]}"
+    return f"{regarding.name[:200].rstrip('-.')}.{random.getrandbits(64):016x}"
 
 
 def _micro_time(at: datetime) -> str:

@@ -5,6 +5,7 @@ One line a unit at level info for gangs and at debug for plain pods, and the las
 """
 
 import logging
+import re
 from collections import deque
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 from koordpy.planning.plan import GangReport, RoundPlan, UnitReport
 
 logger = logging.getLogger(__name__)
+
+_NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +68,11 @@ class DecisionLog:
         self._kept.append(decision)
         line = decision.line()
         gang = decision.unit.startswith("gang:")
-        repeated = self._last.get(decision.unit) == line
+        # the same but for its counts, as while members arrive, is no news
+        gist = _NUMBER.sub("#", line)
+        repeated = self._last.get(decision.unit) == gist
         if gang:
-            self._last[decision.unit] = line
+            self._last[decision.unit] = gist
             if len(self._last) > 4096:
                 self._last.clear()
         level = logging.INFO if gang and not repeated else logging.DEBUG
