@@ -1,0 +1,186 @@
+"""How the demo goes: the cluster, the acts one after the other, the picture beside them, the verdict at the end."""
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.live import Live
+
+from koordpy.cli.demo_acts import Act, Forecast, Forecaster, key_of, read_acts, read_cluster
+from koordpy.cli.demo_checks import checks, outcome_of, settled
+from koordpy.cli.demo_scene import Scene, scene_of
+from koordpy.cli.demo_stage import Stage
+from koordpy.cli.demo_view import Picture, Style, summary
+
+INTERRUPTED = 130
+ACT_SECONDS = 2.6
+"""From one example to the next at speed 1, when somebody watches."""
+START_SECONDS = 0.4
+"""Until a bound pod runs, at speed 1, when somebody watches."""
+SETTLE_SECONDS = 20.0
+"""What the scheduler gets for one example; then the demo goes on, and the verdict says what is missing."""
+_FRAME_SECONDS = 0.12
+_PLAIN_WIDTH = 120
+"""Columns where there is no terminal to ask."""
+
+
+async def play(*, headless: bool, keep: bool, speed: float) -> int:
+    """Plays the demo; the exit status. SIGINT and SIGTERM end it in order. Raises StageError."""
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=_PLAIN_WIDTH)
+    watched = console.is_terminal and not headless
+    cluster = read_cluster()
+    forecaster = Forecaster()
+    try:
+        async with Stage(start_seconds=START_SECONDS / speed if watched else 0.0) as stage:
+            scene = scene_of(forecaster.state.tree, [one for one in cluster if one["kind"] == "Node"])
+            teller = Teller(console, scene, stage, watched=watched)
+            async with teller:
+                teller.status = "starting the scheduler"
+                await stage.create(cluster)
+                await stage.start_scheduler()
+                teller.status = "the scheduler leads"
+                teller.say(f"API server on {stage.server.url}, {len(scene.gpus)} nodes; the scheduler leads")
+                forecasts = await _acts(read_acts(), forecaster, stage, teller, speed=speed)
+            nodes = [one for one in cluster if one["kind"] == "Node"]
+            found = checks(forecasts, outcome_of(stage.pods(), nodes))
+            teller.conclude([(check.text, check.faults) for check in found], every=headless)
+            status = int(not all(check.holds for check in found)) if headless or watched else 0
+            if keep:
+                await _hold(stage)
+            return status
+    except asyncio.CancelledError:
+        return INTERRUPTED
+
+
+class Teller:
+    """Tells what happens: by a live picture where somebody watches a terminal, else by lines of text."""
+
+    def __init__(self, console: Console, scene: Scene, stage: Stage, *, watched: bool) -> None:
+        self.console, self.scene, self.stage, self.watched = console, scene, stage, watched
+        self.status = "starting the cluster"
+        self._picture = Picture(scene, Style.of(console))
+        self._began = time.monotonic()
+        self._drawing: asyncio.Task[None] | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Since the beginning."""
+        return time.monotonic() - self._began
+
+    async def __aenter__(self) -> "Teller":
+        if self.watched:
+            self._drawing = asyncio.create_task(self._draw())
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if self._drawing is not None:
+            self._drawing.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._drawing
+
+    async def _draw(self) -> None:
+        with Live(console=self.console, auto_refresh=False, screen=True) as live:
+            while True:
+                self.scene.look(self.stage.pods())
+                width, height = self.console.size
+                picture = self._picture.render(seconds=self.seconds, width=width, height=height, status=self.status)
+                live.update(picture, refresh=True)
+                await asyncio.sleep(_FRAME_SECONDS)
+
+    def say(self, text: str) -> None:
+        """A line of progress, where no picture tells it."""
+        if not self.watched:
+            print(f"[{self.seconds:5.1f} s] {text}", flush=True)
+
+    def arrived(self, forecast: Forecast) -> None:
+        """What has become of an act."""
+        self.scene.look(self.stage.pods())
+        for row in self.scene.rows[-len(forecast.gangs) :]:
+            place = f" in {row.place}" if row.place else ""
+            self.say(f"    {row.letter} {row.name}: {row.bound}/{row.members} bound{place} ({row.forecast.proof})")
+            for text in (row.message, row.why):
+                if text:
+                    self.say(f"      {text}")
+
+    def conclude(self, verdict: Sequence[tuple[str, tuple[str, ...]]], *, every: bool) -> None:
+        """The whole tree, each gang with its reason, the promises (text, faults): `every` one, or the broken ones."""
+        self.scene.look(self.stage.pods())
+        for line in self._picture.lines():
+            self.console.print(line, soft_wrap=True)
+        self.console.print()
+        self.console.print(summary(self.scene.rows, self._picture.style, width=self.console.width))
+        self.console.print()
+        for text, faults in verdict:
+            if every or faults:
+                print(f"{'FAILED' if faults else 'ok    '}  {text}")
+                for fault in faults:
+                    print(f"            {fault}")
+        kept = sum(not faults for _, faults in verdict)
+        print(f"{kept} of {len(verdict)} promises kept, {self.seconds:.1f} s", flush=True)
+
+
+async def _acts(
+    acts: Sequence[Act], forecaster: Forecaster, stage: Stage, teller: Teller, *, speed: float
+) -> list[Forecast]:
+    """The acts in their order; the forecast of each is made before it arrives."""
+    forecasts = []
+    act_seconds = ACT_SECONDS / speed if teller.watched else 0.0
+    for act in acts:
+        forecast = await asyncio.to_thread(forecaster.forecast, act)
+        forecasts.append(forecast)
+        teller.scene.arrive(forecast)
+        teller.say(teller.scene.headline)
+        next_at = teller.seconds + act_seconds
+        pause = min(0.08, 1.0 / len(act.objects)) / speed if teller.watched else 0.0
+        await stage.create(act.objects, pause_seconds=pause)
+        await _settle(stage, forecast)
+        teller.arrived(forecast)
+        await asyncio.sleep(max(0.0, next_at - teller.seconds))
+    await _all_run(stage)
+    await asyncio.sleep(act_seconds)  # for the last picture
+    return forecasts
+
+
+async def _settle(stage: Stage, forecast: Forecast) -> None:
+    """Until the scheduler has done what the planner says, or has taken too long; the verdict is for the end."""
+    until = time.monotonic() + SETTLE_SECONDS
+    while time.monotonic() < until and not settled(forecast, {key_of(pod): pod for pod in stage.pods()}):
+        stage.check()
+        await asyncio.sleep(0.02)
+
+
+async def _all_run(stage: Stage) -> None:
+    """Until every bound pod runs, or that takes too long."""
+    until = time.monotonic() + SETTLE_SECONDS
+    while time.monotonic() < until:
+        bound = [pod for pod in stage.pods() if pod["spec"].get("nodeName")]
+        if all(pod["status"].get("phase") == "Running" for pod in bound):
+            return
+        await asyncio.sleep(0.02)
+
+
+async def _hold(stage: Stage) -> None:
+    """Until cancelled: Ctrl-C is how it ends, and no failure."""
+    print(
+        f"\nThe cluster stays until Ctrl-C. In another terminal:\n"
+        f"    export KUBECONFIG={stage.kubeconfig}\n"
+        f"    kubectl get pods -o wide\n"
+        f"    kubectl describe pod does-not-fit-0\n"
+        f"    kubectl get podgroups,clusternetworktopologies\n"
+        f"    kubectl delete pod -l pod-group.scheduling.sigs.k8s.io=prefer-gather\n"
+        f"    tail -f {stage.log}",
+        flush=True,
+    )
+    with contextlib.suppress(asyncio.CancelledError):
+        while True:
+            stage.check()
+            await asyncio.sleep(0.5)

@@ -1,0 +1,92 @@
+"""`koordpy demo` as a user starts it: a process that ends well, leaves nothing behind, and says what it saw."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+DEMO = [sys.executable, "-m", "koordpy", "demo"]
+LONGEST_SECONDS = 120
+
+
+def of_group(group: int) -> list[str]:
+    """Processes of a process group that still live."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                state, _, pgid = (entry / "stat").read_text().rpartition(")")[2].split()[:3]
+            except OSError:
+                continue
+            if int(pgid) == group and state != "Z":
+                found.append(entry.name)
+    return found
+
+
+@contextlib.contextmanager
+def demo(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """The demo as a process of a session of its own, ended by force after LONGEST_SECONDS."""
+    process = subprocess.Popen(
+        [*DEMO, *words],
+        env={**os.environ, "TMPDIR": str(folder), "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    guard = threading.Timer(LONGEST_SECONDS, process.kill)
+    guard.start()
+    try:
+        yield process
+    finally:
+        guard.cancel()
+        process.kill()
+        process.wait()
+
+
+def test_headless_keeps_every_promise_and_leaves_nothing(tmp_path: Path) -> None:
+    with demo(tmp_path, "--headless") as process:
+        out, err = process.communicate()
+    assert process.returncode == 0, out + err
+    assert err == ""
+    lines = out.splitlines()
+    verdict = [line for line in lines if line.startswith(("ok  ", "FAILED"))]
+    assert len(verdict) > 15
+    assert f"{len(verdict)} of {len(verdict)} promises kept" in lines[-1]
+    assert any("gang default/does-not-fit: needed 12, available in blockLayer: " in line for line in lines)
+    assert list(tmp_path.iterdir()) == []
+    if Path("/proc").is_dir():
+        assert of_group(process.pid) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_keep_says_how_to_look_around_and_ends_in_order(tmp_path: Path, number: signal.Signals) -> None:
+    with demo(tmp_path, "--keep") as process:
+        assert process.stdout is not None
+        kubeconfigs = []
+        for line in process.stdout:
+            if "export KUBECONFIG=" in line:
+                kubeconfigs.append(Path(line.strip().removeprefix("export KUBECONFIG=")).is_file())
+            if "scheduler.log" in line:
+                break
+        process.send_signal(number)
+        _, err = process.communicate()
+    assert kubeconfigs == [True]
+    assert (process.returncode, err) == (0, "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_in_the_middle_is_no_traceback(tmp_path: Path) -> None:
+    with demo(tmp_path) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate()
+    assert (process.returncode, err) == (130, "")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,139 @@
+"""The demo's verdict can fail, and its picture fits: both on clusters made up here, without a scheduler."""
+
+import copy
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from koordpy.api import keys
+from koordpy.cli.demo_acts import Forecast, Forecaster, key_of, read_acts, read_cluster
+from koordpy.cli.demo_checks import checks, outcome_of
+from koordpy.cli.demo_scene import Scene, scene_of
+from koordpy.cli.demo_view import Picture, Style
+
+NODES = [one for one in read_cluster() if one["kind"] == "Node"]
+Pods = dict[str, dict[str, Any]]
+
+
+def as_forecast(forecasts: list[Forecast]) -> Pods:
+    """The pods as a scheduler leaves them that does what the planner says."""
+    pods: Pods = {}
+    for forecast in forecasts:
+        for obj in forecast.act.objects:
+            if obj["kind"] != "Pod":
+                continue
+            pod = pods[key_of(obj)] = copy.deepcopy(obj)
+            key = key_of(pod)
+            if node := forecast.nodes.get(key):
+                pod["spec"]["nodeName"] = node
+                pod["metadata"]["annotations"] = dict(forecast.annotations[key])
+                pod["status"] = {"phase": "Running"}
+            else:
+                refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+                pod["status"] = {"phase": "Pending", "conditions": [{**refused, "message": forecast.pending[key]}]}
+    return pods
+
+
+@pytest.fixture(scope="module")
+def forecasts() -> list[Forecast]:
+    forecaster = Forecaster()
+    return [forecaster.forecast(act) for act in read_acts()]
+
+
+def broken(forecasts: list[Forecast], pods: Pods) -> list[str]:
+    return [check.text for check in checks(forecasts, outcome_of(pods.values(), NODES)) if not check.holds]
+
+
+def moved(pods: Pods, name: str, node: str) -> None:
+    pods[f"default/{name}"]["spec"]["nodeName"] = node
+
+
+def unbound(pods: Pods, name: str) -> None:
+    del pods[f"default/{name}"]["spec"]["nodeName"]
+    pods[f"default/{name}"]["status"] = {"phase": "Pending"}
+
+
+def bound(pods: Pods, name: str, node: str) -> None:
+    moved(pods, name, node)
+    pods[f"default/{name}"]["status"] = {"phase": "Running"}
+
+
+def ranked(pods: Pods, name: str, rank: str) -> None:
+    pods[f"default/{name}"]["metadata"]["annotations"][keys.BOUND_RANK] = rank
+
+
+def test_every_promise_holds_where_the_scheduler_does_what_the_planner_says(forecasts: list[Forecast]) -> None:
+    assert broken(forecasts, as_forecast(forecasts)) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "broken_promise"),
+    [
+        (lambda pods: moved(pods, "notebook", "node-1"), "plain-pod is placed as the planner places it offline"),
+        (lambda pods: moved(pods, "prefer-gather-3", "node-63"), "prefer-gather is in one block"),
+        (lambda pods: moved(pods, "must-gather-0", "node-1"), "must-gather is in one accelerator"),
+        (lambda pods: moved(pods, "replica-a-stage-1", "node-63"), "pipeline-2x2 is in one block"),
+        (
+            lambda pods: moved(pods, "replica-a-stage-1", "node-10"),
+            "each pipeline of pipeline-2x2 is in one accelerator",
+        ),
+        (lambda pods: moved(pods, "replica-a-stage-1", "node-8"), "no node has more GPUs given away than it has"),
+        (lambda pods: moved(pods, "decode-0", "node-63"), "prefill and decode are in one block"),
+        (lambda pods: unbound(pods, "prefill-1"), "every pod runs but those that cannot fit"),
+        (lambda pods: moved(pods, "master-workers-master", "node-63"), "master-workers are in one block"),
+        (lambda pods: moved(pods, "multiples-11", "node-38"), "multiples are six and six"),
+        (lambda pods: bound(pods, "elastic-8", "node-63"), "elastic has eight of ten in one block"),
+        (lambda pods: bound(pods, "does-not-fit-0", "node-63"), "does-not-fit waits and is told why"),
+        (lambda pods: ranked(pods, "must-gather-0", "7"), "ranks of every whole gang run from 0 without a gap"),
+    ],
+)
+def test_a_broken_promise_is_noticed(forecasts: list[Forecast], change: Any, broken_promise: str) -> None:
+    pods = as_forecast(forecasts)
+    change(pods)
+    assert broken_promise in broken(forecasts, pods)
+
+
+# The picture
+
+
+def drawn(forecasts: list[Forecast], *, height: int) -> list[str]:
+    scene: Scene = scene_of(Forecaster().state.tree, NODES)
+    for forecast in forecasts:
+        scene.arrive(forecast)
+    scene.look(as_forecast(forecasts).values())
+    console = Console(width=100, height=height, color_system=None, file=io.StringIO())
+    console.print(
+        Picture(scene, Style(colour=False, unicode=True)).render(seconds=1, width=100, height=height, status="")
+    )
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("height", [40, 50, 60, 80])
+def test_the_picture_fits_the_terminal(forecasts: list[Forecast], height: int) -> None:
+    lines = drawn(forecasts, height=height)
+    assert len(lines) <= height
+    assert max(map(len, lines)) <= 100
+
+
+def test_who_sits_where_is_readable_without_colours(forecasts: list[Forecast]) -> None:
+    text = "\n".join(drawn(forecasts, height=80))
+    assert "node-6  C0==C1==" in text
+    assert "node-16 H1======+H0" in text
+    assert "node-0  A·······" in text
+
+
+def test_a_low_terminal_folds_what_has_been_quiet_for_longest(forecasts: list[Forecast]) -> None:
+    scene = scene_of(Forecaster().state.tree, NODES)
+    pods: Pods = {}
+    for forecast in forecasts:
+        scene.arrive(forecast)
+        pods |= as_forecast([forecast])
+        scene.look(pods.values())
+    style = Style(colour=False, unicode=True)
+    lines = [str(line) for line in Picture(scene, style).lines(24)]
+    assert len(lines) <= 24
+    assert any("block-0" in line and "A 1 pod" in line for line in lines)
+    assert any("J0======" in line for line in lines)
