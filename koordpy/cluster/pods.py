@@ -1,6 +1,7 @@
 """A pod as the planner sees it: its request, its place, its gang, its rank index."""
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -11,6 +12,7 @@ import msgspec
 from koordpy.api import keys
 from koordpy.api.objects import Pod
 from koordpy.cluster.resources import Amounts, pod_requests, score_requests
+from koordpy.cluster.ties import Ties, looked_at, selected_keys, ties_of
 
 FINISHED = ("Succeeded", "Failed")
 
@@ -57,6 +59,8 @@ class PodInfo:
     """Seconds since the epoch."""
     shape: bytes
     """Equal for pods that every filter and score treats alike; empty for pods that are not pending."""
+    ties: Ties | None = None
+    """What of it concerns other pods; None for most."""
 
     @property
     def name(self) -> str:
@@ -82,6 +86,13 @@ class PodInfo:
     def bound(self) -> bool:
         """On a node and still there: holds room, and is a member of its gang."""
         return bool(self.node) and not self.finished
+
+    @property
+    def nominated_node(self) -> str:
+        """Node that room is kept on while the pod has none (kube-parity.md 2.2)."""
+        if self.node or self.finished or self.pod.spec.scheduling_gates or self.pod.metadata.deletion_timestamp:
+            return ""
+        return self.pod.status.nominated_node_name
 
     @property
     def selector(self) -> str:
@@ -144,29 +155,20 @@ def seconds(text: str | None) -> float:
         return 0.0
 
 
-def shape_of(pod: Pod, requests: Amounts) -> bytes:
+def shape_of(pod: Pod, requests: Amounts, looked_for: Collection[str] = ()) -> bytes:
     """Everything a filter or a score may look at, except the name; pods of one template share it.
 
     Volumes without a source that binds the pod to a node are left out: their generated names differ from pod to pod.
+    Of the labels only those count that some selector looks for (`looked_for`, and the pod's own selectors): indexes
+    and the like differ in every pod.
     """
     spec = pod.spec
-    volumes = [
-        v
-        for v in spec.volumes
-        if v.persistent_volume_claim
-        or v.ephemeral is not None
-        or v.csi
-        or v.gce_persistent_disk
-        or v.aws_elastic_block_store
-        or v.iscsi
-        or v.rbd
-    ]
+    volumes = [volume for volume in spec.volumes if looked_at(volume)]
     ports = [c.ports for c in (*spec.containers, *spec.init_containers) if c.ports]
-    interacts = bool(
-        ports
-        or spec.topology_spread_constraints
-        or (spec.affinity and (spec.affinity.pod_affinity or spec.affinity.pod_anti_affinity))
-    )
+    own = selected_keys(pod) if spec.topology_spread_constraints or spec.affinity is not None else ()
+    labels = pod.metadata.labels
+    selected = sorted((key, labels[key]) for key in {*looked_for, *own} if key in labels) if looked_for or own else ()
+    ephemeral = any(volume.ephemeral is not None for volume in volumes)
     return msgspec.json.encode(
         (
             pod.metadata.namespace,
@@ -177,17 +179,20 @@ def shape_of(pod: Pod, requests: Amounts) -> bytes:
             spec.topology_spread_constraints,
             ports,
             volumes,
+            ephemeral and pod.metadata.name,
             spec.resource_claims,
             [(c.name, c.image) for c in spec.containers],
             spec.priority or 0,
-            interacts and sorted(pod.metadata.labels.items()),
+            selected,
             pod.metadata.annotations.get(keys.TOPOLOGY_SELECTOR, ""),
         )
     )
 
 
-def pod_info(pod: Pod, *, scheduler_names: frozenset[str], assumed_node: str = "") -> PodInfo:
-    """Reads one pod. Raises ValueError where a quantity of it cannot be read."""
+def pod_info(
+    pod: Pod, *, scheduler_names: frozenset[str], assumed_node: str = "", looked_for: Collection[str] = ()
+) -> PodInfo:
+    """Reads one pod; looked_for: label keys that selectors look for. Raises ValueError for an unreadable quantity."""
     spec, meta = pod.spec, pod.metadata
     node = spec.node_name or assumed_node
     requests = pod_requests(pod)
@@ -209,5 +214,6 @@ def pod_info(pod: Pod, *, scheduler_names: frozenset[str], assumed_node: str = "
         gang=gang,
         index=rank_index(pod) if gang is not None else None,
         created=seconds(meta.creation_timestamp),
-        shape=shape_of(pod, requests) if pending else b"",
+        shape=shape_of(pod, requests, looked_for) if pending else b"",
+        ties=ties_of(pod),
     )

@@ -11,6 +11,7 @@ from koordpy.api.natural import natural_key
 from koordpy.api.objects import Node, PodGroup, Taint, UpstreamPodGroup
 from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.cluster.resources import Amounts
+from koordpy.cluster.ties import PodClass, TermClass
 from koordpy.cluster.tree import Tree
 
 Ints = NDArray[np.int64]
@@ -55,6 +56,8 @@ class Snapshot:
     pending: tuple[PodInfo, ...]
     members: Mapping[GangRef, tuple[PodInfo, ...]]
     """Every known pod that names a gang."""
+    linkers: tuple[GangRef, ...]
+    """Gangs whose object, or one of whose pods, carries a `groups` annotation."""
     selectors: Mapping[str, Mapping[str, int]]
     """network-topology-selector value -> node name -> bound pods with it."""
     user_devices: Mapping[str, int]
@@ -63,8 +66,14 @@ class Snapshot:
     upstream_groups: Mapping[str, UpstreamPodGroup]
     quotas: frozenset[str]
     """Names of the ElasticQuotas."""
-    anti_affine: tuple[PodInfo, ...]
-    """Bound pods with a required pod anti-affinity."""
+    classes: Mapping[PodClass, Mapping[tuple[str, bool], int]]
+    """Class by namespace and labels -> (node name, whether being deleted) -> bound pods."""
+    terms: Mapping[TermClass, Mapping[str, int]]
+    """Terms of pod affinity -> node name -> bound pods that have them."""
+    ports: Mapping[tuple[str, int], Mapping[tuple[str, str], int]]
+    """(protocol, host port) -> (node name, address) -> bound pods that hold it."""
+    nominated: tuple[PodInfo, ...]
+    """Pods without a node that room is kept for."""
     namespaces: Mapping[str, Mapping[str, str]]
     """Labels of each namespace that is known."""
     static_version: int = 0
@@ -84,6 +93,15 @@ class Snapshot:
         rank = np.empty(len(self.nodes), dtype=np.int64)
         rank[order] = np.arange(len(self.nodes))
         return rank
+
+    @cached_property
+    def pods_on(self) -> Mapping[str, tuple[PodInfo, ...]]:
+        """Node name -> bound pods on it; made only where a check needs every single pod."""
+        out: dict[str, list[PodInfo]] = {}
+        for pod in self.pods.values():
+            if pod.bound:
+                out.setdefault(pod.node, []).append(pod)
+        return {name: tuple(pods) for name, pods in out.items()}
 
     def vector(self, requests: Amounts) -> tuple[tuple[int, int], ...] | None:
         """(column, amount) of a request, one pod in column 0 first; None where no node knows a resource of it."""
@@ -105,12 +123,16 @@ class Draft:
         self.score_used = snapshot.score_used.copy()
         self.placed: dict[str, int] = {}
         """Pod key -> node position, of the pods this draft has placed."""
+        self.placed_on: dict[int, dict[str, PodInfo]] = {}
+        """Node position -> pods by key, of the pods this draft has placed."""
         self.evicted: dict[str, PodInfo] = {}
         self.version = 0
         """Grows with every change, also with an undo."""
         self._journal: list[tuple[PodInfo, int, int]] = []
         self.touched: list[int] = []
         """Node positions in the order they were changed; lets a cache of node figures catch up."""
+        self.changes: list[tuple[PodInfo, int, int]] = []
+        """(pod, node position, 1 or -1) of each entry of `touched`."""
 
     def free(self) -> Ints:
         """[nodes, resources]: allocatable minus used; negative where a node is overcommitted."""
@@ -122,6 +144,7 @@ class Draft:
             raise ValueError(f"{info.key} is placed already")
         self._change(info, node, 1)
         self.placed[info.key] = node
+        self.placed_on.setdefault(node, {})[info.key] = info
         self._journal.append((info, node, 1))
 
     def evict(self, info: PodInfo) -> None:
@@ -144,6 +167,7 @@ class Draft:
             self._change(info, node, -sign)
             if sign > 0:
                 del self.placed[info.key]
+                del self.placed_on[node][info.key]
             else:
                 del self.evicted[info.key]
 
@@ -160,3 +184,4 @@ class Draft:
         self.score_used[node, 0] += sign * cpu
         self.score_used[node, 1] += sign * memory
         self.touched.append(node)
+        self.changes.append((info, node, sign))

@@ -17,14 +17,17 @@ from koordpy.api.objects import (
     ElasticQuota,
     Namespace,
     Node,
+    ObjectMeta,
     Pod,
     PodGroup,
     UpstreamPodGroup,
     Wire,
 )
-from koordpy.cluster.pods import GangRef, PodInfo, pod_info
+from koordpy.cluster.pods import GangRef, GangSource, PodInfo, pod_info, shape_of
 from koordpy.cluster.resources import Amounts, node_allocatable
 from koordpy.cluster.snapshot import PODS, UNSCHEDULABLE_TAINT, Ints, NodeInfo, Snapshot
+from koordpy.cluster.tally import Tally
+from koordpy.cluster.ties import PodClass, TermClass, pod_class, selected_keys
 from koordpy.cluster.topology import FLAT, Layers, TopologyFault, read_layers
 from koordpy.cluster.tree import Tree, build_tree
 
@@ -65,11 +68,17 @@ class ClusterState:
         self._use: dict[str, _Use] = {}
         self._members: dict[GangRef, dict[str, PodInfo]] = {}
         self._selectors: dict[str, dict[str, int]] = {}
-        self._anti_affine: dict[str, PodInfo] = {}
+        self._classes: Tally[PodClass, tuple[str, bool]] = Tally()
+        self._terms: Tally[TermClass, str] = Tally()
+        self._ports: Tally[tuple[str, int], tuple[str, str]] = Tally()
+        self._nominated: dict[str, PodInfo] = {}
+        self._looked_for: set[str] = set()
         self._user_devices: dict[str, int] = {}
         self._groups: dict[str, PodGroup] = {}
         self._upstream: dict[str, UpstreamPodGroup] = {}
         self._quotas: dict[str, ElasticQuota] = {}
+        self._linkers: dict[tuple[str, str], GangRef] = {}
+        """(what, key) of an object or pod with a `groups` annotation -> its gang."""
         self._namespaces: dict[str, dict[str, str]] = {}
         self._others: dict[tuple[type[Wire], str], Wire] = {}
         self._columns: dict[str, int] = {PODS: 0}
@@ -134,7 +143,9 @@ class ClusterState:
         old = self._pods.get(key)
         same = old is not None and old.uid == pod.metadata.uid
         assumed = self._assumed.get(key, "") if same and not pod.spec.node_name else ""
-        info = pod_info(pod, scheduler_names=self.scheduler_names, assumed_node=assumed)
+        if pod.spec.affinity is not None or pod.spec.topology_spread_constraints:
+            self._look_for(pod)
+        info = pod_info(pod, scheduler_names=self.scheduler_names, assumed_node=assumed, looked_for=self._looked_for)
         if not assumed:
             self._assumed.pop(key, None)
         if old is not None:
@@ -146,6 +157,16 @@ class ClusterState:
                 return
         self._add(info)
 
+    def _look_for(self, pod: Pod) -> None:
+        """Takes in the label keys of a pod's selectors: pending pods that differ in one are of different shapes."""
+        new = selected_keys(pod) - self._looked_for
+        if not new:
+            return
+        self._looked_for |= new
+        for info in list(self._pending.values()):
+            if not new.isdisjoint(info.pod.metadata.labels):
+                self._file(replace(info, shape=shape_of(info.pod, info.requests, self._looked_for)))
+
     def _delete_pod(self, key: str) -> None:
         old = self._pods.pop(key, None)
         self._assumed.pop(key, None)
@@ -153,17 +174,28 @@ class ClusterState:
             self._remove(old)
 
     def _add(self, info: PodInfo) -> None:
-        self._pods[info.key] = info
-        if info.gang is not None:
-            self._members.setdefault(info.gang, {})[info.key] = info
-        if info.pending:
-            self._pending[info.key] = info
+        self._file(info)
         if info.bound:
             self._account(info, 1)
 
+    def _file(self, info: PodInfo) -> None:
+        """Puts a pod into the indexes; one that is known keeps its place in every order."""
+        self._pods[info.key] = info
+        if info.gang is not None:
+            self._members.setdefault(info.gang, {})[info.key] = info
+            if info.gang.source is GangSource.NAMED and keys.GANG_GROUPS in info.pod.metadata.annotations:
+                self._linkers["pod", info.key] = info.gang
+        if info.pending:
+            self._pending[info.key] = info
+        if info.pod.status.nominated_node_name and info.nominated_node:
+            self._nominated[info.key] = info
+
     def _remove(self, info: PodInfo) -> None:
         self._pending.pop(info.key, None)
+        if self._nominated:
+            self._nominated.pop(info.key, None)
         if info.gang is not None:
+            self._linkers.pop(("pod", info.key), None)
             members = self._members.get(info.gang)
             if members is not None:
                 members.pop(info.key, None)
@@ -194,12 +226,14 @@ class ClusterState:
             counts[info.node] = counts.get(info.node, 0) + sign
             if not counts[info.node]:
                 del counts[info.node]
-        affinity = info.pod.spec.affinity
-        if affinity is not None and affinity.pod_anti_affinity is not None and affinity.pod_anti_affinity.required:
-            if sign > 0:
-                self._anti_affine[info.key] = info
-            else:
-                self._anti_affine.pop(info.key, None)
+        deleting = info.pod.metadata.deletion_timestamp is not None
+        self._classes.add(pod_class(info.pod), (info.node, deleting), sign)
+        ties = info.ties
+        if ties is not None:
+            if ties.affinity:
+                self._terms.add(TermClass(info.namespace, ties.affinity), info.node, sign)
+            for port in ties.ports:
+                self._ports.add((port.protocol, port.port), (info.node, port.address), sign)
         devices = device_hundredths(info.requests)
         if devices:
             user = info.user
@@ -222,15 +256,26 @@ class ClusterState:
 
     def _upsert_group(self, group: PodGroup) -> None:
         self._groups[_object_key(group)] = group
+        self._link(GangSource.GROUP, group.metadata)
 
     def _delete_group(self, key: str) -> None:
         self._groups.pop(key, None)
+        self._linkers.pop((GangSource.GROUP.value, key), None)
 
     def _upsert_upstream(self, group: UpstreamPodGroup) -> None:
         self._upstream[_object_key(group)] = group
+        self._link(GangSource.UPSTREAM, group.metadata)
 
     def _delete_upstream(self, key: str) -> None:
         self._upstream.pop(key, None)
+        self._linkers.pop((GangSource.UPSTREAM.value, key), None)
+
+    def _link(self, source: GangSource, meta: ObjectMeta) -> None:
+        ref = GangRef(meta.namespace, meta.name, source)
+        if keys.GANG_GROUPS in meta.annotations:
+            self._linkers[source.value, ref.key] = ref
+        else:
+            self._linkers.pop((source.value, ref.key), None)
 
     def _upsert_quota(self, quota: ElasticQuota) -> None:
         self._quotas[_object_key(quota)] = quota
@@ -347,7 +392,7 @@ class ClusterState:
     def snapshot(self, now: float) -> Snapshot:
         """The picture of this moment; `now` in seconds since the epoch."""
         tree = self.tree
-        for info in self._pending.values():
+        for info in (*self._pending.values(), *self._nominated.values()):
             for name in info.requests:
                 self._columns.setdefault(name, len(self._columns))
         allocatable, used, score_used = self._arrays(tree)
@@ -362,12 +407,16 @@ class ClusterState:
             pods=self._pods.copy(),
             pending=tuple(self._pending.values()),
             members={ref: tuple(pods.values()) for ref, pods in self._members.items()},
+            linkers=tuple(dict.fromkeys(self._linkers.values())),
             selectors={value: dict(counts) for value, counts in self._selectors.items() if counts},
             user_devices=dict(self._user_devices),
             pod_groups=dict(self._groups),
             upstream_groups=dict(self._upstream),
             quotas=frozenset(key.partition("/")[2] for key in self._quotas),
-            anti_affine=tuple(self._anti_affine.values()),
+            classes=self._classes.frozen(),
+            terms=self._terms.frozen(),
+            ports=self._ports.frozen(),
+            nominated=tuple(self._nominated.values()),
             namespaces=dict(self._namespaces),
             static_version=self._static_version,
             capacity_version=self._capacity_version,

@@ -10,6 +10,7 @@ from math import lcm
 import numpy as np
 
 from koordpy.cluster.snapshot import Ints
+from koordpy.planning.among import Among, concerned
 from koordpy.planning.figures import Figures, ShapeFigures
 from koordpy.planning.problem import Member, Problem, Shape
 from koordpy.planning.units import Unit
@@ -63,6 +64,11 @@ def build(unit: Unit, figures: Figures) -> Problem:
     shapes: list[Shape] = []
     members: list[Member] = []
     gangs = {gang.ref: i for i, gang in enumerate(unit.gangs)}
+    free = figures.draft.free()
+    among = _among(unit, figures)
+    first = free.shape[1]
+    if among is not None:
+        free = np.concatenate([free, among.room], axis=1)
     for pod in unit.members:
         gang = gangs[pod.gang] if pod.gang is not None else 0
         if not pod.pending:
@@ -72,11 +78,13 @@ def build(unit: Unit, figures: Figures) -> Problem:
         if number is None:
             number = numbers[pod.shape] = len(shapes)
             own = figures.of(pod)
-            shapes.append(Shape(own.request, own.allowed, (own.soft if goal else own.total).copy()))
+            asks = among.asks.get(pod.shape, ()) if among is not None else ()
+            request = (*own.request, *((first + column, amount) for column, amount in asks))
+            shapes.append(Shape(request, own.allowed, (own.soft if goal else own.total).copy()))
         members.append(Member(gang=gang, shape=number))
     return Problem(
         tree=snapshot.tree,
-        free=figures.draft.free(),
+        free=free,
         shapes=tuple(shapes),
         members=tuple(members),
         needs=tuple(unit.need(gang) for gang in unit.gangs) or (1,),
@@ -88,6 +96,12 @@ def build(unit: Unit, figures: Figures) -> Problem:
         pipeline=unit.pipeline if goal else 1,
         deterministic_time=figures.config.solver.deterministic_time,
     )
+
+
+def _among(unit: Unit, figures: Figures) -> Among | None:
+    """What the members are to each other; None for most units."""
+    found = next((pod.gang for pod in unit.pending if pod.gang is not None and concerned(pod)), None)
+    return figures.among(found) if found is not None else None
 
 
 def partitions(unit: Unit, problem: Problem, figures: Figures) -> Iterator[Problem]:

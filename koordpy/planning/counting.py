@@ -189,7 +189,7 @@ class _Gather:
             if number < level:
                 held = int((self.bound_in[number] > 0).sum())
                 own = next(a for n, a in above if n == number)
-                total += self.domain_weight[number] * (held + (self.bound_in[number][own] == 0))
+                total += self.domain_weight[number] * (held + int(self.bound_in[number][own] == 0))
             else:
                 outside = (self.bound_in[number] > 0) & ((lv.start < lo) | (lv.start >= hi))
                 total += self.domain_weight[number] * int(outside.sum())

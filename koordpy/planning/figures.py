@@ -5,20 +5,27 @@ part that depends on room is an array whose rows of changed nodes are computed a
 """
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.quantity import is_extended
-from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.cluster.snapshot import Draft, Ints, Snapshot
+from koordpy.planning.among import Among, among, concerned
 from koordpy.planning.filters import node as node_filters
 from koordpy.planning.filters.base import Refusal, Verdict, chain
 from koordpy.planning.filters.fit import check_fit
-from koordpy.planning.filters.interpod import check_existing
+from koordpy.planning.filters.interpod import ExistingTerms, OwnTerms
+from koordpy.planning.filters.ports import NodePorts
+from koordpy.planning.filters.rules import DomainTable, Rule
+from koordpy.planning.filters.spread import FILTERS, SCORES, Spreading, TopologySpread, constraints_of
 from koordpy.planning.filters.unsupported import unsupported
 from koordpy.planning.scores import PACKING, StaticScores, normalised, resources_fit, static_scores
+from koordpy.planning.soft_scores import InterPodAffinity, PodTopologySpread, SoftScore
+from koordpy.planning.units import Groups
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,23 +45,25 @@ class PlannerCache:
 
     version: int = -1
     shapes: dict[bytes, Static] = field(default_factory=dict)
+    domains: DomainTable = field(default_factory=lambda: DomainTable(()))
 
-    def at(self, version: int) -> dict[bytes, Static]:
+    def at(self, snapshot: Snapshot) -> "PlannerCache":
         """The figures that hold for a snapshot's static_version."""
-        if self.version != version or len(self.shapes) > 4096:
-            self.version = version
+        if self.version != snapshot.static_version or len(self.shapes) > 4096:
+            self.version = snapshot.static_version
             self.shapes = {}
-        return self.shapes
+            self.domains = DomainTable(snapshot.nodes)
+        return self
 
 
 class ShapeFigures:
     """Figures of one shape on a Draft. `slots` and `total` are current after `refresh`."""
 
-    def __init__(self, owner: "Figures", pod: PodInfo, static: Static) -> None:
+    def __init__(self, owner: "Figures", pod: PodInfo, static: Static, refusal: Refusal | None = None) -> None:
         self._owner = owner
         self.pod = pod
         self.static = static
-        self.refusal = static.refusal
+        self.refusal = refusal or static.refusal
         snapshot = owner.snapshot
         ignored = owner.ignored
         asked = {name: amount for name, amount in pod.requests.items() if not ignored(name)}
@@ -64,17 +73,30 @@ class ShapeFigures:
         self.request = request
         self.names = ("", *asked)
         """Resource of each entry of `request`; the first is the pod itself."""
-        self.after = check_existing(snapshot.nodes, snapshot.index, pod.pod, snapshot.anti_affine, snapshot.namespaces)
-        passes = static.before.fits & self.after.fits
-        if static.refusal is not None:
-            passes = np.zeros_like(passes)
-        self.allowed: Ints = passes.astype(np.int64)
+        self._rules: list[Rule] = owner.rules(pod) if self.refusal is None else []
+        self._copies: list[Ints] = []
+        self._soft: list[SoftScore] = owner.soft_scores(pod) if self.refusal is None else []
+        self._followers: tuple[Rule | SoftScore, ...] = (*self._rules, *self._soft)
+        for change in owner.draft.changes:
+            for one in self._followers:
+                one.change(*change)
+        self.allowed: Ints = self._passes()
         count = len(snapshot.nodes)
         self.slots: Ints = np.zeros(count, dtype=np.int64)
         self.fit: Ints = np.zeros(count, dtype=np.int64)
         self._seen = len(owner.draft.touched)
         self._update(slice(None))
         self._level()
+
+    def _passes(self) -> Ints:
+        """[nodes] 1 where every filter but the one of room passes."""
+        if self.refusal is not None:
+            return np.zeros(len(self._owner.snapshot.nodes), dtype=np.int64)
+        passes = self.static.before.fits
+        for rule in self._rules:
+            passes = passes & rule.verdict().fits
+        self._copies = [copies for rule in self._rules if (copies := rule.copies()) is not None]
+        return passes.astype(np.int64)
 
     def refresh(self) -> None:
         """Catches up with the draft's changes."""
@@ -84,11 +106,29 @@ class ShapeFigures:
         changed = touched[self._seen :]
         self._seen = len(touched)
         rows = np.array(changed if len(changed) == 1 else sorted(set(changed)), dtype=np.int64)
+        if self._follow(len(changed)):
+            self._update(slice(None))
+            self._level()
+            return
         self._update(rows)
         if self._varies:
             self._level()
         else:
             self.total[rows] = self._constant[rows] + self._fit_weight * self.fit[rows]
+
+    def _follow(self, number: int) -> bool:
+        """Tells the rules of the last changes of the draft; answers whether a verdict may have changed."""
+        owner = self._owner
+        if not self._followers:
+            return False
+        moved = False
+        changes = owner.draft.changes
+        for change in changes[len(changes) - number :]:
+            for one in self._followers:
+                moved |= one.change(*change)
+        if moved:
+            self.allowed = self._passes()
+        return moved
 
     def _update(self, rows: NDArray[np.int64] | slice) -> None:
         owner = self._owner
@@ -96,6 +136,8 @@ class ShapeFigures:
         room = free[:, 0]
         for column, amount in self.request[1:]:
             room = np.minimum(room, np.floor_divide(free[:, column], amount))
+        for copies in self._copies:
+            room = np.minimum(room, copies[rows])
         self.slots[rows] = np.maximum(room, 0) * self.allowed[rows]
         self.fit[rows] = resources_fit(
             owner.snapshot,
@@ -110,10 +152,14 @@ class ShapeFigures:
         """Normalises the scores over the nodes that are feasible now."""
         scores = self._owner.config.scores
         raw = self.static.scores
-        self._varies = bool(raw.untolerated.any() or raw.preferred.any())
+        self._varies = bool(raw.untolerated.any() or raw.preferred.any() or not all(one.silent for one in self._soft))
         self._constant: Ints = np.zeros(len(self.slots), dtype=np.int64)
-        for plugin, values in normalised(raw, self.slots > 0).items():
+        feasible = self.slots > 0
+        for plugin, values in normalised(raw, feasible).items():
             self._constant = self._constant + scores.weight(plugin) * values
+        for one in self._soft:
+            if scores.weight(one.plugin) and not one.silent:
+                self._constant = self._constant + scores.weight(one.plugin) * one.values(feasible)
         self._fit_weight = scores.weight(PACKING)
         self.total: Ints = self._constant + self._fit_weight * self.fit
 
@@ -124,13 +170,21 @@ class ShapeFigures:
 
     def plugin_scores(self) -> dict[str, Ints]:
         """Plugin -> [nodes] 0..100, unweighted."""
-        return {**normalised(self.static.scores, self.slots > 0), PACKING: self.fit}
+        feasible = self.slots > 0
+        soft = {plugin: np.zeros(len(feasible), dtype=np.int64) for plugin in SOFT}
+        soft |= {one.plugin: one.values(feasible) for one in self._soft}
+        return {**normalised(self.static.scores, feasible), **soft, PACKING: self.fit}
 
     def verdict(self) -> Verdict:
         """Every filter's word on the draft as it is, this pod alone."""
         owner = self._owner
         fit = check_fit(owner.snapshot.allocatable, owner.draft.used, self.request, self.names)
-        return chain([self.static.before, fit, self.after])
+        early = [rule.verdict() for rule in self._rules if rule.before_fit]
+        late = [rule.verdict() for rule in self._rules if not rule.before_fit]
+        return chain([self.static.before, *early, fit, *late])
+
+
+SOFT = (PodTopologySpread.plugin, InterPodAffinity.plugin)
 
 
 class Figures:
@@ -140,8 +194,25 @@ class Figures:
         self.draft = draft
         self.snapshot: Snapshot = draft.snapshot
         self.config = config
-        self._static = (cache or PlannerCache()).at(self.snapshot.static_version)
+        standing = (cache or PlannerCache()).at(self.snapshot)
+        self._static = standing.shapes
+        self.domains = standing.domains
+        self.terms_pending = any(pod.ties is not None and pod.ties.affinity for pod in self.snapshot.pending)
+        """Whether a plan may place a pod whose terms of pod affinity say something of others."""
+        spread = config.filters.pod_topology_spread
+        self._spread_defaults = spread.default_constraints if spread.defaulting_type == "List" else ()
+        self._spread_keys = sorted(
+            {key for item in self._spread_defaults for key in item.match_label_keys}
+            | {key for item in self._spread_defaults if item.label_selector for key in item.label_selector.match_labels}
+            | {
+                requirement.key
+                for item in self._spread_defaults
+                if item.label_selector
+                for requirement in item.label_selector.match_expressions
+            }
+        )
         self._shapes: dict[bytes, ShapeFigures] = {}
+        self._among: dict[GangRef, Among] = {}
 
     def ignored(self, resource: str) -> bool:
         """Whether the configuration takes a resource out of the fit check; extended ones only (kube-parity.md 2.5)."""
@@ -150,14 +221,64 @@ class Figures:
             return False
         return resource in fit.ignored_resources or resource.partition("/")[0] in fit.ignored_resource_groups
 
+    def rules(self, pod: PodInfo) -> list[Rule]:
+        """The filters of a pod that look at other pods, on the snapshot, in the order of filters."""
+        snapshot, out = self.snapshot, list[Rule]()
+        ties = pod.ties
+        if ties is not None and ties.ports:
+            out.append(NodePorts(pod, snapshot))
+        if ties is not None and ties.affinity:
+            out.append(OwnTerms(pod, snapshot, self.domains))
+        spread = constraints_of(pod, FILTERS, self._spread_defaults)
+        if spread:
+            out.append(TopologySpread(Spreading(pod, spread, snapshot, self.domains)))
+        if snapshot.terms or self.terms_pending:
+            existing = ExistingTerms(pod, snapshot, self.domains)
+            if self.terms_pending or not existing.silent:
+                out.append(existing)
+        return out
+
+    def soft_scores(self, pod: PodInfo) -> list[SoftScore]:
+        """The scores of a pod that look at other pods, on the snapshot; those that say nothing are left out."""
+        snapshot, out = self.snapshot, list[SoftScore]()
+        spread = constraints_of(pod, SCORES, self._spread_defaults)
+        if spread:
+            out.append(PodTopologySpread(Spreading(pod, spread, snapshot, self.domains)))
+        if snapshot.terms or self.terms_pending:
+            near = InterPodAffinity(pod, snapshot, self.domains, self.config.filters.inter_pod_affinity)
+            if self.terms_pending or not near.silent:
+                out.append(near)
+        return out
+
+    @cached_property
+    def _groups(self) -> Groups:
+        return Groups(self.snapshot)
+
+    def among(self, gang: GangRef) -> Among:
+        """What the pending members of a gang's unit are to each other."""
+        found = self._among.get(gang)
+        if found is None:
+            unit = self._groups.unit(gang)
+            found = among(unit.pending, self.snapshot, self.domains)
+            self._among.update({one.ref: found for one in unit.gangs})
+        return found
+
     def of(self, pod: PodInfo) -> ShapeFigures:
         """The figures of a pending pod's shape, current."""
-        found = self._shapes.get(pod.shape)
+        key, refusal = pod.shape, None
+        if pod.gang is not None and concerned(pod):
+            refusal = self.among(pod.gang).refusals.get(pod.shape)
+            if refusal is not None:
+                key = pod.shape + refusal.reasons[0].encode()
+        if self._spread_keys:
+            labels = pod.pod.metadata.labels
+            key += repr([labels.get(name) for name in self._spread_keys]).encode()
+        found = self._shapes.get(key)
         if found is None:
             static = self._static.get(pod.shape)
             if static is None:
                 static = self._static[pod.shape] = self._look(pod)
-            found = self._shapes[pod.shape] = ShapeFigures(self, pod, static)
+            found = self._shapes[key] = ShapeFigures(self, pod, static, refusal)
         else:
             found.refresh()
         return found

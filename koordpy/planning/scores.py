@@ -1,6 +1,6 @@
 """Node scores: 0..100 a plugin, weighted and summed (kube-parity.md section 3).
 
-PodTopologySpread and InterPodAffinity have no score yet; a pod's soft wishes of that kind count nothing.
+PodTopologySpread and InterPodAffinity, which look at other pods, are in `koordpy.planning.soft_scores`.
 """
 
 from collections.abc import Sequence
@@ -18,8 +18,6 @@ from koordpy.cluster.snapshot import Ints, NodeInfo, Snapshot
 from koordpy.planning.filters.node import tolerates
 from koordpy.planning.selectors import term_matches
 
-BUILT = ("TaintToleration", "NodeAffinity", "NodeResourcesFit", "ImageLocality")
-"""The score plugins there are so far."""
 PACKING = "NodeResourcesFit"
 """Left out of the total where a gather goal exists: goals 4 to 6 pack already."""
 

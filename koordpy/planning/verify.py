@@ -14,6 +14,7 @@ from koordpy.planning.figures import Figures
 from koordpy.planning.filters import node as node_filters
 from koordpy.planning.selectors import term_matches
 from koordpy.planning.units import Unit
+from koordpy.planning.verify_ties import check_ties
 
 
 def check_plan(unit: Unit, nodes: Mapping[str, str], figures: Figures) -> list[str]:
@@ -25,6 +26,7 @@ def check_plan(unit: Unit, nodes: Mapping[str, str], figures: Figures) -> list[s
     placed = [(pods[key], node) for key, node in nodes.items()]
     faults += _room(placed, figures)
     faults += _static(placed, figures)
+    faults += check_ties(placed, figures.draft)
     if unit.plain is None:
         faults += _minimum(unit, nodes)
         faults += _gathered(unit, nodes, figures)

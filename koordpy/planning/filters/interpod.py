@@ -1,57 +1,167 @@
-"""Anti-affinity of pods that run already: it closes its whole domain to the pods it matches (kube-parity.md 2.7).
+"""InterPodAffinity: a pod's own required terms, and the anti-affinity of the pods that are there (kube-parity.md 2.7).
 
-Required (anti-)affinity of the incoming pod itself is refused by `koordpy.planning.filters.unsupported` for now.
+matchLabelKeys and mismatchLabelKeys are part of the selectors already, as the API server merges them.
 """
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from koordpy.api.objects import Pod, PodAffinityTerm
+from koordpy.api.objects import PodAffinityTerm
 from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.snapshot import NodeInfo
-from koordpy.planning.filters.base import Code, Refusal, Verdict, all_fit, refused_where
-from koordpy.planning.selectors import selector_matches
+from koordpy.cluster.snapshot import Ints, Snapshot
+from koordpy.cluster.ties import NO_TERMS, read_terms
+from koordpy.planning.filters.base import Code, Refusal, Verdict, all_fit, chain, refused_where
+from koordpy.planning.filters.rules import Domains, DomainTable, Rule
+from koordpy.planning.selectors import Labels, selector_matches
 
-EXISTING = Refusal(
-    "InterPodAffinity", Code.UNSCHEDULABLE, ("node(s) didn't satisfy existing pods anti-affinity rules",)
-)
+PLUGIN = "InterPodAffinity"
+AFFINITY = Refusal(PLUGIN, Code.UNRESOLVABLE, ("node(s) didn't match pod affinity rules",))
+ANTI_AFFINITY = Refusal(PLUGIN, Code.UNSCHEDULABLE, ("node(s) didn't match pod anti-affinity rules",))
+EXISTING = Refusal(PLUGIN, Code.UNSCHEDULABLE, ("node(s) didn't satisfy existing pods anti-affinity rules",))
+
+Namespaces = Mapping[str, Labels]
 
 
-def term_matches_pod(term: PodAffinityTerm, owner: Pod, pod: Pod, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
-    """Whether a term of `owner` speaks of `pod`: namespace and selector, with matchLabelKeys merged in."""
-    namespace = pod.metadata.namespace
+def term_matches(term: PodAffinityTerm, owner: str, namespace: str, labels: Labels, namespaces: Namespaces) -> bool:
+    """Whether a term of a pod in namespace `owner` speaks of pods with these labels in `namespace`."""
     if not term.namespaces and term.namespace_selector is None:
-        if namespace != owner.metadata.namespace:
+        if namespace != owner:
             return False
     elif namespace not in term.namespaces and not selector_matches(
         term.namespace_selector, namespaces.get(namespace, {})
     ):
         return False
-    return selector_matches(term.label_selector, pod.metadata.labels)
+    return selector_matches(term.label_selector, labels)
 
 
-def check_existing(
-    nodes: Sequence[NodeInfo],
-    index: Mapping[str, int],
-    pod: Pod,
-    anti_affine: Sequence[PodInfo],
-    namespaces: Mapping[str, Mapping[str, str]],
-) -> Verdict:
-    """Nodes in the domain of a running pod whose required anti-affinity matches this pod."""
-    closed: set[tuple[str, str]] = set()
-    for other in anti_affine:
-        at = index.get(other.node)
-        affinity = other.pod.spec.affinity
-        if at is None or affinity is None or affinity.pod_anti_affinity is None:
+def pods_matching(terms: Sequence[PodAffinityTerm], owner: str, snapshot: Snapshot) -> Ints:
+    """[nodes] bound pods of the snapshot that every one of the terms speaks of; those being deleted count too."""
+    out = np.zeros(len(snapshot.nodes), dtype=np.int64)
+    local = all(not term.namespaces and term.namespace_selector is None for term in terms)
+    for kind, places in snapshot.classes.items():
+        if local and kind.namespace != owner:
             continue
-        for term in affinity.pod_anti_affinity.required:
-            value = nodes[at].labels.get(term.topology_key)
-            if value is not None and term_matches_pod(term, other.pod, pod, namespaces):
-                closed.add((term.topology_key, value))
-    if not closed:
-        return all_fit(len(nodes))
-    mask = np.fromiter(
-        (any(node.labels.get(key) == value for key, value in closed) for node in nodes), dtype=bool, count=len(nodes)
-    )
-    return refused_where(mask, EXISTING)
+        labels = dict(kind.labels)
+        if all(term_matches(term, owner, kind.namespace, labels, snapshot.namespaces) for term in terms):
+            for (name, _), count in places.items():
+                if name in snapshot.index:
+                    out[snapshot.index[name]] += count
+    return out
+
+
+class OwnTerms(Rule):
+    """The pod's own required affinity and anti-affinity."""
+
+    plugin = PLUGIN
+
+    def __init__(self, pod: PodInfo, snapshot: Snapshot, table: DomainTable) -> None:
+        self._owner = pod.namespace
+        self._nodes = snapshot.nodes
+        self._namespaces = snapshot.namespaces
+        terms = read_terms(pod.ties.affinity) if pod.ties is not None else NO_TERMS
+        self._wanted = terms.affinity.required
+        self._shunned = terms.anti_affinity.required
+        labels = pod.pod.metadata.labels
+        self._is_its_own_kind = all(self._speaks_of(term, pod.namespace, labels) for term in self._wanted)
+        self._shuns_itself = any(
+            table.of(term.topology_key).one_node_each and self._speaks_of(term, pod.namespace, labels)
+            for term in self._shunned
+        )
+        self._wanted_in = [table.of(term.topology_key) for term in self._wanted]
+        self._shunned_in = [table.of(term.topology_key) for term in self._shunned]
+        self._wanted_pods = pods_matching(self._wanted, self._owner, snapshot) if self._wanted else None
+        self._shunned_pods = [pods_matching([term], self._owner, snapshot) for term in self._shunned]
+
+    def _speaks_of(self, term: PodAffinityTerm, namespace: str, labels: Labels) -> bool:
+        return term_matches(term, self._owner, namespace, labels, self._namespaces)
+
+    def change(self, pod: PodInfo, node: int, sign: int) -> bool:
+        namespace, labels = pod.namespace, pod.pod.metadata.labels
+        changed = False
+        if self._wanted_pods is not None and all(self._speaks_of(term, namespace, labels) for term in self._wanted):
+            self._wanted_pods[node] += sign
+            changed = True
+        for term, pods in zip(self._shunned, self._shunned_pods, strict=True):
+            if self._speaks_of(term, namespace, labels):
+                pods[node] += sign
+                changed = True
+        return changed
+
+    def _near(self) -> NDArray[np.bool_]:
+        """Nodes where every term of affinity has a counted pod in its domain, or where the first of its kind may go."""
+        assert self._wanted_pods is not None
+        keyed: NDArray[np.bool_] = np.logical_and.reduce([domains.labelled for domains in self._wanted_in])
+        counted = [domains.sums(self._wanted_pods) for domains in self._wanted_in]
+        if self._is_its_own_kind and not any(count.any() for count in counted):
+            return keyed
+        near = [domains.spread(count) > 0 for domains, count in zip(self._wanted_in, counted, strict=True)]
+        return np.asarray(keyed & np.logical_and.reduce(near))
+
+    def verdict(self) -> Verdict:
+        parts = []
+        if self._wanted_pods is not None:
+            parts.append(refused_where(~self._near(), AFFINITY))
+        if self._shunned:
+            closed = [d.spread(d.sums(pods)) > 0 for d, pods in zip(self._shunned_in, self._shunned_pods, strict=True)]
+            parts.append(refused_where(np.logical_or.reduce(closed), ANTI_AFFINITY))
+        return chain(parts) if parts else all_fit(len(self._nodes))
+
+    def copies(self) -> Ints | None:
+        if not self._shuns_itself:
+            return None
+        return np.ones(len(self._shunned_pods[0]), dtype=np.int64)
+
+
+class ExistingTerms(Rule):
+    """Required anti-affinity of the pods that are there: it closes its whole domain to the pods it speaks of."""
+
+    plugin = PLUGIN
+
+    def __init__(self, pod: PodInfo, snapshot: Snapshot, table: DomainTable) -> None:
+        self._pod = pod
+        self._snapshot = snapshot
+        self._table = table
+        self._holders: dict[str, Ints] = {}
+        """Topology key -> [nodes] terms of pods there that speak of the pod."""
+        self._domains: dict[str, Domains] = {}
+        for kind, places in snapshot.terms.items():
+            for key in self._keys(kind.namespace, kind.affinity):
+                for name, count in places.items():
+                    if name in snapshot.index:
+                        self._add(key, snapshot.index[name], count)
+
+    def _keys(self, owner: str, affinity: bytes) -> list[str]:
+        """Topology keys of the terms that speak of the pod."""
+        required = read_terms(affinity).anti_affinity.required
+        namespace, labels = self._pod.namespace, self._pod.pod.metadata.labels
+        namespaces = self._snapshot.namespaces
+        return [t.topology_key for t in required if term_matches(t, owner, namespace, labels, namespaces)]
+
+    def _add(self, key: str, node: int, count: int) -> None:
+        holders = self._holders.get(key)
+        if holders is None:
+            holders = self._holders[key] = np.zeros(len(self._snapshot.nodes), dtype=np.int64)
+            self._domains[key] = self._table.of(key)
+        holders[node] += count
+
+    def change(self, pod: PodInfo, node: int, sign: int) -> bool:
+        if pod.ties is None or not pod.ties.anti:
+            return False
+        keys = self._keys(pod.namespace, pod.ties.affinity)
+        for key in keys:
+            self._add(key, node, sign)
+        return bool(keys)
+
+    @property
+    def silent(self) -> bool:
+        """Whether no pod of the snapshot says anything of this one."""
+        return not self._holders
+
+    def verdict(self) -> Verdict:
+        closed = np.zeros(len(self._snapshot.nodes), dtype=bool)
+        for key, holders in self._holders.items():
+            domains = self._domains[key]
+            closed |= domains.spread(domains.sums(holders)) > 0
+        return refused_where(closed, EXISTING)

@@ -1,0 +1,51 @@
+"""Two-level counts that change with every event and are handed out unchanging.
+
+Filters that look at other pods ask "how many of these, where": pods of one label set on each node, holders of a port,
+users of a claim. A snapshot must not change under its reader, and copying every count for each snapshot would cost
+more than the planning; so only the entries that changed since the last one are copied.
+"""
+
+from collections.abc import Hashable, Mapping
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+S = TypeVar("S", bound=Hashable)
+
+
+class Tally(Generic[K, S]):
+    """key -> sub-key -> count, without zeros."""
+
+    __slots__ = ("_counts", "_dirty", "_frozen")
+
+    def __init__(self) -> None:
+        self._counts: dict[K, dict[S, int]] = {}
+        self._frozen: dict[K, Mapping[S, int]] = {}
+        self._dirty: set[K] = set()
+
+    def add(self, key: K, sub: S, amount: int) -> None:
+        """Adds an amount, which may be negative."""
+        inner = self._counts.get(key)
+        if inner is None:
+            inner = self._counts[key] = {}
+        total = inner.get(sub, 0) + amount
+        if total:
+            inner[sub] = total
+        else:
+            inner.pop(sub, None)
+            if not inner:
+                del self._counts[key]
+        self._dirty.add(key)
+
+    def frozen(self) -> Mapping[K, Mapping[S, int]]:
+        """The counts of this moment; what is handed out never changes."""
+        if self._dirty:
+            out = self._frozen.copy()
+            for key in self._dirty:
+                inner = self._counts.get(key)
+                if inner is None:
+                    out.pop(key, None)
+                else:
+                    out[key] = inner.copy()
+            self._frozen = out
+            self._dirty.clear()
+        return self._frozen

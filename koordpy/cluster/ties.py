@@ -1,0 +1,146 @@
+"""What of a pod concerns other pods: host ports, terms of pod affinity, claims and disks.
+
+Read once when a pod arrives, so that the accounting and a plan's draft need not look into specs again; most pods have
+none of it. Sources: kube-parity.md 2.4, 2.7 and 2.8.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import msgspec
+
+from koordpy.api.objects import Pod, PodAffinity, PodAffinityTerm, Volume, WeightedPodAffinityTerm
+
+ANY_ADDRESS = "0.0.0.0"
+
+
+class HostPort(NamedTuple):
+    """A port of the node; an empty hostIP is the wildcard address."""
+
+    protocol: str
+    port: int
+    address: str
+
+
+class PodClass(NamedTuple):
+    """Pods that no selector tells apart."""
+
+    namespace: str
+    labels: frozenset[tuple[str, str]]
+
+
+class TermClass(NamedTuple):
+    """Pods whose terms of pod affinity and anti-affinity say the same of others."""
+
+    namespace: str
+    affinity: bytes
+
+
+class Terms(NamedTuple):
+    """The terms of pod affinity and anti-affinity of one pod."""
+
+    affinity: PodAffinity
+    anti_affinity: PodAffinity
+
+    @property
+    def every(self) -> tuple[PodAffinityTerm, ...]:
+        """All of them, the preferred ones without their weights."""
+        preferred: tuple[WeightedPodAffinityTerm, ...] = (*self.affinity.preferred, *self.anti_affinity.preferred)
+        return (
+            *self.affinity.required,
+            *self.anti_affinity.required,
+            *(weighted.pod_affinity_term for weighted in preferred),
+        )
+
+
+NO_TERMS = Terms(PodAffinity(), PodAffinity())
+
+
+@dataclass(frozen=True, slots=True)
+class Ties:
+    """ports: without doubles. affinity: the pod's terms, encoded; empty for none. anti: whether a required
+    anti-affinity is among them. volumes: those with a source that a filter looks at."""
+
+    ports: tuple[HostPort, ...] = ()
+    affinity: bytes = b""
+    anti: bool = False
+    volumes: tuple[Volume, ...] = ()
+
+
+def host_ports(pod: Pod) -> tuple[HostPort, ...]:
+    """Host ports of containers and restartable init containers."""
+    spec = pod.spec
+    found: dict[HostPort, None] = {}
+    for container in spec.containers:
+        for port in container.ports:
+            if port.host_port > 0:
+                found[HostPort(port.protocol or "TCP", port.host_port, port.host_ip or ANY_ADDRESS)] = None
+    for container in spec.init_containers:
+        if container.restart_policy == "Always":
+            for port in container.ports:
+                if port.host_port > 0:
+                    found[HostPort(port.protocol or "TCP", port.host_port, port.host_ip or ANY_ADDRESS)] = None
+    return tuple(found)
+
+
+def looked_at(volume: Volume) -> bool:
+    """Whether a filter looks at a volume's source."""
+    return bool(
+        volume.persistent_volume_claim
+        or volume.ephemeral is not None
+        or volume.csi
+        or volume.gce_persistent_disk
+        or volume.aws_elastic_block_store
+        or volume.iscsi
+        or volume.rbd
+    )
+
+
+def ties_of(pod: Pod) -> Ties | None:
+    """None for a pod that concerns no other pod but by its labels and its use of room."""
+    spec = pod.spec
+    ports = host_ports(pod)
+    volumes = tuple(volume for volume in spec.volumes if looked_at(volume)) if spec.volumes else ()
+    encoded, anti = b"", False
+    affinity = spec.affinity
+    if affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None):
+        terms = Terms(affinity.pod_affinity or PodAffinity(), affinity.pod_anti_affinity or PodAffinity())
+        if terms.every:
+            encoded = msgspec.json.encode(terms)
+            anti = bool(terms.anti_affinity.required)
+    if not ports and not volumes and not encoded:
+        return None
+    return Ties(ports, encoded, anti, volumes)
+
+
+@lru_cache(maxsize=1 << 14)
+def read_terms(encoded: bytes) -> Terms:
+    """The terms that `Ties.affinity` holds."""
+    return msgspec.json.decode(encoded, type=Terms) if encoded else NO_TERMS
+
+
+def pod_class(pod: Pod) -> PodClass:
+    """The class of a pod by namespace and labels."""
+    return PodClass(pod.metadata.namespace, frozenset(pod.metadata.labels.items()))
+
+
+def selected_keys(pod: Pod) -> frozenset[str]:
+    """Label keys by which a pod's affinity terms and spread constraints look at pods."""
+    spec = pod.spec
+    affinity = spec.affinity
+    keys: set[str] = set()
+    selectors = []
+    if affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None):
+        terms = Terms(affinity.pod_affinity or PodAffinity(), affinity.pod_anti_affinity or PodAffinity())
+        for term in terms.every:
+            selectors.append(term.label_selector)
+            keys.update(term.match_label_keys, term.mismatch_label_keys)
+    for constraint in spec.topology_spread_constraints:
+        selectors.append(constraint.label_selector)
+        keys.update(constraint.match_label_keys)
+    for selector in selectors:
+        if selector is not None:
+            keys.update(selector.match_labels)
+            keys.update(requirement.key for requirement in selector.match_expressions)
+    return frozenset(keys)

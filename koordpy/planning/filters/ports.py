@@ -1,0 +1,51 @@
+"""NodePorts: a host port is held by one pod of a node (kube-parity.md 2.4).
+
+Two host ports conflict where protocol and port are the same and so is the address, or either one is the wildcard.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.snapshot import Ints, Snapshot
+from koordpy.cluster.ties import ANY_ADDRESS, HostPort
+from koordpy.planning.filters.base import Code, Refusal, Verdict, refused_where
+from koordpy.planning.filters.rules import Rule
+
+TAKEN = Refusal("NodePorts", Code.UNSCHEDULABLE, ("node(s) didn't have free ports for the requested pod ports",))
+
+
+def ports_conflict(one: HostPort, other: HostPort) -> bool:
+    """Whether no node can give both."""
+    if (one.protocol, one.port) != (other.protocol, other.port):
+        return False
+    return one.address == other.address or ANY_ADDRESS in (one.address, other.address)
+
+
+class NodePorts(Rule):
+    """Holders of a conflicting port on each node."""
+
+    plugin = TAKEN.plugin
+    before_fit = True
+
+    def __init__(self, pod: PodInfo, snapshot: Snapshot) -> None:
+        self._wanted: Sequence[HostPort] = pod.ties.ports if pod.ties is not None else ()
+        self._holders: Ints = np.zeros(len(snapshot.nodes), dtype=np.int64)
+        for wanted in self._wanted:
+            for (name, address), count in snapshot.ports.get((wanted.protocol, wanted.port), {}).items():
+                if name in snapshot.index and ports_conflict(wanted, wanted._replace(address=address)):
+                    self._holders[snapshot.index[name]] += count
+
+    def change(self, pod: PodInfo, node: int, sign: int) -> bool:
+        if pod.ties is None or not pod.ties.ports:
+            return False
+        conflicts = sum(ports_conflict(wanted, held) for wanted in self._wanted for held in pod.ties.ports)
+        self._holders[node] += sign * conflicts
+        return bool(conflicts)
+
+    def verdict(self) -> Verdict:
+        return refused_where(self._holders > 0, TAKEN)
+
+    def copies(self) -> Ints | None:
+        return np.ones(len(self._holders), dtype=np.int64)

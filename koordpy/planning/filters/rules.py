@@ -1,0 +1,87 @@
+"""What a filter that looks at other pods is like: it starts from the snapshot and follows a plan's draft.
+
+A Rule belongs to one shape. It counts what it needs of the pods on the nodes once, takes every later placement or
+eviction by `change`, and answers a Verdict for all nodes on the counts as they are.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.snapshot import Ints, NodeInfo
+from koordpy.planning.filters.base import Verdict
+
+ANY_NUMBER = np.iinfo(np.int64).max
+
+
+class Rule(ABC):
+    """One filter of one shape on a draft."""
+
+    plugin: str
+    before_fit: bool = False
+    """Whether it stands before NodeResourcesFit in the order of filters."""
+
+    @abstractmethod
+    def change(self, pod: PodInfo, node: int, sign: int) -> bool:
+        """A pod comes to a node (sign 1) or leaves it (-1); answers whether the verdict may have changed."""
+
+    @abstractmethod
+    def verdict(self) -> Verdict:
+        """Every node, this pod alone."""
+
+    def copies(self) -> Ints | None:
+        """[nodes] how many copies of the pod one after the other the rule lets on a node; None = any number."""
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class Domains:
+    """The domains that one node label makes. of: [nodes] number of the domain, -1 without the label."""
+
+    of: Ints
+    count: int
+
+    @cached_property
+    def labelled(self) -> NDArray[np.bool_]:
+        return np.asarray(self.of >= 0)
+
+    @cached_property
+    def one_node_each(self) -> bool:
+        """Whether no two nodes share a domain."""
+        return self.count == int(self.labelled.sum())
+
+    def sums(self, per_node: Ints) -> Ints:
+        """[domains] sums of a figure of each node."""
+        weights = per_node[self.labelled].astype(np.float64)
+        return np.bincount(self.of[self.labelled], weights=weights, minlength=self.count).astype(np.int64)
+
+    def spread(self, per_domain: Ints) -> Ints:
+        """[nodes] the figure of each node's domain, 0 without the label."""
+        if not self.count:
+            return np.zeros(len(self.of), dtype=np.int64)
+        return np.where(self.labelled, per_domain[self.of], 0)
+
+
+@dataclass
+class DomainTable:
+    """The domains of every label asked for, on nodes whose labels stand."""
+
+    nodes: Sequence[NodeInfo]
+    known: dict[str, Domains] = field(default_factory=dict)
+
+    def of(self, key: str) -> Domains:
+        """The domains of a node label."""
+        found = self.known.get(key)
+        if found is None:
+            numbers: dict[str, int] = {}
+            of = np.empty(len(self.nodes), dtype=np.int64)
+            for i, node in enumerate(self.nodes):
+                value = node.labels.get(key)
+                of[i] = -1 if value is None else numbers.setdefault(value, len(numbers))
+            found = self.known[key] = Domains(of, len(numbers))
+        return found

@@ -1,0 +1,184 @@
+"""PodTopologySpread: matching pods are spread over the domains of a node label (kube-parity.md 2.6)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpy.api.objects import LabelSelector, Requirement, TopologySpreadConstraint
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.snapshot import Ints, NodeInfo, Snapshot
+from koordpy.planning.filters.base import Code, Refusal, Verdict, chain, refused_where
+from koordpy.planning.filters.node import check_affinity, check_taints
+from koordpy.planning.filters.rules import ANY_NUMBER, Domains, DomainTable, Rule
+from koordpy.planning.selectors import Labels, selector_matches
+
+PLUGIN = "PodTopologySpread"
+SKEWED = Refusal(PLUGIN, Code.UNSCHEDULABLE, ("node(s) didn't match pod topology spread constraints",))
+NO_KEY = Refusal(
+    PLUGIN,
+    Code.UNRESOLVABLE,
+    ("node(s) didn't match pod topology spread constraints (missing required label)",),
+)
+HOSTNAME = "kubernetes.io/hostname"
+FILTERS = "DoNotSchedule"
+SCORES = "ScheduleAnyway"
+
+Mask = NDArray[np.bool_]
+
+
+def own_selector(constraint: TopologySpreadConstraint, labels: Labels) -> LabelSelector | None:
+    """The selector with the pod's own values of matchLabelKeys; None matches nothing."""
+    selector = constraint.label_selector
+    if selector is None:
+        return None
+    extra = [Requirement(key=k, operator="In", values=[labels[k]]) for k in constraint.match_label_keys if k in labels]
+    if not extra:
+        return selector
+    return LabelSelector(match_labels=selector.match_labels, match_expressions=[*selector.match_expressions, *extra])
+
+
+@dataclass(frozen=True, eq=False)
+class Constraint:
+    """One constraint on the nodes. matching: [nodes] pods that count; included: [nodes] whose pods make the domains."""
+
+    max_skew: int
+    min_domains: int
+    per_node: bool
+    """Whether the key is the hostname, which scores count node by node."""
+    selector: LabelSelector | None
+    domains: Domains
+    included: Mask
+    matching: Ints
+    counts_itself: bool
+
+
+class Spreading:
+    """The constraints of one kind (that filter, or that score) of one pod, with what they count."""
+
+    def __init__(
+        self, pod: PodInfo, given: Sequence[TopologySpreadConstraint], snapshot: Snapshot, table: DomainTable
+    ) -> None:
+        self._pod = pod
+        nodes = snapshot.nodes
+        every = [table.of(constraint.topology_key) for constraint in given]
+        self.keyed: Mask = np.logical_and.reduce([domains.labelled for domains in every])
+        """[nodes] that have the keys of all constraints."""
+        self.constraints: list[Constraint] = []
+        for constraint, domains in zip(given, every, strict=True):
+            selector = own_selector(constraint, pod.pod.metadata.labels)
+            self.constraints.append(
+                Constraint(
+                    max_skew=constraint.max_skew,
+                    min_domains=constraint.min_domains or 1,
+                    per_node=constraint.topology_key == HOSTNAME,
+                    selector=selector,
+                    domains=domains,
+                    included=self.keyed & _policies(constraint, pod, nodes),
+                    matching=_matching(selector, pod.namespace, snapshot),
+                    counts_itself=selector_matches(selector, pod.pod.metadata.labels),
+                )
+            )
+
+    def change(self, pod: PodInfo, node: int, sign: int) -> bool:
+        """Counts a pod that comes to a node or leaves it."""
+        meta = pod.pod.metadata
+        if meta.namespace != self._pod.namespace or meta.deletion_timestamp:
+            return False
+        changed = False
+        for constraint in self.constraints:
+            if selector_matches(constraint.selector, meta.labels):
+                constraint.matching[node] += sign
+                changed = True
+        return changed
+
+
+class TopologySpread(Rule):
+    """The DoNotSchedule constraints of a pod."""
+
+    plugin = PLUGIN
+
+    def __init__(self, spreading: Spreading) -> None:
+        self._spreading = spreading
+
+    def change(self, pod: PodInfo, node: int, sign: int) -> bool:
+        return self._spreading.change(pod, node, sign)
+
+    def verdict(self) -> Verdict:
+        parts = []
+        for constraint in self._spreading.constraints:
+            parts.append(refused_where(~constraint.domains.labelled, NO_KEY))
+            counts, least, _ = _counted(constraint)
+            skew = constraint.domains.spread(counts) + constraint.counts_itself - least
+            parts.append(refused_where(constraint.domains.labelled & (skew > constraint.max_skew), SKEWED))
+        return chain(parts)
+
+    def copies(self) -> Ints | None:
+        """Copies that one node takes alone: until its domain is too far above the least of the others."""
+        out: Ints | None = None
+        for constraint in self._spreading.constraints:
+            if not constraint.counts_itself:
+                continue
+            counts, least, elsewhere = _counted(constraint)
+            room = constraint.domains.spread(np.where(elsewhere == ANY_NUMBER, ANY_NUMBER, 0))
+            rest = constraint.max_skew + elsewhere - counts
+            room = np.where(room > 0, room, np.maximum(constraint.domains.spread(rest), 0))
+            if least == 0 and len(np.unique(constraint.domains.of[constraint.included])) < constraint.min_domains:
+                room = np.maximum(constraint.domains.spread(constraint.max_skew - counts), 0)
+            out = room if out is None else np.minimum(out, room)
+        return out
+
+
+def _counted(constraint: Constraint) -> tuple[Ints, int, Ints]:
+    """([domains] matching pods, global minimum, [domains] least of the other domains)."""
+    domains = constraint.domains
+    counts = domains.sums(np.where(constraint.included, constraint.matching, 0))
+    there = np.zeros(domains.count, dtype=bool)
+    there[domains.of[constraint.included]] = True
+    registered = np.sort(counts[there])
+    least = int(registered[0]) if len(registered) else int(np.iinfo(np.int32).max)
+    second = int(registered[1]) if len(registered) > 1 else ANY_NUMBER
+    elsewhere = np.where(there & (counts == least), second, least)
+    if there.any() and int((counts[there] == least).sum()) > 1:
+        elsewhere = np.full(domains.count, least, dtype=np.int64)
+    if len(registered) < constraint.min_domains:
+        least = 0
+    return counts, least, elsewhere
+
+
+def _policies(constraint: TopologySpreadConstraint, pod: PodInfo, nodes: Sequence[NodeInfo]) -> Mask:
+    """[nodes] that nodeAffinityPolicy and nodeTaintsPolicy count."""
+    out = np.ones(len(nodes), dtype=bool)
+    if constraint.node_affinity_policy != "Ignore":
+        affinity = check_affinity(nodes, pod.pod)
+        out &= np.zeros(len(nodes), dtype=bool) if isinstance(affinity, Refusal) else affinity.fits
+    if constraint.node_taints_policy == "Honor":
+        out &= check_taints(nodes, pod.pod).fits
+    return out
+
+
+def _matching(selector: LabelSelector | None, namespace: str, snapshot: Snapshot) -> Ints:
+    """[nodes] bound pods of a namespace that match and are not being deleted."""
+    out = np.zeros(len(snapshot.nodes), dtype=np.int64)
+    for kind, places in snapshot.classes.items():
+        if kind.namespace == namespace and selector_matches(selector, dict(kind.labels)):
+            for (name, deleting), count in places.items():
+                if not deleting and name in snapshot.index:
+                    out[snapshot.index[name]] += count
+    return out
+
+
+def constraints_of(
+    pod: PodInfo, kind: str, defaults: Sequence[TopologySpreadConstraint]
+) -> list[TopologySpreadConstraint]:
+    """The pod's constraints that filter, or that score; the configured ones where it has none at all.
+
+    A configured constraint counts only where its selector speaks of the pod itself, as the selectors that
+    kube-scheduler makes for its default constraints do.
+    """
+    own = pod.pod.spec.topology_spread_constraints
+    if not own:
+        labels = pod.pod.metadata.labels
+        own = [item for item in defaults if selector_matches(own_selector(item, labels), labels)]
+    return [item for item in own if (item.when_unsatisfiable == SCORES) == (kind == SCORES)]

@@ -1,0 +1,145 @@
+"""Scores that depend on other pods: InterPodAffinity and PodTopologySpread (kube-parity.md section 3).
+
+Like the filters of the kind they count once on the snapshot and follow a plan's draft; `points` are what kube-scheduler
+has before it normalises over the feasible nodes.
+"""
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpy.api.config import InterPodAffinityArgs
+from koordpy.api.objects import PodAffinityTerm
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.snapshot import Ints, Snapshot
+from koordpy.cluster.ties import NO_TERMS, Terms, read_terms
+from koordpy.planning.filters.interpod import pods_matching, term_matches
+from koordpy.planning.filters.rules import DomainTable
+from koordpy.planning.filters.spread import Constraint, Spreading
+
+Mask = NDArray[np.bool_]
+
+
+class SoftScore(ABC):
+    """One score plugin for one shape on a draft."""
+
+    plugin: str
+
+    silent: bool = False
+    """Whether it says nothing of any node yet."""
+
+    @abstractmethod
+    def change(self, pod: PodInfo, node: int, sign: int) -> bool:
+        """A pod comes to a node (sign 1) or leaves it (-1); answers whether scores may have changed."""
+
+    @abstractmethod
+    def values(self, feasible: Mask) -> Ints:
+        """[nodes] 0..100, normalised over the feasible ones."""
+
+
+class InterPodAffinity(SoftScore):
+    """Own preferred terms, preferred terms of other pods towards the pod, and their required affinity."""
+
+    plugin = "InterPodAffinity"
+
+    def __init__(self, pod: PodInfo, snapshot: Snapshot, table: DomainTable, args: InterPodAffinityArgs) -> None:
+        self._pod = pod
+        self._snapshot = snapshot
+        self._table = table
+        self._hard = args.hard_pod_affinity_weight
+        own = read_terms(pod.ties.affinity) if pod.ties is not None else NO_TERMS
+        self._own = [(item.pod_affinity_term, item.weight) for item in own.affinity.preferred]
+        self._own += [(item.pod_affinity_term, -item.weight) for item in own.anti_affinity.preferred]
+        # kube-scheduler leaves the plugin out altogether for a pod without wishes where others' wishes are ignored.
+        self._deaf = args.ignore_preferred_terms_of_existing_pods and not self._own
+        self.silent = True
+        self._weights: dict[str, Ints] = {}
+        """Topology key -> [nodes] weight that the pods there give to their domain."""
+        for term, weight in self._own:
+            self._at(term.topology_key)[:] += weight * pods_matching([term], pod.namespace, snapshot)
+        if not self._deaf:
+            for kind, places in snapshot.terms.items():
+                for key, weight in self._towards(kind.namespace, read_terms(kind.affinity)):
+                    for name, count in places.items():
+                        if name in snapshot.index:
+                            self._at(key)[snapshot.index[name]] += weight * count
+
+    def _at(self, key: str) -> Ints:
+        found = self._weights.get(key)
+        if found is None:
+            self.silent = False
+            found = self._weights[key] = np.zeros(len(self._snapshot.nodes), dtype=np.int64)
+        return found
+
+    def _towards(self, owner: str, terms: Terms) -> list[tuple[str, int]]:
+        """(topology key, weight) of what another pod's terms say of this one."""
+        said: list[tuple[PodAffinityTerm, int]] = [(term, self._hard) for term in terms.affinity.required if self._hard]
+        said += [(item.pod_affinity_term, item.weight) for item in terms.affinity.preferred]
+        said += [(item.pod_affinity_term, -item.weight) for item in terms.anti_affinity.preferred]
+        namespace, labels = self._pod.namespace, self._pod.pod.metadata.labels
+        namespaces = self._snapshot.namespaces
+        return [(t.topology_key, w) for t, w in said if term_matches(t, owner, namespace, labels, namespaces)]
+
+    def change(self, pod: PodInfo, node: int, sign: int) -> bool:
+        changed = False
+        owner, namespaces = self._pod.namespace, self._snapshot.namespaces
+        for term, weight in self._own:
+            if term_matches(term, owner, pod.namespace, pod.pod.metadata.labels, namespaces):
+                self._at(term.topology_key)[node] += sign * weight
+                changed = True
+        if pod.ties is not None and pod.ties.affinity and not self._deaf:
+            for key, weight in self._towards(pod.namespace, read_terms(pod.ties.affinity)):
+                self._at(key)[node] += sign * weight
+                changed = True
+        return changed
+
+    def values(self, feasible: Mask) -> Ints:
+        points = np.zeros(len(feasible), dtype=np.int64)
+        for key, weights in self._weights.items():
+            domains = self._table.of(key)
+            points += domains.spread(domains.sums(weights))
+        if not feasible.any():
+            return np.zeros(len(feasible), dtype=np.int64)
+        low, high = int(points[feasible].min()), int(points[feasible].max())
+        if low == high:
+            return np.zeros(len(feasible), dtype=np.int64)
+        return np.where(feasible, 100 * (points - low) // (high - low), 0)
+
+
+class PodTopologySpread(SoftScore):
+    """ScheduleAnyway constraints: fewer matching pods in the node's domain are better."""
+
+    plugin = "PodTopologySpread"
+
+    def __init__(self, spreading: Spreading) -> None:
+        self._spreading = spreading
+
+    def change(self, pod: PodInfo, node: int, sign: int) -> bool:
+        return self._spreading.change(pod, node, sign)
+
+    def values(self, feasible: Mask) -> Ints:
+        spreading = self._spreading
+        able = feasible & spreading.keyed
+        points = np.zeros(len(feasible), dtype=np.float64)
+        for constraint in spreading.constraints:
+            points += self._of(constraint, able)
+        rounded = np.floor(points + 0.5).astype(np.int64)
+        out = np.zeros(len(feasible), dtype=np.int64)
+        if not able.any():
+            return out
+        low, high = int(rounded[able].min()), int(rounded[able].max())
+        out[able] = 100 * (high + low - rounded[able]) // high if high else 100
+        return out
+
+    def _of(self, constraint: Constraint, able: Mask) -> NDArray[np.float64]:
+        """One constraint's part: pods in the domain, weighed by the number of domains, plus maxSkew - 1."""
+        domains = constraint.domains
+        if constraint.per_node:
+            size = int(able.sum())
+            counts = constraint.matching
+        else:
+            size = len(np.unique(domains.of[able]))
+            counts = domains.spread(domains.sums(np.where(constraint.included, constraint.matching, 0)))
+        weighed: NDArray[np.float64] = counts * np.log(size + 2) + (constraint.max_skew - 1)
+        return weighed
