@@ -1,7 +1,7 @@
 """The cluster that the demo plays on: API server, nodes, kubelet and scheduler, on 127.0.0.1 and gone at the end.
 
-The scheduler is the engine of `koordpy run`; it knows the cluster by list and watch over HTTP alone, so that what is
-shown is what a cluster would get. It lives in this process, so that nothing outlives the demo.
+The scheduler is that of `koordpy run` without kopf beside it. It knows the cluster by list and watch over HTTP alone,
+so that what is shown is what a cluster would get; it lives in this process, so that nothing outlives the demo.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from koordpy.engine.client import ApiClient
 from koordpy.engine.credentials import ClusterAccess
 from koordpy.engine.scheduler import Scheduler
 from koordpy.engine.settings import engine_settings
+from koordpy.operator.topology import TopologyStatusWriter
 from koordpy.planning.plan import RoundPlan
 from koordpy.planning.round import PlannerCache, plan_round
 from koordpy.sim.kubelet import FakeKubelet
@@ -107,6 +108,8 @@ class Stage:
         self._scheduler = Scheduler(client, plan, settings=engine_settings(config))
         self._running = asyncio.create_task(self._scheduler.run(), name="scheduler")
         self._open.push_async_callback(self._stop_scheduler)
+        topologies = asyncio.create_task(TopologyStatusWriter(client, self._scheduler).run(), name="topology status")
+        self._open.callback(topologies.cancel)
         leading = asyncio.create_task(self._scheduler.leading.wait())
         done, _ = await asyncio.wait(
             [leading, self._running], timeout=within_seconds, return_when=asyncio.FIRST_COMPLETED
