@@ -17,7 +17,7 @@ from koordpy.planning.problem import Problem
 MOST_STEPS = 15_000
 """Of one walk; no further walk begins after as many."""
 MOST_MIXTURES = 400
-MOST_RING = 64
+MOST_RING = 80
 """Longer rings are only tried at one run per domain."""
 
 Mixture = tuple[int, ...]
@@ -366,7 +366,11 @@ class _Walk:
             begun -= 0 < here < self.size[level, now[level]]
             need = begun + fresh + max(0, fresh - search.pack[i][at])
             a, b = first[level], now[level]
-            saves = (self.left[level, a] > 0 and a != b) or (a == b and not begun and not fresh and runs[i] > 1)
+            last = search.forced[-1]
+            ends = last is None or search.path[last][level] == a
+            saves = (ends and self.left[level, a] > 0 and a != b) or (
+                a == b and not begun and not fresh and runs[i] > 1
+            )
             if runs[i] + need - saves > self.limits[i]:
                 return False
         return True

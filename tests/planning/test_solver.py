@@ -83,3 +83,80 @@ def check_against_enumeration(problem: Problem) -> None:
 @pytest.mark.parametrize("seed", range(300))
 def test_the_solver_is_as_good_as_enumeration(seed: int) -> None:
     check_against_enumeration(random_problem(seed))
+
+
+def _block(nodes: int, room: int, *, block: str = "b0") -> list[Place]:
+    return [Place((block, f"{block}-{i}"), (room,)) for i in range(nodes)]
+
+
+@pytest.mark.parametrize(
+    ("order", "crossings"),
+    [
+        # every node takes two and two: small ones first, so two runs a node but for the two that hold a change of size
+        ([0] * 32 + [1] * 32, (0, 30)),
+        ([0, 1] * 32, (0, 16)),
+    ],
+    ids=["by size", "in turns"],
+)
+def test_two_sizes_fill_a_block_exactly(order: list[int], crossings: tuple[int, ...]) -> None:
+    places = [*_block(16, 15, block="b1"), *_block(16, 16), *_block(15, 17, block="b2")]
+    problem = problem_of(places, [(3,), (5,)], [(0, shape, None) for shape in order], hard=1)
+    solution = solve(problem)
+    assert solution.proof is Proof.OPTIMAL
+    assert violations(problem, solution.nodes) == []
+    assert {problem.tree.node_names[n][:2] for n in solution.nodes.values()} == {"b0"}
+    assert Goals(problem).crossings(solution.nodes) == crossings
+
+
+def test_masters_and_workers_share_nodes_where_sizes_first_would_strand_workers() -> None:
+    members = [(g, g, None) for i in range(48) for g in ((0, 1) if i < 16 else (1,))]
+    problem = problem_of([*_block(16, 8, block="a"), *_block(16, 9, block="c")], [(3,), (2,)], members, hard=1)
+    solution = solve(problem)
+    assert solution.proof is Proof.OPTIMAL and violations(problem, solution.nodes) == []
+    held: dict[int, list[int]] = {}
+    for rank, node in solution.nodes.items():
+        held.setdefault(node, []).append(problem.members[rank].shape)
+    assert sorted(map(sorted, held.values())) == [[0, 1, 1, 1]] * 16
+
+
+def _cluster(nodes: int, room: tuple[int, ...]) -> list[Place]:
+    return [Place((f"s{i // 100}", f"b{i // 10}", f"n{i}"), room) for i in range(nodes)]
+
+
+def test_a_hopeless_mixed_gang_needs_no_solve() -> None:
+    members = [(0, i % 2, None) for i in range(600)]
+    solution = solve(problem_of(_cluster(1000, (64, 0)), [(8, 1), (16, 2)], members))
+    assert (dict(solution.nodes), solution.proof, solution.runs) == ({}, Proof.INFEASIBLE, ())
+
+
+def test_a_master_and_its_workers_are_planned_on_a_large_cluster() -> None:
+    problem = problem_of(_cluster(1000, (64, 8)), [(8, 0), (8, 1)], [(0, 0, None), *[(1, 1, None)] * 63])
+    solution = solve(problem)
+    assert solution.proof is Proof.OPTIMAL and violations(problem, solution.nodes) == []
+    assert solution.nodes == {rank: rank // 8 for rank in range(64)}
+
+
+def test_without_time_the_answer_is_unknown_and_nothing_is_placed() -> None:
+    places = [Place(("b", "a"), (8,)), Place(("b", "c"), (8,))]
+    members = [(0, shape, None) for shape in (0, 1, 1, 2)]
+    solution = solve(problem_of(places, [(3,), (4,), (5,)], members, deterministic_time=0.0))
+    assert (dict(solution.nodes), solution.proof) == ({}, Proof.UNKNOWN)
+
+
+@pytest.mark.parametrize("limit", [1e-4, 1e-3, 1e-2])
+def test_with_little_time_what_is_placed_is_valid(limit: float) -> None:
+    rng = np.random.default_rng(5)
+    places = [Place((f"b{i // 8}", f"n{i}"), (int(rng.integers(4, 20)), int(rng.integers(1, 6)))) for i in range(64)]
+    members = [(0, int(rng.integers(3)), None) for _ in range(40)]
+    problem = problem_of(places, [(3, 1), (5, 1), (2, 2)], members, deterministic_time=limit)
+    solution = solve(problem)
+    assert solution.proof in (Proof.FEASIBLE, Proof.UNKNOWN, Proof.OPTIMAL)
+    assert bool(solution.nodes) is (solution.proof is not Proof.UNKNOWN)
+    assert not solution.nodes or violations(problem, solution.nodes) == []
+    assert any(run.status is not Proof.OPTIMAL for run in solution.runs) or solution.proof is Proof.OPTIMAL
+
+
+@pytest.mark.parametrize("seed", [3, 17, 40])
+def test_the_same_problem_has_the_same_answer(seed: int) -> None:
+    one, two = solve(random_problem(seed)), solve(random_problem(seed))
+    assert (dict(one.nodes), one.proof, one.runs) == (dict(two.nodes), two.proof, two.runs)

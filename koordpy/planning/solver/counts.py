@@ -335,7 +335,7 @@ class CountModel:
         if terms and (bound is None or current > bound):
             self._hint()
             self.model.minimize(linear(terms))
-            proof, values = self.budget.solve(stage, self.model, linearization=2)
+            proof, values = self.budget.solve(stage, self.model, share=0.6, linearization=2)
             if proof is Proof.INFEASIBLE:
                 raise AssertionError(f"{stage}: a solved model became infeasible")
             self.model.clear_objective()  # type: ignore[no-untyped-call]

@@ -11,13 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from koordpy.planning.goals import domain_order, pipeline_groups, slots_by_level
-from koordpy.planning.plan import Proof
 from koordpy.planning.problem import Ints, Problem
 from koordpy.planning.solver.budget import Budget
 from koordpy.planning.solver.counts import CountModel, GroupType, Term
 from koordpy.planning.solver.room import Room
 
 Region = tuple[int, int]
+
+Value = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int, int]
+"""Goals 3, 4 and 5, the negated score and the place in natural order of a region."""
 
 
 @dataclass(slots=True)
@@ -43,7 +45,7 @@ class Found:
 class Candidate:
     """A region that may become c: what is known of its goals 3-6 before any solve, and what it could reach at best."""
 
-    best: tuple[object, ...]
+    best: Value
     region: Region
     best_fit: tuple[int, ...]
     key: tuple[object, ...]
@@ -68,8 +70,6 @@ class Gather:
         self.types = tuple(self.groups)
         self.whole: dict[tuple[int, int, int], int] = {}
         """(type, level, domain) -> groups whole there, once goal 6 is settled."""
-        self.in_doubt = False
-        """Whether a region was left undecided."""
 
     def _group_types(self, ranks: set[int]) -> dict[GroupType, list[list[int]]]:
         """PP groups of more than one placed member by what they are made of: the new ranks of each."""
@@ -138,7 +138,7 @@ class Gather:
     # --- regions of one level -----------------------------------------------------------------------------------
 
     def _best_of(self, level: int, regions: Sequence[int]) -> Found | None:
-        best: tuple[object, ...] | None = None
+        best: Value | None = None
         winner: tuple[Candidate, Reached] | None = None
         seen: dict[tuple[object, ...], Reached | None] = {}
         for candidate in sorted((self._candidate(level, d) for d in regions), key=lambda c: c.best):
@@ -236,6 +236,7 @@ class Gather:
         fewest = 0
         wanted = [(self.room.most, int(self.counts.sum()))]
         wanted += [(self.room.slots[i], n) for i, n in enumerate(self.counts.tolist())]
+        wanted += [(self.room.caps[:, c], n) for c, n in enumerate((self.counts @ self.room.request).tolist())]
         for per_node, n in wanted:
             sizes = place.sums(per_node)[inside]
             rest = n - int(sizes[held[inside]].sum())
@@ -258,7 +259,7 @@ class Gather:
 
     # --- one region ---------------------------------------------------------------------------------------------
 
-    def _reach(self, candidate: Candidate, best: tuple[object, ...] | None) -> Reached | None:
+    def _reach(self, candidate: Candidate, best: Value | None) -> Reached | None:
         """Solves goals 3, 4 and the score of a region; None when it holds no placement or cannot beat the best."""
         level, depth = candidate.region[0], self.tree.depth
         if level == depth:  # sums are exact on one node
@@ -270,23 +271,22 @@ class Gather:
         )
         model.add_used()
         model.add_groups(self.types)
-        proof = model.find("feasible")
+        model.find("feasible")
         if not model.values:
-            self.in_doubt |= proof is Proof.UNKNOWN
             return None
         whole = list(candidate.whole_above)
         for n in range(level + 1, depth + 1):
             bound = -self._most_whole(n, candidate.region)
             whole.append(model.minimise("pipeline", [(v, -c) for v, c in model.whole(n)], bound=bound))
-        if best is not None and (tuple(whole),) > best[:1]:
-            return None
+            if best is not None and whole > list(best[0][:n]):
+                return None
         domains = list(candidate.domains_above)
         for n in range(level + 1, depth + 1):
             held = int((self.tree.levels[n].sums(self.problem.bound_counts) > 0).sum())
             bound = self._fewest(n, candidate.region) - held
             domains.append(held + model.minimise("domains", model.opened(n), bound=bound))
-        if best is not None and (tuple(whole), tuple(domains)) > best[:2]:
-            return None
+            if best is not None and (tuple(whole), domains) > (best[0], list(best[1][:n])):
+                return None
         bound = -self._most_score(*candidate.region)
         score = -model.minimise("score", self._score(model), bound=bound)
         return Reached(tuple(whole), tuple(domains), score, model)

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from koordpy.planning.plan import Proof
-from koordpy.planning.problem import Problem
+from koordpy.planning.problem import Ints, Problem
 from koordpy.planning.solver.budget import Budget
 from koordpy.planning.solver.counts import CountModel, Term
 from koordpy.planning.solver.members import hard_regions
@@ -25,7 +24,6 @@ class Plain:
         for rank in ranks:
             counts[self.shape_at[problem.members[rank].shape]] += 1
         self.counts = np.array(counts, dtype=np.int64)
-        self.in_doubt = False
 
     def solve(self) -> dict[int, int] | None:
         """Rank -> node; None where nothing fits."""
@@ -57,29 +55,52 @@ class Plain:
     def _in_region(self, region: tuple[int, int]) -> tuple[tuple[int, ...], dict[int, int]] | None:
         problem, depth = self.problem, self.problem.tree.depth
         reference = problem.slots_of[problem.reference(self.ranks)]
-        model = CountModel(self.room, region, counts=self.counts.tolist(), budget=self.budget)
-        model.add_used(siblings=False)
-        proof = model.find("feasible")
+        model = self._model(region, self._like(region, np.zeros_like(reference), limit=len(self.ranks)))
+        model.find("feasible")
         if not model.values:
-            self.in_doubt |= proof is Proof.UNKNOWN
             return None
         nodes = model.minimise("nodes", model.opened(depth), bound=1)
+        pods = model.node_pods()
+        single = self._model(region, self._like(region, reference, limit=nodes))
+        single.hold(single.opened(depth), nodes)
+        single.start_from(pods)
+        single.find("score")
+        model = single if single.values else model
         score = model.minimise("score", self._score(model))
         slots = model.minimise("slots", self._slots(model, reference))
-        pods = model.node_pods()
-        place = problem.tree.levels[region[0]]
-        nodes_inside = range(int(place.start[region[1]]), int(place.end[region[1]]))
-        single = CountModel(
-            self.room, region, counts=self.counts.tolist(), budget=self.budget, split=True, keep=nodes_inside
-        )
-        single.add_used(siblings=False)
-        single.hold(single.opened(depth), nodes)
-        single.hold(self._score(single), score)
-        single.hold(self._slots(single, reference), slots)
-        single.start_from(pods)
-        single.find("names")
-        names = self._names(single) if single.values else self._dealt(pods)
+        names = self._names(model)
         return (nodes, score, slots, *(int(problem.name_rank[names[r]]) for r in self.ranks)), names
+
+    def _model(self, region: tuple[int, int], keep: Sequence[int]) -> CountModel:
+        model = CountModel(self.room, region, counts=self.counts.tolist(), budget=self.budget, split=True, keep=keep)
+        model.add_used(siblings=False)
+        return model
+
+    def _like(self, region: tuple[int, int], sort: Ints, *, limit: int) -> list[int]:
+        """The nodes of a region that may be used: of nodes that hold the same and equal in `sort`, as many as limited.
+
+        Left out are nodes that so many others beat in the scores of all shapes, or equal there with the lesser name.
+        Multiples tie nodes to their domains, so with them all nodes count.
+        """
+        problem, room = self.problem, self.room
+        place = problem.tree.levels[region[0]]
+        inside = np.arange(int(place.start[region[1]]), int(place.end[region[1]]))
+        inside = inside[room.most[inside] > 0]
+        if problem.multiples:
+            return [int(n) for n in inside]
+        keep: list[int] = []
+        groups = np.unique(np.stack([room.type_of[inside], sort[inside]], axis=1), axis=0, return_inverse=True)[1]
+        scores = np.stack([problem.shapes[s].score for s in room.shapes], axis=1)
+        for number in range(int(groups.max()) + 1 if len(inside) else 0):
+            nodes = inside[groups.reshape(-1) == number]
+            order = np.lexsort((problem.name_rank[nodes], -scores[nodes].sum(axis=1)))
+            chosen: list[int] = []
+            for node in nodes[order].tolist():
+                # those before in this order have the larger total, so only they can beat it
+                if len(chosen) < limit or int((scores[chosen] >= scores[node]).all(axis=1).sum()) < limit:
+                    chosen.append(node)
+            keep += chosen
+        return sorted(keep)
 
     def _score(self, model: CountModel) -> list[Term]:
         scores = [self.problem.shapes[s].score for s in self.room.shapes]
@@ -115,17 +136,4 @@ class Plain:
             done[i, cell.nodes[0]] = done.get((i, cell.nodes[0]), 0) + 1
             model.model.add(cell.pods[i] >= done[i, cell.nodes[0]])
             out[rank] = cell.nodes[0]
-        return out
-
-    def _dealt(self, pods: dict[int, list[int]]) -> dict[int, int]:
-        """Any assignment with the counts."""
-        left = {
-            node: list(held) for node, held in sorted(pods.items(), key=lambda p: int(self.problem.name_rank[p[0]]))
-        }
-        out = {}
-        for rank in self.ranks:
-            i = self.shape_at[self.problem.members[rank].shape]
-            node = next(n for n, held in left.items() if held[i])
-            left[node][i] -= 1
-            out[rank] = node
         return out
