@@ -66,6 +66,9 @@ def build(unit: Unit, figures: Figures) -> Problem:
     gangs = {gang.ref: i for i, gang in enumerate(unit.gangs)}
     free = figures.draft.free()
     among = _among(unit, figures)
+    held = figures.reserved(min(unit.pending, key=lambda pod: pod.priority)) if unit.pending else None
+    if held is not None:
+        free[held.at] -= held.held
     first = free.shape[1]
     if among is not None:
         free = np.concatenate([free, among.room], axis=1)

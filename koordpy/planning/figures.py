@@ -23,6 +23,7 @@ from koordpy.planning.filters.ports import NodePorts
 from koordpy.planning.filters.rules import DomainTable, Rule
 from koordpy.planning.filters.spread import FILTERS, SCORES, Spreading, TopologySpread, constraints_of
 from koordpy.planning.filters.unsupported import unsupported
+from koordpy.planning.nominated import Reserved, reserve
 from koordpy.planning.scores import PACKING, StaticScores, normalised, resources_fit, static_scores
 from koordpy.planning.soft_scores import InterPodAffinity, PodTopologySpread, SoftScore
 from koordpy.planning.units import Groups
@@ -80,6 +81,7 @@ class ShapeFigures:
         for change in owner.draft.changes:
             for one in self._followers:
                 one.change(*change)
+        self._reserved = owner.reserved(pod)
         self.allowed: Ints = self._passes()
         count = len(snapshot.nodes)
         self.slots: Ints = np.zeros(count, dtype=np.int64)
@@ -95,6 +97,9 @@ class ShapeFigures:
         passes = self.static.before.fits
         for rule in self._rules:
             passes = passes & rule.verdict().fits
+        if self._reserved is not None:
+            passes = passes.copy()
+            passes[self._reserved.at] &= self._reserved.passes(self._rules).astype(bool)
         self._copies = [copies for rule in self._rules if (copies := rule.copies()) is not None]
         return passes.astype(np.int64)
 
@@ -119,10 +124,13 @@ class ShapeFigures:
     def _follow(self, number: int) -> bool:
         """Tells the rules of the last changes of the draft; answers whether a verdict may have changed."""
         owner = self._owner
-        if not self._followers:
+        if not self._followers and self._reserved is None:
             return False
         moved = False
-        changes = owner.draft.changes
+        changes = owner.draft.changes[-number:]
+        if self._reserved is not None and any(change[0].nominated_node for change in changes):
+            self._reserved = owner.reserved(self.pod)
+            moved = True
         for change in changes[len(changes) - number :]:
             for one in self._followers:
                 moved |= one.change(*change)
@@ -139,6 +147,8 @@ class ShapeFigures:
         for copies in self._copies:
             room = np.minimum(room, copies[rows])
         self.slots[rows] = np.maximum(room, 0) * self.allowed[rows]
+        if self._reserved is not None:
+            self._keep_room(self._reserved)
         self.fit[rows] = resources_fit(
             owner.snapshot,
             owner.draft.used,
@@ -147,6 +157,13 @@ class ShapeFigures:
             rows=rows,
             config=owner.config.scores.node_resources_fit,
         )
+
+    def _keep_room(self, reserved: Reserved) -> None:
+        """Takes what nominated pods hold off the slots of their nodes."""
+        at = reserved.at
+        free = self._owner.snapshot.allocatable[at] - self._owner.draft.used[at] - reserved.held
+        room = np.min([np.floor_divide(free[:, column], amount) for column, amount in self.request], axis=0)
+        self.slots[at] = np.minimum(self.slots[at], np.maximum(room, 0) * self.allowed[at])
 
     def _level(self) -> None:
         """Normalises the scores over the nodes that are feasible now."""
@@ -162,6 +179,11 @@ class ShapeFigures:
                 self._constant = self._constant + scores.weight(one.plugin) * one.values(feasible)
         self._fit_weight = scores.weight(PACKING)
         self.total: Ints = self._constant + self._fit_weight * self.fit
+
+    @property
+    def follows(self) -> bool:
+        """Whether a placement of another pod may make a node fit: what failed may pass later in the round."""
+        return bool(self._followers)
 
     @property
     def soft(self) -> Ints:
@@ -181,7 +203,11 @@ class ShapeFigures:
         fit = check_fit(owner.snapshot.allocatable, owner.draft.used, self.request, self.names)
         early = [rule.verdict() for rule in self._rules if rule.before_fit]
         late = [rule.verdict() for rule in self._rules if not rule.before_fit]
-        return chain([self.static.before, *early, fit, *late])
+        first = [self.static.before]
+        if self._reserved is not None:
+            used = owner.draft.used
+            first.append(self._reserved.verdict(self._rules, owner.snapshot, used, self.request, self.names))
+        return chain([*first, *early, fit, *late])
 
 
 SOFT = (PodTopologySpread.plugin, InterPodAffinity.plugin)
@@ -197,7 +223,8 @@ class Figures:
         standing = (cache or PlannerCache()).at(self.snapshot)
         self._static = standing.shapes
         self.domains = standing.domains
-        self.terms_pending = any(pod.ties is not None and pod.ties.affinity for pod in self.snapshot.pending)
+        coming = (*self.snapshot.pending, *self.snapshot.nominated)
+        self.terms_pending = any(pod.ties is not None and pod.ties.affinity for pod in coming)
         """Whether a plan may place a pod whose terms of pod affinity say something of others."""
         spread = config.filters.pod_topology_spread
         self._spread_defaults = spread.default_constraints if spread.defaulting_type == "List" else ()
@@ -263,22 +290,55 @@ class Figures:
             self._among.update({one.ref: found for one in unit.gangs})
         return found
 
-    def of(self, pod: PodInfo) -> ShapeFigures:
-        """The figures of a pending pod's shape, current."""
-        key, refusal = pod.shape, None
-        if pod.gang is not None and concerned(pod):
-            refusal = self.among(pod.gang).refusals.get(pod.shape)
-            if refusal is not None:
-                key = pod.shape + refusal.reasons[0].encode()
+    def reserved(self, pod: PodInfo) -> Reserved | None:
+        """What nominated pods keep from a pod: those of its priority or above that the draft has not placed.
+
+        The pod's own nomination and those of its gang's other members are no one else's.
+        """
+        if not self.snapshot.nominated:
+            return None
+        own = self._nominees(pod)
+        others = [
+            one
+            for one in self.snapshot.nominated
+            if one.priority >= pod.priority and one.key not in own and one.key not in self.draft.placed
+        ]
+        return reserve(others, self.snapshot) if others else None
+
+    def _nominees(self, pod: PodInfo) -> frozenset[str]:
+        """Keys of the nominated pods that are planned together with a pod, itself included."""
+        if pod.gang is None:
+            return frozenset([pod.key] if pod.nominated_node else ())
+        gangs = {gang.ref for gang in self._groups.unit(pod.gang).gangs}
+        return frozenset(one.key for one in self.snapshot.nominated if one.gang in gangs)
+
+    def _refusal(self, pod: PodInfo) -> Refusal | None:
+        """Why a plan cannot hold a member together with the others of its gang."""
+        if pod.gang is None or not concerned(pod):
+            return None
+        return self.among(pod.gang).refusals.get(pod.shape)
+
+    def key(self, pod: PodInfo) -> bytes:
+        """Equal for pending pods that share their figures in this round."""
+        key, refusal = pod.shape, self._refusal(pod)
+        if refusal is not None:
+            key += refusal.reasons[0].encode()
         if self._spread_keys:
             labels = pod.pod.metadata.labels
             key += repr([labels.get(name) for name in self._spread_keys]).encode()
+        if self.snapshot.nominated:
+            key += repr(sorted(self._nominees(pod))).encode()
+        return key
+
+    def of(self, pod: PodInfo) -> ShapeFigures:
+        """The figures of a pending pod's shape, current."""
+        key = self.key(pod)
         found = self._shapes.get(key)
         if found is None:
             static = self._static.get(pod.shape)
             if static is None:
                 static = self._static[pod.shape] = self._look(pod)
-            found = self._shapes[key] = ShapeFigures(self, pod, static, refusal)
+            found = self._shapes[key] = ShapeFigures(self, pod, static, self._refusal(pod))
         else:
             found.refresh()
         return found

@@ -57,7 +57,10 @@ def plan_round(
     only: frozenset[str] | None = None,
     planner_cache: PlannerCache | None = None,
 ) -> RoundPlan:
-    """Plans the pending units (or those of `only`, by unit id) in queue order."""
+    """Plans the pending units (or those of `only`, by unit id) in queue order.
+
+    The gangs reported are all of the snapshot's, with `only` those of the units tried.
+    """
     config = config or KoordpyConfiguration()
     groups = Groups(snapshot)
     draft = Draft(snapshot)
@@ -66,8 +69,9 @@ def plan_round(
     queue = Queue(units, held=snapshot.user_devices, config=config.fairness)
     tried: list[_Tried] = []
     failed: dict[bytes, _Tried] = {}
+    later: list[int] = []
     for unit in queue:
-        shape = unit.plain.shape if unit.plain is not None else None
+        shape = figures.key(unit.plain) if unit.plain is not None else None
         if shape is not None and shape in failed:
             tried.append(replace(failed[shape], unit=unit))
             continue
@@ -75,17 +79,42 @@ def plan_round(
         tried.append(outcome)
         if outcome.nodes:
             queue.placed(snapshot.pods[key] for key in outcome.nodes)
-        elif shape is not None and not outcome.fault:
-            failed[shape] = outcome
-    return _report(groups, figures, tried)
+        elif unit.plain is not None and shape is not None and not outcome.fault:
+            if figures.of(unit.plain).follows:
+                later.append(len(tried) - 1)
+            else:
+                failed[shape] = outcome
+    _again(tried, later, figures, queue)
+    return _report(groups, figures, tried, every=only is None)
+
+
+def _again(tried: list[_Tried], later: list[int], figures: Figures, queue: Queue) -> None:
+    """Plain pods that no node took, and that a pod placed after them may have made room for (affinity, spread)."""
+    moved = True
+    while moved:
+        moved = False
+        for i in list(later):
+            unit = tried[i].unit
+            if unit.plain is None or not figures.of(unit.plain).slots.any():
+                continue
+            later.remove(i)
+            outcome = _plain(unit, unit.plain, figures)
+            tried[i] = outcome
+            if outcome.nodes:
+                queue.placed([unit.plain])
+                moved = True
+
+
+def _plain(unit: Unit, pod: PodInfo, figures: Figures) -> _Tried:
+    node = _best_node(pod, figures)
+    if node is None:
+        return _Tried(unit, Proof.INFEASIBLE)
+    return _accept(unit, {pod.key: node}, figures, Proof.OPTIMAL, ())
 
 
 def _try(unit: Unit, groups: Groups, figures: Figures) -> _Tried:
     if unit.plain is not None:
-        node = _best_node(unit.plain, figures)
-        if node is None:
-            return _Tried(unit, Proof.INFEASIBLE)
-        return _accept(unit, {unit.plain.key: node}, figures, Proof.OPTIMAL, ())
+        return _plain(unit, unit.plain, figures)
     held = gate(unit, groups) or check_min_resources(unit, figures)
     if held is not None:
         return _Tried(unit, Proof.UNKNOWN, gate=held)
@@ -159,7 +188,7 @@ def _unit_after(unit: Unit, placed: Mapping[str, str]) -> Unit:
     return Unit(id=unit.id, gangs=gangs)
 
 
-def _report(groups: Groups, figures: Figures, tried: list[_Tried]) -> RoundPlan:
+def _report(groups: Groups, figures: Figures, tried: list[_Tried], *, every: bool) -> RoundPlan:
     snapshot = figures.snapshot
     placed = {key: snapshot.nodes[node].name for one in tried if one.nodes for key, node in one.nodes.items()}
     placements: list[Placement] = []
@@ -177,10 +206,10 @@ def _report(groups: Groups, figures: Figures, tried: list[_Tried]) -> RoundPlan:
         for gang in after.gangs:
             message = by_gang.get(gang.key, "")
             gang_reports[gang.ref.source.value + gang.key] = _gang_report(gang, after, figures, one, message)
-    for ref, gang in groups.gangs.items():
-        if ref.source.value + gang.key not in gang_reports:
-            unit = groups.unit(ref)
-            gang_reports[ref.source.value + gang.key] = _gang_report(gang, unit, figures, None, "")
+    for ref in groups.every() if every else ():
+        if ref.source.value + ref.key not in gang_reports:
+            report = _gang_report(groups.gang(ref), groups.unit(ref), figures, None, "")
+            gang_reports[ref.source.value + ref.key] = report
     return RoundPlan(
         placements=tuple(placements),
         evictions=(),
@@ -248,9 +277,10 @@ def _denials(
         if one.proof is Proof.UNKNOWN:
             tail += "; not decided in time"
     for pod in waiting:
-        known = sentences.get((pod.shape, alone))
+        key = figures.key(pod)
+        known = sentences.get((key, alone))
         if known is None:
-            known = sentences[pod.shape, alone] = filter_sentence(pod, figures, alone=alone)
+            known = sentences[key, alone] = filter_sentence(pod, figures, alone=alone)
         text, plugins = known
         gang = pod.gang.key if pod.gang is not None else None
         if not alone:
@@ -268,7 +298,7 @@ def _gang_report(gang: Gang, unit: Unit, figures: Figures, one: _Tried | None, m
         status = GangStatus.SCHEDULED
     elif one is not None and one.fault:
         status = GangStatus.INVALID
-    elif len(gang.members) + gang.succeeded < max(1, gang.min_member) or not gang.exists:
+    elif not gang.pending or len(gang.members) + gang.succeeded < gang.min_member:
         status = GangStatus.INCOMPLETE
     else:
         status = GangStatus.UNSCHEDULABLE

@@ -1,0 +1,85 @@
+"""Room kept for pods that are nominated to a node and not there yet (kube-parity.md 2.2).
+
+A pod must pass every filter twice: with the nominated pods of its priority or above on their node, and without them,
+so that it neither takes their room nor leans on one that may never come. As in kube-scheduler a node is judged with
+the pods nominated to it, not with those nominated elsewhere.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.snapshot import Ints, Snapshot
+from koordpy.planning.filters.base import Refusal, Verdict
+from koordpy.planning.filters.fit import check_fit
+from koordpy.planning.filters.rules import Rule
+
+
+@dataclass(frozen=True, eq=False)
+class Reserved:
+    """Nominated pods that count against one pod. at: [n] node positions; held: [n, resources] what they ask there."""
+
+    pods: Mapping[int, Sequence[PodInfo]]
+    at: Ints
+    held: Ints
+
+    def passes(self, rules: Sequence[Rule]) -> Ints:
+        """[n] 1 where every rule also passes with the nominated pods there."""
+        out = np.ones(len(self.at), dtype=np.int64)
+        for i, node in enumerate(self.at.tolist()):
+            if self._come(rules, node, 1):
+                out[i] = all(bool(rule.verdict().fits[node]) for rule in rules)
+            self._come(rules, node, -1)
+        return out
+
+    def verdict(
+        self,
+        rules: Sequence[Rule],
+        snapshot: Snapshot,
+        used: Ints,
+        request: Sequence[tuple[int, int]],
+        names: Sequence[str],
+    ) -> Verdict:
+        """The word of ports, room and the other filters with the nominated pods there; other nodes fit."""
+        which = np.zeros(len(snapshot.nodes), dtype=np.int32)
+        refusals: list[Refusal] = []
+        for i, node in enumerate(self.at.tolist()):
+            self._come(rules, node, 1)
+            row = slice(node, node + 1)
+            fit = check_fit(snapshot.allocatable[row], used[row] + self.held[i : i + 1], request, names).of(0)
+            early = [rule.verdict().of(node) for rule in rules if rule.before_fit]
+            late = [rule.verdict().of(node) for rule in rules if not rule.before_fit]
+            self._come(rules, node, -1)
+            first = next((refusal for refusal in (*early, fit, *late) if refusal is not None), None)
+            if first is not None:
+                refusals.append(first)
+                which[node] = len(refusals)
+        return Verdict(which, tuple(refusals))
+
+    def _come(self, rules: Sequence[Rule], node: int, sign: int) -> bool:
+        moved = False
+        for pod in self.pods[node]:
+            for rule in rules:
+                moved |= rule.change(pod, node, sign)
+        return moved
+
+
+def reserve(pods: Sequence[PodInfo], snapshot: Snapshot) -> Reserved | None:
+    """What the given nominated pods hold; None where none of them names a node there is."""
+    where: dict[int, list[PodInfo]] = {}
+    for pod in pods:
+        node = snapshot.index.get(pod.nominated_node)
+        if node is not None:
+            where.setdefault(node, []).append(pod)
+    if not where:
+        return None
+    at = np.array(sorted(where), dtype=np.int64)
+    held = np.zeros((len(at), snapshot.allocatable.shape[1]), dtype=np.int64)
+    for i, node in enumerate(at.tolist()):
+        for pod in where[node]:
+            held[i, 0] += 1
+            for name, amount in pod.requests.items():
+                held[i, snapshot.columns[name]] += amount
+    return Reserved(where, at, held)
