@@ -11,6 +11,14 @@ if TYPE_CHECKING:
 FAILED = 1
 
 
+def _truth(text: str) -> bool:
+    """A flag's value as Go programs take it: true, false, 1, 0, t, f."""
+    known = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
+    if text.lower() not in known:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
+    return known[text.lower()]
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("--config", metavar="FILE", help="KoordpyConfiguration; flags beat it")
@@ -19,8 +27,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--scheduler-name", metavar="NAME", action="append", help="served schedulerName (repeatable)")
     parser.add_argument(
-        "--leader-elect", action=argparse.BooleanOptionalAction, default=None, help="hold a Lease while scheduling"
+        "--leader-elect",
+        metavar="BOOL",
+        type=_truth,
+        nargs="?",
+        const=True,
+        default=None,
+        help="hold a Lease while scheduling; =false schedules at once",
     )
+    parser.add_argument("--no-leader-elect", dest="leader_elect", action="store_false", help="the same as =false")
     parser.add_argument("--leader-elect-resource-name", metavar="NAME", help="name of the Lease")
     parser.add_argument("--leader-elect-resource-namespace", metavar="NAME", help="namespace of the Lease")
     parser.add_argument("--bind-address", metavar="HOST:PORT", help="health and metrics (default :10259)")
@@ -43,7 +58,6 @@ def run(args: argparse.Namespace) -> int:
     except ConfigError as fault:
         raise InputFaultsError(fault.lines) from None
     import asyncio
-
     from collections.abc import Callable
 
     factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
