@@ -230,41 +230,67 @@ def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
 
 
 class Groups:
-    """Every gang of a snapshot, joined to GangGroups: linked by any `groups` list, from either side, transitively."""
+    """The gangs of a snapshot, joined to GangGroups: linked by any `groups` list, from either side, transitively.
+
+    Gangs are read when they are asked for: a cluster holds thousands that run and are of no concern to a round.
+    """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
-        refs = dict.fromkeys(snapshot.members)
-        for key in snapshot.pod_groups:
-            namespace, _, name = key.partition("/")
-            refs.setdefault(GangRef(namespace, name))
-        for key in snapshot.upstream_groups:
-            namespace, _, name = key.partition("/")
-            refs.setdefault(GangRef(namespace, name, GangSource.UPSTREAM))
-        self.gangs: dict[GangRef, Gang] = {ref: read_gang(snapshot, ref) for ref in refs}
-        self.by_key: dict[str, GangRef] = {}
-        order = {GangSource.GROUP: 0, GangSource.UPSTREAM: 1, GangSource.NAMED: 2}
-        for ref in sorted(self.gangs, key=lambda ref: order[ref.source]):
-            self.by_key.setdefault(ref.key, ref)
+        self._gangs: dict[GangRef, Gang] = {}
         self._group: dict[GangRef, tuple[GangRef, ...]] = {}
         self._join()
+
+    def gang(self, ref: GangRef) -> Gang:
+        """A gang with its settings."""
+        found = self._gangs.get(ref)
+        if found is None:
+            found = self._gangs[ref] = read_gang(self.snapshot, ref)
+        return found
+
+    def find(self, key: str) -> GangRef | None:
+        """The gang that a `namespace/name` means: one of a PodGroup first, then upstream's, then one by name."""
+        namespace, _, name = key.partition("/")
+        for source, objects in (
+            (GangSource.GROUP, self.snapshot.pod_groups),
+            (GangSource.UPSTREAM, self.snapshot.upstream_groups),
+            (GangSource.NAMED, {}),
+        ):
+            ref = GangRef(namespace, name, source)
+            if key in objects or ref in self.snapshot.members:
+                return ref
+        return None
+
+    def every(self) -> list[GangRef]:
+        """Every gang that an object or a pod names."""
+        refs = dict.fromkeys(self.snapshot.members)
+        for source, objects in (
+            (GangSource.GROUP, self.snapshot.pod_groups),
+            (GangSource.UPSTREAM, self.snapshot.upstream_groups),
+        ):
+            for key in objects:
+                namespace, _, name = key.partition("/")
+                refs.setdefault(GangRef(namespace, name, source))
+        return list(refs)
 
     def _join(self) -> None:
         root: dict[GangRef, GangRef] = {}
 
-        def find(ref: GangRef) -> GangRef:
+        def top(ref: GangRef) -> GangRef:
             while (up := root.get(ref, ref)) != ref:
                 ref = up
             return ref
 
-        for ref, gang in self.gangs.items():
-            for key in gang.links:
-                other = self.by_key.get(key)
-                if other is not None and find(other) != find(ref):
-                    root[find(other)] = find(ref)
+        for ref in self.snapshot.linkers:
+            root.setdefault(ref, ref)
+            for key in self.gang(ref).links:
+                other = self.find(key)
+                if other is not None:
+                    root.setdefault(other, other)
+                    root[top(other)] = top(ref)
         grouped: dict[GangRef, list[GangRef]] = {}
-        for ref in self.gangs:
-            grouped.setdefault(find(ref), []).append(ref)
+        for ref in root:
+            grouped.setdefault(top(ref), []).append(ref)
         for refs in grouped.values():
             refs.sort(key=lambda ref: (natural_key(ref.namespace), natural_key(ref.name), ref.source.value))
             for ref in refs:
@@ -272,7 +298,7 @@ class Groups:
 
     def unit(self, ref: GangRef) -> Unit:
         """The unit a gang belongs to."""
-        gangs = tuple(self.gangs[r] for r in self._group[ref])
+        gangs = tuple(self.gang(r) for r in self._group.get(ref, (ref,)))
         return Unit(id="gang:" + ",".join(gang.key for gang in gangs), gangs=gangs)
 
     def units(self) -> list[Unit]:
@@ -283,7 +309,7 @@ class Groups:
             if pod.gang is None:
                 out.append(Unit(id=pod.key, gangs=(), plain=pod))
             elif pod.gang not in seen:
-                seen.update(self._group[pod.gang])
+                seen.update(self._group.get(pod.gang, (pod.gang,)))
                 out.append(self.unit(pod.gang))
         return out
 
@@ -299,7 +325,8 @@ def gate(unit: Unit, groups: Groups) -> Gate | None:
         if not gang.exists:
             return Gate(f"gang {gang.key}: PodGroup not found", GangStatus.INCOMPLETE)
         for key in gang.links:
-            if key not in groups.by_key or not groups.gangs[groups.by_key[key]].exists:
+            linked = groups.find(key)
+            if linked is None or not groups.gang(linked).exists:
                 return Gate(f"gang {key}: PodGroup not found", GangStatus.INCOMPLETE)
     mixed = _mixed(unit)
     if mixed is not None:
