@@ -218,6 +218,10 @@ class RankSearch:
                 return self._ranked(found)
         return None
 
+    def least_crossings(self) -> dict[int, int]:
+        """Level -> lower bound on ring neighbours in different domains."""
+        return {} if self.mixtures is None else dict(zip(self.levels, self._bounds(), strict=True))
+
     def _ranked(self, sequence: Sequence[int]) -> dict[int, int]:
         return {r: n for r, n, f in zip(self.ring, sequence, self.forced, strict=True) if f is None}
 

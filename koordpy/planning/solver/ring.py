@@ -3,6 +3,7 @@
 Source: gang-network.md section 5, goal 7: exact up to 64 pods; above, any assignment that keeps goals 0-6.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -10,6 +11,7 @@ from ortools.sat.python import cp_model
 
 from koordpy.planning.goals import Goals, pipeline_groups
 from koordpy.planning.problem import Problem
+from koordpy.planning.rank_search import RankSearch
 from koordpy.planning.solver.budget import Budget
 from koordpy.planning.solver.counts import Term, linear
 
@@ -29,6 +31,10 @@ class Ring:
         self.fixed = {rank: node for rank in self.ring if rank not in start and (node := self._bound(rank)) is not None}
         self.at: dict[tuple[int, int], cp_model.IntVar] = {}
         """(rank, node) -> whether a new pod is there."""
+        search = RankSearch(
+            problem, Counter(start.values()), sorted(start), crossed=self.goals.pipeline(start), score=None
+        )
+        self.least = search.least_crossings()
         self._places()
         self._keep_groups()
         score = [(v, self._score(rank, node)) for (rank, node), v in self.at.items()]
@@ -94,12 +100,13 @@ class Ring:
         """The best assignment found; the budget knows whether it is proven."""
         for (rank, node), var in self.at.items():
             self.model.add_hint(var, int(self.start[rank] == node))
-        done = False
         for level in range(1, self.tree.depth + 1):
             domains = self._domains(level)
-            if len(domains) == 1 or done:
+            if len(domains) == 1:
                 continue
             same = self._stays(level, domains)
+            if level in self.least:
+                self.model.add(linear(same) <= len(self.ring) - self.least[level])
             self.model.maximize(linear(same))
             _, values = self.budget.solve("ranks", self.model, linearization=2)
             self.model.clear_objective()  # type: ignore[no-untyped-call]
