@@ -1,0 +1,159 @@
+"""A scheduler running against the embedded API server, and what must hold whatever goes wrong."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from koordpy.cluster.snapshot import Snapshot
+from koordpy.engine.client import ApiClient
+from koordpy.engine.credentials import ClusterAccess
+from koordpy.engine.scheduler import Scheduler
+from koordpy.engine.settings import EngineSettings, LeaseSettings
+from koordpy.planning.plan import RoundPlan
+from koordpy.planning.round import PlannerCache, plan_round
+from koordpy.sim import clusters
+from koordpy.sim.clusters import node, pod
+from koordpy.sim.server import ApiServer
+from tests.engine.scripted import until
+
+QUICK = EngineSettings(
+    lease=None,
+    initial_backoff_seconds=0.05,
+    max_backoff_seconds=0.2,
+    gated_hold_seconds=0.1,
+    group_status_seconds=0.1,
+    unconfirmed_seconds=0.4,
+    drain_seconds=2.0,
+)
+QUICK_LEASE = LeaseSettings(lease_seconds=1.5, renew_seconds=1.0, retry_seconds=0.1)
+
+
+def gang(name: str, members: int, *, cpu: str = "0", **options: Any) -> list[dict[str, Any]]:
+    """A PodGroup and its pods, that ask for GPUs and, unless `cpu` says so, little else."""
+    group, *pods = clusters.gang(name, members, **options)
+    for member in pods:
+        for amounts in member["spec"]["containers"][0]["resources"].values():
+            amounts |= {"cpu": cpu, "memory": "1Mi"}
+    return [group, *pods]
+
+
+@dataclass
+class Planner:
+    """The real planner, that a test can hold in the middle of a round, or make fail."""
+
+    rounds: list[frozenset[str]] = field(default_factory=list)
+    hold: threading.Event | None = None
+    failing: Callable[[frozenset[str]], bool] = lambda only: False
+    cache: PlannerCache = field(default_factory=PlannerCache)
+
+    def __call__(self, snapshot: Snapshot, only: frozenset[str]) -> RoundPlan:
+        self.rounds.append(only)
+        plan = plan_round(snapshot, only=only, planner_cache=self.cache)
+        if self.hold is not None:
+            assert self.hold.wait(10)
+        if self.failing(only):
+            raise RuntimeError("on purpose")
+        return plan
+
+    def tried(self, unit: str) -> int:
+        return sum(unit in only for only in self.rounds)
+
+
+@dataclass
+class Live:
+    """One API server; `running()` starts a scheduler on it."""
+
+    server: ApiServer
+    planner: Planner = field(default_factory=Planner)
+
+    def nodes(self, *manifests: dict[str, Any]) -> None:
+        for manifest in manifests:
+            self.server.store.create("nodes", manifest)
+
+    def create(self, *manifests: dict[str, Any]) -> None:
+        for manifest in manifests:
+            plural = {"Pod": "pods", "PodGroup": "podgroups.scheduling.sigs.k8s.io", "Node": "nodes"}[manifest["kind"]]
+            self.server.store.create(plural, manifest)
+
+    def pod(self, name: str, **options: Any) -> None:
+        self.create(pod(name, **{"gpus": 0, "cpu": "1", "memory": "1Gi", **options}))
+
+    def delete(self, name: str) -> None:
+        self.server.store.remove("pods", name, "default")
+
+    def bind(self, name: str, to: str) -> None:
+        """What another scheduler does."""
+        resource = self.server.store.resource("pods")
+        obj = self.server.store.get("pods", name, "default")
+        new = {**obj, "metadata": dict(obj["metadata"]), "spec": {**obj["spec"], "nodeName": to}}
+        self.server.store.replace(resource, ("default", name), new)
+
+    def pods(self) -> dict[str, dict[str, Any]]:
+        return {obj["metadata"]["name"]: obj for obj in self.server.store.list("pods")}
+
+    def places(self) -> dict[str, str]:
+        """Name -> node, of the bound pods."""
+        return {name: obj["spec"]["nodeName"] for name, obj in self.pods().items() if obj["spec"].get("nodeName")}
+
+    def bound(self, *names: str) -> bool:
+        return set(names) <= set(self.places())
+
+    def condition(self, name: str) -> dict[str, Any]:
+        conditions = self.pods()[name].get("status", {}).get("conditions", [])
+        return next((c for c in conditions if c["type"] == "PodScheduled"), {})
+
+    def group(self, name: str) -> dict[str, Any]:
+        status: dict[str, Any] = self.server.store.get("podgroups.scheduling.sigs.k8s.io", name, "default").get(
+            "status", {}
+        )
+        return status
+
+    def events(self) -> list[dict[str, Any]]:
+        return self.server.store.list("events.events.k8s.io")
+
+    def assert_no_node_is_overbooked(self) -> None:
+        room = {obj["metadata"]["name"]: obj["status"]["allocatable"] for obj in self.server.store.list("nodes")}
+        used: dict[tuple[str, str], int] = {}
+        for obj in self.pods().values():
+            if node_name := obj["spec"].get("nodeName"):
+                for name, text in obj["spec"]["containers"][0]["resources"]["requests"].items():
+                    if name in ("cpu", "nvidia.com/gpu"):
+                        used[node_name, name] = used.get((node_name, name), 0) + int(text)
+        over = {at: amount for at, amount in used.items() if at[0] in room and amount > int(room[at[0]].get(at[1], 0))}
+        assert not over
+
+    @asynccontextmanager
+    async def running(
+        self, settings: EngineSettings = QUICK, *, client: ApiClient | None = None, **changes: Any
+    ) -> AsyncIterator[Scheduler]:
+        own = client or ApiClient(ClusterAccess(self.server.url), qps=0, timeout_seconds=2.0)
+        scheduler = Scheduler(own, self.planner, settings=replace(settings, **changes))
+        task = asyncio.create_task(scheduler.run())
+        try:
+            await asyncio.wait_for(scheduler.synced.wait(), 5)
+            yield scheduler
+        finally:
+            if self.planner.hold is not None:
+                self.planner.hold.set()
+            scheduler.stop()
+            await asyncio.wait_for(task, 10)
+            await own.close()
+
+
+@asynccontextmanager
+async def live(nodes: Iterable[dict[str, Any]] = ()) -> AsyncIterator[Live]:
+    async with ApiServer() as server:
+        cluster = Live(server)
+        cluster.nodes(*nodes)
+        yield cluster
+
+
+def small(name: str, **options: Any) -> dict[str, Any]:
+    """A node of 4 cores and 4 GPUs."""
+    return node(name, **{"gpus": 4, "cpu": 4, "memory_gib": 64, **options})
+
+
+__all__ = ["QUICK", "QUICK_LEASE", "Live", "Planner", "gang", "live", "pod", "small", "until"]

@@ -1,0 +1,303 @@
+"""Binding when things go wrong: never double-booked, never half-bound in silence."""
+
+import asyncio
+import threading
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from koordpy.api import keys
+from koordpy.engine.client import ApiClient
+from koordpy.engine.credentials import ClusterAccess
+from tests.engine.live import QUICK_LEASE, Live, gang, live, small, until
+
+MEMBERS = [f"g-{i}" for i in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("effect", "after"),
+    [(409, False), (429, False), (500, False), (500, True), (503, False), (504, True), ("drop", False), ("drop", True)],
+)
+async def test_a_gang_is_bound_whatever_a_few_bindings_meet(effect: Any, after: bool) -> None:
+    async with live([small("n1"), small("n2")]) as cluster:
+        fault = cluster.server.faults.fail(effect, method="POST", path="*/binding", times=3, after=after, retry_after=0)
+        async with cluster.running():
+            cluster.create(*gang("g", 8, gpus=1))
+            await until(lambda: cluster.bound(*MEMBERS), 20)
+        assert fault.hits == 3
+        cluster.assert_no_node_is_overbooked()
+
+
+async def test_bindings_without_an_answer_are_looked_into_before_they_are_sent_again() -> None:
+    async with live([small("n1")]) as cluster:
+        cluster.server.faults.fail("timeout", method="POST", path="*/g-1/binding", times=1)
+        client = ApiClient(ClusterAccess(cluster.server.url), qps=0, timeout_seconds=0.3)
+        async with cluster.running(client=client):
+            cluster.create(*gang("g", 2, gpus=1))
+            await until(lambda: cluster.bound("g-0", "g-1"), 15)
+        cluster.assert_no_node_is_overbooked()
+
+
+async def test_a_lost_reply_keeps_the_room_until_the_outcome_is_known() -> None:
+    async with live([small("n1", cpu=4)]) as cluster:
+        cluster.server.faults.fail("drop", method="POST", path="*/first/binding", times=1, after=True)
+        cluster.server.faults.fail(500, method="GET", path="*/pods/first", times=6)
+        async with cluster.running() as scheduler:
+            cluster.pod("first", cpu="3")
+            await until(lambda: cluster.bound("first"))
+            cluster.pod("second", cpu="3")
+            await until(lambda: cluster.condition("second").get("status") == "False")
+            assert cluster.places() == {"first": "n1"}
+            await until(lambda: not scheduler.committer.open, 15)
+        cluster.assert_no_node_is_overbooked()
+
+
+async def test_a_pod_that_another_scheduler_took_counts_where_that_put_it() -> None:
+    async with live([small("n1", cpu=4), small("n2", cpu=4)]) as cluster, cluster.running() as scheduler:
+        hold = cluster.planner.hold = threading.Event()
+        cluster.pod("p", cpu="3")
+        await until(lambda: cluster.planner.tried("default/p") == 1)
+        cluster.bind("p", "n2")
+        cluster.planner.hold = None
+        hold.set()
+        cluster.pod("q", cpu="3")
+        await until(lambda: cluster.bound("q"))
+        assert cluster.places() == {"p": "n2", "q": "n1"}
+        await until(lambda: not scheduler.committer.open)
+
+
+async def test_a_foreign_pod_that_takes_the_room_meanwhile_overtakes_the_plan() -> None:
+    async with live([small("n1", cpu=4)]) as cluster, cluster.running() as scheduler:
+        hold = cluster.planner.hold = threading.Event()
+        cluster.create(*gang("g", 2, gpus=0, cpu="2"))
+        await until(lambda: cluster.planner.tried("gang:default/g") > 0)
+        cluster.pod("theirs", cpu="3", scheduler_name="default-scheduler")
+        cluster.bind("theirs", "n1")
+        await until(lambda: scheduler.state.used("n1")[0] == 1)
+        cluster.planner.hold = None
+        hold.set()
+        await until(lambda: cluster.condition("g-0").get("status") == "False")
+        assert cluster.places() == {"theirs": "n1"}
+        assert b'koordpy_conflicts_total{kind="overtaken_room"}' in scheduler.metrics.render()
+
+
+async def test_a_node_deleted_while_it_is_planned_on_is_not_bound_to() -> None:
+    async with live([small("n1"), small("n2")]) as cluster, cluster.running() as scheduler:
+        hold = cluster.planner.hold = threading.Event()
+        cluster.create(*gang("g", 8, gpus=1))
+        await until(lambda: cluster.planner.tried("gang:default/g") > 0)
+        cluster.server.store.remove("nodes", "n2")
+        await until(lambda: scheduler.state.node("n2") is None)
+        cluster.planner.hold = None
+        hold.set()
+        await until(lambda: cluster.condition("g-0").get("status") == "False")
+        assert cluster.places() == {}
+        cluster.nodes(small("n3"))
+        await until(lambda: cluster.bound(*MEMBERS))
+        assert set(cluster.places().values()) == {"n1", "n3"}
+
+
+async def test_a_member_deleted_while_the_gang_is_planned_takes_the_plan_back_as_a_whole() -> None:
+    async with live([small("n1"), small("n2")]) as cluster, cluster.running() as scheduler:
+        hold = cluster.planner.hold = threading.Event()
+        cluster.create(*gang("g", 8, gpus=1))
+        await until(lambda: cluster.planner.tried("gang:default/g") > 0)
+        await until(lambda: scheduler.state.pod("default/g-7") is not None)
+        cluster.delete("g-7")
+        await until(lambda: scheduler.state.pod("default/g-7") is None)
+        cluster.planner.hold = None
+        hold.set()
+        await until(lambda: "7 of minMember 8" in cluster.condition("g-0").get("message", ""))
+        assert cluster.places() == {}
+
+
+async def test_a_pod_recreated_under_its_name_while_it_is_planned_is_planned_anew() -> None:
+    async with live([small("n1")]) as cluster, cluster.running() as scheduler:
+        hold = cluster.planner.hold = threading.Event()
+        cluster.pod("p")
+        await until(lambda: cluster.planner.tried("default/p") == 1)
+        cluster.delete("p")
+        cluster.pod("p", cpu="64")
+        uid = cluster.pods()["p"]["metadata"]["uid"]
+        await until(lambda: (info := scheduler.state.pod("default/p")) is not None and info.uid == uid)
+        cluster.planner.hold = None
+        hold.set()
+        await until(lambda: cluster.condition("p").get("status") == "False")
+        assert cluster.places() == {}
+
+
+async def test_a_pod_that_the_api_server_does_not_know_any_more_is_not_lost_to_its_gang() -> None:
+    """404 for one Binding: the others stay bound, and the pod, which is there after all, joins them."""
+    async with live([small("n1"), small("n2")]) as cluster:
+        cluster.server.faults.fail(404, method="POST", path="*/g-3/binding", times=1)
+        async with cluster.running():
+            cluster.create(*gang("g", 8, gpus=1))
+            await until(lambda: len(cluster.places()) == 7)
+            await until(lambda: cluster.bound(*MEMBERS))
+        ranks = {name: obj["metadata"]["annotations"][keys.BOUND_RANK] for name, obj in cluster.pods().items()}
+        assert ranks["g-3"] == "3"
+        cluster.assert_no_node_is_overbooked()
+
+
+async def test_a_half_bound_gang_that_cannot_be_finished_is_reported() -> None:
+    async with live([small("n1", gpus=4)]) as cluster:
+        cluster.create(*gang("g", 4, gpus=1))
+        cluster.bind("g-0", "n1")
+        cluster.bind("g-1", "n1")
+        cluster.pod("theirs", gpus=2, scheduler_name="default-scheduler")
+        cluster.bind("theirs", "n1")
+        async with cluster.running() as scheduler:
+            await until(lambda: cluster.condition("g-2").get("status") == "False")
+            await until(lambda: cluster.group("g").get("conditions"))
+            assert "2 of minMember 4 members are bound" in cluster.group("g")["conditions"][0]["message"]
+            assert b"koordpy_gangs_half_bound 1.0" in scheduler.metrics.render()
+            await until(lambda: any(e["reason"] == "GangUnschedulable" for e in cluster.events()))
+
+
+async def test_a_gang_half_bound_when_the_process_died_is_finished_by_the_next() -> None:
+    async with live([small("n1"), small("n2")]) as cluster:
+        cluster.server.faults.fail(500, method="POST", path="*/g-[4-7]/binding")
+        cluster.create(*gang("g", 8, gpus=1))
+        async with cluster.running():
+            await until(lambda: len(cluster.places()) == 4)
+        first = cluster.places()
+        cluster.server.faults.clear()
+        async with cluster.running():
+            await until(lambda: cluster.bound(*MEMBERS))
+        assert first.items() <= cluster.places().items()
+        assert Counter(cluster.places().values()) == {"n1": 4, "n2": 4}
+        cluster.assert_no_node_is_overbooked()
+
+
+async def test_a_lease_lost_in_the_middle_of_a_gang_stops_the_bindings_and_the_next_leader_finishes() -> None:
+    async with live([small("n1"), small("n2")]) as cluster:
+        client = ApiClient(ClusterAccess(cluster.server.url), qps=0, timeout_seconds=2.0)
+        settings: dict[str, Any] = {"lease": QUICK_LEASE, "max_binds_in_flight": 1}
+        async with cluster.running(client=client, **settings) as scheduler:
+            await asyncio.wait_for(scheduler.leading.wait(), 10)
+            cluster.server.faults.latency_seconds = 0.25
+            cluster.create(*gang("g", 8, gpus=1))
+            await until(lambda: len(cluster.places()) >= 2, 10)
+            cluster.server.faults.fail(500, path="*/leases/*")
+            await until(lambda: not scheduler.may_write(), 10)
+            await asyncio.sleep(0.8)
+            seen = len(cluster.places())
+            await asyncio.sleep(0.5)
+            assert len(cluster.places()) == seen < 8
+        cluster.server.faults.clear()
+        async with cluster.running(lease=QUICK_LEASE):
+            await until(lambda: cluster.bound(*MEMBERS), 15)
+        epochs = {obj["metadata"]["annotations"][keys.BOUND_EPOCH] for obj in cluster.pods().values()}
+        assert epochs == {"0", "1"}
+        cluster.assert_no_node_is_overbooked()
+
+
+async def test_losing_the_lease_ends_the_scheduler_with_a_failure() -> None:
+    async with live([small("n1")]) as cluster:
+        from koordpy.engine.scheduler import Scheduler
+        from koordpy.engine.settings import EngineSettings
+
+        async with ApiClient(ClusterAccess(cluster.server.url), qps=0, timeout_seconds=1.0) as client:
+            scheduler = Scheduler(client, cluster.planner, settings=EngineSettings(lease=QUICK_LEASE))
+            task = asyncio.create_task(scheduler.run())
+            await asyncio.wait_for(scheduler.leading.wait(), 10)
+            cluster.server.faults.fail(500, path="*/leases/*")
+            assert await asyncio.wait_for(task, 10) == 1
+            assert not scheduler.may_write()
+
+
+async def test_of_two_replicas_one_binds_and_the_other_takes_over() -> None:
+    async with live([small("n1")]) as cluster, cluster.running(lease=QUICK_LEASE) as first:
+        await asyncio.wait_for(first.leading.wait(), 10)
+        async with cluster.running(lease=QUICK_LEASE) as second:
+            cluster.pod("p")
+            await until(lambda: cluster.bound("p"))
+            assert not second.leading.is_set()
+            first.stop()
+            await asyncio.wait_for(second.leading.wait(), 10)
+            cluster.pod("q")
+            await until(lambda: cluster.bound("q"))
+        epochs = {name: obj["metadata"]["annotations"][keys.BOUND_EPOCH] for name, obj in cluster.pods().items()}
+        assert epochs == {"p": "0", "q": "1"}
+
+
+async def test_stopping_finishes_the_bindings_under_way() -> None:
+    async with live([small("n1"), small("n2")]) as cluster:
+        async with cluster.running(max_binds_in_flight=2) as scheduler:
+            cluster.server.faults.latency_seconds = 0.1
+            cluster.create(*gang("g", 8, gpus=1))
+            await until(lambda: scheduler.committer.open > 0)
+        assert cluster.bound(*MEMBERS)
+
+
+async def test_dropped_watches_and_expired_versions_lose_no_pod() -> None:
+    async with live([small(f"n{i}") for i in range(4)]) as cluster, cluster.running():
+        for i in range(12):
+            cluster.pod(f"p-{i}", cpu="1")
+            if i % 3 == 0:
+                cluster.server.faults.drop_watches(abort=True)
+            if i % 5 == 0:
+                cluster.server.faults.expire_versions()
+            await asyncio.sleep(0.02)
+        await until(lambda: cluster.bound(*(f"p-{i}" for i in range(12))), 15)
+        cluster.assert_no_node_is_overbooked()
+
+
+async def test_an_assumed_pod_that_the_watch_never_confirms_is_read() -> None:
+    """The API server says 201 but does nothing: after a while the pod is read, and planned again."""
+    async with live([small("n1")]) as cluster, cluster.running() as scheduler:
+        real = scheduler.binder.bind
+        lied: list[str] = []
+
+        async def lie(binding: Any, **options: Any) -> Any:
+            from koordpy.engine.binder import BindOutcome, BindResult
+
+            if not lied:
+                lied.append(binding.name)
+                return BindOutcome(binding, BindResult.BOUND, node=binding.node)
+            return await real(binding, **options)
+
+        scheduler.binder.bind = lie  # type: ignore[method-assign]
+        cluster.pod("p")
+        await until(lambda: lied)
+        await until(lambda: cluster.bound("p"), 10)
+
+
+async def test_a_pod_turned_down_by_its_kubelet_is_counted() -> None:
+    async with live([small("n1")]) as cluster, cluster.running() as scheduler:
+        cluster.pod("p")
+        await until(lambda: cluster.bound("p"))
+        await until(lambda: scheduler.state.assumed_node("default/p") is None)
+        failed = {"phase": "Failed", "reason": "OutOfcpu"}
+        cluster.server.store.update(
+            "pods", "p", lambda obj: {**obj, "status": {**obj["status"], **failed}}, namespace="default", status=True
+        )
+        await until(lambda: b'koordpy_conflicts_total{kind="kubelet_OutOfcpu"} 1.0' in scheduler.metrics.render())
+
+
+async def test_many_faults_at_random_end_with_everything_bound_once() -> None:
+    async with live([small(f"n{i}") for i in range(8)]) as cluster:
+        faults = cluster.server.faults
+        faults.seed(7)
+        faults.fail(500, method="POST", path="*/binding", share=0.15)
+        faults.fail(500, method="POST", path="*/binding", share=0.1, after=True)
+        faults.fail("drop", method="POST", path="*/binding", share=0.1, after=True)
+        faults.fail(409, method="POST", path="*/binding", share=0.1)
+        faults.fail(503, method="PATCH", share=0.2)
+        async with cluster.running():
+            _work(cluster)
+            await asyncio.sleep(1.0)
+            faults.drop_watches(abort=True)
+            await asyncio.sleep(0.5)
+            faults.clear()
+            names = [f"g{k}-{i}" for k in range(3) for i in range(8)] + [f"p-{i}" for i in range(8)]
+            await until(lambda: cluster.bound(*names), 25)
+        cluster.assert_no_node_is_overbooked()
+
+
+def _work(cluster: Live) -> None:
+    for k in range(3):
+        cluster.create(*gang(f"g{k}", 8, gpus=1))
+    for i in range(8):
+        cluster.pod(f"p-{i}", gpus=1, cpu="1")

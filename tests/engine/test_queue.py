@@ -1,0 +1,234 @@
+"""The queue by itself, on a clock that the test moves."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from koordpy.engine.queue import QueuedPod, State, UnitQueue
+from koordpy.engine.wakeups import GANG, Wake, helpful
+
+
+@dataclass
+class Clock:
+    now: float = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def queue(clock: Clock) -> UnitQueue:
+    return UnitQueue(clock=clock)
+
+
+def pod(name: str, *, priority: int = 0, created: float = 0.0, light: bool = True, uid: str = "") -> QueuedPod:
+    return QueuedPod(f"default/{name}", uid or name, 0.0, priority, created, light)
+
+
+def add(queue: UnitQueue, *names: str) -> None:
+    for name in names:
+        queue.add(f"default/{name}", pod(name))
+
+
+def fail(queue: UnitQueue, name: str, *plugins: str, gated: bool = False, seconds: float = 0.0) -> None:
+    """One attempt that ends with a denial by these filters."""
+    (entry,) = [entry for entry in queue.take(light_pods=100) if entry.unit == f"default/{name}"]
+    queue.settle_unschedulable(entry, wakes=helpful(plugins, gang=False), plugins=plugins, gated=gated, seconds=seconds)
+
+
+def state(queue: UnitQueue, name: str) -> State:
+    return next(entry.state for entry in queue.entries() if entry.unit == f"default/{name}")
+
+
+def test_a_new_pod_is_due_at_once_and_taken_once(queue: UnitQueue) -> None:
+    add(queue, "a")
+    assert [entry.unit for entry in queue.take(light_pods=10)] == ["default/a"]
+    assert queue.take(light_pods=10) == []
+
+
+@pytest.mark.parametrize(
+    ("plugins", "wake", "woken"),
+    [
+        (("NodeResourcesFit",), Wake.ROOM, True),
+        (("NodeResourcesFit",), Wake.NODE_ADDED, True),
+        (("NodeResourcesFit",), Wake.NODE_ALLOCATABLE, True),
+        (("NodeResourcesFit",), Wake.NODE_LABELS, False),
+        (("NodeResourcesFit",), Wake.POD_BOUND, False),
+        (("TaintToleration",), Wake.ROOM, False),
+        (("TaintToleration",), Wake.NODE_TAINTS, True),
+        (("NodeAffinity",), Wake.NODE_LABELS, True),
+        (("NodeAffinity",), Wake.NODE_TAINTS, False),
+        (("InterPodAffinity",), Wake.POD_BOUND, True),
+        (("PodTopologySpread",), Wake.POD_LABELS, True),
+        (("NodeAffinity", "NodeResourcesFit"), Wake.ROOM, True),
+        (("ANewFilter",), Wake.DEVICE, True),
+        ((), Wake.ROOM, True),
+        ((), Wake.POD_BOUND, False),
+    ],
+)
+def test_only_a_change_that_can_help_wakes_a_unit(
+    queue: UnitQueue, plugins: tuple[str, ...], wake: Wake, woken: bool
+) -> None:
+    add(queue, "a")
+    fail(queue, "a", *plugins)
+    queue.broadcast(wake, "test")
+    queue.poll()
+    assert queue.ready() is woken
+
+
+def test_load_alone_never_helps_a_gang() -> None:
+    assert not GANG & Wake.POD_BOUND
+    assert GANG & Wake.NODE_LABELS
+
+
+def test_a_change_during_the_attempt_counts_when_it_ends(queue: UnitQueue) -> None:
+    add(queue, "a")
+    (entry,) = queue.take(light_pods=10)
+    queue.broadcast(Wake.ROOM, "test")
+    queue.settle_unschedulable(entry, wakes=Wake.ROOM, plugins=("NodeResourcesFit",), gated=False, seconds=0.0)
+    assert queue.ready()
+
+
+def test_a_change_during_the_attempt_counts_also_when_it_was_polled_meanwhile(queue: UnitQueue) -> None:
+    add(queue, "a")
+    (entry,) = queue.take(light_pods=10)
+    queue.broadcast(Wake.ROOM, "test")
+    queue.poll()
+    queue.settle_unschedulable(entry, wakes=Wake.ROOM, plugins=("NodeResourcesFit",), gated=False, seconds=0.0)
+    assert queue.ready()
+
+
+def test_a_change_before_the_attempt_does_not_count_again(queue: UnitQueue) -> None:
+    add(queue, "a")
+    queue.broadcast(Wake.ROOM, "test")
+    queue.poll()
+    fail(queue, "a", "NodeResourcesFit")
+    assert state(queue, "a") is State.UNSCHEDULABLE
+
+
+def test_a_member_that_comes_during_the_attempt_makes_the_unit_due_again(queue: UnitQueue) -> None:
+    queue.add("gang:default/g", pod("g-0", light=False))
+    (entry,) = queue.take(light_pods=10)
+    queue.add("gang:default/g", pod("g-1", light=False))
+    queue.settle_unschedulable(entry, wakes=GANG, plugins=(), gated=True, seconds=0.0)
+    assert next(iter(queue.entries())).state is State.ACTIVE
+
+
+def test_errors_back_off_from_one_second_doubling_to_ten(queue: UnitQueue, clock: Clock) -> None:
+    add(queue, "a")
+    for pause in (1, 2, 4, 8, 10, 10):
+        (entry,) = queue.take(light_pods=10)
+        queue.settle_error(entry)
+        clock.now += pause - 0.01
+        queue.poll()
+        assert not queue.ready()
+        clock.now += 0.02
+        queue.poll()
+        assert queue.ready()
+
+
+def test_a_verdict_of_the_planner_ends_the_count_of_errors(queue: UnitQueue, clock: Clock) -> None:
+    add(queue, "a")
+    (entry,) = queue.take(light_pods=10)
+    queue.settle_error(entry)
+    clock.now += 1
+    queue.poll()
+    fail(queue, "a", "NodeResourcesFit")
+    assert next(iter(queue.entries())).errors == 0
+
+
+def test_an_unschedulable_unit_is_tried_after_five_minutes_without_any_event(queue: UnitQueue, clock: Clock) -> None:
+    add(queue, "a")
+    fail(queue, "a", "NodeResourcesFit")
+    assert queue.next_due() == clock.now + 300
+    clock.now += 300
+    queue.poll()
+    assert queue.ready()
+
+
+def test_a_gated_unit_hears_of_itself_alone(queue: UnitQueue, clock: Clock) -> None:
+    add(queue, "a")
+    fail(queue, "a", gated=True)
+    queue.broadcast(Wake.ROOM | Wake.NODE_ADDED, "test")
+    queue.poll()
+    assert state(queue, "a") is State.GATED
+    queue.touch("default/a", "test")
+    clock.now += 1
+    assert queue.ready()
+
+
+def test_a_costly_hopeless_unit_is_not_tried_more_than_a_tenth_of_the_time(queue: UnitQueue, clock: Clock) -> None:
+    add(queue, "a")
+    fail(queue, "a", "NodeResourcesFit", seconds=0.5)
+    queue.broadcast(Wake.ROOM, "test")
+    queue.poll()
+    assert state(queue, "a") is State.ACTIVE
+    assert not queue.ready()
+    clock.now += 5
+    assert queue.ready()
+
+
+def test_light_pods_are_taken_in_parts_the_most_important_first_and_everything_else_at_once(queue: UnitQueue) -> None:
+    for name, priority, created in (("late", 0, 2.0), ("early", 0, 1.0), ("vip", 9, 3.0)):
+        queue.add(f"default/{name}", pod(name, priority=priority, created=created))
+    queue.add("gang:default/g", pod("g-0", light=False))
+    taken = {entry.unit for entry in queue.take(light_pods=2)}
+    assert taken == {"gang:default/g", "default/vip", "default/early"}
+
+
+def test_a_pod_that_is_gone_leaves_no_trace(queue: UnitQueue) -> None:
+    add(queue, "a")
+    queue.discard("default/a")
+    assert len(queue) == 0
+    assert sum(queue.counts().values()) == 0
+
+
+def test_a_pod_that_goes_during_the_attempt_is_not_settled_back(queue: UnitQueue) -> None:
+    add(queue, "a")
+    (entry,) = queue.take(light_pods=10)
+    queue.discard("default/a")
+    queue.settle_unschedulable(entry, wakes=GANG, plugins=(), gated=False, seconds=0.0)
+    assert len(queue) == 0
+
+
+def test_a_pod_recreated_under_its_name_during_the_attempt_is_tried(queue: UnitQueue) -> None:
+    add(queue, "a")
+    (entry,) = queue.take(light_pods=10)
+    queue.discard("default/a")
+    queue.add("default/a", pod("a", uid="another"))
+    queue.settle_placed(entry)
+    assert queue.ready()
+
+
+def test_pods_whose_binding_failed_come_back_after_a_pause_and_at_once_when_nothing_was_sent(
+    queue: UnitQueue, clock: Clock
+) -> None:
+    queue.put_back("default/a", [pod("a")], errors=1)
+    queue.put_back("default/b", [pod("b")], errors=0)
+    assert [entry.unit for entry in queue.take(light_pods=10)] == ["default/b"]
+    clock.now += 1
+    queue.poll()
+    assert [entry.unit for entry in queue.take(light_pods=10)] == ["default/a"]
+
+
+def test_retry_after_of_the_server_is_honoured(queue: UnitQueue, clock: Clock) -> None:
+    queue.put_back("default/a", [pod("a")], errors=1, at_least_seconds=7)
+    clock.now += 6.9
+    queue.poll()
+    assert not queue.ready()
+    clock.now += 0.2
+    queue.poll()
+    assert queue.ready()
+
+
+def test_units_move_when_gangs_are_linked(queue: UnitQueue) -> None:
+    queue.add("gang:default/a", pod("a-0", light=False))
+    queue.add("gang:default/b", pod("b-0", light=False))
+    queue.regroup(lambda key: "gang:default/a,default/b")
+    (entry,) = queue.take(light_pods=10)
+    assert set(entry.pods) == {"default/a-0", "default/b-0"}
