@@ -80,9 +80,10 @@ class Metrics:
             "koordpy_gang_pp_groups_crossing_total", "Pipeline groups by the layer that is their lowest common one.",
             ["layer"], registry=registry,
         )  # fmt: skip
-        self.ring_crossings = Counter(
-            "koordpy_ring_crossings", "Neighbours in rank order that are in different top domains.", registry=registry
-        )
+        self.ring_crossings = Histogram(
+            "koordpy_ring_crossings", "Neighbours in rank order of a plan that are in different top domains.",
+            buckets=(0, 1, 2, 4, 8, 16, 32, 64, 128), registry=registry,
+        )  # fmt: skip
         self.solver_seconds = Histogram(
             "koordpy_solver_seconds", "The solver's deterministic time.", ["stage"], buckets=_FINE, registry=registry
         )
@@ -129,8 +130,8 @@ class Metrics:
                 self.gang_layer.labels(unit.layer).inc()
             for layer, count in (unit.pipeline_crossings or {}).items():
                 self.pp_crossings.labels(layer).inc(count)
-            if unit.ring_crossings:
-                self.ring_crossings.inc(unit.ring_crossings)
+            if unit.ring_crossings is not None:
+                self.ring_crossings.observe(unit.ring_crossings)
             for run in unit.solver:
                 self.solver_seconds.labels(run.stage).observe(run.deterministic_time)
                 self.solver_status.labels(run.status.value).inc()

@@ -7,6 +7,7 @@ event handlers are used: kopf's state handlers write annotations and finalizers 
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 import ssl
@@ -56,6 +57,8 @@ class KopfThread:
         self._hosted, self._access, self._loop = hosted, access, loop
         self._watch_definitions, self._operator = watch_definitions, operator
         self._stop = threading.Event()
+        self._flag: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+        """kopf's own stop flag: a thread's would be waited for in a thread that outlives a failed operator."""
         self._pause = FIRST_PAUSE_SECONDS
         self._thread = threading.Thread(target=self._serve, name="kopf", daemon=True)
 
@@ -66,6 +69,9 @@ class KopfThread:
     def stop(self) -> None:
         """Asks kopf to end; `join` waits for it."""
         self._stop.set()
+        if (flag := self._flag) is not None:
+            with contextlib.suppress(RuntimeError):  # its loop has ended by itself
+                flag[0].call_soon_threadsafe(flag[1].set)
 
     async def join(self) -> None:
         """Waits a bounded time for the thread to end."""
@@ -84,6 +90,7 @@ class KopfThread:
             except Exception as error:
                 reason = f"{type(error).__name__}: {error}"
                 logger.debug("kopf ended", exc_info=True)
+            self._flag = None
             if self._stop.is_set():
                 return
             logger.warning("the custom-resource handlers ended (%s); again in %.0f s; pods go on", reason, pause)
@@ -91,8 +98,12 @@ class KopfThread:
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
 
     async def _run_once(self) -> None:
+        flag = asyncio.Event()
+        self._flag = (asyncio.get_running_loop(), flag)
+        if self._stop.is_set():
+            return
         if self._operator is not None:
-            await self._operator(self._stop)
+            await self._operator(flag)
             return
         import kopf
 
@@ -105,7 +116,7 @@ class KopfThread:
             settings=_settings(kopf, watch_definitions=self._watch_definitions),
             standalone=True,
             clusterwide=True,
-            stop_flag=self._stop,
+            stop_flag=flag,
         )
 
     def _register(self, kopf: Any, registry: Any) -> None:

@@ -1,0 +1,50 @@
+"""`koordpy run`: flags beat the file, and every fault is named."""
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from koordpy.api.config import ConfigError
+from koordpy.cli.run import add_arguments, configuration
+
+
+def parse(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    return parser.parse_args(list(words))
+
+
+def test_without_flags_the_defaults_hold() -> None:
+    config = configuration(parse())
+    assert config.scheduler_names == ("koord-scheduler",)
+    assert config.leader_election.leader_elect is True
+    assert config.bind_address == ":10259"
+
+
+def test_a_flag_given_beats_the_file_and_leaves_the_rest_of_it(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        "schedulerNames: [a]\nclientConnection: {qps: 5, burst: 6, kubeconfig: there}\n"
+        "leaderElection: {resourceName: mine, leaderElect: false}\nbindAddress: 127.0.0.1:1\n"
+    )
+    flags = ("--scheduler-name", "b", "--scheduler-name", "c", "--kube-api-qps", "7", "--leader-elect")
+    config = configuration(parse("--config", str(file), *flags))
+    assert config.scheduler_names == ("b", "c")
+    assert (config.client_connection.qps, config.client_connection.burst) == (7.0, 6)
+    assert config.client_connection.kubeconfig == "there"
+    assert (config.leader_election.leader_elect, config.leader_election.resource_name) == (True, "mine")
+    assert config.bind_address == "127.0.0.1:1"
+
+
+def test_every_fault_of_the_flags_is_named() -> None:
+    with pytest.raises(ConfigError) as caught:
+        configuration(parse("--bind-address", "nowhere", "--scheduler-name", "", "--kube-api-burst", "0"))
+    assert len(caught.value.lines) == 3
+
+
+def test_a_faulty_file_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("podMaxBackoff: soon\n")
+    with pytest.raises(ConfigError, match="podMaxBackoff"):
+        configuration(parse("--config", str(file)))

@@ -1,0 +1,170 @@
+"""The process: kopf beside the scheduler, its failures survived, topology status written, signals, health."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from koordpy.api.config import KoordpyConfiguration
+from koordpy.engine.client import ApiClient
+from koordpy.engine.credentials import ClusterAccess
+from koordpy.engine.settings import EngineSettings
+from koordpy.operator import handlers
+from koordpy.operator.handlers import KopfThread
+from koordpy.operator.host import OperatorHost
+from koordpy.planning.round import plan_round
+from koordpy.sim.clusters import pod, topology, training_cluster
+from koordpy.sim.server import ApiServer
+from tests.engine.scripted import until
+
+TOPOLOGIES = "clusternetworktopologies.scheduling.koordinator.sh"
+
+
+class Silent:
+    """A hosted scheduler that counts what kopf's activities ask of it."""
+
+    def __init__(self) -> None:
+        self.drains = 0
+
+    async def started(self) -> None: ...
+
+    async def drained(self) -> None:
+        self.drains += 1
+
+    def topology_seen(self, body: Any, *, deleted: bool) -> None: ...
+
+    def definitions_changed(self) -> None: ...
+
+
+async def test_kopf_is_started_again_when_it_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handlers, "FIRST_PAUSE_SECONDS", 0.01)
+
+    async def ends(stop: Any) -> None:
+        raise RuntimeError("HTTP 410")
+
+    thread = KopfThread(
+        Silent(), ClusterAccess("http://127.0.0.1:9"), asyncio.get_running_loop(), watch_definitions=False,
+        operator=ends,
+    )  # fmt: skip
+    thread.start()
+    await until(lambda: thread.starts >= 3)
+    thread.stop()
+    await thread.join()
+    starts = thread.starts
+    await asyncio.sleep(0.2)
+    assert thread.starts == starts
+
+
+async def test_the_host_schedules_writes_the_topology_status_and_ends_in_order() -> None:
+    cluster = training_cluster(8)
+    async with ApiServer() as server:
+        for node in cluster.nodes:
+            server.store.create("nodes", node)
+        server.store.create(TOPOLOGIES, cluster.topology)
+        config = KoordpyConfiguration(bind_address="127.0.0.1:0")
+        async with ApiClient(ClusterAccess(server.url), qps=0, timeout_seconds=5.0) as client:
+            host = OperatorHost(
+                client,
+                lambda snapshot, only: plan_round(snapshot, config, only=only),
+                settings=EngineSettings(lease=None),
+                config=config,
+                settle_seconds=0.05,
+            )
+            task = asyncio.create_task(host.run())
+            await asyncio.wait_for(host.scheduler.leading.wait(), 10)
+
+            def status(name: str = "default") -> dict[str, Any]:
+                found: dict[str, Any] = server.store.get(TOPOLOGIES, name).get("status", {})
+                return found
+
+            await until(lambda: status().get("detailStatus"))
+            assert status()["detailStatus"][0]["nodeNum"] == 8
+            # the other object is seen by kopf alone
+            server.store.create(TOPOLOGIES, topology("other"))
+            await until(lambda: status("other").get("conditions"), 15)
+            assert status("other")["conditions"][0]["reason"] == "NotUsed"
+            server.store.create("nodes", training_cluster(9).nodes[8])
+            await until(lambda: status()["detailStatus"][0]["nodeNum"] == 9)
+
+            server.store.create("pods", pod("p", gpus=1))
+            await until(lambda: server.store.get("pods", "p", "default")["spec"].get("nodeName"))
+            # kopf has put nothing on the objects
+            for name in ("default", "other"):
+                meta = server.store.get(TOPOLOGIES, name)["metadata"]
+                assert not meta.get("annotations") and not meta.get("finalizers")
+
+            async with aiohttp.ClientSession(f"http://127.0.0.1:{host.health.port}") as http:
+                for path in ("/healthz", "/livez", "/readyz"):
+                    assert (await http.get(path)).status == 200
+                assert "[+]caches ok" in await (await http.get("/readyz?verbose")).text()
+                metrics = await (await http.get("/metrics")).text()
+                assert 'koordpy_binds_total{outcome="bound"} 1.0' in metrics
+                assert 'scheduler_schedule_attempts_total{profile="koord-scheduler",result="scheduled"} 1.0' in metrics
+                assert (await (await http.get("/configz")).json())["bindAddress"] == "127.0.0.1:0"
+                dump = await (await http.get("/debug/snapshot")).json()
+                assert {item["kind"] for item in dump["items"]} == {"ClusterNetworkTopology", "Node", "Pod"}
+                assert await (await http.get("/debug/queue")).json() == []
+                assert (await (await http.get("/debug/decisions")).json())[0]["unit"] == "default/p"
+                assert (await http.get("/debug/nothing")).status == 404
+
+            host.stop()
+            assert await asyncio.wait_for(task, 15) == 0
+
+
+async def test_a_scheduler_goes_on_while_kopf_cannot_live() -> None:
+    async with ApiServer() as server:
+        server.store.create("nodes", training_cluster(1).nodes[0])
+        config = KoordpyConfiguration(bind_address="127.0.0.1:0")
+        async with ApiClient(ClusterAccess(server.url), qps=0, timeout_seconds=5.0) as client:
+            host = OperatorHost(
+                client,
+                lambda snapshot, only: plan_round(snapshot, config, only=only),
+                settings=EngineSettings(lease=None),
+                config=config,
+                settle_seconds=0.05,
+            )
+            task = asyncio.create_task(host.run())
+            await asyncio.wait_for(host.scheduler.leading.wait(), 10)
+            await until(lambda: host.kopf is not None and host.kopf.starts > 0, 15)
+            server.faults.fail(410, method="WATCH", path="*clusternetworktopologies*")
+            server.faults.drop_watches(abort=True)
+            await until(lambda: host.kopf is not None and host.kopf.starts > 1, 15)
+            for i in range(5):
+                server.store.create("pods", pod(f"p-{i}", gpus=1))
+                await asyncio.sleep(0.2)
+            await until(
+                lambda: all(server.store.get("pods", f"p-{i}", "default")["spec"].get("nodeName") for i in range(5)), 15
+            )
+            assert not task.done()
+            host.stop()
+            assert await asyncio.wait_for(task, 15) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_the_command_runs_binds_and_ends_on_a_signal(tmp_path: Path, number: int) -> None:
+    async with ApiServer() as server:
+        server.store.create("nodes", training_cluster(1).nodes[0])
+        file = tmp_path / "kubeconfig"
+        file.write_text(server.kubeconfig())
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "koordpy.cli.main", "run", "--kubeconfig", str(file),
+            "--bind-address", "127.0.0.1:0", "--log-format", "json",
+            stderr=asyncio.subprocess.PIPE, env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )  # fmt: skip
+        try:
+            server.store.create("pods", pod("p", gpus=1))
+            await until(lambda: server.store.get("pods", "p", "default")["spec"].get("nodeName"), 30)
+            process.send_signal(number)
+            _, log = await asyncio.wait_for(process.communicate(), 20)
+        finally:
+            if process.returncode is None:
+                process.kill()
+        assert process.returncode == 0
+        assert b'"msg":"stopping"' in log
+        lease = server.store.get("leases.coordination.k8s.io", "koordpy", "kube-system")
+        assert lease["spec"]["holderIdentity"] == ""
