@@ -18,6 +18,15 @@ from koordpy.api.objects import (
     UpstreamPodGroup,
     Wire,
 )
+from koordpy.api.storage import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
 
 
 class Named(Wire, frozen=True):
@@ -40,8 +49,8 @@ _KINDS: dict[tuple[str, str], Kind] = {
     ("", "Pod"): Kind("Pod", Pod),
     ("", "Namespace"): Kind("Namespace", Namespace, namespaced=False),
     ("", "ConfigMap"): Kind("ConfigMap", ConfigMap),
-    ("", "PersistentVolume"): Kind("PersistentVolume", Named, namespaced=False),
-    ("", "PersistentVolumeClaim"): Kind("PersistentVolumeClaim", Named),
+    ("", "PersistentVolume"): Kind("PersistentVolume", PersistentVolume, namespaced=False),
+    ("", "PersistentVolumeClaim"): Kind("PersistentVolumeClaim", PersistentVolumeClaim),
     (keys.GROUP_SIGS, "PodGroup"): Kind("PodGroup", PodGroup),
     (keys.GROUP_X, "PodGroup"): Kind("PodGroup", PodGroup),
     (keys.GROUP_UPSTREAM, "PodGroup"): Kind("PodGroup of scheduling.k8s.io", UpstreamPodGroup),
@@ -54,11 +63,11 @@ _KINDS: dict[tuple[str, str], Kind] = {
     ),
     (keys.GROUP_KOORDINATOR, "Device"): Kind("Device", Device, namespaced=False),
     ("policy", "PodDisruptionBudget"): Kind("PodDisruptionBudget", PodDisruptionBudget),
-    ("storage.k8s.io", "StorageClass"): Kind("StorageClass", Named, namespaced=False),
-    ("storage.k8s.io", "CSINode"): Kind("CSINode", Named, namespaced=False),
-    ("storage.k8s.io", "CSIDriver"): Kind("CSIDriver", Named, namespaced=False),
-    ("storage.k8s.io", "CSIStorageCapacity"): Kind("CSIStorageCapacity", Named),
-    ("storage.k8s.io", "VolumeAttachment"): Kind("VolumeAttachment", Named, namespaced=False),
+    ("storage.k8s.io", "StorageClass"): Kind("StorageClass", StorageClass, namespaced=False),
+    ("storage.k8s.io", "CSINode"): Kind("CSINode", CSINode, namespaced=False),
+    ("storage.k8s.io", "CSIDriver"): Kind("CSIDriver", CSIDriver, namespaced=False),
+    ("storage.k8s.io", "CSIStorageCapacity"): Kind("CSIStorageCapacity", CSIStorageCapacity),
+    ("storage.k8s.io", "VolumeAttachment"): Kind("VolumeAttachment", VolumeAttachment, namespaced=False),
     ("resource.k8s.io", "ResourceSlice"): Kind("ResourceSlice", Named, namespaced=False),
     ("resource.k8s.io", "ResourceClaim"): Kind("ResourceClaim", Named),
     ("resource.k8s.io", "ResourceClaimTemplate"): Kind("ResourceClaimTemplate", Named),

@@ -88,7 +88,7 @@ def prepare(args: argparse.Namespace) -> Offline:
     faults += loaded.fault_lines
     if faults:
         raise InputFaultsError(faults)
-    state = ClusterState(scheduler_names=config.scheduler_names)
+    state = ClusterState(scheduler_names=config.scheduler_names, storage=True)
     pods = set()
     for manifest, obj in zip(loaded.manifests, objects, strict=True):
         state.upsert(obj)

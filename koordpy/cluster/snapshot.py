@@ -1,5 +1,6 @@
 """An immutable picture of the cluster, and a Draft on it: a plan's changes, each with its undo."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,6 +14,7 @@ from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.cluster.resources import Amounts
 from koordpy.cluster.ties import PodClass, TermClass
 from koordpy.cluster.tree import Tree
+from koordpy.cluster.volumes import CsiVolume, Disk, Promise, VolumeObjects
 
 Ints = NDArray[np.int64]
 
@@ -74,6 +76,14 @@ class Snapshot:
     """(protocol, host port) -> (node name, address) -> bound pods that hold it."""
     nominated: tuple[PodInfo, ...]
     """Pods without a node that room is kept for."""
+    storage: VolumeObjects | None
+    """None where no storage objects are given: then pods with claims are refused."""
+    claim_users: Mapping[str, Mapping[str, int]]
+    """Claim -> node name -> bound pods that use it."""
+    disks: Mapping[Disk, Mapping[tuple[str, bool], int]]
+    """Inline disk -> (node name, read only) -> bound pods that hold it."""
+    promised: Mapping[str, Promise]
+    """Claim -> what an assumed pod takes for it."""
     namespaces: Mapping[str, Mapping[str, str]]
     """Labels of each namespace that is known."""
     static_version: int = 0
@@ -103,6 +113,19 @@ class Snapshot:
                 out.setdefault(pod.node, []).append(pod)
         return {name: tuple(pods) for name, pods in out.items()}
 
+    @cached_property
+    def csi_uses(self) -> Mapping[str, Counter[CsiVolume]]:
+        """Node name -> uses of each CSI volume by the bound pods."""
+        out: dict[str, Counter[CsiVolume]] = {}
+        if self.storage is not None:
+            for claim, places in self.claim_users.items():
+                promise = self.promised.get(claim)
+                volume = self.storage.csi_volume(claim, promise.volume if promise is not None else "")
+                if volume is not None:
+                    for node, count in places.items():
+                        out.setdefault(node, Counter())[volume] += count
+        return out
+
     def vector(self, requests: Amounts) -> tuple[tuple[int, int], ...] | None:
         """(column, amount) of a request, one pod in column 0 first; None where no node knows a resource of it."""
         out = [(0, 1)]
@@ -126,6 +149,11 @@ class Draft:
         self.placed_on: dict[int, dict[str, PodInfo]] = {}
         """Node position -> pods by key, of the pods this draft has placed."""
         self.evicted: dict[str, PodInfo] = {}
+        self.promised: dict[str, Promise] = dict(snapshot.promised)
+        """Claim -> what it takes, of assumed pods and of those this draft has placed."""
+        self.taken: dict[str, str] = {p.volume: claim for claim, p in snapshot.promised.items() if p.volume}
+        """Volume -> claim that takes it."""
+        self._claims: dict[str, tuple[str, ...]] = {}
         self.version = 0
         """Grows with every change, also with an undo."""
         self._journal: list[tuple[PodInfo, int, int]] = []
@@ -138,10 +166,16 @@ class Draft:
         """[nodes, resources]: allocatable minus used; negative where a node is overcommitted."""
         return np.asarray(self.snapshot.allocatable - self.used)
 
-    def assign(self, info: PodInfo, node: int) -> None:
-        """Places a pending pod on a node."""
+    def assign(self, info: PodInfo, node: int, claims: Mapping[str, str] | None = None) -> None:
+        """Places a pending pod on a node; claims: claim -> volume it takes, empty for one to be made."""
         if info.key in self.placed:
             raise ValueError(f"{info.key} is placed already")
+        for claim, volume in (claims or {}).items():
+            self.promised[claim] = Promise(volume, self.snapshot.nodes[node].name)
+            if volume:
+                self.taken[volume] = claim
+        if claims:
+            self._claims[info.key] = tuple(claims)
         self._change(info, node, 1)
         self.placed[info.key] = node
         self.placed_on.setdefault(node, {})[info.key] = info
@@ -156,6 +190,10 @@ class Draft:
         self.evicted[info.key] = info
         self._journal.append((info, node, -1))
 
+    def claims(self, key: str) -> dict[str, str]:
+        """Claim -> volume that a placed pod takes, empty for one to be made."""
+        return {claim: self.promised[claim].volume for claim in self._claims.get(key, ())}
+
     def mark(self) -> int:
         """A point to return to."""
         return len(self._journal)
@@ -166,6 +204,8 @@ class Draft:
             info, node, sign = self._journal.pop()
             self._change(info, node, -sign)
             if sign > 0:
+                for claim in self._claims.pop(info.key, ()):
+                    self.taken.pop(self.promised.pop(claim).volume, None)
                 del self.placed[info.key]
                 del self.placed_on[node][info.key]
             else:

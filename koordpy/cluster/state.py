@@ -5,7 +5,7 @@ confirmed (kube-parity.md 2.2, 4.2). Cheap per event: one pod's figures are take
 snapshot, and only rows of nodes that changed are written anew.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -23,6 +23,13 @@ from koordpy.api.objects import (
     UpstreamPodGroup,
     Wire,
 )
+from koordpy.api.storage import (
+    STORAGE_KINDS,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    bind_static,
+    select_node,
+)
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo, pod_info, shape_of
 from koordpy.cluster.resources import Amounts, node_allocatable
 from koordpy.cluster.snapshot import PODS, UNSCHEDULABLE_TAINT, Ints, NodeInfo, Snapshot
@@ -30,6 +37,7 @@ from koordpy.cluster.tally import Tally
 from koordpy.cluster.ties import PodClass, TermClass, pod_class, selected_keys
 from koordpy.cluster.topology import FLAT, Layers, TopologyFault, read_layers
 from koordpy.cluster.tree import Tree, build_tree
+from koordpy.cluster.volumes import Disk, Promise, VolumeBook, claim_key, disks_of
 
 _DEVICE_RESOURCES = (*keys.GPU_RESOURCES, *keys.NPU_RESOURCES)
 
@@ -56,7 +64,10 @@ class _Use:
 class ClusterState:
     """Typed wire objects in (`upsert`, `delete`), `snapshot` out. Not thread-safe: one owner."""
 
-    def __init__(self, *, scheduler_names: Collection[str] = (keys.DEFAULT_SCHEDULER_NAME,)) -> None:
+    def __init__(
+        self, *, scheduler_names: Collection[str] = (keys.DEFAULT_SCHEDULER_NAME,), storage: bool = False
+    ) -> None:
+        """storage: whether claims, volumes and their like are given; without them pods with claims are refused."""
         self.scheduler_names = frozenset(scheduler_names)
         self.layers: Layers = FLAT
         self.topology: ClusterNetworkTopology | None = None
@@ -67,10 +78,18 @@ class ClusterState:
         self._assumed: dict[str, str] = {}
         self._use: dict[str, _Use] = {}
         self._members: dict[GangRef, dict[str, PodInfo]] = {}
+        self._views: dict[GangRef, tuple[PodInfo, ...]] = {}
+        """What snapshots show of `_members`; only gangs in `_changed_gangs` are written anew."""
+        self._changed_gangs: set[GangRef] = set()
         self._selectors: dict[str, dict[str, int]] = {}
         self._classes: Tally[PodClass, tuple[str, bool]] = Tally()
         self._terms: Tally[TermClass, str] = Tally()
         self._ports: Tally[tuple[str, int], tuple[str, str]] = Tally()
+        self._claim_users: Tally[str, str] = Tally()
+        self._disks: Tally[Disk, tuple[str, bool]] = Tally()
+        self._storage = VolumeBook() if storage else None
+        self._promised: dict[str, Mapping[str, Promise]] = {}
+        """Assumed pod -> claim -> what it takes."""
         self._nominated: dict[str, PodInfo] = {}
         self._looked_for: set[str] = set()
         self._user_devices: dict[str, int] = {}
@@ -95,6 +114,8 @@ class ClusterState:
         handler = self._UPSERT.get(type(obj))
         if handler is not None:
             handler(self, obj)
+        elif self._storage is not None and type(obj) in STORAGE_KINDS:
+            self._storage.put(_object_key(obj), obj)
         else:
             self._others[type(obj), _object_key(obj)] = obj
 
@@ -103,11 +124,15 @@ class ClusterState:
         handler = self._DELETE.get(kind)
         if handler is not None:
             handler(self, key)
+        elif self._storage is not None and kind in STORAGE_KINDS:
+            self._storage.drop(kind, key)
         else:
             self._others.pop((kind, key), None)
 
     def get(self, kind: type[Wire], key: str) -> Wire | None:
-        """An object of a kind that no index is kept of."""
+        """An object of a kind that no index is kept of, or one of storage."""
+        if self._storage is not None and kind in STORAGE_KINDS:
+            return self._storage.get(kind, key)
         return self._others.get((kind, key))
 
     def _upsert_node(self, node: Node) -> None:
@@ -183,6 +208,7 @@ class ClusterState:
         self._pods[info.key] = info
         if info.gang is not None:
             self._members.setdefault(info.gang, {})[info.key] = info
+            self._changed_gangs.add(info.gang)
             if info.gang.source is GangSource.NAMED and keys.GANG_GROUPS in info.pod.metadata.annotations:
                 self._linkers["pod", info.key] = info.gang
         if info.pending:
@@ -196,6 +222,7 @@ class ClusterState:
             self._nominated.pop(info.key, None)
         if info.gang is not None:
             self._linkers.pop(("pod", info.key), None)
+            self._changed_gangs.add(info.gang)
             members = self._members.get(info.gang)
             if members is not None:
                 members.pop(info.key, None)
@@ -232,6 +259,12 @@ class ClusterState:
         if ties is not None:
             if ties.affinity:
                 self._terms.add(TermClass(info.namespace, ties.affinity), info.node, sign)
+            for volume in ties.volumes:
+                key = claim_key(info.namespace, info.name, volume)
+                if key:
+                    self._claim_users.add(key, info.node, sign)
+                for disk, read_only in disks_of(volume):
+                    self._disks.add(disk, (info.node, read_only), sign)
             for port in ties.ports:
                 self._ports.add((port.protocol, port.port), (info.node, port.address), sign)
         devices = device_hundredths(info.requests)
@@ -310,8 +343,10 @@ class ClusterState:
 
     # -- assumed pods -------------------------------------------------------------------------------------------------
 
-    def assume(self, key: str, node: str) -> None:
+    def assume(self, key: str, node: str, claims: Mapping[str, str] | None = None) -> None:
         """Counts a pending pod as bound to a node until the watch confirms it or `forget` takes it back.
+
+        claims: claim -> volume that it takes, empty for one that is to be provisioned on the node.
 
         Raises KeyError for an unknown pod and ValueError for one that has a node already.
         """
@@ -320,10 +355,13 @@ class ClusterState:
             raise ValueError(f"{key} has node {info.node} already")
         self._remove(info)
         self._assumed[key] = node
+        if claims:
+            self._promised[key] = {claim: Promise(volume, node) for claim, volume in claims.items()}
         self._add(replace(info, node=node, pending=False))
 
     def forget(self, key: str) -> None:
         """Takes an assumption back; a pod that is gone or confirmed is left as it is."""
+        self._promised.pop(key, None)
         if self._assumed.pop(key, None) is None:
             return
         self._upsert_pod(self._pods[key].pod)
@@ -332,8 +370,28 @@ class ClusterState:
         """Node an unconfirmed pod is assumed on."""
         return self._assumed.get(key)
 
-    def bind(self, key: str, node: str, annotations: dict[str, str] | None = None) -> None:
-        """What a confirmed Binding does to the pod: nodeName and annotations in one step (offline runs)."""
+    def bind(
+        self,
+        key: str,
+        node: str,
+        annotations: dict[str, str] | None = None,
+        claims: Mapping[str, str] | None = None,
+    ) -> None:
+        """What a confirmed Binding does to the pod: nodeName and annotations in one step (offline runs).
+
+        Its claims are bound to the volumes they take; one that is to be provisioned keeps the node it is made for.
+        """
+        for claim_name, volume_name in (claims or {}).items():
+            claim = self.get(PersistentVolumeClaim, claim_name)
+            volume = self.get(PersistentVolume, volume_name) if volume_name else None
+            if not isinstance(claim, PersistentVolumeClaim):
+                continue
+            if isinstance(volume, PersistentVolume):
+                bound, taken = bind_static(claim, volume)
+                self.upsert(bound)
+                self.upsert(taken)
+            else:
+                self.upsert(select_node(claim, node))
         pod = self._pods[key].pod
         spec = _replace(pod.spec, node_name=node)
         meta = _replace(pod.metadata, annotations={**pod.metadata.annotations, **(annotations or {})})
@@ -406,7 +464,7 @@ class ClusterState:
             score_used=score_used.copy(),
             pods=self._pods.copy(),
             pending=tuple(self._pending.values()),
-            members={ref: tuple(pods.values()) for ref, pods in self._members.items()},
+            members=self._member_views(),
             linkers=tuple(dict.fromkeys(self._linkers.values())),
             selectors={value: dict(counts) for value, counts in self._selectors.items() if counts},
             user_devices=dict(self._user_devices),
@@ -417,11 +475,31 @@ class ClusterState:
             terms=self._terms.frozen(),
             ports=self._ports.frozen(),
             nominated=tuple(self._nominated.values()),
+            storage=self._storage.view() if self._storage is not None else None,
+            claim_users=self._claim_users.frozen(),
+            disks=self._disks.frozen(),
+            promised=self._promises(),
             namespaces=dict(self._namespaces),
             static_version=self._static_version,
             capacity_version=self._capacity_version,
             scheduler_names=self.scheduler_names,
         )
+
+    def _promises(self) -> dict[str, Promise]:
+        """Claim -> what it takes with a pod that is still assumed."""
+        if self._promised:
+            self._promised = {key: taken for key, taken in self._promised.items() if key in self._assumed}
+        return {claim: promise for taken in self._promised.values() for claim, promise in taken.items()}
+
+    def _member_views(self) -> dict[GangRef, tuple[PodInfo, ...]]:
+        for ref in self._changed_gangs:
+            members = self._members.get(ref)
+            if members:
+                self._views[ref] = tuple(members.values())
+            else:
+                self._views.pop(ref, None)
+        self._changed_gangs.clear()
+        return self._views.copy()
 
     def _arrays(self, tree: Tree) -> tuple[Ints, Ints, Ints]:
         """(allocatable, used, score_used) in the tree's order; only touched rows are written where the nodes stand."""

@@ -14,9 +14,11 @@ import numpy as np
 
 from koordpy.api.objects import PodAffinityTerm
 from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.snapshot import Ints, Snapshot
+from koordpy.cluster.snapshot import Draft, Ints
 from koordpy.cluster.ties import ANY_ADDRESS, NO_TERMS, Terms, read_terms
+from koordpy.cluster.volumes import CsiVolume, Disk
 from koordpy.planning.filters.base import Code, Refusal
+from koordpy.planning.filters.disks import claims_of, pod_disks
 from koordpy.planning.filters.interpod import term_matches
 from koordpy.planning.filters.rules import DomainTable
 from koordpy.planning.selectors import selector_matches
@@ -39,14 +41,15 @@ def concerned(pod: PodInfo) -> bool:
     return pod.ties is not None or bool(pod.pod.spec.topology_spread_constraints)
 
 
-def among(pending: Sequence[PodInfo], snapshot: Snapshot, table: DomainTable) -> Among:
-    """What the pending members of a unit are to each other."""
-    return _Reader(pending, snapshot, table).read()
+def among(pending: Sequence[PodInfo], draft: Draft, table: DomainTable) -> Among:
+    """What the pending members of a unit are to each other, on the draft as it is."""
+    return _Reader(pending, draft, table).read()
 
 
 class _Reader:
-    def __init__(self, pending: Sequence[PodInfo], snapshot: Snapshot, table: DomainTable) -> None:
-        self.snapshot = snapshot
+    def __init__(self, pending: Sequence[PodInfo], draft: Draft, table: DomainTable) -> None:
+        self.draft = draft
+        self.snapshot = draft.snapshot
         self.table = table
         self.number = Counter(pod.shape for pod in pending)
         self.kinds = {pod.shape: pod for pod in reversed(pending)}
@@ -57,6 +60,10 @@ class _Reader:
     def read(self) -> Among:
         if self.number.total() > 1:
             self._ports()
+            if any(pod.ties is not None and pod.ties.volumes for pod in self.kinds.values()):
+                self._disks()
+                self._claims()
+                self._limits()
             for shape, pod in self.kinds.items():
                 terms = read_terms(pod.ties.affinity) if pod.ties is not None else NO_TERMS
                 self._terms(shape, pod, terms)
@@ -116,6 +123,92 @@ class _Reader:
             whole = self.number.total()
             room = np.where(domains.labelled, whole, whole * whole).astype(np.int64)
             self._column(room, {one: whole if one == shape else 1 for one in meant})
+
+    def _disks(self) -> None:
+        """An inline disk is one pod's of a node, or shared by pods that all read: a writer takes all of it."""
+        holders: dict[Disk, dict[bytes, bool]] = {}
+        for shape, pod in self.kinds.items():
+            for disk, read_only in pod_disks(pod):
+                others = holders.setdefault(disk, {})
+                others[shape] = others.get(shape, True) and read_only
+        whole = self.number.total()
+        for shapes in holders.values():
+            if all(shapes.values()) or sum(self.number[shape] for shape in shapes) < 2:
+                continue
+            room = np.full(len(self.snapshot.nodes), whole, dtype=np.int64)
+            self._column(room, {shape: 1 if read_only else whole for shape, read_only in shapes.items()})
+
+    def _claims(self) -> None:
+        """Claims of one pod alone, and claims that wait, must not meet in a plan."""
+        objects = self.snapshot.storage
+        if objects is None:
+            return
+        users: Counter[str] = Counter()
+        for shape, pod in self.kinds.items():
+            users.update(dict.fromkeys(claims_of(pod), self.number[shape]))
+        waiting = {
+            key: objects.class_of(objects.claims[key])
+            for key in users
+            if key in objects.claims and objects.is_delayed(objects.claims[key])
+        }
+        of_class = Counter(waiting.values())
+        for shape, pod in self.kinds.items():
+            for key in claims_of(pod):
+                claim = objects.claims.get(key)
+                if claim is None:
+                    continue
+                if users[key] > 1 and "ReadWriteOncePod" in claim.spec.access_modes:
+                    self._refuse(shape, "VolumeRestrictions", "ReadWriteOncePod claims")
+                name = waiting.get(key)
+                if name is not None and (users[key] > 1 or (of_class[name] > 1 and objects.by_class.get(name))):
+                    self._refuse(shape, "VolumeBinding", "unbound persistent volume claims")
+
+    def _limits(self) -> None:
+        """Volumes of drivers with a limit: the same ones in every member cost a node once, own ones add up."""
+        objects = self.snapshot.storage
+        if objects is None or not objects.limits:
+            return
+        sets: dict[str, dict[bytes, frozenset[CsiVolume]]] = {}
+        for shape, pod in self.kinds.items():
+            found = {objects.csi_volume(key) for key in claims_of(pod)}
+            for volume in found:
+                if volume is not None and volume.driver in objects.limits:
+                    own = sets.setdefault(volume.driver, {})
+                    own[shape] = own.get(shape, frozenset()) | {volume}
+        for driver, kinds in sets.items():
+            if len(set(kinds.values())) == 1:
+                continue
+            uses = Counter(
+                volume for shape, found in kinds.items() for volume in found for _ in range(self.number[shape])
+            )
+            held = self._held(driver)
+            if max(uses.values()) > 1 or any(volume in there for there in held.values() for volume in uses):
+                for shape in kinds:
+                    self._refuse(shape, "NodeVolumeLimits", "volumes of drivers with a limit")
+                continue
+            room = np.full(len(self.snapshot.nodes), len(uses), dtype=np.int64)
+            for name, limit in objects.limits[driver].items():
+                at = self.snapshot.index.get(name)
+                if at is not None:
+                    room[at] = limit - len(held.get(name, ()))
+            self._column(room, {shape: len(found) for shape, found in kinds.items()})
+
+    def _held(self, driver: str) -> dict[str, set[CsiVolume]]:
+        """Node name -> volumes of a driver there, with those of the draft's placements."""
+        objects, draft = self.snapshot.storage, self.draft
+        assert objects is not None
+        out: dict[str, set[CsiVolume]] = {}
+        for name, uses in self.snapshot.csi_uses.items():
+            out.setdefault(name, set()).update(v for v in uses if v.driver == driver)
+        for name, attached in objects.attached.items():
+            out.setdefault(name, set()).update(v for v in attached if v.driver == driver)
+        for key, node in draft.placed.items():
+            for claim in claims_of(self.snapshot.pods[key]):
+                promise = draft.promised.get(claim)
+                volume = objects.csi_volume(claim, promise.volume if promise is not None else "")
+                if volume is not None and volume.driver == driver:
+                    out.setdefault(self.snapshot.nodes[node].name, set()).add(volume)
+        return out
 
     def _spread(self, shape: bytes, pod: PodInfo) -> None:
         for constraint in pod.pod.spec.topology_spread_constraints:

@@ -16,13 +16,15 @@ from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.cluster.snapshot import Draft, Ints, Snapshot
 from koordpy.planning.among import Among, among, concerned
 from koordpy.planning.filters import node as node_filters
-from koordpy.planning.filters.base import Refusal, Verdict, chain
+from koordpy.planning.filters.base import Code, Refusal, Verdict, chain
+from koordpy.planning.filters.disks import NodeVolumeLimits, VolumeRestrictions, claims_of
 from koordpy.planning.filters.fit import check_fit
 from koordpy.planning.filters.interpod import ExistingTerms, OwnTerms
 from koordpy.planning.filters.ports import NodePorts
 from koordpy.planning.filters.rules import DomainTable, Rule
 from koordpy.planning.filters.spread import FILTERS, SCORES, Spreading, TopologySpread, constraints_of
 from koordpy.planning.filters.unsupported import unsupported
+from koordpy.planning.filters.volumes import VolumeBinding, VolumeReach, VolumeZone, claims_refusal
 from koordpy.planning.nominated import Reserved, reserve
 from koordpy.planning.scores import PACKING, StaticScores, normalised, resources_fit, static_scores
 from koordpy.planning.soft_scores import InterPodAffinity, PodTopologySpread, SoftScore
@@ -64,7 +66,7 @@ class ShapeFigures:
         self._owner = owner
         self.pod = pod
         self.static = static
-        self.refusal = refusal or static.refusal
+        self.refusal = static.refusal or refusal
         snapshot = owner.snapshot
         ignored = owner.ignored
         asked = {name: amount for name, amount in pod.requests.items() if not ignored(name)}
@@ -180,6 +182,11 @@ class ShapeFigures:
         self._fit_weight = scores.weight(PACKING)
         self.total: Ints = self._constant + self._fit_weight * self.fit
 
+    def claims_at(self, node: int) -> dict[str, str]:
+        """Claim -> volume that the pod takes on a node."""
+        binding = next((rule for rule in self._rules if isinstance(rule, VolumeBinding)), None)
+        return binding.choice(node) if binding is not None else {}
+
     @property
     def follows(self) -> bool:
         """Whether a placement of another pod may make a node fit: what failed may pass later in the round."""
@@ -239,7 +246,7 @@ class Figures:
             }
         )
         self._shapes: dict[bytes, ShapeFigures] = {}
-        self._among: dict[GangRef, Among] = {}
+        self._among: dict[GangRef, tuple[int, Among]] = {}
 
     def ignored(self, resource: str) -> bool:
         """Whether the configuration takes a resource out of the fit check; extended ones only (kube-parity.md 2.5)."""
@@ -254,16 +261,40 @@ class Figures:
         ties = pod.ties
         if ties is not None and ties.ports:
             out.append(NodePorts(pod, snapshot))
-        if ties is not None and ties.affinity:
-            out.append(OwnTerms(pod, snapshot, self.domains))
+        if ties is not None and ties.volumes:
+            out += self._volume_rules(pod)
         spread = constraints_of(pod, FILTERS, self._spread_defaults)
         if spread:
             out.append(TopologySpread(Spreading(pod, spread, snapshot, self.domains)))
+        if ties is not None and ties.affinity:
+            out.append(OwnTerms(pod, snapshot, self.domains))
         if snapshot.terms or self.terms_pending:
             existing = ExistingTerms(pod, snapshot, self.domains)
             if self.terms_pending or not existing.silent:
                 out.append(existing)
         return out
+
+    def _volume_rules(self, pod: PodInfo) -> list[Rule]:
+        objects = self.snapshot.storage
+        restrictions = VolumeRestrictions(pod, self.draft)
+        out: list[Rule] = [] if restrictions.silent else [restrictions]
+        if objects is not None and claims_of(pod):
+            limits = NodeVolumeLimits(pod, self.draft, objects, self.snapshot.csi_uses)
+            zone = VolumeZone(pod, self.draft, objects)
+            out += [] if limits.silent else [limits]
+            out.append(VolumeBinding(pod, self.draft, objects, self._reach))
+            out += [] if zone.silent else [zone]
+        return out
+
+    @cached_property
+    def _reach(self) -> VolumeReach:
+        return VolumeReach(self.snapshot.nodes, self.domains)
+
+    def claims_at(self, pod: PodInfo, node: int) -> dict[str, str]:
+        """Claim -> volume that a pod takes on a node, empty for one to be made there; nothing for most pods."""
+        if pod.ties is None or not pod.ties.volumes:
+            return {}
+        return self.of(pod).claims_at(node)
 
     def soft_scores(self, pod: PodInfo) -> list[SoftScore]:
         """The scores of a pod that look at other pods, on the snapshot; those that say nothing are left out."""
@@ -283,12 +314,12 @@ class Figures:
 
     def among(self, gang: GangRef) -> Among:
         """What the pending members of a gang's unit are to each other."""
-        found = self._among.get(gang)
-        if found is None:
+        known = self._among.get(gang)
+        if known is None or known[0] != self.draft.version:
             unit = self._groups.unit(gang)
-            found = among(unit.pending, self.snapshot, self.domains)
-            self._among.update({one.ref: found for one in unit.gangs})
-        return found
+            known = self.draft.version, among(unit.pending, self.draft, self.domains)
+            self._among.update({one.ref: known for one in unit.gangs})
+        return known[1]
 
     def reserved(self, pod: PodInfo) -> Reserved | None:
         """What nominated pods keep from a pod: those of its priority or above that the draft has not placed.
@@ -312,7 +343,15 @@ class Figures:
         gangs = {gang.ref for gang in self._groups.unit(pod.gang).gangs}
         return frozenset(one.key for one in self.snapshot.nominated if one.gang in gangs)
 
-    def _refusal(self, pod: PodInfo) -> Refusal | None:
+    def _claims_refusal(self, pod: PodInfo) -> Refusal | None:
+        """What is wrong with a pod's claims before any node is tried."""
+        if pod.ties is None or not claims_of(pod):
+            return None
+        if self.snapshot.storage is None:
+            return Refusal("VolumeBinding", Code.UNRESOLVABLE, ("unsupported: persistent volume claims",))
+        return claims_refusal(pod, self.snapshot.storage)
+
+    def _among_refusal(self, pod: PodInfo) -> Refusal | None:
         """Why a plan cannot hold a member together with the others of its gang."""
         if pod.gang is None or not concerned(pod):
             return None
@@ -320,7 +359,7 @@ class Figures:
 
     def key(self, pod: PodInfo) -> bytes:
         """Equal for pending pods that share their figures in this round."""
-        key, refusal = pod.shape, self._refusal(pod)
+        key, refusal = pod.shape, self._among_refusal(pod)
         if refusal is not None:
             key += refusal.reasons[0].encode()
         if self._spread_keys:
@@ -338,7 +377,9 @@ class Figures:
             static = self._static.get(pod.shape)
             if static is None:
                 static = self._static[pod.shape] = self._look(pod)
-            found = self._shapes[key] = ShapeFigures(self, pod, static, self._refusal(pod))
+            found = self._shapes[key] = ShapeFigures(
+                self, pod, static, self._claims_refusal(pod) or self._among_refusal(pod)
+            )
         else:
             found.refresh()
         return found

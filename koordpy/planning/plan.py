@@ -5,7 +5,7 @@ exception (architecture.md).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -44,6 +44,9 @@ class Placement:
     node: str
     annotations: Mapping[str, str]
     unit: str
+    claims: Mapping[str, str] = field(default_factory=dict)
+    """Claim (`namespace/name`) -> volume that it is to be bound to, empty where one is to be provisioned for the node;
+    written before the Binding (kube-parity.md 2.8)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,7 +169,8 @@ def _accept(unit: Unit, nodes: dict[str, int], figures: Figures, proof: Proof, r
     if faults:
         return _Tried(unit, Proof.UNKNOWN, runs=runs, fault="; ".join(faults[:3]))
     for key, node in nodes.items():
-        figures.draft.assign(figures.snapshot.pods[key], node)
+        pod = figures.snapshot.pods[key]
+        figures.draft.assign(pod, node, figures.claims_at(pod, node))
     return _Tried(unit, proof, nodes=nodes, runs=runs)
 
 
@@ -247,7 +248,8 @@ def _placements(one: _Tried, after: Unit, figures: Figures) -> list[Placement]:
     for key, node in one.nodes.items():
         own = {keys.BOUND_RANK: str(ranks[key]), **notes} if key in ranks else {}
         pod = snapshot.pods[key]
-        out.append(Placement(key, pod.uid, snapshot.nodes[node].name, own, one.unit.id))
+        claims = figures.draft.claims(key)
+        out.append(Placement(key, pod.uid, snapshot.nodes[node].name, own, one.unit.id, claims))
     return out
 
 

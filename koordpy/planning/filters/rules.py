@@ -5,7 +5,7 @@ eviction by `change`, and answers a Verdict for all nodes on the counts as they 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -73,6 +73,17 @@ class DomainTable:
 
     nodes: Sequence[NodeInfo]
     known: dict[str, Domains] = field(default_factory=dict)
+    places: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+
+    def holders(self, key: str, values: Iterable[str]) -> list[int]:
+        """Positions of the nodes whose label has one of the values, in order."""
+        places = self.places.get(key)
+        if places is None:
+            places = self.places[key] = {}
+            for i, node in enumerate(self.nodes):
+                if key in node.labels:
+                    places.setdefault(node.labels[key], []).append(i)
+        return sorted(i for value in set(values) for i in places.get(value, ()))
 
     def of(self, key: str) -> Domains:
         """The domains of a node label."""

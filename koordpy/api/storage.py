@@ -1,0 +1,195 @@
+"""Wire objects of storage: claims, volumes, classes, and what CSI drivers say of nodes (Kubernetes API 1.36).
+
+As in `koordpy.api.objects` only what a decision may depend on is named.
+"""
+
+# ruff: noqa: RUF012 - msgspec copies the defaults of structs
+
+from typing import Any
+
+import msgspec
+
+from koordpy.api.objects import LabelSelector, NodeSelector, ObjectMeta, Quantities, Quantity, Wire
+
+CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
+BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+DEFAULT_CLASS_ANNOTATIONS = (
+    "storageclass.kubernetes.io/is-default-class",
+    "storageclass.beta.kubernetes.io/is-default-class",
+)
+
+
+class VolumeResources(Wire, frozen=True):
+    requests: Quantities = {}
+
+
+class PersistentVolumeClaimSpec(Wire, frozen=True):
+    access_modes: list[str] = []
+    storage_class_name: str | None = None
+    volume_name: str = ""
+    volume_mode: str = ""
+    volume_attributes_class_name: str = ""
+    selector: LabelSelector | None = None
+    resources: VolumeResources = VolumeResources()
+
+
+class PersistentVolumeClaimStatus(Wire, frozen=True):
+    phase: str = ""
+
+
+class PersistentVolumeClaim(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
+    status: PersistentVolumeClaimStatus = PersistentVolumeClaimStatus()
+
+
+class ClaimReference(Wire, frozen=True):
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class VolumeNodeAffinity(Wire, frozen=True):
+    required: NodeSelector | None = None
+
+
+class CSIVolumeSource(Wire, frozen=True):
+    driver: str = ""
+    volume_handle: str = ""
+
+
+class PersistentVolumeSpec(Wire, frozen=True):
+    """The sources of in-tree kinds that are CSI drivers' by now stay raw mappings."""
+
+    capacity: Quantities = {}
+    access_modes: list[str] = []
+    storage_class_name: str = ""
+    volume_mode: str = ""
+    volume_attributes_class_name: str = ""
+    claim_ref: ClaimReference | None = None
+    node_affinity: VolumeNodeAffinity | None = None
+    csi: CSIVolumeSource | None = None
+    gce_persistent_disk: dict[str, Any] | None = None
+    aws_elastic_block_store: dict[str, Any] | None = None
+    azure_disk: dict[str, Any] | None = None
+    cinder: dict[str, Any] | None = None
+
+
+class PersistentVolumeStatus(Wire, frozen=True):
+    phase: str = ""
+
+
+class PersistentVolume(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PersistentVolumeSpec = PersistentVolumeSpec()
+    status: PersistentVolumeStatus = PersistentVolumeStatus()
+
+
+class TopologyLabelRequirement(Wire, frozen=True):
+    key: str = ""
+    values: list[str] = []
+
+
+class TopologyTerm(Wire, frozen=True):
+    match_label_expressions: list[TopologyLabelRequirement] = []
+
+
+class StorageClass(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    provisioner: str = ""
+    volume_binding_mode: str = ""
+    allowed_topologies: list[TopologyTerm] = []
+
+
+class CSINodeAllocatable(Wire, frozen=True):
+    count: int | None = None
+
+
+class CSINodeDriver(Wire, frozen=True):
+    name: str = ""
+    allocatable: CSINodeAllocatable | None = None
+
+
+class CSINodeSpec(Wire, frozen=True):
+    drivers: list[CSINodeDriver] = []
+
+
+class CSINode(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: CSINodeSpec = CSINodeSpec()
+
+
+class CSIDriverSpec(Wire, frozen=True):
+    storage_capacity: bool = False
+
+
+class CSIDriver(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: CSIDriverSpec = CSIDriverSpec()
+
+
+class CSIStorageCapacity(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    storage_class_name: str = ""
+    node_topology: LabelSelector | None = None
+    capacity: Quantity | None = None
+    maximum_volume_size: Quantity | None = None
+
+
+class VolumeAttachmentSource(Wire, frozen=True):
+    persistent_volume_name: str | None = None
+
+
+class VolumeAttachmentSpec(Wire, frozen=True):
+    attacher: str = ""
+    node_name: str = ""
+    source: VolumeAttachmentSource = VolumeAttachmentSource()
+
+
+class VolumeAttachment(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: VolumeAttachmentSpec = VolumeAttachmentSpec()
+
+
+STORAGE_KINDS: tuple[type[Wire], ...] = (
+    PersistentVolumeClaim,
+    PersistentVolume,
+    StorageClass,
+    CSINode,
+    CSIDriver,
+    CSIStorageCapacity,
+    VolumeAttachment,
+)
+
+
+def claim_size(claim: PersistentVolumeClaim) -> Quantity | None:
+    """What a claim asks for; None where it names no size."""
+    return claim.spec.resources.requests.get("storage")
+
+
+def bind_static(
+    claim: PersistentVolumeClaim, volume: PersistentVolume
+) -> tuple[PersistentVolumeClaim, PersistentVolume]:
+    """Claim and volume as they are once bound to each other, the volume controller's part included."""
+    replace = msgspec.structs.replace
+    meta = claim.metadata
+    reference = ClaimReference(namespace=meta.namespace, name=meta.name, uid=meta.uid)
+    bound = replace(
+        claim,
+        metadata=replace(meta, annotations={**meta.annotations, BIND_COMPLETED: "yes", BOUND_BY_CONTROLLER: "yes"}),
+        spec=replace(claim.spec, volume_name=volume.metadata.name),
+        status=replace(claim.status, phase="Bound"),
+    )
+    taken = replace(
+        volume, spec=replace(volume.spec, claim_ref=reference), status=replace(volume.status, phase="Bound")
+    )
+    return bound, taken
+
+
+def select_node(claim: PersistentVolumeClaim, node: str) -> PersistentVolumeClaim:
+    """A claim whose volume is to be provisioned for a node."""
+    replace = msgspec.structs.replace
+    meta = claim.metadata
+    return replace(claim, metadata=replace(meta, annotations={**meta.annotations, SELECTED_NODE: node}))

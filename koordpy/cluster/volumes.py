@@ -1,0 +1,247 @@
+"""Claims, volumes and what CSI drivers say: the storage side of a snapshot.
+
+Filters ask the same questions of it for every pod (the class of a claim, the CSI volume behind it, which volumes of a
+class are free, what is attached where), so the answers are made once for each state of the objects.
+Source: kube-parity.md 2.8.
+"""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from koordpy.api.natural import natural_key
+from koordpy.api.objects import Volume, Wire
+from koordpy.api.quantity import RawQuantity, units
+from koordpy.api.storage import (
+    BIND_COMPLETED,
+    CLASS_ANNOTATION,
+    DEFAULT_CLASS_ANNOTATIONS,
+    STORAGE_KINDS,
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
+
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+DELAYED = "WaitForFirstConsumer"
+
+
+class CsiVolume(NamedTuple):
+    """A volume as limits count it; the same one in several pods of a node is one."""
+
+    driver: str
+    handle: str
+
+
+class Disk(NamedTuple):
+    """An inline disk that pods of a node may not share, by its kind and identity."""
+
+    kind: str
+    identity: str
+
+
+class Promise(NamedTuple):
+    """What a claim takes with a pod that is placed and not confirmed: a volume, or one to be made for the node."""
+
+    volume: str
+    node: str
+
+
+class VolumeObjects:
+    """The storage objects of one moment; nothing in it changes."""
+
+    def __init__(self, objects: Mapping[type[Wire], Mapping[str, Any]]) -> None:
+        self.claims: Mapping[str, PersistentVolumeClaim] = objects[PersistentVolumeClaim]
+        """By `namespace/name`."""
+        self.volumes: Mapping[str, PersistentVolume] = objects[PersistentVolume]
+        self.classes: Mapping[str, StorageClass] = objects[StorageClass]
+        self.csi_nodes: Mapping[str, CSINode] = objects[CSINode]
+        self.csi_drivers: Mapping[str, CSIDriver] = objects[CSIDriver]
+        self.capacities: Mapping[str, CSIStorageCapacity] = objects[CSIStorageCapacity]
+        self.attachments: Mapping[str, VolumeAttachment] = objects[VolumeAttachment]
+
+    @cached_property
+    def default_class(self) -> str:
+        """Name of the default StorageClass, the newest of several; empty for none."""
+        marked = [
+            item
+            for item in self.classes.values()
+            if any(item.metadata.annotations.get(key) == "true" for key in DEFAULT_CLASS_ANNOTATIONS)
+        ]
+        order = sorted(marked, key=lambda c: (c.metadata.creation_timestamp or "", c.metadata.name))
+        return order[-1].metadata.name if order else ""
+
+    def class_of(self, claim: PersistentVolumeClaim) -> str:
+        """Class of a claim; the default where it names none at all."""
+        given = claim.metadata.annotations.get(CLASS_ANNOTATION)
+        if given is not None:
+            return given
+        name = claim.spec.storage_class_name
+        return self.default_class if name is None and not claim.spec.volume_name else name or ""
+
+    def is_bound(self, claim: PersistentVolumeClaim) -> bool:
+        """Whether claim and volume are bound for good."""
+        return bool(claim.spec.volume_name) and BIND_COMPLETED in claim.metadata.annotations
+
+    def is_delayed(self, claim: PersistentVolumeClaim) -> bool:
+        """Whether an unbound claim waits for its first pod to be placed."""
+        found = self.classes.get(self.class_of(claim))
+        return found is not None and found.volume_binding_mode == DELAYED and not claim.spec.volume_name
+
+    @cached_property
+    def by_class(self) -> Mapping[str, tuple[PersistentVolume, ...]]:
+        """Volumes of each class, smallest first, then by name."""
+        out: dict[str, list[PersistentVolume]] = {}
+        for volume in self.volumes.values():
+            out.setdefault(volume_class(volume), []).append(volume)
+        return {
+            name: tuple(sorted(found, key=lambda v: (volume_bytes(v), natural_key(v.metadata.name))))
+            for name, found in out.items()
+        }
+
+    @cached_property
+    def limits(self) -> Mapping[str, Mapping[str, int]]:
+        """Driver -> node name -> volumes it can attach; absent = no limit."""
+        out: dict[str, dict[str, int]] = {}
+        for name, node in self.csi_nodes.items():
+            for driver in node.spec.drivers:
+                if driver.allocatable is not None and driver.allocatable.count is not None:
+                    out.setdefault(driver.name, {})[name] = driver.allocatable.count
+        return out
+
+    def csi_volume(self, key: str, volume_name: str = "") -> CsiVolume | None:
+        """The CSI volume behind a claim (or the one that it is about to take); None where limits do not count it.
+
+        A claim without a volume counts as one of its class's driver.
+        """
+        claim = self.claims.get(key)
+        if claim is None:
+            return None
+        name = volume_name or claim.spec.volume_name
+        if name:
+            volume = self.volumes.get(name)
+            return volume_identity(volume) if volume is not None else None
+        found = self.classes.get(self.class_of(claim))
+        if found is None or not found.provisioner or found.provisioner == NO_PROVISIONER:
+            return None
+        return CsiVolume(found.provisioner, f"claim {key}")
+
+    @cached_property
+    def attached(self) -> Mapping[str, frozenset[CsiVolume]]:
+        """Node name -> volumes that VolumeAttachments name."""
+        out: dict[str, set[CsiVolume]] = {}
+        for attachment in self.attachments.values():
+            name = attachment.spec.source.persistent_volume_name
+            volume = self.volumes.get(name) if name else None
+            found = volume_identity(volume) if volume is not None else None
+            if found is not None:
+                out.setdefault(attachment.spec.node_name, set()).add(found)
+        return {name: frozenset(found) for name, found in out.items()}
+
+
+class VolumeBook:
+    """The storage objects as they come and go; `view` gives those of the moment."""
+
+    def __init__(self) -> None:
+        self._objects: dict[type[Wire], dict[str, Any]] = {kind: {} for kind in STORAGE_KINDS}
+        self._view: VolumeObjects | None = None
+
+    def put(self, key: str, obj: Wire) -> None:
+        """Takes an object. Raises ValueError where a size in it cannot be read."""
+        _check_sizes(obj)
+        objects = self._objects[type(obj)]
+        if objects.get(key) != obj:
+            objects[key] = obj
+            self._view = None
+
+    def drop(self, kind: type[Wire], key: str) -> None:
+        """Forgets an object."""
+        if self._objects[kind].pop(key, None) is not None:
+            self._view = None
+
+    def get(self, kind: type[Wire], key: str) -> Wire | None:
+        """A known object."""
+        found: Wire | None = self._objects[kind].get(key)
+        return found
+
+    def view(self) -> VolumeObjects:
+        """The objects of this moment."""
+        if self._view is None:
+            self._view = VolumeObjects({kind: objects.copy() for kind, objects in self._objects.items()})
+        return self._view
+
+
+def size_bytes(quantity: RawQuantity | None) -> int:
+    """Bytes of a size, rounded up; 0 for none. Raises ValueError."""
+    return 0 if quantity is None else units("storage", quantity)
+
+
+def volume_bytes(volume: PersistentVolume) -> int:
+    """Size of a volume."""
+    return size_bytes(volume.spec.capacity.get("storage"))
+
+
+def volume_class(volume: PersistentVolume) -> str:
+    """Class of a volume."""
+    return volume.metadata.annotations.get(CLASS_ANNOTATION, volume.spec.storage_class_name)
+
+
+_MIGRATED = (
+    ("gce_persistent_disk", "pd.csi.storage.gke.io", "pdName"),
+    ("aws_elastic_block_store", "ebs.csi.aws.com", "volumeID"),
+    ("azure_disk", "disk.csi.azure.com", "diskURI"),
+    ("cinder", "cinder.csi.openstack.org", "volumeID"),
+)
+
+
+def volume_identity(volume: PersistentVolume) -> CsiVolume | None:
+    """Driver and handle of a volume, in-tree kinds by the driver that took them over; None where none attaches it."""
+    spec = volume.spec
+    if spec.csi is not None:
+        return CsiVolume(spec.csi.driver, spec.csi.volume_handle)
+    for name, driver, identity in _MIGRATED:
+        source = getattr(spec, name)
+        if source is not None:
+            return CsiVolume(driver, str(source.get(identity, "")))
+    return None
+
+
+def claim_key(namespace: str, pod_name: str, volume: Volume) -> str:
+    """`namespace/name` of the claim of a pod's volume; empty where it has none."""
+    if volume.persistent_volume_claim is not None:
+        return f"{namespace}/{volume.persistent_volume_claim.claim_name}"
+    if volume.ephemeral is not None:
+        return f"{namespace}/{pod_name}-{volume.name}"
+    return ""
+
+
+def disks_of(volume: Volume) -> tuple[tuple[Disk, bool], ...]:
+    """(disk, read only) of an inline volume; an RBD image is known by each of its monitors."""
+    if volume.gce_persistent_disk is not None:
+        source = volume.gce_persistent_disk
+        return ((Disk("gce", str(source.get("pdName", ""))), bool(source.get("readOnly"))),)
+    if volume.aws_elastic_block_store is not None:
+        # Two pods never share one, read only or not.
+        return ((Disk("aws", str(volume.aws_elastic_block_store.get("volumeID", ""))), False),)
+    if volume.iscsi is not None:
+        return ((Disk("iscsi", str(volume.iscsi.get("iqn", ""))), bool(volume.iscsi.get("readOnly"))),)
+    if volume.rbd is not None:
+        source = volume.rbd
+        pool, image = source.get("pool") or "rbd", source.get("image", "")
+        monitors = source.get("monitors") or []
+        return tuple((Disk("rbd", f"{m} {pool} {image}"), bool(source.get("readOnly"))) for m in monitors)
+    return ()
+
+
+def _check_sizes(obj: Wire) -> None:
+    if isinstance(obj, PersistentVolume):
+        volume_bytes(obj)
+    elif isinstance(obj, PersistentVolumeClaim):
+        size_bytes(obj.spec.resources.requests.get("storage"))
+    elif isinstance(obj, CSIStorageCapacity):
+        size_bytes(obj.capacity)
+        size_bytes(obj.maximum_volume_size)

@@ -1,0 +1,143 @@
+"""VolumeRestrictions and NodeVolumeLimits: volumes that other pods hold already (kube-parity.md 2.8)."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.snapshot import Draft, Ints
+from koordpy.cluster.volumes import CsiVolume, Disk, VolumeObjects, claim_key, disks_of
+from koordpy.planning.filters.base import Code, Refusal, Verdict, chain, refused_where
+from koordpy.planning.filters.rules import ANY_NUMBER, Rule
+
+NO_DISK = Refusal("VolumeRestrictions", Code.UNSCHEDULABLE, ("node(s) had no available disk",))
+ONE_POD = Refusal(
+    "VolumeRestrictions",
+    Code.UNSCHEDULABLE,
+    ("node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode",),
+)
+TOO_MANY = Refusal("NodeVolumeLimits", Code.UNSCHEDULABLE, ("node(s) exceed max volume count",))
+
+
+def claims_of(pod: PodInfo) -> list[str]:
+    """`namespace/name` of the claims of a pod, each once."""
+    if pod.ties is None:
+        return []
+    keys = (claim_key(pod.namespace, pod.name, volume) for volume in pod.ties.volumes)
+    return list(dict.fromkeys(key for key in keys if key))
+
+
+def pod_disks(pod: PodInfo) -> list[tuple[Disk, bool]]:
+    """(inline disk, read only) of a pod."""
+    return [disk for volume in pod.ties.volumes for disk in disks_of(volume)] if pod.ties is not None else []
+
+
+class VolumeRestrictions(Rule):
+    """Inline disks held on the node, and claims of one pod alone that any pod anywhere uses."""
+
+    plugin = NO_DISK.plugin
+
+    def __init__(self, pod: PodInfo, draft: Draft) -> None:
+        snapshot = draft.snapshot
+        self._disks = pod_disks(pod)
+        self._holders: Ints = np.zeros(len(snapshot.nodes), dtype=np.int64)
+        for disk, read_only in self._disks:
+            for (name, other_read_only), count in snapshot.disks.get(disk, {}).items():
+                if name in snapshot.index and not (read_only and other_read_only):
+                    self._holders[snapshot.index[name]] += count
+        objects = snapshot.storage
+        claims = objects.claims if objects is not None else {}
+        self._alone = {
+            key for key in claims_of(pod) if key in claims and "ReadWriteOncePod" in claims[key].spec.access_modes
+        }
+        self._users = sum(sum(snapshot.claim_users.get(key, {}).values()) for key in self._alone)
+
+    @property
+    def silent(self) -> bool:
+        """Whether the pod has nothing that it looks at."""
+        return not self._disks and not self._alone
+
+    def change(self, pod: PodInfo, node: int, sign: int) -> bool:
+        if pod.ties is None or not pod.ties.volumes:
+            return False
+        users = len(self._alone.intersection(claims_of(pod)))
+        self._users += sign * users
+        conflicts = sum(
+            disk == other and not (read_only and other_read_only)
+            for disk, read_only in self._disks
+            for other, other_read_only in pod_disks(pod)
+        )
+        self._holders[node] += sign * conflicts
+        return bool(users or conflicts)
+
+    def verdict(self) -> Verdict:
+        everywhere = np.full(len(self._holders), self._users > 0)
+        return chain([refused_where(self._holders > 0, NO_DISK), refused_where(everywhere, ONE_POD)])
+
+    def copies(self) -> Ints | None:
+        shared = not self._alone and all(read_only for _, read_only in self._disks)
+        return None if shared else np.ones(len(self._holders), dtype=np.int64)
+
+
+class NodeVolumeLimits(Rule):
+    """CSI volumes of pods and attachments on a node against what its drivers can attach."""
+
+    plugin = TOO_MANY.plugin
+
+    def __init__(
+        self, pod: PodInfo, draft: Draft, objects: VolumeObjects, held: Mapping[str, Counter[CsiVolume]]
+    ) -> None:
+        """held: node name -> uses of each CSI volume by bound pods."""
+        self._draft = draft
+        self._objects = objects
+        snapshot = draft.snapshot
+        volumes = {objects.csi_volume(key) for key in claims_of(pod)}
+        self._new = sorted(v for v in volumes if v is not None and v.driver in objects.limits)
+        self._limits: dict[str, Ints] = {}
+        for driver in {volume.driver for volume in self._new}:
+            limits = self._limits[driver] = np.full(len(snapshot.nodes), ANY_NUMBER, dtype=np.int64)
+            for name, count in objects.limits[driver].items():
+                if name in snapshot.index:
+                    limits[snapshot.index[name]] = count
+        self._held: dict[int, Counter[CsiVolume]] = {}
+        for name, uses in held.items():
+            if name in snapshot.index:
+                self._held[snapshot.index[name]] = Counter({v: n for v, n in uses.items() if v.driver in self._limits})
+        self._attached = {
+            snapshot.index[name]: volumes for name, volumes in objects.attached.items() if name in snapshot.index
+        }
+
+    @property
+    def silent(self) -> bool:
+        """Whether no limit speaks of a volume of the pod."""
+        return not self._new
+
+    def change(self, pod: PodInfo, node: int, sign: int) -> bool:
+        changed = False
+        for key in claims_of(pod):
+            promise = self._draft.promised.get(key)
+            volume = self._objects.csi_volume(key, promise.volume if promise is not None else "")
+            if volume is not None and volume.driver in self._limits:
+                uses = self._held.setdefault(node, Counter())
+                uses[volume] += sign
+                changed = True
+        return changed
+
+    def _on(self, node: int) -> set[CsiVolume]:
+        uses = self._held.get(node)
+        found = {volume for volume, count in uses.items() if count > 0} if uses is not None else set()
+        return found | {volume for volume in self._attached.get(node, ()) if volume.driver in self._limits}
+
+    def verdict(self) -> Verdict:
+        new = Counter(volume.driver for volume in self._new)
+        count = len(self._draft.snapshot.nodes)
+        closed = np.zeros(count, dtype=bool)
+        for driver, limits in self._limits.items():
+            closed |= limits < new[driver]
+        for node in {*self._held, *self._attached}:
+            there = self._on(node)
+            more = Counter(volume.driver for volume in self._new if volume not in there)
+            have = Counter(volume.driver for volume in there)
+            closed[node] = any(have[d] + number > int(self._limits[d][node]) for d, number in more.items())
+        return refused_where(closed, TOO_MANY)

@@ -1,0 +1,356 @@
+"""VolumeBinding and VolumeZone: where the volumes of a pod's claims are, or can be (kube-parity.md 2.8)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpy.api.objects import LabelSelector
+from koordpy.api.storage import SELECTED_NODE, PersistentVolume, PersistentVolumeClaim, StorageClass, claim_size
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.snapshot import Draft, NodeInfo
+from koordpy.cluster.volumes import NO_PROVISIONER, VolumeObjects, claim_key, size_bytes, volume_bytes
+from koordpy.planning.filters.base import Code, Refusal, Verdict, all_fit, refused_where
+from koordpy.planning.filters.disks import claims_of
+from koordpy.planning.filters.rules import DomainTable, Rule
+from koordpy.planning.selectors import selector_matches, term_matches
+
+PLUGIN = "VolumeBinding"
+WRONG_NODE = "node(s) didn't match PersistentVolume's node affinity"
+NO_VOLUME = "node(s) didn't find available persistent volumes to bind"
+NO_SPACE = "node(s) did not have enough free storage"
+VOLUME_GONE = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+ZONE = Refusal("VolumeZone", Code.UNRESOLVABLE, ("node(s) had no available volume zone",))
+
+Mask = NDArray[np.bool_]
+
+_ZONE_LABELS = {
+    "topology.kubernetes.io/zone": "failure-domain.beta.kubernetes.io/zone",
+    "topology.kubernetes.io/region": "failure-domain.beta.kubernetes.io/region",
+}
+_SAME = {**_ZONE_LABELS, **{beta: ga for ga, beta in _ZONE_LABELS.items()}}
+
+
+def claims_refusal(pod: PodInfo, objects: VolumeObjects) -> Refusal | None:
+    """What is wrong with a pod's claims before any node is tried."""
+    volumes = pod.ties.volumes if pod.ties is not None else ()
+    for volume in volumes:
+        source = volume.persistent_volume_claim
+        if source is not None and f"{pod.namespace}/{source.claim_name}" not in objects.claims:
+            return _refuse("VolumeRestrictions", f'persistentvolumeclaim "{source.claim_name}" not found')
+    unbound = False
+    for volume in volumes:
+        key = claim_key(pod.namespace, pod.name, volume)
+        if not key:
+            continue
+        name = key.partition("/")[2]
+        claim = objects.claims.get(key)
+        if claim is None:
+            text = f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
+            return _refuse(PLUGIN, text)
+        if volume.ephemeral is not None and not _owned_by(claim, pod):
+            return _refuse(PLUGIN, f"PVC {key} was not created for pod {pod.key} (pod is not owner)")
+        if claim.metadata.deletion_timestamp:
+            return _refuse(PLUGIN, f'persistentvolumeclaim "{name}" is being deleted')
+        if claim.status.phase == "Lost":
+            text = f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{claim.spec.volume_name}"'
+            return _refuse(PLUGIN, text)
+        unbound |= not objects.is_bound(claim) and not objects.is_delayed(claim)
+    return _refuse(PLUGIN, "pod has unbound immediate PersistentVolumeClaims") if unbound else None
+
+
+def _refuse(plugin: str, text: str) -> Refusal:
+    return Refusal(plugin, Code.UNRESOLVABLE, (text,))
+
+
+def _owned_by(claim: PersistentVolumeClaim, pod: PodInfo) -> bool:
+    """Whether the pod is the claim's controller."""
+    return any(
+        owner.controller and (owner.uid == pod.uid if owner.uid else (owner.kind, owner.name) == ("Pod", pod.name))
+        for owner in claim.metadata.owner_references
+    )
+
+
+def delayed_claims(pod: PodInfo, objects: VolumeObjects) -> list[str]:
+    """Keys of a pod's claims whose volume is chosen with its node."""
+    found = [key for key in claims_of(pod) if key in objects.claims]
+    return [key for key in found if not objects.is_bound(objects.claims[key])]
+
+
+class VolumeReach:
+    """The nodes that each volume can be used on, found once for a state of nodes and volumes."""
+
+    def __init__(self, nodes: Sequence[NodeInfo], table: DomainTable) -> None:
+        self._nodes = nodes
+        self._table = table
+        self._known: dict[str, Mask] = {}
+        self._everywhere: Mask = np.ones(len(nodes), dtype=bool)
+
+    def of(self, volume: PersistentVolume) -> Mask:
+        """[nodes] where a volume's node affinity holds."""
+        affinity = volume.spec.node_affinity
+        if affinity is None or affinity.required is None:
+            return self._everywhere
+        name = volume.metadata.name
+        found = self._known.get(name)
+        if found is None:
+            found = self._known[name] = np.zeros(len(self._nodes), dtype=bool)
+            for term in affinity.required.node_selector_terms:
+                named = next((r for r in term.match_expressions if r.operator == "In"), None)
+                near = range(len(self._nodes)) if named is None else self._table.holders(named.key, named.values)
+                for i in near:
+                    # kube-scheduler shows a volume's affinity the node's labels alone, not its name.
+                    found[i] |= term_matches(term, "", self._nodes[i].labels)
+        return found
+
+    def labelled(self, selector: LabelSelector) -> list[int]:
+        """Positions of the nodes that a label selector matches."""
+        named = next(iter(selector.match_labels.items()), None)
+        near = range(len(self._nodes)) if named is None else self._table.holders(named[0], [named[1]])
+        return [i for i in near if selector_matches(selector, self._nodes[i].labels)]
+
+
+@dataclass(frozen=True, eq=False)
+class _Delayed:
+    """A claim that waits for its first pod. selected: the node it is made for already, empty for none."""
+
+    key: str
+    claim: PersistentVolumeClaim
+    size: int
+    provision: Mask
+    """[nodes] where its class makes a volume, room aside."""
+    room: Mask
+    """[nodes] where the driver says that there is room for it."""
+    selected: str
+
+
+class VolumeBinding(Rule):
+    """Bound claims by their volume's node affinity; claims that wait by what the node has for them."""
+
+    plugin = PLUGIN
+
+    def __init__(self, pod: PodInfo, draft: Draft, objects: VolumeObjects, reach: VolumeReach) -> None:
+        self._draft = draft
+        self._objects = objects
+        self._reach = reach
+        self._nodes = draft.snapshot.nodes
+        keys = claims_of(pod)
+        waiting = delayed_claims(pod, objects)
+        self._bound = [objects.claims[key].spec.volume_name for key in keys if key not in waiting]
+        order = sorted(waiting, key=lambda key: size_bytes(claim_size(objects.claims[key])))
+        self._waiting = [self._delayed(key) for key in order]
+
+    def change(self, pod: PodInfo, node: int, sign: int) -> bool:
+        # A pod that takes a volume, or makes a claim ours to follow, has claims itself.
+        return bool(self._waiting) and pod.ties is not None and bool(pod.ties.volumes)
+
+    def verdict(self) -> Verdict:
+        count = len(self._nodes)
+        right = np.ones(count, dtype=bool)
+        gone = False
+        for name in self._bound:
+            volume = self._objects.volumes.get(name)
+            if volume is None:
+                gone = True
+                break
+            right &= self._reach.of(volume)
+        found, room = self._find()
+        which = np.zeros(count, dtype=np.int32)
+        refusals: list[Refusal] = []
+        numbers: dict[tuple[bool, bool, bool], int] = {}
+        bad = np.ones(count, dtype=bool) if gone else ~(right & found & room)
+        for i in np.nonzero(bad)[0].tolist():
+            key = (bool(right[i]), bool(found[i]), bool(room[i]))
+            if key not in numbers:
+                texts = [t for fine, t in zip(key, (WRONG_NODE, NO_VOLUME, NO_SPACE), strict=True) if not fine]
+                if gone and right[i]:
+                    texts.append(VOLUME_GONE)
+                refusals.append(Refusal(PLUGIN, Code.UNRESOLVABLE, tuple(texts)))
+                numbers[key] = len(refusals)
+            which[i] = numbers[key]
+        return Verdict(which, tuple(refusals))
+
+    def choice(self, node: int) -> dict[str, str]:
+        """Claim -> volume that a pod placed on a node takes; empty = one is to be provisioned there."""
+        out: dict[str, str] = {}
+        for delayed, volume in self._take(node):
+            out[delayed.key] = volume.metadata.name if volume is not None else ""
+        return out
+
+    # -- claims that wait ----------------------------------------------------------------------------------------------
+
+    def _delayed(self, key: str) -> _Delayed:
+        claim = self._objects.claims[key]
+        found = self._objects.classes[self._objects.class_of(claim)]
+        size = size_bytes(claim_size(claim))
+        provision, room = self._provision(found), self._room(found, claim, size)
+        return _Delayed(key, claim, size, provision, room, claim.metadata.annotations.get(SELECTED_NODE, ""))
+
+    def _provision(self, found: StorageClass) -> Mask:
+        count = len(self._nodes)
+        if not found.provisioner or found.provisioner == NO_PROVISIONER:
+            return np.zeros(count, dtype=bool)
+        if not found.allowed_topologies:
+            return np.ones(count, dtype=bool)
+        terms = [term.match_label_expressions for term in found.allowed_topologies if term.match_label_expressions]
+        return np.fromiter(
+            (any(all(n.labels.get(e.key) in e.values for e in term) for term in terms) for n in self._nodes),
+            dtype=bool,
+            count=count,
+        )
+
+    def _room(self, found: StorageClass, claim: PersistentVolumeClaim, size: int) -> Mask:
+        """Where a CSIStorageCapacity of the class has room, for drivers that report it."""
+        driver = self._objects.csi_drivers.get(found.provisioner)
+        if driver is None or not driver.spec.storage_capacity or claim_size(claim) is None:
+            return np.ones(len(self._nodes), dtype=bool)
+        out = np.zeros(len(self._nodes), dtype=bool)
+        for capacity in self._objects.capacities.values():
+            limit = capacity.maximum_volume_size if capacity.maximum_volume_size is not None else capacity.capacity
+            if capacity.storage_class_name != found.metadata.name or limit is None or size_bytes(limit) < size:
+                continue
+            topology = capacity.node_topology
+            if topology is not None:
+                out[self._reach.labelled(topology)] = True
+        return out
+
+    def _candidates(self, delayed: _Delayed) -> list[PersistentVolume]:
+        """Volumes that a claim may take, smallest first; one that is reserved for it comes before all."""
+        claim, meta = delayed.claim, delayed.claim.metadata
+        spec = claim.spec
+        own: list[PersistentVolume] = []
+        free: list[PersistentVolume] = []
+        taken = self._draft.taken
+        for volume in self._objects.by_class.get(self._objects.class_of(claim), ()):
+            theirs = volume.spec
+            if volume_bytes(volume) < delayed.size or volume.metadata.deletion_timestamp:
+                continue
+            if (theirs.volume_mode or "Filesystem") != (spec.volume_mode or "Filesystem"):
+                continue
+            if theirs.volume_attributes_class_name != spec.volume_attributes_class_name:
+                continue
+            reference = theirs.claim_ref
+            if reference is not None:
+                same = (reference.namespace, reference.name) == (meta.namespace, meta.name)
+                if same and reference.uid in ("", meta.uid):
+                    own.append(volume)
+                continue
+            if volume.metadata.name in taken or volume.status.phase not in ("", "Available"):
+                continue
+            if spec.selector is not None and not selector_matches(spec.selector, volume.metadata.labels):
+                continue
+            if set(spec.access_modes) <= set(theirs.access_modes):
+                free.append(volume)
+        return own[:1] or free
+
+    def _open(self) -> list[tuple[_Delayed, list[PersistentVolume]]]:
+        """(claim, volumes it may take) of the claims without a choice; see `_settled`."""
+        promised = self._draft.promised
+        free = (delayed for delayed in self._waiting if delayed.key not in promised and not delayed.selected)
+        return [(delayed, self._candidates(delayed)) for delayed in free]
+
+    def _settled(self) -> Mask:
+        """[nodes] that the choices made already leave, for claims that follow another pod's or an annotation's."""
+        out = np.ones(len(self._nodes), dtype=bool)
+        index = self._draft.snapshot.index
+        for delayed in self._waiting:
+            promise = self._draft.promised.get(delayed.key)
+            volume = self._objects.volumes.get(promise.volume) if promise is not None and promise.volume else None
+            if volume is not None:
+                out &= self._reach.of(volume)
+                continue
+            node = promise.node if promise is not None else delayed.selected
+            if node:
+                here = np.zeros(len(self._nodes), dtype=bool)
+                if node in index:
+                    here[index[node]] = True
+                out &= here
+        return out
+
+    def _find(self) -> tuple[Mask, Mask]:
+        """([nodes] where every claim that waits finds a volume or gets one, [nodes] with room for those it gets)."""
+        count = len(self._nodes)
+        found, room = np.ones(count, dtype=bool), np.ones(count, dtype=bool)
+        if not self._waiting:
+            return found, room
+        settled = self._settled()
+        found &= settled
+        for delayed in self._waiting:
+            if delayed.selected and delayed.key not in self._draft.promised:
+                found &= delayed.provision
+                room &= delayed.room | ~delayed.provision | ~settled
+        open_claims = self._open()
+        with_volumes = np.zeros(count, dtype=bool)
+        for _, candidates in open_claims:
+            for volume in candidates:
+                with_volumes |= self._reach.of(volume)
+        alone = ~with_volumes & settled
+        for delayed, _ in open_claims:
+            # In the order of the claims: the first that cannot be provisioned, or has no room, speaks.
+            still = alone & found & room
+            found &= ~(still & ~delayed.provision)
+            room &= ~(still & delayed.provision & ~delayed.room)
+        for i in np.nonzero(with_volumes & settled)[0].tolist():
+            for delayed in self._unmatched(i, open_claims):
+                if not delayed.provision[i]:
+                    found[i] = False
+                    break
+                if not delayed.room[i]:
+                    room[i] = False
+                    break
+        return found, room
+
+    def _unmatched(self, node: int, open_claims: Sequence[tuple[_Delayed, list[PersistentVolume]]]) -> list[_Delayed]:
+        return [delayed for delayed, volume in self._match(node, open_claims) if volume is None]
+
+    def _match(
+        self, node: int, open_claims: Sequence[tuple[_Delayed, list[PersistentVolume]]]
+    ) -> list[tuple[_Delayed, PersistentVolume | None]]:
+        """Each claim, smallest first, with the smallest volume that reaches the node and none before it took."""
+        chosen: set[str] = set()
+        out: list[tuple[_Delayed, PersistentVolume | None]] = []
+        for delayed, candidates in open_claims:
+            volume = next((v for v in candidates if v.metadata.name not in chosen and self._reach.of(v)[node]), None)
+            if volume is not None:
+                chosen.add(volume.metadata.name)
+            out.append((delayed, volume))
+        return out
+
+    def _take(self, node: int) -> list[tuple[_Delayed, PersistentVolume | None]]:
+        selected: list[tuple[_Delayed, PersistentVolume | None]] = [
+            (delayed, None) for delayed in self._waiting if delayed.selected and delayed.key not in self._draft.promised
+        ]
+        return [*selected, *self._match(node, self._open())]
+
+
+class VolumeZone(Rule):
+    """Zone and region labels of bound volumes, on nodes that have any of these labels."""
+
+    plugin = ZONE.plugin
+
+    def __init__(self, pod: PodInfo, draft: Draft, objects: VolumeObjects) -> None:
+        wanted: list[tuple[str, frozenset[str]]] = []
+        for key in claims_of(pod):
+            claim = objects.claims.get(key)
+            volume = objects.volumes.get(claim.spec.volume_name) if claim is not None else None
+            labels = volume.metadata.labels if volume is not None else {}
+            wanted += [(label, frozenset(labels[label].split("__"))) for label in _SAME if label in labels]
+        nodes = draft.snapshot.nodes
+        self.silent = not wanted
+        self._verdict = all_fit(len(nodes))
+        if wanted:
+            wrong = (not _in_zones(node.labels, wanted) for node in nodes)
+            self._verdict = refused_where(np.fromiter(wrong, dtype=bool, count=len(nodes)), ZONE)
+
+    def change(self, pod: PodInfo, node: int, sign: int) -> bool:
+        return False
+
+    def verdict(self) -> Verdict:
+        return self._verdict
+
+
+def _in_zones(labels: Mapping[str, str], wanted: Sequence[tuple[str, frozenset[str]]]) -> bool:
+    if not any(label in labels for label in _SAME):
+        return True
+    return all(labels.get(label, labels.get(_SAME[label])) in values for label, values in wanted)
