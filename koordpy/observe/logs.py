@@ -47,5 +47,7 @@ def configure(*, level: str = "info", format: LogFormat = "text", stream: TextIO
     root.handlers[:] = [handler]
     root.setLevel(max(number, logging.INFO))
     logging.getLogger("koordpy").setLevel(number)
-    for chatty in ("kopf", "aiohttp.access", "asyncio", "kubernetes_asyncio"):
+    for chatty in ("aiohttp.access", "asyncio", "kubernetes_asyncio"):
         logging.getLogger(chatty).setLevel(max(number, logging.WARNING))
+    # why kopf ended, and that it is started again, is said by our own lines
+    logging.getLogger("kopf").setLevel(number if number <= logging.DEBUG else logging.CRITICAL)
