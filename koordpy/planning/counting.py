@@ -108,7 +108,7 @@ class _Gather:
             for level in range(depth, 0, -1):
                 self.group_weight[level] = weight
                 weight *= n // self.pp + 1
-        self.wide = weight >= _INT64_LIMIT
+        self.wide = weight >= _INT64_LIMIT // 2
         self.inf = weight * 2 if self.wide else _INT64_LIMIT
 
     # -- choosing the domain -------------------------------------------------------------------------------------------
