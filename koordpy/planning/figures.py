@@ -26,7 +26,15 @@ from koordpy.planning.filters.spread import FILTERS, SCORES, Spreading, Topology
 from koordpy.planning.filters.unsupported import unsupported
 from koordpy.planning.filters.volumes import VolumeBinding, VolumeReach, VolumeZone, claims_refusal
 from koordpy.planning.nominated import Reserved, reserve
-from koordpy.planning.scores import PACKING, StaticScores, normalised, resources_fit, static_scores
+from koordpy.planning.scores import (
+    BALANCED,
+    PACKING,
+    StaticScores,
+    balanced_allocation,
+    normalised,
+    resources_fit,
+    static_scores,
+)
 from koordpy.planning.soft_scores import InterPodAffinity, PodTopologySpread, SoftScore
 from koordpy.planning.units import Groups
 
@@ -121,7 +129,7 @@ class ShapeFigures:
         if self._varies:
             self._level()
         else:
-            self.total[rows] = self._constant[rows] + self._fit_weight * self.fit[rows]
+            self.total[rows] = self._constant[rows] + self._by_room(rows)
 
     def _follow(self, number: int) -> bool:
         """Tells the rules of the last changes of the draft; answers whether a verdict may have changed."""
@@ -179,13 +187,23 @@ class ShapeFigures:
         for one in self._soft:
             if scores.weight(one.plugin) and not one.silent:
                 self._constant = self._constant + scores.weight(one.plugin) * one.values(feasible)
-        self._fit_weight = scores.weight(PACKING)
-        self.total: Ints = self._constant + self._fit_weight * self.fit
+        self.total: Ints = self._constant + self._by_room(slice(None))
 
     def claims_at(self, node: int) -> dict[str, str]:
         """Claim -> volume that the pod takes on a node."""
         binding = next((rule for rule in self._rules if isinstance(rule, VolumeBinding)), None)
         return binding.choice(node) if binding is not None else {}
+
+    def _by_room(self, rows: NDArray[np.int64] | slice) -> Ints:
+        """The weighted scores of the given nodes that change with the room on them."""
+        weights = self._owner.config.scores
+        total = weights.weight(PACKING) * self.fit[rows]
+        if weights.weight(BALANCED):
+            total = total + weights.weight(BALANCED) * self._balanced(rows)
+        return np.asarray(total)
+
+    def _balanced(self, rows: NDArray[np.int64] | slice) -> Ints:
+        return balanced_allocation(self._owner.snapshot, self._owner.draft.used, self.pod, rows=rows)
 
     @property
     def follows(self) -> bool:
@@ -202,7 +220,12 @@ class ShapeFigures:
         feasible = self.slots > 0
         soft = {plugin: np.zeros(len(feasible), dtype=np.int64) for plugin in SOFT}
         soft |= {one.plugin: one.values(feasible) for one in self._soft}
-        return {**normalised(self.static.scores, feasible), **soft, PACKING: self.fit}
+        return {
+            **normalised(self.static.scores, feasible),
+            **soft,
+            PACKING: self.fit,
+            BALANCED: self._balanced(slice(None)),
+        }
 
     def verdict(self) -> Verdict:
         """Every filter's word on the draft as it is, this pod alone."""

@@ -18,6 +18,7 @@ from koordpy.cluster.snapshot import Ints, NodeInfo, Snapshot
 from koordpy.planning.filters.node import tolerates
 from koordpy.planning.selectors import term_matches
 
+BALANCED = "NodeResourcesBalancedAllocation"
 PACKING = "NodeResourcesFit"
 """Left out of the total where a gather goal exists: goals 4 to 6 pack already."""
 
@@ -129,6 +130,29 @@ def resources_fit(
         total += np.where(exists, share * resource.weight, 0)
         weights += np.where(exists, resource.weight, 0)
     return np.asarray(np.where(weights > 0, total // np.maximum(weights, 1), 0), dtype=np.int64)
+
+
+def balanced_allocation(snapshot: Snapshot, used: Ints, pod: PodInfo, *, rows: NDArray[np.int64] | slice) -> Ints:
+    """NodeResourcesBalancedAllocation's score of the given nodes, as kube-scheduler 1.35 reckons it.
+
+    100 less the spread of the used shares of cpu and memory, the pod included; 0 for a pod that asks for neither.
+    Floating point as there: the result is cut to a whole number.
+    """
+    whole = snapshot.allocatable[rows]
+    score = np.zeros(len(whole), dtype=np.int64)
+    if not any(pod.requests.get(name) for name in _WEIGHED):
+        return score
+    shares = []
+    for name in _WEIGHED:
+        column = snapshot.columns.get(name)
+        if column is None:
+            return score + 100
+        have = whole[:, column]
+        taken = used[rows][:, column] + pod.requests.get(name, 0)
+        share = np.minimum(taken / np.where(have > 0, have, 1), 1.0)
+        shares.append(np.where(have > 0, share, np.nan))
+    spread = np.abs((shares[0] - shares[1]) / 2)
+    return ((1 - np.where(np.isnan(spread), 0.0, spread)) * 100).astype(np.int64)
 
 
 def _shaped(utilisation: Ints, config: NodeResourcesFitScore) -> Ints:
