@@ -2,13 +2,13 @@
 
 import argparse
 import contextlib
-import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from koordpy.api.config import KoordpyConfiguration
 
 FAILED = 1
+SWITCH_SECONDS = 0.002
 
 
 def _truth(text: str) -> bool:
@@ -125,7 +125,7 @@ async def _serve(config: "KoordpyConfiguration", *, dry_run: bool) -> int:
         logger.error("%s", fault)
         return FAILED
     # the planner's thread hands the interpreter over sooner, so that Bindings go on while it works
-    sys.setswitchinterval(float(os.environ.get("KOORDPY_SWITCH_INTERVAL", "0.002")))
+    sys.setswitchinterval(SWITCH_SECONDS)
     cache = PlannerCache()
     async with ApiClient(access, qps=connection.qps, burst=connection.burst) as client:
         host = OperatorHost(

@@ -237,6 +237,7 @@ class Committer:
         self._bound_count.inc()
         self._metrics.bind_seconds.observe(outcome.seconds)
         profile = job.queued.profile
+        self._metrics.extension_seconds.labels("Bind", "Success", profile).observe(outcome.seconds)
         self._metrics.attempts.labels("scheduled", profile).inc()
         self._metrics.attempt_seconds.labels("scheduled", profile).observe(now - job.commit.began)
         self._metrics.pod_attempts.observe(job.queued.attempts)

@@ -6,6 +6,7 @@ scheduler is drained. Its thread starts once the pods that waited for the schedu
 """
 
 import asyncio
+import gc
 import logging
 import signal
 from collections.abc import Mapping
@@ -69,7 +70,11 @@ class OperatorHost:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
-        beside = [asyncio.create_task(self._run_kopf()), asyncio.create_task(self.topologies.run())]
+        beside = [
+            asyncio.create_task(self._run_kopf()),
+            asyncio.create_task(self.topologies.run()),
+            asyncio.create_task(self._spare_the_collector()),
+        ]
         try:
             return await self.scheduler.run()
         finally:
@@ -105,6 +110,13 @@ class OperatorHost:
 
     def definitions_changed(self) -> None:
         self.scheduler.feeds.rediscover()
+
+    async def _spare_the_collector(self) -> None:
+        """What the caches hold after their sync is here to stay: the garbage collector need not walk it."""
+        await self.scheduler.synced.wait()
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(20_000, 20, 20)
 
     async def _run_kopf(self) -> None:
         if not self._with_kopf:
