@@ -64,6 +64,7 @@ def prepare(args: argparse.Namespace) -> Offline:
     from koordpy.api.config import ConfigError, KoordpyConfiguration, load_config
     from koordpy.cli.manifests import load_manifests
     from koordpy.cluster.state import ClusterState
+    from koordpy.cluster.ties import spread_keys
     from koordpy.sim.rounds import parse_moment
 
     faults: list[str] = []
@@ -89,6 +90,7 @@ def prepare(args: argparse.Namespace) -> Offline:
     if faults:
         raise InputFaultsError(faults)
     state = ClusterState(scheduler_names=config.scheduler_names, storage=True)
+    state.look_for(spread_keys(config.filters.pod_topology_spread.default_constraints))
     pods = set()
     for manifest, obj in zip(loaded.manifests, objects, strict=True):
         state.upsert(obj)

@@ -70,6 +70,8 @@ class Snapshot:
     """Names of the ElasticQuotas."""
     classes: Mapping[PodClass, Mapping[tuple[str, bool], int]]
     """Class by namespace and labels -> (node name, whether being deleted) -> bound pods."""
+    looked_for: frozenset[str]
+    """Label keys that `classes` tells pods apart by."""
     terms: Mapping[TermClass, Mapping[str, int]]
     """Terms of pod affinity -> node name -> bound pods that have them."""
     ports: Mapping[tuple[str, int], Mapping[tuple[str, str], int]]

@@ -5,7 +5,7 @@ confirmed (kube-parity.md 2.2, 4.2). Cheap per event: one pod's figures are take
 snapshot, and only rows of nodes that changed are written anew.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -169,7 +169,7 @@ class ClusterState:
         same = old is not None and old.uid == pod.metadata.uid
         assumed = self._assumed.get(key, "") if same and not pod.spec.node_name else ""
         if pod.spec.affinity is not None or pod.spec.topology_spread_constraints:
-            self._look_for(pod)
+            self.look_for(selected_keys(pod))
         info = pod_info(pod, scheduler_names=self.scheduler_names, assumed_node=assumed, looked_for=self._looked_for)
         if not assumed:
             self._assumed.pop(key, None)
@@ -182,12 +182,19 @@ class ClusterState:
                 return
         self._add(info)
 
-    def _look_for(self, pod: Pod) -> None:
-        """Takes in the label keys of a pod's selectors: pending pods that differ in one are of different shapes."""
-        new = selected_keys(pod) - self._looked_for
+    def look_for(self, label_keys: Iterable[str]) -> None:
+        """Takes in label keys that selectors look at pods by: pods that differ in one are told apart from now on.
+
+        Pods' own selectors are read as they come; those of the configuration must be given. Grows only, and seldom.
+        """
+        new = set(label_keys) - self._looked_for
         if not new:
             return
         self._looked_for |= new
+        self._classes = Tally()
+        for info in self._pods.values():
+            if info.bound:
+                self._classify(info, 1)
         for info in list(self._pending.values()):
             if not new.isdisjoint(info.pod.metadata.labels):
                 self._file(replace(info, shape=shape_of(info.pod, info.requests, self._looked_for)))
@@ -231,6 +238,10 @@ class ClusterState:
         if info.bound:
             self._account(info, -1)
 
+    def _classify(self, info: PodInfo, sign: int) -> None:
+        deleting = info.pod.metadata.deletion_timestamp is not None
+        self._classes.add(pod_class(info.pod, self._looked_for), (info.node, deleting), sign)
+
     def _account(self, info: PodInfo, sign: int) -> None:
         use = self._use.get(info.node)
         if use is None:
@@ -253,8 +264,7 @@ class ClusterState:
             counts[info.node] = counts.get(info.node, 0) + sign
             if not counts[info.node]:
                 del counts[info.node]
-        deleting = info.pod.metadata.deletion_timestamp is not None
-        self._classes.add(pod_class(info.pod), (info.node, deleting), sign)
+        self._classify(info, sign)
         ties = info.ties
         if ties is not None:
             if ties.affinity:
@@ -472,6 +482,7 @@ class ClusterState:
             upstream_groups=dict(self._upstream),
             quotas=frozenset(key.partition("/")[2] for key in self._quotas),
             classes=self._classes.frozen(),
+            looked_for=frozenset(self._looked_for),
             terms=self._terms.frozen(),
             ports=self._ports.frozen(),
             nominated=tuple(self._nominated.values()),

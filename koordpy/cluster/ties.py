@@ -4,13 +4,22 @@ Read once when a pod arrives, so that the accounting and a plan's draft need not
 none of it. Sources: kube-parity.md 2.4, 2.7 and 2.8.
 """
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
 
-from koordpy.api.objects import Pod, PodAffinity, PodAffinityTerm, Volume, WeightedPodAffinityTerm
+from koordpy.api.objects import (
+    LabelSelector,
+    Pod,
+    PodAffinity,
+    PodAffinityTerm,
+    TopologySpreadConstraint,
+    Volume,
+    WeightedPodAffinityTerm,
+)
 
 ANY_ADDRESS = "0.0.0.0"
 
@@ -24,7 +33,7 @@ class HostPort(NamedTuple):
 
 
 class PodClass(NamedTuple):
-    """Pods that no selector tells apart."""
+    """Pods that no selector there is tells apart; labels that none looks for are left out."""
 
     namespace: str
     labels: frozenset[tuple[str, str]]
@@ -120,27 +129,39 @@ def read_terms(encoded: bytes) -> Terms:
     return msgspec.json.decode(encoded, type=Terms) if encoded else NO_TERMS
 
 
-def pod_class(pod: Pod) -> PodClass:
-    """The class of a pod by namespace and labels."""
-    return PodClass(pod.metadata.namespace, frozenset(pod.metadata.labels.items()))
+def pod_class(pod: Pod, looked_for: Collection[str]) -> PodClass:
+    """The class of a pod by namespace and those of its labels that selectors look for."""
+    labels = pod.metadata.labels
+    if not looked_for or not labels:
+        return PodClass(pod.metadata.namespace, frozenset())
+    return PodClass(pod.metadata.namespace, frozenset(item for item in labels.items() if item[0] in looked_for))
 
 
 def selected_keys(pod: Pod) -> frozenset[str]:
     """Label keys by which a pod's affinity terms and spread constraints look at pods."""
     spec = pod.spec
     affinity = spec.affinity
-    keys: set[str] = set()
+    keys: set[str] = set(spread_keys(spec.topology_spread_constraints))
     selectors = []
     if affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None):
         terms = Terms(affinity.pod_affinity or PodAffinity(), affinity.pod_anti_affinity or PodAffinity())
         for term in terms.every:
             selectors.append(term.label_selector)
             keys.update(term.match_label_keys, term.mismatch_label_keys)
-    for constraint in spec.topology_spread_constraints:
-        selectors.append(constraint.label_selector)
-        keys.update(constraint.match_label_keys)
     for selector in selectors:
-        if selector is not None:
-            keys.update(selector.match_labels)
-            keys.update(requirement.key for requirement in selector.match_expressions)
+        keys.update(_keys(selector))
     return frozenset(keys)
+
+
+def spread_keys(constraints: Iterable[TopologySpreadConstraint]) -> frozenset[str]:
+    """Label keys by which spread constraints look at pods."""
+    keys: set[str] = set()
+    for constraint in constraints:
+        keys.update(constraint.match_label_keys, _keys(constraint.label_selector))
+    return frozenset(keys)
+
+
+def _keys(selector: LabelSelector | None) -> set[str]:
+    if selector is None:
+        return set()
+    return {*selector.match_labels, *(requirement.key for requirement in selector.match_expressions)}

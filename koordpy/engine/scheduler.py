@@ -62,6 +62,7 @@ class Scheduler:
         self._client, self._clock = client, clock
         self._stop = asyncio.Event()
         self.state = ClusterState(scheduler_names=settings.scheduler_names)
+        self.state.look_for(settings.looked_for)
         self.queue = UnitQueue(
             clock=clock,
             initial_backoff_seconds=settings.initial_backoff_seconds,

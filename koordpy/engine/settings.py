@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.keys import DEFAULT_SCHEDULER_NAME
+from koordpy.cluster.ties import spread_keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,8 @@ class EngineSettings:
     """Times are in seconds."""
 
     scheduler_names: tuple[str, ...] = (DEFAULT_SCHEDULER_NAME,)
+    looked_for: frozenset[str] = frozenset()
+    """Label keys that the configuration's selectors look at pods by."""
     lease: LeaseSettings | None = field(default_factory=LeaseSettings)
     """None: no leader election; this process is alone."""
     dry_run: bool = False
@@ -66,6 +69,7 @@ def engine_settings(config: KoordpyConfiguration, *, dry_run: bool = False) -> E
     )
     return EngineSettings(
         scheduler_names=config.scheduler_names,
+        looked_for=spread_keys(config.filters.pod_topology_spread.default_constraints),
         lease=lease if election.leader_elect and not dry_run else None,
         dry_run=dry_run,
         initial_backoff_seconds=config.pod_initial_backoff,

@@ -14,6 +14,7 @@ from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.quantity import is_extended
 from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.cluster.snapshot import Draft, Ints, Snapshot
+from koordpy.cluster.ties import spread_keys
 from koordpy.planning.among import Among, among, concerned
 from koordpy.planning.filters import node as node_filters
 from koordpy.planning.filters.base import Code, Refusal, Verdict, chain
@@ -258,16 +259,8 @@ class Figures:
         """Whether a plan may place a pod whose terms of pod affinity say something of others."""
         spread = config.filters.pod_topology_spread
         self._spread_defaults = spread.default_constraints if spread.defaulting_type == "List" else ()
-        self._spread_keys = sorted(
-            {key for item in self._spread_defaults for key in item.match_label_keys}
-            | {key for item in self._spread_defaults if item.label_selector for key in item.label_selector.match_labels}
-            | {
-                requirement.key
-                for item in self._spread_defaults
-                if item.label_selector
-                for requirement in item.label_selector.match_expressions
-            }
-        )
+        if not spread_keys(self._spread_defaults) <= self.snapshot.looked_for:
+            raise ValueError("ClusterState.look_for was not told the configured constraints' labels")
         self._shapes: dict[bytes, ShapeFigures] = {}
         self._among: dict[GangRef, tuple[int, Among]] = {}
 
@@ -385,9 +378,6 @@ class Figures:
         key, refusal = pod.shape, self._among_refusal(pod)
         if refusal is not None:
             key += refusal.reasons[0].encode()
-        if self._spread_keys:
-            labels = pod.pod.metadata.labels
-            key += repr([labels.get(name) for name in self._spread_keys]).encode()
         if self.snapshot.nominated:
             key += repr(sorted(self._nominees(pod))).encode()
         return key

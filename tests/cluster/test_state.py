@@ -10,6 +10,7 @@ from koordpy.api.objects import Node, ObjectMeta, Pod
 from koordpy.cluster.pods import GangRef
 from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.cluster.state import ClusterState
+from koordpy.cluster.ties import PodClass
 from tests.scenarios.cluster import node, pod
 
 NODES = ("n1", "n2", "n3")
@@ -177,3 +178,20 @@ def test_an_assumption_ends_with_the_pod_it_was_made_for() -> None:
     assert state.assumed_node("default/a") is None
     info = state.pod("default/a")
     assert info is not None and info.pending
+
+
+def test_pods_are_told_apart_by_the_labels_that_someone_looks_for() -> None:
+    state = ClusterState()
+    state.upsert(node("n1:4"))
+    for name, app in (("a", "web"), ("b", "web"), ("c", "db")):
+        state.upsert(pod(name, at="n1", labels={"app": app, "index": name}))
+    whole = PodClass("default", frozenset())
+    assert state.snapshot(0.0).classes == {whole: {("n1", False): 3}}
+    state.look_for(["app"])
+    web, db = (PodClass("default", frozenset({("app", app)})) for app in ("web", "db"))
+    before = state.snapshot(0.0)
+    assert before.classes == {web: {("n1", False): 2}, db: {("n1", False): 1}}
+    state.delete(Pod, "default/a")
+    state.delete(Pod, "default/c")
+    assert state.snapshot(0.0).classes == {web: {("n1", False): 1}}
+    assert before.classes[web] == {("n1", False): 2}

@@ -14,6 +14,7 @@ from koordpy.api.objects import (
     Wire,
 )
 from koordpy.cluster.state import ClusterState
+from koordpy.cluster.ties import spread_keys
 from koordpy.planning.explain import Explanation, explain
 from koordpy.planning.plan import RoundPlan
 from koordpy.planning.round import plan_round
@@ -22,9 +23,11 @@ from tests.scenarios.cluster import node, pod
 __all__ = ["anti", "asked", "near", "node", "planned", "pod", "reasons", "states"]
 
 
-def states(objects: Sequence[Wire]) -> ClusterState:
+def states(objects: Sequence[Wire], config: KoordpyConfiguration | None = None) -> ClusterState:
     """A state that knows the objects, those of storage too."""
     state = ClusterState(storage=True)
+    if config is not None:
+        state.look_for(spread_keys(config.filters.pod_topology_spread.default_constraints))
     for obj in objects:
         state.upsert(obj)
     return state
@@ -32,7 +35,7 @@ def states(objects: Sequence[Wire]) -> ClusterState:
 
 def asked(objects: Sequence[Wire], name: str = "p", config: KoordpyConfiguration | None = None) -> Explanation:
     """What `explain` says of a pod of the default namespace."""
-    return explain(states(objects).snapshot(0.0), config, f"default/{name}")
+    return explain(states(objects, config).snapshot(0.0), config, f"default/{name}")
 
 
 def reasons(objects: Sequence[Wire], name: str = "p") -> dict[str, str]:
@@ -46,7 +49,7 @@ def reasons(objects: Sequence[Wire], name: str = "p") -> dict[str, str]:
 
 def planned(objects: Sequence[Wire], config: KoordpyConfiguration | None = None) -> RoundPlan:
     """One round."""
-    return plan_round(states(objects).snapshot(0.0), config)
+    return plan_round(states(objects, config).snapshot(0.0), config)
 
 
 def term(key: str, labels: Mapping[str, str] | None, **settings: Any) -> PodAffinityTerm:
