@@ -30,7 +30,7 @@ from koordpy.planning.plan import (
     UnitReport,
 )
 from koordpy.planning.resources_gate import check_min_resources
-from koordpy.planning.units import Gang, Gate, Groups, Unit, gate, wish_warnings
+from koordpy.planning.units import Gang, Gate, Groups, Unit, gate, unenforced, wish_warnings
 from koordpy.planning.verify import check_plan
 from koordpy.planning.wording import filter_sentence, gang_sentence, met_sentence
 
@@ -217,8 +217,18 @@ def _report(groups: Groups, figures: Figures, tried: list[_Tried], *, every: boo
         pending=tuple(pending),
         gangs=tuple(gang_reports.values()),
         units=tuple(units),
-        warnings=tuple(wish_warnings([one.unit for one in tried], snapshot)),
+        warnings=tuple(_warnings([one.unit for one in tried], figures)),
     )
+
+
+def _warnings(units: list[Unit], figures: Figures) -> list[tuple[str, str]]:
+    """What a setting asks for and the planner does not do."""
+    mode = figures.config.fairness.mode
+    out = wish_warnings(units, figures.snapshot) + unenforced(units, figures.snapshot)
+    if mode in ("exact", "kai"):
+        text = f"fairness.mode {mode} is not built yet: the order is that of gpu-count"
+        out.append(("KoordpyConfiguration", text))
+    return out
 
 
 def _domain(unit: Unit, figures: Figures, pods: tuple[PodInfo, ...]) -> tuple[int, int] | None:
