@@ -3,7 +3,6 @@
 import json
 
 from koordpy.api import keys
-from koordpy.api.objects import ObjectMeta as Meta
 from koordpy.api.objects import (
     ElasticQuota,
     Pod,
@@ -17,6 +16,7 @@ from koordpy.api.objects import (
     UpstreamPolicy,
     UpstreamTopologyConstraint,
 )
+from koordpy.api.objects import ObjectMeta as Meta
 from koordpy.planning.plan import GangStatus, Proof, Reason, RoundPlan
 from tests.scenarios.cluster import (
     TWO_LAYERS,
