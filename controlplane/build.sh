@@ -1,13 +1,14 @@
 #!/bin/sh
 # Puts etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubectl into one folder, for the end-to-end
-# tests and the benchmarks against a real API server. The last line of output is KUBEBUILDER_ASSETS=<folder>;
-# everything else goes to stderr.
+# tests and the benchmarks against a real API server, and helm, for those of the chart. The last line of output is
+# KUBEBUILDER_ASSETS=<folder>; everything else goes to stderr.
 #
 # KUBEBUILDER_ASSETS            a folder that has etcd and kube-apiserver already: it is used as it is
 # KOORDPY_CONTROLPLANE_CACHE    where to build (default: ${XDG_CACHE_HOME:-$HOME/.cache}/koordpy/controlplane)
 #
-# What is built, and from what, is pinned by kubernetes/go.mod and etcd/go.mod and their go.sum. A binary is built when
-# it is missing or when its module's go.mod or go.sum is not the one it was built from. About 6 minutes on 2 cores.
+# What is built, and from what, is pinned by the go.mod of kubernetes/, etcd/ and helm/ and their go.sum. A binary is
+# built when it is missing or when its module's go.mod or go.sum is not the one it was built from. About 7 minutes on
+# 2 cores.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -86,4 +87,12 @@ build etcd etcd go.etcd.io/etcd/server/v3 ""
 for binary in kube-apiserver kube-controller-manager kube-scheduler kubectl; do
     build kubernetes "$binary" "k8s.io/kubernetes/cmd/$binary" "$stamp"
 done
+
+# helm renders for the API server that lies beside it, unless told otherwise
+helm=helm.sh/helm/v3
+stamp="-X $helm/internal/version.version=$(sed -n "s|^.*$helm \(v[0-9][0-9.]*\).*\$|\1|p" "$here/helm/go.mod" | head -n 1)"
+for package in $helm/pkg/chartutil $helm/pkg/lint/rules; do
+    stamp="$stamp -X $package.k8sVersionMajor=${numbers%%.*} -X $package.k8sVersionMinor=${minor%%.*}"
+done
+build helm helm "$helm/cmd/helm" "$stamp"
 finish "$folder"
