@@ -227,12 +227,18 @@ class ContainerStatus(Wire, frozen=True):
     state: ContainerState | None = None
 
 
+class PodResourceClaimStatus(Wire, frozen=True):
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
 class PodStatus(Wire, frozen=True):
     phase: str = ""
     reason: str = ""
     conditions: list[Condition] = []
     start_time: Time | None = None
     nominated_node_name: str = ""
+    resource_claim_statuses: list[PodResourceClaimStatus] = []
     container_statuses: list[ContainerStatus] = []
     init_container_statuses: list[ContainerStatus] = []
     allocated_resources: Quantities = {}

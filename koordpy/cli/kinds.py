@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from koordpy.api import keys
+from koordpy.api.dra import DeviceClass, ResourceClaim, ResourceSlice
 from koordpy.api.objects import (
     ClusterNetworkTopology,
     ConfigMap,
@@ -68,10 +69,10 @@ _KINDS: dict[tuple[str, str], Kind] = {
     ("storage.k8s.io", "CSIDriver"): Kind("CSIDriver", CSIDriver, namespaced=False),
     ("storage.k8s.io", "CSIStorageCapacity"): Kind("CSIStorageCapacity", CSIStorageCapacity),
     ("storage.k8s.io", "VolumeAttachment"): Kind("VolumeAttachment", VolumeAttachment, namespaced=False),
-    ("resource.k8s.io", "ResourceSlice"): Kind("ResourceSlice", Named, namespaced=False),
-    ("resource.k8s.io", "ResourceClaim"): Kind("ResourceClaim", Named),
+    ("resource.k8s.io", "ResourceSlice"): Kind("ResourceSlice", ResourceSlice, namespaced=False),
+    ("resource.k8s.io", "ResourceClaim"): Kind("ResourceClaim", ResourceClaim),
     ("resource.k8s.io", "ResourceClaimTemplate"): Kind("ResourceClaimTemplate", Named),
-    ("resource.k8s.io", "DeviceClass"): Kind("DeviceClass", Named, namespaced=False),
+    ("resource.k8s.io", "DeviceClass"): Kind("DeviceClass", DeviceClass, namespaced=False),
     ("topology.volcano.sh", "HyperNode"): Kind("HyperNode", Named, namespaced=False),
 }
 _WITHOUT_GROUP: dict[str, Kind] = {}

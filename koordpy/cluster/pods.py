@@ -180,7 +180,7 @@ def shape_of(pod: Pod, requests: Amounts, looked_for: Collection[str] = ()) -> b
             ports,
             volumes,
             ephemeral and pod.metadata.name,
-            spec.resource_claims,
+            spec.resource_claims and (spec.resource_claims, pod.status.resource_claim_statuses),
             [(c.name, c.image) for c in spec.containers],
             spec.priority or 0,
             selected,

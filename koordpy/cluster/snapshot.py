@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import Node, PodGroup, Taint, UpstreamPodGroup
+from koordpy.cluster.devices import DeviceId, DeviceObjects
 from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.cluster.resources import Amounts
 from koordpy.cluster.ties import PodClass, TermClass
@@ -80,6 +81,8 @@ class Snapshot:
     """Pods without a node that room is kept for."""
     storage: VolumeObjects | None
     """None where no storage objects are given: then pods with claims are refused."""
+    devices: DeviceObjects | None
+    """None where no resource claims and slices are given: then pods with resource claims are refused."""
     claim_users: Mapping[str, Mapping[str, int]]
     """Claim -> node name -> bound pods that use it."""
     disks: Mapping[Disk, Mapping[tuple[str, bool], int]]
@@ -155,7 +158,10 @@ class Draft:
         """Claim -> what it takes, of assumed pods and of those this draft has placed."""
         self.taken: dict[str, str] = {p.volume: claim for claim, p in snapshot.promised.items() if p.volume}
         """Volume -> claim that takes it."""
+        self.devices: dict[str, tuple[tuple[str, DeviceId], ...]] = {}
+        """Resource claim -> (request, device) that it is allocated by this draft."""
         self._claims: dict[str, tuple[str, ...]] = {}
+        self._allocated: dict[str, tuple[str, ...]] = {}
         self.version = 0
         """Grows with every change, also with an undo."""
         self._journal: list[tuple[PodInfo, int, int]] = []
@@ -168,8 +174,17 @@ class Draft:
         """[nodes, resources]: allocatable minus used; negative where a node is overcommitted."""
         return np.asarray(self.snapshot.allocatable - self.used)
 
-    def assign(self, info: PodInfo, node: int, claims: Mapping[str, str] | None = None) -> None:
-        """Places a pending pod on a node; claims: claim -> volume it takes, empty for one to be made."""
+    def assign(
+        self,
+        info: PodInfo,
+        node: int,
+        claims: Mapping[str, str] | None = None,
+        devices: Mapping[str, tuple[tuple[str, DeviceId], ...]] | None = None,
+    ) -> None:
+        """Places a pending pod on a node.
+
+        claims: claim -> volume it takes, empty for one to be made; devices: resource claim -> what it is allocated.
+        """
         if info.key in self.placed:
             raise ValueError(f"{info.key} is placed already")
         for claim, volume in (claims or {}).items():
@@ -178,6 +193,9 @@ class Draft:
                 self.taken[volume] = claim
         if claims:
             self._claims[info.key] = tuple(claims)
+        if devices:
+            self.devices.update(devices)
+            self._allocated[info.key] = tuple(devices)
         self._change(info, node, 1)
         self.placed[info.key] = node
         self.placed_on.setdefault(node, {})[info.key] = info
@@ -196,6 +214,10 @@ class Draft:
         """Claim -> volume that a placed pod takes, empty for one to be made."""
         return {claim: self.promised[claim].volume for claim in self._claims.get(key, ())}
 
+    def allocations(self, key: str) -> dict[str, tuple[tuple[str, DeviceId], ...]]:
+        """Resource claim -> devices that are allocated with a placed pod."""
+        return {claim: self.devices[claim] for claim in self._allocated.get(key, ())}
+
     def mark(self) -> int:
         """A point to return to."""
         return len(self._journal)
@@ -206,6 +228,8 @@ class Draft:
             info, node, sign = self._journal.pop()
             self._change(info, node, -sign)
             if sign > 0:
+                for claim in self._allocated.pop(info.key, ()):
+                    del self.devices[claim]
                 for claim in self._claims.pop(info.key, ()):
                     self.taken.pop(self.promised.pop(claim).volume, None)
                 del self.placed[info.key]

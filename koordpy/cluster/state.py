@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from koordpy.api import keys
+from koordpy.api.dra import DEVICE_KINDS
 from koordpy.api.objects import (
     ClusterNetworkTopology,
     ElasticQuota,
@@ -30,6 +31,7 @@ from koordpy.api.storage import (
     bind_static,
     select_node,
 )
+from koordpy.cluster.devices import DeviceBook, DeviceId
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo, pod_info, shape_of
 from koordpy.cluster.resources import Amounts, node_allocatable
 from koordpy.cluster.snapshot import PODS, UNSCHEDULABLE_TAINT, Ints, NodeInfo, Snapshot
@@ -65,9 +67,16 @@ class ClusterState:
     """Typed wire objects in (`upsert`, `delete`), `snapshot` out. Not thread-safe: one owner."""
 
     def __init__(
-        self, *, scheduler_names: Collection[str] = (keys.DEFAULT_SCHEDULER_NAME,), storage: bool = False
+        self,
+        *,
+        scheduler_names: Collection[str] = (keys.DEFAULT_SCHEDULER_NAME,),
+        storage: bool = False,
+        devices: bool = False,
     ) -> None:
-        """storage: whether claims, volumes and their like are given; without them pods with claims are refused."""
+        """storage, devices: whether claims, volumes and their like, and resource claims and slices, are given.
+
+        Without them pods that need them are refused.
+        """
         self.scheduler_names = frozenset(scheduler_names)
         self.layers: Layers = FLAT
         self.topology: ClusterNetworkTopology | None = None
@@ -88,6 +97,7 @@ class ClusterState:
         self._claim_users: Tally[str, str] = Tally()
         self._disks: Tally[Disk, tuple[str, bool]] = Tally()
         self._storage = VolumeBook() if storage else None
+        self._devices = DeviceBook() if devices else None
         self._promised: dict[str, Mapping[str, Promise]] = {}
         """Assumed pod -> claim -> what it takes."""
         self._nominated: dict[str, PodInfo] = {}
@@ -116,6 +126,8 @@ class ClusterState:
             handler(self, obj)
         elif self._storage is not None and type(obj) in STORAGE_KINDS:
             self._storage.put(_object_key(obj), obj)
+        elif self._devices is not None and type(obj) in DEVICE_KINDS:
+            self._devices.put(_object_key(obj), obj)
         else:
             self._others[type(obj), _object_key(obj)] = obj
 
@@ -126,6 +138,8 @@ class ClusterState:
             handler(self, key)
         elif self._storage is not None and kind in STORAGE_KINDS:
             self._storage.drop(kind, key)
+        elif self._devices is not None and kind in DEVICE_KINDS:
+            self._devices.drop(kind, key)
         else:
             self._others.pop((kind, key), None)
 
@@ -133,6 +147,8 @@ class ClusterState:
         """An object of a kind that no index is kept of, or one of storage."""
         if self._storage is not None and kind in STORAGE_KINDS:
             return self._storage.get(kind, key)
+        if self._devices is not None and kind in DEVICE_KINDS:
+            return self._devices.get(kind, key)
         return self._others.get((kind, key))
 
     def _upsert_node(self, node: Node) -> None:
@@ -386,11 +402,15 @@ class ClusterState:
         node: str,
         annotations: dict[str, str] | None = None,
         claims: Mapping[str, str] | None = None,
+        devices: Mapping[str, tuple[tuple[str, DeviceId], ...]] | None = None,
     ) -> None:
         """What a confirmed Binding does to the pod: nodeName and annotations in one step (offline runs).
 
         Its claims are bound to the volumes they take; one that is to be provisioned keeps the node it is made for.
+        Its resource claims are allocated the devices, and reserved for it.
         """
+        if self._devices is not None:
+            self._devices.allocate(self._pods[key].pod, node, devices or {})
         for claim_name, volume_name in (claims or {}).items():
             claim = self.get(PersistentVolumeClaim, claim_name)
             volume = self.get(PersistentVolume, volume_name) if volume_name else None
@@ -487,6 +507,7 @@ class ClusterState:
             ports=self._ports.frozen(),
             nominated=tuple(self._nominated.values()),
             storage=self._storage.view() if self._storage is not None else None,
+            devices=self._devices.view() if self._devices is not None else None,
             claim_users=self._claim_users.frozen(),
             disks=self._disks.frozen(),
             promised=self._promises(),

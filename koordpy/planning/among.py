@@ -19,6 +19,7 @@ from koordpy.cluster.ties import ANY_ADDRESS, NO_TERMS, Terms, read_terms
 from koordpy.cluster.volumes import CsiVolume, Disk
 from koordpy.planning.filters.base import Code, Refusal
 from koordpy.planning.filters.disks import claims_of, pod_disks
+from koordpy.planning.filters.dra import resource_claims
 from koordpy.planning.filters.interpod import term_matches
 from koordpy.planning.filters.rules import DomainTable
 from koordpy.planning.selectors import selector_matches
@@ -38,7 +39,8 @@ class Among:
 
 def concerned(pod: PodInfo) -> bool:
     """Whether a pod may be something to other members."""
-    return pod.ties is not None or bool(pod.pod.spec.topology_spread_constraints)
+    spec = pod.pod.spec
+    return pod.ties is not None or bool(spec.topology_spread_constraints or spec.resource_claims)
 
 
 def among(pending: Sequence[PodInfo], draft: Draft, table: DomainTable) -> Among:
@@ -68,6 +70,7 @@ class _Reader:
                 terms = read_terms(pod.ties.affinity) if pod.ties is not None else NO_TERMS
                 self._terms(shape, pod, terms)
                 self._spread(shape, pod)
+            self._devices()
         nodes = len(self.snapshot.nodes)
         room = np.stack(self.columns, axis=1) if self.columns else np.zeros((nodes, 0), dtype=np.int64)
         return Among(room, {shape: tuple(asks) for shape, asks in self.asks.items()}, self.refusals)
@@ -209,6 +212,22 @@ class _Reader:
                 if volume is not None and volume.driver == driver:
                     out.setdefault(self.snapshot.nodes[node].name, set()).add(volume)
         return out
+
+    def _devices(self) -> None:
+        """Resource claims that are to be allocated must not meet in a plan."""
+        objects = self.snapshot.devices
+        users: Counter[str] = Counter()
+        for shape, pod in self.kinds.items():
+            users.update(dict.fromkeys(resource_claims(pod), self.number[shape]))
+        waiting = {
+            key
+            for key in users
+            if objects is not None and key in objects.claims and objects.claims[key].status.allocation is None
+        }
+        if sum(users[key] for key in waiting) > 1:
+            for shape, pod in self.kinds.items():
+                if waiting.intersection(resource_claims(pod)):
+                    self._refuse(shape, "DynamicResources", "resource claims")
 
     def _spread(self, shape: bytes, pod: PodInfo) -> None:
         for constraint in pod.pod.spec.topology_spread_constraints:

@@ -19,12 +19,12 @@ from koordpy.planning.among import Among, among, concerned
 from koordpy.planning.filters import node as node_filters
 from koordpy.planning.filters.base import Code, Refusal, Verdict, chain
 from koordpy.planning.filters.disks import NodeVolumeLimits, VolumeRestrictions, claims_of
+from koordpy.planning.filters.dra import DynamicResources, Taken, resource_claims_refusal
 from koordpy.planning.filters.fit import check_fit
 from koordpy.planning.filters.interpod import ExistingTerms, OwnTerms
 from koordpy.planning.filters.ports import NodePorts
 from koordpy.planning.filters.rules import DomainTable, Rule
 from koordpy.planning.filters.spread import FILTERS, SCORES, Spreading, TopologySpread, constraints_of
-from koordpy.planning.filters.unsupported import unsupported
 from koordpy.planning.filters.volumes import VolumeBinding, VolumeReach, VolumeZone, claims_refusal
 from koordpy.planning.nominated import Reserved, reserve
 from koordpy.planning.scores import (
@@ -206,6 +206,11 @@ class ShapeFigures:
     def _balanced(self, rows: NDArray[np.int64] | slice) -> Ints:
         return balanced_allocation(self._owner.snapshot, self._owner.draft.used, self.pod, rows=rows)
 
+    def devices_at(self, node: int) -> dict[str, Taken]:
+        """Resource claim -> devices that are allocated for the pod on a node."""
+        dynamic = next((rule for rule in self._rules if isinstance(rule, DynamicResources)), None)
+        return dynamic.choice(node) if dynamic is not None else {}
+
     @property
     def follows(self) -> bool:
         """Whether a placement of another pod may make a node fit: what failed may pass later in the round."""
@@ -288,6 +293,8 @@ class Figures:
             existing = ExistingTerms(pod, snapshot, self.domains)
             if self.terms_pending or not existing.silent:
                 out.append(existing)
+        if pod.pod.spec.resource_claims and snapshot.devices is not None:
+            out.append(DynamicResources(pod, self.draft, snapshot.devices))
         return out
 
     def _volume_rules(self, pod: PodInfo) -> list[Rule]:
@@ -311,6 +318,10 @@ class Figures:
         if pod.ties is None or not pod.ties.volumes:
             return {}
         return self.of(pod).claims_at(node)
+
+    def devices_at(self, pod: PodInfo, node: int) -> dict[str, Taken]:
+        """Resource claim -> devices that are allocated for a pod on a node; nothing for most pods."""
+        return self.of(pod).devices_at(node) if pod.pod.spec.resource_claims else {}
 
     def soft_scores(self, pod: PodInfo) -> list[SoftScore]:
         """The scores of a pod that look at other pods, on the snapshot; those that say nothing are left out."""
@@ -361,11 +372,16 @@ class Figures:
 
     def _claims_refusal(self, pod: PodInfo) -> Refusal | None:
         """What is wrong with a pod's claims before any node is tried."""
-        if pod.ties is None or not claims_of(pod):
-            return None
-        if self.snapshot.storage is None:
-            return Refusal("VolumeBinding", Code.UNRESOLVABLE, ("unsupported: persistent volume claims",))
-        return claims_refusal(pod, self.snapshot.storage)
+        found: Refusal | None = None
+        if pod.ties is not None and claims_of(pod):
+            if self.snapshot.storage is None:
+                return Refusal("VolumeBinding", Code.UNRESOLVABLE, ("unsupported: persistent volume claims",))
+            found = claims_refusal(pod, self.snapshot.storage)
+        if found is None and pod.pod.spec.resource_claims:
+            if self.snapshot.devices is None:
+                return Refusal("DynamicResources", Code.UNRESOLVABLE, ("unsupported: resource claims",))
+            found = resource_claims_refusal(pod, self.snapshot.devices)
+        return found
 
     def _among_refusal(self, pod: PodInfo) -> Refusal | None:
         """Why a plan cannot hold a member together with the others of its gang."""
@@ -399,7 +415,7 @@ class Figures:
 
     def _look(self, pod: PodInfo) -> Static:
         nodes, wire = self.snapshot.nodes, pod.pod
-        refusal = unsupported(wire)
+        refusal: Refusal | None = None
         affinity = node_filters.check_affinity(nodes, wire)
         parts = [node_filters.check_named(nodes, wire), node_filters.check_unschedulable(nodes, wire)]
         parts.append(node_filters.check_taints(nodes, wire))

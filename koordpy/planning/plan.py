@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from koordpy.cluster.devices import DeviceId
+
 
 class Proof(StrEnum):
     """What is known of an answer (simulate.md, gangs[].proof)."""
@@ -47,6 +49,9 @@ class Placement:
     claims: Mapping[str, str] = field(default_factory=dict)
     """Claim (`namespace/name`) -> volume that it is to be bound to, empty where one is to be provisioned for the node;
     written before the Binding (kube-parity.md 2.8)."""
+    devices: Mapping[str, tuple[tuple[str, DeviceId], ...]] = field(default_factory=dict)
+    """Resource claim (`namespace/name`) -> (request, device) of its allocation; written before the Binding, with the
+    pod's reservation (kube-parity.md 6)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,7 +170,7 @@ def _accept(unit: Unit, nodes: dict[str, int], figures: Figures, proof: Proof, r
         return _Tried(unit, Proof.UNKNOWN, runs=runs, fault="; ".join(faults[:3]))
     for key, node in nodes.items():
         pod = figures.snapshot.pods[key]
-        figures.draft.assign(pod, node, figures.claims_at(pod, node))
+        figures.draft.assign(pod, node, figures.claims_at(pod, node), figures.devices_at(pod, node))
     return _Tried(unit, proof, nodes=nodes, runs=runs)
 
 
@@ -258,8 +258,8 @@ def _placements(one: _Tried, after: Unit, figures: Figures) -> list[Placement]:
     for key, node in one.nodes.items():
         own = {keys.BOUND_RANK: str(ranks[key]), **notes} if key in ranks else {}
         pod = snapshot.pods[key]
-        claims = figures.draft.claims(key)
-        out.append(Placement(key, pod.uid, snapshot.nodes[node].name, own, one.unit.id, claims))
+        claims, devices = figures.draft.claims(key), figures.draft.allocations(key)
+        out.append(Placement(key, pod.uid, snapshot.nodes[node].name, own, one.unit.id, claims, devices))
     return out
 
 

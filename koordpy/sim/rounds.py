@@ -144,7 +144,7 @@ class _Run:
             self.state.delete(Pod, eviction.pod_key)
         for placement in plan.placements:
             annotations = dict(placement.annotations)
-            self.state.bind(placement.pod_key, placement.node, annotations, placement.claims)
+            self.state.bind(placement.pod_key, placement.node, annotations, placement.claims, placement.devices)
             self.bindings.append(Binding(placement.pod_key, placement.node, number, annotations))
         for eviction, pod in gone:
             if evicted == "recreate" or eviction.rule == CONSOLIDATION:

@@ -25,7 +25,7 @@ __all__ = ["anti", "asked", "near", "node", "planned", "pod", "reasons", "states
 
 def states(objects: Sequence[Wire], config: KoordpyConfiguration | None = None) -> ClusterState:
     """A state that knows the objects, those of storage too."""
-    state = ClusterState(storage=True)
+    state = ClusterState(storage=True, devices=True)
     if config is not None:
         state.look_for(spread_keys(config.filters.pod_topology_spread.default_constraints))
     for obj in objects:

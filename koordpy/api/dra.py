@@ -1,0 +1,176 @@
+"""Wire objects of dynamic resource allocation (resource.k8s.io v1; v1beta1 and v1beta2 as far as they differ).
+
+As in `koordpy.api.objects` only what a decision may depend on is named; what is not supported is kept raw, so that it
+can be refused.
+"""
+
+# ruff: noqa: RUF012 - msgspec copies the defaults of structs
+
+from typing import Any
+
+from koordpy.api.objects import NodeSelector, ObjectMeta, Quantity, Wire
+
+Raw = dict[str, Any]
+
+
+class CelSelector(Wire, frozen=True):
+    expression: str = ""
+
+
+class DeviceSelector(Wire, frozen=True):
+    cel: CelSelector | None = None
+
+
+class ExactRequest(Wire, frozen=True):
+    device_class_name: str = ""
+    selectors: list[DeviceSelector] = []
+    allocation_mode: str = ""
+    count: int | None = None
+    admin_access: bool | None = None
+    tolerations: list[Raw] = []
+    capacity: Raw | None = None
+
+
+class DeviceRequest(Wire, frozen=True):
+    """v1beta1 has the fields of `exactly` in the request itself."""
+
+    name: str = ""
+    exactly: ExactRequest | None = None
+    first_available: list[Raw] = []
+    device_class_name: str = ""
+    selectors: list[DeviceSelector] = []
+    allocation_mode: str = ""
+    count: int | None = None
+    admin_access: bool | None = None
+    tolerations: list[Raw] = []
+
+    @property
+    def exact(self) -> ExactRequest:
+        """The request for an exact kind of device, in either spelling."""
+        return self.exactly or ExactRequest(
+            device_class_name=self.device_class_name,
+            selectors=self.selectors,
+            allocation_mode=self.allocation_mode,
+            count=self.count,
+            admin_access=self.admin_access,
+            tolerations=self.tolerations,
+        )
+
+
+class DeviceClaim(Wire, frozen=True):
+    requests: list[DeviceRequest] = []
+    constraints: list[Raw] = []
+
+
+class ResourceClaimSpec(Wire, frozen=True):
+    devices: DeviceClaim = DeviceClaim()
+
+
+class DeviceResult(Wire, frozen=True):
+    request: str = ""
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    admin_access: bool | None = None
+
+
+class DeviceResults(Wire, frozen=True):
+    results: list[DeviceResult] = []
+
+
+class Allocation(Wire, frozen=True):
+    devices: DeviceResults = DeviceResults()
+    node_selector: NodeSelector | None = None
+
+
+class ClaimConsumer(Wire, frozen=True):
+    api_group: str = ""
+    resource: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class ResourceClaimStatus(Wire, frozen=True):
+    allocation: Allocation | None = None
+    reserved_for: list[ClaimConsumer] = []
+
+
+class ResourceClaim(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ResourceClaimSpec = ResourceClaimSpec()
+    status: ResourceClaimStatus = ResourceClaimStatus()
+
+
+class DeviceClassSpec(Wire, frozen=True):
+    selectors: list[DeviceSelector] = []
+
+
+class DeviceClass(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: DeviceClassSpec = DeviceClassSpec()
+
+
+class DeviceCapacity(Wire, frozen=True):
+    value: Quantity = "0"
+
+
+class DeviceTaint(Wire, frozen=True):
+    effect: str = ""
+
+
+class BasicDevice(Wire, frozen=True):
+    attributes: dict[str, Raw] = {}
+    capacity: dict[str, DeviceCapacity] = {}
+    consumes_counters: list[Raw] = []
+    taints: list[DeviceTaint] = []
+
+
+class SliceDevice(Wire, frozen=True):
+    """v1beta1 has all but the name below `basic`."""
+
+    name: str = ""
+    basic: BasicDevice | None = None
+    attributes: dict[str, Raw] = {}
+    capacity: dict[str, DeviceCapacity] = {}
+    consumes_counters: list[Raw] = []
+    taints: list[DeviceTaint] = []
+    binding_conditions: list[str] = []
+    allow_multiple_allocations: bool | None = None
+    node_name: str = ""
+    node_selector: NodeSelector | None = None
+    all_nodes: bool | None = None
+
+    @property
+    def facts(self) -> BasicDevice:
+        """What is said of the device, in either spelling."""
+        return self.basic or BasicDevice(
+            attributes=self.attributes,
+            capacity=self.capacity,
+            consumes_counters=self.consumes_counters,
+            taints=self.taints,
+        )
+
+
+class ResourcePool(Wire, frozen=True):
+    name: str = ""
+    generation: int = 0
+    resource_slice_count: int = 1
+
+
+class ResourceSliceSpec(Wire, frozen=True):
+    driver: str = ""
+    pool: ResourcePool = ResourcePool()
+    node_name: str = ""
+    node_selector: NodeSelector | None = None
+    all_nodes: bool | None = None
+    per_device_node_selection: bool | None = None
+    devices: list[SliceDevice] = []
+    shared_counters: list[Raw] = []
+
+
+class ResourceSlice(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ResourceSliceSpec = ResourceSliceSpec()
+
+
+DEVICE_KINDS: tuple[type[Wire], ...] = (ResourceClaim, ResourceSlice, DeviceClass)

@@ -1,0 +1,239 @@
+"""The part of CEL that device selectors need (kube-parity.md 6): comparisons, in, &&, ||, ! over device facts.
+
+    device.driver == "gpu.example.com" && device.attributes["gpu.example.com"].model in ["a", "b"]
+
+Anything else is no fault of the user's: `parse` raises Unsupported, and the claim is refused with that word. A fact
+that a device does not state is an error in CEL; here the device does not match.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from koordpy.api.quantity import parse_exact
+
+Value = Any
+Lookup = Callable[["Facts"], Value]
+
+_TOKEN = re.compile(
+    r"""\s*(?:(?P<number>-?\d+)(?![\w.])|(?P<text>"[^"\\]*"|'[^'\\]*')|(?P<word>[A-Za-z_]\w*)"""
+    r"""|(?P<sign>&&|\|\||==|!=|<=|>=|[<>!()\[\].,]))"""
+)
+
+
+class Unsupported(ValueError):
+    """An expression beyond what is read."""
+
+
+class Missing(Exception):
+    """A device does not state what an expression asks for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A device as expressions see it: attributes and capacity by domain, then by name."""
+
+    driver: str
+    attributes: Mapping[str, Mapping[str, Value]]
+    capacity: Mapping[str, Mapping[str, Value]]
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A parsed selector."""
+
+    of: Lookup
+
+    def matches(self, facts: Facts) -> bool:
+        """Whether a device is selected."""
+        try:
+            return self.of(facts) is True
+        except Missing:
+            return False
+
+
+def parse(text: str) -> Expression:
+    """Reads an expression. Raises Unsupported."""
+    tokens: list[tuple[str, str]] = []
+    at = 0
+    while at < len(text.rstrip()):
+        match = _TOKEN.match(text, at)
+        if match is None or match.lastgroup is None:
+            raise Unsupported(f"expression {text!r}")
+        tokens.append((match.lastgroup, match[match.lastgroup]))
+        at = match.end()
+    parser = _Parser(tokens, text)
+    found = parser.either()
+    if parser.rest:
+        raise Unsupported(f"expression {text!r}")
+    return Expression(found)
+
+
+def _either(left: Lookup, right: Lookup, decided: bool) -> Lookup:
+    """&& and ||: a side that decides wins over one that cannot be told."""
+
+    def value(facts: Facts) -> Value:
+        try:
+            first = left(facts)
+        except Missing:
+            if right(facts) is decided:
+                return decided
+            raise
+        return decided if first is decided else right(facts)
+
+    return value
+
+
+def _same(a: Value, b: Value) -> bool:
+    return type(a) is type(b) and bool(a == b)
+
+
+def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Value, Value], bool]:
+    def value(a: Value, b: Value) -> bool:
+        if type(a) is not type(b) or isinstance(a, bool):
+            raise Missing
+        return compare(a, b)
+
+    return value
+
+
+_COMPARISONS: dict[str, Callable[[Value, Value], bool]] = {
+    "==": _same,
+    "!=": lambda a, b: not _same(a, b),
+    "<": _ordered(lambda a, b: a < b),
+    ">": _ordered(lambda a, b: a > b),
+    "<=": _ordered(lambda a, b: a <= b),
+    ">=": _ordered(lambda a, b: a >= b),
+    "in": lambda a, b: any(_same(a, one) for one in b),
+}
+
+
+class _Parser:
+    def __init__(self, tokens: list[tuple[str, str]], text: str) -> None:
+        self.rest = tokens[::-1]
+        self.text = text
+
+    def _next(self) -> str:
+        return self.rest[-1][1] if self.rest and self.rest[-1][0] in ("sign", "word") else ""
+
+    def _take(self, wanted: str = "") -> tuple[str, str]:
+        if not self.rest or (wanted and self._next() != wanted):
+            raise Unsupported(f"expression {self.text!r}")
+        return self.rest.pop()
+
+    def either(self) -> Lookup:
+        left = self.both()
+        while self._next() == "||":
+            self._take()
+            left = _either(left, self.both(), True)
+        return left
+
+    def both(self) -> Lookup:
+        left = self.compared()
+        while self._next() == "&&":
+            self._take()
+            left = _either(left, self.compared(), False)
+        return left
+
+    def compared(self) -> Lookup:
+        left = self.single()
+        compare = _COMPARISONS.get(self._next())
+        if compare is None:
+            return left
+        self._take()
+        right = self.single()
+        return lambda facts: compare(left(facts), right(facts))
+
+    def single(self) -> Lookup:
+        if self._next() == "!":
+            self._take()
+            inner = self.single()
+
+            def negated(facts: Facts) -> Value:
+                value = inner(facts)
+                if not isinstance(value, bool):
+                    raise Missing
+                return not value
+
+            return negated
+        if self._next() == "(":
+            self._take()
+            inner = self.either()
+            self._take(")")
+            return inner
+        if self._next() == "[":
+            return self._listed()
+        kind, text = self._take()
+        if kind == "number":
+            return _always(int(text))
+        if kind == "text":
+            return _always(text[1:-1])
+        if text in ("true", "false"):
+            return _always(text == "true")
+        if text == "quantity":
+            self._take("(")
+            kind, text = self._take()
+            self._take(")")
+            if kind != "text":
+                raise Unsupported(f"expression {self.text!r}")
+            return _always(parse_exact(text[1:-1]))
+        if text == "device":
+            return self._device()
+        raise Unsupported(f"expression {self.text!r}")
+
+    def _listed(self) -> Lookup:
+        self._take("[")
+        items: list[Lookup] = []
+        while self._next() != "]":
+            items.append(self.single())
+            if self._next() == ",":
+                self._take()
+        self._take("]")
+        return lambda facts: [item(facts) for item in items]
+
+    def _device(self) -> Lookup:
+        self._take(".")
+        what = self._take()[1]
+        if what == "driver":
+            return lambda facts: facts.driver
+        if what not in ("attributes", "capacity"):
+            raise Unsupported(f"expression {self.text!r}")
+        self._take("[")
+        kind, domain = self._take()
+        self._take("]")
+        self._take(".")
+        word, name = self._take()
+        if kind != "text" or word != "word":
+            raise Unsupported(f"expression {self.text!r}")
+
+        def value(facts: Facts) -> Value:
+            table = facts.attributes if what == "attributes" else facts.capacity
+            found = table.get(domain[1:-1], {}).get(name)
+            if found is None:
+                raise Missing
+            return found
+
+        if what == "capacity" and self._next() == ".":
+            return self._compare_to(value)
+        return value
+
+    def _compare_to(self, left: Lookup) -> Lookup:
+        """`.compareTo(quantity("1Gi"))`: -1, 0 or 1, the way Kubernetes compares quantities in CEL."""
+        self._take(".")
+        self._take("compareTo")
+        self._take("(")
+        right = self.single()
+        self._take(")")
+
+        def value(facts: Facts) -> Value:
+            a, b = left(facts), right(facts)
+            if type(a) is not type(b):
+                raise Missing
+            return (a > b) - (a < b)
+
+        return value
+
+
+def _always(value: Value) -> Lookup:
+    return lambda facts: value

@@ -1,0 +1,262 @@
+"""DynamicResources to the minimum bar: allocated claims, and claims by class, count and selectors (kube-parity.md 6).
+
+What goes beyond it is refused with a word of its own, never let through.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpy.api.dra import DeviceSelector, ResourceClaim, ResourceSlice, SliceDevice
+from koordpy.api.quantity import parse_exact
+from koordpy.cluster.devices import DeviceId, DeviceObjects, Offered, claim_names
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.snapshot import Draft
+from koordpy.planning.cel import Expression, Facts, Unsupported, parse
+from koordpy.planning.filters.base import Code, Refusal, Verdict, chain, refused_where
+from koordpy.planning.filters.rules import Rule
+from koordpy.planning.selectors import term_matches
+
+PLUGIN = "DynamicResources"
+MAX_CONSUMERS = 256
+
+Mask = NDArray[np.bool_]
+Taken = tuple[tuple[str, DeviceId], ...]
+"""(request, device) of one claim."""
+
+
+def _refuse(text: str) -> Refusal:
+    return Refusal(PLUGIN, Code.UNRESOLVABLE, (text,))
+
+
+CANNOT = _refuse("cannot allocate all claims")
+ELSEWHERE = _refuse("resourceclaim not available on the node")
+BEYOND = _refuse("unsupported: devices with shared counters, binding conditions or several allocations")
+
+
+def resource_claims(pod: PodInfo) -> list[str]:
+    """`namespace/name` of the resource claims of a pod that exist or should, each once."""
+    names = (name for _, name, _ in claim_names(pod.pod) if name is not None)
+    return list(dict.fromkeys(f"{pod.namespace}/{name}" for name in names))
+
+
+def resource_claims_refusal(pod: PodInfo, objects: DeviceObjects) -> Refusal | None:
+    """What is wrong with a pod's resource claims before any node is tried."""
+    for inside, name, made in claim_names(pod.pod):
+        if name is None:
+            return _refuse(f'waiting for the resourceclaim of "{inside}" to be created')
+        key = f"{pod.namespace}/{name}"
+        claim = objects.claims.get(key)
+        if claim is None:
+            return _refuse(f'resourceclaim "{name}" not found')
+        if claim.metadata.deletion_timestamp:
+            return _refuse(f'resourceclaim "{name}" is being deleted')
+        if made and not any(owner.controller and owner.uid == pod.uid for owner in claim.metadata.owner_references):
+            return _refuse(f"ResourceClaim {key} was not created for pod {pod.key} (pod is not owner)")
+        consumers = claim.status.reserved_for
+        if len(consumers) >= MAX_CONSUMERS and all(one.uid != pod.uid for one in consumers):
+            return _refuse("resourceclaim in use")
+        fault = None if claim.status.allocation is not None else _beyond(claim, objects)
+        if fault is not None:
+            return _refuse(fault)
+    return None
+
+
+def _beyond(claim: ResourceClaim, objects: DeviceObjects) -> str | None:
+    """What of a claim that is to be allocated cannot be done; None where all of it can."""
+    if claim.spec.devices.constraints:
+        return "unsupported: constraints of resource claims"
+    for request in claim.spec.devices.requests:
+        exact = request.exact
+        if request.first_available:
+            return "unsupported: firstAvailable of resource claims"
+        if exact.admin_access:
+            return "unsupported: admin access to devices"
+        if exact.allocation_mode not in ("", "ExactCount"):
+            return f"unsupported: allocation mode {exact.allocation_mode} of resource claims"
+        if exact.tolerations:
+            return "unsupported: tolerations of resource claims"
+        if exact.capacity:
+            return "unsupported: capacity requests of resource claims"
+        found = objects.classes.get(exact.device_class_name)
+        if found is None:
+            return f"request {request.name}: device class {exact.device_class_name} does not exist"
+        try:
+            _expressions([*found.spec.selectors, *exact.selectors])
+        except ValueError as what:
+            return f"unsupported: {what}"
+    return None
+
+
+def _expressions(selectors: Sequence[DeviceSelector]) -> list[Expression]:
+    if any(selector.cel is None for selector in selectors):
+        raise Unsupported("selectors other than CEL")
+    return [parse(selector.cel.expression) for selector in selectors if selector.cel is not None]
+
+
+def _facts(offered: Offered) -> Facts:
+    driver = offered.id.driver
+    attributes: dict[str, dict[str, Any]] = {}
+    capacity: dict[str, dict[str, Fraction]] = {}
+    facts = offered.device.facts
+    for name, raw in facts.attributes.items():
+        domain, _, short = name.rpartition("/")
+        value = next((raw[kind] for kind in ("string", "int", "bool") if raw.get(kind) is not None), None)
+        if value is not None:
+            attributes.setdefault(domain or driver, {})[short] = value
+    for name, one in facts.capacity.items():
+        domain, _, short = name.rpartition("/")
+        capacity.setdefault(domain or driver, {})[short] = parse_exact(one.value)
+    return Facts(driver, attributes, capacity)
+
+
+def _plain(device: SliceDevice, where: ResourceSlice) -> bool:
+    """Whether a device is one that can be taken whole."""
+    beyond = device.facts.consumes_counters or device.binding_conditions or device.allow_multiple_allocations
+    return not beyond and not where.spec.per_device_node_selection
+
+
+@dataclass(frozen=True, eq=False)
+class _Want:
+    """One device that a request asks for, and those that would do."""
+
+    claim: str
+    request: str
+    devices: tuple[Offered, ...]
+
+
+class DynamicResources(Rule):
+    """Claims of a pod against the devices that nodes offer."""
+
+    plugin = PLUGIN
+
+    def __init__(self, pod: PodInfo, draft: Draft, objects: DeviceObjects) -> None:
+        self._draft = draft
+        self._objects = objects
+        self._nodes = draft.snapshot.nodes
+        self._keys = resource_claims(pod)
+        self._wants: list[_Want] = []
+        self._beyond: list[Offered] = []
+        self._reach: dict[str, Mask] = {}
+        for key in self._keys:
+            claim = objects.claims[key]
+            if claim.status.allocation is None:
+                self._read(key, claim)
+
+    def _read(self, key: str, claim: ResourceClaim) -> None:
+        for request in claim.spec.devices.requests:
+            exact = request.exact
+            selectors = [*self._objects.classes[exact.device_class_name].spec.selectors, *exact.selectors]
+            expressions = _expressions(selectors)
+            fitting: list[Offered] = []
+            for offered in self._objects.offered:
+                facts = _facts(offered)
+                if any(taint.effect in ("NoSchedule", "NoExecute") for taint in offered.device.facts.taints):
+                    continue
+                if all(expression.matches(facts) for expression in expressions):
+                    (fitting if _plain(offered.device, offered.slice) else self._beyond).append(offered)
+            count = 1 if exact.count is None else exact.count
+            self._wants += [_Want(key, request.name, tuple(fitting))] * count
+
+    def change(self, pod: PodInfo, node: int, sign: int) -> bool:
+        return bool(pod.pod.spec.resource_claims)
+
+    def _on(self, offered: Offered) -> Mask:
+        """[nodes] that a slice offers its devices on."""
+        name = offered.slice.metadata.name
+        found = self._reach.get(name)
+        if found is None:
+            spec = offered.slice.spec
+            found = np.full(len(self._nodes), bool(spec.all_nodes))
+            if spec.node_name and spec.node_name in self._draft.snapshot.index:
+                found[self._draft.snapshot.index[spec.node_name]] = True
+            if spec.node_selector is not None:
+                terms = spec.node_selector.node_selector_terms
+                found |= np.fromiter(
+                    (any(term_matches(t, n.name, n.labels) for t in terms) for n in self._nodes), dtype=bool
+                )
+            self._reach[name] = found
+        return found
+
+    def _held(self) -> set[DeviceId]:
+        promised = (device for taken in self._draft.devices.values() for _, device in taken)
+        return {*self._objects.allocated, *promised}
+
+    def verdict(self) -> Verdict:
+        count = len(self._nodes)
+        open_nodes = np.ones(count, dtype=bool)
+        for key in self._keys:
+            allocation = self._objects.claims[key].status.allocation
+            if allocation is not None and allocation.node_selector is not None:
+                terms = allocation.node_selector.node_selector_terms
+                open_nodes &= np.fromiter(
+                    (any(term_matches(t, n.name, n.labels) for t in terms) for n in self._nodes), dtype=bool
+                )
+            for _, device in self._draft.devices.get(key, ()):
+                slices = [offered for offered in self._objects.offered if offered.id == device]
+                for offered in slices:
+                    open_nodes &= self._on(offered)
+        wants = [want for want in self._wants if want.claim not in self._draft.devices]
+        held = self._held()
+        fits = np.ones(count, dtype=bool)
+        if wants:
+            fits[:] = False
+            offering = np.ones(count, dtype=bool)
+            for want in wants:
+                here = np.zeros(count, dtype=bool)
+                for offered in want.devices:
+                    if offered.id not in held:
+                        here |= self._on(offered)
+                offering &= here
+            for node in np.nonzero(offering & open_nodes)[0].tolist():
+                fits[node] = _matched(self._choices(wants, held, node)) is not None
+        beyond = np.zeros(count, dtype=bool)
+        for offered in self._beyond:
+            beyond |= self._on(offered)
+        return chain(
+            [
+                refused_where(~open_nodes, ELSEWHERE),
+                refused_where(~fits & beyond, BEYOND),
+                refused_where(~fits, CANNOT),
+            ]
+        )
+
+    def _choices(self, wants: Sequence[_Want], held: set[DeviceId], node: int) -> list[list[DeviceId]]:
+        return [[o.id for o in want.devices if o.id not in held and self._on(o)[node]] for want in wants]
+
+    def choice(self, node: int) -> dict[str, Taken]:
+        """Claim -> devices that a pod placed on a node takes."""
+        wants = [want for want in self._wants if want.claim not in self._draft.devices]
+        chosen = _matched(self._choices(wants, self._held(), node)) or []
+        out: dict[str, Taken] = {
+            key: ()
+            for key in self._keys
+            if self._objects.claims[key].status.allocation is None and key not in self._draft.devices
+        }
+        for want, device in zip(wants, chosen, strict=bool(chosen)):
+            out[want.claim] = (*out[want.claim], (want.request, device))
+        return out
+
+
+def _matched(choices: Sequence[Sequence[DeviceId]]) -> list[DeviceId] | None:
+    """A device of its own for each want, by augmenting paths; None where there is no way."""
+    holder: dict[DeviceId, int] = {}
+
+    def place(want: int, seen: set[DeviceId]) -> bool:
+        for device in choices[want]:
+            if device in seen:
+                continue
+            seen.add(device)
+            if device not in holder or place(holder[device], seen):
+                holder[device] = want
+                return True
+        return False
+
+    if not all(place(want, set()) for want in range(len(choices))):
+        return None
+    of: Mapping[int, DeviceId] = {want: device for device, want in holder.items()}
+    return [of[want] for want in range(len(choices))]

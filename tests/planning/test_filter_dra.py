@@ -1,0 +1,305 @@
+"""DynamicResources to the minimum bar (kube-parity.md 6)."""
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from koordpy.api.dra import (
+    Allocation,
+    CelSelector,
+    ClaimConsumer,
+    DeviceCapacity,
+    DeviceClaim,
+    DeviceClass,
+    DeviceClassSpec,
+    DeviceRequest,
+    DeviceResult,
+    DeviceResults,
+    DeviceSelector,
+    DeviceTaint,
+    ExactRequest,
+    ResourceClaim,
+    ResourceClaimSpec,
+    ResourceClaimStatus,
+    ResourcePool,
+    ResourceSlice,
+    ResourceSliceSpec,
+    SliceDevice,
+)
+from koordpy.api.objects import (
+    NodeSelector,
+    NodeSelectorTerm,
+    ObjectMeta,
+    OwnerReference,
+    Pod,
+    PodResourceClaim,
+    PodResourceClaimStatus,
+    Requirement,
+)
+from koordpy.planning.cel import Facts, Unsupported, parse
+from koordpy.planning.round import plan_round
+from tests.planning.node_rules import node, planned, pod, reasons, states
+from tests.scenarios.cluster import bound, group, messages
+
+DRIVER = "gpu.example.com"
+CANNOT = "UU: cannot allocate all claims"
+ELSEWHERE = "UU: resourceclaim not available on the node"
+NODES = [node("n1:8"), node("n2:8")]
+
+
+def selectors(*expressions: str) -> list[DeviceSelector]:
+    return [DeviceSelector(cel=CelSelector(expression=text)) for text in expressions]
+
+
+CLASS = DeviceClass(
+    metadata=ObjectMeta(name="gpu"), spec=DeviceClassSpec(selectors=selectors(f'device.driver == "{DRIVER}"'))
+)
+
+
+def asks(count: int | None = None, *expressions: str, **more: Any) -> DeviceRequest:
+    exact = ExactRequest(device_class_name="gpu", count=count, selectors=selectors(*expressions), **more)
+    return DeviceRequest(name="r", exactly=exact)
+
+
+def resource_claim(name: str, *requests: DeviceRequest, **settings: Any) -> ResourceClaim:
+    meta = ObjectMeta(name=name, namespace="default", **settings.pop("meta", {}))
+    devices = DeviceClaim(requests=list(requests), constraints=settings.pop("constraints", []))
+    return ResourceClaim(metadata=meta, spec=ResourceClaimSpec(devices=devices), status=ResourceClaimStatus(**settings))
+
+
+def offers(at: str, *names: str, generation: int = 1, slices: int = 1, number: int = 0, **device: Any) -> ResourceSlice:
+    """The devices of a node's pool."""
+    pool = ResourcePool(name=at, generation=generation, resource_slice_count=slices)
+    spec = ResourceSliceSpec(
+        driver=DRIVER, pool=pool, node_name=at, devices=[SliceDevice(name=name, **device) for name in names]
+    )
+    return ResourceSlice(metadata=ObjectMeta(name=f"{at}-{generation}-{number}"), spec=spec)
+
+
+def user(name: str, *claims: str, **settings: Any) -> Pod:
+    listed = [PodResourceClaim(name=f"c{i}", resource_claim_name=claim) for i, claim in enumerate(claims)]
+    return pod(name, resource_claims=listed, **settings)
+
+
+def held(*devices: str, at: str, anywhere: bool = False) -> Allocation:
+    results = [DeviceResult(request="r", driver=DRIVER, pool=at, device=device) for device in devices]
+    here = Requirement(key="metadata.name", operator="In", values=[at])
+    selector = NodeSelector(node_selector_terms=[NodeSelectorTerm(match_fields=[here])])
+    return Allocation(devices=DeviceResults(results=results), node_selector=None if anywhere else selector)
+
+
+def facts(**attributes: Any) -> dict[str, Any]:
+    kinds = {str: "string", int: "int", bool: "bool"}
+    return {name: {kinds[type(value)]: value} for name, value in attributes.items()}
+
+
+NODE_CASES: dict[str, tuple[list[Any], dict[str, str]]] = {
+    "example 12: two asked, one offered": (
+        [offers("n1", "g0"), offers("n2", "g0", "g1"), resource_claim("c", asks(2))],
+        {"n1": CANNOT, "n2": "fits"},
+    ),
+    "no count is one": ([offers("n1", "g0"), resource_claim("c", asks())], {"n1": "fits", "n2": CANNOT}),
+    "held by another claim": (
+        [
+            offers("n1", "g0"),
+            offers("n2", "g0"),
+            resource_claim("other", asks(), allocation=held("g0", at="n1")),
+            resource_claim("c", asks()),
+        ],
+        {"n1": CANNOT, "n2": "fits"},
+    ),
+    "the newest generation alone counts": (
+        [offers("n1", "g0", "g1"), offers("n1", "g0", generation=2), resource_claim("c", asks(2))],
+        {"n1": CANNOT, "n2": CANNOT},
+    ),
+    "an incomplete pool offers nothing": (
+        [
+            offers("n1", "g0", slices=2),
+            offers("n2", "g0", slices=2),
+            offers("n2", "g1", slices=2, number=1),
+            resource_claim("c", asks()),
+        ],
+        {"n1": CANNOT, "n2": "fits"},
+    ),
+    "by an attribute": (
+        [
+            offers("n1", "g0", attributes=facts(model="a")),
+            offers("n2", "g0", attributes=facts(model="b")),
+            resource_claim("c", asks(1, f'device.attributes["{DRIVER}"].model == "b"')),
+        ],
+        {"n1": CANNOT, "n2": "fits"},
+    ),
+    "two requests need two devices": (
+        [
+            offers("n1", "g0", attributes=facts(big=True)),
+            offers("n2", "g0", attributes=facts(big=True)),
+            offers("n2", "g1", generation=1, attributes=facts(big=False)),
+            resource_claim("c", asks(1, f'device.attributes["{DRIVER}"].big'), asks(1)),
+        ],
+        {"n1": CANNOT, "n2": CANNOT},
+    ),
+    "tainted devices are left out": (
+        [offers("n1", "g0", taints=[DeviceTaint(effect="NoSchedule")]), resource_claim("c", asks())],
+        {"n1": CANNOT, "n2": CANNOT},
+    ),
+    "shared counters are refused": (
+        [offers("n1", "g0", consumes_counters=[{"counterSet": "s"}]), resource_claim("c", asks())],
+        {
+            "n1": "UU: unsupported: devices with shared counters, binding conditions or several allocations",
+            "n2": CANNOT,
+        },
+    ),
+    "allocated for a node": (
+        [resource_claim("c", asks(), allocation=held("g0", at="n2"))],
+        {"n1": ELSEWHERE, "n2": "fits"},
+    ),
+    "allocated for anywhere": (
+        [resource_claim("c", asks(), allocation=held("g0", at="n2", anywhere=True))],
+        {"n1": "fits", "n2": "fits"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("objects", "words"), NODE_CASES.values(), ids=NODE_CASES)
+def test_claims_on_nodes(objects: list[Any], words: dict[str, str]) -> None:
+    assert reasons([*NODES, CLASS, *objects, user("p", "c")]) == words
+
+
+def crowd(count: int) -> list[ClaimConsumer]:
+    return [ClaimConsumer(resource="pods", name=f"x{i}", uid=f"u{i}") for i in range(count)]
+
+
+REFUSED: dict[str, tuple[list[Any], str]] = {
+    "no such claim": ([], 'resourceclaim "c" not found'),
+    "being deleted": (
+        [resource_claim("c", asks(), meta={"deletion_timestamp": "2026-01-01T00:00:00Z"})],
+        'resourceclaim "c" is being deleted',
+    ),
+    "no such class": (
+        [resource_claim("c", DeviceRequest(name="r", exactly=ExactRequest(device_class_name="tpu")))],
+        "request r: device class tpu does not exist",
+    ),
+    "too many use it": (
+        [resource_claim("c", asks(), allocation=held("g0", at="n1"), reserved_for=crowd(256))],
+        "resourceclaim in use",
+    ),
+    "constraints": (
+        [resource_claim("c", asks(), constraints=[{"matchAttribute": "x/y"}])],
+        "unsupported: constraints of resource claims",
+    ),
+    "firstAvailable": (
+        [resource_claim("c", DeviceRequest(name="r", first_available=[{"name": "a"}]))],
+        "unsupported: firstAvailable of resource claims",
+    ),
+    "admin access": ([resource_claim("c", asks(admin_access=True))], "unsupported: admin access to devices"),
+    "all devices": (
+        [resource_claim("c", asks(allocation_mode="All"))],
+        "unsupported: allocation mode All of resource claims",
+    ),
+    "an expression too far": (
+        [resource_claim("c", asks(1, 'device.driver.startsWith("gpu")'))],
+        """unsupported: expression 'device.driver.startsWith("gpu")'""",
+    ),
+}
+
+
+@pytest.mark.parametrize(("objects", "text"), REFUSED.values(), ids=REFUSED)
+def test_claims_that_let_no_node_be_tried(objects: list[Any], text: str) -> None:
+    everything = [*NODES, CLASS, offers("n1", "g0"), *objects, user("p", "c")]
+    assert reasons(everything) == {"n1": f"UU: {text}", "n2": f"UU: {text}"}
+
+
+@pytest.mark.parametrize(
+    ("owner", "made", "word"),
+    [
+        ("uid-p", True, "fits"),
+        ("uid-x", True, "UU: ResourceClaim default/p-c was not created for pod default/p (pod is not owner)"),
+        ("uid-p", False, 'UU: waiting for the resourceclaim of "c" to be created'),
+    ],
+)
+def test_claims_of_templates(owner: str, made: bool, word: str) -> None:
+    from msgspec.structs import replace
+
+    owners = [OwnerReference(kind="Pod", name="p", uid=owner, controller=True)]
+    wire = pod("p", resource_claims=[PodResourceClaim(name="c", resource_claim_template_name="t")])
+    if made:
+        status = [PodResourceClaimStatus(name="c", resource_claim_name="p-c")]
+        wire = replace(wire, status=replace(wire.status, resource_claim_statuses=status))
+    found = resource_claim("p-c", asks(), meta={"owner_references": owners})
+    assert reasons([NODES[0], CLASS, offers("n1", "g0"), found, wire]) == {"n1": word}
+
+
+def test_devices_of_a_round_are_taken_once_and_written_with_the_binding() -> None:
+    objects = [NODES[0], CLASS, offers("n1", "g0", "g1"), resource_claim("a", asks()), resource_claim("b", asks(2))]
+    state = states([*objects, user("p", "a"), user("q", "b", created=1)])
+    plan = plan_round(state.snapshot(0.0))
+    assert bound(plan) == {"p": "n1"}
+    assert messages(plan) == {"q": "0/1 nodes are available: 1 cannot allocate all claims."}
+    assert [dict(one.devices) for one in plan.placements] == [{"default/a": (("r", (DRIVER, "n1", "g0")),)}]
+    state.bind("default/p", "n1", devices=plan.placements[0].devices)
+    written = state.get(ResourceClaim, "default/a")
+    assert isinstance(written, ResourceClaim) and written.status.allocation is not None
+    assert [one.device for one in written.status.allocation.devices.results] == ["g0"]
+    assert [one.uid for one in written.status.reserved_for] == ["uid-p"]
+    assert "default/q" in {one.pod_key for one in plan_round(state.snapshot(0.0)).pending}
+
+
+def test_pods_that_share_a_claim_meet_on_its_node() -> None:
+    objects = [*NODES, CLASS, offers("n1", "g0"), offers("n2", "g0"), resource_claim("c", asks())]
+    pods = [user("p", "c", node_selector={"kubernetes.io/hostname": "n2"}), user("q", "c", created=1)]
+    assert bound(planned([*objects, *pods])) == {"p": "n2", "q": "n2"}
+
+
+def test_claims_to_be_allocated_among_members_are_refused() -> None:
+    objects = [*NODES, CLASS, offers("n1", "g0", "g1"), resource_claim("a", asks()), resource_claim("b", asks())]
+    members = [user("p-0", "a", gang="g"), user("p-1", "b", gang="g")]
+    assert messages(planned([*objects, group("g", 2), *members]))["p-0"].startswith(
+        "0/2 nodes are available: unsupported: resource claims among the members of a gang."
+    )
+
+
+FACTS = Facts(DRIVER, {DRIVER: {"model": "a", "index": 3, "ok": True}}, {DRIVER: {"memory": Fraction(80 * 2**30)}})
+ATTRIBUTE = f'device.attributes["{DRIVER}"]'
+
+EXPRESSIONS = {
+    f'device.driver == "{DRIVER}"': True,
+    f"device.driver != '{DRIVER}'": False,
+    f'{ATTRIBUTE}.model in ["b", "a"]': True,
+    f"{ATTRIBUTE}.index < 4 && {ATTRIBUTE}.index > 2": True,
+    f"{ATTRIBUTE}.index < 3 || {ATTRIBUTE}.ok": True,
+    f"!({ATTRIBUTE}.ok)": False,
+    f'{ATTRIBUTE}.index == "3"': False,
+    f"{ATTRIBUTE}.missing == 1": False,
+    f"!({ATTRIBUTE}.missing == 1)": False,
+    f"{ATTRIBUTE}.missing == 1 || {ATTRIBUTE}.ok": True,
+    'device.attributes["other.example.com"].model == "a"': False,
+    f'device.capacity["{DRIVER}"].memory >= quantity("80Gi")': True,
+    f'device.capacity["{DRIVER}"].memory > quantity("80Gi")': False,
+    f'device.capacity["{DRIVER}"].memory.compareTo(quantity("80Gi")) == 0': True,
+    f'device.capacity["{DRIVER}"].memory.compareTo(quantity("100Gi")) < 0': True,
+    "true": True,
+    f"{ATTRIBUTE}.model": False,
+}
+
+
+@pytest.mark.parametrize(("text", "matched"), EXPRESSIONS.items())
+def test_expressions_over_devices(text: str, matched: bool) -> None:
+    assert parse(text).matches(FACTS) is matched
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "device", "device.other", "x == 1", "1 +", "device.driver ==", "(true", "true)", "device.driver.size()"],
+)
+def test_expressions_that_are_not_read(text: str) -> None:
+    with pytest.raises(Unsupported):
+        parse(text)
+
+
+def test_capacity_reaches_expressions() -> None:
+    small = offers("n1", "g0", capacity={"memory": DeviceCapacity(value="40Gi")})
+    large = offers("n2", "g0", capacity={"memory": DeviceCapacity(value="80Gi")})
+    wanted = asks(1, f'device.capacity["{DRIVER}"].memory > quantity("60Gi")')
+    words = reasons([*NODES, CLASS, small, large, resource_claim("c", wanted), user("p", "c")])
+    assert words == {"n1": CANNOT, "n2": "fits"}
