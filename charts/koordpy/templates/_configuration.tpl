@@ -1,0 +1,12 @@
+{{/* The KoordpyConfiguration: the values' over what the release decides. */}}
+{{- define "koordpy.configuration" -}}
+{{- $lease := dict "leaderElect" true "resourceName" (include "koordpy.fullname" .) "resourceNamespace" .Release.Namespace -}}
+{{- $release := dict "apiVersion" "koordpy.io/v1alpha1" "kind" "KoordpyConfiguration" "leaderElection" $lease -}}
+{{- $_ := set $release "bindAddress" (printf ":%d" (int .Values.port)) -}}
+{{- toYaml (mergeOverwrite $release (deepCopy .Values.config)) -}}
+{{- end -}}
+
+{{/* The same section as a mapping, for the Role and the checks. */}}
+{{- define "koordpy.leaderElection" -}}
+{{- toYaml (get (fromYaml (include "koordpy.configuration" .)) "leaderElection") -}}
+{{- end -}}

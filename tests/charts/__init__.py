@@ -1,0 +1,1 @@
+"""The Helm chart, as far as it can be checked without helm."""

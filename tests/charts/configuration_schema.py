@@ -1,0 +1,82 @@
+"""The JSON schema of the chart's `config`, derived from KoordpyConfiguration, so that helm refuses what koordpy would.
+
+`python -m tests.charts.configuration_schema` writes it into values.schema.json after the configuration has changed;
+test_chart_files.py says when that was forgotten. Left out is what the chart decides itself.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from msgspec import inspect
+
+from koordpy.api.config import ClientConnection, KoordpyConfiguration
+
+SCHEMA = Path(__file__).resolve().parents[2] / "charts" / "koordpy" / "values.schema.json"
+DECIDED_BY_THE_CHART = {
+    KoordpyConfiguration: {"apiVersion", "kind", "bindAddress"},
+    ClientConnection: {"kubeconfig"},
+}
+GO_DURATION = r"^[+-]?(0|(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$"
+
+Json = dict[str, Any]
+
+
+def configuration_schema() -> Json:
+    """The schema of the whole section; schedulerNames must name at least one, as koordpy checks across fields."""
+    schema = _schema(inspect.type_info(KoordpyConfiguration))
+    schema["properties"]["schedulerNames"]["minItems"] = 1
+    return schema
+
+
+def _schema(info: Any) -> Json:
+    match info:
+        case inspect.Metadata(type=inspect.FloatType(), extra={"format": "duration"}):
+            return {"type": "string", "pattern": GO_DURATION}
+        case inspect.StructType():
+            hidden = DECIDED_BY_THE_CHART.get(info.cls, set())
+            fields = [field for field in info.fields if field.encode_name not in hidden]
+            required = [field.encode_name for field in fields if field.required]
+            return {
+                "type": "object",
+                "additionalProperties": False,
+                **({"required": required} if required else {}),
+                "properties": {field.encode_name: _schema(field.type) for field in fields},
+            }
+        case inspect.UnionType():
+            (one,) = (part for part in info.types if not isinstance(part, inspect.NoneType))
+            return _schema(one)
+        case inspect.ListType() | inspect.VarTupleType():
+            return {"type": "array", "items": _schema(info.item_type)}
+        case inspect.DictType(key_type=inspect.LiteralType()):
+            names = {name: _schema(info.value_type) for name in info.key_type.values}
+            return {"type": "object", "additionalProperties": False, "properties": names}
+        case inspect.DictType():
+            return {"type": "object", "additionalProperties": _schema(info.value_type)}
+        case inspect.LiteralType():
+            # A bare `off` is a truth value in YAML; koordpy takes it for the word.
+            return {"enum": [*info.values, *([False] if "off" in info.values else [])]}
+        case inspect.IntType():
+            return {"type": "integer", **_bounds(info)}
+        case inspect.FloatType():
+            return {"type": "number", **_bounds(info)}
+        case inspect.StrType():
+            return {"type": "string"}
+        case inspect.BoolType():
+            return {"type": "boolean"}
+    raise NotImplementedError(f"the configuration has a type that has no schema yet: {info}")
+
+
+def _bounds(info: inspect.IntType | inspect.FloatType) -> Json:
+    bounds = {"minimum": info.ge, "exclusiveMinimum": info.gt, "maximum": info.le, "exclusiveMaximum": info.lt}
+    return {name: value for name, value in bounds.items() if value is not None}
+
+
+def main() -> None:
+    schema = json.loads(SCHEMA.read_text())
+    schema["properties"]["config"] = configuration_schema()
+    SCHEMA.write_text(json.dumps(schema, indent=2, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()
