@@ -1,0 +1,245 @@
+"""The Helm chart as helm sees it: linted, rendered for several values, and values that it refuses."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from koordpy.api.config import ConfigError, KoordpyConfiguration, read_config
+from tests.e2e.assets import REPOSITORY
+from tests.e2e.chart import CHART, Denied, Helm, find_helm
+
+Values = dict[str, Any]
+
+SPREAD = {"config": {"filters": {"podTopologySpread": {"defaultingType": "System"}}}}
+EVERYTHING: Values = {
+    "replicaCount": 3,
+    "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+    "networkPolicy": {"enabled": True, "from": [{"namespaceSelector": {}}]},
+    "rbac": {"watchDefinitions": True},
+    "image": {"digest": "sha256:" + "0" * 64},
+    "imagePullSecrets": [{"name": "pull"}],
+    "podLabels": {"team": "platform"},
+    "podAnnotations": {"note": "x"},
+    "serviceAccount": {"annotations": {"note": "x"}},
+    "nodeSelector": {"pool": "system"},
+    "tolerations": [{"key": "system", "operator": "Exists"}],
+    "affinity": {"nodeAffinity": {}},
+    "topologySpreadConstraints": [
+        {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+    ],
+    **SPREAD,
+}
+ALONE: Values = {"replicaCount": 1, "config": {"leaderElection": {"leaderElect": False}}}
+NO_RIGHTS: Values = {"rbac": {"create": False}, "serviceAccount": {"create": False, "name": "theirs"}}
+SEVERAL: dict[str, Values] = {
+    "defaults": {},
+    "everything": EVERYTHING,
+    "one without a lease": ALONE,
+    "dry run": {"dryRun": True},
+    "rights made elsewhere": NO_RIGHTS,
+}
+
+
+@pytest.fixture(scope="session")
+def helm(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    found = find_helm(assets, tmp_path_factory.mktemp("helm"))
+    if found is None:
+        pytest.skip("no helm: neither in KUBEBUILDER_ASSETS nor on PATH")
+    return found
+
+
+def of_release(config: Values, *, port: int = 10259) -> KoordpyConfiguration:
+    """A configuration with what the chart adds to it for release koordpy in namespace scheduling."""
+    given = read_config(msgspec.json.encode(config), name="config.json")
+    lease = msgspec.structs.replace(given.leader_election, resource_name="koordpy", resource_namespace="scheduling")
+    return msgspec.structs.replace(given, bind_address=f":{port}", leader_election=lease)
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_the_chart_is_without_fault_for(name: str, helm: Helm) -> None:
+    said = helm.call("lint", "--strict", CHART, values=SEVERAL[name])
+    assert "[ERROR]" not in said and "[WARNING]" not in said, said
+
+
+def test_the_packed_chart_holds_the_definitions(helm: Helm, tmp_path: Path) -> None:
+    """They are a link to crds/ in the repository."""
+    helm.call("package", CHART, "--destination", tmp_path)
+    (packed,) = tmp_path.glob("*.tgz")
+    with tarfile.open(packed) as archive:
+        definitions = {
+            Path(entry.name).name: archive.extractfile(entry).read()  # type: ignore[union-attr]
+            for entry in archive.getmembers()
+            if entry.name.startswith("koordpy/crds/")
+        }
+    assert definitions == {file.name: file.read_bytes() for file in (REPOSITORY / "crds").iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "less"),
+    [
+        ("defaults", {"PodDisruptionBudget", "Role", "ClusterRole"}, {"ServiceMonitor", "NetworkPolicy"}),
+        ("everything", {"ServiceMonitor", "NetworkPolicy", "PodDisruptionBudget"}, set()),
+        ("one without a lease", {"ClusterRole"}, {"PodDisruptionBudget", "Role"}),
+        ("dry run", {"ClusterRole"}, {"Role"}),
+        ("rights made elsewhere", {"Deployment"}, {"ClusterRole", "ClusterRoleBinding", "Role", "ServiceAccount"}),
+    ],
+)
+def test_what_is_rendered_for(name: str, more: set[str], less: set[str], helm: Helm) -> None:
+    kinds = helm.render(SEVERAL[name]).kinds()
+    assert more <= kinds and not less & kinds
+    assert {"Deployment", "ConfigMap", "Service"} <= kinds
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_no_rule_holds_a_wildcard_a_secret_or_a_write_to_nodes(name: str, helm: Helm) -> None:
+    rights = helm.render(SEVERAL[name]).rights()
+    assert not [right for right in rights if "*" in "".join(right) or right[1].startswith("secrets")]
+    reads = {"get", "list", "watch"}
+    assert not [right for right in rights if right[1].split("/")[0] == "nodes" and right[3] not in reads]
+
+
+def test_a_dry_run_has_the_right_to_read_and_no_other(helm: Helm) -> None:
+    reading = helm.render({"dryRun": True}).rights()
+    assert {verb for *_, verb in reading} == {"get", "list", "watch"}
+    assert reading < helm.render().rights()
+
+
+def test_owners_are_read_only_where_pods_are_spread_by_them(helm: Helm) -> None:
+    more = helm.render(SPREAD).rights() - helm.render().rights()
+    assert {(group, resource) for group, resource, _, _ in more} == {
+        ("", "services"),
+        ("", "replicationcontrollers"),
+        ("apps", "replicasets"),
+        ("apps", "statefulsets"),
+    }
+
+
+def test_the_right_to_the_lease_follows_the_configuration(helm: Helm) -> None:
+    lease = {"resourceName": "training", "resourceNamespace": "kube-system"}
+    release = helm.render({"config": {"leaderElection": lease}}, release="blue")
+    assert release.of("Role")["metadata"]["namespace"] == "kube-system"
+    assert release.of("RoleBinding")["metadata"]["namespace"] == "kube-system"
+    assert release.of("RoleBinding")["subjects"][0]["namespace"] == "scheduling"
+    named = {(name, verb) for _, resource, name, verb in release.rights() if resource == "leases"}
+    assert named == {("", "create"), ("training", "get"), ("training", "update")}
+
+
+def test_two_releases_have_leases_of_their_own(helm: Helm) -> None:
+    configurations = [helm.render(release=name).configuration for name in ("blue", "green")]
+    leases = [read_config(text.encode(), name="config.yaml").leader_election for text in configurations]
+    assert [(lease.resource_namespace, lease.resource_name) for lease in leases] == [
+        ("scheduling", "blue-koordpy"),
+        ("scheduling", "green-koordpy"),
+    ]
+
+
+def test_koordpy_reads_the_rendered_configuration(helm: Helm) -> None:
+    given = {
+        "schedulerNames": ["a", "b"],
+        "clientConnection": {"qps": 1000000, "burst": 2000000},
+        "leaderElection": {"leaseDuration": "30s"},
+        "solver": {"deterministicTime": 0.25},
+        "fairness": {"mode": "off", "weights": {"alice": 2}},
+        "scores": {"weights": {"NodeAffinity": 0}},
+    }
+    rendered = helm.render({"config": given, "port": 12345}).configuration
+    assert read_config(rendered.encode(), name="config.yaml") == of_release(given, port=12345)
+
+
+def test_the_pods_are_hardened_probed_and_given_time_to_drain(helm: Helm) -> None:
+    pod = helm.render().pod
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"] > 0
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    probes = {name: container[name]["httpGet"]["path"] for name in container if name.endswith("Probe")}
+    assert probes == {"startupProbe": "/livez", "livenessProbe": "/livez", "readinessProbe": "/readyz"}
+    assert pod["terminationGracePeriodSeconds"] >= 20
+    assert pod["priorityClassName"] == "system-cluster-critical"
+    assert pod["affinity"]["podAntiAffinity"]
+
+
+def test_a_change_of_the_configuration_replaces_the_pods(helm: Helm) -> None:
+    def checksum(values: Values) -> str:
+        template = helm.render(values).of("Deployment")["spec"]["template"]
+        return str(template["metadata"]["annotations"]["checksum/config"])
+
+    assert checksum({}) == checksum({"replicaCount": 3}) != checksum({"config": {"queue": {"backfill": True}}})
+
+
+def test_a_digest_takes_the_place_of_the_tag(helm: Helm) -> None:
+    images = [
+        helm.render({"image": image}).pod["containers"][0]["image"]
+        for image in ({}, {"tag": "edge"}, {"tag": "edge", "digest": "sha256:" + "a" * 64})
+    ]
+    version = REPOSITORY.joinpath("koordpy", "__init__.py").read_text().split('__version__ = "')[1].split('"')[0]
+    assert images == [f"koordpy:{version}", "koordpy:edge", "koordpy@sha256:" + "a" * 64]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"replicas": 3}, "replicas"),
+        ({"replicaCount": "two"}, "replicaCount"),
+        ({"image": {"name": "koordpy"}}, "image"),
+        ({"image": {"digest": "sha256:1"}}, "digest"),
+        ({"port": 80}, "port"),
+        ({"terminationGracePeriodSeconds": 5}, "terminationGracePeriodSeconds"),
+        ({"log": {"level": "trace"}}, "level"),
+        ({"serviceAccount": {"create": False}}, "serviceAccount.name is needed"),
+        ({"config": {"leaderElection": {"leaderElect": False}}}, "two would bind the same pods"),
+        ({"config": {"bindAddress": ":1"}}, "bindAddress"),
+        ({"config": {"clientConnection": {"kubeconfig": "x"}}}, "kubeconfig"),
+    ],
+)
+def test_helm_refuses(values: Values, said: str, helm: Helm) -> None:
+    with pytest.raises(Denied, match=said):
+        helm.render(values)
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"schedulerName": "x"}, "schedulerName"),
+        ({"schedulerNames": []}, "schedulerNames"),
+        ({"schedulerNames": "x"}, "schedulerNames"),
+        ({"clientConnection": {"maxBindsInFlight": 65}}, "maxBindsInFlight"),
+        ({"leaderElection": {"leaseDuration": "15"}}, "leaseDuration"),
+        ({"podMaxBackoff": 10}, "podMaxBackoff"),
+        ({"scores": {"weights": {"NodeFit": 1}}}, "NodeFit"),
+        ({"scores": {"weights": {"NodeAffinity": -1}}}, "NodeAffinity"),
+        ({"scores": {"nodeResourcesFit": {"resources": [{"weight": 1}]}}}, "resources"),
+        ({"fairness": {"mode": "fair"}}, "mode"),
+        ({"solver": {"deterministicTime": 0}}, "deterministicTime"),
+        ({"ascend": {"sharedTorNum": 3}}, "sharedTorNum"),
+    ],
+)
+def test_what_koordpy_would_refuse_helm_refuses_first(config: Values, said: str, helm: Helm) -> None:
+    with pytest.raises(ConfigError, match=said):
+        read_config(msgspec.json.encode(config), name="config.json")
+    with pytest.raises(Denied, match=said):
+        helm.render({"config": config})
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"fairness": {"mode": False}},
+        {"leaderElection": {"leaseDuration": "1m30s", "renewDeadline": "1m"}},
+        {"filters": {"nodeAffinity": {"addedAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}}},
+        {"gpu": {"linkBandwidth": {"NV18": 450}}},
+        {"scores": msgspec.to_builtins(KoordpyConfiguration().scores)},
+    ],
+)
+def test_what_koordpy_takes_helm_takes(config: Values, helm: Helm) -> None:
+    rendered = helm.render({"config": config}).configuration
+    assert read_config(rendered.encode(), name="config.yaml") == of_release(config)
