@@ -1,4 +1,4 @@
-"""The part of a plan's independent check that concerns pods and pods: host ports, affinity and spread among members.
+"""The part of a plan's independent check that concerns pods and pods: host ports, disks and anti-affinity.
 
 Pair by pair over the objects, no counts and no arrays shared with the filters. Of the pods outside of the plan those
 on the same node are looked at; members of the plan are held against each other wherever they stand.
@@ -26,7 +26,7 @@ def check_ties(placed: Sequence[tuple[PodInfo, str]], draft: Draft) -> list[str]
     for i, (pod, node) in enumerate(placed):
         for other, at in (*placed[i + 1 :], *there):
             if node == at:
-                faults += _ports(pod, other, node)
+                faults += _ports(pod, other, node) + _disks(pod, other, node)
             faults += _anti_affinity(pod, node, other, at, draft) + _anti_affinity(other, at, pod, node, draft)
     return faults
 
@@ -43,6 +43,22 @@ def _ports(pod: PodInfo, other: PodInfo, node: str) -> list[str]:
             same = address == address2 or address in _WILDCARDS or address2 in _WILDCARDS
             if (protocol, number) == (protocol2, number2) and same:
                 return [f"{pod.key} and {other.key}: both hold port {number}/{protocol} of node {node}"]
+    return []
+
+
+def _disks(pod: PodInfo, other: PodInfo, node: str) -> list[str]:
+    """Inline disks that two pods of a node may not share."""
+    for one in pod.pod.spec.volumes:
+        for two in other.pod.spec.volumes:
+            for kind, identity in (("gce_persistent_disk", "pdName"), ("iscsi", "iqn")):
+                mine, theirs = getattr(one, kind), getattr(two, kind)
+                if not mine or not theirs or (mine.get("readOnly") and theirs.get("readOnly")):
+                    continue
+                if mine.get(identity) == theirs.get(identity):
+                    return [f"{pod.key} and {other.key}: both hold disk {mine.get(identity)} on node {node}"]
+            mine, theirs = one.aws_elastic_block_store, two.aws_elastic_block_store
+            if mine and theirs and mine.get("volumeID") == theirs.get("volumeID"):
+                return [f"{pod.key} and {other.key}: both hold disk {mine.get('volumeID')} on node {node}"]
     return []
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from heapq import merge
 
 import numpy as np
 from numpy.typing import NDArray
@@ -291,18 +292,41 @@ class VolumeBinding(Rule):
             still = alone & found & room
             found &= ~(still & ~delayed.provision)
             room &= ~(still & delayed.provision & ~delayed.room)
-        for i in np.nonzero(with_volumes & settled)[0].tolist():
-            for delayed in self._unmatched(i, open_claims):
-                if not delayed.provision[i]:
-                    found[i] = False
-                    break
-                if not delayed.room[i]:
-                    room[i] = False
-                    break
+        if len(open_claims) > 1:
+            self._find_several(open_claims, with_volumes & settled, found, room)
         return found, room
 
-    def _unmatched(self, node: int, open_claims: Sequence[tuple[_Delayed, list[PersistentVolume]]]) -> list[_Delayed]:
-        return [delayed for delayed, volume in self._match(node, open_claims) if volume is None]
+    def _find_several(
+        self, open_claims: Sequence[tuple[_Delayed, list[PersistentVolume]]], where: Mask, found: Mask, room: Mask
+    ) -> None:
+        """Nodes with volumes for some of several claims, where what one takes is gone for the next."""
+        offers = [self._offers(candidates) for _, candidates in open_claims]
+        for i in np.nonzero(where)[0].tolist():
+            chosen: set[str] = set()
+            for (delayed, candidates), (everywhere, here) in zip(open_claims, offers, strict=True):
+                order = merge(everywhere, here.get(i, ()))
+                name = next((n for k in order if (n := candidates[k].metadata.name) not in chosen), None)
+                if name is not None:
+                    chosen.add(name)
+                elif not delayed.provision[i]:
+                    found[i] = False
+                    break
+                elif not delayed.room[i]:
+                    room[i] = False
+                    break
+
+    def _offers(self, candidates: Sequence[PersistentVolume]) -> tuple[list[int], dict[int, list[int]]]:
+        """(candidates that reach every node, node -> candidates that reach some), each in order."""
+        everywhere: list[int] = []
+        here: dict[int, list[int]] = {}
+        for k, volume in enumerate(candidates):
+            reach = self._reach.of(volume)
+            if reach.all():
+                everywhere.append(k)
+                continue
+            for i in np.nonzero(reach)[0].tolist():
+                here.setdefault(i, []).append(k)
+        return everywhere, here
 
     def _match(
         self, node: int, open_claims: Sequence[tuple[_Delayed, list[PersistentVolume]]]
