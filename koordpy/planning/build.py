@@ -4,6 +4,7 @@ Source: gang-network.md sections 2.1, 4 and 5.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from math import lcm
 
@@ -135,20 +136,7 @@ def partitions(unit: Unit, problem: Problem, figures: Figures) -> Iterator[Probl
             mask = mask * masks[value]
         if mask.any() and all(mask[node] for node in bound):
             shapes = tuple(Shape(s.request, s.allowed * mask, s.score) for s in problem.shapes)
-            yield Problem(
-                tree=problem.tree,
-                free=problem.free,
-                shapes=shapes,
-                members=problem.members,
-                needs=problem.needs,
-                attract=problem.attract,
-                name_rank=problem.name_rank,
-                gather=problem.gather,
-                hard=problem.hard,
-                multiples=problem.multiples,
-                pipeline=problem.pipeline,
-                deterministic_time=problem.deterministic_time,
-            )
+            yield replace(problem, shapes=shapes)
 
 
 def reference_figures(unit: Unit, figures: Figures) -> ShapeFigures:
