@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.assets import REPOSITORY, AssetsMissing, BuildFailed, a_failed_build_is_a_failure, find_assets
+from tests.e2e.chart import Helm, find_helm
 from tests.e2e.client import Client
 from tests.e2e.controlplane import ControlPlane
 
@@ -46,6 +47,15 @@ def assets(request: pytest.FixtureRequest) -> Path:
             reason = str(missing)
         print(f"\ntests/e2e SKIPPED: {reason}", file=sys.stderr, flush=True)
     pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def helm(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    """helm, which is built beside the control plane; a folder that was given may lack it."""
+    found = find_helm(assets, tmp_path_factory.mktemp("helm"))
+    if found is None:
+        pytest.skip("no helm: neither in KUBEBUILDER_ASSETS nor on PATH")
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ import pytest
 
 from koordpy.api.config import ConfigError, KoordpyConfiguration, read_config
 from tests.e2e.assets import REPOSITORY
-from tests.e2e.chart import CHART, Denied, Helm, find_helm
+from tests.e2e.chart import CHART, Denied, Helm
 
 Values = dict[str, Any]
 
@@ -43,14 +43,6 @@ SEVERAL: dict[str, Values] = {
     "dry run": {"dryRun": True},
     "rights made elsewhere": NO_RIGHTS,
 }
-
-
-@pytest.fixture(scope="session")
-def helm(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Helm:
-    found = find_helm(assets, tmp_path_factory.mktemp("helm"))
-    if found is None:
-        pytest.skip("no helm: neither in KUBEBUILDER_ASSETS nor on PATH")
-    return found
 
 
 def of_release(config: Values, *, port: int = 10259) -> KoordpyConfiguration:

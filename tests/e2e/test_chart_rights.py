@@ -1,0 +1,426 @@
+"""The rights that the chart gives are enough to schedule, and they are no more than what is listed here.
+
+What helm renders is applied to the real API server, and koordpy runs as a process with a token of the rendered service
+account, the rendered configuration and the rendered arguments.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.e2e.chart import Helm, Release
+from tests.e2e.client import MERGE, STRATEGIC, Client, Refused, condition, pod_manifest, pods_path
+from tests.e2e.controlplane import ControlPlane
+from tests.e2e.process import Process, eventually, koordpy_run
+from tests.e2e.recording import Recorder
+from tests.e2e.test_scheduler import GROUPS, TOPOLOGIES, gang, places
+
+RELEASE = "koordpy"
+EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
+DEFINITIONS = ("apiextensions.k8s.io", "customresourcedefinitions")
+KOORD, SIGS, X = "scheduling.koordinator.sh", "scheduling.sigs.k8s.io", "scheduling.x-k8s.io"
+Json = dict[str, Any]
+Right = tuple[str, str, str]
+
+READ = {
+    ("", "pods nodes namespaces persistentvolumes persistentvolumeclaims"),
+    ("scheduling.k8s.io", "priorityclasses podgroups workloads"),
+    ("policy", "poddisruptionbudgets"),
+    ("storage.k8s.io", "storageclasses csinodes csidrivers csistoragecapacities volumeattachments"),
+    ("resource.k8s.io", "resourceclaims resourceslices deviceclasses"),
+    (KOORD, "clusternetworktopologies devices"),
+    (SIGS, "podgroups elasticquotas"),
+    (X, "podgroups elasticquotas"),
+}
+WRITTEN: set[Right] = {
+    ("", "pods", "delete"),
+    ("", "pods/status", "patch"),
+    ("", "pods/binding", "create"),
+    ("", "pods/eviction", "create"),
+    ("", "persistentvolumes", "patch"),
+    ("", "persistentvolumes", "update"),
+    ("", "persistentvolumeclaims", "patch"),
+    ("", "persistentvolumeclaims", "update"),
+    ("events.k8s.io", "events", "create"),
+    ("events.k8s.io", "events", "patch"),
+    ("scheduling.k8s.io", "podgroups/status", "patch"),
+    ("resource.k8s.io", "resourceclaims/status", "patch"),
+    ("resource.k8s.io", "resourceclaims/binding", "patch"),
+    (KOORD, "clusternetworktopologies/status", "patch"),
+    *((group, resource, "patch") for group in (SIGS, X) for resource in ("podgroups/status", "elasticquotas/status")),
+}
+RIGHTS = WRITTEN | {
+    (group, resource, verb) for group, named in READ for resource in named.split() for verb in ("get", "list", "watch")
+}
+"""What the ClusterRole gives: the RBAC list of the live protocol, and nothing besides."""
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A release in a namespace of its own, and a client that speaks with its service account's token."""
+
+    release: Release
+    namespace: str
+    token: str
+    client: Client
+
+    @property
+    def account(self) -> str:
+        return f"system:serviceaccount:{self.namespace}:{RELEASE}"
+
+    @property
+    def leases(self) -> str:
+        return f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
+
+    def run(self, kubeconfig: Path, folder: Path) -> Process:
+        """koordpy as the Deployment would start it, but at a free port of loopback."""
+        (container,) = self.release.pod["containers"]
+        command, *flags = container["args"]
+        assert command == "run"
+        file = folder / "config.yaml"
+        file.write_text(self.release.configuration)
+        (mount,) = (mount for mount in container["volumeMounts"] if mount["name"] == "config")
+        flags = [flag.replace(f"{mount['mountPath']}/config.yaml", str(file)) for flag in flags]
+        assert f"--config={file}" in flags
+        return koordpy_run(*flags, "--bind-address", "127.0.0.1:0", kubeconfig=kubeconfig, folder=folder)
+
+
+def path_of(manifest: Json) -> str:
+    """An object's own path."""
+    group = manifest["apiVersion"].rpartition("/")[0]
+    plural = manifest["kind"].lower() + "s"
+    if manifest["kind"] == "NetworkPolicy":
+        plural = "networkpolicies"
+    root = f"/apis/{manifest['apiVersion']}" if group else "/api/v1"
+    namespace = manifest["metadata"].get("namespace")
+    within = f"/namespaces/{namespace}" if namespace else ""
+    return f"{root}{within}/{plural}/{manifest['metadata']['name']}"
+
+
+Install = Callable[..., Awaitable[Installed]]
+
+
+@pytest.fixture
+async def install(
+    api: Client, crds: list[str], controlplane: ControlPlane, helm: Helm, namespace: str
+) -> AsyncIterator[Install]:
+    """Applies the chart rendered for the values given; its rights go when the test ends, and so does the work."""
+    clients: list[Client] = []
+    made: list[str] = []
+
+    async def apply(values: Mapping[str, Any] | None = None) -> Installed:
+        release = helm.render(values, release=RELEASE, namespace=namespace)
+        for manifest in release.objects:
+            path = path_of(manifest)
+            made.append(path)
+            # Server-side apply refuses fields that the API server does not know.
+            await api.apply(path, manifest)
+        wanted = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
+        account = release.of("ServiceAccount")["metadata"]["name"]
+        answer = await api.create(f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token", wanted)
+        token: str = answer["status"]["token"]
+        client = await Client(controlplane.url, token=token, ca=controlplane.ca).__aenter__()
+        clients.append(client)
+        return Installed(release, namespace, token, client)
+
+    yield apply
+    for client in clients:
+        await client.__aexit__()
+    for path in (*made, GROUPS, TOPOLOGIES):
+        await api.delete(path)
+
+
+async def make_work(api: Client) -> None:
+    """Four nodes of eight GPUs in two blocks, a gang that fits there and one that cannot."""
+    await api.make_nodes(4, labels=lambda i: {"net/block": f"b{i // 2}"})
+    layers = [
+        {"topologyLayer": "blockLayer", "labelKey": ["net/block"], "parentTopologyLayer": "ClusterTopologyLayer"},
+        {"topologyLayer": "nodeTopologyLayer", "parentTopologyLayer": "blockLayer"},
+    ]
+    topology = {
+        "apiVersion": f"{KOORD}/v1alpha1",
+        "kind": "ClusterNetworkTopology",
+        "metadata": {"name": "default"},
+        "spec": {"networkTopologySpec": layers},
+    }
+    await api.create(TOPOLOGIES, topology)
+    await gang(api, "fits", 4, gpus=4)
+    await gang(api, "large", 5, gpus=8)
+
+
+async def test_the_rights_are_enough(api: Client, install: Install, controlplane: ControlPlane, tmp_path: Path) -> None:
+    """A gang is bound, another is told why not, statuses and events are written, the Lease is held and given back."""
+    installed = await install()
+    await make_work(api)
+    async with Recorder(controlplane.url, controlplane.ca) as recorder:
+        process = installed.run(recorder.kubeconfig(tmp_path, installed.token), tmp_path)
+        with process:
+
+            async def placed() -> bool:
+                return set(await places(api)) == {f"fits-{i}" for i in range(4)}
+
+            async def told() -> bool:
+                large = [p for p in await api.items(pods_path()) if p["metadata"]["name"].startswith("large")]
+                return all((condition(p, "PodScheduled") or {}).get("reason") == "Unschedulable" for p in large)
+
+            async def reported() -> bool:
+                topology = await api.get(f"{TOPOLOGIES}/default")
+                groups = {group["metadata"]["name"]: group.get("status", {}) for group in await api.items(GROUPS)}
+                valid = (condition(topology, "Valid") or {}).get("status") == "True"
+                return valid and groups["fits"].get("scheduled") == 4 and bool(groups["large"].get("phase"))
+
+            async def announced() -> bool:
+                events = await api.items(EVENTS)
+                uids = {pod["metadata"]["uid"] for pod in await api.items(pods_path())}
+                reasons = {event["reason"] for event in events if event["regarding"].get("uid") in uids}
+                return {"Scheduled", "FailedScheduling"} <= reasons
+
+            def handled() -> bool:
+                # the handlers' own watch, beside the scheduler's
+                watched = [
+                    call for call in recorder.calls if call.right == (KOORD, "clusternetworktopologies", "watch")
+                ]
+                return len(watched) >= 2
+
+            for what in (placed, told, reported, announced, handled):
+                await eventually(what, what=what.__name__, within_s=40, processes=[process])
+            lease = await api.get(f"{installed.leases}/{RELEASE}")
+            assert lease["spec"]["holderIdentity"]
+            assert await asyncio.to_thread(process.stop) == 0
+        lease = await api.get(f"{installed.leases}/{RELEASE}")
+        assert not lease["spec"]["holderIdentity"], "given back"
+
+    refused = {(call.group, call.resource) for call in recorder.calls if call.refused}
+    assert refused == {DEFINITIONS}, "asked once, and left out where that is refused"
+    used = {call.right for call in recorder.calls if call.resource and not call.refused}
+    leases = {("coordination.k8s.io", "leases", verb) for verb in ("create", "get", "update")}
+    assert used - RIGHTS == leases
+    assert {
+        ("", "pods/binding", "create"),
+        ("", "pods/status", "patch"),
+        ("events.k8s.io", "events", "create"),
+        (KOORD, "clusternetworktopologies/status", "patch"),
+        (SIGS, "podgroups/status", "patch"),
+    } <= used
+
+
+async def test_a_dry_run_with_rights_to_read_plans_and_sends_nothing_but_reads(
+    api: Client, install: Install, controlplane: ControlPlane, tmp_path: Path
+) -> None:
+    installed = await install({"dryRun": True, "rbac": {"watchDefinitions": True}})
+    await make_work(api)
+    async with Recorder(controlplane.url, controlplane.ca) as recorder:
+        process = installed.run(recorder.kubeconfig(tmp_path, installed.token), tmp_path)
+        with process:
+
+            async def planned() -> bool:
+                counted = await gang_attempts(process)
+                return counted.get("scheduled", 0) >= 1 and counted.get("unschedulable", 0) >= 1
+
+            def handled() -> bool:
+                return any(call.right == (*DEFINITIONS, "watch") for call in recorder.calls)
+
+            for what in (planned, handled):
+                await eventually(what, what=what.__name__, within_s=40, processes=[process])
+            # longer than any status, event or lease is held back
+            await asyncio.sleep(3)
+            assert await asyncio.to_thread(process.stop) == 0
+
+    assert {call.method for call in recorder.calls} == {"GET"}
+    assert [call for call in recorder.calls if call.refused] == []
+    pods = await api.items(pods_path())
+    assert len(pods) == 9 and await places(api) == {}
+    assert [condition(pod, "PodScheduled") for pod in pods] == [None] * 9
+    assert await api.items(installed.leases) == []
+
+
+async def gang_attempts(process: Process) -> dict[str, float]:
+    """scheduler_podgroup_schedule_attempts_total of a running process by its label `result`; empty until it listens."""
+    found = re.search(r"health and metrics on port (\d+)", process.log.read_text())
+    if found is None:
+        return {}
+    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{found[1]}/metrics") as answer:
+        text = await answer.text()
+    samples = re.findall(r"^scheduler_podgroup_schedule_attempts_total{(.*)} (\S+)$", text, re.MULTILINE)
+    return {re.findall(r'result="(\w+)"', labels)[0]: float(value) for labels, value in samples}
+
+
+EVERYONE = ("system:serviceaccounts", "system:authenticated")
+VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "*")
+OTHER_VERBS = {"roles": "bind escalate", "clusterroles": "bind escalate", "serviceaccounts": "impersonate"}
+
+
+async def served(api: Client) -> set[tuple[str, str]]:
+    """(group, resource or resource/subresource) of everything that the API server serves."""
+    groups = (await api.get("/apis"))["groups"]
+    found = {("", entry["name"]) for entry in (await api.get("/api/v1"))["resources"]}
+    for group in groups:
+        for version in group["versions"]:
+            listed = await api.get(f"/apis/{version['groupVersion']}")
+            found |= {(group["name"], entry["name"]) for entry in listed["resources"]}
+    return found
+
+
+async def test_the_rights_are_no_more_than_listed(api: Client, install: Install) -> None:
+    """Every resource that is served, with every verb: the API server's own answer for the account."""
+    installed = await install()
+    resources = await served(api) | {(group, resource) for group, resource, _ in RIGHTS}
+    resources |= {("", "users"), ("", "groups"), ("", "*"), ("*", "*")}
+    asked = [
+        (group, resource, verb)
+        for group, resource in sorted(resources)
+        for verb in (*VERBS, *OTHER_VERBS.get(resource, "").split())
+    ]
+    assert len(asked) > 1000
+    allowed: set[Right] = set()
+    anyone: set[Right] = set()
+
+    async def ask(question: tuple[Right, str]) -> None:
+        right, user = question
+        group, resource, verb = right
+        plural, _, subresource = resource.partition("/")
+        attributes = {"namespace": "default", "group": group, "resource": plural, "subresource": subresource}
+        spec = {"user": user, "groups": EVERYONE, "resourceAttributes": {**attributes, "verb": verb}}
+        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+        answer = await api.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+        if answer["status"]["allowed"]:
+            (allowed if user == installed.account else anyone).add(right)
+
+    await api.each([(right, user) for right in asked for user in (installed.account, "somebody")], ask)
+    assert allowed - anyone == RIGHTS
+    assert {resource for _, resource, _ in anyone} <= {
+        "selfsubjectaccessreviews",
+        "selfsubjectrulesreviews",
+        "selfsubjectreviews",
+    }
+
+
+NODE, POD, GROUP = "/api/v1/nodes/n00000", f"{pods_path()}/fits-0", f"{GROUPS}/fits"
+CLUSTER_ROLE = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{RELEASE}"
+LABEL = {"metadata": {"labels": {"a": "b"}}}
+REFUSED: list[tuple[str, str, Json | None]] = [
+    ("GET", "/api/v1/secrets", None),
+    ("GET", "/api/v1/namespaces/default/secrets/any", None),
+    ("GET", "/api/v1/configmaps", None),
+    ("GET", "/api/v1/serviceaccounts", None),
+    ("GET", "/apis/coordination.k8s.io/v1/leases", None),
+    ("GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", None),
+    ("GET", f"{NODE}/proxy/pods", None),
+    ("GET", f"{POD}/log", None),
+    ("GET", "/metrics", None),
+    ("PATCH", NODE, LABEL),
+    ("PATCH", f"{NODE}/status", LABEL),
+    ("PUT", NODE, LABEL),
+    ("DELETE", NODE, None),
+    ("POST", "/api/v1/nodes", LABEL),
+    ("POST", pods_path(), LABEL),
+    ("PATCH", POD, LABEL),
+    ("PUT", f"{POD}/status", LABEL),
+    ("PATCH", f"{POD}/ephemeralcontainers", LABEL),
+    ("POST", f"{POD}/exec?command=id", None),
+    ("DELETE", pods_path(), None),
+    ("PATCH", GROUP, LABEL),
+    ("PUT", f"{GROUP}/status", LABEL),
+    ("DELETE", GROUP, None),
+    ("POST", GROUPS, LABEL),
+    ("PATCH", f"{TOPOLOGIES}/default", LABEL),
+    ("DELETE", f"{TOPOLOGIES}/default", None),
+    ("PATCH", f"/apis/{KOORD}/v1alpha1/devices/n00000/status", LABEL),
+    ("POST", "/api/v1/namespaces/default/events", LABEL),
+    ("DELETE", EVENTS, None),
+    ("DELETE", "/api/v1/namespaces/default", None),
+    ("POST", "/api/v1/persistentvolumes", LABEL),
+    ("DELETE", "/api/v1/namespaces/default/persistentvolumeclaims/any", None),
+    ("POST", "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims", LABEL),
+    ("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", LABEL),
+    ("PATCH", CLUSTER_ROLE, {"rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]}),
+    ("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", LABEL),
+    ("POST", f"/api/v1/namespaces/{{namespace}}/serviceaccounts/{RELEASE}/token", {"spec": {}}),
+    ("GET", "{leases}", None),
+    ("GET", "{leases}/other", None),
+    ("PUT", "{leases}/other", LABEL),
+    ("PATCH", "{leases}/koordpy", LABEL),
+    ("DELETE", "{leases}/koordpy", None),
+    ("GET", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/koordpy", None),
+    ("POST", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", LABEL),
+    ("PUT", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n00000", LABEL),
+]
+
+
+async def test_these_calls_are_refused(api: Client, install: Install) -> None:
+    """With the token itself, on objects that are there: 403, not by their content."""
+    installed = await install()
+    await make_work(api)
+    other = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+    for name in ("other", RELEASE):
+        await api.create(installed.leases, {**other, "metadata": {"name": name}})
+    places = {"leases": installed.leases, "namespace": installed.namespace}
+    answers = {}
+    for method, template, body in REFUSED:
+        path = template.format(**places)
+        content = MERGE if method == "PATCH" else "application/json"
+        answers[method, template] = await status_of(installed.client, method, path, body, content=content)
+    assert {call: status for call, status in answers.items() if status != 403} == {}
+    assert len(await api.items(pods_path())) == 9 and len(await api.items("/api/v1/nodes")) == 4
+
+
+async def status_of(client: Client, method: str, path: str, body: Json | None, *, content: str) -> int:
+    """The answer's status; 200 for every success."""
+    try:
+        await client.call(method, path, body, content=content)
+    except Refused as refused:
+        return refused.status
+    return 200
+
+
+async def test_what_no_run_here_has_called_for_is_allowed_too(api: Client, install: Install) -> None:
+    """Making room, volumes and claims: the calls that the live protocol names, as they will be sent."""
+    installed = await install()
+    mine = installed.client
+    (node,) = await api.make_nodes(1)
+    for name in ("victim", "moved"):
+        pod = await api.create(pods_path(), pod_manifest(name, scheduler="nobody"))
+        await api.bind(pod, node)
+    marked = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "x"}
+    await mine.patch(f"{pods_path()}/victim/status", {"status": {"conditions": [marked]}}, content=STRATEGIC)
+    await mine.delete(f"{pods_path()}/victim")
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "moved", "namespace": "default"}}
+    await mine.create(f"{pods_path()}/moved/eviction", eviction)
+    assert await api.items(pods_path()) == []
+
+    size = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}
+    volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"v-{installed.namespace}"}}
+    local = {"spec": {**size, "csi": {"driver": "d.example", "volumeHandle": "v"}}}
+    await api.create("/api/v1/persistentvolumes", {**volume, **local})
+    claims = f"/api/v1/namespaces/{installed.namespace}/persistentvolumeclaims"
+    wanted = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "c"}, "spec": wanted}
+    await api.create(claims, claim)
+    path = f"/api/v1/persistentvolumes/{volume['metadata']['name']}"
+    taken = await mine.patch(path, {"spec": {"claimRef": {"namespace": installed.namespace, "name": "c"}}})
+    assert taken["spec"]["claimRef"]["name"] == "c"
+    selected = {"metadata": {"annotations": {"volume.kubernetes.io/selected-node": node}}}
+    assert (await mine.patch(f"{claims}/c", selected))["metadata"]["annotations"]
+    await api.delete(path)
+
+
+async def test_a_claim_is_allocated_by_its_status(api: Client, install: Install) -> None:
+    installed = await install()
+    base = "/apis/resource.k8s.io/v1"
+    claims = f"{base}/namespaces/{installed.namespace}/resourceclaims"
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.example"}}
+    claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"}}
+    await api.create(claims, {**claim, "spec": {"devices": {"requests": [request]}}})
+    result = {"request": "gpu", "driver": "d.example", "pool": "n", "device": "gpu-0"}
+    user = {"resource": "pods", "name": "p", "uid": "u"}
+    status = {"status": {"allocation": {"devices": {"results": [result]}}, "reservedFor": [user]}}
+    written = await installed.client.patch(f"{claims}/c/status", status)
+    assert written["status"]["reservedFor"] == [user]
