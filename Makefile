@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock demo test lint format type bench e2e controlplane clean
+.PHONY: help install lock demo test lint format type bench e2e chart controlplane clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -43,11 +43,15 @@ type: install ## Types (mypy, strict)
 bench: install ## Speed of the reflector, the planner and binding, as a table
 	$(BIN)/python -m bench
 
-controlplane: ## etcd and kube-apiserver: from KUBEBUILDER_ASSETS, else built with Go; the last line tells the folder
+controlplane: ## etcd, kube-apiserver, helm: from KUBEBUILDER_ASSETS, else built with Go; the last line tells the folder
 	@controlplane/build.sh
 
 e2e: install ## The scheduler against the real API server
 	$(BIN)/python -m pytest -m controlplane tests/e2e $(PYTEST_ARGS)
+
+chart: install ## Write the chart's schema anew from the configuration, then lint and render the chart
+	$(BIN)/python -m tests.charts.configuration_schema
+	$(BIN)/python -m pytest tests/charts tests/e2e/test_chart.py $(PYTEST_ARGS)
 
 clean: ## Remove what was built here
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache

@@ -48,8 +48,8 @@ def _schema(info: Any) -> Json:
             return _schema(one)
         case inspect.ListType() | inspect.VarTupleType():
             return {"type": "array", "items": _schema(info.item_type)}
-        case inspect.DictType(key_type=inspect.LiteralType()):
-            names = {name: _schema(info.value_type) for name in info.key_type.values}
+        case inspect.DictType(key_type=inspect.LiteralType() as key):
+            names = {name: _schema(info.value_type) for name in key.values}
             return {"type": "object", "additionalProperties": False, "properties": names}
         case inspect.DictType():
             return {"type": "object", "additionalProperties": _schema(info.value_type)}

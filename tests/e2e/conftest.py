@@ -50,11 +50,14 @@ def assets(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture(scope="session")
-def helm(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Helm:
+def helm(request: pytest.FixtureRequest, assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Helm:
     """helm, which is built beside the control plane; a folder that was given may lack it."""
     found = find_helm(assets, tmp_path_factory.mktemp("helm"))
     if found is None:
-        pytest.skip("no helm: neither in KUBEBUILDER_ASSETS nor on PATH")
+        reason = "no helm: it is neither in KUBEBUILDER_ASSETS nor on PATH"
+        with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+            print(f"\ntests of the chart SKIPPED: {reason}", file=sys.stderr, flush=True)
+        pytest.skip(reason)
     return found
 
 

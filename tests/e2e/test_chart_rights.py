@@ -386,8 +386,8 @@ async def test_what_no_run_here_has_called_for_is_allowed_too(api: Client, insta
     installed = await install()
     mine = installed.client
     (node,) = await api.make_nodes(1)
-    for name in ("victim", "moved"):
-        pod = await api.create(pods_path(), pod_manifest(name, scheduler="nobody"))
+    for one in ("victim", "moved"):
+        pod = await api.create(pods_path(), pod_manifest(one, scheduler="nobody"))
         await api.bind(pod, node)
     marked = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "x"}
     await mine.patch(f"{pods_path()}/victim/status", {"status": {"conditions": [marked]}}, content=STRATEGIC)
@@ -397,14 +397,15 @@ async def test_what_no_run_here_has_called_for_is_allowed_too(api: Client, insta
     assert await api.items(pods_path()) == []
 
     size = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}
-    volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"v-{installed.namespace}"}}
+    name = f"v-{installed.namespace}"
+    volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}}
     local = {"spec": {**size, "csi": {"driver": "d.example", "volumeHandle": "v"}}}
     await api.create("/api/v1/persistentvolumes", {**volume, **local})
     claims = f"/api/v1/namespaces/{installed.namespace}/persistentvolumeclaims"
     wanted = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "c"}, "spec": wanted}
     await api.create(claims, claim)
-    path = f"/api/v1/persistentvolumes/{volume['metadata']['name']}"
+    path = f"/api/v1/persistentvolumes/{name}"
     taken = await mine.patch(path, {"spec": {"claimRef": {"namespace": installed.namespace, "name": "c"}}})
     assert taken["spec"]["claimRef"]["name"] == "c"
     selected = {"metadata": {"annotations": {"volume.kubernetes.io/selected-node": node}}}

@@ -1,6 +1,7 @@
 {{/* The KoordpyConfiguration: the values' over what the release decides. */}}
 {{- define "koordpy.configuration" -}}
-{{- $lease := dict "leaderElect" true "resourceName" (include "koordpy.fullname" .) "resourceNamespace" .Release.Namespace -}}
+{{- $name := include "koordpy.fullname" . -}}
+{{- $lease := dict "leaderElect" true "resourceName" $name "resourceNamespace" .Release.Namespace -}}
 {{- $release := dict "apiVersion" "koordpy.io/v1alpha1" "kind" "KoordpyConfiguration" "leaderElection" $lease -}}
 {{- $_ := set $release "bindAddress" (printf ":%d" (int .Values.port)) -}}
 {{- toYaml (mergeOverwrite $release (deepCopy .Values.config)) -}}
