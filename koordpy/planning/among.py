@@ -1,9 +1,10 @@
 """What the members of one gang are to each other: ports, anti-affinity, affinity and spread among them.
 
-A plan takes members as counts on nodes, so what holds between two members must become a capacity of the node, or be
-refused (gang-network.md 5: all members of the plan stand in place). Exact as a capacity are a host port, which is a
-resource of which each node has one, and a required anti-affinity within single nodes: pods with the term take all of a
-resource of which the pods that it speaks of take one.
+A plan takes members as counts on nodes, so what holds between two members must become a capacity of the node, an
+interaction that the solver and the check of a placement know, or be refused (gang-network.md 5: all members of the plan
+stand in place). Exact as a capacity are a host port, which is a resource of which each node has one, and a required
+anti-affinity within single nodes: pods with the term take all of a resource of which the pods that it speaks of take
+one. Affinity, wider anti-affinity and topology spread are interactions (ties_among).
 """
 
 from collections import Counter
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from koordpy.api.objects import PodAffinityTerm
+from koordpy.api.objects import PodAffinityTerm, TopologySpreadConstraint
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Draft, Ints
 from koordpy.cluster.ties import ANY_ADDRESS, NO_TERMS, Terms, read_terms
@@ -20,9 +21,11 @@ from koordpy.cluster.volumes import CsiVolume, Disk
 from koordpy.planning.filters.base import Code, Refusal
 from koordpy.planning.filters.disks import claims_of, pod_disks
 from koordpy.planning.filters.dra import resource_claims
-from koordpy.planning.filters.interpod import term_matches
+from koordpy.planning.filters.interpod import OwnTerms, term_matches
 from koordpy.planning.filters.rules import DomainTable
+from koordpy.planning.filters.spread import FILTERS, Spreading, constraints_of
 from koordpy.planning.selectors import selector_matches
+from koordpy.planning.ties_among import Apart, Interaction, Near, Spread, renumbered
 
 Ask = tuple[int, int]
 
@@ -30,27 +33,55 @@ Ask = tuple[int, int]
 @dataclass(frozen=True, eq=False)
 class Among:
     """room: [nodes, k] of resources that only this gang's members know; asks: shape -> (column of room, amount);
-    refusals: shape -> why a plan cannot hold it together with the other members."""
+    refusals: shape -> why a plan cannot hold it together with the other members. shapes: those of the pending members,
+    numbered by position in `ties`."""
 
     room: Ints
     asks: Mapping[bytes, tuple[Ask, ...]] = field(default_factory=dict)
     refusals: Mapping[bytes, Refusal] = field(default_factory=dict)
+    shapes: tuple[bytes, ...] = ()
+    ties: tuple[Interaction, ...] = ()
+
+    def interactions(self, numbers: Mapping[bytes, int]) -> tuple[Interaction, ...]:
+        """The interactions with shapes numbered as given."""
+        new = {i: numbers[shape] for i, shape in enumerate(self.shapes)} if self.ties else {}
+        return tuple(renumbered(one, new) for one in self.ties)
+
+    def judged(self, shape: bytes) -> frozenset[str]:
+        """Plugins whose word on a pod of the shape, alone, is replaced by interactions."""
+        own = [one for one in self.ties if self.shapes[one.shape] == shape]
+        return frozenset(one.plugin for one in own if not isinstance(one, Apart))
 
 
-def concerned(pod: PodInfo) -> bool:
-    """Whether a pod may be something to other members."""
+def concerned(pod: PodInfo, defaults: Sequence[TopologySpreadConstraint] = ()) -> bool:
+    """Whether a pod may be something to other members. defaults: spread constraints of pods that have none."""
     spec = pod.pod.spec
+    if defaults and constraints_of(pod, FILTERS, defaults):
+        return True
     return pod.ties is not None or bool(spec.topology_spread_constraints or spec.resource_claims)
 
 
-def among(pending: Sequence[PodInfo], draft: Draft, table: DomainTable) -> Among:
+def among(
+    pending: Sequence[PodInfo],
+    draft: Draft,
+    table: DomainTable,
+    *,
+    spread_defaults: Sequence[TopologySpreadConstraint] = (),
+) -> Among:
     """What the pending members of a unit are to each other, on the draft as it is."""
-    return _Reader(pending, draft, table).read()
+    return _Reader(pending, draft, table, spread_defaults).read()
 
 
 class _Reader:
-    def __init__(self, pending: Sequence[PodInfo], draft: Draft, table: DomainTable) -> None:
+    def __init__(
+        self,
+        pending: Sequence[PodInfo],
+        draft: Draft,
+        table: DomainTable,
+        spread_defaults: Sequence[TopologySpreadConstraint],
+    ) -> None:
         self.draft = draft
+        self.spread_defaults = spread_defaults
         self.snapshot = draft.snapshot
         self.table = table
         self.number = Counter(pod.shape for pod in pending)
@@ -58,6 +89,8 @@ class _Reader:
         self.columns: list[Ints] = []
         self.asks: dict[bytes, list[Ask]] = {}
         self.refusals: dict[bytes, Refusal] = {}
+        self.position = {shape: i for i, shape in enumerate(self.kinds)}
+        self.ties: list[Interaction] = []
 
     def read(self) -> Among:
         if self.number.total() > 1:
@@ -73,7 +106,8 @@ class _Reader:
             self._devices()
         nodes = len(self.snapshot.nodes)
         room = np.stack(self.columns, axis=1) if self.columns else np.zeros((nodes, 0), dtype=np.int64)
-        return Among(room, {shape: tuple(asks) for shape, asks in self.asks.items()}, self.refusals)
+        asks = {shape: tuple(own) for shape, own in self.asks.items()}
+        return Among(room, asks, self.refusals, tuple(self.kinds), tuple(self.ties))
 
     def _refuse(self, shape: bytes, plugin: str, feature: str) -> None:
         reason = f"unsupported: {feature} among the members of a gang"
@@ -107,23 +141,34 @@ class _Reader:
             if term_matches(term, owner.namespace, pod.namespace, pod.pod.metadata.labels, namespaces)
         ]
 
+    def _positions(self, shapes: Sequence[bytes]) -> tuple[int, ...]:
+        return tuple(sorted(self.position[shape] for shape in shapes))
+
     def _others(self, shape: bytes, meant: Sequence[bytes]) -> int:
         """Members among those meant, other than one pod of the kind itself."""
         return sum(self.number[one] for one in meant) - (shape in meant)
 
     def _terms(self, shape: bytes, pod: PodInfo, terms: Terms) -> None:
-        for term in terms.affinity.required:
-            if self._others(shape, self._meant(term, pod)):
-                self._refuse(shape, "InterPodAffinity", "required pod affinity")
+        wanted = terms.affinity.required
+        near = [one for one in self.kinds if all(one in self._meant(term, pod) for term in wanted)] if wanted else []
+        if self._others(shape, near):
+            own = OwnTerms(pod, self.snapshot, self.table)
+            for change in self.draft.changes:
+                own.change(*change)
+            every, existing = own.neighbours()
+            groups = tuple(domains.of for domains in every)
+            self.ties.append(Near(self.position[shape], self._positions(near), groups, tuple(existing)))
         for term in terms.anti_affinity.required:
             meant = self._meant(term, pod)
             if not self._others(shape, meant):
                 continue
             domains = self.table.of(term.topology_key)
-            if shape not in meant or not domains.one_node_each:
-                self._refuse(shape, "InterPodAffinity", "required pod anti-affinity")
-                continue
             whole = self.number.total()
+            if shape not in meant or not domains.one_node_each:
+                self.ties.append(Apart(self.position[shape], self._positions(meant), domains.of))
+                if shape in meant:  # a node alone takes one
+                    self._column(np.where(domains.labelled, 1, whole).astype(np.int64), {shape: 1})
+                continue
             room = np.where(domains.labelled, whole, whole * whole).astype(np.int64)
             self._column(room, {one: whole if one == shape else 1 for one in meant})
 
@@ -230,14 +275,31 @@ class _Reader:
                     self._refuse(shape, "DynamicResources", "resource claims")
 
     def _spread(self, shape: bytes, pod: PodInfo) -> None:
-        for constraint in pod.pod.spec.topology_spread_constraints:
-            if constraint.when_unsatisfiable == "ScheduleAnyway":
-                continue
-            meant = [
+        given = constraints_of(pod, FILTERS, self.spread_defaults)
+        if not given:
+            return
+        spreading = Spreading(pod, given, self.snapshot, self.table)
+        meant = [
+            [
                 one
                 for one, other in self.kinds.items()
-                if other.namespace == pod.namespace
-                and selector_matches(constraint.label_selector, other.pod.metadata.labels)
+                if other.namespace == pod.namespace and selector_matches(constraint.selector, other.pod.metadata.labels)
             ]
-            if self._others(shape, meant):
-                self._refuse(shape, "PodTopologySpread", "topology spread constraints")
+            for constraint in spreading.constraints
+        ]
+        if not any(self._others(shape, ones) for ones in meant):
+            return
+        for change in self.draft.changes:
+            spreading.change(*change)
+        for constraint, ones in zip(spreading.constraints, meant, strict=True):
+            self.ties.append(
+                Spread(
+                    self.position[shape],
+                    self._positions(ones),
+                    groups=np.where(constraint.included, constraint.domains.of, -1),
+                    base=constraint.counts,
+                    eligible=constraint.eligible,
+                    max_skew=constraint.max_skew,
+                    min_domains=constraint.min_domains,
+                )
+            )

@@ -11,7 +11,7 @@ from math import lcm
 import numpy as np
 
 from koordpy.cluster.snapshot import Ints
-from koordpy.planning.among import Among, concerned
+from koordpy.planning.among import Among
 from koordpy.planning.figures import Figures, ShapeFigures
 from koordpy.planning.problem import Member, Problem, Shape
 from koordpy.planning.units import Unit
@@ -84,7 +84,8 @@ def build(unit: Unit, figures: Figures) -> Problem:
             own = figures.of(pod)
             asks = among.asks.get(pod.shape, ()) if among is not None else ()
             request = (*own.request, *((first + column, amount) for column, amount in asks))
-            shapes.append(Shape(request, own.allowed, (own.soft if goal else own.total).copy()))
+            allowed = own.allowed_beside(among.judged(pod.shape)) if among is not None else own.allowed
+            shapes.append(Shape(request, allowed, (own.soft if goal else own.total).copy()))
         members.append(Member(gang=gang, shape=number))
     return Problem(
         tree=snapshot.tree,
@@ -99,12 +100,13 @@ def build(unit: Unit, figures: Figures) -> Problem:
         multiples=unit_multiples(unit, figures),
         pipeline=unit.pipeline if goal else 1,
         deterministic_time=figures.config.solver.deterministic_time,
+        interactions=among.interactions(numbers) if among is not None else (),
     )
 
 
 def _among(unit: Unit, figures: Figures) -> Among | None:
     """What the members are to each other; None for most units."""
-    found = next((pod.gang for pod in unit.pending if pod.gang is not None and concerned(pod)), None)
+    found = next((pod.gang for pod in unit.pending if pod.gang is not None and figures.concerned(pod)), None)
     return figures.among(found) if found is not None else None
 
 

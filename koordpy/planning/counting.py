@@ -27,7 +27,12 @@ _INT64_LIMIT = 1 << 60
 
 
 def applies(problem: Problem) -> bool:
-    """Whether counts alone decide: one shape, and pipeline groups, if any, that count as m // PP in every domain."""
+    """Whether counts alone decide: one shape, and pipeline groups, if any, that count as m // PP in every domain.
+
+    Members that ask something of each other's places are the solver's.
+    """
+    if problem.interactions:
+        return False
     if len({problem.members[rank].shape for rank in problem.pending}) != 1:
         return False
     if problem.gather and problem.pipeline > 1:

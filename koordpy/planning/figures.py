@@ -4,6 +4,7 @@ The part that depends on labels and taints alone is computed once a shape and sh
 part that depends on room is an array whose rows of changed nodes are computed anew (kube-parity.md sections 2 and 3).
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -112,6 +113,20 @@ class ShapeFigures:
             passes = passes.copy()
             passes[self._reserved.at] &= self._reserved.passes(self._rules).astype(bool)
         self._copies = [copies for rule in self._rules if (copies := rule.copies()) is not None]
+        return passes.astype(np.int64)
+
+    def allowed_beside(self, judged: Collection[str]) -> Ints:
+        """`allowed` with the rules of some plugins asked only for what members beside the pod cannot change."""
+        if not judged or self.refusal is not None:
+            return self.allowed
+        passes = self.static.before.fits
+        for rule in self._rules:
+            word = rule.standing() if rule.plugin in judged else rule.verdict()
+            passes = passes & word.fits
+        if self._reserved is not None:
+            passes = passes.copy()
+            whole = [rule for rule in self._rules if rule.plugin not in judged]
+            passes[self._reserved.at] &= self._reserved.passes(whole).astype(bool)
         return passes.astype(np.int64)
 
     def refresh(self) -> None:
@@ -344,9 +359,14 @@ class Figures:
         known = self._among.get(gang)
         if known is None or known[0] != self.draft.version:
             unit = self._groups.unit(gang)
-            known = self.draft.version, among(unit.pending, self.draft, self.domains)
+            defaults = self._spread_defaults
+            known = self.draft.version, among(unit.pending, self.draft, self.domains, spread_defaults=defaults)
             self._among.update({one.ref: known for one in unit.gangs})
         return known[1]
+
+    def concerned(self, pod: PodInfo) -> bool:
+        """Whether a pod may be something to the other members of its gang."""
+        return concerned(pod, self._spread_defaults)
 
     def reserved(self, pod: PodInfo) -> Reserved | None:
         """What nominated pods keep from a pod: those of its priority or above that the draft has not placed.
@@ -385,7 +405,7 @@ class Figures:
 
     def _among_refusal(self, pod: PodInfo) -> Refusal | None:
         """Why a plan cannot hold a member together with the others of its gang."""
-        if pod.gang is None or not concerned(pod):
+        if pod.gang is None or not self.concerned(pod):
             return None
         return self.among(pod.gang).refusals.get(pod.shape)
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koordpy.planning.problem import Ints, Problem
+from koordpy.planning.ties_among import faults
 
 Goal = tuple[Any, ...]
 """Smaller is better; goals of one problem compare with each other."""
@@ -291,4 +292,9 @@ def violations(problem: Problem, nodes: Mapping[int, int]) -> list[str]:
             f"{tree.layer_name(number)} {tree.path(number, int(d))} holds {held[d]}, no multiple of {k}"
             for d in (np.nonzero(held % k)[0] if k > 1 else ())
         )
-    return found
+    return found + interaction_faults(problem, nodes)
+
+
+def interaction_faults(problem: Problem, nodes: Mapping[int, int]) -> list[str]:
+    """What a placement breaks of what the members ask of each other's places."""
+    return faults(problem.interactions, Counter((problem.members[rank].shape, node) for rank, node in nodes.items()))

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from koordpy.cluster.tree import Tree
 from koordpy.planning.plan import Proof, SolverRun
+from koordpy.planning.ties_among import Interaction
 
 Ints = NDArray[np.int64]
 
@@ -54,7 +55,7 @@ class Problem:
     attract: [nodes] pods that are bound members or carry a planned pod's network-topology-selector (goal 2).
     gather: whether a gather goal exists; without one the order is: members, fewest nodes, largest total score, fewest
     slots on the nodes used, then for the pods in rank order the naturally smallest node names (name_rank); bound
-    siblings and PP play no part.
+    siblings and PP play no part. interactions: what the planned pods ask of each other's places in the end.
     """
 
     tree: Tree
@@ -70,6 +71,7 @@ class Problem:
     pipeline: int = 1
     deterministic_time: float = 2.0
     seed: int = 0
+    interactions: tuple[Interaction, ...] = ()
 
     @cached_property
     def pending(self) -> tuple[int, ...]:

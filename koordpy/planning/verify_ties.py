@@ -1,15 +1,18 @@
 """The part of a plan's independent check that concerns pods and pods: host ports, disks and anti-affinity.
 
-Pair by pair over the objects, no counts and no arrays shared with the filters. Of the pods outside of the plan those
-on the same node are looked at; members of the plan are held against each other wherever they stand.
+Pod by pod over the objects, no counts and no arrays shared with the filters. Ports and anti-affinity: of the pods
+outside of the plan those on the same node are looked at; members of the plan are held against each other wherever they
+stand. Required affinity and topology spread of a plan of several pods are held against every pod there is.
 """
 
 from collections.abc import Mapping, Sequence
 
-from koordpy.api.objects import PodAffinityTerm
+from koordpy.api.objects import PodAffinityTerm, TopologySpreadConstraint
 from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.snapshot import Draft
+from koordpy.cluster.snapshot import Draft, NodeInfo
+from koordpy.planning.filters import node as node_filters
 from koordpy.planning.selectors import selector_matches
+from koordpy.planning.selectors import term_matches as node_matches
 
 _WILDCARDS = ("", "0.0.0.0")
 
@@ -28,7 +31,109 @@ def check_ties(placed: Sequence[tuple[PodInfo, str]], draft: Draft) -> list[str]
             if node == at:
                 faults += _ports(pod, other, node) + _disks(pod, other, node)
             faults += _anti_affinity(pod, node, other, at, draft) + _anti_affinity(other, at, pod, node, draft)
+    if len(placed) > 1:
+        faults += _in_the_end(placed, draft)
     return faults
+
+
+def _in_the_end(placed: Sequence[tuple[PodInfo, str]], draft: Draft) -> list[str]:
+    """Faults of a plan's pods by required affinity and spread, all of them in place."""
+    bearers = [(pod, node) for pod, node in placed if _wanted(pod) or _constraints(pod)]
+    if not bearers:
+        return []
+    everyone = list(placed)
+    for name in draft.snapshot.index:
+        everyone += [(pod, name) for pod in draft.snapshot.pods_on.get(name, ()) if pod.key not in draft.evicted]
+    for at, pods in draft.placed_on.items():
+        everyone += [(pod, draft.snapshot.nodes[at].name) for pod in pods.values()]
+    shapes: dict[bytes, list[tuple[PodInfo, str]]] = {}
+    for pod, node in bearers:
+        shapes.setdefault(pod.shape, []).append((pod, node))
+    faults = []
+    for same in shapes.values():
+        faults += _affinity(same, everyone, draft) + _spread(same, everyone, draft)
+    return faults
+
+
+def _wanted(pod: PodInfo) -> list[PodAffinityTerm]:
+    affinity = pod.pod.spec.affinity
+    return affinity.pod_affinity.required if affinity is not None and affinity.pod_affinity is not None else []
+
+
+def _constraints(pod: PodInfo) -> list[TopologySpreadConstraint]:
+    given = pod.pod.spec.topology_spread_constraints
+    return [one for one in given if one.when_unsatisfiable != "ScheduleAnyway"]
+
+
+def _affinity(same: Sequence[tuple[PodInfo, str]], everyone: Sequence[tuple[PodInfo, str]], draft: Draft) -> list[str]:
+    """Required affinity of pods of one shape: another pod that all terms speak of in each domain, or none anywhere."""
+    terms, namespaces, faults = _wanted(same[0][0]), draft.snapshot.namespaces, []
+    if not terms:
+        return []
+    meant = [
+        (other.key, [_label(at, term.topology_key, draft) for term in terms])
+        for other, at in everyone
+        if all(_speaks(term, same[0][0], other, namespaces) for term in terms)
+    ]
+    meant = [(key, labels) for key, labels in meant if any(label is not None for label in labels)]
+    for pod, node in same:
+        here = [_label(node, term.topology_key, draft) for term in terms]
+        if None in here:
+            faults.append(f"{pod.key}: node {node} lacks a label of its pod affinity")
+        elif [key for key, _ in meant] == [pod.key]:
+            continue
+        else:
+            faults += [
+                f"{pod.key} on {node}: nothing that its affinity asks for is near ({term.topology_key})"
+                for i, term in enumerate(terms)
+                if all(key == pod.key or labels[i] != here[i] for key, labels in meant)
+            ]
+    return faults
+
+
+def _spread(same: Sequence[tuple[PodInfo, str]], everyone: Sequence[tuple[PodInfo, str]], draft: Draft) -> list[str]:
+    """DoNotSchedule constraints of pods of one shape: their domains against the one that holds the fewest."""
+    one, faults = same[0][0], []
+    constraints, own = _constraints(one), one.pod.metadata.labels
+    for constraint in constraints:
+        where = {
+            node.name: node.labels[constraint.topology_key]
+            for node in draft.snapshot.nodes
+            if all(each.topology_key in node.labels for each in constraints) and _counts(node, constraint, one)
+        }
+        counts = dict.fromkeys(where.values(), 0)
+        for other, at in everyone:
+            meta = other.pod.metadata
+            if at not in where or other.namespace != one.namespace or meta.deletion_timestamp:
+                continue
+            alike = all(meta.labels.get(key) == own[key] for key in constraint.match_label_keys if key in own)
+            if alike and selector_matches(constraint.label_selector, meta.labels):
+                counts[where[at]] += 1
+        least = min(counts.values(), default=0) if len(counts) >= (constraint.min_domains or 1) else 0
+        for pod, node in same:
+            if node not in where:
+                faults.append(f"{pod.key}: node {node} is in no domain of {constraint.topology_key}")
+            elif counts[where[node]] - least > constraint.max_skew:
+                more = counts[where[node]] - least
+                faults.append(f"{pod.key} on {node}: {more} more than the fewest of {constraint.topology_key}")
+    return faults
+
+
+def _counts(node: NodeInfo, constraint: TopologySpreadConstraint, pod: PodInfo) -> bool:
+    """Whether nodeAffinityPolicy and nodeTaintsPolicy let a node's pods count."""
+    spec = pod.pod.spec
+    if constraint.node_affinity_policy != "Ignore":
+        if any(node.labels.get(key) != value for key, value in spec.node_selector.items()):
+            return False
+        affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+        required = affinity.required if affinity is not None else None
+        if required and not any(node_matches(t, node.name, node.labels) for t in required.node_selector_terms):
+            return False
+    return constraint.node_taints_policy != "Honor" or all(
+        node_filters.tolerated(taint, spec.tolerations)
+        for taint in node.taints
+        if taint.effect in node_filters.FILTERING_EFFECTS
+    )
 
 
 def _host_ports(pod: PodInfo) -> list[tuple[str, int, str]]:

@@ -231,22 +231,6 @@ def test_a_master_that_shuns_all_members_stands_alone() -> None:
     assert all(where[f"w-{i}"] != where["m-0"] for i in range(1, 4))
 
 
-REFUSED: dict[str, tuple[Any, str]] = {
-    "affinity": (near(term("zone", WEB)), "required pod affinity"),
-    "anti-affinity beyond a node": (anti(term("zone", WEB)), "required pod anti-affinity"),
-}
-
-
-@pytest.mark.parametrize(("affinity", "feature"), REFUSED.values(), ids=REFUSED)
-def test_what_no_capacity_can_hold_among_members_is_refused(affinity: Affinity, feature: str) -> None:
-    members = [pod(f"p-{i}", gang="g", labels=WEB, affinity=affinity) for i in range(2)]
-    plan = planned([*ZONES, group("g", 2), *members])
-    assert bound(plan) == {}
-    assert messages(plan)["p-0"].startswith(
-        f"0/4 nodes are available: unsupported: {feature} among the members of a gang."
-    )
-
-
 def test_terms_that_speak_of_others_alone_are_filters_like_any_other() -> None:
     members = [pod(f"p-{i}", gang="g", affinity=near(term("zone", WEB))) for i in range(2)]
     plan = planned([*ZONES, group("g", 2), *members, pod("w", at="b1", labels=WEB)])

@@ -158,15 +158,6 @@ def test_placements_of_the_round_count() -> None:
     }
 
 
-def test_members_of_a_gang_that_spread_among_themselves_are_refused() -> None:
-    members = [pod(f"p-{i}", gang="g", labels=WEB, topology_spread_constraints=spread()) for i in range(2)]
-    plan = planned([*nodes("a", "b"), group("g", 2), *members])
-    assert bound(plan) == {}
-    assert messages(plan)["p-0"].startswith(
-        "0/2 nodes are available: unsupported: topology spread constraints among the members of a gang."
-    )
-
-
 def test_members_that_spread_over_others_alone_are_filtered() -> None:
     members = [pod(f"p-{i}", gang="g", topology_spread_constraints=spread()) for i in range(2)]
     plan = planned([*nodes("a", "b"), *running(a=2), group("g", 2), *members])

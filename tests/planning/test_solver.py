@@ -80,6 +80,12 @@ def check_against_enumeration(problem: Problem) -> None:
     assert goal_vector(problem, solution.nodes) == goal_vector(problem, best)
 
 
+def test_by_names_alone_the_first_pod_takes_the_first_node_though_others_fill_more() -> None:
+    places = [Place(("s", "a"), (4,)), Place(("s", "b"), (4,))]
+    problem = problem_of(places, [(4,), (1,)], [(0, shape, None) for shape in (0, 1, 1, 1)], gather=False)
+    assert solve(problem).nodes == {0: 0, 1: 1, 2: 1, 3: 1}
+
+
 @pytest.mark.parametrize("seed", range(300))
 def test_the_solver_is_as_good_as_enumeration(seed: int) -> None:
     check_against_enumeration(random_problem(seed))

@@ -99,10 +99,22 @@ class OwnTerms(Rule):
         near = [domains.spread(count) > 0 for domains, count in zip(self._wanted_in, counted, strict=True)]
         return np.asarray(keyed & np.logical_and.reduce(near))
 
+    def neighbours(self) -> tuple[list[Domains], list[Ints]]:
+        """Per term of required affinity its domains, and [domains] the pods there that all terms speak of."""
+        pods = self._wanted_pods
+        return self._wanted_in, [domains.sums(pods) for domains in self._wanted_in] if pods is not None else []
+
     def verdict(self) -> Verdict:
+        return self._word(self._near() if self._wanted_pods is not None else None)
+
+    def standing(self) -> Verdict:
+        keyed = np.logical_and.reduce([domains.labelled for domains in self._wanted_in]) if self._wanted_in else None
+        return self._word(keyed)
+
+    def _word(self, near: NDArray[np.bool_] | None) -> Verdict:
         parts = []
-        if self._wanted_pods is not None:
-            parts.append(refused_where(~self._near(), AFFINITY))
+        if near is not None:
+            parts.append(refused_where(~near, AFFINITY))
         if self._shunned:
             closed = [d.spread(d.sums(pods)) > 0 for d, pods in zip(self._shunned_in, self._shunned_pods, strict=True)]
             parts.append(refused_where(np.logical_or.reduce(closed), ANTI_AFFINITY))

@@ -34,6 +34,10 @@ class Rule(ABC):
     def verdict(self) -> Verdict:
         """Every node, this pod alone."""
 
+    def standing(self) -> Verdict:
+        """The verdict without what other members of a plan may change by standing in place too."""
+        return self.verdict()
+
     def copies(self) -> Ints | None:
         """[nodes] how many copies of the pod one after the other the rule lets on a node; None = any number."""
         return None

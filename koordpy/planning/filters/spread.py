@@ -53,6 +53,18 @@ class Constraint:
     matching: Ints
     counts_itself: bool
 
+    @property
+    def counts(self) -> Ints:
+        """[domains] matching pods on the nodes that count."""
+        return self.domains.sums(np.where(self.included, self.matching, 0))
+
+    @property
+    def eligible(self) -> Mask:
+        """[domains] those that the least is taken over."""
+        there = np.zeros(self.domains.count, dtype=bool)
+        there[self.domains.of[self.included]] = True
+        return there
+
 
 class Spreading:
     """The constraints of one kind (that filter, or that score) of one pod, with what they count."""
@@ -114,6 +126,9 @@ class TopologySpread(Rule):
             parts.append(refused_where(constraint.domains.labelled & (skew > constraint.max_skew), SKEWED))
         return chain(parts)
 
+    def standing(self) -> Verdict:
+        return refused_where(~self._spreading.keyed, NO_KEY)
+
     def copies(self) -> Ints | None:
         """Copies that one node takes alone: until its domain is too far above the least of the others."""
         out: Ints | None = None
@@ -132,10 +147,7 @@ class TopologySpread(Rule):
 
 def _counted(constraint: Constraint) -> tuple[Ints, int, Ints]:
     """([domains] matching pods, global minimum, [domains] least of the other domains)."""
-    domains = constraint.domains
-    counts = domains.sums(np.where(constraint.included, constraint.matching, 0))
-    there = np.zeros(domains.count, dtype=bool)
-    there[domains.of[constraint.included]] = True
+    domains, counts, there = constraint.domains, constraint.counts, constraint.eligible
     registered = np.sort(counts[there])
     least = int(registered[0]) if len(registered) else int(np.iinfo(np.int32).max)
     second = int(registered[1]) if len(registered) > 1 else ANY_NUMBER

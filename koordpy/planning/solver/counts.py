@@ -13,6 +13,7 @@ from ortools.sat.python import cp_model
 
 from koordpy.planning.plan import Proof
 from koordpy.planning.solver.budget import Budget
+from koordpy.planning.solver.interacting import Interacting
 from koordpy.planning.solver.room import Room
 
 Term = tuple[cp_model.IntVar, int]
@@ -65,7 +66,7 @@ class CountModel:
         keep: Sequence[int] | None = None,
     ) -> None:
         self.room, self.tree, self.problem = room, room.tree, room.problem
-        self.region, self.budget, self.split = region, budget, split
+        self.region, self.budget, self.split = region, budget, split or room.singly
         self.model = cp_model.CpModel()
         self.values: list[int] = []
         self.possible = True
@@ -85,6 +86,7 @@ class CountModel:
             total = self.model.new_int_var(lo, hi, "")
             self.model.add(linear((c.pods[i], 1) for c in self.cells if i in c.pods) == total)
             self.shape_totals.append(total)
+        self._interactions()
 
     # --- building -----------------------------------------------------------------------------------------------
 
@@ -165,8 +167,11 @@ class CountModel:
             same = same[: self.limit]
             if len(same) == 1 or self.split or kind.fillings is None or depth in self.problem.multiples:
                 singles = [self._single(node) for node in same]
+                # goal 6 wants larger counts first; names alone, with several shapes, only that no empty node is first
+                weight = 1 if self.problem.gather or len(room.shapes) == 1 else self.limit
                 for before, after in pairwise(singles):
-                    self.model.add(linear([*before.total, *((v, -c) for v, c in after.total)]) >= 0)
+                    first = [(v, c * weight) for v, c in before.total]
+                    self.model.add(linear([*first, *((v, -c) for v, c in after.total)]) >= 0)
                 out.extend(singles)
             else:
                 out.append(self._class(same))
@@ -200,6 +205,14 @@ class CountModel:
             self.model.add(linear([(var, -1), *((v, f[i]) for v, f in cell.fillings if f[i])]) >= 0)
         cell.used = [(v, 1) for v, _ in cell.fillings]
         return cell
+
+    def _interactions(self) -> None:
+        if not self.problem.interactions:
+            return
+        shapes = self.room.shapes
+        places = [(c.nodes[0], {shapes[i]: [(var, 1)] for i, var in c.pods.items()}) for c in self.cells]
+        most = dict(zip(shapes, self.room.wanted, strict=True))
+        Interacting(self.model, places, most=most).add(self.problem.interactions)
 
     # --- used domains and whole groups --------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from koordpy.planning.problem import Ints, Problem
 from koordpy.planning.solver.budget import Budget
 from koordpy.planning.solver.counts import CountModel, GroupType, Term
 from koordpy.planning.solver.room import Room
+from koordpy.planning.ties_among import faults
 
 Region = tuple[int, int]
 
@@ -263,6 +264,9 @@ class Gather:
         """Solves goals 3, 4 and the score of a region; None when it holds no placement or cannot beat the best."""
         level, depth = candidate.region[0], self.tree.depth
         if level == depth:  # sums are exact on one node
+            shapes = zip(self.room.shapes, self.counts.tolist(), strict=True)
+            if faults(self.problem.interactions, {(shape, candidate.region[1]): n for shape, n in shapes}):
+                return None
             score = self._most_score(*candidate.region)
             return Reached(candidate.whole_above, candidate.domains_above, score, None)
         whole_nodes = bool(self.types) and self._most_whole(depth, candidate.region) > 0

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from koordpy.planning.goals import interaction_faults
 from koordpy.planning.problem import Ints, Problem
 from koordpy.planning.solver.budget import Budget
 from koordpy.planning.solver.counts import CountModel, Term
@@ -47,8 +48,10 @@ class Plain:
         for level, domain in regions:
             inside |= problem.tree.domain_of[level] == domain
         nodes = np.nonzero(inside & self.room.could(problem.tree.depth, self.counts))[0]
-        if not len(nodes):
+        possible = [node for node in nodes.tolist() if not interaction_faults(problem, {rank: node})]
+        if not possible:
             return None
+        nodes = np.array(possible, dtype=np.int64)
         order = np.lexsort((problem.name_rank[nodes], slots[nodes], -score[nodes]))
         return {rank: int(nodes[order[0]])}
 

@@ -14,6 +14,7 @@ from koordpy.planning.problem import Problem
 from koordpy.planning.rank_search import RankSearch
 from koordpy.planning.solver.budget import Budget
 from koordpy.planning.solver.counts import Term, linear
+from koordpy.planning.solver.interacting import Interacting
 
 MOST_PODS = 64
 
@@ -65,6 +66,18 @@ class Ring:
             for column, terms in sorted(columns.items()):
                 if sum(amount for _, amount in terms) > problem.free[node, column]:
                     model.add(linear(terms) <= int(problem.free[node, column]))
+        self._keep_apart()
+
+    def _keep_apart(self) -> None:
+        """What members ask of each other's places depends on shapes alone, so pods of one shape may change theirs."""
+        shape_of = {rank: self.problem.members[rank].shape for rank in self.start}
+        most = Counter(shape_of.values())
+        if not self.problem.interactions or len(most) == 1:
+            return
+        held: dict[int, dict[int, list[Term]]] = {node: {} for node in self.nodes}
+        for (rank, node), var in self.at.items():
+            held[node].setdefault(shape_of[rank], []).append((var, 1))
+        Interacting(self.model, list(held.items()), most=most).add(self.problem.interactions)
 
     def _there(self, rank: int, level: int, domain: int) -> tuple[list[Term], int]:
         """Whether a member lies in a domain, as a sum and a constant."""

@@ -19,7 +19,7 @@ MOST_FILLINGS = 24
 
 @dataclass(frozen=True, slots=True)
 class NodeType:
-    """Nodes that hold the same pods. Columns and shapes are positions in Room."""
+    """Nodes that hold the same pods, to interacting members alike. Columns and shapes are positions in Room."""
 
     slots: tuple[int, ...]
     caps: tuple[int, ...]
@@ -56,11 +56,14 @@ class Room:
         caps = np.clip(problem.free[:, columns], 0, None) // np.array(scale, dtype=np.int64)
         self.caps: Ints = np.minimum(caps, self.slots.T @ self.request)
         """[nodes, columns] scaled; cut to the sum of all slots, where it does not bind."""
-        rows = np.concatenate((self.slots.T, self.caps), axis=1)
+        signs = [codes[:, None] for one in problem.interactions for codes in one.signs]
+        self.singly = any(bool((codes < -1).any()) for codes in signs)
+        """Whether interacting members look at single nodes: then equal nodes must not be counted together."""
+        rows = np.concatenate((self.slots.T, self.caps, *signs), axis=1)
         unique, inverse = np.unique(rows, axis=0, return_inverse=True)
         self.type_of: Ints = np.asarray(inverse, dtype=np.int64).reshape(-1)
-        count = len(self.shapes)
-        self.types = tuple(self._type(row[:count], row[count:]) for row in unique.tolist())
+        count, end = len(self.shapes), len(self.shapes) + len(columns)
+        self.types = tuple(self._type(row[:count], row[count:end]) for row in unique.tolist())
         self.most: Ints = np.array([t.most for t in self.types], dtype=np.int64)[self.type_of]
 
     def _type(self, slots: list[int], caps: list[int]) -> NodeType:

@@ -1,0 +1,133 @@
+"""Members that ask something of each other's places: the solver against plain enumeration, and at its limits."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from koordpy.cluster.snapshot import Ints
+from koordpy.planning.counting import applies
+from koordpy.planning.goals import goal_vector, violations
+from koordpy.planning.place import place
+from koordpy.planning.plan import Proof
+from koordpy.planning.problem import Problem
+from koordpy.planning.solver import solve
+from koordpy.planning.ties_among import Apart, Interaction, Near, Spread
+from tests.planning.oracle import Place, best_placement, problem_of
+from tests.planning.test_solver import random_problem
+
+
+def random_interactions(problem: Problem, rng: np.random.Generator) -> tuple[Interaction, ...]:
+    """One to three rules between random shapes over domains of random labels."""
+    nodes, shapes = len(problem.free), len(problem.shapes)
+
+    def labels() -> Ints:
+        if rng.random() < 0.2:
+            return np.arange(nodes)
+        groups = rng.integers(0, 3, size=nodes)
+        groups[rng.random(nodes) < 0.1] = -1
+        groups[0] = max(groups[0], 0)
+        return np.asarray(np.unique(groups, return_inverse=True)[1] - (groups.min() < 0), dtype=np.int64)
+
+    def meant() -> tuple[int, ...]:
+        return tuple(s for s in range(shapes) if rng.random() < 0.7) or (int(rng.integers(shapes)),)
+
+    def pods(groups: Ints, share: float) -> Ints:
+        return np.where(rng.random(groups.max() + 1) < share, rng.integers(1, 3, size=groups.max() + 1), 0)
+
+    out: list[Interaction] = []
+    for _ in range(int(rng.integers(1, 4))):
+        shape, kind = int(rng.integers(shapes)), int(rng.integers(3))
+        groups = labels()
+        if kind == 0:
+            out.append(Apart(shape, meant(), groups))
+        elif kind == 1:
+            every = (groups, labels()) if rng.random() < 0.3 else (groups,)
+            running = 0.3 if rng.random() < 0.5 else 0.0
+            out.append(Near(shape, meant(), every, tuple(pods(one, running) for one in every)))
+        else:
+            eligible = rng.random(groups.max() + 1) < 0.9
+            open_groups = np.where((groups >= 0) & eligible[groups], groups, -1)
+            out.append(
+                Spread(
+                    shape,
+                    meant(),
+                    open_groups,
+                    pods(groups, 0.3),
+                    eligible,
+                    max_skew=int(rng.integers(1, 3)),
+                    min_domains=int(rng.integers(1, 4)) if rng.random() < 0.3 else 1,
+                )
+            )
+    return tuple(out)
+
+
+def interacting_problem(seed: int) -> Problem:
+    problem = random_problem(seed)
+    return replace(problem, interactions=random_interactions(problem, np.random.default_rng((seed, 1))))
+
+
+@pytest.mark.parametrize("seed", range(500))
+def test_with_interactions_the_solver_is_as_good_as_enumeration(seed: int) -> None:
+    problem = interacting_problem(seed)
+    best = best_placement(problem)
+    solution = place(problem)
+    if best is None:
+        assert not solution.nodes and solution.proof is Proof.INFEASIBLE
+        return
+    assert solution.proof is Proof.OPTIMAL
+    assert violations(problem, solution.nodes) == []
+    assert goal_vector(problem, solution.nodes) == goal_vector(problem, best)
+
+
+def zones(problem: Problem, zones: int, *, label: int = 0) -> Ints:
+    """[nodes] zones in turns, or with `label` so many neighbours each."""
+    nodes = np.arange(len(problem.free))
+    return np.asarray(nodes // label if label else nodes % zones, dtype=np.int64)
+
+
+def cluster(nodes: int, pods: list[int], **settings: object) -> Problem:
+    places = [Place((f"s{i // 50}", f"b{i // 10}", f"n{i}"), (8,)) for i in range(nodes)]
+    return problem_of(places, [(1,), (2,)], [(0, shape, None) for shape in pods], **settings)
+
+
+def even(groups: Ints, *, shape: int = 0, skew: int = 1) -> Spread:
+    count = int(groups.max()) + 1
+    return Spread(shape, (shape,), groups, np.zeros(count, dtype=np.int64), np.ones(count, dtype=bool), skew)
+
+
+def near(groups: Ints, shape: int, meant: tuple[int, ...]) -> Near:
+    return Near(shape, meant, (groups,), (np.zeros(int(groups.max()) + 1, dtype=np.int64),))
+
+
+LARGE = [cluster(200, [0] * 64), cluster(200, [1, *[0] * 63]), cluster(200, [0] * 64, gather=False)]
+
+
+@pytest.mark.parametrize("kind", ["zones", "apart", "near", "hosts"])
+@pytest.mark.parametrize("base", LARGE, ids=["one kind", "master and workers", "no gather goal"])
+def test_sixty_four_pods_on_two_hundred_nodes_are_placed_best(base: Problem, kind: str) -> None:
+    three, racks, hosts = zones(base, 3), zones(base, 0, label=3), zones(base, 0, label=1)
+    rules: dict[str, tuple[Interaction, ...]] = {
+        "zones": (even(three),),
+        "apart": (Apart(0, (0,), racks), even(three)),
+        "near": (near(three, 0, (0,)), near(three, 1, (0,))),
+        "hosts": (even(hosts),),
+    }
+    problem = replace(base, interactions=tuple(one for one in rules[kind] if one.shape < 2))
+    assert not applies(problem)
+    solution = solve(problem)
+    assert solution.proof is Proof.OPTIMAL
+    assert violations(problem, solution.nodes) == []
+    assert len(solution.nodes) == 64
+
+
+@pytest.mark.parametrize("limit", [1e-3, 1e-2, 1e-1])
+def test_with_little_time_what_is_placed_keeps_the_interactions(limit: float) -> None:
+    rng = np.random.default_rng(7)
+    places = [Place((f"b{i // 8}", f"n{i}"), (int(rng.integers(2, 9)),)) for i in range(64)]
+    base = problem_of(places, [(2,), (3,)], [(0, i % 2, None) for i in range(24)], deterministic_time=limit)
+    problem = replace(base, interactions=(even(zones(base, 3)), Apart(1, (1,), zones(base, 0, label=4))))
+    solution = solve(problem)
+    assert bool(solution.nodes) is (solution.proof in (Proof.FEASIBLE, Proof.OPTIMAL))
+    assert solution.proof is not Proof.INFEASIBLE
+    assert not solution.nodes or violations(problem, solution.nodes) == []
