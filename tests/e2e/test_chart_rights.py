@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.e2e.chart import Helm, Release
+from tests.e2e.chart import CHART, Helm, Release
 from tests.e2e.client import MERGE, STRATEGIC, Client, Refused, condition, pod_manifest, pods_path
 from tests.e2e.controlplane import ControlPlane
 from tests.e2e.process import Process, eventually, koordpy_run
@@ -136,6 +136,39 @@ async def install(
         await client.__aexit__()
     for path in (*made, GROUPS, TOPOLOGIES):
         await api.delete(path)
+
+
+async def test_helm_installs_upgrades_and_removes_it_and_the_definitions_stay(
+    api: Client, controlplane: ControlPlane, helm: Helm, namespace: str
+) -> None:
+    where = ("--namespace", namespace, "--kubeconfig", controlplane.kubeconfig())
+
+    async def objects() -> dict[str, Json | None]:
+        found: dict[str, Json | None] = {}
+        for manifest in helm.render(release="blue", namespace=namespace).objects:
+            try:
+                found[manifest["kind"]] = await api.get(path_of(manifest))
+            except Refused as refused:
+                if refused.status != 404:
+                    raise
+                found[manifest["kind"]] = None
+        return found
+
+    async def definitions() -> set[str]:
+        listed = await api.items("/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
+        return {definition["metadata"]["name"] for definition in listed}
+
+    said = helm.call("install", "blue", CHART, *where)
+    assert "schedulerName: koord-scheduler" in said and "get lease blue-koordpy" in said
+    first = await objects()
+    assert None not in first.values()
+    helm.call("upgrade", "blue", CHART, *where, values={"replicaCount": 3, "config": {"queue": {"backfill": True}}})
+    second = await objects()
+    assert second["Deployment"] is not None and second["Deployment"]["spec"]["replicas"] == 3
+    assert second["ConfigMap"] is not None and "backfill: true" in second["ConfigMap"]["data"]["config.yaml"]
+    helm.call("uninstall", "blue", *where)
+    assert set((await objects()).values()) == {None}
+    assert {f"podgroups.{SIGS}", f"clusternetworktopologies.{KOORD}"} <= await definitions()
 
 
 async def make_work(api: Client) -> None:
