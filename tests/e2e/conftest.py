@@ -18,6 +18,7 @@ from tests.e2e.assets import REPOSITORY, AssetsMissing, BuildFailed, a_failed_bu
 from tests.e2e.chart import Helm, find_helm
 from tests.e2e.client import Client
 from tests.e2e.controlplane import ControlPlane
+from tests.e2e.installed import Install, installer
 
 HERE = Path(__file__).parent
 CRDS = REPOSITORY / "crds"
@@ -87,3 +88,12 @@ async def crds(api: Client) -> list[str]:
 async def namespace(api: Client) -> str:
     """A new namespace of the test's own (it stays: nothing here would finish its deletion)."""
     return await api.make_namespace(f"test-{os.getpid()}-{next(_numbers)}")
+
+
+@pytest.fixture
+async def install(
+    api: Client, crds: list[str], controlplane: ControlPlane, helm: Helm, namespace: str
+) -> AsyncIterator[Install]:
+    """Installs the chart with the values given; its rights and its work go when the test ends."""
+    async with installer(api, controlplane, helm, namespace) as installing:
+        yield installing

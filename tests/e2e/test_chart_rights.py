@@ -7,27 +7,16 @@ account, the rendered configuration and the rendered arguments.
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import aiohttp
-import pytest
-
-from tests.e2e.chart import CHART, Helm, Release
 from tests.e2e.client import MERGE, STRATEGIC, Client, Refused, condition, pod_manifest, pods_path
 from tests.e2e.controlplane import ControlPlane
-from tests.e2e.process import Process, eventually, koordpy_run
+from tests.e2e.installed import DEFINITIONS, KOORD, RELEASE, SIGS, Install, Json, X, make_work
+from tests.e2e.process import eventually
 from tests.e2e.recording import Recorder
-from tests.e2e.test_scheduler import GROUPS, TOPOLOGIES, gang, places
+from tests.e2e.test_scheduler import GROUPS, TOPOLOGIES, places
 
-RELEASE = "koordpy"
 EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
-DEFINITIONS = ("apiextensions.k8s.io", "customresourcedefinitions")
-KOORD, SIGS, X = "scheduling.koordinator.sh", "scheduling.sigs.k8s.io", "scheduling.x-k8s.io"
-Json = dict[str, Any]
 Right = tuple[str, str, str]
 
 READ = {
@@ -61,132 +50,6 @@ RIGHTS = WRITTEN | {
     (group, resource, verb) for group, named in READ for resource in named.split() for verb in ("get", "list", "watch")
 }
 """What the ClusterRole gives: the RBAC list of the live protocol, and nothing besides."""
-
-
-@dataclass(frozen=True)
-class Installed:
-    """A release in a namespace of its own, and a client that speaks with its service account's token."""
-
-    release: Release
-    namespace: str
-    token: str
-    client: Client
-
-    @property
-    def account(self) -> str:
-        return f"system:serviceaccount:{self.namespace}:{RELEASE}"
-
-    @property
-    def leases(self) -> str:
-        return f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
-
-    def run(self, kubeconfig: Path, folder: Path) -> Process:
-        """koordpy as the Deployment would start it, but at a free port of loopback."""
-        (container,) = self.release.pod["containers"]
-        command, *flags = container["args"]
-        assert command == "run"
-        file = folder / "config.yaml"
-        file.write_text(self.release.configuration)
-        (mount,) = (mount for mount in container["volumeMounts"] if mount["name"] == "config")
-        flags = [flag.replace(f"{mount['mountPath']}/config.yaml", str(file)) for flag in flags]
-        assert f"--config={file}" in flags
-        return koordpy_run(*flags, "--bind-address", "127.0.0.1:0", kubeconfig=kubeconfig, folder=folder)
-
-
-def path_of(manifest: Json) -> str:
-    """An object's own path."""
-    group = manifest["apiVersion"].rpartition("/")[0]
-    plural = manifest["kind"].lower() + "s"
-    if manifest["kind"] == "NetworkPolicy":
-        plural = "networkpolicies"
-    root = f"/apis/{manifest['apiVersion']}" if group else "/api/v1"
-    namespace = manifest["metadata"].get("namespace")
-    within = f"/namespaces/{namespace}" if namespace else ""
-    return f"{root}{within}/{plural}/{manifest['metadata']['name']}"
-
-
-Install = Callable[..., Awaitable[Installed]]
-
-
-@pytest.fixture
-async def install(
-    api: Client, crds: list[str], controlplane: ControlPlane, helm: Helm, namespace: str
-) -> AsyncIterator[Install]:
-    """Applies the chart rendered for the values given; its rights go when the test ends, and so does the work."""
-    clients: list[Client] = []
-    made: list[str] = []
-
-    async def apply(values: Mapping[str, Any] | None = None) -> Installed:
-        release = helm.render(values, release=RELEASE, namespace=namespace)
-        for manifest in release.objects:
-            path = path_of(manifest)
-            made.append(path)
-            # Server-side apply refuses fields that the API server does not know.
-            await api.apply(path, manifest)
-        wanted = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
-        account = release.of("ServiceAccount")["metadata"]["name"]
-        answer = await api.create(f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token", wanted)
-        token: str = answer["status"]["token"]
-        client = await Client(controlplane.url, token=token, ca=controlplane.ca).__aenter__()
-        clients.append(client)
-        return Installed(release, namespace, token, client)
-
-    yield apply
-    for client in clients:
-        await client.__aexit__()
-    for path in (*made, GROUPS, TOPOLOGIES):
-        await api.delete(path)
-
-
-async def test_helm_installs_upgrades_and_removes_it_and_the_definitions_stay(
-    api: Client, controlplane: ControlPlane, helm: Helm, namespace: str
-) -> None:
-    where = ("--namespace", namespace, "--kubeconfig", controlplane.kubeconfig())
-
-    async def objects() -> dict[str, Json | None]:
-        found: dict[str, Json | None] = {}
-        for manifest in helm.render(release="blue", namespace=namespace).objects:
-            try:
-                found[manifest["kind"]] = await api.get(path_of(manifest))
-            except Refused as refused:
-                if refused.status != 404:
-                    raise
-                found[manifest["kind"]] = None
-        return found
-
-    async def definitions() -> set[str]:
-        listed = await api.items("/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
-        return {definition["metadata"]["name"] for definition in listed}
-
-    said = helm.call("install", "blue", CHART, *where)
-    assert "schedulerName: koord-scheduler" in said and "get lease blue-koordpy" in said
-    first = await objects()
-    assert None not in first.values()
-    helm.call("upgrade", "blue", CHART, *where, values={"replicaCount": 3, "config": {"queue": {"backfill": True}}})
-    second = await objects()
-    assert second["Deployment"] is not None and second["Deployment"]["spec"]["replicas"] == 3
-    assert second["ConfigMap"] is not None and "backfill: true" in second["ConfigMap"]["data"]["config.yaml"]
-    helm.call("uninstall", "blue", *where)
-    assert set((await objects()).values()) == {None}
-    assert {f"podgroups.{SIGS}", f"clusternetworktopologies.{KOORD}"} <= await definitions()
-
-
-async def make_work(api: Client) -> None:
-    """Four nodes of eight GPUs in two blocks, a gang that fits there and one that cannot."""
-    await api.make_nodes(4, labels=lambda i: {"net/block": f"b{i // 2}"})
-    layers = [
-        {"topologyLayer": "blockLayer", "labelKey": ["net/block"], "parentTopologyLayer": "ClusterTopologyLayer"},
-        {"topologyLayer": "nodeTopologyLayer", "parentTopologyLayer": "blockLayer"},
-    ]
-    topology = {
-        "apiVersion": f"{KOORD}/v1alpha1",
-        "kind": "ClusterNetworkTopology",
-        "metadata": {"name": "default"},
-        "spec": {"networkTopologySpec": layers},
-    }
-    await api.create(TOPOLOGIES, topology)
-    await gang(api, "fits", 4, gpus=4)
-    await gang(api, "large", 5, gpus=8)
 
 
 async def test_the_rights_are_enough(api: Client, install: Install, controlplane: ControlPlane, tmp_path: Path) -> None:
@@ -243,47 +106,6 @@ async def test_the_rights_are_enough(api: Client, install: Install, controlplane
         (KOORD, "clusternetworktopologies/status", "patch"),
         (SIGS, "podgroups/status", "patch"),
     } <= used
-
-
-async def test_a_dry_run_with_rights_to_read_plans_and_sends_nothing_but_reads(
-    api: Client, install: Install, controlplane: ControlPlane, tmp_path: Path
-) -> None:
-    installed = await install({"dryRun": True, "rbac": {"watchDefinitions": True}})
-    await make_work(api)
-    async with Recorder(controlplane.url, controlplane.ca) as recorder:
-        process = installed.run(recorder.kubeconfig(tmp_path, installed.token), tmp_path)
-        with process:
-
-            async def planned() -> bool:
-                counted = await gang_attempts(process)
-                return counted.get("scheduled", 0) >= 1 and counted.get("unschedulable", 0) >= 1
-
-            def handled() -> bool:
-                return any(call.right == (*DEFINITIONS, "watch") for call in recorder.calls)
-
-            for what in (planned, handled):
-                await eventually(what, what=what.__name__, within_s=40, processes=[process])
-            # longer than any status, event or lease is held back
-            await asyncio.sleep(3)
-            assert await asyncio.to_thread(process.stop) == 0
-
-    assert {call.method for call in recorder.calls} == {"GET"}
-    assert [call for call in recorder.calls if call.refused] == []
-    pods = await api.items(pods_path())
-    assert len(pods) == 9 and await places(api) == {}
-    assert [condition(pod, "PodScheduled") for pod in pods] == [None] * 9
-    assert await api.items(installed.leases) == []
-
-
-async def gang_attempts(process: Process) -> dict[str, float]:
-    """scheduler_podgroup_schedule_attempts_total of a running process by its label `result`; empty until it listens."""
-    found = re.search(r"health and metrics on port (\d+)", process.log.read_text())
-    if found is None:
-        return {}
-    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{found[1]}/metrics") as answer:
-        text = await answer.text()
-    samples = re.findall(r"^scheduler_podgroup_schedule_attempts_total{(.*)} (\S+)$", text, re.MULTILINE)
-    return {re.findall(r'result="(\w+)"', labels)[0]: float(value) for labels, value in samples}
 
 
 EVERYONE = ("system:serviceaccounts", "system:authenticated")

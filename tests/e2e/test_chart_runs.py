@@ -1,0 +1,91 @@
+"""The chart's life on the real API server by helm itself, and the dry run that it offers before that."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import aiohttp
+
+from tests.e2e.chart import CHART, Helm
+from tests.e2e.client import Client, Refused, condition, pods_path
+from tests.e2e.controlplane import ControlPlane
+from tests.e2e.installed import DEFINITIONS, KOORD, SIGS, Install, Json, make_work, path_of
+from tests.e2e.process import Process, eventually
+from tests.e2e.recording import Recorder
+from tests.e2e.test_scheduler import places
+
+
+async def test_helm_installs_upgrades_and_removes_it_and_the_definitions_stay(
+    api: Client, controlplane: ControlPlane, helm: Helm, namespace: str
+) -> None:
+    where = ("--namespace", namespace, "--kubeconfig", controlplane.kubeconfig())
+
+    async def objects() -> dict[str, Json | None]:
+        found: dict[str, Json | None] = {}
+        for manifest in helm.render(release="blue", namespace=namespace).objects:
+            try:
+                found[manifest["kind"]] = await api.get(path_of(manifest))
+            except Refused as refused:
+                if refused.status != 404:
+                    raise
+                found[manifest["kind"]] = None
+        return found
+
+    async def definitions() -> set[str]:
+        listed = await api.items("/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
+        return {definition["metadata"]["name"] for definition in listed}
+
+    said = helm.call("install", "blue", CHART, *where)
+    assert "schedulerName: koord-scheduler" in said and "get lease blue-koordpy" in said
+    first = await objects()
+    assert None not in first.values()
+    helm.call("upgrade", "blue", CHART, *where, values={"replicaCount": 3, "config": {"queue": {"backfill": True}}})
+    second = await objects()
+    assert second["Deployment"] is not None and second["Deployment"]["spec"]["replicas"] == 3
+    assert second["ConfigMap"] is not None and "backfill: true" in second["ConfigMap"]["data"]["config.yaml"]
+    helm.call("uninstall", "blue", *where)
+    assert set((await objects()).values()) == {None}
+    assert {f"podgroups.{SIGS}", f"clusternetworktopologies.{KOORD}"} <= await definitions()
+
+
+async def test_a_dry_run_with_rights_to_read_plans_and_sends_nothing_but_reads(
+    api: Client, install: Install, controlplane: ControlPlane, tmp_path: Path
+) -> None:
+    installed = await install({"dryRun": True, "rbac": {"watchDefinitions": True}})
+    await make_work(api)
+    async with Recorder(controlplane.url, controlplane.ca) as recorder:
+        process = installed.run(recorder.kubeconfig(tmp_path, installed.token), tmp_path)
+        with process:
+
+            async def planned() -> bool:
+                counted = await gang_attempts(process)
+                return counted.get("scheduled", 0) >= 1 and counted.get("unschedulable", 0) >= 1
+
+            def handled() -> bool:
+                return any(call.right == (*DEFINITIONS, "watch") for call in recorder.calls)
+
+            for what in (planned, handled):
+                await eventually(what, what=what.__name__, within_s=40, processes=[process])
+            # longer than any status, event or lease is held back
+            await asyncio.sleep(3)
+            assert await asyncio.to_thread(process.stop) == 0
+
+    assert {call.method for call in recorder.calls} == {"GET"}
+    assert [call for call in recorder.calls if call.refused] == []
+    pods = await api.items(pods_path())
+    assert len(pods) == 9 and await places(api) == {}
+    assert [condition(pod, "PodScheduled") for pod in pods] == [None] * 9
+    assert await api.items(installed.leases) == []
+
+
+async def gang_attempts(process: Process) -> dict[str, float]:
+    """scheduler_podgroup_schedule_attempts_total of a running process by its label `result`; empty until it listens."""
+    found = re.search(r"health and metrics on port (\d+)", process.log.read_text())
+    if found is None:
+        return {}
+    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{found[1]}/metrics") as answer:
+        text = await answer.text()
+    samples = re.findall(r"^scheduler_podgroup_schedule_attempts_total{(.*)} (\S+)$", text, re.MULTILINE)
+    return {re.findall(r'result="(\w+)"', labels)[0]: float(value) for labels, value in samples}
