@@ -1,8 +1,8 @@
-"""The part of a plan's independent check that concerns pods and pods: host ports, disks and anti-affinity.
+"""The part of a plan's independent check that concerns pods and pods: ports, disks, affinity and spread.
 
-Pod by pod over the objects, no counts and no arrays shared with the filters. Ports and anti-affinity: of the pods
-outside of the plan those on the same node are looked at; members of the plan are held against each other wherever they
-stand. Required affinity and topology spread of a plan of several pods are held against every pod there is.
+Pod by pod over the objects, no counts and no arrays shared with the filters. Ports, disks and anti-affinity: of the
+pods outside of the plan those on the same node are looked at; members of the plan are held against each other wherever
+they stand. Affinity, anti-affinity and spread of a plan of several pods are held against every pod there is.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,21 +37,30 @@ def check_ties(placed: Sequence[tuple[PodInfo, str]], draft: Draft) -> list[str]
 
 
 def _in_the_end(placed: Sequence[tuple[PodInfo, str]], draft: Draft) -> list[str]:
-    """Faults of a plan's pods by required affinity and spread, all of them in place."""
-    bearers = [(pod, node) for pod, node in placed if _wanted(pod) or _constraints(pod)]
-    if not bearers:
+    """Faults by affinity, anti-affinity and spread towards every pod there is, all of the plan's in place."""
+    if not any((pod.ties is not None and pod.ties.affinity) or _constraints(pod) for pod, _ in placed):
         return []
     everyone = list(placed)
     for name in draft.snapshot.index:
         everyone += [(pod, name) for pod in draft.snapshot.pods_on.get(name, ()) if pod.key not in draft.evicted]
-    for at, pods in draft.placed_on.items():
-        everyone += [(pod, draft.snapshot.nodes[at].name) for pod in pods.values()]
+    for position, pods in draft.placed_on.items():
+        everyone += [(pod, draft.snapshot.nodes[position].name) for pod in pods.values()]
+    new = {pod.key for pod, _ in placed}
+    shunning = [(pod, at) for pod, at in everyone if pod.ties is not None and pod.ties.anti and pod.key not in new]
     shapes: dict[bytes, list[tuple[PodInfo, str]]] = {}
-    for pod, node in bearers:
+    for pod, node in placed:
         shapes.setdefault(pod.shape, []).append((pod, node))
     faults = []
     for same in shapes.values():
         faults += _affinity(same, everyone, draft) + _spread(same, everyone, draft)
+        one = same[0][0]
+        shuns = one.ties is not None and one.ties.anti
+        shunned = [pair for pair in everyone if pair[0].key not in new] if shuns else []
+        for node in dict.fromkeys(node for _, node in same):
+            for other, at in shunned:
+                faults += _anti_affinity(one, node, other, at, draft)
+            for other, at in shunning:
+                faults += _anti_affinity(other, at, one, node, draft)
     return faults
 
 

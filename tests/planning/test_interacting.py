@@ -80,15 +80,15 @@ def test_with_interactions_the_solver_is_as_good_as_enumeration(seed: int) -> No
     assert goal_vector(problem, solution.nodes) == goal_vector(problem, best)
 
 
-def zones(problem: Problem, zones: int, *, label: int = 0) -> Ints:
-    """[nodes] zones in turns, or with `label` so many neighbours each."""
+def zones(problem: Problem, number: int, *, label: int = 0) -> Ints:
+    """[nodes] so many zones in turns, or with `label` so many neighbours each."""
     nodes = np.arange(len(problem.free))
-    return np.asarray(nodes // label if label else nodes % zones, dtype=np.int64)
+    return np.asarray(nodes // label if label else nodes % number, dtype=np.int64)
 
 
-def cluster(nodes: int, pods: list[int], **settings: object) -> Problem:
+def cluster(nodes: int, pods: list[int], *, gather: bool = True) -> Problem:
     places = [Place((f"s{i // 50}", f"b{i // 10}", f"n{i}"), (8,)) for i in range(nodes)]
-    return problem_of(places, [(1,), (2,)], [(0, shape, None) for shape in pods], **settings)
+    return problem_of(places, [(1,), (2,)], [(0, shape, None) for shape in pods], gather=gather)
 
 
 def even(groups: Ints, *, shape: int = 0, skew: int = 1) -> Spread:
