@@ -50,8 +50,10 @@ def parse_topology_wish(text: str) -> TopologyWish:
     """Reads the annotation. Raises UnreadableError naming what is wrong and where."""
     try:
         raw = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as fault:
-        where = f"line {fault.lineno} column {fault.colno}" if isinstance(fault, json.JSONDecodeError) else "nesting"
+    except (ValueError, RecursionError) as fault:  # ValueError alone: a number of thousands of digits
+        where = "nesting" if isinstance(fault, RecursionError) else "a number too long"
+        if isinstance(fault, json.JSONDecodeError):
+            where = f"line {fault.lineno} column {fault.colno}"
         raise UnreadableError(f"no JSON, {where}") from None
     if not isinstance(raw, dict):
         raise UnreadableError(f"{_kind(raw)} instead of a JSON object")

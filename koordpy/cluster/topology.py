@@ -68,7 +68,8 @@ def read_layers(obj: ClusterNetworkTopology) -> tuple[Layers | None, list[Topolo
     for i, entry in enumerate(entries):
         parent = entry.parent_topology_layer
         if parent and parent != CLUSTER_LAYER and parent not in by_name:
-            faults.append(TopologyFault(f"{field}[{i}].parentTopologyLayer", f"unknown layer {parent!r}"))
+            text = f"unknown layer {parent!r} above {entry.name or 'a layer without a name'}"
+            faults.append(TopologyFault(f"{field}[{i}].parentTopologyLayer", text))
     if faults:
         return None, faults
     return _chain(entries, field)
@@ -82,7 +83,8 @@ def _chain(entries: list[HierarchyEntry], field: str) -> tuple[Layers | None, li
         names = ", ".join(entry.name for entry in entries)
         return None, [TopologyFault(field, f"the parents form a circle: {names}")]
     if len(lowest) > 1:
-        texts = [f"a second chain starts at {entries[i].name}" for i in lowest[1:]]
+        first = entries[lowest[0]].name
+        texts = [f"a second chain starts at {entries[i].name}, beside that of {first}" for i in lowest[1:]]
         return None, [TopologyFault(f"{field}[{i}]", text) for i, text in zip(lowest[1:], texts, strict=True)]
     upwards, seen, at = [], set(), lowest[0]
     while True:
@@ -93,8 +95,8 @@ def _chain(entries: list[HierarchyEntry], field: str) -> tuple[Layers | None, li
             break
         at = by_name[parent]
         if at in seen:
-            name = entries[at].name
-            return None, [TopologyFault(f"{field}[{at}].parentTopologyLayer", f"the parents of {name} form a circle")]
+            circle = ", ".join(entries[i].name for i in upwards[upwards.index(at) :])
+            return None, [TopologyFault(f"{field}[{at}].parentTopologyLayer", f"the parents form a circle: {circle}")]
     faults = [
         TopologyFault(f"{field}[{i}]", f"layer {entries[i].name} is not in the chain: its parents form a circle")
         for i in range(len(entries))

@@ -13,7 +13,7 @@ import numpy as np
 from koordpy.cluster.snapshot import Ints
 from koordpy.planning.among import Among
 from koordpy.planning.figures import Figures, ShapeFigures
-from koordpy.planning.problem import Member, Problem, Shape
+from koordpy.planning.problem import Member, Problem, Shape, slots
 from koordpy.planning.units import Unit
 
 
@@ -33,6 +33,15 @@ def unit_multiples(unit: Unit, figures: Figures) -> dict[int, int]:
             if rule.multiple > 1 and level is not None:
                 out[level] = lcm(out.get(level, 1), rule.multiple)
     return dict(sorted(out.items()))
+
+
+def _bounded(multiples: dict[int, int], shapes: list[Shape], free: Ints, *, bound: int) -> dict[int, int]:
+    """The same rules with numbers that the methods of solving can hold: a multiple above what the whole cluster could
+    ever hold of the unit means 0, whatever it is."""
+    if not multiples:
+        return multiples
+    most = bound + 1 + sum(int(slots(free, shape).sum()) for shape in shapes)
+    return {level: min(k, max(2, most)) for level, k in multiples.items()}
 
 
 def attraction(unit: Unit, figures: Figures) -> Ints:
@@ -97,7 +106,7 @@ def build(unit: Unit, figures: Figures) -> Problem:
         name_rank=snapshot.name_rank,
         gather=goal,
         hard=hard_level(unit, figures),
-        multiples=unit_multiples(unit, figures),
+        multiples=_bounded(unit_multiples(unit, figures), shapes, free, bound=len(unit.members) - len(unit.pending)),
         pipeline=unit.pipeline if goal else 1,
         deterministic_time=figures.config.solver.deterministic_time,
         interactions=among.interactions(numbers) if among is not None else (),

@@ -14,10 +14,10 @@ from koordpy.api.natural import natural_key
 from koordpy.api.quantity import quantity_text
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Draft, Snapshot
-from koordpy.planning.build import build, partitions
+from koordpy.planning.build import build, partitions, unit_multiples
 from koordpy.planning.figures import Figures
 from koordpy.planning.filters.base import Code
-from koordpy.planning.place import place
+from koordpy.planning.place import place_best
 from koordpy.planning.resources_gate import check_min_resources
 from koordpy.planning.units import Gate, Groups, Unit, gate
 from koordpy.planning.wording import domain_slots
@@ -110,12 +110,11 @@ def _nodes(pod: PodInfo, figures: Figures) -> list[NodeExplanation]:
 def _domains(unit: Unit, figures: Figures) -> tuple[tuple[DomainExplanation, ...], list[str]]:
     tree = figures.snapshot.tree
     problem = build(unit, figures)
-    solutions = [s for s in map(place, partitions(unit, problem, figures)) if s.placed]
+    best = place_best(partitions(unit, problem, figures))
     needed = problem.core_size
     chosen: tuple[int, int] | None = None
-    if solutions:
-        needed = max(len(s.nodes) for s in solutions)
-        best = next(s for s in solutions if len(s.nodes) == needed)
+    if best.placed:
+        needed = len(best.nodes)
         bound = [m.node for m in problem.members if m.node is not None and m.node >= 0]
         chosen = tree.lowest_common([*best.nodes.values(), *bound])
     usable = domain_slots(unit, figures)
@@ -146,7 +145,7 @@ def _domains(unit: Unit, figures: Figures) -> tuple[tuple[DomainExplanation, ...
         if problem.hard and int(usable(0)[0]) >= needed:
             layer = tree.layer_name(problem.hard)
             misses.append(f"{layer} were PreferGather: the cluster has {int(usable(0)[0])} slots for {needed}")
-        for level, k in problem.multiples.items():
+        for level, k in unit_multiples(unit, figures).items():
             misses.append(f"podCountMultiple {tree.layer_name(level)}={k} were left out")
     return tuple(out), misses
 

@@ -3,6 +3,8 @@
 Source: gang-network.md section 7.
 """
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from koordpy.planning.counting import Counted, NotCountable, applies, count
@@ -30,6 +32,23 @@ def place(problem: Problem) -> Solution:
 
         return rank_counts(problem, counted.ranks, counted.counts)
     return _solver(problem)
+
+
+def place_best(parts: Iterable[Problem]) -> Solution:
+    """The best placement of one unit over problems that differ in the nodes they leave (upstream's topology keys)."""
+    from koordpy.planning.goals import goal_vector
+
+    problems = list(parts)
+    solutions = [place(problem) for problem in problems]
+    if len(solutions) == 1:
+        return solutions[0]
+    runs = tuple(run for solution in solutions for run in solution.runs)
+    proofs = {solution.proof for solution in solutions}
+    found = [(problem, solution) for problem, solution in zip(problems, solutions, strict=True) if solution.placed]
+    if not found:
+        return Solution({}, Proof.UNKNOWN if Proof.UNKNOWN in proofs else Proof.INFEASIBLE, runs)
+    _, best = min(found, key=lambda pair: goal_vector(pair[0], pair[1].nodes))
+    return Solution(best.nodes, Proof.OPTIMAL if proofs <= {Proof.OPTIMAL, Proof.INFEASIBLE} else Proof.FEASIBLE, runs)
 
 
 def _solver(problem: Problem) -> Solution:

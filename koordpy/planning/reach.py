@@ -23,6 +23,11 @@ class Reach:
         self.held = [level.sums(problem.bound_counts) for level in self.tree.levels]
         self.multiples = {level: k for level, k in problem.multiples.items() if k > 1}
         self.limit = len(problem.pending)
+        room = [level.sums(slots) for level in self.tree.levels]
+        self.closed = {
+            level for level, k in self.multiples.items() if k > int((self.held[level] + room[level]).max(initial=0))
+        }
+        """Levels whose multiple is beyond every domain: each must stay empty."""
 
     # -- slots ---------------------------------------------------------------------------------------------------------
 
@@ -35,9 +40,7 @@ class Reach:
 
     def _residues(self, level: int) -> list[Ints]:
         """Per domain: the largest number for each residue modulo the least common multiple at this level and above."""
-        wanted = [k for at, k in self.multiples.items() if at >= level]
-        modulus = lcm(*wanted) if wanted else 1
-        modulus = lcm(modulus, *(k for at, k in self.multiples.items() if at < level))
+        modulus = lcm(*(k for at, k in self.multiples.items() if at not in self.closed))
         memo = self._residue_memo.get((level, modulus))
         if memo is None:
             memo = self._residue_memo[level, modulus] = self._residues_of(level, modulus)
@@ -56,8 +59,14 @@ class Reach:
         residues = np.arange(modulus)
         for d in range(len(self.tree.levels[level])):
             held = int(self.held[level][d])
-            if level == self.tree.depth:
-                content: Any = (held % multiple, int(self.slots[d]))
+            if level in self.closed:
+                content: Any = held == 0
+                best = shared.get(content)
+                if best is None:
+                    best = np.full(modulus, none)
+                    best[0] = 0 if held == 0 else none
+            elif level == self.tree.depth:
+                content = (held % multiple, int(self.slots[d]))
                 best = shared.get(content)
                 if best is None:
                     room = int(self.slots[d])
@@ -121,7 +130,10 @@ class Reach:
     def _bits_of(self, level: int) -> list[int]:
         multiple = self.multiples.get(level, 1)
         full = (1 << (self.limit + 1)) - 1
-        masks = [sum(1 << m for m in range(self.limit + 1) if (m + held) % multiple == 0) for held in range(multiple)]
+        masks = {
+            held: sum(1 << m for m in range(self.limit + 1) if (m + held) % multiple == 0)
+            for held in {int(held) % multiple for held in self.held[level]}
+        }
         if level == self.tree.depth:
             rooms = np.minimum(self.slots, self.limit).tolist()
             return [

@@ -17,7 +17,7 @@ from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.build import build, partitions
 from koordpy.planning.figures import Figures, PlannerCache
 from koordpy.planning.order import Queue
-from koordpy.planning.place import place
+from koordpy.planning.place import place_best
 from koordpy.planning.plan import (
     GangReport,
     GangStatus,
@@ -119,31 +119,11 @@ def _try(unit: Unit, groups: Groups, figures: Figures) -> _Tried:
     if held is not None:
         return _Tried(unit, Proof.UNKNOWN, gate=held)
     problem = build(unit, figures)
-    best = None
-    best_goals = None
-    proofs: list[Proof] = []
-    runs: list[SolverRun] = []
-    parts = list(partitions(unit, problem, figures))
-    for part in parts:
-        solution = place(part)
-        proofs.append(solution.proof)
-        runs += solution.runs
-        if not solution.placed:
-            continue
-        if len(parts) == 1:
-            best = solution
-            break
-        from koordpy.planning.goals import goal_vector
-
-        goals = goal_vector(part, solution.nodes)
-        if best_goals is None or goals < best_goals:
-            best, best_goals = solution, goals
-    if best is None:
-        proof = Proof.UNKNOWN if Proof.UNKNOWN in proofs else Proof.INFEASIBLE
-        return _Tried(unit, proof, runs=tuple(runs))
-    proof = Proof.OPTIMAL if set(proofs) <= {Proof.OPTIMAL, Proof.INFEASIBLE} else Proof.FEASIBLE
+    best = place_best(partitions(unit, problem, figures))
+    if not best.placed:
+        return _Tried(unit, best.proof, runs=best.runs)
     nodes = {unit.members[rank].key: node for rank, node in sorted(best.nodes.items())}
-    return _accept(unit, nodes, figures, proof, tuple(runs))
+    return _accept(unit, nodes, figures, best.proof, best.runs)
 
 
 def _best_node(pod: PodInfo, figures: Figures) -> int | None:

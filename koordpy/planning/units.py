@@ -152,7 +152,7 @@ def _settings(meta: ObjectMeta) -> tuple[TopologyWish, tuple[str, ...], str]:
     if keys.GANG_GROUPS in notes:
         try:
             raw = json.loads(notes[keys.GANG_GROUPS])
-        except (json.JSONDecodeError, RecursionError):
+        except (ValueError, RecursionError):  # also a number of thousands of digits
             raw = None
         if isinstance(raw, list) and all(isinstance(name, str) for name in raw):
             links = tuple(name if "/" in name else f"{meta.namespace}/{name}" for name in raw)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from koordpy.cluster.pods import PodInfo
-from koordpy.planning.build import build, partitions, reference_figures
+from koordpy.planning.build import build, partitions, reference_figures, unit_multiples
 from koordpy.planning.figures import Figures
 from koordpy.planning.problem import Ints, Problem
 from koordpy.planning.reach import Reach
@@ -75,7 +75,8 @@ def gang_sentence(unit: Unit, figures: Figures) -> str:
         place = f"the cluster: {int(usable(0)[0])}"
     text = f"gang {unit.group_id}: needed {needed}, available in {place}"
     if problem.multiples:
-        named = ", ".join(f"{problem.tree.layer_name(level)}={k}" for level, k in problem.multiples.items())
+        asked = unit_multiples(unit, figures)
+        named = ", ".join(f"{problem.tree.layer_name(level)}={k}" for level, k in asked.items())
         text += f"; podCountMultiple {named}"
     return text
 

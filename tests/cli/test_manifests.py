@@ -73,7 +73,10 @@ def loaded(folder: Path, text: str) -> Loaded:
         ),
         (
             TOPOLOGY + "spec: {hierarchy: [{layerName: a, labelKey: a, parentTopologyLayer: zz}]}",
-            ["document 2: ClusterNetworkTopology/default: spec.hierarchy[0].parentTopologyLayer: unknown layer 'zz'"],
+            [
+                "document 2: ClusterNetworkTopology/default: spec.hierarchy[0].parentTopologyLayer:"
+                " unknown layer 'zz' above a"
+            ],
         ),
         (
             POD.replace("schedulerName", "priorityClassName: high, schedulerName"),

@@ -45,13 +45,13 @@ def test_the_other_published_spelling_is_read() -> None:
 
 
 FAULTS = [
-    ("unknown parent", [entry("b", "b", "nowhere")], "spec.hierarchy[0].parentTopologyLayer", "nowhere"),
+    ("unknown parent", [entry("b", "b", "nowhere")], "spec.hierarchy[0].parentTopologyLayer", "'nowhere' above b"),
     ("circle", [entry("a", "a", "b"), entry("b", "b", "a")], "spec.hierarchy", "circle"),
     ("circle above", [entry("x", "x", "a"), entry("a", "a", "b"), entry("b", "b", "a")],
-     "spec.hierarchy[1].parentTopologyLayer", "circle"),
+     "spec.hierarchy[1].parentTopologyLayer", "circle: a, b"),
     ("a circle beside the chain", [entry("x", "x"), entry("a", "a", "b"), entry("b", "b", "a")],
      "spec.hierarchy[1]", "circle"),
-    ("two chains", [entry("a", "a"), entry("b", "b")], "spec.hierarchy[1]", "second chain"),
+    ("two chains", [entry("a", "a"), entry("b", "b")], "spec.hierarchy[1]", "starts at b, beside that of a"),
     ("name used twice", [entry("a", "a"), entry("a", "b")], "spec.hierarchy[1]", "twice"),
     ("no label above", [entry("top"), entry("a", "a", "top")], "spec.hierarchy[0].labelKey", "top"),
     ("no name", [entry("", "a")], "spec.hierarchy[0]", "no name"),

@@ -1,0 +1,78 @@
+"""Settings at the edge of sense: a gang is held or planned, nothing breaks or hangs, and explain shows the same."""
+
+import pytest
+
+from koordpy.api import keys
+from koordpy.api.objects import (
+    ObjectMeta,
+    SchedulingGroup,
+    UpstreamConstraints,
+    UpstreamGang,
+    UpstreamPodGroup,
+    UpstreamPodGroupSpec,
+    UpstreamPolicy,
+    UpstreamTopologyConstraint,
+)
+from koordpy.planning.explain import explain
+from koordpy.planning.plan import GangStatus
+from tests.scenarios.cluster import (
+    TWO_LAYERS,
+    World,
+    bound,
+    gang_pods,
+    group,
+    hierarchy,
+    messages,
+    node,
+    nodes_of,
+    pod,
+    wish,
+)
+
+DIGITS = "1" * 5000
+"""More digits than the JSON reader takes for one number."""
+
+
+@pytest.mark.parametrize("key", [keys.GANG_TOPOLOGY, keys.GANG_GROUPS])
+def test_a_number_of_thousands_of_digits_makes_an_annotation_unreadable(key: str) -> None:
+    plan = World().add(node("n1"), group("g", 1, {key: DIGITS}), pod("p-0", gang="g")).plan()
+    assert messages(plan)["p-0"].startswith(f"gang default/g: annotation {key} cannot be read: ")
+    assert plan.gangs[0].status is GangStatus.INVALID
+
+
+@pytest.mark.parametrize("layer", ["nodeLayer", "blockLayer", "spineLayer"])
+def test_a_multiple_beyond_any_room_means_none_and_is_named_in_full(layer: str) -> None:
+    k = 10**30
+    world = World().add(TWO_LAYERS, nodes_of("s{b: n1:4 n2:4}"))
+    world.add(group("g", 1, wish({layer: "Prefer"}, multiple={layer: k})), gang_pods("g", 3))
+    text = messages(world.plan())["p-0"]
+    assert text.endswith(f"gang default/g: needed 1, available in the cluster: 0; podCountMultiple {layer}={k}")
+
+
+def test_a_multiple_beyond_one_layer_only_leaves_the_others_to_count() -> None:
+    world = World().add(TWO_LAYERS, nodes_of("s{b: n1:4} t{b: n2:4 n3:4}"), pod("x", at="n3"))
+    rules = wish({"spineLayer": "Must", "nodeLayer": "Must"}, multiple={"spineLayer": 8, "nodeLayer": 3})
+    world.add(group("g", 2, rules), gang_pods("g", 3))
+    text = messages(world.plan())["p-0"]
+    assert "needed 2, available in nodeLayer: s/b/n1: 3, t/b/n2: 3, t/b/n3: 3; podCountMultiple" in text
+
+
+def test_a_pipeline_longer_than_the_gang_is_one_group() -> None:
+    world = World().add(TWO_LAYERS, nodes_of("s{b1: n1 n2; b2: n3}"), group("g", 3, wish(pp=10**30)))
+    assert bound(world.add(gang_pods("g", 3)).plan()) == {"p-0": "n1", "p-1": "n2", "p-2": "n3"}
+
+
+def test_explain_chooses_among_upstream_domains_as_the_plan_does() -> None:
+    spec = UpstreamPodGroupSpec(
+        scheduling_policy=UpstreamPolicy(gang=UpstreamGang(min_count=2)),
+        scheduling_constraints=UpstreamConstraints(topology=[UpstreamTopologyConstraint(key="rack")]),
+    )
+    world = World().add(hierarchy(("blockLayer", "block")))
+    world.add(UpstreamPodGroup(metadata=ObjectMeta(name="u", namespace="default"), spec=spec))
+    for name, rack, block in (("a1", "r1", "b1"), ("a2", "r1", "b2"), ("c1", "r2", "b3"), ("c2", "r2", "b3")):
+        world.add(node(name, {"rack": rack, "block": block}))
+    for i in range(2):
+        world.add(pod(f"p-{i}", scheduling_group=SchedulingGroup(pod_group_name="u")))
+    assert bound(world.plan()) == {"p-0": "c1", "p-1": "c2"}
+    shown = explain(world.snapshot(), None, "default/p-0")
+    assert [(d.layer, d.name) for d in shown.domains if d.chosen] == [("blockLayer", "b3")]
