@@ -392,6 +392,10 @@ class ClusterState:
             return
         self._upsert_pod(self._pods[key].pod)
 
+    def is_promised(self, claim: str) -> bool:
+        """Whether an assumed pod has the say over what a claim takes."""
+        return any(claim in taken for key, taken in self._promised.items() if key in self._assumed)
+
     def assumed_node(self, key: str) -> str | None:
         """Node an unconfirmed pod is assumed on."""
         return self._assumed.get(key)

@@ -104,6 +104,11 @@ class VolumeObjects:
         }
 
     @cached_property
+    def contested(self) -> frozenset[str]:
+        """Classes with volumes that several claims may take; one that is held or reserved has its claim."""
+        return frozenset(volume_class(volume) for volume in self.volumes.values() if volume.spec.claim_ref is None)
+
+    @cached_property
     def limits(self) -> Mapping[str, Mapping[str, int]]:
         """Driver -> node name -> volumes it can attach; absent = no limit."""
         out: dict[str, dict[str, int]] = {}

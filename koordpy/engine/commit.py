@@ -4,11 +4,13 @@ One line of jobs in the order of the plan, a gang's in rank order, and as many w
 Before each Binding: do we lead, is the pod still the one we planned, is the node there and not overbooked by others?
 A definite failure takes the assumption back; an unknown outcome keeps it until the API server tells. Before the first
 Binding of a gang all its pods are asked, and one that fails takes the whole unit back; one that fails after others were
-sent leaves those where they are and is planned again beside them (gang-network.md 2.7, 2.8).
+sent leaves those where they are and is planned again beside them (gang-network.md 2.7, 2.8). A unit with claims to bind
+stands aside until they are, and then joins the line: it keeps no worker from others.
 """
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +20,7 @@ from koordpy.api.objects import Pod
 from koordpy.cluster.pods import PodInfo
 from koordpy.engine.announce import Announcer
 from koordpy.engine.binder import Binder, Binding, BindOutcome, BindResult
+from koordpy.engine.claims import ClaimBinder, ClaimsFailed, PodClaims, unbound_claims
 from koordpy.engine.client import ApiClient, ApiError, Unreachable
 from koordpy.engine.feeds import Feeds
 from koordpy.engine.overtaken import overcommitted
@@ -28,6 +31,9 @@ from koordpy.observe.metrics import Metrics
 from koordpy.planning.plan import Placement
 
 logger = logging.getLogger(__name__)
+
+_OVERTAKEN = frozenset({"pod", "node", "room", "not_sent"})
+"""Why a unit that waits for its claims is let go without a fault of theirs."""
 
 
 @dataclass(slots=True)
@@ -75,6 +81,7 @@ class Committer:
         binder: Binder,
         feeds: Feeds,
         *,
+        claims: ClaimBinder,
         announcer: Announcer,
         metrics: Metrics,
         may_write: Callable[[], bool],
@@ -83,7 +90,11 @@ class Committer:
         unconfirmed_seconds: float = 30.0,
         dry_run: bool = False,
         clock: Callable[[], float] = time.monotonic,
+        failed: Callable[[PodInfo, str, str], None] = lambda info, unit, text: None,
     ) -> None:
+        """`failed` hears (pod, unit, why) of pods whose claims were not bound."""
+        self._claims, self._failed = claims, failed
+        self._aside: set[asyncio.Task[None]] = set()
         self._client, self._binder, self._feeds = client, binder, feeds
         self._state, self._queue = feeds.state, feeds.queue
         self._announcer, self._metrics = announcer, metrics
@@ -102,8 +113,13 @@ class Committer:
 
     @property
     def open(self) -> int:
-        """Bindings planned whose outcome is not known yet."""
+        """Bindings planned whose outcome is not known yet; not those that wait for claims."""
         return self._open
+
+    @property
+    def aside(self) -> int:
+        """Units that wait for their claims."""
+        return len(self._aside)
 
     def submit(
         self,
@@ -120,6 +136,7 @@ class Committer:
         The caller has made sure that the plan still holds.
         """
         now = self._clock()
+        claims: list[PodClaims] = []
         commit = UnitCommit(unit, gang, began, now + waiting_seconds, on_done, len(placements), len(placements))
         for placement in placements:
             key = placement.pod_key
@@ -128,27 +145,44 @@ class Committer:
             queued = self._queue.discard(key)
             if queued is None:
                 queued = QueuedPod(key, info.uid, now, info.priority, info.created, light=False)
-            self._state.assume(key, placement.node)
+            self._state.assume(key, placement.node, placement.claims)
             if not self._dry_run:
+                if (unbound := unbound_claims(self._state, info, placement.node, placement.claims)) is not None:
+                    claims.append(unbound)
                 mark = self._feeds.foreign_marks.get(placement.node, 0)
                 commit.jobs.append(_Job(commit, info, placement, queued, mark))
         self._queue.broadcast(Wake.POD_BOUND, "AssignedPodAdd")
         if self._dry_run:
             commit.left, commit.bound = 0, len(placements)
             return commit
+        if claims:
+            # the waiting time is the Bindings'
+            commit.deadline = math.inf
+            task = asyncio.create_task(self._bind_claims(commit, claims, waiting_seconds), name=f"claims of {unit}")
+            self._aside.add(task)
+            task.add_done_callback(self._aside.discard)
+        else:
+            self._line_up(commit)
+        return commit
+
+    def _line_up(self, commit: UnitCommit) -> None:
         for job in commit.jobs:
             self._jobs.put_nowait(job)
-        self._open += len(placements)
+        self._open += len(commit.jobs)
         if self._open:
             self._idle.clear()
-        return commit
 
     async def run(self) -> None:
         """Sends Bindings and looks after those that stay unconfirmed, until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for _ in range(self._workers):
-                group.create_task(self._work())
-            group.create_task(self._confirm_for_ever())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(self._workers):
+                    group.create_task(self._work())
+                group.create_task(self._confirm_for_ever())
+        finally:
+            # claims stay as they are; whoever leads next goes on from there
+            for task in self._aside:
+                task.cancel()
 
     async def drain(self, seconds: float) -> bool:
         """Waits for the Bindings lined up; after `seconds` nothing more is sent. True when all were done."""
@@ -160,6 +194,41 @@ class Committer:
             return False
         self._stopping = True
         return True
+
+    # -- claims -------------------------------------------------------------------------------------------------------
+
+    async def _bind_claims(self, commit: UnitCommit, claims: Sequence[PodClaims], waiting_seconds: float) -> None:
+        try:
+            await self._claims.bind(claims, obstacle=lambda: self._obstacle_of(commit))
+        except ClaimsFailed as error:
+            logger.warning("%s: its claims were not bound (%s): %s", commit.unit, error.cause, error)
+            if error.cause == "conflict":
+                self._metrics.conflicts.labels("volume").inc()
+            # after a back-off: what voided the plan may not have reached the cache yet
+            self._withdraw(commit, errors=0 if error.cause in _OVERTAKEN else 1)
+            self._tell(claims, commit, error)
+        except Exception:
+            logger.exception("%s: its claims were not bound", commit.unit)
+            self._withdraw(commit, errors=1)
+        else:
+            commit.deadline = self._clock() + waiting_seconds
+            self._line_up(commit)
+
+    def _obstacle_of(self, commit: UnitCommit) -> str:
+        return next((why for job in commit.jobs if (why := self._obstacle(job))), "")
+
+    def _withdraw(self, commit: UnitCommit, *, errors: int) -> None:
+        """None of the unit is bound: its assumptions are taken back."""
+        commit.withdrawn = True
+        for job in commit.jobs:
+            self._metrics.attempts.labels("error", job.queued.profile).inc()
+            self._give_back(job, errors=errors)
+
+    def _tell(self, claims: Sequence[PodClaims], commit: UnitCommit, error: ClaimsFailed) -> None:
+        for pod in claims:
+            now = self._state.pod(pod.info.key)
+            if error.cause not in _OVERTAKEN and now is not None and now.uid == pod.info.uid and now.pending:
+                self._failed(now, commit.unit, str(error))
 
     # -- a Binding ----------------------------------------------------------------------------------------------------
 

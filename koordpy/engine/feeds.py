@@ -43,12 +43,13 @@ from koordpy.engine.resources import (
     POD_GROUPS_X,
     PODS,
     PRIORITY_CLASSES,
+    STORAGE,
     UPSTREAM_POD_GROUPS,
     Resource,
     Wanted,
     discover,
 )
-from koordpy.engine.wakeups import Wake, changes_itself, of_node, of_pod
+from koordpy.engine.wakeups import Wake, changes_itself, of_node, of_pod, of_storage
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +69,8 @@ class Listeners:
     """The ClusterNetworkTopology changed, or a node came, went or was relabelled."""
     pod_gone: list[Callable[[str], None]] = field(default_factory=list)
     """Key of a pod that is deleted or finished."""
+    storage: list[Callable[[str], None]] = field(default_factory=list)
+    """Key of a claim or volume, or of another object of storage, that came, changed or went."""
     conflict: list[Callable[[str], None]] = field(default_factory=list)
     """A kubelet turned down a pod of ours, with the reason."""
 
@@ -131,6 +134,8 @@ class Feeds:
             _Sink(self._upsert_topology, self._delete_topology),
         )
         self._feed(DEVICES, Device, self._plain(Wake.DEVICE))
+        for resource, kind in STORAGE.items():
+            self._feed(resource, kind, _Sink(self._upsert_storage, self._delete_storage))
 
     # -- life cycle ---------------------------------------------------------------------------------------------------
 
@@ -159,6 +164,10 @@ class Feeds:
     def reflectors(self) -> dict[str, Reflector[Any]]:
         """Every reflector by the name of its resource."""
         return dict(self._reflectors)
+
+    def objects(self, resource: Resource) -> list[Any]:
+        """What is known of a resource."""
+        return list(self._reflectors[resource.name].objects.values())
 
     def rediscover(self) -> None:
         """A CustomResourceDefinition changed: what was not served may be now."""
@@ -397,6 +406,23 @@ class Feeds:
     def _topology_changed(self) -> None:
         for heard in self.listeners.topology:
             heard()
+
+    # -- storage ------------------------------------------------------------------------------------------------------
+
+    def _upsert_storage(self, obj: Any, old: Any) -> None:
+        self.state.upsert(obj)
+        self._storage_changed(obj, of_storage(old, obj))
+
+    def _delete_storage(self, obj: Any) -> None:
+        self.state.delete(type(obj), _key(obj))
+        self._storage_changed(obj, of_storage(obj, None))
+
+    def _storage_changed(self, obj: Any, wake: Wake) -> None:
+        self.queue.broadcast(wake, type(obj).__name__)
+        for heard in self.listeners.storage:
+            heard(_key(obj))
+
+    # -- the rest -----------------------------------------------------------------------------------------------------
 
     def _plain(self, wake: Wake) -> _Sink:
         """A resource that is only kept; a change of it may help as `wake` says."""

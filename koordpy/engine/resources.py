@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from koordpy.api import keys
+from koordpy.api import keys, storage
+from koordpy.api.objects import Wire
 
 if TYPE_CHECKING:
     from koordpy.engine.client import ApiClient
@@ -59,6 +60,21 @@ POD_GROUPS = Resource(keys.GROUP_SIGS, "v1alpha1", "podgroups", "PodGroup")
 POD_GROUPS_X = Resource(keys.GROUP_X, "v1alpha1", "podgroups", "PodGroup")
 ELASTIC_QUOTAS = Resource(keys.GROUP_SIGS, "v1alpha1", "elasticquotas", "ElasticQuota")
 ELASTIC_QUOTAS_X = Resource(keys.GROUP_X, "v1alpha1", "elasticquotas", "ElasticQuota")
+
+PERSISTENT_VOLUME_CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+PERSISTENT_VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
+STORAGE: dict[Resource, type[Wire]] = {
+    PERSISTENT_VOLUME_CLAIMS: storage.PersistentVolumeClaim,
+    PERSISTENT_VOLUMES: storage.PersistentVolume,
+    Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False): storage.StorageClass,
+    Resource("storage.k8s.io", "v1", "csinodes", "CSINode", namespaced=False): storage.CSINode,
+    Resource("storage.k8s.io", "v1", "csidrivers", "CSIDriver", namespaced=False): storage.CSIDriver,
+    Resource("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity"): storage.CSIStorageCapacity,
+    Resource(
+        "storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", namespaced=False
+    ): storage.VolumeAttachment,
+}
+"""What filters read of volumes; served by every API server."""
 
 
 @dataclass(frozen=True, slots=True)

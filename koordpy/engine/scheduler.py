@@ -18,6 +18,7 @@ from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.announce import Announcer
 from koordpy.engine.binder import Binder
+from koordpy.engine.claims import ClaimBinder
 from koordpy.engine.client import ApiClient, ApiError, Unreachable
 from koordpy.engine.commit import Committer
 from koordpy.engine.feeds import Feeds
@@ -27,12 +28,14 @@ from koordpy.engine.lease import LeaderElector
 from koordpy.engine.loop import Planner, SchedulingLoop
 from koordpy.engine.queue import State, UnitQueue
 from koordpy.engine.recorder import EventRecorder, ObjectReference
-from koordpy.engine.resources import CLUSTER_NETWORK_TOPOLOGIES, NODES, PODS, Resource
+from koordpy.engine.resources import CLUSTER_NETWORK_TOPOLOGIES, NODES, PODS, STORAGE, Resource
 from koordpy.engine.settings import EngineSettings
 from koordpy.engine.status import PodStatusWriter
+from koordpy.engine.versions import reached
 from koordpy.observe.decisions import DecisionLog
 from koordpy.observe.health import Check
 from koordpy.observe.metrics import Metrics
+from koordpy.planning.plan import PendingPod, Reason
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +64,7 @@ class Scheduler:
         self.synced, self.leading = asyncio.Event(), asyncio.Event()
         self._client, self._clock = client, clock
         self._stop = asyncio.Event()
-        self.state = ClusterState(scheduler_names=settings.scheduler_names)
+        self.state = ClusterState(scheduler_names=settings.scheduler_names, storage=True)
         self.state.look_for(settings.looked_for)
         self.queue = UnitQueue(
             clock=clock,
@@ -99,10 +102,16 @@ class Scheduler:
             }
         self.announcer = Announcer(self.recorders)
         self.binder = Binder(client, max_in_flight=settings.max_binds_in_flight)
+        self.claims = ClaimBinder(
+            client, self.state, may_write=self.may_write, bind_seconds=settings.volume_bind_seconds
+        )
+        for heard in (self.feeds.listeners.storage, self.feeds.listeners.pod_gone):
+            heard.append(self.claims.changed)
         self.committer = Committer(
             client,
             self.binder,
             self.feeds,
+            claims=self.claims,
             announcer=self.announcer,
             metrics=self.metrics,
             may_write=self.may_write,
@@ -111,6 +120,7 @@ class Scheduler:
             unconfirmed_seconds=settings.unconfirmed_seconds,
             dry_run=settings.dry_run,
             clock=clock,
+            failed=self._claims_failed,
         )
         self.pod_status: PodStatusWriter | None = None
         self.group_status: GroupStatusWriter | None = None
@@ -240,7 +250,7 @@ class Scheduler:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CATCH_UP_SECONDS):
-                while not _reached(self.feeds.pods.resource_version, wanted):  # noqa: ASYNC110 - not an event
+                while not reached(self.feeds.pods.resource_version, wanted):  # noqa: ASYNC110 - not an event
                     await asyncio.sleep(0.02)
 
     def _report_half_bound(self) -> None:
@@ -319,6 +329,7 @@ class Scheduler:
         items += [(NODES, node.node) for node in self.state.nodes()]
         items += [(self.feeds.group_resources[key], group) for key, group in self.state.pod_groups().items()]
         items += [(PODS, info.pod) for info in self.state.pods()]
+        items += [(resource, obj) for resource in STORAGE for obj in self.feeds.objects(resource)]
         return lambda: _encode_list(items)
 
     def _set_gauges(self) -> None:
@@ -350,6 +361,11 @@ class Scheduler:
             child = self._incoming_children[state, event] = self.metrics.incoming.labels(state.value, event)
         child.inc(pods)
 
+    def _claims_failed(self, info: PodInfo, unit: str, text: str) -> None:
+        if self.pod_status is not None:
+            message = f'running PreBind plugin "VolumeBinding": binding volumes: {text}'
+            self.pod_status.tell(PendingPod(info.key, unit, None, Reason.SCHEDULER_ERROR, message), info)
+
     def _warned(self, obj: str, text: str) -> None:
         logger.warning("%s: %s", obj, text)
         kind, _, key = obj.partition("/")
@@ -366,13 +382,6 @@ def _encode_list(items: list[tuple[Resource, Wire]]) -> bytes:
         for resource, obj in items
     ]
     return msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": manifests})
-
-
-def _reached(version: str, wanted: str) -> bool:
-    """Whether a resource version is at least another; they count up (KEP-5504), and equal ones are equal anyhow."""
-    if version.isascii() and version.isdigit() and wanted.isascii() and wanted.isdigit():
-        return int(version) >= int(wanted)
-    return version == wanted
 
 
 async def _wait(event: asyncio.Event) -> None:

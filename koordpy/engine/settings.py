@@ -43,6 +43,8 @@ class EngineSettings:
     """... and of later ones, which are planned while those are under way."""
     unconfirmed_seconds: float = 30.0
     """An assumed pod that the watch has not confirmed for so long is read by GET (kube-parity.md 4.2)."""
+    volume_bind_seconds: float = 600.0
+    """What the claims of a pod or gang may take until they are bound; then it is planned again."""
     wobble_hold_seconds: float = 30.0
     """A condition whose message differs in counts only waits this long (4.5)."""
     gated_hold_seconds: float = 1.0
@@ -76,4 +78,5 @@ def engine_settings(config: KoordpyConfiguration, *, dry_run: bool = False) -> E
         max_backoff_seconds=config.pod_max_backoff,
         max_unschedulable_seconds=config.pod_max_in_unschedulable,
         max_binds_in_flight=config.client_connection.max_binds_in_flight,
+        volume_bind_seconds=config.filters.volume_binding.bind_timeout,
     )

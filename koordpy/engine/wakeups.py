@@ -6,8 +6,10 @@ status-only change of a node is no change at all, and one that only adds load he
 
 import enum
 from collections.abc import Iterable
+from typing import Any
 
 from koordpy.api.objects import Pod
+from koordpy.api.storage import VolumeAttachment
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import NodeInfo
 
@@ -103,6 +105,25 @@ def of_pod(before: PodInfo | None, after: PodInfo | None) -> Wake:
             # terminating pods no longer count for spreading
             wake |= Wake.POD_LABELS
     return wake
+
+
+def of_storage(before: Any, after: Any) -> Wake:
+    """What the change of a claim, volume, class or the like may help with.
+
+    A volume attached takes room away, and what only its status says of an attachment is not read.
+    """
+    if isinstance(after, VolumeAttachment):
+        return Wake.NOTHING
+    if before is not None and after is not None and _read_of(before) == _read_of(after):
+        return Wake.NOTHING
+    return Wake.VOLUME
+
+
+def _read_of(obj: Any) -> tuple[Any, ...]:
+    """What decisions read of an object: all but its version and the like."""
+    meta = obj.metadata
+    rest = (getattr(obj, name) for name in obj.__struct_fields__ if name != "metadata")
+    return (meta.uid, meta.labels, meta.annotations, meta.deletion_timestamp, meta.owner_references, *rest)
 
 
 def changes_itself(before: Pod, after: Pod) -> bool:

@@ -208,7 +208,7 @@ class _Reader:
                 if users[key] > 1 and "ReadWriteOncePod" in claim.spec.access_modes:
                     self._refuse(shape, "VolumeRestrictions", "ReadWriteOncePod claims")
                 name = waiting.get(key)
-                if name is not None and (users[key] > 1 or (of_class[name] > 1 and objects.by_class.get(name))):
+                if name is not None and (users[key] > 1 or (of_class[name] > 1 and name in objects.contested)):
                     self._refuse(shape, "VolumeBinding", "unbound persistent volume claims")
 
     def _limits(self) -> None:
