@@ -1,4 +1,4 @@
-"""Storage objects, and what makes claims and volumes one: a volume controller with a provisioner, as small as can be."""
+"""Storage objects, and what makes claims and volumes one: a volume controller and provisioner, as small as can be."""
 
 import asyncio
 from collections.abc import AsyncIterator
