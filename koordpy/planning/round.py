@@ -284,10 +284,12 @@ def _denials(
 def _gang_report(gang: Gang, unit: Unit, figures: Figures, one: _Tried | None, message: str) -> GangReport:
     tree = figures.snapshot.tree
     bound = len(gang.bound)
-    if one is not None and one.gate is not None:
-        status = one.gate.status
+    if one is not None and one.gate is not None and one.gate.status is GangStatus.INVALID:
+        status = GangStatus.INVALID
     elif bound and bound >= gang.min_member:
         status = GangStatus.SCHEDULED
+    elif one is not None and one.gate is not None:
+        status = one.gate.status
     elif one is not None and one.fault:
         status = GangStatus.INVALID
     elif not gang.pending or len(gang.members) + gang.succeeded < gang.min_member:

@@ -62,6 +62,24 @@ def test_a_pipeline_longer_than_the_gang_is_one_group() -> None:
     assert bound(world.add(gang_pods("g", 3)).plan()) == {"p-0": "n1", "p-1": "n2", "p-2": "n3"}
 
 
+def test_a_gang_whose_minimum_is_bound_is_scheduled_though_its_group_waits_for_another() -> None:
+    world = World().add(node("n1:9"), group("a", 1, {keys.GANG_GROUPS: '["default/b"]'}), group("b", 3))
+    world.add(pod("a-0", gang="a", at="n1"), pod("a-1", gang="a"), pod("b-0", gang="b"))
+    plan = world.plan()
+    assert set(messages(plan).values()) == {"gang default/b: waiting for members, 1 of minMember 3 exist"}
+    assert {report.name: report.status for report in plan.gangs} == {
+        "default/a": GangStatus.SCHEDULED,
+        "default/b": GangStatus.INCOMPLETE,
+    }
+
+
+def test_a_surplus_held_by_min_resources_leaves_its_gang_scheduled() -> None:
+    world = World().add(node("n1:3"), group("g", 1, min_resources={"cpu": "4"}))
+    plan = world.add(pod("p-0", gang="g", at="n1"), pod("p-1", gang="g")).plan()
+    assert "minResources do not fit" in messages(plan)["p-1"]
+    assert plan.gangs[0].status is GangStatus.SCHEDULED
+
+
 def test_explain_chooses_among_upstream_domains_as_the_plan_does() -> None:
     spec = UpstreamPodGroupSpec(
         scheduling_policy=UpstreamPolicy(gang=UpstreamGang(min_count=2)),
