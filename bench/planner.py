@@ -66,10 +66,13 @@ def cases() -> list[Case]:
     """The issue's and the specification's cases."""
     prefer = _gathers(blockLayer="Prefer", spineLayer="Prefer")
     out = [
-        Case(f"gang of {size} on {nodes} nodes", nodes, gang("g", size, annotations=prefer))
+        Case(
+            f"gang of {size} on {nodes} nodes" + ("" if size <= nodes else ", one GPU each"),
+            nodes,
+            gang("g", size, annotations=prefer, gpus=8 if size <= nodes else 1),
+        )
         for size in (8, 64, 512)
         for nodes in (500, 5000)
-        if size <= nodes
     ]
     many = [manifest for k in range(100) for manifest in gang(f"g{k}", 8, annotations=prefer)]
     mixed = [*gang("m", 64, annotations=_gathers(blockLayer="Must"), gpus=0)]
