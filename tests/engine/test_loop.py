@@ -61,10 +61,13 @@ async def test_a_gang_that_cannot_fit_is_explained_to_every_member_once() -> Non
         condition = cluster.condition("g-0")
         assert condition["reason"] == "Unschedulable"
         assert "needed 3, available in the cluster: 1" in condition["message"]
-        assert scheduler.pod_status is not None
-        sent, rounds = scheduler.pod_status.sent, len(cluster.planner.rounds)
+        status = scheduler.pod_status
+        assert status is not None
+        # a patch is counted when its answer is back, a moment after the server has stored it
+        await until(lambda: status.sent >= 3)
+        rounds = len(cluster.planner.rounds)
         await asyncio.sleep(0.5)
-        assert scheduler.pod_status.sent == sent == 3
+        assert status.sent == 3
         # the patches of our own wake nobody
         assert len(cluster.planner.rounds) == rounds
         await until(lambda: any(e["reason"] == "GangUnschedulable" for e in cluster.events()))
