@@ -60,6 +60,7 @@ class DeviceRequest(Wire, frozen=True):
 class DeviceClaim(Wire, frozen=True):
     requests: list[DeviceRequest] = []
     constraints: list[Raw] = []
+    config: list[Raw] = []
 
 
 class ResourceClaimSpec(Wire, frozen=True):
@@ -75,7 +76,10 @@ class DeviceResult(Wire, frozen=True):
 
 
 class DeviceResults(Wire, frozen=True):
+    """config: parameters for drivers, as they are in the claim and its classes."""
+
     results: list[DeviceResult] = []
+    config: list[Raw] = []
 
 
 class Allocation(Wire, frozen=True):
@@ -103,6 +107,7 @@ class ResourceClaim(Wire, frozen=True):
 
 class DeviceClassSpec(Wire, frozen=True):
     selectors: list[DeviceSelector] = []
+    config: list[Raw] = []
 
 
 class DeviceClass(Wire, frozen=True):

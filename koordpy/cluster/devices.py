@@ -100,7 +100,7 @@ class DeviceBook:
 
     def allocate(self, pod: Pod, node: str, taken: Mapping[str, tuple[tuple[str, DeviceId], ...]]) -> None:
         """Writes allocations, and the pod's reservation of every claim it names."""
-        consumer = ClaimConsumer(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
+        consumer = consumer_of(pod)
         for _, name, _ in claim_names(pod):
             key = f"{pod.metadata.namespace}/{name}"
             claim = self.get(ResourceClaim, key)
@@ -108,12 +108,12 @@ class DeviceBook:
                 continue
             status = claim.status
             if key in taken:
-                status = replace(status, allocation=self._allocation(node, taken[key]))
+                status = replace(status, allocation=self.allocation(claim, node, taken[key]))
             if consumer not in status.reserved_for:
                 status = replace(status, reserved_for=[*status.reserved_for, consumer])
             self.put(key, replace(claim, status=status))
 
-    def _allocation(self, node: str, taken: tuple[tuple[str, DeviceId], ...]) -> Allocation:
+    def allocation(self, claim: ResourceClaim, node: str, taken: tuple[tuple[str, DeviceId], ...]) -> Allocation:
         """Devices that every node offers bind a claim to none; any other binds it to the node."""
         results = [DeviceResult(request=r, driver=d.driver, pool=d.pool, device=d.device) for r, d in taken]
         everywhere = {offered.id for offered in self.view().offered if offered.slice.spec.all_nodes}
@@ -121,13 +121,29 @@ class DeviceBook:
         if any(device not in everywhere for _, device in taken):
             here = Requirement(key="metadata.name", operator="In", values=[node])
             selector = NodeSelector(node_selector_terms=[NodeSelectorTerm(match_fields=[here])])
-        return Allocation(devices=DeviceResults(results=results), node_selector=selector)
+        return Allocation(
+            devices=DeviceResults(results=results, config=self._parameters(claim)), node_selector=selector
+        )
+
+    def _parameters(self, claim: ResourceClaim) -> list[Any]:
+        """What drivers are told: the parameters of the classes of requests, then those of the claim."""
+        out: list[Any] = []
+        for request in claim.spec.devices.requests:
+            found = self.get(DeviceClass, request.exact.device_class_name)
+            if isinstance(found, DeviceClass):
+                out += [{"source": "FromClass", "requests": [request.name], **one} for one in found.spec.config]
+        return [*out, *({"source": "FromClaim", **one} for one in claim.spec.devices.config)]
 
     def view(self) -> DeviceObjects:
         """The objects of this moment."""
         if self._view is None:
             self._view = DeviceObjects({kind: objects.copy() for kind, objects in self._objects.items()})
         return self._view
+
+
+def consumer_of(pod: Pod) -> ClaimConsumer:
+    """A pod as a claim's reservations name it."""
+    return ClaimConsumer(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
 
 
 def claim_names(pod: Pod) -> list[tuple[str, str | None, bool]]:

@@ -95,6 +95,8 @@ class Snapshot:
     """Changes when a node's labels, taints or images change, or the set of nodes: what static verdicts depend on."""
     capacity_version: int = 0
     scheduler_names: frozenset[str] = field(default_factory=frozenset)
+    promised_devices: Mapping[str, tuple[tuple[str, DeviceId], ...]] = field(default_factory=dict)
+    """Resource claim -> (request, device) that it is allocated with an assumed pod."""
 
     @cached_property
     def index(self) -> Mapping[str, int]:
@@ -158,8 +160,8 @@ class Draft:
         """Claim -> what it takes, of assumed pods and of those this draft has placed."""
         self.taken: dict[str, str] = {p.volume: claim for claim, p in snapshot.promised.items() if p.volume}
         """Volume -> claim that takes it."""
-        self.devices: dict[str, tuple[tuple[str, DeviceId], ...]] = {}
-        """Resource claim -> (request, device) that it is allocated by this draft."""
+        self.devices: dict[str, tuple[tuple[str, DeviceId], ...]] = dict(snapshot.promised_devices)
+        """Resource claim -> (request, device) that it is allocated, with assumed pods or by this draft."""
         self._claims: dict[str, tuple[str, ...]] = {}
         self._allocated: dict[str, tuple[str, ...]] = {}
         self.version = 0

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from koordpy.api import keys
-from koordpy.api.dra import DEVICE_KINDS
+from koordpy.api.dra import DEVICE_KINDS, Allocation, ResourceClaim
 from koordpy.api.objects import (
     ClusterNetworkTopology,
     ElasticQuota,
@@ -100,6 +100,8 @@ class ClusterState:
         self._devices = DeviceBook() if devices else None
         self._promised: dict[str, Mapping[str, Promise]] = {}
         """Assumed pod -> claim -> what it takes."""
+        self._promised_devices: dict[str, Mapping[str, tuple[tuple[str, DeviceId], ...]]] = {}
+        """Assumed pod -> resource claim -> (request, device) that it is allocated."""
         self._nominated: dict[str, PodInfo] = {}
         self._looked_for: set[str] = set()
         self._user_devices: dict[str, int] = {}
@@ -369,10 +371,17 @@ class ClusterState:
 
     # -- assumed pods -------------------------------------------------------------------------------------------------
 
-    def assume(self, key: str, node: str, claims: Mapping[str, str] | None = None) -> None:
+    def assume(
+        self,
+        key: str,
+        node: str,
+        claims: Mapping[str, str] | None = None,
+        devices: Mapping[str, tuple[tuple[str, DeviceId], ...]] | None = None,
+    ) -> None:
         """Counts a pending pod as bound to a node until the watch confirms it or `forget` takes it back.
 
-        claims: claim -> volume that it takes, empty for one that is to be provisioned on the node.
+        claims: claim -> volume that it takes, empty for one that is to be provisioned on the node; devices: resource
+        claim -> what it is allocated.
 
         Raises KeyError for an unknown pod and ValueError for one that has a node already.
         """
@@ -383,11 +392,14 @@ class ClusterState:
         self._assumed[key] = node
         if claims:
             self._promised[key] = {claim: Promise(volume, node) for claim, volume in claims.items()}
+        if devices:
+            self._promised_devices[key] = devices
         self._add(replace(info, node=node, pending=False))
 
     def forget(self, key: str) -> None:
         """Takes an assumption back; a pod that is gone or confirmed is left as it is."""
         self._promised.pop(key, None)
+        self._promised_devices.pop(key, None)
         if self._assumed.pop(key, None) is None:
             return
         self._upsert_pod(self._pods[key].pod)
@@ -395,6 +407,20 @@ class ClusterState:
     def is_promised(self, claim: str) -> bool:
         """Whether an assumed pod has the say over what a claim takes."""
         return any(claim in taken for key, taken in self._promised.items() if key in self._assumed)
+
+    def allocation(self, claim: ResourceClaim, node: str, taken: tuple[tuple[str, DeviceId], ...]) -> Allocation:
+        """What a resource claim that takes devices for a node is allocated."""
+        assert self._devices is not None
+        return self._devices.allocation(claim, node, taken)
+
+    @property
+    def allocated_devices(self) -> frozenset[DeviceId]:
+        """Devices that resource claims hold."""
+        return self._devices.view().allocated if self._devices is not None else frozenset()
+
+    def is_device_promised(self, claim: str) -> bool:
+        """Whether an assumed pod has the say over what a resource claim is allocated."""
+        return any(claim in taken for key, taken in self._promised_devices.items() if key in self._assumed)
 
     def assumed_node(self, key: str) -> str | None:
         """Node an unconfirmed pod is assumed on."""
@@ -515,6 +541,7 @@ class ClusterState:
             claim_users=self._claim_users.frozen(),
             disks=self._disks.frozen(),
             promised=self._promises(),
+            promised_devices=self._device_promises(),
             namespaces=dict(self._namespaces),
             static_version=self._static_version,
             capacity_version=self._capacity_version,
@@ -526,6 +553,13 @@ class ClusterState:
         if self._promised:
             self._promised = {key: taken for key, taken in self._promised.items() if key in self._assumed}
         return {claim: promise for taken in self._promised.values() for claim, promise in taken.items()}
+
+    def _device_promises(self) -> dict[str, tuple[tuple[str, DeviceId], ...]]:
+        """Resource claim -> (request, device) that it is allocated with a pod that is still assumed."""
+        if self._promised_devices:
+            held = {key: taken for key, taken in self._promised_devices.items() if key in self._assumed}
+            self._promised_devices = held
+        return {claim: devices for taken in self._promised_devices.values() for claim, devices in taken.items()}
 
     def _member_views(self) -> dict[GangRef, tuple[PodInfo, ...]]:
         for ref in self._changed_gangs:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from koordpy.api.objects import ObjectMeta, Wire
 from koordpy.api.storage import (
@@ -19,12 +19,14 @@ from koordpy.api.storage import (
     PersistentVolume,
     PersistentVolumeClaim,
 )
+from koordpy.cluster.devices import DeviceId
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.state import ClusterState
 from koordpy.cluster.volumes import claim_key
 from koordpy.engine.client import ApiClient, ApiError, Body, Unreachable
 from koordpy.engine.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from koordpy.engine.versions import reached
+from koordpy.planning.plan import Placement
 from koordpy.planning.selectors import term_matches
 
 logger = logging.getLogger(__name__)
@@ -51,12 +53,14 @@ class PodClaims:
     """The claims of one pod that are not bound yet, as planned on a node.
 
     chosen: claim -> volume, empty for one that is to be made there. followed: claims that another pod has the say over.
+    devices: resource claim -> (request, device) that it is to be allocated.
     """
 
     info: PodInfo
     node: str
     chosen: Mapping[str, str]
     followed: tuple[str, ...] = ()
+    devices: Mapping[str, tuple[tuple[str, DeviceId], ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +80,23 @@ def is_bound(claim: PersistentVolumeClaim) -> bool:
     return bool(claim.spec.volume_name) and BIND_COMPLETED in claim.metadata.annotations
 
 
-def unbound_claims(state: ClusterState, info: PodInfo, node: str, chosen: Mapping[str, str]) -> PodClaims | None:
-    """What has to be bound before a pod; None for most pods, at once for those without volumes."""
-    if info.ties is None or not info.ties.volumes:
+def unbound_claims(state: ClusterState, info: PodInfo, placement: Placement) -> PodClaims | None:
+    """What has to be bound or reserved before a pod; None for most pods, at once for those without volumes."""
+    volumes = info.ties.volumes if info.ties is not None else ()
+    reserves = bool(info.pod.spec.resource_claims)
+    if not volumes and not reserves:
         return None
+    chosen = placement.claims
     followed: list[str] = []
-    for volume in info.ties.volumes:
+    for volume in volumes:
         key = claim_key(info.namespace, info.name, volume)
         if key and key not in chosen:
             claim = _claim(state, key)
             if claim is None or not is_bound(claim):
                 followed.append(key)
-    return PodClaims(info, node, chosen, tuple(dict.fromkeys(followed))) if chosen or followed else None
+    if not chosen and not followed and not reserves:
+        return None
+    return PodClaims(info, placement.node, chosen, tuple(dict.fromkeys(followed)), placement.devices)
 
 
 def claim_reference(claim: PersistentVolumeClaim, volume: PersistentVolume) -> Body | None:

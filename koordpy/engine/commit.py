@@ -25,6 +25,7 @@ from koordpy.engine.client import ApiClient, ApiError, Unreachable
 from koordpy.engine.feeds import Feeds
 from koordpy.engine.overtaken import overcommitted
 from koordpy.engine.queue import QueuedPod
+from koordpy.engine.reservations import DeviceReserver
 from koordpy.engine.resources import PODS
 from koordpy.engine.wakeups import Wake
 from koordpy.observe.metrics import Metrics
@@ -82,6 +83,7 @@ class Committer:
         feeds: Feeds,
         *,
         claims: ClaimBinder,
+        devices: DeviceReserver,
         announcer: Announcer,
         metrics: Metrics,
         may_write: Callable[[], bool],
@@ -93,7 +95,7 @@ class Committer:
         failed: Callable[[PodInfo, str, str], None] = lambda info, unit, text: None,
     ) -> None:
         """`failed` hears (pod, unit, why) of pods whose claims were not bound."""
-        self._claims, self._failed = claims, failed
+        self._claims, self._devices, self._failed = claims, devices, failed
         self._aside: set[asyncio.Task[None]] = set()
         self._client, self._binder, self._feeds = client, binder, feeds
         self._state, self._queue = feeds.state, feeds.queue
@@ -145,9 +147,9 @@ class Committer:
             queued = self._queue.discard(key)
             if queued is None:
                 queued = QueuedPod(key, info.uid, now, info.priority, info.created, light=False)
-            self._state.assume(key, placement.node, placement.claims)
+            self._state.assume(key, placement.node, placement.claims, placement.devices)
             if not self._dry_run:
-                if (unbound := unbound_claims(self._state, info, placement.node, placement.claims)) is not None:
+                if (unbound := unbound_claims(self._state, info, placement)) is not None:
                     claims.append(unbound)
                 mark = self._feeds.foreign_marks.get(placement.node, 0)
                 commit.jobs.append(_Job(commit, info, placement, queued, mark))
@@ -200,10 +202,11 @@ class Committer:
     async def _bind_claims(self, commit: UnitCommit, claims: Sequence[PodClaims], waiting_seconds: float) -> None:
         try:
             await self._claims.bind(claims, obstacle=lambda: self._obstacle_of(commit))
+            await self._devices.reserve(claims, obstacle=lambda: self._obstacle_of(commit))
         except ClaimsFailed as error:
             logger.warning("%s: its claims were not bound (%s): %s", commit.unit, error.cause, error)
             if error.cause == "conflict":
-                self._metrics.conflicts.labels("volume").inc()
+                self._metrics.conflicts.labels("claim").inc()
             # after a back-off: what voided the plan may not have reached the cache yet
             self._withdraw(commit, errors=0 if error.cause in _OVERTAKEN else 1)
             self._tell(claims, commit, error)

@@ -34,6 +34,7 @@ from koordpy.engine.reflector import Reflector
 from koordpy.engine.resources import (
     CLUSTER_NETWORK_TOPOLOGIES,
     DEVICES,
+    DYNAMIC_RESOURCES,
     ELASTIC_QUOTAS,
     ELASTIC_QUOTAS_X,
     NAMESPACES,
@@ -43,13 +44,15 @@ from koordpy.engine.resources import (
     POD_GROUPS_X,
     PODS,
     PRIORITY_CLASSES,
+    RESOURCE_CLAIMS,
     STORAGE,
     UPSTREAM_POD_GROUPS,
     Resource,
     Wanted,
     discover,
 )
-from koordpy.engine.wakeups import Wake, changes_itself, of_node, of_pod, of_storage
+from koordpy.engine.versions import is_older
+from koordpy.engine.wakeups import Wake, changes_itself, of_devices, of_node, of_pod, of_storage
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +114,13 @@ class Feeds:
         """Our pods that have scheduling gates."""
         self.group_resources: dict[str, Resource] = {}
         """PodGroup key -> where it lives."""
-        self.upstream_resource: Resource | None = None
+        self._served: dict[Wanted, Resource | None] = {}
+        """What is not served everywhere, and where it is here."""
+        devices = _Sink(self._upsert_devices, self._delete_devices)
+        self._optional: dict[Wanted, tuple[type[Any], _Sink]] = {
+            UPSTREAM_POD_GROUPS: (UpstreamPodGroup, _Sink(self._upsert_upstream, self._delete_upstream)),
+            **{want: (kind, devices) for want, kind in DYNAMIC_RESOURCES.items()},
+        }
         self._client, self._on_applied, self._rediscovery = client, on_applied, rediscovery_seconds
         self._intake = PodIntake()
         self._reflectors: dict[str, Reflector[Any]] = {}
@@ -169,6 +178,16 @@ class Feeds:
         """What is known of a resource."""
         return list(self._reflectors[resource.name].objects.values())
 
+    @property
+    def upstream_resource(self) -> Resource | None:
+        """The upstream pod groups, where they are served."""
+        return self._served.get(UPSTREAM_POD_GROUPS)
+
+    @property
+    def resource_claims(self) -> Resource | None:
+        """The resource claims, where they are served."""
+        return self._served.get(RESOURCE_CLAIMS)
+
     def rediscover(self) -> None:
         """A CustomResourceDefinition changed: what was not served may be now."""
         self._recheck.set()
@@ -186,16 +205,19 @@ class Feeds:
             self._recheck.clear()
 
     async def _discover(self) -> None:
-        wants: list[Wanted] = [UPSTREAM_POD_GROUPS]
-        found = (await discover(self._client, wants))[UPSTREAM_POD_GROUPS]
-        if found != self.upstream_resource:
-            if self.upstream_resource is not None:
-                await self._stop(self.upstream_resource.name)
-            self.upstream_resource = found
-            if found is not None:
-                logger.info("pod groups of %s are served and read", found.api_version)
-                self._feed(found, UpstreamPodGroup, _Sink(self._upsert_upstream, self._delete_upstream))
-                self._start(found.name)
+        found = await discover(self._client, self._optional)
+        for want, resource in found.items():
+            before = self._served.get(want)
+            if resource == before:
+                continue
+            kind, sink = self._optional[want]
+            if before is not None:
+                await self._stop(before.name, sink)
+            self._served[want] = resource
+            if resource is not None:
+                logger.info("%s of %s are served and read", resource.plural, resource.api_version)
+                self._feed(resource, kind, sink)
+                self._start(resource.name)
         if self._discovered.is_set():
             for name, reflector in self._reflectors.items():
                 if not reflector.served and name in self._tasks:
@@ -215,14 +237,14 @@ class Feeds:
     def _start(self, name: str) -> None:
         self._tasks[name] = asyncio.create_task(self._reflectors[name].run(), name=f"watch {name}")
 
-    async def _stop(self, name: str) -> None:
+    async def _stop(self, name: str, sink: _Sink) -> None:
         task, reflector = self._tasks.pop(name, None), self._reflectors.pop(name, None)
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         if reflector is not None:
             for obj in reflector.objects.values():
-                self._delete_upstream(obj)
+                sink.delete(obj)
 
     # -- pods ---------------------------------------------------------------------------------------------------------
 
@@ -421,6 +443,20 @@ class Feeds:
         self.queue.broadcast(wake, type(obj).__name__)
         for heard in self.listeners.storage:
             heard(_key(obj))
+
+    # -- dynamic resources --------------------------------------------------------------------------------------------
+
+    def _upsert_devices(self, obj: Any, old: Any) -> None:
+        known: Any = self.state.get(type(obj), _key(obj))
+        if known is not None and is_older(obj.metadata.resource_version, known.metadata.resource_version):
+            # the reply to a write of ours was first
+            return
+        self.state.upsert(obj)
+        self.queue.broadcast(of_devices(old, obj), type(obj).__name__)
+
+    def _delete_devices(self, obj: Any) -> None:
+        self.state.delete(type(obj), _key(obj))
+        self.queue.broadcast(of_devices(obj, None), type(obj).__name__)
 
     # -- the rest -----------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from koordpy.api import keys, storage
+from koordpy.api import dra, keys, storage
 from koordpy.api.objects import Wire
 
 if TYPE_CHECKING:
@@ -87,6 +87,13 @@ class Wanted:
 
 
 UPSTREAM_POD_GROUPS = Wanted(keys.GROUP_UPSTREAM, "podgroups", ("v1beta1", "v1alpha3", "v1alpha2"))
+_DRA_VERSIONS = ("v1", "v1beta2", "v1beta1")
+RESOURCE_CLAIMS = Wanted("resource.k8s.io", "resourceclaims", _DRA_VERSIONS)
+DYNAMIC_RESOURCES: dict[Wanted, type[Wire]] = {
+    RESOURCE_CLAIMS: dra.ResourceClaim,
+    Wanted("resource.k8s.io", "resourceslices", _DRA_VERSIONS): dra.ResourceSlice,
+    Wanted("resource.k8s.io", "deviceclasses", _DRA_VERSIONS): dra.DeviceClass,
+}
 UPSTREAM_WORKLOADS = Wanted(keys.GROUP_UPSTREAM, "workloads", ("v1beta1", "v1alpha3", "v1alpha2"))
 
 

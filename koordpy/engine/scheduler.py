@@ -28,6 +28,7 @@ from koordpy.engine.lease import LeaderElector
 from koordpy.engine.loop import Planner, SchedulingLoop
 from koordpy.engine.queue import State, UnitQueue
 from koordpy.engine.recorder import EventRecorder, ObjectReference
+from koordpy.engine.reservations import DeviceReserver
 from koordpy.engine.resources import CLUSTER_NETWORK_TOPOLOGIES, NODES, PODS, STORAGE, Resource
 from koordpy.engine.settings import EngineSettings
 from koordpy.engine.status import PodStatusWriter
@@ -64,7 +65,7 @@ class Scheduler:
         self.synced, self.leading = asyncio.Event(), asyncio.Event()
         self._client, self._clock = client, clock
         self._stop = asyncio.Event()
-        self.state = ClusterState(scheduler_names=settings.scheduler_names, storage=True)
+        self.state = ClusterState(scheduler_names=settings.scheduler_names, storage=True, devices=True)
         self.state.look_for(settings.looked_for)
         self.queue = UnitQueue(
             clock=clock,
@@ -105,6 +106,13 @@ class Scheduler:
         self.claims = ClaimBinder(
             client, self.state, may_write=self.may_write, bind_seconds=settings.volume_bind_seconds
         )
+        self.reserver = DeviceReserver(
+            client,
+            self.state,
+            resource=lambda: self.feeds.resource_claims,
+            may_write=self.may_write,
+            timeout_seconds=settings.volume_bind_seconds,
+        )
         for heard in (self.feeds.listeners.storage, self.feeds.listeners.pod_gone):
             heard.append(self.claims.changed)
         self.committer = Committer(
@@ -112,6 +120,7 @@ class Scheduler:
             self.binder,
             self.feeds,
             claims=self.claims,
+            devices=self.reserver,
             announcer=self.announcer,
             metrics=self.metrics,
             may_write=self.may_write,
@@ -363,7 +372,7 @@ class Scheduler:
 
     def _claims_failed(self, info: PodInfo, unit: str, text: str) -> None:
         if self.pod_status is not None:
-            message = f'running PreBind plugin "VolumeBinding": binding volumes: {text}'
+            message = f"binding claims: {text}"
             self.pod_status.tell(PendingPod(info.key, unit, None, Reason.SCHEDULER_ERROR, message), info)
 
     def _warned(self, obj: str, text: str) -> None:

@@ -35,11 +35,14 @@ class Wake(enum.Flag):
     QUOTA = enum.auto()
     DEVICE = enum.auto()
     VOLUME = enum.auto()
+    RESOURCE_CLAIM = enum.auto()
+    """Resource claims, slices and device classes."""
 
 
 ANY = ~Wake.NOTHING
-GANG = ANY & ~(Wake.POD_BOUND | Wake.POD_LABELS | Wake.NAMESPACE | Wake.VOLUME)
+GANG = ANY & ~(Wake.POD_BOUND | Wake.POD_LABELS | Wake.NAMESPACE | Wake.VOLUME | Wake.RESOURCE_CLAIM)
 """What may help a gang's own verdict: room, nodes, their place in the tree. Load never does."""
+_NO_NEIGHBOURS = Wake.QUOTA | Wake.DEVICE | Wake.VOLUME | Wake.RESOURCE_CLAIM | Wake.TOPOLOGY
 BY_FILTER: dict[str, Wake] = {
     "NodeUnschedulable": Wake.NODE_ADDED | Wake.NODE_TAINTS,
     "NodeName": Wake.NODE_ADDED,
@@ -47,11 +50,12 @@ BY_FILTER: dict[str, Wake] = {
     "NodeAffinity": Wake.NODE_ADDED | Wake.NODE_LABELS,
     "NodePorts": Wake.NODE_ADDED | Wake.ROOM,
     "NodeResourcesFit": Wake.NODE_ADDED | Wake.NODE_ALLOCATABLE | Wake.ROOM,
-    "PodTopologySpread": ANY & ~(Wake.QUOTA | Wake.DEVICE | Wake.VOLUME | Wake.TOPOLOGY),
-    "InterPodAffinity": ANY & ~(Wake.QUOTA | Wake.DEVICE | Wake.VOLUME | Wake.TOPOLOGY),
+    "PodTopologySpread": ANY & ~_NO_NEIGHBOURS,
+    "InterPodAffinity": ANY & ~_NO_NEIGHBOURS,
     "VolumeRestrictions": Wake.NODE_ADDED | Wake.ROOM | Wake.VOLUME,
     "NodeVolumeLimits": Wake.NODE_ADDED | Wake.ROOM | Wake.VOLUME,
     "VolumeBinding": Wake.NODE_ADDED | Wake.NODE_LABELS | Wake.ROOM | Wake.VOLUME,
+    "DynamicResources": Wake.NODE_ADDED | Wake.NODE_LABELS | Wake.ROOM | Wake.RESOURCE_CLAIM,
     "VolumeZone": Wake.NODE_ADDED | Wake.NODE_LABELS | Wake.VOLUME,
 }
 
@@ -107,6 +111,13 @@ def of_pod(before: PodInfo | None, after: PodInfo | None) -> Wake:
     return wake
 
 
+def of_devices(before: Any, after: Any) -> Wake:
+    """What the change of a resource claim, slice or device class may help with."""
+    if before is not None and after is not None and _read_of(before) == _read_of(after):
+        return Wake.NOTHING
+    return Wake.RESOURCE_CLAIM
+
+
 def of_storage(before: Any, after: Any) -> Wake:
     """What the change of a claim, volume, class or the like may help with.
 
@@ -127,9 +138,10 @@ def _read_of(obj: Any) -> tuple[Any, ...]:
 
 
 def changes_itself(before: Pod, after: Pod) -> bool:
-    """Whether a pending pod changed in what a decision reads; a status-only change is none."""
+    """Whether a pending pod changed in what a decision reads: of its status, the claims made for it."""
     return (
         before.metadata.labels != after.metadata.labels
         or before.metadata.annotations != after.metadata.annotations
         or before.spec != after.spec
+        or before.status.resource_claim_statuses != after.status.resource_claim_statuses
     )

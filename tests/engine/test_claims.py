@@ -159,7 +159,7 @@ async def test_a_volume_that_another_took_first_voids_the_plan_and_another_is_fo
             assert raced
             assert storage.holder("v1") == "theirs"
             assert storage.get_claim("data")["spec"]["volumeName"] == "v2"
-            assert b'koordpy_conflicts_total{kind="volume"} 1.0' in scheduler.metrics.render()
+            assert b'koordpy_conflicts_total{kind="claim"} 1.0' in scheduler.metrics.render()
 
 
 async def test_of_a_gang_no_member_is_bound_before_every_claim_is() -> None:

@@ -1,0 +1,166 @@
+"""Resource claims before Bindings: the allocation that a plan chose and the pods' reservations (kube-parity.md 6).
+
+One write a claim for all the pods of a unit that use it. Others reserve the same claims at the same time, so a conflict
+is answered by reading the claim and looking again; only what contradicts the plan voids it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from koordpy.api.dra import Allocation, ResourceClaim
+from koordpy.cluster.devices import DeviceId, consumer_of
+from koordpy.cluster.state import ClusterState
+from koordpy.engine.claims import ClaimsFailed, PodClaims
+from koordpy.engine.client import ApiClient, ApiError, Body, Unreachable
+from koordpy.engine.resources import Resource
+from koordpy.planning.filters.dra import MAX_CONSUMERS, resource_claims
+from koordpy.planning.selectors import term_matches
+
+logger = logging.getLogger(__name__)
+
+MAX_TRIES = 5
+POLL_SECONDS = 0.2
+"""How often a claim is looked at that another pod has the say over: its allocation is a matter of one write."""
+
+
+class DeviceReserver:
+    """Allocates and reserves the resource claims of units. Lives on the event loop."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        state: ClusterState,
+        *,
+        resource: Callable[[], Resource | None],
+        may_write: Callable[[], bool],
+        timeout_seconds: float = 600.0,
+    ) -> None:
+        """`resource`: the resource claims as the API server serves them now."""
+        self._client, self._state = client, state
+        self._resource, self._may_write = resource, may_write
+        self._timeout_seconds = timeout_seconds
+
+    async def reserve(self, pods: Sequence[PodClaims], *, obstacle: Callable[[], str]) -> None:
+        """Writes the allocations planned for the pods and reserves every claim that they name.
+
+        obstacle: why the unit cannot be bound any more, empty where it can. Raises ClaimsFailed; what was written by
+        then stays, for the next plan goes on from there.
+        """
+        users: dict[str, list[PodClaims]] = {}
+        for pod in pods:
+            for key in resource_claims(pod.info):
+                users.setdefault(key, []).append(pod)
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                for key, of_claim in users.items():
+                    await self._reserve(key, of_claim, obstacle)
+        except TimeoutError:
+            raise ClaimsFailed("timeout", "timed out waiting for resource claims") from None
+
+    async def _reserve(self, key: str, pods: Sequence[PodClaims], obstacle: Callable[[], str]) -> None:
+        claim, uid, tries = self._cached(key), "", 0
+        while True:
+            if why := obstacle():
+                raise ClaimsFailed(why, f"resource claim {key} was not reserved: {why}")
+            if claim is None or (uid and claim.metadata.uid != uid) or claim.metadata.deletion_timestamp:
+                raise ClaimsFailed("void", f"resource claim {key} is gone")
+            uid = claim.metadata.uid
+            if self._waits(key, claim, pods):
+                await asyncio.sleep(POLL_SECONDS)
+                claim = self._cached(key)
+                continue
+            body = self._patch_of(key, claim, pods)
+            if body is None:
+                return
+            written = await self._write(key, body, final=tries == MAX_TRIES)
+            if written is not None:
+                # the pod's watch may be quicker than the claims': the devices must not look free until then
+                self._state.upsert(written)
+                return
+            tries += 1
+            claim = await self._read(key)
+
+    def _waits(self, key: str, claim: ResourceClaim, pods: Sequence[PodClaims]) -> bool:
+        """Whether the claim is to be allocated with a pod of another unit."""
+        if claim.status.allocation is not None or any(key in pod.devices for pod in pods):
+            return False
+        if not self._state.is_device_promised(key):
+            raise ClaimsFailed("void", f"resource claim {key} was left by the pod that it was to be allocated with")
+        return True
+
+    def _patch_of(self, key: str, claim: ResourceClaim, pods: Sequence[PodClaims]) -> Body | None:
+        """Merge patch of a claim's status; None where all of it is there. Raises ClaimsFailed where the plan is void."""
+        status: dict[str, object] = {}
+        allocation = claim.status.allocation
+        for pod in pods:
+            if key in pod.devices:
+                planned = self._state.allocation(claim, pod.node, pod.devices[key])
+                if allocation is None:
+                    self._check_free(key, planned)
+                    allocation = planned
+                    status["allocation"] = msgspec.to_builtins(planned)
+                elif _devices(allocation) != _devices(planned):
+                    raise ClaimsFailed("conflict", f"resource claim {key} was allocated otherwise")
+        assert allocation is not None
+        for pod in pods:
+            if not self._is_available(allocation, pod.node):
+                raise ClaimsFailed("void", f"resource claim {key} is not available on {pod.node}")
+        reserved = claim.status.reserved_for
+        known = {consumer.uid for consumer in reserved}
+        new = [consumer_of(pod.info.pod) for pod in pods if pod.info.uid not in known]
+        if len(reserved) + len(new) > MAX_CONSUMERS:
+            raise ClaimsFailed("conflict", f"resource claim {key} is in use by too many pods")
+        if new:
+            status["reservedFor"] = msgspec.to_builtins([*reserved, *new])
+        return {"metadata": {"resourceVersion": claim.metadata.resource_version}, "status": status} if status else None
+
+    def _check_free(self, key: str, planned: Allocation) -> None:
+        if taken := self._state.allocated_devices & _devices(planned):
+            raise ClaimsFailed("conflict", f"device {min(taken).device} is not free for resource claim {key} any more")
+
+    def _is_available(self, allocation: Allocation, name: str) -> bool:
+        selector, node = allocation.node_selector, self._state.node(name)
+        if selector is None or node is None:
+            return True
+        return any(term_matches(term, name, node.labels) for term in selector.node_selector_terms)
+
+    # -- calls --------------------------------------------------------------------------------------------------------
+
+    async def _write(self, key: str, body: Body, *, final: bool) -> ResourceClaim | None:
+        """The claim after a write; None where its version was not the one given."""
+        if not self._may_write():
+            raise ClaimsFailed("not_sent", f"resource claim {key} was not written: not the leader")
+        try:
+            return await self._client.patch(self._path(key, "status"), body, type=ResourceClaim)
+        except ApiError as error:
+            if error.status == 409 and not final:
+                return None
+            cause = "conflict" if error.status in (404, 409) else "write"
+            raise ClaimsFailed(cause, f"resource claim {key}: {error}") from error
+        except Unreachable as error:
+            # it may be written all the same; then the next plan finds it so
+            raise ClaimsFailed("write", f"resource claim {key}: {error}") from error
+
+    async def _read(self, key: str) -> ResourceClaim | None:
+        try:
+            return await self._client.get_or_none(self._path(key), type=ResourceClaim)
+        except (ApiError, Unreachable) as error:
+            raise ClaimsFailed("write", f"resource claim {key}: {error}") from error
+
+    def _path(self, key: str, subresource: str = "") -> str:
+        resource = self._resource()
+        if resource is None:
+            raise ClaimsFailed("void", "resource claims are not served any more")
+        namespace, _, name = key.partition("/")
+        return resource.path(namespace, name, subresource)
+
+    def _cached(self, key: str) -> ResourceClaim | None:
+        found = self._state.get(ResourceClaim, key)
+        return found if isinstance(found, ResourceClaim) else None
+
+
+def _devices(allocation: Allocation) -> frozenset[DeviceId]:
+    return frozenset(DeviceId(one.driver, one.pool, one.device) for one in allocation.devices.results)
