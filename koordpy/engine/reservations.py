@@ -92,7 +92,7 @@ class DeviceReserver:
         return True
 
     def _patch_of(self, key: str, claim: ResourceClaim, pods: Sequence[PodClaims]) -> Body | None:
-        """Merge patch of a claim's status; None where all of it is there. Raises ClaimsFailed where the plan is void."""
+        """Merge patch of a claim's status; None where all is there. Raises ClaimsFailed where the plan is void."""
         status: dict[str, object] = {}
         allocation = claim.status.allocation
         for pod in pods:

@@ -1,0 +1,206 @@
+"""Pods with resource claims, live: allocated and reserved before any Binding."""
+
+import asyncio
+from typing import Any
+
+from tests.engine.live import Live, live, pod, small, until
+
+DRIVER = "gpu.example.com"
+TOLD = {"opaque": {"driver": DRIVER, "parameters": {"sharing": "none"}}}
+
+
+def offer(cluster: Live, node: str, *devices: str) -> None:
+    """A driver's devices on a node, and its class."""
+    store = cluster.server.store
+    if not store.list("deviceclasses.resource.k8s.io"):
+        selector = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
+        spec: dict[str, Any] = {"selectors": [selector], "config": [TOLD]}
+        store.create("deviceclasses.resource.k8s.io", {"metadata": {"name": "gpu"}, "spec": spec})
+    spec = {
+        "driver": DRIVER,
+        "nodeName": node,
+        "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": name} for name in devices],
+    }
+    store.create("resourceslices.resource.k8s.io", {"metadata": {"name": f"of-{node}"}, "spec": spec})
+
+
+def claim(cluster: Live, name: str, count: int = 1) -> None:
+    request = {"name": "gpus", "exactly": {"deviceClassName": "gpu", "count": count}}
+    spec = {"devices": {"requests": [request]}}
+    cluster.server.store.create(
+        "resourceclaims.resource.k8s.io", {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
+    )
+
+
+def claiming(name: str, *claims: str, **options: Any) -> dict[str, Any]:
+    manifest = pod(name, **{"gpus": 0, "cpu": "1", "memory": "1Gi", **options})
+    manifest["spec"]["resourceClaims"] = [{"name": one, "resourceClaimName": one} for one in claims]
+    return manifest
+
+
+def status(cluster: Live, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = cluster.server.store.get("resourceclaims.resource.k8s.io", name, "default").get(
+        "status", {}
+    )
+    return found
+
+
+def devices(cluster: Live, name: str) -> set[str]:
+    return {one["device"] for one in status(cluster, name).get("allocation", {}).get("devices", {}).get("results", [])}
+
+
+def users(cluster: Live, name: str) -> set[str]:
+    return {one["name"] for one in status(cluster, name).get("reservedFor", [])}
+
+
+async def test_a_claim_is_allocated_and_reserved_before_the_pod_is_bound() -> None:
+    async with live([small("n1"), small("n2")]) as cluster, cluster.running():
+        offer(cluster, "n2", "gpu-0", "gpu-1")
+        claim(cluster, "two", 2)
+        cluster.server.faults.fail(500, method="POST", path="*/binding", times=1)
+        cluster.create(claiming("p", "two"))
+        await until(lambda: cluster.bound("p"))
+        assert cluster.places() == {"p": "n2"}
+        found = status(cluster, "two")
+        assert devices(cluster, "two") == {"gpu-0", "gpu-1"}
+        assert found["reservedFor"] == [
+            {"resource": "pods", "name": "p", "uid": cluster.pods()["p"]["metadata"]["uid"]}
+        ]
+        assert found["allocation"]["devices"]["config"] == [{"source": "FromClass", "requests": ["gpus"], **TOLD}]
+        (term,) = found["allocation"]["nodeSelector"]["nodeSelectorTerms"]
+        assert term["matchFields"] == [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]
+
+
+async def test_no_device_is_given_to_two_claims_however_fast_their_pods_come() -> None:
+    async with live([small("n1"), small("n2")]) as cluster, cluster.running():
+        offer(cluster, "n1", "a", "b")
+        offer(cluster, "n2", "c", "d")
+        for i in range(5):
+            claim(cluster, f"c{i}")
+            cluster.create(claiming(f"p{i}", f"c{i}", cpu="0"))
+            await asyncio.sleep(0.01)
+        await until(lambda: len(cluster.places()) == 4)
+        (left,) = {f"p{i}" for i in range(5)} - set(cluster.places())
+        await until(lambda: "cannot allocate all claims" in cluster.condition(left).get("message", ""))
+        given = [device for i in range(5) for device in devices(cluster, f"c{i}")]
+        assert sorted(given) == ["a", "b", "c", "d"]
+
+
+async def test_a_claim_of_several_pods_is_allocated_once_and_reserved_for_all() -> None:
+    async with live([small("n1"), small("n2")]) as cluster, cluster.running():
+        offer(cluster, "n1", "a")
+        offer(cluster, "n2", "b")
+        claim(cluster, "shared")
+        for name in ("p", "q", "r"):
+            cluster.create(claiming(name, "shared"))
+        await until(lambda: cluster.bound("p", "q", "r"))
+        assert len(set(cluster.places().values())) == 1
+        assert users(cluster, "shared") == {"p", "q", "r"}
+        assert len(devices(cluster, "shared")) == 1
+
+
+async def test_a_reservation_that_meets_another_is_made_beside_it() -> None:
+    async with live([small("n1")]) as cluster:
+        offer(cluster, "n1", "a")
+        claim(cluster, "data")
+        cluster.server.faults.fail(409, method="PATCH", path="*/resourceclaims/*", times=2)
+        async with cluster.running():
+            cluster.create(claiming("p", "data"))
+            await until(lambda: cluster.bound("p"))
+            assert users(cluster, "data") == {"p"}
+
+
+async def test_a_claim_that_another_allocated_first_is_followed() -> None:
+    async with live([small("n1"), small("n2")]) as cluster:
+        offer(cluster, "n1", "a")
+        offer(cluster, "n2", "b")
+        claim(cluster, "data")
+        async with cluster.running() as scheduler:
+            patch = scheduler.reserver._client.patch
+            planned: list[str] = []
+
+            async def race(path: str, body: Any, **options: Any) -> Any:
+                if "resourceclaims" in path and not planned:
+                    (result,) = body["status"]["allocation"]["devices"]["results"]
+                    planned.append(result["device"])
+                    pool, device = ("n2", "b") if result["device"] == "a" else ("n1", "a")
+                    fields = [{"key": "metadata.name", "operator": "In", "values": [pool]}]
+                    theirs = {
+                        "devices": {"results": [{**result, "pool": pool, "device": device}]},
+                        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": fields}]},
+                    }
+                    cluster.server.store.update(
+                        "resourceclaims.resource.k8s.io",
+                        "data",
+                        lambda obj: {**obj, "status": {"allocation": theirs}},
+                        namespace="default",
+                        status=True,
+                    )
+                return await patch(path, body, **options)
+
+            scheduler.reserver._client.patch = race  # type: ignore[method-assign]
+            cluster.create(claiming("p", "data"))
+            await until(lambda: cluster.bound("p"))
+        assert cluster.places() == {"p": "n2" if planned == ["a"] else "n1"}
+        assert users(cluster, "data") == {"p"}
+
+
+async def test_a_missing_claim_lets_no_pod_through_and_wakes_it_when_it_comes() -> None:
+    async with live([small("n1")]) as cluster, cluster.running():
+        offer(cluster, "n1", "a")
+        cluster.create(claiming("p", "data"))
+        await until(lambda: 'resourceclaim "data" not found' in cluster.condition("p").get("message", ""))
+        claim(cluster, "data")
+        await until(lambda: cluster.bound("p"))
+
+
+async def test_devices_that_come_wake_the_pod_that_waits_for_them() -> None:
+    async with live([small("n1")]) as cluster, cluster.running():
+        claim(cluster, "data", 2)
+        cluster.create(claiming("p", "data"))
+        await until(lambda: cluster.condition("p"))
+        offer(cluster, "n1", "a", "b")
+        await until(lambda: cluster.bound("p"))
+
+
+async def test_a_claim_made_for_the_pod_later_is_seen_in_its_status() -> None:
+    async with live([small("n1")]) as cluster, cluster.running():
+        offer(cluster, "n1", "a")
+        manifest = claiming("p", "gpus")
+        manifest["spec"]["resourceClaims"] = [{"name": "gpus", "resourceClaimTemplateName": "t"}]
+        cluster.create(manifest)
+        await until(lambda: "waiting for the resourceclaim" in cluster.condition("p").get("message", ""))
+        claim(cluster, "made")
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "controller": True}
+        owner["uid"] = cluster.pods()["p"]["metadata"]["uid"]
+        store = cluster.server.store
+        store.update(
+            "resourceclaims.resource.k8s.io",
+            "made",
+            lambda obj: {**obj, "metadata": {**obj["metadata"], "ownerReferences": [owner]}},
+            namespace="default",
+        )
+        made = {"resourceClaimStatuses": [{"name": "gpus", "resourceClaimName": "made"}]}
+        store.update(
+            "pods", "p", lambda obj: {**obj, "status": {**obj["status"], **made}}, namespace="default", status=True
+        )
+        await until(lambda: cluster.bound("p"))
+        assert users(cluster, "made") == {"p"}
+
+
+async def test_a_process_that_starts_after_the_allocation_goes_on_from_there() -> None:
+    async with live([small("n1"), small("n2")]) as cluster:
+        offer(cluster, "n1", "a")
+        offer(cluster, "n2", "b")
+        claim(cluster, "data")
+        cluster.server.faults.fail(500, method="POST", path="*/binding")
+        async with cluster.running():
+            cluster.create(claiming("p", "data"))
+            await until(lambda: users(cluster, "data") == {"p"})
+        (first,) = devices(cluster, "data")
+        cluster.server.faults.clear()
+        async with cluster.running():
+            await until(lambda: cluster.bound("p"))
+        assert cluster.places() == {"p": {"a": "n1", "b": "n2"}[first]}
+        assert devices(cluster, "data") == {first}
