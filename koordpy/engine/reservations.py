@@ -21,6 +21,8 @@ from koordpy.planning.selectors import term_matches
 
 logger = logging.getLogger(__name__)
 
+FINALIZER = "resource.kubernetes.io/delete-protection"
+"""Keeps an allocated claim, and so its devices, until the claim controller has taken the allocation back."""
 MAX_TRIES = 5
 POLL_SECONDS = 0.2
 """How often a claim is looked at that another pod has the say over: its allocation is a matter of one write."""
@@ -42,6 +44,7 @@ class DeviceReserver:
         self._client, self._state = client, state
         self._resource, self._may_write = resource, may_write
         self._timeout_seconds = timeout_seconds
+        self._unprotected = False
 
     async def reserve(self, pods: Sequence[PodClaims], *, obstacle: Callable[[], str]) -> None:
         """Writes the allocations planned for the pods and reserves every claim that they name.
@@ -75,6 +78,8 @@ class DeviceReserver:
             body = self._patch_of(key, claim, pods)
             if body is None:
                 return
+            if "allocation" in body["status"]:
+                body["metadata"]["resourceVersion"] = await self._protect(key, claim)
             written = await self._write(key, body, final=tries == MAX_TRIES)
             if written is not None:
                 # the pod's watch may be quicker than the claims': the devices must not look free until then
@@ -126,6 +131,31 @@ class DeviceReserver:
         if selector is None or node is None:
             return True
         return any(term_matches(term, name, node.labels) for term in selector.node_selector_terms)
+
+    async def _protect(self, key: str, claim: ResourceClaim) -> str:
+        """Sets the finalizer. Returns the version to go on from, which is the claim's where others wrote it."""
+        version = claim.metadata.resource_version
+        if self._unprotected or not self._may_write():
+            return version
+        # finalizers are a set, and the version makes sure of the claim
+        body = {"metadata": {"resourceVersion": version, "finalizers": [FINALIZER]}}
+        try:
+            written = await self._client.patch(self._path(key), body, kind="strategic", type=ResourceClaim)
+        except ApiError as error:
+            if error.status == 403:
+                logger.warning("resource claims are not protected from deletion while in use: %s", error)
+                self._unprotected = True
+                return version
+            if error.status == 409:
+                # the write that follows meets the same, and the claim is read anew
+                return version
+            raise ClaimsFailed(
+                "conflict" if error.status == 404 else "write", f"resource claim {key}: {error}"
+            ) from error
+        except Unreachable as error:
+            raise ClaimsFailed("write", f"resource claim {key}: {error}") from error
+        assert written is not None
+        return written.metadata.resource_version
 
     # -- calls --------------------------------------------------------------------------------------------------------
 

@@ -84,6 +84,12 @@ class Storage:
         reference = {"namespace": "default", "name": claim, "uid": "of-another"}
         self._spec("persistentvolumes", volume, "", claimRef=reference)
 
+    def give(self, volume: str, claim: str) -> None:
+        """What the volume controller does of its own: volume and claim are each other's."""
+        meta = self.get_claim(claim)["metadata"]
+        self._spec("persistentvolumes", volume, "", claimRef={k: meta[k] for k in ("namespace", "name", "uid")})
+        self._bind(claim, volume)
+
     def unselect(self, name: str) -> None:
         """What a provisioner does that cannot serve the node."""
 
@@ -148,6 +154,19 @@ class Storage:
         self.server.store.update(
             plural, name, lambda obj: {**obj, "status": {"phase": phase}}, namespace=namespace, status=True
         )
+
+
+def hold_writes(writer: Any) -> asyncio.Event:
+    """Patches of a writer of claims wait for the event."""
+    patch, event = writer._client.patch, asyncio.Event()
+
+    async def held(path: str, body: Any, **options: Any) -> Any:
+        if "claims" in path or "volumes" in path:
+            await event.wait()
+        return await patch(path, body, **options)
+
+    writer._client.patch = held
+    return event
 
 
 def pod_with(name: str, *claims: str, **options: Any) -> Manifest:

@@ -7,7 +7,7 @@ from typing import Any
 
 from koordpy.api.storage import BOUND_BY_CONTROLLER
 from tests.engine.live import Live, gang, live, small, until
-from tests.engine.storage import HOST, MADE, Storage, mounting, pod_with
+from tests.engine.storage import HOST, MADE, Storage, hold_writes, mounting, pod_with
 
 
 @asynccontextmanager
@@ -76,6 +76,45 @@ async def test_volumes_promised_to_one_pod_are_not_given_to_the_next() -> None:
             assert storage.holder("v1") == "first"
             storage.volume("v2", "n1")
             await until(lambda: cluster.bound("q"))
+
+
+async def test_a_volume_is_kept_while_its_write_is_under_way() -> None:
+    async with disks("n1") as (cluster, storage), cluster.running() as scheduler:
+        storage.volume("v1", "n1")
+        for name in ("first", "second"):
+            storage.claim(name)
+        write = hold_writes(scheduler.claims)
+        cluster.create(pod_with("p", "first"))
+        await until(lambda: scheduler.committer.aside == 1)
+        cluster.create(pod_with("q", "second"))
+        await until(lambda: "didn't find available persistent volumes" in cluster.condition("q").get("message", ""))
+        assert storage.holder("v1") == ""
+        write.set()
+        await until(lambda: storage.holder("v1") == "first")
+
+
+async def test_a_write_whose_reply_is_lost_is_found_by_the_next_plan() -> None:
+    async with disks("n1") as (cluster, storage), cluster.running() as scheduler, storage.controller():
+        storage.volume("v1", "n1", size="6Gi")
+        storage.volume("v2", "n1", size="8Gi")
+        storage.claim("data")
+        cluster.server.faults.fail("drop", method="PATCH", path="*/persistentvolumes/*", times=1, after=True)
+        cluster.create(pod_with("p", "data"))
+        await until(lambda: cluster.bound("p"))
+        assert (storage.holder("v1"), storage.holder("v2")) == ("data", "")
+        assert not scheduler.committer.aside
+
+
+async def test_a_claim_bound_to_what_the_node_does_not_reach_sends_the_pod_after_it() -> None:
+    async with disks("n1", "n2") as (cluster, storage), cluster.running():
+        storage.claim("data", MADE)
+        cluster.create(pod_with("p", "data"))
+        await until(lambda: storage.selected("data"))
+        other = {"n1": "n2", "n2": "n1"}[storage.selected("data")]
+        storage.volume("elsewhere", other, class_name=MADE)
+        storage.give("elsewhere", "data")
+        await until(lambda: cluster.bound("p"))
+        assert cluster.places() == {"p": other}
 
 
 async def test_a_claim_or_class_that_comes_wakes_the_pod_that_waits_for_it() -> None:

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 from tests.engine.live import Live, live, pod, small, until
+from tests.engine.storage import hold_writes
 
 DRIVER = "gpu.example.com"
 TOLD = {"opaque": {"driver": DRIVER, "parameters": {"sharing": "none"}}}
@@ -67,6 +68,8 @@ async def test_a_claim_is_allocated_and_reserved_before_the_pod_is_bound() -> No
         assert found["reservedFor"] == [
             {"resource": "pods", "name": "p", "uid": cluster.pods()["p"]["metadata"]["uid"]}
         ]
+        meta = cluster.server.store.get("resourceclaims.resource.k8s.io", "two", "default")["metadata"]
+        assert meta["finalizers"] == ["resource.kubernetes.io/delete-protection"]
         assert found["allocation"]["devices"]["config"] == [{"source": "FromClass", "requests": ["gpus"], **TOLD}]
         (term,) = found["allocation"]["nodeSelector"]["nodeSelectorTerms"]
         assert term["matchFields"] == [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]
@@ -87,6 +90,21 @@ async def test_no_device_is_given_to_two_claims_however_fast_their_pods_come() -
         assert sorted(given) == ["a", "b", "c", "d"]
 
 
+async def test_a_device_is_kept_while_its_allocation_is_under_way() -> None:
+    async with live([small("n1")]) as cluster, cluster.running() as scheduler:
+        offer(cluster, "n1", "a")
+        claim(cluster, "first")
+        claim(cluster, "second")
+        write = hold_writes(scheduler.reserver)
+        cluster.create(claiming("p", "first"))
+        await until(lambda: scheduler.committer.aside == 1)
+        cluster.create(claiming("q", "second"))
+        await until(lambda: "cannot allocate all claims" in cluster.condition("q").get("message", ""))
+        assert not devices(cluster, "first")
+        write.set()
+        await until(lambda: cluster.bound("p"))
+
+
 async def test_a_claim_of_several_pods_is_allocated_once_and_reserved_for_all() -> None:
     async with live([small("n1"), small("n2")]) as cluster, cluster.running():
         offer(cluster, "n1", "a")
@@ -104,11 +122,21 @@ async def test_a_reservation_that_meets_another_is_made_beside_it() -> None:
     async with live([small("n1")]) as cluster:
         offer(cluster, "n1", "a")
         claim(cluster, "data")
-        cluster.server.faults.fail(409, method="PATCH", path="*/resourceclaims/*", times=2)
+        cluster.server.faults.fail(409, method="PATCH", path="*/resourceclaims/*", times=3)
         async with cluster.running():
             cluster.create(claiming("p", "data"))
             await until(lambda: cluster.bound("p"))
             assert users(cluster, "data") == {"p"}
+
+
+async def test_without_the_right_to_protect_claims_they_are_allocated_all_the_same() -> None:
+    async with live([small("n1")]) as cluster, cluster.running():
+        offer(cluster, "n1", "a")
+        claim(cluster, "data")
+        cluster.server.faults.fail(403, method="PATCH", path="*/resourceclaims/data")
+        cluster.create(claiming("p", "data"))
+        await until(lambda: cluster.bound("p"))
+        assert devices(cluster, "data") == {"a"}
 
 
 async def test_a_claim_that_another_allocated_first_is_followed() -> None:
@@ -121,7 +149,7 @@ async def test_a_claim_that_another_allocated_first_is_followed() -> None:
             planned: list[str] = []
 
             async def race(path: str, body: Any, **options: Any) -> Any:
-                if "resourceclaims" in path and not planned:
+                if path.endswith("/status") and "resourceclaims" in path and not planned:
                     (result,) = body["status"]["allocation"]["devices"]["results"]
                     planned.append(result["device"])
                     pool, device = ("n2", "b") if result["device"] == "a" else ("n1", "a")
