@@ -188,6 +188,10 @@ class Feeds:
         """The resource claims, where they are served."""
         return self._served.get(RESOURCE_CLAIMS)
 
+    def dynamic_resources(self) -> list[Resource]:
+        """Resource claims, slices and device classes, as far as they are served."""
+        return [found for want in DYNAMIC_RESOURCES if (found := self._served.get(want)) is not None]
+
     def rediscover(self) -> None:
         """A CustomResourceDefinition changed: what was not served may be now."""
         self._recheck.set()

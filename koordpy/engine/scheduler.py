@@ -338,7 +338,8 @@ class Scheduler:
         items += [(NODES, node.node) for node in self.state.nodes()]
         items += [(self.feeds.group_resources[key], group) for key, group in self.state.pod_groups().items()]
         items += [(PODS, info.pod) for info in self.state.pods()]
-        items += [(resource, obj) for resource in STORAGE for obj in self.feeds.objects(resource)]
+        kinds = (*STORAGE, *self.feeds.dynamic_resources())
+        items += [(resource, obj) for resource in kinds for obj in self.feeds.objects(resource)]
         return lambda: _encode_list(items)
 
     def _set_gauges(self) -> None:

@@ -232,3 +232,11 @@ async def test_a_process_that_starts_after_the_allocation_goes_on_from_there() -
             await until(lambda: cluster.bound("p"))
         assert cluster.places() == {"p": {"a": "n1", "b": "n2"}[first]}
         assert devices(cluster, "data") == {first}
+
+
+async def test_the_snapshot_shows_claims_slices_and_classes() -> None:
+    async with live([small("n1")]) as cluster, cluster.running() as scheduler:
+        offer(cluster, "n1", "a")
+        claim(cluster, "data")
+        for kind in (b"ResourceClaim", b"ResourceSlice", b"DeviceClass"):
+            await until(lambda kind=kind: b'"kind":"%s"' % kind in scheduler.debug_snapshot()())  # type: ignore[misc]
