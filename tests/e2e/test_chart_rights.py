@@ -41,6 +41,7 @@ WRITTEN: set[Right] = {
     ("events.k8s.io", "events", "create"),
     ("events.k8s.io", "events", "patch"),
     ("scheduling.k8s.io", "podgroups/status", "patch"),
+    ("resource.k8s.io", "resourceclaims", "patch"),
     ("resource.k8s.io", "resourceclaims/status", "patch"),
     ("resource.k8s.io", "resourceclaims/binding", "patch"),
     (KOORD, "clusternetworktopologies/status", "patch"),
