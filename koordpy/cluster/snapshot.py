@@ -162,6 +162,8 @@ class Draft:
         """Volume -> claim that takes it."""
         self.devices: dict[str, tuple[tuple[str, DeviceId], ...]] = dict(snapshot.promised_devices)
         """Resource claim -> (request, device) that it is allocated, with assumed pods or by this draft."""
+        self.chips: dict[str, tuple[int, ...]] = {}
+        """Pod key -> GPUs (minors) or NPUs (numbers) of its node that a pod placed by this draft is given by name."""
         self._claims: dict[str, tuple[str, ...]] = {}
         self._allocated: dict[str, tuple[str, ...]] = {}
         self.version = 0
@@ -182,10 +184,12 @@ class Draft:
         node: int,
         claims: Mapping[str, str] | None = None,
         devices: Mapping[str, tuple[tuple[str, DeviceId], ...]] | None = None,
+        chips: tuple[int, ...] = (),
     ) -> None:
         """Places a pending pod on a node.
 
-        claims: claim -> volume it takes, empty for one to be made; devices: resource claim -> what it is allocated.
+        claims: claim -> volume it takes, empty for one to be made; devices: resource claim -> what it is allocated;
+        chips: accelerators of the node that it is given by name.
         """
         if info.key in self.placed:
             raise ValueError(f"{info.key} is placed already")
@@ -198,6 +202,8 @@ class Draft:
         if devices:
             self.devices.update(devices)
             self._allocated[info.key] = tuple(devices)
+        if chips:
+            self.chips[info.key] = chips
         self._change(info, node, 1)
         self.placed[info.key] = node
         self.placed_on.setdefault(node, {})[info.key] = info
@@ -234,6 +240,7 @@ class Draft:
                     del self.devices[claim]
                 for claim in self._claims.pop(info.key, ()):
                     self.taken.pop(self.promised.pop(claim).volume, None)
+                self.chips.pop(info.key, None)
                 del self.placed[info.key]
                 del self.placed_on[node][info.key]
             else:

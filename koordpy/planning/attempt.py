@@ -1,0 +1,84 @@
+"""One unit's turn in a round: gates, the problem, its placement, the check, and the draft that carries it.
+
+Source: gang-network.md sections 2.3 to 2.8; kube-parity.md 3 for plain pods.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from koordpy.cluster.pods import PodInfo
+from koordpy.planning.build import build, partitions
+from koordpy.planning.figures import Figures
+from koordpy.planning.place import place_best
+from koordpy.planning.plan import Proof, SolverRun
+from koordpy.planning.resources_gate import check_min_resources
+from koordpy.planning.units import Gate, Groups, Unit, gate
+from koordpy.planning.verify import check_plan
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What became of one unit in this round."""
+
+    unit: Unit
+    proof: Proof
+    gate: Gate | None = None
+    nodes: Mapping[str, int] | None = None
+    """Pod key -> node position."""
+    runs: tuple[SolverRun, ...] = ()
+    fault: str = ""
+    notes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Pod key -> what its Binding is annotated with for the devices that it got."""
+
+
+def try_plain(unit: Unit, pod: PodInfo, figures: Figures) -> Tried:
+    """The same for a plain pod: its best node."""
+    node = _best_node(pod, figures)
+    if node is None:
+        return Tried(unit, Proof.INFEASIBLE)
+    return _accept(unit, {pod.key: node}, figures, Proof.OPTIMAL, ())
+
+
+def try_unit(unit: Unit, groups: Groups, figures: Figures) -> Tried:
+    """Places one unit on the draft, whole or not at all; the figures' draft carries what it got."""
+    if unit.plain is not None:
+        return try_plain(unit, unit.plain, figures)
+    held = gate(unit, groups) or check_min_resources(unit, figures)
+    if held is not None:
+        return Tried(unit, Proof.UNKNOWN, gate=held)
+    problem = build(unit, figures)
+    best = place_best(partitions(unit, problem, figures))
+    if not best.placed:
+        return Tried(unit, best.proof, runs=best.runs)
+    nodes = {unit.members[rank].key: node for rank, node in sorted(best.nodes.items())}
+    return _accept(unit, nodes, figures, best.proof, best.runs)
+
+
+def _best_node(pod: PodInfo, figures: Figures) -> int | None:
+    """A plain pod's node: largest total, then fewest free slots, then natural name order (kube-parity.md 3)."""
+    own = figures.of(pod)
+    able = np.nonzero(own.slots > 0)[0]
+    if not len(able):
+        return None
+    total = own.total[able]
+    able = able[total == total.max()]
+    if len(able) > 1:
+        room = own.slots[able]
+        able = able[room == room.min()]
+        if len(able) > 1:
+            return int(able[np.argmin(figures.snapshot.name_rank[able])])
+    return int(able[0])
+
+
+def _accept(unit: Unit, nodes: dict[str, int], figures: Figures, proof: Proof, runs: tuple[SolverRun, ...]) -> Tried:
+    """Checks a plan independently and puts it on the draft."""
+    names = {key: figures.snapshot.nodes[node].name for key, node in nodes.items()}
+    faults = check_plan(unit, names, figures)
+    if faults:
+        return Tried(unit, Proof.UNKNOWN, runs=runs, fault="; ".join(faults[:3]))
+    for key, node in nodes.items():
+        pod = figures.snapshot.pods[key]
+        figures.draft.assign(pod, node, figures.claims_at(pod, node), figures.devices_at(pod, node))
+    return Tried(unit, proof, nodes=nodes, runs=runs)

@@ -1,0 +1,211 @@
+"""What a round says: placements with their annotations, why the rest waits, every gang's state.
+
+Sources: gang-network.md sections 2.7 and 6; kube-parity.md 1.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from koordpy.api import keys
+from koordpy.cluster.pods import PodInfo
+from koordpy.planning.attempt import Tried
+from koordpy.planning.figures import Figures
+from koordpy.planning.plan import (
+    GangReport,
+    GangStatus,
+    PendingPod,
+    Placement,
+    Proof,
+    Reason,
+    RoundPlan,
+    UnitReport,
+)
+from koordpy.planning.units import Gang, Groups, Unit, unenforced, wish_warnings
+from koordpy.planning.wording import filter_sentence, gang_sentence, met_sentence
+
+
+def _after(pod: PodInfo, placed: Mapping[str, str]) -> PodInfo:
+    return replace(pod, node=placed[pod.key], pending=False) if pod.key in placed else pod
+
+
+def _unit_after(unit: Unit, placed: Mapping[str, str]) -> Unit:
+    """The unit as it stands once the round's placements are bound."""
+    if unit.plain is not None or not any(pod.key in placed for pod in unit.members):
+        return unit
+    gangs = tuple(replace(gang, pods=tuple(_after(pod, placed) for pod in gang.pods)) for gang in unit.gangs)
+    return Unit(id=unit.id, gangs=gangs)
+
+
+def report(groups: Groups, figures: Figures, tried: list[Tried], *, every: bool) -> RoundPlan:
+    """The RoundPlan of what was tried; `every`: with the gangs that nothing was planned for."""
+    snapshot = figures.snapshot
+    placed = {key: snapshot.nodes[node].name for one in tried if one.nodes for key, node in one.nodes.items()}
+    placements: list[Placement] = []
+    pending: list[PendingPod] = []
+    units: list[UnitReport] = []
+    gang_reports: dict[str, GangReport] = {}
+    sentences: dict[tuple[bytes, bool], tuple[str, tuple[str, ...]]] = {}
+    for one in tried:
+        after = _unit_after(one.unit, placed)
+        placements += _placements(one, after, figures)
+        texts = _denials(one, after, figures, sentences)
+        pending += texts
+        units.append(_unit_report(one, after, figures))
+        by_gang = {p.gang: p.message for p in reversed(texts)}
+        for gang in after.gangs:
+            message = by_gang.get(gang.key, "")
+            gang_reports[gang.ref.source.value + gang.key] = _gang_report(gang, after, figures, one, message)
+    for ref in groups.every() if every else ():
+        if ref.source.value + ref.key not in gang_reports:
+            known = _gang_report(groups.gang(ref), groups.unit(ref), figures, None, "")
+            gang_reports[ref.source.value + ref.key] = known
+    return RoundPlan(
+        placements=tuple(placements),
+        evictions=(),
+        pending=tuple(pending),
+        gangs=tuple(gang_reports.values()),
+        units=tuple(units),
+        warnings=tuple(_warnings([one.unit for one in tried], figures)),
+    )
+
+
+def _warnings(units: list[Unit], figures: Figures) -> list[tuple[str, str]]:
+    """What a setting asks for and the planner does not do."""
+    mode = figures.config.fairness.mode
+    out = wish_warnings(units, figures.snapshot) + unenforced(units, figures.snapshot)
+    if mode in ("exact", "kai"):
+        text = f"fairness.mode {mode} is not built yet: the order is that of gpu-count"
+        out.append(("KoordpyConfiguration", text))
+    return out
+
+
+def _domain(unit: Unit, figures: Figures, pods: tuple[PodInfo, ...]) -> tuple[int, int] | None:
+    """(level, domain) that holds bound pods; None without a gather goal, a topology object or such a pod."""
+    tree = figures.snapshot.tree
+    at = [tree.index[pod.node] for pod in pods if pod.node in tree.index]
+    if not at or not unit.has_goal or not tree.has_object:
+        return None
+    return tree.lowest_common(at)
+
+
+def _placements(one: Tried, after: Unit, figures: Figures) -> list[Placement]:
+    if not one.nodes:
+        return []
+    snapshot = figures.snapshot
+    notes: dict[str, str] = {}
+    ranks: dict[str, int] = {}
+    if one.unit.plain is None:
+        ranks = {pod.key: rank for rank, pod in enumerate(one.unit.members)}
+        where = _domain(after, figures, tuple(pod for pod in after.members if pod.bound))
+        if where is not None:
+            notes[keys.BOUND_DOMAIN] = snapshot.tree.path(*where)
+        if len(one.nodes) > 1:
+            notes[keys.BIND_GROUP_ID] = one.unit.group_id
+            notes[keys.BIND_MEMBER_COUNT] = str(len(one.nodes))
+    out = []
+    for key, node in one.nodes.items():
+        own = {keys.BOUND_RANK: str(ranks[key]), **notes} if key in ranks else {}
+        own.update(one.notes.get(key, {}))
+        pod = snapshot.pods[key]
+        claims, devices = figures.draft.claims(key), figures.draft.allocations(key)
+        out.append(Placement(key, pod.uid, snapshot.nodes[node].name, own, one.unit.id, claims, devices))
+    return out
+
+
+def _denials(
+    one: Tried,
+    after: Unit,
+    figures: Figures,
+    sentences: dict[tuple[bytes, bool], tuple[str, tuple[str, ...]]],
+) -> list[PendingPod]:
+    """One entry for each member that still waits."""
+    out: list[PendingPod] = []
+    waiting = after.pending if one.unit.plain is None else () if one.nodes else (one.unit.plain,)
+    if not waiting:
+        return out
+    if one.gate is not None or one.fault:
+        text = one.gate.text if one.gate is not None else f"plan refused by its check: {one.fault}"
+        reason = one.gate.reason if one.gate is not None else Reason.SCHEDULER_ERROR
+        for pod in waiting:
+            gang = pod.gang.key if pod.gang is not None else None
+            out.append(PendingPod(pod.key, one.unit.id, gang, reason, text, gated=one.gate is not None))
+        return out
+    alone = one.unit.plain is not None
+    tail = ""
+    met: dict[str, str] = {}
+    if not alone:
+        tail, met = gang_sentence(after, figures), met_sentence(after)
+        if one.proof is Proof.UNKNOWN:
+            tail += "; not decided in time"
+    for pod in waiting:
+        key = figures.key(pod)
+        known = sentences.get((key, alone))
+        if known is None:
+            known = sentences[key, alone] = filter_sentence(pod, figures, alone=alone)
+        text, plugins = known
+        gang = pod.gang.key if pod.gang is not None else None
+        if not alone:
+            text = f"{text} {met.get(gang or '', '')}{tail}"
+        out.append(PendingPod(pod.key, one.unit.id, gang, Reason.UNSCHEDULABLE, text, plugins=plugins))
+    return out
+
+
+def _gang_report(gang: Gang, unit: Unit, figures: Figures, one: Tried | None, message: str) -> GangReport:
+    tree = figures.snapshot.tree
+    bound = len(gang.bound)
+    if one is not None and one.gate is not None and one.gate.status is GangStatus.INVALID:
+        status = GangStatus.INVALID
+    elif bound and bound >= gang.min_member:
+        status = GangStatus.SCHEDULED
+    elif one is not None and one.gate is not None:
+        status = one.gate.status
+    elif one is not None and one.fault:
+        status = GangStatus.INVALID
+    elif not gang.pending or len(gang.members) + gang.succeeded < gang.min_member:
+        status = GangStatus.INCOMPLETE
+    else:
+        status = GangStatus.UNSCHEDULABLE
+    where = _domain(unit, figures, gang.bound)
+    return GangReport(
+        name=gang.key,
+        members=len(gang.members),
+        min_member=gang.min_member,
+        bound=bound,
+        status=status,
+        domain=(tree.layer_name(where[0]), tree.path(*where)) if where is not None else None,
+        proof=one.proof if one is not None else None,
+        message=message,
+    )
+
+
+def _unit_report(one: Tried, after: Unit, figures: Figures) -> UnitReport:
+    bound = tuple(pod for pod in after.members if pod.bound)
+    where = _domain(after, figures, bound) if one.nodes else None
+    crossings, ring = _crossings(after, figures, bound) if where is not None else (None, None)
+    return UnitReport(
+        unit=one.unit.id,
+        pod_keys=tuple(pod.key for pod in one.unit.pending),
+        placed=len(one.nodes or ()),
+        proof=one.proof,
+        layer=figures.snapshot.tree.layer_name(where[0]) if where is not None else None,
+        solver=one.runs,
+        pipeline_crossings=crossings,
+        ring_crossings=ring,
+    )
+
+
+def _crossings(unit: Unit, figures: Figures, bound: tuple[PodInfo, ...]) -> tuple[dict[str, int] | None, int]:
+    """Layer -> pipeline groups whose lowest common layer it is; ring neighbours on different nodes."""
+    tree = figures.snapshot.tree
+    at = {pod.key: tree.index[pod.node] for pod in bound if pod.node in tree.index}
+    ring = [at[pod.key] for pod in unit.members if pod.key in at]
+    changes = sum(a != b for a, b in zip(ring, ring[1:] + ring[:1], strict=True))
+    if unit.pipeline < 2:
+        return None, changes
+    layers: dict[str, int] = {}
+    for start in range(0, len(unit.members), unit.pipeline):
+        group = [at[p.key] for p in unit.members[start : start + unit.pipeline] if p.key in at]
+        if group:
+            name = tree.layer_name(tree.lowest_common(group)[0])
+            layers[name] = layers.get(name, 0) + 1
+    return layers, changes
