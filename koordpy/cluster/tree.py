@@ -89,9 +89,17 @@ class Tree:
 
     def children(self, level: int, domain: int) -> range:
         """Domains one level down that lie in this one."""
+        edges = self._edges[level]
+        return range(edges[domain], edges[domain + 1])
+
+    def first_child(self, level: int) -> Ints:
+        """[domains of the level + 1] the first child of each domain, and at the end the number of all children."""
         below = self.levels[level + 1]
-        lo, hi = self.levels[level].start[domain], self.levels[level].end[domain]
-        return range(int(np.searchsorted(below.start, lo)), int(np.searchsorted(below.start, hi)))
+        return np.append(np.searchsorted(below.start, self.levels[level].start), len(below))
+
+    @cached_property
+    def _edges(self) -> list[list[int]]:
+        return [self.first_child(level).tolist() for level in range(self.depth)]
 
     def graph(self) -> "nx.DiGraph[Any]":
         """The tree as a graph from parent to child; vertices are (level, domain), with layer, name and path."""

@@ -9,21 +9,16 @@ domains with the same content are computed once.
 Where it does not apply (`applies`) the solver decides. Tests hold it against the solver and against enumeration.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from koordpy.planning.cost_tables import INT64_LIMIT, CostTables
 from koordpy.planning.plan import Proof
 from koordpy.planning.problem import Ints, Problem, Solution
 from koordpy.planning.reach import Reach
 from koordpy.planning.selection import choose_ranks
-
-Costs = Any
-"""numpy array over m = 0 .. cap: int64, or Python integers where the packed vector needs more than 62 bits."""
-
-_INT64_LIMIT = 1 << 60
 
 
 def applies(problem: Problem) -> bool:
@@ -79,68 +74,58 @@ class _Gather:
     def __init__(self, problem: Problem, slots: Ints, shape: int, reach: Reach, ranks: tuple[int, ...]) -> None:
         self.problem = problem
         self.tree = problem.tree
-        self.slots = slots
         self.reach = reach
         self.ranks = ranks
-        self.n = len(ranks)
         self.bound = problem.bound_counts
-        self.bound_in = [level.sums(self.bound) for level in self.tree.levels]
         score = problem.shapes[shape].score
         able = slots > 0
         top = int(score[able].max(initial=0))
-        self.loss = np.where(able, top - score, 0)
-        self._weigh()
-        self._costs: dict[tuple[int, int], Costs] = {}
-        self._known: dict[Any, tuple[int, Costs]] = {}
-        self._signature: dict[tuple[int, int], int] = {}
-        self._numbered: list[Costs] = []
-
-    def _weigh(self) -> None:
-        """Packs the cost vector: score loss lowest, then domains used from the nodes up, then whole groups likewise."""
-        n, depth = self.n, self.tree.depth
-        self.pp = self.problem.pipeline
-        weight = int(self.loss.max(initial=0)) * n + 1
-        self.score_base = weight
-        used = int((self.bound > 0).sum())
-        self.domain_weight = [0] * (depth + 1)
-        self.domain_base = [1] * (depth + 1)
-        self.group_weight = [0] * (depth + 1)
-        for level in range(depth, 0, -1):
-            self.domain_weight[level] = weight
-            self.domain_base[level] = min(len(self.tree.levels[level]), n + used) + 1
-            weight *= self.domain_base[level]
-        if self.pp > 1:
-            for level in range(depth, 0, -1):
-                self.group_weight[level] = weight
-                weight *= n // self.pp + 1
-        self.wide = weight >= _INT64_LIMIT // 2
-        self.inf = weight * 2 if self.wide else _INT64_LIMIT
+        self.step = _step(problem, slots, len(ranks))
+        self.tables = CostTables(
+            self.tree,
+            n=len(ranks) // self.step,
+            slots=slots // self.step,
+            loss=np.where(able, top - score, 0) * self.step,
+            bound=self.bound,
+            pipeline=max(1, problem.pipeline // self.step),
+            multiples={level: k for level, k in problem.multiples.items() if k > 1},
+        )
+        self.attracted = [level.sums(problem.attract) for level in self.tree.levels] if problem.attract.any() else None
 
     # -- choosing the domain -------------------------------------------------------------------------------------------
 
     def solve(self) -> Counted:
         level, candidates = self._lowest()
         candidates = self._most_attracted(level, candidates)
+        tables = self.tables
+        fits = zip(*(column.tolist() for column in self._upwards(level, candidates)), strict=True)
+        costs: dict[int, int] = {}
         best: tuple[Any, ...] | None = None
         chosen = candidates[0]
-        fits = self._fits(level)
-        for d in candidates:
-            cost = int(self.costs(level, d)[self.n]) + self._outside(level, d)
-            up = []
-            at, number = d, level
-            while number >= 0:
-                up.append(int(fits[number][at]))
-                at, number = int(self.tree.levels[number].parent[at]), number - 1
-            key = (cost // self.score_base, tuple(up), cost % self.score_base)
+        kinds = tables.kinds(level)[candidates].tolist()
+        for d, kind, up in zip(candidates, kinds, fits, strict=True):
+            cost = costs.get(kind)
+            if cost is None:
+                cost = costs[kind] = int(tables.of_kind(level, kind)[tables.n])
+            cost += self._outside(level, d)
+            key = (cost // tables.score_base, up, cost % tables.score_base)
             if best is None or key < best:
                 best, chosen = key, d
         counts: dict[int, int] = {}
-        self._descend(level, chosen, self.n, counts)
+        self._descend(level, chosen, tables.n, counts)
         return Counted(self.ranks, counts, level, chosen)
+
+    def _upwards(self, level: int, domains: list[int]) -> list[Ints]:
+        """Goal 5: slots of the domains, of their parents, .. of the cluster."""
+        at, out = np.array(domains, dtype=np.int64), []
+        for number in range(level, -1, -1):
+            out.append(self.reach.usable(number)[at])
+            at = self.tree.levels[number].parent[at]
+        return out
 
     def _lowest(self) -> tuple[int, list[int]]:
         """Goal 1: the layer of C, then that of c; the domains at c's layer that can hold the pods."""
-        tree, n = self.tree, self.n
+        tree, n = self.tree, len(self.ranks)
         holders = np.nonzero(self.bound)[0]
         if not len(holders):
             for level in range(tree.depth, -1, -1):
@@ -164,132 +149,33 @@ class _Gather:
 
     def _most_attracted(self, level: int, candidates: list[int]) -> list[int]:
         """Goal 2, from c up to the cluster."""
-        if not self.problem.attract.any():
+        if self.attracted is None:
             return candidates
-        sums = [lv.sums(self.problem.attract) for lv in self.tree.levels]
-        vectors = {}
-        for d in candidates:
-            at, vector = d, []
-            for number in range(level, -1, -1):
-                vector.append(int(sums[number][at]))
-                at = int(self.tree.levels[number].parent[at])
-            vectors[d] = tuple(vector)
-        top = max(vectors.values())
-        return [d for d in candidates if vectors[d] == top]
-
-    def _fits(self, level: int) -> list[Ints]:
-        return [self.reach.usable(number) for number in range(level + 1)]
+        at = np.array(candidates, dtype=np.int64)
+        above = at
+        for number in range(level, -1, -1):
+            pull = self.attracted[number][above]
+            kept = pull == pull.max()
+            at = at[kept]
+            above = self.tree.levels[number].parent[above[kept]]
+        return [int(d) for d in at]
 
     def _outside(self, level: int, domain: int) -> int:
         """Goal 4 outside c: its ancestors, and domains that hold bound members only."""
+        tables, tree = self.tables, self.tree
+        if not self.bound.any():
+            return sum(tables.domain_weight[1:level])
         total, at = 0, domain
-        tree = self.tree
         lo, hi = int(tree.levels[level].start[domain]), int(tree.levels[level].end[domain])
-        above = set()
-        for number in range(level, -1, -1):
-            above.add((number, at))
-            at = int(tree.levels[number].parent[at])
-        for number in range(1, tree.depth + 1):
-            lv = tree.levels[number]
+        for number in range(tree.depth, 0, -1):
+            lv, held = tree.levels[number], tables.bound_in[number]
             if number < level:
-                held = int((self.bound_in[number] > 0).sum())
-                own = next(a for n, a in above if n == number)
-                total += self.domain_weight[number] * (held + int(self.bound_in[number][own] == 0))
+                at = int(tree.domain_of[number, lo])
+                total += tables.domain_weight[number] * (int((held > 0).sum()) + int(held[at] == 0))
             else:
-                outside = (self.bound_in[number] > 0) & ((lv.start < lo) | (lv.start >= hi))
-                total += self.domain_weight[number] * int(outside.sum())
+                outside = (held > 0) & ((lv.start < lo) | (lv.start >= hi))
+                total += tables.domain_weight[number] * int(outside.sum())
         return int(total)
-
-    # -- costs ---------------------------------------------------------------------------------------------------------
-
-    def costs(self, level: int, domain: int) -> Costs:
-        """Cost of m = 0 .. cap pods in a domain; `inf` where they do not go in."""
-        key = (level, domain)
-        found = self._costs.get(key)
-        if found is None:
-            signature, found = self._compute(level, domain)
-            self._costs[key] = found
-            self._signature[key] = signature
-        return found
-
-    def _compute(self, level: int, domain: int) -> tuple[int, Costs]:
-        held = int(self.bound_in[level][domain])
-        if level == self.tree.depth:
-            content: Any = (level, held, min(int(self.slots[domain]), self.n), int(self.loss[domain]))
-        else:
-            below: list[int] = []
-            for child in self.tree.children(level, domain):
-                self.costs(level + 1, child)
-                below.append(self._signature[level + 1, child])
-            content = (level, held, tuple(sorted(below)))
-        known = self._known.get(content)
-        if known is None:
-            known = (len(self._known), self._evaluate(level, held, content))
-            self._known[content] = known
-            self._numbered.append(known[1])
-        return known
-
-    def _evaluate(self, level: int, held: int, content: Any) -> Costs:
-        if level == self.tree.depth:
-            total = self._array(range(content[2] + 1)) * content[3]
-        else:
-            numbered = self._numbered
-            parts: list[tuple[Costs, int]] = []
-            for number in content[2]:
-                if parts and parts[-1][0] is numbered[number]:
-                    parts[-1] = (parts[-1][0], parts[-1][1] + 1)
-                else:
-                    parts.append((numbered[number], 1))
-            total = self._array([0])
-            for part, times in parts:
-                total = self._merge(total, self._power(part, times))
-        return self._own(level, held, total)
-
-    def _own(self, level: int, held: int, total: Costs) -> Costs:
-        """Adds what the domain itself costs, and takes out counts that its multiple forbids."""
-        if level == 0:
-            return self._allowed(level, held, total)
-        sizes = np.arange(len(total))
-        out = total + (self.domain_weight[level] * ((sizes + held) > 0).astype(total.dtype))
-        if self.pp > 1:
-            out = out - self.group_weight[level] * (sizes // self.pp).astype(total.dtype)
-        out[total >= self.inf // 2] = self.inf
-        return self._allowed(level, held, out)
-
-    def _allowed(self, level: int, held: int, total: Costs) -> Costs:
-        multiple = self.problem.multiples.get(level, 1)
-        if multiple > 1:
-            sizes = np.arange(len(total))
-            total[(sizes + held) % multiple != 0] = self.inf
-        return total
-
-    def _array(self, values: Sequence[int]) -> Costs:
-        return np.array(values, dtype=object if self.wide else np.int64)
-
-    def _merge(self, left: Costs, right: Costs) -> Costs:
-        """Min-plus convolution, cut at n pods."""
-        if len(left) < len(right):
-            left, right = right, left
-        size = min(len(left) + len(right) - 1, self.n + 1)
-        out = np.full(size, self.inf, dtype=left.dtype)
-        half = self.inf // 2
-        for j in range(min(len(right), size)):
-            if right[j] < half:
-                upto = min(len(left), size - j)
-                np.minimum(out[j : j + upto], left[:upto] + right[j], out=out[j : j + upto])
-        out[out >= half] = self.inf
-        return out
-
-    def _power(self, part: Costs, times: int) -> Costs:
-        """`times` equal children together, by squaring."""
-        out: Costs | None = None
-        while times:
-            if times & 1:
-                out = part if out is None else self._merge(out, part)
-            times >>= 1
-            if times:
-                part = self._merge(part, part)
-        return out
 
     # -- goal 6 --------------------------------------------------------------------------------------------------------
 
@@ -298,25 +184,32 @@ class _Gather:
         if m == 0:
             return
         if level == self.tree.depth:
-            counts[domain] = m
+            counts[domain] = m * self.step
             return
-        below = level + 1
-        fits, attracted = self.reach.usable(below), self.tree.levels[below].sums(self.problem.attract)
-        children = sorted(self.tree.children(level, domain), key=lambda c: (-int(attracted[c]), -int(fits[c]), c))
-        children = self._needed(below, children, int(self.costs(level, domain)[m]))
-        tables = [self.costs(below, c) for c in children]
-        suffix: list[Costs] = [self._array([0])]
-        for table in reversed(tables):
-            suffix.append(self._merge(suffix[-1], table))
-        suffix.reverse()
+        below, tables = level + 1, self.tables
+        children = self._needed(below, self._in_order(below, domain), int(tables.table(level, domain)[m]))
+        parts = [tables.table(below, c) for c in children]
+        suffix = tables.suffixes(parts)
         rest = m
-        for i, (child, table) in enumerate(zip(children, tables, strict=True)):
-            goal, after = suffix[i][rest], suffix[i + 1]
-            for take in range(min(rest, len(table) - 1), -1, -1):
-                if rest - take < len(after) and table[take] + after[rest - take] == goal:
-                    break
+        for i, (child, table) in enumerate(zip(children, parts, strict=True)):
+            after = suffix[i + 1]
+            least = max(0, rest - len(after) + 1)
+            takes = table[least : rest + 1]
+            left = after[rest - least - len(takes) + 1 : rest - least + 1][::-1]
+            take = least + int(np.nonzero(takes + left == suffix[i][rest])[0][-1])
             self._descend(below, child, take, counts)
             rest -= take
+            if not rest:
+                return
+
+    def _in_order(self, level: int, parent: int) -> list[int]:
+        """Children of a domain in the order of goal 6: attracted pods, slots, name."""
+        inside = self.tree.children(level - 1, parent)
+        at = np.arange(inside.start, inside.stop)
+        keys = [-self.reach.usable(level)[at]]
+        if self.attracted is not None:
+            keys.append(-self.attracted[level][at])
+        return [int(d) for d in at[np.lexsort(keys)]]
 
     def _needed(self, level: int, children: list[int], cost: int) -> list[int]:
         """The domains that goal 6 may choose from, in its order.
@@ -324,16 +217,28 @@ class _Gather:
         The cost says how many domains are used. Of domains alike in content the first in order take the most, so no
         more of them can be needed; domains with bound members cost something even where they take no pod.
         """
-        used = cost // self.domain_weight[level] % self.domain_base[level]
+        tables = self.tables
+        used = cost // tables.domain_weight[level] % tables.domain_base[level]
         seen: dict[int, int] = {}
         out = []
-        for child in children:
-            table = self.costs(level, child)
-            number = self._signature[level, child]
+        kinds = tables.kinds(level)[children].tolist()
+        for child, number in zip(children, kinds, strict=True):
             seen[number] = seen.get(number, 0) + 1
-            if self.bound_in[level][child] or (len(table) > 1 and seen[number] <= used):
+            if tables.bound_in[level][child] or (len(tables.of_kind(level, number)) > 1 and seen[number] <= used):
                 out.append(child)
         return out
+
+
+def _step(problem: Problem, slots: Ints, n: int) -> int:
+    """A number that some best counts are all multiples of, so that pods may be counted in steps of it.
+
+    Where slots and n are multiples of it, the counts that goal 6 asks for are an end point of a flow with whole bounds
+    (its optimum for the domains that are used), so multiples too. PP groups must be whole in a step, or be none.
+    """
+    if any(k > 1 for k in problem.multiples.values()):
+        return 1
+    step = int(np.gcd(np.gcd.reduce(slots), n))
+    return step if step % problem.pipeline == 0 else 1
 
 
 def _spread_flat(problem: Problem, slots: Ints, shape: int, n: int) -> dict[int, int]:
@@ -357,9 +262,9 @@ def _spread_flat(problem: Problem, slots: Ints, shape: int, n: int) -> dict[int,
     able, room, loss = able[keep], room[keep], loss[keep]
     slot_base = int(np.sort(room)[::-1][:n].sum()) + 1
     node_weight = slot_base * (int(loss.max()) * n + 1)
-    wide = node_weight * (n + 1) >= _INT64_LIMIT
+    wide = node_weight * (n + 1) >= INT64_LIMIT
     dtype: Any = object if wide else np.int64
-    inf = node_weight * (n + 2) * 2 if wide else _INT64_LIMIT
+    inf = node_weight * (n + 2) * 2 if wide else INT64_LIMIT
     tables: dict[tuple[int, int], Any] = {}
     suffix = np.full((len(able) + 1, n + 1), inf, dtype=dtype)
     suffix[-1, 0] = 0

@@ -1,0 +1,212 @@
+"""What m equal pods cost in a domain at best, for every m: the tables that the counting shortcut combines bottom up.
+
+Source: gang-network.md section 7, "Shortcut". The cost is a lexicographic vector packed into one integer: whole
+pipeline groups layer by layer (more is better), domains used layer by layer, the loss of score. Costs of children add
+up, so the tables of children combine by min-plus convolution. Domains that hold the same are of one kind, whose table
+is made once and only when it is asked for.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from koordpy.cluster.tree import Tree
+from koordpy.planning.problem import Ints
+
+Costs = Any
+"""numpy array over m = 0 .. cap: int64, or Python integers where the packed vector needs more than 62 bits."""
+
+INT64_LIMIT = 1 << 60
+_CHUNK = 1 << 16
+"""Entries of one temporary array of a convolution: what fits a processor's cache."""
+
+
+class CostTables:
+    """Tables of one unit of n equal pods; every number is in the unit's own count (see counting.py on steps)."""
+
+    def __init__(
+        self,
+        tree: Tree,
+        *,
+        n: int,
+        slots: Ints,
+        loss: Ints,
+        bound: Ints,
+        pipeline: int,
+        multiples: dict[int, int],
+    ) -> None:
+        """slots, loss, bound: [nodes] further pods that fit, what one pod loses of the score there, bound members.
+
+        multiples: level -> k > 1. pipeline: size of a PP group, 1 for none.
+        """
+        self.tree, self.n = tree, n
+        self.slots, self.loss = slots, loss
+        self.pipeline, self.multiples = pipeline, multiples
+        self.bound_in = [level.sums(bound) for level in tree.levels]
+        self._bound_any = bool(bound.any())
+        self._weigh(used=int((bound > 0).sum()))
+        depth = tree.depth
+        self._kinds: list[Ints | None] = [None] * (depth + 1)
+        self._first: list[list[int]] = [[] for _ in range(depth + 1)]
+        self._tables: dict[tuple[int, int], Costs] = {}
+        self._monotone = pipeline == 1 and not multiples
+
+    def _weigh(self, *, used: int) -> None:
+        n, depth = self.n, self.tree.depth
+        weight = int(self.loss.max(initial=0)) * n + 1
+        self.score_base = weight
+        self.domain_weight = [0] * (depth + 1)
+        self.domain_base = [1] * (depth + 1)
+        self.group_weight = [0] * (depth + 1)
+        for level in range(depth, 0, -1):
+            self.domain_weight[level] = weight
+            self.domain_base[level] = min(len(self.tree.levels[level]), n + used) + 1
+            weight *= self.domain_base[level]
+        if self.pipeline > 1:
+            for level in range(depth, 0, -1):
+                self.group_weight[level] = weight
+                weight *= n // self.pipeline + 1
+        self.wide = weight >= INT64_LIMIT // 2
+        self.inf = weight * 2 if self.wide else INT64_LIMIT
+
+    # -- kinds ---------------------------------------------------------------------------------------------------------
+
+    def kinds(self, level: int) -> Ints:
+        """[domains of the level] equal numbers for domains whose tables are equal."""
+        found = self._kinds[level]
+        if found is None:
+            found = self._node_kinds() if level == self.tree.depth else self._domain_kinds(level)
+            self._kinds[level] = found
+            self._first[level] = np.unique(found, return_index=True)[1].tolist()
+        return found
+
+    def _node_kinds(self) -> Ints:
+        code = np.minimum(self.slots, self.n)
+        more = [self.bound_in[-1]] if self._bound_any else []
+        if self.loss.any():
+            more.append(np.unique(self.loss, return_inverse=True)[1].reshape(-1))
+        for part in more:
+            code = code * (int(part.max(initial=0)) + 1) + part
+        return np.asarray(np.unique(code, return_inverse=True)[1].reshape(-1), dtype=np.int64)
+
+    def _domain_kinds(self, level: int) -> Ints:
+        below, parent = self.kinds(level + 1), self.tree.levels[level + 1].parent
+        high = int(below.max(initial=0)) + 1
+        content = (np.sort(parent * high + below) - parent * high).astype(np.int32).tobytes()
+        edges = (self.tree.first_child(level) * 4).tolist()
+        numbers: dict[Any, int] = {}
+        if self._bound_any:
+            held = self.bound_in[level].tolist()
+            keys: list[Any] = [(h, content[a:b]) for h, a, b in zip(held, edges, edges[1:], strict=False)]
+        else:
+            keys = [content[a:b] for a, b in pairwise(edges)]
+        return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
+
+    # -- tables --------------------------------------------------------------------------------------------------------
+
+    def table(self, level: int, domain: int) -> Costs:
+        """Cost of m = 0 .. cap pods in a domain; `inf` where they do not go in."""
+        return self.of_kind(level, int(self.kinds(level)[domain]))
+
+    def of_kind(self, level: int, kind: int) -> Costs:
+        """The table of every domain of a kind."""
+        found = self._tables.get((level, kind))
+        if found is None:
+            self.kinds(level)
+            found = self._tables[level, kind] = self._evaluate(level, self._first[level][kind])
+        return found
+
+    def _evaluate(self, level: int, domain: int) -> Costs:
+        if level == self.tree.depth:
+            total = self.array(range(min(int(self.slots[domain]), self.n) + 1)) * int(self.loss[domain])
+        else:
+            inside = self.tree.children(level, domain)
+            kinds, times = np.unique(self.kinds(level + 1)[inside.start : inside.stop], return_counts=True)
+            total = self.array([0])
+            for kind, number in zip(kinds.tolist(), times.tolist(), strict=True):
+                total = self.merge(total, self._power(self.of_kind(level + 1, kind), number))
+        return self._own(level, int(self.bound_in[level][domain]), total)
+
+    def _own(self, level: int, held: int, total: Costs) -> Costs:
+        """Adds what the domain itself costs, and takes out counts that its multiple forbids."""
+        if level:
+            sizes = np.arange(len(total))
+            out = total + (self.domain_weight[level] * ((sizes + held) > 0).astype(total.dtype))
+            if self.pipeline > 1:
+                out = out - self.group_weight[level] * (sizes // self.pipeline).astype(total.dtype)
+            if self.multiples:
+                out[total >= self.inf // 2] = self.inf
+            total = out
+        multiple = self.multiples.get(level, 1)
+        if multiple > 1:
+            total[(np.arange(len(total)) + held) % multiple != 0] = self.inf
+        return total
+
+    def array(self, values: Sequence[int]) -> Costs:
+        """A table of the given costs."""
+        return np.array(values, dtype=object if self.wide else np.int64)
+
+    # -- combining -----------------------------------------------------------------------------------------------------
+
+    def merge(self, left: Costs, right: Costs) -> Costs:
+        """Min-plus convolution, cut at n pods."""
+        if len(left) < len(right):
+            left, right = right, left
+        if len(right) == 1:
+            return left + right[0]
+        size = min(len(left) + len(right) - 1, self.n + 1)
+        if self.wide or self.multiples:
+            return self._merge_few(left, right, size)
+        # a table that never falls is known by the largest count of each cost; taking more than needed costs the same
+        takes = np.nonzero(np.diff(right, append=self.inf))[0] if self._monotone else np.arange(len(right))
+        longest = len(right) - 1
+        padded = np.full(longest + size, self.inf, dtype=np.int64)
+        if self._monotone:
+            padded[:longest] = left[0]
+        upto = min(len(left), size)
+        padded[longest : longest + upto] = left[:upto]
+        windows = np.ndarray((len(right), size), np.int64, padded, 8 * longest, (-8, 8))
+        if self._monotone and len(takes) < len(right):
+            windows, costs = windows[takes], right[takes][:, None]
+        else:
+            costs = right[:, None]
+        step = max(64, _CHUNK // len(costs))
+        if size <= step:
+            out = (windows + costs).min(axis=0)
+        else:
+            out = np.empty(size, dtype=np.int64)
+            for at in range(0, size, step):
+                np.min(windows[:, at : at + step] + costs, axis=0, out=out[at : at + step])
+        return out
+
+    def _merge_few(self, left: Costs, right: Costs, size: int) -> Costs:
+        """The same where few counts are possible, or where costs are Python integers."""
+        out = np.full(size, self.inf, dtype=left.dtype)
+        half = self.inf // 2
+        for j in np.nonzero(right < half)[0].tolist():
+            if j < size:
+                upto = min(len(left), size - j)
+                np.minimum(out[j : j + upto], left[:upto] + right[j], out=out[j : j + upto])
+        out[out >= half] = self.inf
+        return out
+
+    def _power(self, part: Costs, times: int) -> Costs:
+        """`times` equal children together, by squaring."""
+        out: Costs | None = None
+        while times:
+            if times & 1:
+                out = part if out is None else self.merge(out, part)
+            times >>= 1
+            if times:
+                part = self.merge(part, part)
+        return out
+
+    def suffixes(self, tables: Sequence[Costs]) -> list[Costs]:
+        """Costs of all tables from each position on together; the last is that of none."""
+        out = [self.array([0])]
+        for table in reversed(tables):
+            out.append(self.merge(out[-1], table))
+        out.reverse()
+        return out
