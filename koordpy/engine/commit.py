@@ -25,6 +25,7 @@ from koordpy.engine.client import ApiClient, ApiError, Unreachable
 from koordpy.engine.feeds import Feeds
 from koordpy.engine.overtaken import overcommitted
 from koordpy.engine.queue import QueuedPod
+from koordpy.engine.releases import DeviceReleaser
 from koordpy.engine.reservations import DeviceReserver
 from koordpy.engine.resources import PODS
 from koordpy.engine.wakeups import Wake
@@ -54,6 +55,8 @@ class UnitCommit:
     withdrawn: bool = False
     lost: list[str] = field(default_factory=list)
     """Keys of the pods that were not bound."""
+    reserving: bool = False
+    """Resource claims may have been written for it."""
     jobs: list["_Job"] = field(default_factory=list)
 
 
@@ -64,6 +67,7 @@ class _Job:
     placement: Placement
     queued: QueuedPod
     mark: int
+    claims: PodClaims | None = None
 
 
 @dataclass(slots=True)
@@ -84,6 +88,7 @@ class Committer:
         *,
         claims: ClaimBinder,
         devices: DeviceReserver,
+        releaser: DeviceReleaser,
         announcer: Announcer,
         metrics: Metrics,
         may_write: Callable[[], bool],
@@ -95,8 +100,9 @@ class Committer:
         failed: Callable[[PodInfo, str, str], None] = lambda info, unit, text: None,
     ) -> None:
         """`failed` hears (pod, unit, why) of pods whose claims were not bound."""
-        self._claims, self._devices, self._failed = claims, devices, failed
+        self._claims, self._devices, self._releaser, self._failed = claims, devices, releaser, failed
         self._aside: set[asyncio.Task[None]] = set()
+        self._releasing: set[asyncio.Task[None]] = set()
         self._client, self._binder, self._feeds = client, binder, feeds
         self._state, self._queue = feeds.state, feeds.queue
         self._announcer, self._metrics = announcer, metrics
@@ -152,7 +158,7 @@ class Committer:
                 if (unbound := unbound_claims(self._state, info, placement)) is not None:
                     claims.append(unbound)
                 mark = self._feeds.foreign_marks.get(placement.node, 0)
-                commit.jobs.append(_Job(commit, info, placement, queued, mark))
+                commit.jobs.append(_Job(commit, info, placement, queued, mark, unbound))
         self._queue.broadcast(Wake.POD_BOUND, "AssignedPodAdd")
         if self._dry_run:
             commit.left, commit.bound = 0, len(placements)
@@ -183,13 +189,15 @@ class Committer:
                 group.create_task(self._confirm_for_ever())
         finally:
             # claims stay as they are; whoever leads next goes on from there
-            for task in self._aside:
+            for task in (*self._aside, *self._releasing):
                 task.cancel()
 
     async def drain(self, seconds: float) -> bool:
         """Waits for the Bindings lined up; after `seconds` nothing more is sent. True when all were done."""
         try:
-            await asyncio.wait_for(self._idle.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._idle.wait()
+                await asyncio.gather(*self._releasing, return_exceptions=True)
         except TimeoutError:
             self._stopping = True
             logger.warning("%d Bindings were not finished in time", self._open)
@@ -202,6 +210,7 @@ class Committer:
     async def _bind_claims(self, commit: UnitCommit, claims: Sequence[PodClaims], waiting_seconds: float) -> None:
         try:
             await self._claims.bind(claims, obstacle=lambda: self._obstacle_of(commit))
+            commit.reserving = True
             await self._devices.reserve(claims, obstacle=lambda: self._obstacle_of(commit))
         except ClaimsFailed as error:
             logger.warning("%s: its claims were not bound (%s): %s", commit.unit, error.cause, error)
@@ -225,7 +234,7 @@ class Committer:
         commit.withdrawn = True
         for job in commit.jobs:
             self._metrics.attempts.labels("error", job.queued.profile).inc()
-            self._give_back(job, errors=errors)
+        self._give_back(*commit.jobs, errors=errors)
 
     def _tell(self, claims: Sequence[PodClaims], commit: UnitCommit, error: ClaimsFailed) -> None:
         for pod in claims:
@@ -329,7 +338,28 @@ class Committer:
             if (after := self._state.pod(key)) is not None:
                 self._feeds.loaded(after)
 
-    def _give_back(self, job: _Job, *, errors: int, at_least_seconds: float = 0.0) -> None:
+    def _give_back(self, *jobs: _Job, errors: int, at_least_seconds: float = 0.0) -> None:
+        """Takes assumptions back, and before that the resource claims that were written for the pods."""
+        reserved = [job.claims for job in jobs if job.claims is not None and job.commit.reserving]
+        if not any(claims.info.pod.spec.resource_claims for claims in reserved) or not self._may_write():
+            for job in jobs:
+                self._take_back(job, errors=errors, at_least_seconds=at_least_seconds)
+            return
+
+        async def release() -> None:
+            # until then the devices count as promised, and the pods are not planned anew
+            try:
+                await self._releaser.release(reserved)
+            except Exception:
+                logger.exception("%s: its resource claims were not released", jobs[0].commit.unit)
+            for job in jobs:
+                self._take_back(job, errors=errors, at_least_seconds=at_least_seconds)
+
+        task = asyncio.create_task(release(), name=f"release of {jobs[0].commit.unit}")
+        self._releasing.add(task)
+        task.add_done_callback(self._releasing.discard)
+
+    def _take_back(self, job: _Job, *, errors: int, at_least_seconds: float) -> None:
         """Takes the assumption back; the pod, if it still waits for a place, returns to the queue."""
         key = job.placement.pod_key
         now = self._state.pod(key)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from koordpy.api.dra import ResourceClaim
 from koordpy.api.objects import (
     ClusterNetworkTopology,
     Device,
@@ -187,6 +188,11 @@ class Feeds:
     def resource_claims(self) -> Resource | None:
         """The resource claims, where they are served."""
         return self._served.get(RESOURCE_CLAIMS)
+
+    def claims(self) -> list[ResourceClaim]:
+        """Every resource claim as the watch last showed it."""
+        resource = self.resource_claims
+        return self.objects(resource) if resource is not None else []
 
     def dynamic_resources(self) -> list[Resource]:
         """Resource claims, slices and device classes, as far as they are served."""

@@ -58,17 +58,18 @@ class SchedulingLoop:
         settings: EngineSettings,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
+        stuck: Callable[[list[PodInfo]], None] = lambda pods: None,
         warned: Callable[[str, str], None] = lambda obj, text: None,
     ) -> None:
-        """Without writers (dry run) verdicts are only counted and logged. `warned` hears of settings that do
-        nothing."""
+        """Without writers (dry run) verdicts are only counted and logged. `stuck` hears of pods of one unit that fit
+        nowhere for the sake of their resource claims, `warned` of settings that do nothing."""
         self.rounds = 0
         self.last_turn = clock()
         self._feeds, self._state, self._queue = feeds, feeds.state, feeds.queue
         self._committer, self._planner = committer, planner
         self._pod_status, self._group_status = pod_status, group_status
         self._metrics, self._decisions, self._settings = metrics, decisions, settings
-        self._clock, self._now, self._warned = clock, now, warned
+        self._clock, self._now, self._stuck, self._warned = clock, now, stuck, warned
         self._wake = asyncio.Event()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="planner")
         self._first_tried: dict[str, float] = {}
@@ -222,6 +223,9 @@ class SchedulingLoop:
             self._queue.settle_error(entry)
         else:
             plugins = dict.fromkeys(plugin for verdict in left for plugin in verdict.plugins)
+            if "DynamicResources" in plugins:
+                infos = (self._state.pod(verdict.pod_key) for verdict in left)
+                self._stuck([info for info in infos if info is not None and info.pending])
             gated = all(verdict.gated for verdict in left)
             self._queue.settle_unschedulable(
                 entry, wakes=helpful(plugins, gang=gang), plugins=plugins, gated=gated, seconds=seconds

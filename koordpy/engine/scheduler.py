@@ -28,6 +28,7 @@ from koordpy.engine.lease import LeaderElector
 from koordpy.engine.loop import Planner, SchedulingLoop
 from koordpy.engine.queue import State, UnitQueue
 from koordpy.engine.recorder import EventRecorder, ObjectReference
+from koordpy.engine.releases import DeviceReleaser
 from koordpy.engine.reservations import DeviceReserver
 from koordpy.engine.resources import CLUSTER_NETWORK_TOPOLOGIES, NODES, PODS, STORAGE, Resource
 from koordpy.engine.settings import EngineSettings
@@ -113,6 +114,13 @@ class Scheduler:
             may_write=self.may_write,
             timeout_seconds=settings.volume_bind_seconds,
         )
+        self.releaser = DeviceReleaser(
+            client,
+            self.state,
+            resource=lambda: self.feeds.resource_claims,
+            claims=self.feeds.claims,
+            may_write=self.may_write,
+        )
         for heard in (self.feeds.listeners.storage, self.feeds.listeners.pod_gone):
             heard.append(self.claims.changed)
         self.committer = Committer(
@@ -121,6 +129,7 @@ class Scheduler:
             self.feeds,
             claims=self.claims,
             devices=self.reserver,
+            releaser=self.releaser,
             announcer=self.announcer,
             metrics=self.metrics,
             may_write=self.may_write,
@@ -165,6 +174,7 @@ class Scheduler:
             decisions=self.decisions,
             settings=settings,
             clock=clock,
+            stuck=self.releaser.unstick,
             warned=self._warned,
         )
         self.metrics.on_scrape(self._set_gauges)
@@ -203,6 +213,8 @@ class Scheduler:
             if ready.done() and not stopping.done():
                 ready.result()
                 start(planning, self.committer.run(), "binds")
+                if not self.settings.dry_run:
+                    start(planning, self.releaser.run(), "claims of pods that are gone")
                 if self.pod_status is not None:
                     start(planning, self.pod_status.run(), "pod status")
                 if self.group_status is not None:

@@ -1,0 +1,216 @@
+"""Resource claims of pods that were not bound: what was written for them is taken back."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.engine.live import QUICK_LEASE, Live, live, node, small, until
+from tests.engine.test_reservations import claim, claiming, devices, offer, status, users
+
+CLAIMS = "resourceclaims.resource.k8s.io"
+
+
+def finalizers(cluster: Live, name: str) -> list[str]:
+    found: list[str] = cluster.server.store.get(CLAIMS, name, "default")["metadata"].get("finalizers", [])
+    return found
+
+
+def deleted_instead_of_bound(
+    cluster: Live, scheduler: Any, name: str, then: Callable[[], object] = lambda: None
+) -> None:
+    """The pod goes away at the very moment of its Binding."""
+    post = scheduler.binder._client.post
+
+    async def gone(path: str, body: Any, **options: Any) -> Any:
+        if path.endswith(f"/{name}/binding"):
+            cluster.delete(name)
+            then()
+        return await post(path, body, **options)
+
+    scheduler.binder._client.post = gone
+
+
+async def test_the_claims_of_a_pod_that_is_gone_at_its_binding_are_free_again() -> None:
+    async with live([small("n1")]) as cluster, cluster.running() as scheduler:
+        offer(cluster, "n1", "a")
+        claim(cluster, "first")
+        claim(cluster, "second")
+        deleted_instead_of_bound(cluster, scheduler, "p")
+        cluster.create(claiming("p", "first"))
+        await until(lambda: scheduler.releaser.released == 1)
+        assert status(cluster, "first") == {} and finalizers(cluster, "first") == []
+        cluster.create(claiming("q", "second"))
+        await until(lambda: cluster.bound("q"))
+        assert devices(cluster, "second") == {"a"}
+
+
+async def test_a_claim_that_others_use_loses_the_reservation_and_keeps_its_allocation() -> None:
+    async with live([small("n1")]) as cluster, cluster.running() as scheduler:
+        offer(cluster, "n1", "a")
+        claim(cluster, "shared")
+        cluster.create(claiming("p", "shared"))
+        await until(lambda: cluster.bound("p"))
+        deleted_instead_of_bound(cluster, scheduler, "q")
+        cluster.create(claiming("q", "shared"))
+        await until(lambda: scheduler.releaser.released == 1)
+        assert users(cluster, "shared") == {"p"} and devices(cluster, "shared") == {"a"}
+        assert finalizers(cluster, "shared")
+
+
+async def test_after_a_refused_binding_the_pod_is_planned_without_the_allocation_of_the_first_try() -> None:
+    """The node of the first try goes away with the refusal; the claim must not tie the pod to it."""
+    async with live([small("n1")]) as cluster, cluster.running() as scheduler:
+        offer(cluster, "n1", "a")
+        claim(cluster, "data")
+        cluster.server.faults.fail(403, method="POST", path="*/p/binding", times=1)
+        post = scheduler.binder._client.post
+
+        async def refuse(path: str, body: Any, **options: Any) -> Any:
+            if path.endswith("/p/binding") and body.target.name == "n1":
+                cluster.server.store.remove("nodes", "n1")
+                cluster.nodes(small("n2"))
+                offer(cluster, "n2", "b")
+            return await post(path, body, **options)
+
+        scheduler.binder._client.post = refuse  # type: ignore[method-assign]
+        cluster.create(claiming("p", "data"))
+        await until(lambda: cluster.bound("p"))
+        assert cluster.places() == {"p": "n2"}
+        assert devices(cluster, "data") == {"b"} and users(cluster, "data") == {"p"}
+
+
+async def test_a_pod_that_another_scheduler_binds_first_keeps_its_claims() -> None:
+    async with live([small("n1")]) as cluster, cluster.running() as scheduler:
+        offer(cluster, "n1", "a")
+        claim(cluster, "data")
+        post = scheduler.binder._client.post
+
+        async def overtake(path: str, body: Any, **options: Any) -> Any:
+            if path.endswith("/p/binding"):
+                cluster.bind("p", "elsewhere")
+            return await post(path, body, **options)
+
+        scheduler.binder._client.post = overtake  # type: ignore[method-assign]
+        cluster.create(claiming("p", "data"))
+        await until(lambda: not scheduler.committer.open and cluster.bound("p"))
+        await asyncio.sleep(0.1)
+        assert users(cluster, "data") == {"p"}
+
+
+async def test_a_gang_whose_second_claim_cannot_be_written_gives_the_first_one_back() -> None:
+    async with live([small("n1")]) as cluster, cluster.running() as scheduler:
+        offer(cluster, "n1", "a", "b")
+        for name in ("one", "two"):
+            claim(cluster, name)
+        cluster.server.faults.fail(422, method="PATCH", path="*/resourceclaims/two/status", times=1)
+        cluster.create(claiming("p", "one", "two"))
+        await until(lambda: scheduler.releaser.released)
+        await until(lambda: cluster.bound("p"))
+        assert devices(cluster, "one") | devices(cluster, "two") == {"a", "b"}
+
+
+async def test_a_release_goes_through_a_server_that_fails_and_others_who_write() -> None:
+    async with live([small("n1")]) as cluster, cluster.running() as scheduler:
+        offer(cluster, "n1", "a")
+        claim(cluster, "data")
+        faults = cluster.server.faults
+
+        def weather() -> None:
+            assert users(cluster, "data") == {"p"}
+            faults.fail(500, method="GET", path="*/resourceclaims/data", times=2)
+            faults.fail(409, method="PATCH", path="*/resourceclaims/data/status", times=2)
+
+        deleted_instead_of_bound(cluster, scheduler, "p", weather)
+        cluster.create(claiming("p", "data"))
+        await until(lambda: scheduler.releaser.released)
+        assert status(cluster, "data") == {}
+
+
+async def test_a_claim_left_allocated_to_a_full_node_is_allocated_anew_elsewhere() -> None:
+    """What a leader leaves that dies between allocation and Binding, when the node fills up meanwhile."""
+    async with live([small("n1"), small("n2")]) as cluster:
+        offer(cluster, "n1", "a")
+        claim(cluster, "data")
+        cluster.server.faults.fail(500, method="POST", path="*/binding")
+        async with cluster.running() as scheduler:
+            # this process dies, as it were, before it can take anything back
+            scheduler.releaser._may_write = lambda: False
+            cluster.create(claiming("p", "data"))
+            await until(lambda: users(cluster, "data") == {"p"})
+        cluster.server.faults.clear()
+        cluster.pod("filler", cpu="4")
+        cluster.bind("filler", "n1")
+        offer(cluster, "n2", "b")
+        async with cluster.running():
+            await until(lambda: cluster.bound("p"))
+        assert cluster.places()["p"] == "n2"
+        assert devices(cluster, "data") == {"b"} and users(cluster, "data") == {"p"}
+
+
+async def test_a_claim_in_use_by_a_running_pod_is_never_deallocated_for_one_that_waits() -> None:
+    async with live([small("n1"), small("n2")]) as cluster, cluster.running() as scheduler:
+        offer(cluster, "n1", "a")
+        claim(cluster, "data")
+        cluster.create(claiming("p", "data", cpu="4"))
+        await until(lambda: cluster.bound("p"))
+        offer(cluster, "n2", "b")
+        cluster.create(claiming("q", "data"))
+        await until(lambda: cluster.condition("q"))
+        await asyncio.sleep(0.2)
+        assert (users(cluster, "data"), devices(cluster, "data")) == ({"p"}, {"a"})
+        assert not cluster.bound("q") and not scheduler.releaser.released
+
+
+async def test_at_the_start_reservations_of_pods_that_are_gone_are_released() -> None:
+    async with live([small("n1")]) as cluster:
+        offer(cluster, "n1", "a")
+        for name in ("old", "data"):
+            claim(cluster, name)
+        cluster.server.faults.fail(500, method="POST", path="*/binding")
+        async with cluster.running() as scheduler:
+            scheduler.releaser._may_write = lambda: False
+            cluster.create(claiming("p", "old"))
+            await until(lambda: users(cluster, "old") == {"p"})
+        cluster.delete("p")
+        cluster.server.faults.clear()
+        cluster.create(claiming("q", "data"))
+        async with cluster.running():
+            await until(lambda: cluster.bound("q"))
+        assert status(cluster, "old") == {} and devices(cluster, "data") == {"a"}
+
+
+@pytest.mark.parametrize("written", [0, 1, 2, 3])
+async def test_a_lease_that_is_lost_among_the_writes_of_claims_leaves_nothing_that_the_next_leader_cannot_finish(
+    written: int,
+) -> None:
+    """The lease is taken away after so many writes; another process, which cannot bind there any more, goes on."""
+    async with live([small("n1")]) as cluster:
+        offer(cluster, "n1", "a", "b")
+        for name in ("one", "two"):
+            claim(cluster, name)
+        async with cluster.running() as scheduler:
+            patch, done = scheduler.reserver._client.patch, 0
+
+            async def lose(path: str, body: Any, **options: Any) -> Any:
+                nonlocal done
+                if "resourceclaims" in path and done == written:
+                    scheduler.leading.clear()
+                reply = await patch(path, body, **options)
+                done += "resourceclaims" in path
+                return reply
+
+            scheduler.reserver._client.patch = lose  # type: ignore[method-assign]
+            cluster.create(claiming("p", "one", "two"))
+            await until(lambda: not scheduler.leading.is_set())
+            await until(lambda: not scheduler.committer.aside)
+            assert cluster.places() == {}
+        cluster.server.store.update("nodes", "n1", lambda obj: {**obj, "spec": {"unschedulable": True}})
+        cluster.nodes(node("n2", gpus=0, cpu=4, memory_gib=8))
+        offer(cluster, "n2", "c", "d")
+        async with cluster.running(lease=QUICK_LEASE):
+            await until(lambda: cluster.bound("p"))
+        assert cluster.places() == {"p": "n2"}
+        assert devices(cluster, "one") | devices(cluster, "two") == {"c", "d"}
+        assert users(cluster, "one") == users(cluster, "two") == {"p"}
