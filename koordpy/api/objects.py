@@ -346,6 +346,19 @@ class UpstreamConstraints(Wire, frozen=True):
 class UpstreamPodGroupSpec(Wire, frozen=True):
     scheduling_policy: UpstreamPolicy = UpstreamPolicy()
     scheduling_constraints: UpstreamConstraints | None = None
+    priority: int | None = None
+    disruption_mode: str | dict[str, Any] | None = None
+    """`Pod` or `PodGroup` in v1alpha2, `{single: {}}` or `{all: {}}` later."""
+
+    @property
+    def disrupted_as_one(self) -> bool:
+        """Whether evicting one member means evicting all."""
+        mode = self.disruption_mode
+        return mode.get("all") is not None if isinstance(mode, dict) else mode in ("PodGroup", "All")
+
+
+class UpstreamPodGroupStatus(Wire, frozen=True):
+    conditions: list[Condition] = []
 
 
 class UpstreamPodGroup(Wire, frozen=True):
@@ -353,6 +366,7 @@ class UpstreamPodGroup(Wire, frozen=True):
 
     metadata: ObjectMeta = ObjectMeta()
     spec: UpstreamPodGroupSpec = UpstreamPodGroupSpec()
+    status: UpstreamPodGroupStatus = UpstreamPodGroupStatus()
 
 
 class HierarchyEntry(Wire, frozen=True):

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
 from functools import lru_cache
@@ -41,6 +41,11 @@ class GangRef:
         """`namespace/name`, as users write it."""
         return f"{self.namespace}/{self.name}"
 
+    @property
+    def id(self) -> str:
+        """The key, told apart from gangs of the same name that another kind of group makes."""
+        return self.key if self.source is GangSource.GROUP else f"{self.key}@{self.source.value}"
+
 
 @dataclass(frozen=True, slots=True)
 class PodInfo:
@@ -61,6 +66,8 @@ class PodInfo:
     """Equal for pods that every filter and score treats alike; empty for pods that are not pending."""
     ties: Ties | None = None
     """What of it concerns other pods; None for most."""
+    group_priority: int | None = None
+    """Priority of its upstream PodGroup, which counts instead of its own (kube-parity.md 6)."""
 
     @property
     def name(self) -> str:
@@ -76,7 +83,7 @@ class PodInfo:
 
     @property
     def priority(self) -> int:
-        return self.pod.spec.priority or 0
+        return (self.pod.spec.priority or 0) if self.group_priority is None else self.group_priority
 
     @property
     def finished(self) -> bool:
@@ -125,6 +132,18 @@ def gang_ref(pod: Pod) -> GangRef | None:
     return None
 
 
+def in_group(info: PodInfo, priority: int | None) -> PodInfo:
+    """The pod with the priority of its upstream PodGroup, or with its own again."""
+    if priority == info.group_priority:
+        return info
+    shape = info.shape.partition(_PRIORITY)[0]
+    if shape and priority is not None:
+        shape += _PRIORITY + str(priority).encode()
+    return replace(info, group_priority=priority, shape=shape)
+
+
+_PRIORITY = b"\nof the group: "
+"""Nominated pods concern those of lower priority only, so the shape tells priorities apart; JSON holds no newline."""
 _TRAILING = re.compile(r"([0-9]+)$", re.ASCII)
 _WHOLE = re.compile(r"[0-9]{1,18}", re.ASCII)
 

@@ -32,7 +32,7 @@ from koordpy.api.storage import (
     select_node,
 )
 from koordpy.cluster.devices import DeviceBook, DeviceId
-from koordpy.cluster.pods import GangRef, GangSource, PodInfo, pod_info, shape_of
+from koordpy.cluster.pods import GangRef, GangSource, PodInfo, in_group, pod_info, shape_of
 from koordpy.cluster.resources import Amounts, node_allocatable
 from koordpy.cluster.snapshot import PODS, UNSCHEDULABLE_TAINT, Ints, NodeInfo, Snapshot
 from koordpy.cluster.tally import Tally
@@ -189,6 +189,8 @@ class ClusterState:
         if pod.spec.affinity is not None or pod.spec.topology_spread_constraints:
             self.look_for(selected_keys(pod))
         info = pod_info(pod, scheduler_names=self.scheduler_names, assumed_node=assumed, looked_for=self._looked_for)
+        if info.gang is not None and info.gang.source is GangSource.UPSTREAM:
+            info = in_group(info, self._group_priority(info.gang))
         if not assumed:
             self._assumed.pop(key, None)
         if old is not None:
@@ -215,7 +217,8 @@ class ClusterState:
                 self._classify(info, 1)
         for info in list(self._pending.values()):
             if not new.isdisjoint(info.pod.metadata.labels):
-                self._file(replace(info, shape=shape_of(info.pod, info.requests, self._looked_for)))
+                plain = replace(info, shape=shape_of(info.pod, info.requests, self._looked_for), group_priority=None)
+                self._file(in_group(plain, info.group_priority))
 
     def _delete_pod(self, key: str) -> None:
         old = self._pods.pop(key, None)
@@ -326,10 +329,24 @@ class ClusterState:
     def _upsert_upstream(self, group: UpstreamPodGroup) -> None:
         self._upstream[_object_key(group)] = group
         self._link(GangSource.UPSTREAM, group.metadata)
+        self._rank_members(_object_key(group))
 
     def _delete_upstream(self, key: str) -> None:
         self._upstream.pop(key, None)
         self._linkers.pop((GangSource.UPSTREAM.value, key), None)
+        self._rank_members(key)
+
+    def _group_priority(self, ref: GangRef) -> int | None:
+        group = self._upstream.get(ref.key)
+        return group.spec.priority if group is not None else None
+
+    def _rank_members(self, key: str) -> None:
+        namespace, _, name = key.partition("/")
+        ref = GangRef(namespace, name, GangSource.UPSTREAM)
+        priority = self._group_priority(ref)
+        for info in list(self._members.get(ref, {}).values()):
+            if info.group_priority != priority:
+                self._file(in_group(info, priority))
 
     def _link(self, source: GangSource, meta: ObjectMeta) -> None:
         ref = GangRef(meta.namespace, meta.name, source)
@@ -483,6 +500,14 @@ class ClusterState:
     def pod_group(self, key: str) -> PodGroup | None:
         """A PodGroup by `namespace/name`."""
         return self._groups.get(key)
+
+    def upstream_group(self, key: str) -> UpstreamPodGroup | None:
+        """A scheduling.k8s.io PodGroup by `namespace/name`."""
+        return self._upstream.get(key)
+
+    def upstream_groups(self) -> dict[str, UpstreamPodGroup]:
+        """Every scheduling.k8s.io PodGroup by `namespace/name`."""
+        return dict(self._upstream)
 
     def pod_groups(self) -> dict[str, PodGroup]:
         """Every PodGroup by `namespace/name`."""

@@ -29,7 +29,7 @@ class UnitNames:
 
     def of_gang(self, ref: GangRef) -> str:
         """Id of the unit that a gang is planned in."""
-        return self._ids.get(ref) or f"gang:{ref.key}"
+        return self._ids.get(ref) or f"gang:{ref.id}"
 
     def of_pod(self, pod: PodInfo) -> str:
         """Id of the unit that a pod is planned in."""

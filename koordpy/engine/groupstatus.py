@@ -157,7 +157,7 @@ class GroupStatusWriter:
 
     def verdict(self, report: GangReport, waiting_seconds: float) -> None:
         """What a round said about a gang that it tried."""
-        if report.name in self._feeds.group_resources:
+        if report.source is GangSource.GROUP and report.name in self._feeds.group_resources:
             self._verdicts[report.name] = Verdict(report, waiting_seconds)
             self._dirty[report.name] = None
             if report.status in (GangStatus.UNSCHEDULABLE, GangStatus.INVALID):
@@ -165,7 +165,7 @@ class GroupStatusWriter:
 
     def scheduled(self, report: GangReport) -> None:
         """The Bindings of a gang's plan are through and its minimum is bound."""
-        group = self._feeds.state.pod_group(report.name)
+        group = self._feeds.state.pod_group(report.name) if report.source is GangSource.GROUP else None
         if group is not None and (resource := self._feeds.group_resources.get(report.name)) is not None:
             meta = group.metadata
             self._announced.pop(report.name, None)

@@ -7,7 +7,7 @@ loop's thread, which owns the ClusterState.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -20,6 +20,7 @@ from koordpy.engine.overtaken import by_node, overtaken
 from koordpy.engine.queue import Entry
 from koordpy.engine.settings import EngineSettings
 from koordpy.engine.status import PodStatusWriter
+from koordpy.engine.upstreamstatus import UpstreamStatusWriter
 from koordpy.engine.wakeups import helpful
 from koordpy.observe.decisions import DecisionLog
 from koordpy.observe.metrics import Metrics
@@ -52,7 +53,7 @@ class SchedulingLoop:
         planner: Planner,
         *,
         pod_status: PodStatusWriter | None,
-        group_status: GroupStatusWriter | None,
+        group_status: Sequence[GroupStatusWriter | UpstreamStatusWriter] = (),
         metrics: Metrics,
         decisions: DecisionLog,
         settings: EngineSettings,
@@ -172,7 +173,7 @@ class SchedulingLoop:
         pending: dict[str, list[PendingPod]] = {}
         for verdict in plan.pending:
             pending.setdefault(verdict.unit, []).append(verdict)
-        reports = {report.name: report for report in plan.gangs}
+        reports = {report.ref: report for report in plan.gangs}
         pods_tried = sum(len(unit.pod_keys) for unit in plan.units) or 1
         foreign = by_node(self._feeds.foreign)
         for unit in plan.units:
@@ -187,7 +188,7 @@ class SchedulingLoop:
                 self._queue.settle_again(entry)
                 continue
             waiting = min((read_gang(snapshot, ref).waiting_seconds for ref in gangs), default=600.0)
-            mine = tuple(reports[ref.key] for ref in gangs if ref.key in reports)
+            mine = tuple(reports[ref] for ref in gangs if ref in reports)
             if placed:
                 first = self._first_tried.pop(unit.unit, began)
                 self._committer.submit(
@@ -199,8 +200,9 @@ class SchedulingLoop:
                     on_done=self._done(_Gangs(mine, first)) if gangs else None,
                 )
             for report in mine:
-                if self._group_status is not None and not (placed and report.status is GangStatus.SCHEDULED):
-                    self._group_status.verdict(report, waiting)
+                if not (placed and report.status is GangStatus.SCHEDULED):
+                    for writer in self._group_status:
+                        writer.verdict(report, waiting)
             self._count_attempts(entry, left, gang=bool(gangs), placed=bool(placed), seconds=seconds / pods_tried)
             for verdict in left:
                 self._tell(verdict)
@@ -278,10 +280,11 @@ class SchedulingLoop:
                 self._first_tried.setdefault(commit.unit, gangs.first_tried)
             else:
                 self._metrics.gang_wait_seconds.observe(self._clock() - gangs.first_tried)
-            if self._group_status is None or commit.lost:
+            if commit.lost:
                 return
             for report in gangs.reports:
                 if report.status is GangStatus.SCHEDULED:
-                    self._group_status.scheduled(report)
+                    for writer in self._group_status:
+                        writer.scheduled(report)
 
         return done

@@ -92,6 +92,10 @@ def _interacts(pod: PodInfo) -> bool:
 
 def _group_changed(state: ClusterState, snapshot: Snapshot, gangs: Iterable[GangRef]) -> str:
     for ref in gangs:
+        if ref.source is GangSource.UPSTREAM:
+            group, planned = state.upstream_group(ref.key), snapshot.upstream_groups.get(ref.key)
+            if group is not planned and (group is None or planned is None or group.spec != planned.spec):
+                return "group"
         if ref.source is GangSource.GROUP:
             now, then = state.pod_group(ref.key), snapshot.pod_groups.get(ref.key)
             if now is then:

@@ -4,7 +4,7 @@ The bodies are made without I/O, so that tests and `--dry-run` see what would be
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -115,6 +115,23 @@ async def patch_status(
     False: the object is gone. Raises as the client does.
     """
     return await _unless_gone(client, resource.path(namespace, name, "status"), {"status": status}, strategic=False)
+
+
+async def patch_conditions(
+    client: ApiClient,
+    resource: Resource,
+    *,
+    name: str,
+    namespace: str,
+    uid: str,
+    conditions: Sequence[Mapping[str, Any]],
+) -> bool:
+    """Merges conditions by type into the status of an object that is no custom resource; those of others stay.
+
+    False: the object is gone or another one. Raises as the client does.
+    """
+    body = {"metadata": {"uid": uid}, "status": {"conditions": conditions}}
+    return await _unless_gone(client, resource.path(namespace, name, "status"), body, strategic=True)
 
 
 async def patch_topology_status(client: ApiClient, *, name: str, status: Mapping[str, Any]) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from koordpy.api.objects import Wire
-from koordpy.cluster.pods import GangRef, PodInfo
+from koordpy.cluster.pods import GangRef, GangSource, PodInfo
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.announce import Announcer
 from koordpy.engine.binder import Binder
@@ -33,6 +33,7 @@ from koordpy.engine.reservations import DeviceReserver
 from koordpy.engine.resources import CLUSTER_NETWORK_TOPOLOGIES, NODES, PODS, STORAGE, Resource
 from koordpy.engine.settings import EngineSettings
 from koordpy.engine.status import PodStatusWriter
+from koordpy.engine.upstreamstatus import UpstreamStatusWriter
 from koordpy.engine.versions import reached
 from koordpy.observe.decisions import DecisionLog
 from koordpy.observe.health import Check
@@ -141,7 +142,7 @@ class Scheduler:
             failed=self._claims_failed,
         )
         self.pod_status: PodStatusWriter | None = None
-        self.group_status: GroupStatusWriter | None = None
+        self.group_status: list[GroupStatusWriter | UpstreamStatusWriter] = []
         if not settings.dry_run:
             self.pod_status = PodStatusWriter(
                 client,
@@ -152,15 +153,18 @@ class Scheduler:
                 gated_hold_seconds=settings.gated_hold_seconds,
                 clock=clock,
             )
-            self.group_status = GroupStatusWriter(
-                client,
-                self.feeds,
-                self.announcer,
-                may_write=self.may_write,
-                interval_seconds=settings.group_status_seconds,
-                wobble_hold_seconds=settings.wobble_hold_seconds,
-                clock=clock,
-            )
+            self.group_status = [
+                writer(
+                    client,
+                    self.feeds,
+                    self.announcer,
+                    may_write=self.may_write,
+                    interval_seconds=settings.group_status_seconds,
+                    wobble_hold_seconds=settings.wobble_hold_seconds,
+                    clock=clock,
+                )
+                for writer in (GroupStatusWriter, UpstreamStatusWriter)
+            ]
             self.feeds.listeners.pod_gone.append(self.pod_status.gone)
         conflicts = self.metrics.conflicts
         self.feeds.listeners.conflict.append(lambda reason: conflicts.labels(f"kubelet_{reason}").inc())
@@ -217,8 +221,8 @@ class Scheduler:
                     start(planning, self.releaser.run(), "claims of pods that are gone")
                 if self.pod_status is not None:
                     start(planning, self.pod_status.run(), "pod status")
-                if self.group_status is not None:
-                    start(planning, self.group_status.run(), "PodGroup status")
+                for writer in self.group_status:
+                    start(planning, writer.run(), "PodGroup status")
                 start(planning, self.loop.run(), "rounds")
                 planning.remove(ready)
                 await asyncio.wait([*planning, *background], return_when=asyncio.FIRST_COMPLETED)
@@ -275,16 +279,15 @@ class Scheduler:
                     await asyncio.sleep(0.02)
 
     def _report_half_bound(self) -> None:
-        for key, group in self.state.pod_groups().items():
-            bound = [pod for pod in self._members(key) if pod.bound]
-            if 0 < len(bound) < group.spec.min_member:
-                logger.warning(
-                    "gang %s is half bound, %d of %d: it is tried first", key, len(bound), group.spec.min_member
-                )
-
-    def _members(self, key: str) -> tuple[PodInfo, ...]:
-        namespace, _, name = key.partition("/")
-        return self.state.members(GangRef(namespace, name))
+        needs = [(key, GangSource.GROUP, group.spec.min_member) for key, group in self.state.pod_groups().items()]
+        for key, upstream in self.state.upstream_groups().items():
+            if (gang := upstream.spec.scheduling_policy.gang) is not None:
+                needs.append((key, GangSource.UPSTREAM, gang.min_count))
+        for key, source, need in needs:
+            namespace, _, name = key.partition("/")
+            bound = sum(pod.bound for pod in self.state.members(GangRef(namespace, name, source)))
+            if 0 < bound < need:
+                logger.warning("gang %s is half bound, %d of %d: it is tried first", key, bound, need)
 
     async def _drain(self, planning: list[asyncio.Task[Any]]) -> None:
         rounds = [task for task in planning if task.get_name() in ("rounds", "sync and election")]
@@ -293,9 +296,9 @@ class Scheduler:
             if self.committer.open:
                 logger.info("finishing %d Bindings", self.committer.open)
             await self.committer.drain(self.settings.drain_seconds)
-            if self.group_status is not None:
+            for writer in self.group_status:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self.group_status.flush(), 1.0)
+                    await asyncio.wait_for(writer.flush(), 1.0)
             for recorder in self.recorders.values():
                 await recorder.drain(0.5)
 

@@ -59,7 +59,7 @@ class DecisionLog:
         messages: dict[str, str] = {}
         for pending in plan.pending:
             messages.setdefault(pending.unit, pending.message)
-        gangs = {f"gang:{gang.name}": gang for gang in plan.gangs} if plan.units else {}
+        gangs = {f"gang:{gang.ref.id}": gang for gang in plan.gangs} if plan.units else {}
         for unit in plan.units:
             message = messages.get(unit.unit, "")
             self._take(_decision(unit, gangs.get(unit.unit), number, at, tuple(nodes.get(unit.unit, ())), message))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from koordpy.cluster.devices import DeviceId
+from koordpy.cluster.pods import GangRef, GangSource
 
 
 class Proof(StrEnum):
@@ -93,6 +94,13 @@ class GangReport:
     """(layer, path) of the lowest domain that holds every bound member."""
     proof: Proof | None
     message: str
+    source: GangSource = GangSource.GROUP
+
+    @property
+    def ref(self) -> GangRef:
+        """Which gang it is: groups of different kinds may share a name."""
+        namespace, _, name = self.name.partition("/")
+        return GangRef(namespace, name, self.source)
 
 
 @dataclass(frozen=True, slots=True)

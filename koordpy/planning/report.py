@@ -175,6 +175,7 @@ def _gang_report(gang: Gang, unit: Unit, figures: Figures, one: Tried | None, me
         domain=(tree.layer_name(where[0]), tree.path(*where)) if where is not None else None,
         proof=one.proof if one is not None else None,
         message=message,
+        source=gang.ref.source,
     )
 
 

@@ -42,6 +42,8 @@ class Gang:
     """An unreadable setting: text as gang-network.md 2.3 words it, without the gang's name."""
     pods: tuple[PodInfo, ...]
     """Every known pod that names the gang."""
+    one_victim: bool = False
+    """Upstream's disruptionMode: whoever evicts one member evicts all."""
 
     @property
     def key(self) -> str:
@@ -181,6 +183,7 @@ def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
     timeout: int | None = None
     hard: tuple[str, ...] = ()
     resources: Amounts = {}
+    one_victim = False
     meta = ObjectMeta(namespace=ref.namespace, name=ref.name)
     if ref.source is GangSource.GROUP:
         group = snapshot.pod_groups.get(ref.key)
@@ -199,6 +202,7 @@ def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
             meta = upstream.metadata
             policy = upstream.spec.scheduling_policy
             min_member = policy.gang.min_count if policy.gang is not None else 0
+            one_victim = upstream.spec.disrupted_as_one
             if upstream.spec.scheduling_constraints is not None:
                 hard = tuple(c.key for c in upstream.spec.scheduling_constraints.topology if c.key)
     elif pods:
@@ -226,6 +230,7 @@ def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
         min_resources=resources,
         fault=fault or unreadable,
         pods=pods,
+        one_victim=one_victim,
     )
 
 
@@ -299,7 +304,7 @@ class Groups:
     def unit(self, ref: GangRef) -> Unit:
         """The unit a gang belongs to."""
         gangs = tuple(self.gang(r) for r in self._group.get(ref, (ref,)))
-        return Unit(id="gang:" + ",".join(gang.key for gang in gangs), gangs=gangs)
+        return Unit(id="gang:" + ",".join(gang.ref.id for gang in gangs), gangs=gangs)
 
     def units(self) -> list[Unit]:
         """Every unit with a pending member, in no particular order."""
@@ -350,7 +355,7 @@ def _mixed(unit: Unit) -> Gate | None:
         alive = [pod for pod in gang.pods if not pod.finished]
         for what, values in (
             ("schedulerName", {pod.pod.spec.scheduler_name for pod in alive}),
-            ("priority", {str(pod.priority) for pod in alive}),
+            ("priority", {str(pod.pod.spec.priority or 0) for pod in alive}),
         ):
             if len(values) > 1:
                 listed = ", ".join(sorted(values, key=natural_key))

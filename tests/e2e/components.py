@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-UPSTREAM_GANG_GATES = "GenericWorkload=true,GangScheduling=true,TopologyAwareWorkloadScheduling=true"
+UPSTREAM_GANG_GATES = (
+    "GenericWorkload=true,GangScheduling=true,TopologyAwareWorkloadScheduling=true,WorkloadAwarePreemption=true"
+)
 # Jobs, PDB status, finalizers, deleted namespaces and orphans. No node-lifecycle: nodes here send no heartbeats.
 CONTROLLERS = (
     "namespace-controller",
