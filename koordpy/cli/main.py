@@ -15,6 +15,7 @@ COMMANDS = {
     "explain": ("koordpy.cli.explain", "say where a pod of manifests fits, and why it does not elsewhere"),
     "config": ("koordpy.cli.config", "check a configuration file"),
     "run": ("koordpy.cli.run", "run the scheduler on a cluster"),
+    "agent": ("koordpy.cli.agent", "report the GPUs of a node and their links"),
     "demo": ("koordpy.cli.demo", "watch gangs being placed on a cluster of its own"),
     "version": ("koordpy.cli.version", "print the version"),
 }

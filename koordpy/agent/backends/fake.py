@@ -1,0 +1,160 @@
+"""A YAML file as a source of facts: a machine that is not there, with errors that come when the file says.
+
+Source: gpu-topology.md section 9. The file:
+
+    gpus: 8                      # or a list: {uuid, minor, index, bus, numa, socket, pcie, memory, mig}
+    links: [[X, NV4, ...], ...]  # classes as in topo -m, also NV4+PHB; default: all SYS
+    fabric: 18                   # NVLinks of every GPU to a switch, in place of NVLinks in `links`
+    bandwidth: [[0, 48.3], ...]  # measured GB/s, optional
+    boot: first                  # changes when the node starts anew
+    faults:                      # what happens at which poll, from 1
+      - {poll: 2, uuid: GPU-1, xid: 79}
+      - {poll: 3, gone: GPU-2}   # vanishes; `back: GPU-2` brings it back
+      - {poll: 4, fail: wait}    # the wait for events fails (or: gpus)
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import yaml
+
+from koordpy.agent.links import NO_PEER, NO_PEER_SHARED, PCIE, SELF
+from koordpy.agent.machine import P2P, BackendError, Fabric, Gpu, Peer, XidEvent
+
+_CELL = re.compile(r"(?:NV([1-9]\d*))?(?:\+?([A-Z]+))?$")
+
+
+class FakeGpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    uuid: str = ""
+    minor: int | None = None
+    index: int | None = None
+    bus: str = ""
+    numa: int | None = None
+    socket: int | None = None
+    pcie: str = ""
+    memory: int = 0
+    mig: bool = False
+
+
+class FakeFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    poll: int
+    uuid: str = ""
+    xid: int = 0
+    gone: str = ""
+    back: str = ""
+    fail: str = ""
+
+
+class FakeMachine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    gpus: int | list[FakeGpu] = 0
+    links: list[list[str]] = []
+    fabric: int | list[int] = 0
+    bandwidth: list[list[float]] | None = None
+    boot: str = "boot"
+    faults: list[FakeFault] = []
+
+
+class FakeBackend:
+    """The machine of a file; each `health_events` call is one poll."""
+
+    def __init__(self, machine: FakeMachine) -> None:
+        self._machine = machine
+        self._gpus = _gpus(machine)
+        self._poll = 0
+        self._gone: set[str] = set()
+        self._fail = ""
+
+    def gpus(self) -> Sequence[Gpu]:
+        if self._fail == "gpus":
+            raise BackendError("fake: the driver does not answer")
+        return [gpu for gpu in self._gpus if gpu.key not in self._gone]
+
+    def pcie(self, a: Gpu, b: Gpu) -> str | None:
+        path = self._cell(a, b)[1]
+        return {NO_PEER: "SYS", NO_PEER_SHARED: "PIX"}.get(path, path) or None
+
+    def nvlinks(self, a: Gpu) -> Sequence[Peer]:
+        fabric = self._machine.fabric
+        own = fabric[self._gpus.index(a)] if isinstance(fabric, list) else fabric
+        ends: list[Peer] = [Fabric.SWITCH] * own
+        for b in self._gpus:
+            if b is not a and b != a:
+                ends += [b.key] * self._cell(a, b)[0]
+        return ends
+
+    def p2p(self, a: Gpu, b: Gpu) -> P2P:
+        links, path = self._cell(a, b)
+        return P2P(read=path not in (NO_PEER, NO_PEER_SHARED), nvlink=True if links else None)
+
+    def health_events(self, timeout: float) -> Sequence[XidEvent]:
+        self._poll += 1
+        self._fail = ""
+        events = []
+        for fault in self._machine.faults:
+            if fault.poll != self._poll:
+                continue
+            if fault.gone:
+                self._gone.add(fault.gone)
+            if fault.back:
+                self._gone.discard(fault.back)
+            if fault.xid:
+                events.append(XidEvent(fault.uuid, fault.xid))
+            self._fail = fault.fail or self._fail
+        if self._fail == "wait":
+            raise BackendError("fake: waiting for events failed")
+        return events
+
+    def boot(self) -> str:
+        return self._machine.boot
+
+    def measured(self) -> list[list[float]] | None:
+        return self._machine.bandwidth
+
+    def _cell(self, a: Gpu, b: Gpu) -> tuple[int, str]:
+        """(NVLinks, PCIe class) of a pair; rows of the file stand in the order of its GPUs."""
+        if not self._machine.links:
+            return 0, "SYS"
+        found = _CELL.match(self._machine.links[self._gpus.index(a)][self._gpus.index(b)])
+        return (int(found[1] or 0), found[2] or "") if found else (0, "")
+
+
+def _gpus(machine: FakeMachine) -> list[Gpu]:
+    if isinstance(machine.gpus, int):
+        return [Gpu(index=n, minor=n, uuid=f"GPU-{n}") for n in range(machine.gpus)]
+    return [
+        Gpu(
+            index=n if gpu.index is None else gpu.index,
+            minor=n if gpu.minor is None else gpu.minor,
+            uuid=gpu.uuid or f"GPU-{n}",
+            bus=gpu.bus,
+            numa=gpu.numa,
+            socket=gpu.socket,
+            pcie_root=gpu.pcie,
+            memory_bytes=gpu.memory,
+            mig=gpu.mig,
+        )
+        for n, gpu in enumerate(machine.gpus)
+    ]
+
+
+def read_fake(text: str, *, name: str) -> FakeBackend:
+    """The machine of a file's text. Raises BackendError that names file and field."""
+    try:
+        value: Any = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        machine = msgspec.convert(value, FakeMachine)
+    except (yaml.YAMLError, msgspec.ValidationError) as fault:
+        raise BackendError(f"{name}: {fault}") from None
+    size = machine.gpus if isinstance(machine.gpus, int) else len(machine.gpus)
+    if machine.links and (len(machine.links) != size or any(len(row) != size for row in machine.links)):
+        raise BackendError(f"{name}: links: not {size} rows of {size} cells")
+    if isinstance(machine.fabric, list) and len(machine.fabric) != size:
+        raise BackendError(f"{name}: fabric: not {size} numbers")
+    for i, row in enumerate(machine.links):
+        for j, cell in enumerate(row):
+            found = _CELL.match(cell)
+            good = {SELF} if i == j else {"", *PCIE, NO_PEER, NO_PEER_SHARED}
+            if not cell or found is None or (found[2] or "") not in good:
+                raise BackendError(f"{name}: links[{i}][{j}]: {cell!r} is no link class")
+    return FakeBackend(machine)

@@ -1,0 +1,200 @@
+"""NVML as a source of facts, by NVIDIA's own Python bindings: the only module that imports pynvml.
+
+Source: gpu-topology.md section 9, and the NVML API reference for each call. What a driver or a GPU does not support is
+not an error but an unknown; a library that does not answer is a BackendError.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from koordpy.agent.machine import P2P, BackendError, Fabric, Gpu, Peer, XidEvent
+from koordpy.agent.pci import path_class, read_path, read_socket, sysfs_address
+
+READ_INDEX = 0
+"""nvmlGpuP2PCapsIndex_t for reads; the constant of pynvml is a tuple by mistake."""
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+MILLISECONDS = 1000
+
+
+class NvmlLibrary:
+    """The calls of one loaded library. `nvml` is the module pynvml, or what stands in for it in a test."""
+
+    def __init__(self, nvml: Any, *, boot_id: Path = BOOT_ID) -> None:
+        self._nvml = nvml
+        self._boot_id = boot_id
+        self._handles: dict[str, Any] = {}
+        self._events: Any = None
+        self._by_bus: dict[str, str] = {}
+
+    # -- what is there -------------------------------------------------------------------------------------------
+
+    def gpus(self) -> Sequence[Gpu]:
+        nvml = self._nvml
+        found: list[Gpu] = []
+        handles: dict[str, Any] = {}
+        for index in range(int(self._must(nvml.nvmlDeviceGetCount))):
+            handle = self._may(nvml.nvmlDeviceGetHandleByIndex, index)
+            if handle is None:
+                continue  # fallen off the bus: its number still counts
+            gpu = self._gpu(index, handle)
+            found.append(gpu)
+            handles[gpu.key] = handle
+        if set(handles) - set(self._handles):
+            self._close_events()
+        self._handles = handles
+        self._by_bus = {gpu.bus: gpu.key for gpu in found if gpu.bus}
+        return found
+
+    def _gpu(self, index: int, handle: Any) -> Gpu:
+        nvml = self._nvml
+        minor = self._may(nvml.nvmlDeviceGetMinorNumber, handle)
+        info = self._may(nvml.nvmlDeviceGetPciInfo, handle)
+        bus = sysfs_address(_text(info.busId)) if info is not None else ""
+        path = read_path(bus) if bus else None
+        numa = self._may(nvml.nvmlDeviceGetNumaNodeId, handle)
+        if numa is None and path is not None:
+            numa = path.numa
+        memory = self._may(nvml.nvmlDeviceGetMemoryInfo, handle)
+        mig = self._may(nvml.nvmlDeviceGetMigMode, handle)
+        return Gpu(
+            index=index,
+            minor=index if minor is None else int(minor),
+            uuid=_text(self._must(nvml.nvmlDeviceGetUUID, handle)),
+            bus=bus,
+            numa=None if numa is None else int(numa),
+            socket=read_socket(None if path is None else path.numa),
+            pcie_root=path.root if path is not None else "",
+            memory_bytes=int(memory.total) if memory is not None else 0,
+            mig=bool(mig and mig[0] == nvml.NVML_DEVICE_MIG_ENABLE),
+        )
+
+    # -- how it is linked ----------------------------------------------------------------------------------------
+
+    def pcie(self, a: Gpu, b: Gpu) -> str | None:
+        nvml = self._nvml
+        classes = {
+            nvml.NVML_TOPOLOGY_INTERNAL: "PSB",
+            nvml.NVML_TOPOLOGY_SINGLE: "PIX",
+            nvml.NVML_TOPOLOGY_MULTIPLE: "PXB",
+            nvml.NVML_TOPOLOGY_HOSTBRIDGE: "PHB",
+            nvml.NVML_TOPOLOGY_NODE: "NODE",
+            nvml.NVML_TOPOLOGY_SYSTEM: "SYS",
+        }
+        level = self._may(nvml.nvmlDeviceGetTopologyCommonAncestor, self._handle(a), self._handle(b))
+        if level in classes:
+            return classes[level]
+        here, there = (read_path(gpu.bus) if gpu.bus else None for gpu in (a, b))
+        return path_class(here, there) if here is not None and there is not None else None
+
+    def nvlinks(self, a: Gpu) -> Sequence[Peer]:
+        nvml, handle = self._nvml, self._handle(a)
+        ends: list[Peer] = []
+        for link in range(int(nvml.NVML_NVLINK_MAX_LINKS)):
+            try:
+                active = nvml.nvmlDeviceGetNvLinkState(handle, link)
+            except nvml.NVMLError as fault:
+                if fault.value in (nvml.NVML_ERROR_NOT_SUPPORTED, nvml.NVML_ERROR_INVALID_ARGUMENT):
+                    break
+                continue
+            if active == nvml.NVML_FEATURE_ENABLED:
+                ends.append(self._far_end(handle, link))
+        return ends
+
+    def _far_end(self, handle: Any, link: int) -> Peer:
+        nvml = self._nvml
+        kind = self._may(nvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link)
+        if kind == nvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
+            return Fabric.SWITCH
+        info = self._may(nvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
+        bus = sysfs_address(_text(info.busId)) if info is not None else ""
+        return self._by_bus.get(bus, Fabric.UNKNOWN)
+
+    def p2p(self, a: Gpu, b: Gpu) -> P2P:
+        return P2P(read=self._peer(a, b, READ_INDEX), nvlink=self._peer(a, b, self._nvml.NVML_P2P_CAPS_INDEX_NVLINK))
+
+    def _peer(self, a: Gpu, b: Gpu, what: int) -> bool | None:
+        nvml = self._nvml
+        status = self._may(nvml.nvmlDeviceGetP2PStatus, self._handle(a), self._handle(b), what)
+        return None if status is None or status == nvml.NVML_P2P_STATUS_UNKNOWN else status == nvml.NVML_P2P_STATUS_OK
+
+    # -- how it is -----------------------------------------------------------------------------------------------
+
+    def health_events(self, timeout: float) -> Sequence[XidEvent]:
+        nvml = self._nvml
+        if self._events is None:
+            self._events = self._register()
+        out: list[XidEvent] = []
+        wait = int(timeout * MILLISECONDS)
+        while True:
+            try:
+                data = nvml.nvmlEventSetWait_v2(self._events, wait)
+            except nvml.NVMLError as fault:
+                if fault.value == nvml.NVML_ERROR_TIMEOUT:
+                    return out
+                self._close_events()
+                raise BackendError(f"NVML: waiting for events: {fault}") from None
+            uuid = self._may(nvml.nvmlDeviceGetUUID, data.device)
+            out.append(XidEvent(_text(uuid or ""), int(data.eventData)))
+            wait = 0
+
+    def _register(self) -> Any:
+        nvml = self._nvml
+        events = self._must(nvml.nvmlEventSetCreate)
+        for handle in self._handles.values():
+            wanted = nvml.nvmlEventTypeXidCriticalError
+            offered = self._may(nvml.nvmlDeviceGetSupportedEventTypes, handle)
+            if offered is None or offered & wanted:
+                self._may(nvml.nvmlDeviceRegisterEvents, handle, wanted, events)
+        return events
+
+    def _close_events(self) -> None:
+        if self._events is not None:
+            self._may(self._nvml.nvmlEventSetFree, self._events)
+            self._events = None
+
+    def boot(self) -> str:
+        try:
+            return self._boot_id.read_text().strip()
+        except OSError:
+            return ""
+
+    def measured(self) -> list[list[float]] | None:
+        return None
+
+    # -- calls ---------------------------------------------------------------------------------------------------
+
+    def _handle(self, gpu: Gpu) -> Any:
+        handle = self._handles.get(gpu.key)
+        if handle is None:
+            raise BackendError(f"NVML: {gpu.uuid} is not there")
+        return handle
+
+    def _must(self, call: Callable[..., Any], *args: Any) -> Any:
+        try:
+            return call(*args)
+        except self._nvml.NVMLError as fault:
+            raise BackendError(f"NVML: {fault}") from None
+
+    def _may(self, call: Callable[..., Any], *args: Any) -> Any:
+        try:
+            return call(*args)
+        except self._nvml.NVMLError:
+            return None
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def open_nvml() -> NvmlLibrary:
+    """The driver's library. Raises BackendError where there is none."""
+    try:
+        import pynvml
+    except ImportError:
+        raise BackendError("NVML: the package nvidia-ml-py is missing (install koordpy[agent])") from None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as fault:
+        raise BackendError(f"NVML: {fault}") from None
+    return NvmlLibrary(pynvml)

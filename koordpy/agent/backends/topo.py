@@ -1,0 +1,151 @@
+"""The text of `nvidia-smi topo -m` as a source of facts: what a bug report has, without the machine.
+
+Source: gpu-topology.md section 9. Rows and columns of network cards and the legend are passed over; blanks or tabs;
+terminal colours are taken out; the affinity columns need not be there. The text knows neither UUIDs nor the PCIe path
+beside an NVLink.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from koordpy.agent.links import PCIE, SELF
+from koordpy.agent.machine import P2P, BackendError, Gpu, Peer, XidEvent
+
+_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_GPU = re.compile(r"GPU(\d+)$")
+_NVLINK = re.compile(r"NV([1-9]\d*)$")
+_OLD_NAMES = {"SOC": "SYS"}
+_NUMA_TITLE = "NUMA Affinity"
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    text: str
+    column: int
+    """Of the line, from 1."""
+
+
+@dataclass(frozen=True)
+class TopoBackend:
+    """What the text says. The driver's index of a GPU also stands for its minor, which the text does not show."""
+
+    rows: tuple[int, ...]
+    cells: dict[tuple[int, int], str]
+    numa: dict[int, int] = field(default_factory=dict)
+
+    def gpus(self) -> Sequence[Gpu]:
+        return [Gpu(index=n, minor=n, numa=self.numa.get(n)) for n in self.rows]
+
+    def pcie(self, a: Gpu, b: Gpu) -> str | None:
+        cell = self.cells[a.index, b.index]
+        return None if _NVLINK.match(cell) else cell
+
+    def nvlinks(self, a: Gpu) -> Sequence[Peer]:
+        out: list[Peer] = []
+        for n in self.rows:
+            found = _NVLINK.match(self.cells[a.index, n])
+            if found:
+                out += [f"index-{n}"] * int(found[1])
+        return out
+
+    def p2p(self, a: Gpu, b: Gpu) -> P2P:
+        return P2P()
+
+    def health_events(self, timeout: float) -> Sequence[XidEvent]:
+        return ()
+
+    def boot(self) -> str:
+        return ""
+
+    def measured(self) -> list[list[float]] | None:
+        return None
+
+
+def read_topo(text: str, *, name: str) -> TopoBackend:
+    """The matrix of a text. Raises BackendError with file, line and column of the first word that is unknown."""
+    lines = [_COLOURS.sub("", line).rstrip("\r") for line in text.splitlines()]
+    at = next((i for i, line in enumerate(lines) if _is_header(line)), None)
+    if at is None:
+        raise BackendError(f"{name}: no line with the titles of the GPU columns (GPU0 GPU1 ...)")
+    titles = _titles(lines[at])
+    columns = [_GPU.match(title) for title in titles]
+    gpus = [int(found[1]) for found in columns if found]
+    if len(set(gpus)) < len(gpus):
+        raise BackendError(f"{name}: line {at + 1}: a GPU column stands twice")
+    cells: dict[tuple[int, int], str] = {}
+    numa: dict[int, int] = {}
+    for number, line in enumerate(lines[at + 1 :], start=at + 2):
+        words = _words(line)
+        row = _GPU.match(words[0].text) if words else None
+        if row is None:
+            if words and words[0].text.rstrip(":") == "Legend":
+                break
+            continue
+        where = f"{name}: line {number}"
+        a = int(row[1])
+        if a not in gpus:
+            raise BackendError(f"{where}: GPU{a} has no column")
+        if (a, a) in cells:
+            raise BackendError(f"{where}: GPU{a} stands twice")
+        if len(words) - 1 < len(gpus):
+            raise BackendError(f"{where}: {len(words) - 1} words for {len(titles)} columns")
+        for word, found in zip(words[1:], columns, strict=False):
+            if found:
+                cells[a, int(found[1])] = _cell(word, where, own=int(found[1]) == a)
+        if (node := _numa(line, lines[at])) is not None:
+            numa[a] = node
+    missing = [n for n in gpus if (n, n) not in cells]
+    if missing:
+        raise BackendError(f"{name}: GPU{missing[0]} has a column and no row")
+    return TopoBackend(tuple(sorted(gpus)), cells, numa)
+
+
+def _is_header(line: str) -> bool:
+    words = line.split()
+    return (
+        len(words) > 1
+        and all(_GPU.match(word) for word in words[:1])
+        and words[1] not in {SELF, *PCIE, "SOC"}
+        and (_NVLINK.match(words[1]) is None)
+    )
+
+
+def _titles(line: str) -> list[str]:
+    """Titles of the columns that hold one word a row: GPUs and network cards."""
+    out = []
+    for word in line.split():
+        if word in ("CPU", "NUMA", "GPU"):
+            break
+        out.append(word)
+    return out
+
+
+def _words(line: str) -> list[_Word]:
+    return [_Word(found[0], found.start() + 1) for found in re.finditer(r"\S+", line)]
+
+
+def _cell(word: _Word, where: str, *, own: bool) -> str:
+    text = _OLD_NAMES.get(word.text, word.text)
+    if own and text == SELF:
+        return text
+    if not own and (text in PCIE or _NVLINK.match(text)):
+        return text
+    what = "X is expected" if own else "no link class"
+    raise BackendError(f"{where}, column {word.column}: {word.text!r}: {what}")
+
+
+def _numa(line: str, header: str) -> int | None:
+    """The NUMA affinity of a row, where the text has that column and it is one node."""
+    if "\t" in header:
+        titles = [title.strip() for title in header.split("\t")]
+        values = [value.strip() for value in line.split("\t")]
+        if _NUMA_TITLE not in titles or titles.index(_NUMA_TITLE) >= len(values):
+            return None
+        text = values[titles.index(_NUMA_TITLE)]
+    else:
+        start = header.find(_NUMA_TITLE)
+        if start < 0:
+            return None
+        text = line[start : start + len(_NUMA_TITLE)].strip()
+    return int(text) if text.isascii() and text.isdigit() else None

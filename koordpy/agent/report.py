@@ -1,0 +1,164 @@
+"""The Device that a node's agent writes: its GPUs, how they are, how they are linked, and the conditions.
+
+Source: gpu-topology.md sections 1 and 9, vocabulary.md (Device).
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from koordpy.agent.health import HealthBook
+from koordpy.agent.links import LinkMatrix, in_order, link_matrix
+from koordpy.agent.machine import Gpu, NvmlBackend
+from koordpy.api import keys
+
+API_VERSION = f"{keys.GROUP_KOORDINATOR}/v1alpha1"
+DELIVERY_LABEL = "scheduling.koordinator.sh/gpu-delivery"
+BOOT_ANNOTATION = "scheduling.koordinator.sh/boot-id"
+"""Which start of the node the report is of: GPUs that it lists and that have vanished since stay in it."""
+FOREIGN, ENV, DEVICE_PLUGIN = "foreign", "env", "device-plugin"
+MEBIBYTE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Measured bandwidth in GB/s, rows and columns in the order of minors; `fault` says why it is not used."""
+
+    matrix: tuple[tuple[float, ...], ...] = ()
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One condition of the Device's status, without its times."""
+
+    type: str
+    status: bool
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One look at the node."""
+
+    device: Mapping[str, Any]
+    """The Device as server-side apply takes it; no status, no owner."""
+    conditions: tuple[Condition, ...]
+    matrix: LinkMatrix
+
+
+def check_measurement(value: Any, size: int) -> Measurement:
+    """A matrix of GB/s for so many GPUs (the diagonal is not read), or what is wrong with it."""
+    if isinstance(value, Mapping):
+        value = value.get("bandwidth")
+    if not isinstance(value, list) or not all(isinstance(row, list) for row in value):
+        return Measurement(fault="no list of lists")
+    if len(value) != size or any(len(row) != size for row in value):
+        return Measurement(fault=f"not {size} rows of {size} numbers")
+    for i, row in enumerate(value):
+        for j, cell in enumerate(row):
+            if i != j and (not _is_number(cell) or not 0 <= cell < math.inf):
+                return Measurement(fault=f"[{i}][{j}]: {cell!r} is no bandwidth in GB/s")
+    rows = (tuple(float(cell) if i != j else 0.0 for j, cell in enumerate(row)) for i, row in enumerate(value))
+    return Measurement(tuple(rows))
+
+
+def _is_number(cell: Any) -> bool:
+    return isinstance(cell, int | float) and not isinstance(cell, bool)
+
+
+def make_report(
+    node: str,
+    backend: NvmlBackend,
+    book: HealthBook,
+    *,
+    delivery: str = FOREIGN,
+    measured: Any = None,
+    before: Mapping[tuple[str, str], str] | None = None,
+    undeliverable: str = "",
+    asked: bool = True,
+) -> Report:
+    """Looks at the links and writes everything down.
+
+    measured: a matrix as the measurement file has it, None without one. before: cells of the last report, for GPUs
+    that have vanished. undeliverable: why GPUs cannot be delivered in the way that `delivery` says. asked: False where
+    the driver does not answer; then every pair keeps its cell. Raises BackendError.
+    """
+    gpus = in_order(book.gpus)
+    present = [gpu.key for gpu in book.present] if asked else []
+    matrix = link_matrix(backend, gpus, present=present, before=before, without_nvlink=book.without_nvlink)
+    measurement = check_measurement(measured, len(gpus)) if measured is not None else Measurement()
+    topologies = [{"name": "links", "topology": _json(matrix.classes)}]
+    if measurement.matrix:
+        topologies.insert(0, {"name": "bandwidth", "topology": _json(measurement.matrix)})
+    metadata: dict[str, Any] = {"name": node, "labels": {DELIVERY_LABEL: delivery}}
+    if boot := backend.boot():
+        metadata["annotations"] = {BOOT_ANNOTATION: boot}
+    device = {
+        "apiVersion": API_VERSION,
+        "kind": "Device",
+        "metadata": metadata,
+        "spec": {"topologies": {"gpu": topologies if gpus else []}, "devices": [_entry(gpu, book) for gpu in gpus]},
+    }
+    return Report(device, _conditions(gpus, book, matrix, measurement, undeliverable), matrix)
+
+
+def _entry(gpu: Gpu, book: HealthBook) -> dict[str, Any]:
+    topology: dict[str, Any] = {}
+    if gpu.socket is not None:
+        topology["socketID"] = gpu.socket
+    if gpu.numa is not None:
+        topology["nodeID"] = gpu.numa
+    if gpu.pcie_root:
+        topology["pcieID"] = gpu.pcie_root
+    if gpu.bus:
+        topology["busID"] = gpu.bus
+    entry: dict[str, Any] = {"type": "gpu", "minor": gpu.minor, "health": not book.why_sick(gpu.key)}
+    if gpu.uuid:
+        entry["id"] = gpu.uuid
+    resources = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio": "100"}
+    if gpu.memory_bytes:
+        resources["koordinator.sh/gpu-memory"] = f"{gpu.memory_bytes // MEBIBYTE}Mi"
+    entry["resources"] = resources
+    if topology:
+        entry["topology"] = topology
+    return entry
+
+
+def _conditions(
+    gpus: Sequence[Gpu], book: HealthBook, matrix: LinkMatrix, measurement: Measurement, undeliverable: str
+) -> tuple[Condition, ...]:
+    sick = [f"{gpu.uuid or gpu.minor}: {why}" for gpu in gpus if (why := book.why_sick(gpu.key))]
+    return (
+        Condition("Ready", bool(gpus), "Reported" if gpus else "NoGpus", _listed(sick) or f"{len(gpus)} GPUs healthy"),
+        Condition(
+            "TopologyDegraded",
+            bool(matrix.degraded),
+            "LinksMissing" if matrix.degraded else "LinksComplete",
+            _listed(matrix.degraded),
+        ),
+        Condition(
+            "TopologyMalformed",
+            bool(measurement.fault),
+            "MeasurementUnreadable" if measurement.fault else "Readable",
+            f"measured bandwidth: {measurement.fault}" if measurement.fault else "",
+        ),
+        Condition(
+            "DeliveryUnavailable",
+            bool(undeliverable),
+            "CannotDeliver" if undeliverable else "Available",
+            undeliverable,
+        ),
+    )
+
+
+def _listed(texts: Sequence[str], most: int = 8) -> str:
+    more = f"; {len(texts) - most} more" if len(texts) > most else ""
+    return "; ".join(texts[:most]) + more
+
+
+def _json(matrix: Sequence[Sequence[Any]]) -> str:
+    return json.dumps([list(row) for row in matrix], separators=(",", ":"))

@@ -1,0 +1,130 @@
+"""The agent's loop: look, judge, write; again when the driver reports an error or the poll interval is over.
+
+Source: gpu-topology.md section 9. The driver is asked in a thread of its own: a call of NVML may block for seconds.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from koordpy.agent.health import HealthBook
+from koordpy.agent.machine import BackendError, Gpu, NvmlBackend, XidEvent
+from koordpy.agent.publisher import DevicePublisher
+from koordpy.agent.report import ENV, FOREIGN, Report, make_report
+from koordpy.engine.client import ApiError, Unreachable
+
+logger = logging.getLogger(__name__)
+
+POLL_SECONDS = 10.0
+REFRESH_SECONDS = 300.0
+"""A Device that others changed or deleted is as it should be again after so long."""
+
+
+class NodeAgent:
+    """One node's agent. measure: gives the measurement file's content, None without one."""
+
+    def __init__(
+        self,
+        node: str,
+        backend: NvmlBackend,
+        book: HealthBook,
+        *,
+        delivery: str = FOREIGN,
+        measure: Callable[[], Any] = lambda: None,
+    ) -> None:
+        self.node, self.backend, self.book = node, backend, book
+        self.delivery, self._measure = delivery, measure
+        self._before: Mapping[tuple[str, str], str] = {}
+        self.undeliverable = ""
+        self._watching = False
+        self.eventful = False
+        """Whether the last look ended because something happened."""
+
+    def look(self, *, timeout: float = 0.0) -> Report:
+        """One poll: GPUs and errors are taken in, and the report is made. Raises BackendError at the first look only:
+        later a driver that does not answer makes the GPUs unhealthy."""
+        gpus: Sequence[Gpu] | None
+        events: Sequence[XidEvent] | None
+        try:
+            if not self._watching:  # before the events are registered, the GPUs must be known
+                self.backend.gpus()
+            events = self.backend.health_events(timeout)
+        except BackendError as fault:
+            if not self._watching:
+                raise
+            logger.error("%s", fault)
+            events = None
+        try:
+            gpus = self.backend.gpus()
+        except BackendError as fault:
+            if not self._watching:
+                raise
+            logger.error("%s", fault)
+            gpus = None
+        self._watching = True
+        self.eventful = bool(events)
+        self.book.poll(gpus, events)
+        try:
+            report = self._report()
+        except BackendError as fault:
+            logger.error("%s", fault)
+            self.book.poll(None, ())
+            report = self._report(asked=False)
+        self._before = report.matrix.cells()
+        return report
+
+    def _report(self, *, asked: bool = True) -> Report:
+        measured = self._measure()
+        return make_report(
+            self.node,
+            self.backend,
+            self.book,
+            delivery=self.delivery,
+            measured=self.backend.measured() if measured is None else measured,
+            before=self._before,
+            undeliverable=self.undeliverable,
+            asked=asked,
+        )
+
+    async def run(self, publisher: DevicePublisher, *, once: bool = False, poll: float = POLL_SECONDS) -> None:
+        """Looks and writes until it is cancelled, once with `once`. Raises BackendError at the start, and with `once`
+        also ApiError and Unreachable; later all of them are logged and tried again."""
+        self.book.remember(await self._known(publisher, once=once))
+        timeout = 0.0
+        written = time.monotonic()
+        while True:
+            started = time.monotonic()
+            if started - written > REFRESH_SECONDS:
+                publisher.forget()
+                written = started
+            report = await asyncio.to_thread(self.look, timeout=timeout)
+            try:
+                if self.delivery == ENV:
+                    lacking = await publisher.lacks_runtime()
+                    if lacking != self.undeliverable:
+                        self.undeliverable = lacking
+                        report = await asyncio.to_thread(self._report)
+                if await publisher.publish(report):
+                    logger.info("Device %s written, %d GPUs", self.node, len(report.device["spec"]["devices"]))
+            except (ApiError, Unreachable) as fault:
+                if once:
+                    raise
+                logger.warning("Device %s: %s", self.node, fault)
+                publisher.forget()
+            if once:
+                return
+            timeout = poll
+            if not self.eventful:  # backends without events answer at once
+                await asyncio.sleep(max(0.0, started + poll - time.monotonic()))
+
+    async def _known(self, publisher: DevicePublisher, *, once: bool) -> list[Gpu]:
+        while True:
+            try:
+                return await publisher.reported_before(self.backend.boot())
+            except (ApiError, Unreachable) as fault:
+                if once:
+                    raise
+                logger.warning("Device %s: %s", self.node, fault)
+                await asyncio.sleep(POLL_SECONDS / 5)

@@ -1,0 +1,135 @@
+"""`koordpy agent`: reports a node's GPUs and their links as the node's Device (gpu-topology.md section 9)."""
+
+import argparse
+from typing import Any
+
+FAILED = 1
+DELIVERIES = ("foreign", "env", "device-plugin")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.add_argument("--node", metavar="NAME", help="name of the node (default: $NODE_NAME)")
+    parser.add_argument(
+        "--backend",
+        metavar="SOURCE",
+        default="nvml",
+        help="nvml (default), fake:FILE (YAML) or topo:FILE (text of nvidia-smi topo -m)",
+    )
+    parser.add_argument("--print", dest="show", action="store_true", help="write the Device to stdout, call no server")
+    parser.add_argument("--once", action="store_true", help="report once and end")
+    parser.add_argument("--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, the service account")
+    parser.add_argument("--measurements", metavar="FILE", help="matrix of measured GB/s in the order of minors (YAML)")
+    parser.add_argument("--delivery", choices=DELIVERIES, default="foreign", help="how containers get their GPUs")
+    parser.add_argument("--poll", metavar="SECONDS", type=_positive, default=10.0, help="longest time between looks")
+    parser.add_argument(
+        "--recover-after", metavar="N", type=_count, default=3, help="clean polls until a GPU is healthy again"
+    )
+    parser.add_argument(
+        "--ignore-xid", metavar="N", type=int, action="append", help="error that is no harm to a GPU (repeatable)"
+    )
+    parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+    parser.add_argument("--log-format", choices=("text", "json"), default="text")
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is less than 1")
+    return value
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command; the exit status."""
+    import asyncio
+    import os
+
+    from koordpy.agent.backends import open_backend
+    from koordpy.agent.health import APPLICATION_XIDS, HealthBook
+    from koordpy.agent.machine import BackendError
+    from koordpy.agent.watch import NodeAgent
+    from koordpy.cli.offline import InputFaultsError
+    from koordpy.observe import logs
+
+    node = args.node or os.environ.get("NODE_NAME", "")
+    if not node:
+        raise InputFaultsError(["--node: no name is given, nor is NODE_NAME set"])
+    logs.configure(level=args.log_level, format=args.log_format)
+    ignored = APPLICATION_XIDS if args.ignore_xid is None else frozenset(args.ignore_xid)
+    book = HealthBook(recover_after=args.recover_after, ignored=ignored)
+    _measured(args.measurements)
+    try:
+        agent = NodeAgent(
+            node,
+            open_backend(args.backend),
+            book,
+            delivery=args.delivery,
+            measure=lambda: _measured(args.measurements, strict=False),
+        )
+        if args.show:
+            return _show(agent)
+        return asyncio.run(_serve(agent, args))
+    except BackendError as fault:
+        raise InputFaultsError([str(fault)]) from None
+
+
+def _measured(path: str | None, *, strict: bool = True) -> Any:
+    """Content of the measurement file; a file that is no YAML is a matrix that is malformed."""
+    from koordpy.cli.offline import InputFaultsError
+
+    if not path:
+        return None
+    import yaml
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            return yaml.load(file, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or ""
+    except (OSError, ValueError, yaml.YAMLError) as fault:
+        if strict:
+            raise InputFaultsError([f"{path}: cannot be read: {fault}"]) from None
+        return ""
+
+
+def _show(agent: Any) -> int:
+    """The Device as YAML, its conditions as comments: a Device's status is not for others to write."""
+    import yaml
+
+    report = agent.look()
+    print(yaml.safe_dump(dict(report.device), sort_keys=False, width=120), end="")
+    for condition in report.conditions:
+        print(f"# {condition.type}={condition.status} {condition.reason}: {condition.message}".rstrip(": "))
+    return 0
+
+
+async def _serve(agent: Any, args: argparse.Namespace) -> int:
+    import asyncio
+    import contextlib
+    import logging
+    import signal
+
+    from koordpy.agent.publisher import DevicePublisher
+    from koordpy.engine.client import ApiClient, ApiError, Unreachable
+    from koordpy.engine.credentials import CredentialError, load_access
+
+    logger = logging.getLogger("koordpy.cli.agent")
+    try:
+        access = await load_access(args.kubeconfig or None)
+        async with ApiClient(access) as client:
+            if agent.delivery == "foreign":
+                logger.info("delivery foreign: the kubelet's device plugin may choose other GPUs than the scheduler")
+            task = asyncio.create_task(agent.run(DevicePublisher(client, agent.node), once=args.once, poll=args.poll))
+            for number in (signal.SIGTERM, signal.SIGINT):
+                asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+    except (CredentialError, ApiError, Unreachable) as fault:
+        logger.error("%s", fault)
+        return FAILED
+    return 0

@@ -1,0 +1,186 @@
+"""The agent as a whole: what `--print` shows, and what it writes to an API server over time."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from koordpy.agent.backends.fake import read_fake
+from koordpy.agent.health import HealthBook
+from koordpy.agent.publisher import DEVICES, DevicePublisher
+from koordpy.agent.watch import NodeAgent
+from koordpy.cli.main import main
+from koordpy.engine.client import ApiClient
+from koordpy.engine.credentials import ClusterAccess
+from koordpy.sim.clusters import node
+from koordpy.sim.server import ApiServer
+
+SAMPLES = sorted((Path(__file__).parent / "topo").glob("*.txt"))
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[dict[str, Any], list[str]]:
+    assert main(["agent", "--node", "n1", "--print", *words]) == 0
+    text = capsys.readouterr().out
+    return yaml.safe_load(text), [line[2:] for line in text.splitlines() if line.startswith("# ")]
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
+def test_every_sample_prints_a_device_whose_matrix_fits_its_gpus(
+    sample: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    device, conditions = printed(capsys, "--backend", f"topo:{sample}")
+    assert device["metadata"]["name"] == "n1"
+    (links,) = device["spec"]["topologies"]["gpu"]
+    matrix = json.loads(links["topology"])
+    assert len(matrix) == len(device["spec"]["devices"])
+    assert all(matrix[i][j] == matrix[j][i] for i in range(len(matrix)) for j in range(len(matrix)))
+    assert conditions[0].startswith("Ready=True")
+
+
+def test_a_measurement_stands_beside_the_links_never_in_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "m.yaml").write_text("gpus: 2\nfabric: 4")
+    (tmp_path / "bw.yaml").write_text("bandwidth: [[0, 96.5], [95, 0]]")
+    device, _ = printed(capsys, "--backend", f"fake:{tmp_path}/m.yaml", "--measurements", f"{tmp_path}/bw.yaml")
+    found = {m["name"]: json.loads(m["topology"]) for m in device["spec"]["topologies"]["gpu"]}
+    assert found == {"bandwidth": [[0, 96.5], [95, 0]], "links": [["X", "NV4+SYS"], ["NV4+SYS", "X"]]}
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("[[0, 1]]", "not 2 rows of 2 numbers"),
+        ("[[0, -1], [1, 0]]", "[0][1]: -1 is no bandwidth in GB/s"),
+        ("[[0, .inf], [1, 0]]", "[0][1]: inf is no bandwidth in GB/s"),
+        ("fast", "no list of lists"),
+    ],
+)
+def test_a_measurement_that_cannot_be_used_is_left_out_and_reported(
+    text: str, fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "m.yaml").write_text("gpus: 2")
+    (tmp_path / "bw.yaml").write_text(text)
+    device, conditions = printed(
+        capsys, "--backend", f"fake:{tmp_path}/m.yaml", "--measurements", f"{tmp_path}/bw.yaml"
+    )
+    assert [m["name"] for m in device["spec"]["topologies"]["gpu"]] == ["links"]
+    assert f"TopologyMalformed=True MeasurementUnreadable: measured bandwidth: {fault}" in conditions
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (["--node", "n", "--backend", "topo:/no/such"], "/no/such: cannot be read"),
+        (["--node", "n", "--backend", "cuda"], "--backend cuda: neither nvml, fake:FILE nor topo:FILE"),
+        (["--backend", "nvml"], "--node: no name is given"),
+    ],
+)
+def test_what_cannot_be_had_is_one_clear_line(
+    words: list[str], fault: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NODE_NAME", raising=False)
+    assert main(["agent", "--print", *words]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert fault in err
+    assert err.count("\n") == 1
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[ApiClient]:
+    async with ApiServer() as server, ApiClient(ClusterAccess(server=server.url)) as running:
+        await running.post("/api/v1/nodes", node("n1"))
+        yield running
+
+
+def agent(machine: str, **options: Any) -> NodeAgent:
+    return NodeAgent("n1", read_fake(machine, name="m"), HealthBook(recover_after=2), **options)
+
+
+async def device(client: ApiClient) -> dict[str, Any]:
+    found: dict[str, Any] = await client.get(f"{DEVICES}/n1", type=dict[str, Any])
+    return found
+
+
+def healthy(found: dict[str, Any]) -> list[bool]:
+    return [entry["health"] for entry in found["spec"]["devices"]]
+
+
+async def test_the_device_belongs_to_its_node_and_is_written_once(client: ApiClient) -> None:
+    publisher, one = DevicePublisher(client, "n1"), agent("gpus: 2\nfabric: 4")
+    assert await publisher.publish(one.look())
+    first = await device(client)
+    assert first["metadata"]["ownerReferences"][0]["kind"] == "Node"
+    assert first["metadata"]["labels"] == {"scheduling.koordinator.sh/gpu-delivery": "foreign"}
+    conditions = {c["type"]: c["status"] for c in first["status"]["conditions"]}
+    assert conditions == {
+        "Ready": "True",
+        "TopologyDegraded": "False",
+        "TopologyMalformed": "False",
+        "DeliveryUnavailable": "False",
+    }
+    assert not await publisher.publish(one.look())
+    assert (await device(client))["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
+
+
+async def test_an_error_is_seen_in_the_device_and_so_is_the_recovery(client: ApiClient) -> None:
+    publisher, one = DevicePublisher(client, "n1"), agent("gpus: 2\nfaults: [{poll: 2, uuid: GPU-1, xid: 48}]")
+    seen = []
+    for _ in range(4):
+        await publisher.publish(one.look())
+        seen.append(healthy(await device(client)))
+    assert seen == [[True, True], [True, False], [True, False], [True, True]]
+
+
+async def test_a_driver_that_stops_answering_takes_every_gpu_out_and_keeps_the_links(client: ApiClient) -> None:
+    publisher, one = DevicePublisher(client, "n1"), agent("gpus: 2\nfabric: 4\nfaults: [{poll: 2, fail: gpus}]")
+    await publisher.publish(one.look())
+    before = await device(client)
+    await publisher.publish(one.look())
+    after = await device(client)
+    assert healthy(after) == [False, False]
+    assert after["spec"]["topologies"] == before["spec"]["topologies"]
+
+
+async def test_a_gpu_that_vanished_stays_out_after_the_agent_started_anew(client: ApiClient) -> None:
+    await agent("gpus: 3\nfabric: 4\nboot: one").run(DevicePublisher(client, "n1"), once=True)
+    await agent("gpus: 2\nfabric: 4\nboot: one").run(DevicePublisher(client, "n1"), once=True)
+    assert healthy(await device(client)) == [True, True, False]
+    await agent("gpus: 2\nfabric: 4\nboot: two").run(DevicePublisher(client, "n1"), once=True)
+    assert healthy(await device(client)) == [True, True]
+
+
+async def test_delivery_by_env_needs_the_runtime_class(client: ApiClient) -> None:
+    await agent("gpus: 1", delivery="env").run(DevicePublisher(client, "n1"), once=True)
+    conditions = {c["type"]: c for c in (await device(client))["status"]["conditions"]}
+    assert conditions["DeliveryUnavailable"]["status"] == "True"
+    assert "RuntimeClass nvidia" in conditions["DeliveryUnavailable"]["message"]
+
+
+async def test_a_running_agent_writes_a_deleted_device_again_when_its_report_changes(client: ApiClient) -> None:
+    one = agent("gpus: 1\nfaults: [{poll: 3, uuid: GPU-0, xid: 48}]")
+    publisher = DevicePublisher(client, "n1")
+    await publisher.publish(one.look())
+    await client.delete(f"{DEVICES}/n1")
+    assert not await publisher.publish(one.look())
+    assert await publisher.publish(one.look())
+    assert healthy(await device(client)) == [False]
+
+
+async def test_a_running_agent_goes_on_until_it_is_stopped(client: ApiClient) -> None:
+    one = agent("gpus: 1\nfaults: [{poll: 2, uuid: GPU-0, xid: 48}]")
+    task = asyncio.create_task(one.run(DevicePublisher(client, "n1"), poll=0.02))
+    seen: list[bool] = []
+    async with asyncio.timeout(10):
+        while seen[-2:] != [False, True]:
+            found = await client.get_or_none(f"{DEVICES}/n1", type=dict[str, Any])
+            now = healthy(found) if found else []
+            seen += now if now != seen[-1:] else []
+            await asyncio.sleep(0.005)
+    assert not task.done()
+    task.cancel()
