@@ -24,7 +24,11 @@ _CHUNK = 1 << 16
 
 
 class CostTables:
-    """Tables of one unit of n equal pods; every number is in the unit's own count (see counting.py on steps)."""
+    """Tables of one unit of n equal pods, counted in steps (see counting.py).
+
+    Where every domain of a level can be given whole pipeline groups only, it is at best given nothing else: from that
+    level up (`whole_level`) tables count groups, and only below it groups can be split.
+    """
 
     def __init__(
         self,
@@ -35,23 +39,34 @@ class CostTables:
         loss: Ints,
         bound: Ints,
         pipeline: int,
+        whole_level: int,
         multiples: dict[int, int],
     ) -> None:
         """slots, loss, bound: [nodes] further pods that fit, what one pod loses of the score there, bound members.
 
-        multiples: level -> k > 1. pipeline: size of a PP group, 1 for none.
+        multiples: level -> k > 1. pipeline: size of a PP group, 1 for none. whole_level: deepest level with whole
+        groups only, -1 where that is not known of any.
         """
         self.tree, self.n = tree, n
         self.slots, self.loss = slots, loss
         self.pipeline, self.multiples = pipeline, multiples
+        self.whole_level = whole_level if pipeline > 1 else -1
         self.bound_in = [level.sums(bound) for level in tree.levels]
         self._bound_any = bool(bound.any())
         self._weigh(used=int((bound > 0).sum()))
         depth = tree.depth
         self._kinds: list[Ints | None] = [None] * (depth + 1)
+        self._capacities: list[Ints | None] = [None] * (depth + 1)
         self._first: list[list[int]] = [[] for _ in range(depth + 1)]
         self._tables: dict[tuple[int, int], Costs] = {}
-        self._monotone = pipeline == 1 and not multiples
+
+    def per(self, level: int) -> int:
+        """Pods that one entry of a table of the level stands for."""
+        return self.pipeline if level <= self.whole_level else 1
+
+    def monotone(self, level: int) -> bool:
+        """Whether more pods never cost less in a domain of the level."""
+        return not self.multiples and (self.pipeline == 1 or level <= self.whole_level)
 
     def _weigh(self, *, used: int) -> None:
         n, depth = self.n, self.tree.depth
@@ -65,7 +80,7 @@ class CostTables:
             self.domain_base[level] = min(len(self.tree.levels[level]), n + used) + 1
             weight *= self.domain_base[level]
         if self.pipeline > 1:
-            for level in range(depth, 0, -1):
+            for level in range(depth, max(self.whole_level, 0), -1):
                 self.group_weight[level] = weight
                 weight *= n // self.pipeline + 1
         self.wide = weight >= INT64_LIMIT // 2
@@ -104,6 +119,18 @@ class CostTables:
             keys = [content[a:b] for a, b in pairwise(edges)]
         return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
 
+    def capacity(self, level: int) -> Ints:
+        """[domains of the level] last entry of each table, where multiples do not forbid it."""
+        found = self._capacities[level]
+        if found is None:
+            if level < self.whole_level:
+                edges = self.tree.first_child(level)
+                found = np.add.reduceat(self.capacity(level + 1), edges[:-1])
+            else:
+                found = self.tree.levels[level].sums(self.slots) // self.per(level)
+            found = self._capacities[level] = np.minimum(found, self.n // self.per(level))
+        return found
+
     # -- tables --------------------------------------------------------------------------------------------------------
 
     def table(self, level: int, domain: int) -> Costs:
@@ -126,7 +153,12 @@ class CostTables:
             kinds, times = np.unique(self.kinds(level + 1)[inside.start : inside.stop], return_counts=True)
             total = self.array([0])
             for kind, number in zip(kinds.tolist(), times.tolist(), strict=True):
-                total = self.merge(total, self._power(self.of_kind(level + 1, kind), number))
+                part = self._power(self.of_kind(level + 1, kind), number, level=level + 1)
+                total = self.merge(total, part, level=level + 1)
+            if level == self.whole_level:
+                total = total[:: self.pipeline]
+                # a group more is whole in every level below but for those that are split: now no count costs less
+                total = total + sum(self.group_weight) * np.arange(len(total)).astype(total.dtype)
         return self._own(level, int(self.bound_in[level][domain]), total)
 
     def _own(self, level: int, held: int, total: Costs) -> Costs:
@@ -134,7 +166,7 @@ class CostTables:
         if level:
             sizes = np.arange(len(total))
             out = total + (self.domain_weight[level] * ((sizes + held) > 0).astype(total.dtype))
-            if self.pipeline > 1:
+            if level > self.whole_level and self.pipeline > 1:
                 out = out - self.group_weight[level] * (sizes // self.pipeline).astype(total.dtype)
             if self.multiples:
                 out[total >= self.inf // 2] = self.inf
@@ -150,28 +182,26 @@ class CostTables:
 
     # -- combining -----------------------------------------------------------------------------------------------------
 
-    def merge(self, left: Costs, right: Costs) -> Costs:
-        """Min-plus convolution, cut at n pods."""
+    def merge(self, left: Costs, right: Costs, *, level: int) -> Costs:
+        """Min-plus convolution of tables of domains of a level, cut at n pods."""
         if len(left) < len(right):
             left, right = right, left
         if len(right) == 1:
             return left + right[0]
-        size = min(len(left) + len(right) - 1, self.n + 1)
+        size = min(len(left) + len(right) - 1, self.n // self.per(level) + 1)
         if self.wide or self.multiples:
             return self._merge_few(left, right, size)
         # a table that never falls is known by the largest count of each cost; taking more than needed costs the same
-        takes = np.nonzero(np.diff(right, append=self.inf))[0] if self._monotone else np.arange(len(right))
         longest = len(right) - 1
-        padded = np.full(longest + size, self.inf, dtype=np.int64)
-        if self._monotone:
-            padded[:longest] = left[0]
+        padded = np.empty(longest + size, dtype=np.int64)
+        padded[:] = self.inf
         upto = min(len(left), size)
         padded[longest : longest + upto] = left[:upto]
-        windows = np.ndarray((len(right), size), np.int64, padded, 8 * longest, (-8, 8))
-        if self._monotone and len(takes) < len(right):
-            windows, costs = windows[takes], right[takes][:, None]
-        else:
-            costs = right[:, None]
+        windows, costs = np.ndarray((len(right), size), np.int64, padded, 8 * longest, (-8, 8)), right[:, None]
+        if self.monotone(level):
+            padded[:longest] = left[0]
+            takes = np.append((right[1:] != right[:-1]).nonzero()[0], longest)
+            windows, costs = windows[takes], costs[takes]
         step = max(64, _CHUNK // len(costs))
         if size <= step:
             out = (windows + costs).min(axis=0)
@@ -192,21 +222,21 @@ class CostTables:
         out[out >= half] = self.inf
         return out
 
-    def _power(self, part: Costs, times: int) -> Costs:
+    def _power(self, part: Costs, times: int, *, level: int) -> Costs:
         """`times` equal children together, by squaring."""
         out: Costs | None = None
         while times:
             if times & 1:
-                out = part if out is None else self.merge(out, part)
+                out = part if out is None else self.merge(out, part, level=level)
             times >>= 1
             if times:
-                part = self.merge(part, part)
+                part = self.merge(part, part, level=level)
         return out
 
-    def suffixes(self, tables: Sequence[Costs]) -> list[Costs]:
-        """Costs of all tables from each position on together; the last is that of none."""
+    def suffixes(self, tables: Sequence[Costs], *, level: int) -> list[Costs]:
+        """Costs of all tables of a level from each position on together; the last is that of none."""
         out = [self.array([0])]
         for table in reversed(tables):
-            out.append(self.merge(out[-1], table))
+            out.append(self.merge(out[-1], table, level=level))
         out.reverse()
         return out

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from koordpy.planning.cost_tables import INT64_LIMIT, CostTables
+from koordpy.planning.cost_tables import INT64_LIMIT, Costs, CostTables
 from koordpy.planning.plan import Proof
 from koordpy.planning.problem import Ints, Problem, Solution
 from koordpy.planning.reach import Reach
@@ -80,16 +80,8 @@ class _Gather:
         score = problem.shapes[shape].score
         able = slots > 0
         top = int(score[able].max(initial=0))
-        self.step = _step(problem, slots, len(ranks))
-        self.tables = CostTables(
-            self.tree,
-            n=len(ranks) // self.step,
-            slots=slots // self.step,
-            loss=np.where(able, top - score, 0) * self.step,
-            bound=self.bound,
-            pipeline=max(1, problem.pipeline // self.step),
-            multiples={level: k for level, k in problem.multiples.items() if k > 1},
-        )
+        self.slots, self.loss = slots, np.where(able, top - score, 0)
+        self.multiples = {level: k for level, k in problem.multiples.items() if k > 1}
         self.attracted = [level.sums(problem.attract) for level in self.tree.levels] if problem.attract.any() else None
 
     # -- choosing the domain -------------------------------------------------------------------------------------------
@@ -97,23 +89,67 @@ class _Gather:
     def solve(self) -> Counted:
         level, candidates = self._lowest()
         candidates = self._most_attracted(level, candidates)
+        whole, candidates = self._whole_groups(level, candidates)
+        self._prepare(whole)
         tables = self.tables
         fits = zip(*(column.tolist() for column in self._upwards(level, candidates)), strict=True)
-        costs: dict[int, int] = {}
+        known: dict[int, tuple[int, _Spread | None]] = {}
         best: tuple[Any, ...] | None = None
-        chosen = candidates[0]
+        chosen, spread = candidates[0], None
         kinds = tables.kinds(level)[candidates].tolist()
         for d, kind, up in zip(candidates, kinds, fits, strict=True):
-            cost = costs.get(kind)
-            if cost is None:
-                cost = costs[kind] = int(tables.of_kind(level, kind)[tables.n])
+            if kind not in known:
+                known[kind] = self._least(level, d)
+            cost, found = known[kind]
             cost += self._outside(level, d)
             key = (cost // tables.score_base, up, cost % tables.score_base)
             if best is None or key < best:
-                best, chosen = key, d
+                best, chosen, spread = key, d, found
         counts: dict[int, int] = {}
-        self._descend(level, chosen, tables.n, counts)
+        self._descend(level, chosen, tables.n, counts, spread)
         return Counted(self.ranks, counts, level, chosen)
+
+    def _whole_groups(self, level: int, candidates: list[int]) -> tuple[int, list[int]]:
+        """Goal 3 before any table: (the deepest level at which all groups can be whole, the domains where they can).
+
+        Level -1 without groups, and with multiples, where sums do not tell.
+        """
+        size = self.problem.pipeline
+        if size == 1 or self.multiples:
+            return -1, candidates
+        groups, levels = len(self.ranks) // size, self.tree.levels
+        start, end = levels[level].start[candidates], levels[level].end[candidates]
+        for number in range(self.tree.depth, level, -1):
+            whole = np.concatenate(([0], np.cumsum(levels[number].sums(self.slots) // size)))
+            first, last = (np.searchsorted(levels[number].start, at) for at in (start, end))
+            able = whole[last] - whole[first] >= groups
+            if able.any():
+                return number, [d for d, ok in zip(candidates, able.tolist(), strict=True) if ok]
+        return level, candidates
+
+    def _prepare(self, whole: int) -> None:
+        """Makes the tables, with pods counted in steps of a number that some best counts are all multiples of.
+
+        PP groups that are all whole on nodes are such steps. And where slots and n are multiples of a number, the
+        counts that goal 6 asks for are an end point of a flow with whole bounds (its optimum for the domains that are
+        used), so multiples of it too.
+        """
+        slots, n, pipeline = self.slots, len(self.ranks), self.problem.pipeline
+        self.step = 1
+        if pipeline > 1 and whole == self.tree.depth:
+            self.step, pipeline = pipeline, 1
+        if pipeline == 1 and not self.multiples:
+            self.step *= int(np.gcd(np.gcd.reduce(slots // self.step), n // self.step))
+        self.tables = CostTables(
+            self.tree,
+            n=n // self.step,
+            slots=slots // self.step,
+            loss=self.loss * self.step,
+            bound=self.bound,
+            pipeline=pipeline,
+            whole_level=whole,
+            multiples=self.multiples,
+        )
 
     def _upwards(self, level: int, domains: list[int]) -> list[Ints]:
         """Goal 5: slots of the domains, of their parents, .. of the cluster."""
@@ -179,25 +215,41 @@ class _Gather:
 
     # -- goal 6 --------------------------------------------------------------------------------------------------------
 
-    def _descend(self, level: int, domain: int, m: int, counts: dict[int, int]) -> None:
+    def _least(self, level: int, domain: int) -> "tuple[int, _Spread | None]":
+        """Cost of all pods below a domain, and what it was computed from."""
+        tables = self.tables
+        if level == self.tree.depth:
+            return int(tables.table(level, domain)[tables.n]), None
+        spread = self._spread(level, domain, tables.n)
+        return int(spread.suffix[0][spread.m]), spread
+
+    def _spread(self, level: int, domain: int, m: int) -> "_Spread":
+        """The children of a domain that may take some of m pods, and their tables."""
+        tables, below = self.tables, level + 1
+        m //= tables.per(below)
+        children = self._needed(below, self._in_order(below, domain), domain, m)
+        parts = [tables.table(below, c) for c in children]
+        return _Spread(domain, m, children, parts, tables.suffixes(parts, level=below))
+
+    def _descend(
+        self, level: int, domain: int, m: int, counts: dict[int, int], spread: "_Spread | None" = None
+    ) -> None:
         """Spreads m pods below a domain: layer by layer the lexicographically largest counts of the least cost."""
         if m == 0:
             return
         if level == self.tree.depth:
             counts[domain] = m * self.step
             return
-        below, tables = level + 1, self.tables
-        children = self._needed(below, self._in_order(below, domain), int(tables.table(level, domain)[m]))
-        parts = [tables.table(below, c) for c in children]
-        suffix = tables.suffixes(parts)
-        rest = m
-        for i, (child, table) in enumerate(zip(children, parts, strict=True)):
-            after = suffix[i + 1]
+        if spread is None or spread.domain != domain:
+            spread = self._spread(level, domain, m)
+        rest, per = spread.m, self.tables.per(level + 1)
+        for i, (child, table) in enumerate(zip(spread.children, spread.tables, strict=True)):
+            after = spread.suffix[i + 1]
             least = max(0, rest - len(after) + 1)
             takes = table[least : rest + 1]
             left = after[rest - least - len(takes) + 1 : rest - least + 1][::-1]
-            take = least + int(np.nonzero(takes + left == suffix[i][rest])[0][-1])
-            self._descend(below, child, take, counts)
+            take = least + int(np.nonzero(takes + left == spread.suffix[i][rest])[0][-1])
+            self._descend(level + 1, child, take * per, counts)
             rest -= take
             if not rest:
                 return
@@ -211,34 +263,40 @@ class _Gather:
             keys.append(-self.attracted[level][at])
         return [int(d) for d in at[np.lexsort(keys)]]
 
-    def _needed(self, level: int, children: list[int], cost: int) -> list[int]:
-        """The domains that goal 6 may choose from, in its order.
+    def _needed(self, level: int, children: list[int], parent: int, m: int) -> list[int]:
+        """The domains that goal 6 may choose from when m are spread, in its order.
 
-        The cost says how many domains are used. Of domains alike in content the first in order take the most, so no
-        more of them can be needed; domains with bound members cost something even where they take no pod.
+        It is known how many domains are used at best. Of domains alike in content the first in order take the most, so
+        no more of them can be needed; domains with bound members cost something even where they take no pod.
         """
         tables = self.tables
-        used = cost // tables.domain_weight[level] % tables.domain_base[level]
+        kinds, sizes = tables.kinds(level)[children].tolist(), tables.capacity(level)[children]
+        if tables.monotone(level) and not self.bound.any():
+            sums = np.cumsum(np.sort(sizes)[::-1])
+            used = int(np.searchsorted(sums, m)) + 1
+            able = (sizes > 0) & (sizes >= m - (int(sums[used - 2]) if used > 1 else 0))
+        else:
+            cost = int(tables.table(level - 1, parent)[m * tables.per(level) // tables.per(level - 1)])
+            used = cost // tables.domain_weight[level] % tables.domain_base[level]
+            able = sizes > 0
         seen: dict[int, int] = {}
         out = []
-        kinds = tables.kinds(level)[children].tolist()
-        for child, number in zip(children, kinds, strict=True):
+        for child, number, ok in zip(children, kinds, able.tolist(), strict=True):
             seen[number] = seen.get(number, 0) + 1
-            if tables.bound_in[level][child] or (len(tables.of_kind(level, number)) > 1 and seen[number] <= used):
+            if tables.bound_in[level][child] or (ok and seen[number] <= used):
                 out.append(child)
         return out
 
 
-def _step(problem: Problem, slots: Ints, n: int) -> int:
-    """A number that some best counts are all multiples of, so that pods may be counted in steps of it.
+@dataclass(frozen=True, slots=True)
+class _Spread:
+    """The children of a domain that goal 6 chooses from in its order, and what they and those after them cost."""
 
-    Where slots and n are multiples of it, the counts that goal 6 asks for are an end point of a flow with whole bounds
-    (its optimum for the domains that are used), so multiples too. PP groups must be whole in a step, or be none.
-    """
-    if any(k > 1 for k in problem.multiples.values()):
-        return 1
-    step = int(np.gcd(np.gcd.reduce(slots), n))
-    return step if step % problem.pipeline == 0 else 1
+    domain: int
+    m: int
+    children: list[int]
+    tables: list[Costs]
+    suffix: list[Costs]
 
 
 def _spread_flat(problem: Problem, slots: Ints, shape: int, n: int) -> dict[int, int]:
