@@ -1,0 +1,95 @@
+"""The kubelet's gRPC messages, built from a table: no generated code to keep in step with a compiler.
+
+Sources: k8s.io/kubelet pkg/apis/deviceplugin/v1beta1 and pkg/apis/podresources/v1, whose field numbers these are.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+VERSION = "v1beta1"
+REGISTRATION = "/v1beta1.Registration/"
+DEVICE_PLUGIN = "/v1beta1.DevicePlugin/"
+POD_RESOURCES = "/v1.PodResourcesLister/"
+HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
+
+_Field = tuple[str, int, str]
+"""(name, number, type): string, bool, int32, int64, map (string to string) or a message; `*` in front = repeated."""
+
+_PLUGIN: Mapping[str, tuple[_Field, ...]] = {
+    "Empty": (),
+    "DevicePluginOptions": (("pre_start_required", 1, "bool"), ("get_preferred_allocation_available", 2, "bool")),
+    "RegisterRequest": (
+        ("version", 1, "string"),
+        ("endpoint", 2, "string"),
+        ("resource_name", 3, "string"),
+        ("options", 4, "DevicePluginOptions"),
+    ),
+    "NUMANode": (("ID", 1, "int64"),),
+    "TopologyInfo": (("nodes", 1, "*NUMANode"),),
+    "Device": (("ID", 1, "string"), ("health", 2, "string"), ("topology", 3, "TopologyInfo")),
+    "ListAndWatchResponse": (("devices", 1, "*Device"),),
+    "ContainerPreferredAllocationRequest": (
+        ("available_deviceIDs", 1, "*string"),
+        ("must_include_deviceIDs", 2, "*string"),
+        ("allocation_size", 3, "int32"),
+    ),
+    "PreferredAllocationRequest": (("container_requests", 1, "*ContainerPreferredAllocationRequest"),),
+    "ContainerPreferredAllocationResponse": (("deviceIDs", 1, "*string"),),
+    "PreferredAllocationResponse": (("container_responses", 1, "*ContainerPreferredAllocationResponse"),),
+    "ContainerAllocateRequest": (("devices_ids", 1, "*string"),),
+    "AllocateRequest": (("container_requests", 1, "*ContainerAllocateRequest"),),
+    "CDIDevice": (("name", 1, "string"),),
+    "ContainerAllocateResponse": (("envs", 1, "map"), ("annotations", 4, "map"), ("cdi_devices", 5, "*CDIDevice")),
+    "AllocateResponse": (("container_responses", 1, "*ContainerAllocateResponse"),),
+    "PreStartContainerRequest": (("devices_ids", 1, "*string"),),
+    "PreStartContainerResponse": (),
+}
+_PODS: Mapping[str, tuple[_Field, ...]] = {
+    "ListPodResourcesRequest": (),
+    "ContainerDevices": (("resource_name", 1, "string"), ("device_ids", 2, "*string")),
+    "ContainerResources": (("name", 1, "string"), ("devices", 2, "*ContainerDevices")),
+    "PodResources": (("name", 1, "string"), ("namespace", 2, "string"), ("containers", 3, "*ContainerResources")),
+    "ListPodResourcesResponse": (("pod_resources", 1, "*PodResources"),),
+}
+_Proto = descriptor_pb2.FieldDescriptorProto
+_SCALARS = {
+    "string": _Proto.TYPE_STRING,
+    "bool": _Proto.TYPE_BOOL,
+    "int32": _Proto.TYPE_INT32,
+    "int64": _Proto.TYPE_INT64,
+}
+
+
+def _describe(package: str, tables: Mapping[str, tuple[_Field, ...]]) -> dict[str, Any]:
+    """Message classes by name. A pool of its own keeps clear of other users of the same package name."""
+    file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package, syntax="proto3")
+    for name, fields in tables.items():
+        message = file.message_type.add(name=name)
+        for field_name, number, kind in fields:
+            field = message.field.add(name=field_name, number=number, label=_Proto.LABEL_OPTIONAL)
+            if kind.startswith("*"):
+                kind, field.label = kind[1:], _Proto.LABEL_REPEATED
+            if kind in _SCALARS:
+                field.type = _SCALARS[kind]
+                continue
+            field.type = _Proto.TYPE_MESSAGE
+            field.type_name = f".{package}.{kind}"
+            if kind == "map":
+                entry = message.nested_type.add(name=f"{field_name.title().replace('_', '')}Entry")
+                entry.options.map_entry = True
+                for n, part in enumerate(("key", "value"), start=1):
+                    entry.field.add(name=part, number=n, type=_Proto.TYPE_STRING, label=_Proto.LABEL_OPTIONAL)
+                field.label, field.type_name = _Proto.LABEL_REPEATED, f".{package}.{name}.{entry.name}"
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{name}")) for name in tables}
+
+
+MESSAGES = {**_describe("v1beta1", _PLUGIN), **_describe("v1", _PODS)}
+
+
+def message(kind: str, /, **fields: Any) -> Any:
+    """A message of the kubelet's API by its name there."""
+    return MESSAGES[kind](**fields)
