@@ -1,10 +1,10 @@
 """Who gets which GPUs when the kubelet asks, without saying for whom.
 
 Source: gpu-topology.md section 10, `device-plugin`. Allocate carries no pod: candidates are the node's assigned pods
-with a container of that size that has not been served, by creation and uid. What a candidate has reserved is delivered, not
-what was offered. A wrong guess is a swap: reserved sets are disjoint, so the union stays the same; the kubelet's own
-list tells later who got what, and the two pods exchange their reservations. Nothing is delivered by guess: without a
-candidate the answer is an error.
+with a container of that size that has not been served, by creation and uid. What a candidate has reserved is
+delivered, not what was offered. A wrong guess is a swap: reserved sets are disjoint, so the union stays the same; the
+kubelet's own list tells later who got what, and the two pods exchange their reservations. Nothing is delivered by
+guess: without a candidate the answer is an error.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
