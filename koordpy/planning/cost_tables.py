@@ -24,11 +24,8 @@ _CHUNK = 1 << 16
 
 
 class CostTables:
-    """Tables of one unit of n equal pods, counted in steps (see counting.py).
-
-    Where every domain of a level can be given whole pipeline groups only, it is at best given nothing else: from that
-    level up (`whole_level`) tables count groups, and only below it groups can be split.
-    """
+    """Tables of one unit of n equal pods. An entry of a level's tables stands for so many pods as every domain of that
+    level can be given at best only multiples of (see counting.py)."""
 
     def __init__(
         self,
@@ -39,18 +36,17 @@ class CostTables:
         loss: Ints,
         bound: Ints,
         pipeline: int,
-        whole_level: int,
+        per: Sequence[int],
         multiples: dict[int, int],
     ) -> None:
         """slots, loss, bound: [nodes] further pods that fit, what one pod loses of the score there, bound members.
 
-        multiples: level -> k > 1. pipeline: size of a PP group, 1 for none. whole_level: deepest level with whole
-        groups only, -1 where that is not known of any.
+        pipeline: size of a PP group, 1 for none. per: per level the pods of an entry, each a multiple of that of the
+        level below. multiples: level -> k > 1 of those that `per` does not keep.
         """
-        self.tree, self.n = tree, n
+        self.tree, self.n, self.per = tree, n, tuple(per)
         self.slots, self.loss = slots, loss
         self.pipeline, self.multiples = pipeline, multiples
-        self.whole_level = whole_level if pipeline > 1 else -1
         self.bound_in = [level.sums(bound) for level in tree.levels]
         self._bound_any = bool(bound.any())
         self._weigh(used=int((bound > 0).sum()))
@@ -60,13 +56,13 @@ class CostTables:
         self._first: list[list[int]] = [[] for _ in range(depth + 1)]
         self._tables: dict[tuple[int, int], Costs] = {}
 
-    def per(self, level: int) -> int:
-        """Pods that one entry of a table of the level stands for."""
-        return self.pipeline if level <= self.whole_level else 1
+    def whole(self, level: int) -> bool:
+        """Whether no domain of the level is given a part of a PP group."""
+        return self.per[level] % self.pipeline == 0
 
     def monotone(self, level: int) -> bool:
         """Whether more pods never cost less in a domain of the level."""
-        return not self.multiples and (self.pipeline == 1 or level <= self.whole_level)
+        return not self.multiples and self.whole(level)
 
     def _weigh(self, *, used: int) -> None:
         n, depth = self.n, self.tree.depth
@@ -77,10 +73,10 @@ class CostTables:
         self.group_weight = [0] * (depth + 1)
         for level in range(depth, 0, -1):
             self.domain_weight[level] = weight
-            self.domain_base[level] = min(len(self.tree.levels[level]), n + used) + 1
+            self.domain_base[level] = min(len(self.tree.levels[level]), n // self.per[level] + used) + 1
             weight *= self.domain_base[level]
-        if self.pipeline > 1:
-            for level in range(depth, max(self.whole_level, 0), -1):
+        for level in range(depth, 0, -1):
+            if not self.whole(level):
                 self.group_weight[level] = weight
                 weight *= n // self.pipeline + 1
         self.wide = weight >= INT64_LIMIT // 2
@@ -98,7 +94,7 @@ class CostTables:
         return found
 
     def _node_kinds(self) -> Ints:
-        code = np.minimum(self.slots, self.n)
+        code = self.capacity(self.tree.depth)
         more = [self.bound_in[-1]] if self._bound_any else []
         if self.loss.any():
             more.append(np.unique(self.loss, return_inverse=True)[1].reshape(-1))
@@ -123,12 +119,12 @@ class CostTables:
         """[domains of the level] last entry of each table, where multiples do not forbid it."""
         found = self._capacities[level]
         if found is None:
-            if level < self.whole_level:
-                edges = self.tree.first_child(level)
-                found = np.add.reduceat(self.capacity(level + 1), edges[:-1])
+            if level == self.tree.depth:
+                found = self.slots // self.per[level]
             else:
-                found = self.tree.levels[level].sums(self.slots) // self.per(level)
-            found = self._capacities[level] = np.minimum(found, self.n // self.per(level))
+                sums = np.add.reduceat(self.capacity(level + 1), self.tree.first_child(level)[:-1])
+                found = sums // (self.per[level] // self.per[level + 1])
+            found = self._capacities[level] = np.minimum(found, self.n // self.per[level])
         return found
 
     # -- tables --------------------------------------------------------------------------------------------------------
@@ -147,7 +143,9 @@ class CostTables:
 
     def _evaluate(self, level: int, domain: int) -> Costs:
         if level == self.tree.depth:
-            total = self.array(range(min(int(self.slots[domain]), self.n) + 1)) * int(self.loss[domain])
+            total = self.array(range(int(self.capacity(level)[domain]) + 1)) * (
+                int(self.loss[domain]) * self.per[level]
+            )
         else:
             inside = self.tree.children(level, domain)
             kinds, times = np.unique(self.kinds(level + 1)[inside.start : inside.stop], return_counts=True)
@@ -155,10 +153,11 @@ class CostTables:
             for kind, number in zip(kinds.tolist(), times.tolist(), strict=True):
                 part = self._power(self.of_kind(level + 1, kind), number, level=level + 1)
                 total = self.merge(total, part, level=level + 1)
-            if level == self.whole_level:
-                total = total[:: self.pipeline]
-                # a group more is whole in every level below but for those that are split: now no count costs less
-                total = total + sum(self.group_weight) * np.arange(len(total)).astype(total.dtype)
+            total = total[:: self.per[level] // self.per[level + 1]]
+            if self.whole(level) and not self.whole(level + 1):
+                # more groups are whole in every level below but for those that are split: now more never costs less
+                groups = self.per[level] // self.pipeline * np.arange(len(total)).astype(total.dtype)
+                total = total + sum(self.group_weight) * groups
         return self._own(level, int(self.bound_in[level][domain]), total)
 
     def _own(self, level: int, held: int, total: Costs) -> Costs:
@@ -166,8 +165,9 @@ class CostTables:
         if level:
             sizes = np.arange(len(total))
             out = total + (self.domain_weight[level] * ((sizes + held) > 0).astype(total.dtype))
-            if level > self.whole_level and self.pipeline > 1:
-                out = out - self.group_weight[level] * (sizes // self.pipeline).astype(total.dtype)
+            if not self.whole(level):
+                groups = (sizes * self.per[level] // self.pipeline).astype(total.dtype)
+                out = out - self.group_weight[level] * groups
             if self.multiples:
                 out[total >= self.inf // 2] = self.inf
             total = out
@@ -188,7 +188,7 @@ class CostTables:
             left, right = right, left
         if len(right) == 1:
             return left + right[0]
-        size = min(len(left) + len(right) - 1, self.n // self.per(level) + 1)
+        size = min(len(left) + len(right) - 1, self.n // self.per[level] + 1)
         if self.wide or self.multiples:
             return self._merge_few(left, right, size)
         # a table that never falls is known by the largest count of each cost; taking more than needed costs the same

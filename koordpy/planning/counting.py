@@ -10,6 +10,7 @@ Where it does not apply (`applies`) the solver decides. Tests hold it against th
 """
 
 from dataclasses import dataclass
+from math import lcm
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,7 @@ def count(problem: Problem) -> Counted | Solution:
     """
     shape = problem.members[problem.pending[0]].shape
     slots = problem.slots_of[shape]
-    reach = Reach(problem, slots)
+    reach = Reach(problem, shape)
     size = reach.largest(core=problem.core_size, limit=len(problem.pending))
     ranks = choose_ranks(problem, size) if size else ()
     if not ranks:
@@ -89,8 +90,7 @@ class _Gather:
     def solve(self) -> Counted:
         level, candidates = self._lowest()
         candidates = self._most_attracted(level, candidates)
-        whole, candidates = self._whole_groups(level, candidates)
-        self._prepare(whole)
+        candidates = self._prepare(level, candidates)
         tables = self.tables
         fits = zip(*(column.tolist() for column in self._upwards(level, candidates)), strict=True)
         known: dict[int, tuple[int, _Spread | None]] = {}
@@ -109,47 +109,47 @@ class _Gather:
         self._descend(level, chosen, tables.n, counts, spread)
         return Counted(self.ranks, counts, level, chosen)
 
-    def _whole_groups(self, level: int, candidates: list[int]) -> tuple[int, list[int]]:
-        """Goal 3 before any table: (the deepest level at which all groups can be whole, the domains where they can).
+    def _prepare(self, level: int, candidates: list[int]) -> list[int]:
+        """Makes the tables; the domains that can be best in goal 3 as far as sums tell.
 
-        Level -1 without groups, and with multiples, where sums do not tell.
+        Pods are counted level by level in steps that some best counts are all multiples of: podCountMultiples, without
+        bound members; pipeline groups, where all can be whole at a level (which goal 3 asks for from the top down);
+        and where slots and n are multiples of a number, the counts that goal 6 asks for are an end point of a flow with
+        whole bounds (its optimum for the domains that are used), so multiples of it too.
         """
-        size = self.problem.pipeline
-        if size == 1 or self.multiples:
-            return -1, candidates
-        groups, levels = len(self.ranks) // size, self.tree.levels
-        start, end = levels[level].start[candidates], levels[level].end[candidates]
-        for number in range(self.tree.depth, level, -1):
-            whole = np.concatenate(([0], np.cumsum(levels[number].sums(self.slots) // size)))
-            first, last = (np.searchsorted(levels[number].start, at) for at in (start, end))
-            able = whole[last] - whole[first] >= groups
+        n, size, depth = len(self.ranks), self.problem.pipeline, self.tree.depth
+        kept = not self.bound.any()
+        multiples = {} if kept else self.multiples
+        steps = [1] * (depth + 1)
+        for number, k in self.multiples.items() if kept else ():
+            steps[: number + 1] = [lcm(step, k) for step in steps[: number + 1]]
+        for number in range(depth, level, -1) if size > 1 and not multiples else ():
+            whole = [lcm(step, size) if at <= number else step for at, step in enumerate(steps)]
+            able = self._capacities(level, candidates, whole) * whole[level] >= n
             if able.any():
-                return number, [d for d, ok in zip(candidates, able.tolist(), strict=True) if ok]
-        return level, candidates
-
-    def _prepare(self, whole: int) -> None:
-        """Makes the tables, with pods counted in steps of a number that some best counts are all multiples of.
-
-        PP groups that are all whole on nodes are such steps. And where slots and n are multiples of a number, the
-        counts that goal 6 asks for are an end point of a flow with whole bounds (its optimum for the domains that are
-        used), so multiples of it too.
-        """
-        slots, n, pipeline = self.slots, len(self.ranks), self.problem.pipeline
-        self.step = 1
-        if pipeline > 1 and whole == self.tree.depth:
-            self.step, pipeline = pipeline, 1
-        if pipeline == 1 and not self.multiples:
-            self.step *= int(np.gcd(np.gcd.reduce(slots // self.step), n // self.step))
+                steps, candidates = whole, [d for d, ok in zip(candidates, able.tolist(), strict=True) if ok]
+                break
+        if not multiples and steps[depth] % size == 0 and len(set(steps[level:])) == 1:
+            common = int(np.gcd(np.gcd.reduce(self.slots // steps[depth]), n // steps[depth]))
+            steps = [step * common for step in steps]
         self.tables = CostTables(
             self.tree,
-            n=n // self.step,
-            slots=slots // self.step,
-            loss=self.loss * self.step,
+            n=n,
+            slots=self.slots,
+            loss=self.loss,
             bound=self.bound,
-            pipeline=pipeline,
-            whole_level=whole,
-            multiples=self.multiples,
+            pipeline=size,
+            per=steps,
+            multiples=multiples,
         )
+        return candidates
+
+    def _capacities(self, level: int, domains: list[int], steps: list[int]) -> Ints:
+        """Steps that go into the domains when every level below takes its own steps only."""
+        room = self.slots // steps[-1]
+        for number in range(self.tree.depth - 1, level - 1, -1):
+            room = np.add.reduceat(room, self.tree.first_child(number)[:-1]) // (steps[number] // steps[number + 1])
+        return np.asarray(room[domains], dtype=np.int64)
 
     def _upwards(self, level: int, domains: list[int]) -> list[Ints]:
         """Goal 5: slots of the domains, of their parents, .. of the cluster."""
@@ -219,14 +219,14 @@ class _Gather:
         """Cost of all pods below a domain, and what it was computed from."""
         tables = self.tables
         if level == self.tree.depth:
-            return int(tables.table(level, domain)[tables.n]), None
+            return int(tables.table(level, domain)[tables.n // tables.per[level]]), None
         spread = self._spread(level, domain, tables.n)
         return int(spread.suffix[0][spread.m]), spread
 
     def _spread(self, level: int, domain: int, m: int) -> "_Spread":
         """The children of a domain that may take some of m pods, and their tables."""
         tables, below = self.tables, level + 1
-        m //= tables.per(below)
+        m //= tables.per[below]
         children = self._needed(below, self._in_order(below, domain), domain, m)
         parts = [tables.table(below, c) for c in children]
         return _Spread(domain, m, children, parts, tables.suffixes(parts, level=below))
@@ -238,11 +238,11 @@ class _Gather:
         if m == 0:
             return
         if level == self.tree.depth:
-            counts[domain] = m * self.step
+            counts[domain] = m
             return
         if spread is None or spread.domain != domain:
             spread = self._spread(level, domain, m)
-        rest, per = spread.m, self.tables.per(level + 1)
+        rest, per = spread.m, self.tables.per[level + 1]
         for i, (child, table) in enumerate(zip(spread.children, spread.tables, strict=True)):
             after = spread.suffix[i + 1]
             least = max(0, rest - len(after) + 1)
@@ -276,7 +276,7 @@ class _Gather:
             used = int(np.searchsorted(sums, m)) + 1
             able = (sizes > 0) & (sizes >= m - (int(sums[used - 2]) if used > 1 else 0))
         else:
-            cost = int(tables.table(level - 1, parent)[m * tables.per(level) // tables.per(level - 1)])
+            cost = int(tables.table(level - 1, parent)[m * tables.per[level] // tables.per[level - 1]])
             used = cost // tables.domain_weight[level] % tables.domain_base[level]
             able = sizes > 0
         seen: dict[int, int] = {}

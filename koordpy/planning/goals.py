@@ -66,6 +66,10 @@ def progressions(problem: Problem, shape: int) -> tuple[tuple[Ints, Ints, int, N
     return tuple(reversed(out))
 
 
+_FAR = 1 << 38
+"""A step past every sum of slots: of such a progression only the first number can be taken."""
+
+
 def _thin(
     low: Ints, high: Ints, step: int, possible: NDArray[np.bool_], *, k: int, bound: Ints
 ) -> tuple[Ints, Ints, int, NDArray[np.bool_]]:
@@ -74,8 +78,9 @@ def _thin(
     period = k // common
     want = np.mod(-bound - low, k)
     low = low + (want // common) * pow(step // common, -1, period) % period * step
-    step *= period
+    step = min(step * period, _FAR)
     possible = possible & (want % common == 0) & (low <= high)
+    low = np.where(possible, low, 0)
     return low, np.where(possible, low + (high - low) // step * step, low), step, possible
 
 

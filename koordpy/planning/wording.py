@@ -50,8 +50,7 @@ def domain_slots(unit: Unit, figures: Figures) -> Callable[[int], Ints]:
     """Usable slots of the reference pod in every domain of a level (section 5), on the draft as it is."""
     own = reference_figures(unit, figures)
     number = list(dict.fromkeys(pod.shape for pod in unit.pending)).index(own.pod.shape)
-    parts = [(p, p.slots_of[number]) for p in partitions(unit, build(unit, figures), figures)]
-    reaches = [Reach(problem, slots) for problem, slots in parts]
+    reaches = [Reach(problem, number) for problem in partitions(unit, build(unit, figures), figures)]
 
     def usable(level: int) -> Ints:
         if not reaches:
