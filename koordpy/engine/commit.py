@@ -153,6 +153,8 @@ class Committer:
             queued = self._queue.discard(key)
             if queued is None:
                 queued = QueuedPod(key, info.uid, now, info.priority, info.created, light=False)
+            if info.nominated_node not in ("", placement.node):
+                self._queue.broadcast(Wake.ROOM, "NominationEnd")
             self._state.assume(key, placement.node, placement.claims, placement.devices)
             if not self._dry_run:
                 if (unbound := unbound_claims(self._state, info, placement)) is not None:
@@ -162,6 +164,9 @@ class Committer:
         self._queue.broadcast(Wake.POD_BOUND, "AssignedPodAdd")
         if self._dry_run:
             commit.left, commit.bound = 0, len(placements)
+            for placement in placements:
+                if (info := self._state.pod(placement.pod_key)) is not None:
+                    self._metrics.attempts.labels("scheduled", info.pod.spec.scheduler_name).inc()
             return commit
         if claims:
             # the waiting time is the Bindings'

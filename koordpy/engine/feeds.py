@@ -27,6 +27,7 @@ from koordpy.api.objects import (
 )
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
 from koordpy.cluster.state import ClusterState, device_hundredths
+from koordpy.engine.claimusers import ClaimUsers
 from koordpy.engine.client import ApiClient, ApiError, Unreachable
 from koordpy.engine.grouping import UnitNames
 from koordpy.engine.intake import PodIntake
@@ -127,6 +128,7 @@ class Feeds:
         self._reflectors: dict[str, Reflector[Any]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._groups_x: dict[str, PodGroup] = {}
+        self._claiming = ClaimUsers()
         self._recheck = asyncio.Event()
         self._discovered = asyncio.Event()
         self.pods = self._feed(PODS, Pod, _Sink(self._upsert_pod, self._delete_pod), transform=self._take_in)
@@ -294,6 +296,7 @@ class Feeds:
                 self.enqueue(after, event="PodAdd" if new else "PodUpdate")
         elif key in self.queue:
             self.queue.discard(key)
+        self._claiming.changed(key, after if after is not None and after.pending else None)
         spec = after.pod.spec if after is not None else None
         if spec is not None and spec.scheduling_gates and spec.scheduler_name in self.state.scheduler_names:
             self.gated.add(key)
@@ -443,14 +446,14 @@ class Feeds:
 
     def _upsert_storage(self, obj: Any, old: Any) -> None:
         self.state.upsert(obj)
-        self._storage_changed(obj, of_storage(old, obj))
+        self._storage_changed(obj, *of_storage(old, obj))
 
     def _delete_storage(self, obj: Any) -> None:
         self.state.delete(type(obj), _key(obj))
-        self._storage_changed(obj, of_storage(obj, None))
+        self._storage_changed(obj, *of_storage(obj, None))
 
-    def _storage_changed(self, obj: Any, wake: Wake) -> None:
-        self.queue.broadcast(wake, type(obj).__name__)
+    def _storage_changed(self, obj: Any, wake: Wake, claim: str) -> None:
+        self._changed_for(obj, wake, claim)
         for heard in self.listeners.storage:
             heard(_key(obj))
 
@@ -462,11 +465,17 @@ class Feeds:
             # the reply to a write of ours was first
             return
         self.state.upsert(obj)
-        self.queue.broadcast(of_devices(old, obj), type(obj).__name__)
+        self._changed_for(obj, *of_devices(old, obj))
 
     def _delete_devices(self, obj: Any) -> None:
         self.state.delete(type(obj), _key(obj))
-        self.queue.broadcast(of_devices(obj, None), type(obj).__name__)
+        self._changed_for(obj, *of_devices(obj, None))
+
+    def _changed_for(self, obj: Any, wake: Wake, claim: str) -> None:
+        """Wakes the pods that name a claim, and whom else the change may help."""
+        self.queue.broadcast(wake, type(obj).__name__)
+        for pod in self._claiming.users(claim):
+            self.queue.wake(pod, Wake.CLAIM, type(obj).__name__)
 
     # -- the rest -----------------------------------------------------------------------------------------------------
 

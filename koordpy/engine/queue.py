@@ -62,6 +62,8 @@ class Entry:
     """Changes that could turn the last verdict."""
     touched: bool = False
     """The unit itself changed since the attempt under way began."""
+    missed: Wake = Wake.NOTHING
+    """Changes of what its pods name since then."""
     plugins: tuple[str, ...] = ()
 
     @property
@@ -152,6 +154,17 @@ class UnitQueue:
         elif wake:
             self._wake_event = event
 
+    def wake(self, key: str, wake: Wake, event: str) -> None:
+        """Something changed that a pod of the queue names; no other unit is concerned."""
+        unit = self._unit_of.get(key)
+        entry = self._entries.get(unit) if unit is not None else None
+        if entry is None:
+            return
+        if entry.state is State.IN_FLIGHT:
+            entry.missed |= wake
+        elif entry.state is State.UNSCHEDULABLE and entry.wakes & wake:
+            self._enter(entry, State.ACTIVE, event)
+
     def regroup(self, unit_of: Callable[[str], str | None]) -> None:
         """Moves pods to the units they belong to now (GangGroups change with the `groups` annotations)."""
         for key, unit in list(self._unit_of.items()):
@@ -213,7 +226,7 @@ class UnitQueue:
             due = due[:1]
         for entry in due:
             entry.attempts += 1
-            entry.touched = False
+            entry.touched, entry.missed = False, Wake.NOTHING
             for pod in entry.pods.values():
                 pod.attempts += 1
             self._move(entry, State.IN_FLIGHT)
@@ -228,7 +241,7 @@ class UnitQueue:
         entry.wakes, entry.plugins, entry.errors = wakes, tuple(plugins), 0
         pause = GATED_PACE_SECONDS if gated else seconds * PACE
         entry.due = self.clock() + min(pause, self._most)
-        if entry.touched or (self._missed | self._wakes) & wakes:
+        if entry.touched or (self._missed | self._wakes | entry.missed) & wakes:
             self._enter(entry, State.ACTIVE, "ScheduleAttemptFailure")
         else:
             self._enter(entry, State.GATED if gated else State.UNSCHEDULABLE, "ScheduleAttemptFailure")

@@ -8,8 +8,17 @@ import enum
 from collections.abc import Iterable
 from typing import Any
 
+from koordpy.api.dra import DeviceClass, ResourceClaim
 from koordpy.api.objects import Pod
-from koordpy.api.storage import VolumeAttachment
+from koordpy.api.storage import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import NodeInfo
 
@@ -34,15 +43,23 @@ class Wake(enum.Flag):
     TOPOLOGY = enum.auto()
     QUOTA = enum.auto()
     DEVICE = enum.auto()
+    CLAIM = enum.auto()
+    """A claim that the pod itself names, of volumes or of devices."""
     VOLUME = enum.auto()
-    RESOURCE_CLAIM = enum.auto()
-    """Resource claims, slices and device classes."""
+    """A volume came, changed or was given up."""
+    STORAGE_CLASS = enum.auto()
+    STORAGE_CAPACITY = enum.auto()
+    ATTACHABLE = enum.auto()
+    """A node may take more volumes."""
+    DYNAMIC_DEVICE = enum.auto()
+    """Devices that resource claims give up, slices and device classes."""
 
 
 ANY = ~Wake.NOTHING
-GANG = ANY & ~(Wake.POD_BOUND | Wake.POD_LABELS | Wake.NAMESPACE | Wake.VOLUME | Wake.RESOURCE_CLAIM)
+_CLAIMED = Wake.CLAIM | Wake.VOLUME | Wake.STORAGE_CLASS | Wake.STORAGE_CAPACITY | Wake.ATTACHABLE | Wake.DYNAMIC_DEVICE
+GANG = ANY & ~(Wake.POD_BOUND | Wake.POD_LABELS | Wake.NAMESPACE | _CLAIMED)
 """What may help a gang's own verdict: room, nodes, their place in the tree. Load never does."""
-_NO_NEIGHBOURS = Wake.QUOTA | Wake.DEVICE | Wake.VOLUME | Wake.RESOURCE_CLAIM | Wake.TOPOLOGY
+_NO_NEIGHBOURS = Wake.QUOTA | Wake.DEVICE | Wake.TOPOLOGY | _CLAIMED
 BY_FILTER: dict[str, Wake] = {
     "NodeUnschedulable": Wake.NODE_ADDED | Wake.NODE_TAINTS,
     "NodeName": Wake.NODE_ADDED,
@@ -52,11 +69,19 @@ BY_FILTER: dict[str, Wake] = {
     "NodeResourcesFit": Wake.NODE_ADDED | Wake.NODE_ALLOCATABLE | Wake.ROOM,
     "PodTopologySpread": ANY & ~_NO_NEIGHBOURS,
     "InterPodAffinity": ANY & ~_NO_NEIGHBOURS,
-    "VolumeRestrictions": Wake.NODE_ADDED | Wake.ROOM | Wake.VOLUME,
-    "NodeVolumeLimits": Wake.NODE_ADDED | Wake.ROOM | Wake.VOLUME,
-    "VolumeBinding": Wake.NODE_ADDED | Wake.NODE_LABELS | Wake.ROOM | Wake.VOLUME,
-    "DynamicResources": Wake.NODE_ADDED | Wake.NODE_LABELS | Wake.ROOM | Wake.RESOURCE_CLAIM,
-    "VolumeZone": Wake.NODE_ADDED | Wake.NODE_LABELS | Wake.VOLUME,
+    "VolumeRestrictions": Wake.NODE_ADDED | Wake.ROOM | Wake.CLAIM,
+    "NodeVolumeLimits": Wake.NODE_ADDED | Wake.ROOM | Wake.CLAIM | Wake.ATTACHABLE,
+    "VolumeBinding": (
+        Wake.NODE_ADDED
+        | Wake.NODE_LABELS
+        | Wake.ROOM
+        | Wake.CLAIM
+        | Wake.VOLUME
+        | Wake.STORAGE_CLASS
+        | Wake.STORAGE_CAPACITY
+    ),
+    "DynamicResources": Wake.NODE_ADDED | Wake.NODE_LABELS | Wake.ROOM | Wake.CLAIM | Wake.DYNAMIC_DEVICE,
+    "VolumeZone": Wake.NODE_ADDED | Wake.NODE_LABELS | Wake.CLAIM | Wake.VOLUME | Wake.STORAGE_CLASS,
 }
 
 
@@ -94,6 +119,8 @@ def of_pod(before: PodInfo | None, after: PodInfo | None) -> Wake:
     """What the change of a pod on a node may help others with."""
     was, held = before is not None and before.bound, after is not None and after.bound
     wake = Wake.NOTHING
+    if before is not None and before.nominated_node and _less_is_kept(before, after):
+        wake |= Wake.ROOM
     if before is not None and was and (after is None or not held or after.node != before.node):
         wake |= Wake.ROOM
     if after is not None and held and (before is None or not was or after.node != before.node):
@@ -111,23 +138,86 @@ def of_pod(before: PodInfo | None, after: PodInfo | None) -> Wake:
     return wake
 
 
-def of_devices(before: Any, after: Any) -> Wake:
-    """What the change of a resource claim, slice or device class may help with."""
-    if before is not None and after is not None and _read_of(before) == _read_of(after):
-        return Wake.NOTHING
-    return Wake.RESOURCE_CLAIM
+def _less_is_kept(before: PodInfo, after: PodInfo | None) -> bool:
+    """Whether a nomination ended elsewhere than on its node, or keeps less room there."""
+    if after is None:
+        return True
+    if after.nominated_node == before.nominated_node:
+        return any(amount > after.requests.get(name, 0) for name, amount in before.requests.items())
+    return not (after.bound and after.node == before.nominated_node)
 
 
-def of_storage(before: Any, after: Any) -> Wake:
-    """What the change of a claim, volume, class or the like may help with.
+def of_devices(before: Any, after: Any) -> tuple[Wake, str]:
+    """What the change of a resource claim, slice or device class may help with, and the claim whose users it concerns.
 
-    A volume attached takes room away, and what only its status says of an attachment is not read.
+    A claim concerns the pods that name it, and all others only where it gives up devices.
     """
-    if isinstance(after, VolumeAttachment):
-        return Wake.NOTHING
     if before is not None and after is not None and _read_of(before) == _read_of(after):
-        return Wake.NOTHING
-    return Wake.VOLUME
+        return Wake.NOTHING, ""
+    there = after if after is not None else before
+    if isinstance(there, ResourceClaim):
+        held = before.status.allocation if before is not None else None
+        freed = held is not None and (after is None or after.status.allocation != held)
+        return (Wake.DYNAMIC_DEVICE if freed else Wake.NOTHING), _name(there)
+    if isinstance(there, DeviceClass) and after is None:
+        return Wake.NOTHING, ""
+    return Wake.DYNAMIC_DEVICE, ""
+
+
+def of_storage(before: Any, after: Any) -> tuple[Wake, str]:
+    """What the change of a claim, volume, class or the like may help with, and the claim whose users it concerns."""
+    there = after if after is not None else before
+    if before is not None and after is not None and _read_of(before) == _read_of(after):
+        return Wake.NOTHING, ""
+    match there:
+        case PersistentVolumeClaim():
+            return Wake.NOTHING, _name(there) if after is not None else ""
+        case PersistentVolume():
+            return _of_volume(before, after)
+        case StorageClass():
+            return Wake.STORAGE_CLASS, ""
+        case CSINode():
+            return (Wake.ATTACHABLE if before is not None and _takes_more(before, after) else Wake.NOTHING), ""
+        case VolumeAttachment():
+            return (Wake.ATTACHABLE if after is None else Wake.NOTHING), ""
+        case CSIDriver():
+            asked = before is not None and before.spec.storage_capacity
+            free = asked and (after is None or not after.spec.storage_capacity)
+            return (Wake.STORAGE_CAPACITY if free else Wake.NOTHING), ""
+        case CSIStorageCapacity():
+            return (Wake.STORAGE_CAPACITY if after is not None else Wake.NOTHING), ""
+    return ANY, ""
+
+
+def _of_volume(before: PersistentVolume | None, after: PersistentVolume | None) -> tuple[Wake, str]:
+    """A volume that is given to a claim concerns that claim's pods alone."""
+    if after is None:
+        return Wake.NOTHING, ""
+    reference = after.spec.claim_ref
+    if reference is None:
+        return Wake.VOLUME, ""
+    key = f"{reference.namespace}/{reference.name}"
+    return (Wake.NOTHING, key) if before is None or reference.uid else (Wake.VOLUME, key)
+
+
+def _takes_more(before: CSINode, after: CSINode | None) -> bool:
+    """A node or driver without a number has no limit."""
+    if after is None:
+        return True
+    limits = _limits(after)
+    for driver, count in _limits(before).items():
+        now = limits.get(driver)
+        if count is not None and (now is None or now > count):
+            return True
+    return False
+
+
+def _limits(node: CSINode) -> dict[str, int | None]:
+    return {driver.name: driver.allocatable.count if driver.allocatable else None for driver in node.spec.drivers}
+
+
+def _name(obj: Any) -> str:
+    return f"{obj.metadata.namespace}/{obj.metadata.name}"
 
 
 def _read_of(obj: Any) -> tuple[Any, ...]:
