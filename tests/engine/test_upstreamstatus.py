@@ -1,0 +1,109 @@
+"""What the condition of a scheduling.k8s.io PodGroup says, and the group's priority."""
+
+from typing import Any
+
+import pytest
+from msgspec import convert
+
+from koordpy.api.objects import Pod, UpstreamPodGroup
+from koordpy.cluster.pods import PodInfo, pod_info
+from koordpy.cluster.state import ClusterState
+from koordpy.engine.upstreamstatus import CONDITION, Said, conditions_of_version, wanted_condition
+from koordpy.planning.plan import GangReport, GangStatus
+
+OURS = frozenset({"koord-scheduler"})
+
+
+def group(policy: dict[str, Any], *, done: bool = False, **spec: Any) -> UpstreamPodGroup:
+    told = [{"type": CONDITION, "status": "True", "reason": "Scheduled"}] if done else []
+    manifest = {
+        "metadata": {"name": "g", "namespace": "default"},
+        "spec": {"schedulingPolicy": policy, **spec},
+        "status": {"conditions": told},
+    }
+    return convert(manifest, UpstreamPodGroup)
+
+
+def member(name: str, node: str = "", phase: str = "Pending", priority: int = 0) -> Pod:
+    manifest = {
+        "metadata": {"name": name, "namespace": "default", "uid": name},
+        "spec": {
+            "nodeName": node,
+            "schedulerName": "koord-scheduler",
+            "schedulingGroup": {"podGroupName": "g"},
+            "priority": priority,
+            "containers": [{"name": "c"}],
+        },
+        "status": {"phase": phase},
+    }
+    return convert(manifest, Pod)
+
+
+def info(*args: Any, assumed: str = "") -> PodInfo:
+    return pod_info(member(*args), scheduler_names=OURS, assumed_node=assumed)
+
+
+def report(status: GangStatus, message: str = "no room") -> GangReport:
+    return GangReport("default/g", 2, 2, 0, status, None, None, message)
+
+
+GANG, BASIC = {"gang": {"minCount": 2}}, {"basic": {}}
+ON = [info("a", "n1"), info("b", "n1")]
+
+
+@pytest.mark.parametrize(
+    ("of", "pods", "verdict", "said"),
+    [
+        (group(GANG), ON, None, Said("True", "Scheduled", "2 pods have a node, 2 were needed")),
+        (group(GANG), [ON[0], info("b", assumed="n1")], None, None),
+        (group(GANG), [ON[0], info("b", "", "Succeeded")], None, "True"),
+        (group(GANG), [ON[0], info("b", "", "Failed")], None, None),
+        (group(GANG), ON[:1], GangStatus.UNSCHEDULABLE, Said("False", "Unschedulable", "no room")),
+        (group(GANG), ON[:1], GangStatus.INVALID, Said("False", "SchedulerError", "no room")),
+        (group(GANG), ON[:1], GangStatus.INCOMPLETE, None),
+        (group(BASIC), ON[:1], GangStatus.UNSCHEDULABLE, "True"),
+        (group(BASIC), [], GangStatus.UNSCHEDULABLE, "False"),
+        (group(GANG, done=True), [], GangStatus.UNSCHEDULABLE, None),
+    ],
+)
+def test_the_condition_follows_the_requirement_until_it_is_true(
+    of: UpstreamPodGroup, pods: list[PodInfo], verdict: GangStatus | None, said: Said | str | None
+) -> None:
+    found = wanted_condition(of, pods, report(verdict) if verdict is not None else None)
+    assert (found.status if isinstance(said, str) and found is not None else found) == said
+
+
+def test_each_version_reads_the_condition_by_its_own_name() -> None:
+    assert conditions_of_version("v1beta1") == conditions_of_version("v1alpha3") == (CONDITION,)
+    assert conditions_of_version("v1alpha2") == (CONDITION, "PodGroupScheduled")
+
+
+@pytest.mark.parametrize(
+    ("mode", "one"),
+    [
+        (None, False),
+        ("Pod", False),
+        ("PodGroup", True),
+        ({"single": {}}, False),
+        ({"all": {}}, True),
+        ({}, False),
+    ],
+)
+def test_the_disruption_mode_is_read_in_the_spelling_of_every_version(mode: Any, one: bool) -> None:
+    assert group(GANG, disruptionMode=mode).spec.disrupted_as_one is one
+
+
+@pytest.mark.parametrize("group_first", [True, False])
+def test_the_priority_of_a_group_counts_while_the_group_is_there(group_first: bool) -> None:
+    state = ClusterState()
+    objects = [group(GANG, priority=50), member("a", priority=7)]
+    for obj in objects if group_first else reversed(objects):
+        state.upsert(obj)
+    found, alone = state.pod("default/a"), info("a", "", "Pending", 7)
+    assert found is not None and found.priority == 50 and found.shape != alone.shape
+    assert state.snapshot(0.0).pending == (found,)
+    state.upsert(group(GANG))
+    assert state.pod("default/a") == alone
+    state.upsert(group(GANG, priority=-1))
+    state.delete(UpstreamPodGroup, "default/g")
+    assert state.pod("default/a") == alone
