@@ -41,6 +41,19 @@ QUOTA_NAME = QUOTA_PREFIX + "name"
 QUOTA_USER = QUOTA_PREFIX + "user"
 QUOTA_PREEMPTIBLE = QUOTA_PREFIX + "preemptible"
 DISABLE_PREEMPTIBLE = "scheduling.koordinator.sh/disable-preemptible"
+QUOTA_PARENT = QUOTA_PREFIX + "parent"
+QUOTA_IS_PARENT = QUOTA_PREFIX + "is-parent"
+QUOTA_LENDS = QUOTA_PREFIX + "allow-lent-resource"
+QUOTA_TREE_ID = QUOTA_PREFIX + "tree-id"
+QUOTA_FORCE = QUOTA_PREFIX + "allow-force-update"
+QUOTA_WEIGHT = QUOTA_PREFIX + "shared-weight"
+QUOTA_NAMESPACES = QUOTA_PREFIX + "namespaces"
+QUOTA_TOTAL = QUOTA_PREFIX + "total-resource"
+DEFAULT_QUOTA = "koordinator-default-quota"
+SYSTEM_QUOTA = "koordinator-system-quota"
+ROOT_QUOTA = "koordinator-root-quota"
+BUILT_IN_QUOTAS = (DEFAULT_QUOTA, SYSTEM_QUOTA, ROOT_QUOTA)
+SYSTEM_NAMESPACE = "kube-system"
 
 # Resources
 GPU_RESOURCES = ("nvidia.com/gpu", "koordinator.sh/gpu", "aliyun.com/gpu", "aliyun.com/gpu-count")

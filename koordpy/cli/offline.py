@@ -86,6 +86,7 @@ def prepare(args: argparse.Namespace) -> Offline:
     objects = fill(loaded, now)
     gc.freeze()
     gc.enable()
+    _check_quotas(loaded, objects)
     faults += loaded.fault_lines
     if faults:
         raise InputFaultsError(faults)
@@ -111,6 +112,26 @@ def fill(loaded: "Loaded", now: "datetime") -> "list[Wire]":
         with_identity(_filled(manifest, i, loaded, priorities), kind=manifest.kind.name, created=times[i])
         for i, manifest in enumerate(loaded.manifests)
     ]
+
+
+def _check_quotas(loaded: "Loaded", objects: "list[Wire]") -> None:
+    """Refuses what the webhook refuses of ElasticQuotas, each fault at the object that it is about."""
+    from koordpy.api import keys
+    from koordpy.api.objects import ElasticQuota
+    from koordpy.cluster.quota_tree import read_quotas
+
+    found = {
+        f"{obj.metadata.namespace}/{obj.metadata.name}": (i, obj)
+        for i, obj in enumerate(objects)
+        if isinstance(obj, ElasticQuota)
+    }
+    parent = f"metadata.labels[{keys.QUOTA_PARENT}]"
+    for fault in read_quotas(quota for _, quota in found.values()).faults:
+        if fault.field == parent and "ElasticQuota" in loaded.faulty_kinds:
+            continue  # the parent may be one of those that could not be read
+        position = found[fault.key][0]
+        manifest = loaded.manifests[position]
+        loaded.fault(f"{manifest.place}: {manifest.title}", f"{fault.field}: {fault.text}", position)
 
 
 def _filled(manifest: "Manifest", position: int, loaded: "Loaded", priorities: "Priorities") -> "Wire":

@@ -106,12 +106,6 @@ class PodInfo:
         """Value of the network-topology-selector; empty for none."""
         return self.pod.metadata.annotations.get(keys.TOPOLOGY_SELECTOR, "")
 
-    @property
-    def user(self) -> str:
-        """Whose pod it is (quota-fairness.md 1), as far as labels tell: user, else quota, else namespace."""
-        labels = self.pod.metadata.labels
-        return labels.get(keys.QUOTA_USER) or labels.get(keys.QUOTA_NAME) or self.namespace
-
 
 def gang_ref(pod: Pod) -> GangRef | None:
     """The gang a pod belongs to; the first hit wins (gang-network.md 2.1)."""

@@ -12,6 +12,7 @@ from koordpy.api.natural import natural_key
 from koordpy.api.objects import Node, PodGroup, Taint, UpstreamPodGroup
 from koordpy.cluster.devices import DeviceId, DeviceObjects
 from koordpy.cluster.pods import GangRef, PodInfo
+from koordpy.cluster.quotas import Quotas, QuotaUse
 from koordpy.cluster.resources import Amounts
 from koordpy.cluster.ties import PodClass, TermClass
 from koordpy.cluster.tree import Tree
@@ -38,6 +39,11 @@ class NodeInfo:
     """(names, bytes) of each image on the node."""
     node: Node
 
+    @property
+    def going(self) -> bool:
+        """Whether it is being deleted."""
+        return self.node.metadata.deletion_timestamp is not None
+
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -63,12 +69,10 @@ class Snapshot:
     """Gangs whose object, or one of whose pods, carries a `groups` annotation."""
     selectors: Mapping[str, Mapping[str, int]]
     """network-topology-selector value -> node name -> bound pods with it."""
-    user_devices: Mapping[str, int]
-    """User -> accelerators held by its bound pods, in hundredths."""
     pod_groups: Mapping[str, PodGroup]
     upstream_groups: Mapping[str, UpstreamPodGroup]
-    quotas: frozenset[str]
-    """Names of the ElasticQuotas."""
+    quotas: Quotas
+    """ElasticQuotas and users, and what they hold."""
     classes: Mapping[PodClass, Mapping[tuple[str, bool], int]]
     """Class by namespace and labels -> (node name, whether being deleted) -> bound pods."""
     looked_for: frozenset[str]
@@ -164,6 +168,8 @@ class Draft:
         """Resource claim -> (request, device) that it is allocated, with assumed pods or by this draft."""
         self.chips: dict[str, tuple[int, ...]] = {}
         """Pod key -> GPUs (minors) or NPUs (numbers) of its node that a pod placed by this draft is given by name."""
+        self.quotas = QuotaUse(snapshot.quotas)
+        """What quotas and users hold with this draft's changes."""
         self._claims: dict[str, tuple[str, ...]] = {}
         self._allocated: dict[str, tuple[str, ...]] = {}
         self.version = 0
@@ -248,6 +254,7 @@ class Draft:
 
     def _change(self, info: PodInfo, node: int, sign: int) -> None:
         self.version += 1
+        self.quotas.change(info, sign)
         if node < 0:
             return
         row = self.used[node]

@@ -33,6 +33,7 @@ from koordpy.api.storage import (
 )
 from koordpy.cluster.devices import DeviceBook, DeviceId
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo, in_group, pod_info, shape_of
+from koordpy.cluster.quotas import QuotaBook
 from koordpy.cluster.resources import Amounts, node_allocatable
 from koordpy.cluster.snapshot import PODS, UNSCHEDULABLE_TAINT, Ints, NodeInfo, Snapshot
 from koordpy.cluster.tally import Tally
@@ -40,15 +41,6 @@ from koordpy.cluster.ties import PodClass, TermClass, pod_class, selected_keys
 from koordpy.cluster.topology import FLAT, Layers, TopologyFault, read_layers
 from koordpy.cluster.tree import Tree, build_tree
 from koordpy.cluster.volumes import Disk, Promise, VolumeBook, claim_key, disks_of
-
-_DEVICE_RESOURCES = (*keys.GPU_RESOURCES, *keys.NPU_RESOURCES)
-
-
-def device_hundredths(requests: Amounts) -> int:
-    """Accelerators of a request, in hundredths of a device."""
-    return sum(
-        requests[name] * (1 if name in keys.HUNDREDTHS else 100) for name in _DEVICE_RESOURCES if name in requests
-    )
 
 
 class _Use:
@@ -104,10 +96,11 @@ class ClusterState:
         """Assumed pod -> resource claim -> (request, device) that it is allocated."""
         self._nominated: dict[str, PodInfo] = {}
         self._looked_for: set[str] = set()
-        self._user_devices: dict[str, int] = {}
         self._groups: dict[str, PodGroup] = {}
         self._upstream: dict[str, UpstreamPodGroup] = {}
-        self._quotas: dict[str, ElasticQuota] = {}
+        self.quotas = QuotaBook()
+        self._total: Amounts | None = None
+        """Allocatable of all nodes that are not being deleted; None while it has to be summed anew."""
         self._linkers: dict[tuple[str, str], GangRef] = {}
         """(what, key) of an object or pod with a `groups` annotation -> its gang."""
         self._namespaces: dict[str, dict[str, str]] = {}
@@ -165,6 +158,8 @@ class ClusterState:
         )
         old = self._nodes.get(info.name)
         self._nodes[info.name] = info
+        if old is None or old.allocatable != info.allocatable or old.going != info.going:
+            self._total = None
         if old is None or old.labels != info.labels:
             self._tree = None
         if old is None or old.allocatable != info.allocatable:
@@ -176,6 +171,7 @@ class ClusterState:
 
     def _delete_node(self, name: str) -> None:
         if self._nodes.pop(name, None) is not None:
+            self._total = None
             self._tree = None
             self._rows = None
             self._static_version += 1
@@ -230,6 +226,8 @@ class ClusterState:
         self._file(info)
         if info.bound:
             self._account(info, 1)
+        elif info.pending:
+            self.quotas.wait(info, 1)
 
     def _file(self, info: PodInfo) -> None:
         """Puts a pod into the indexes; one that is known keeps its place in every order."""
@@ -258,6 +256,8 @@ class ClusterState:
                     del self._members[info.gang]
         if info.bound:
             self._account(info, -1)
+        elif info.pending:
+            self.quotas.wait(info, -1)
 
     def _classify(self, info: PodInfo, sign: int) -> None:
         deleting = info.pod.metadata.deletion_timestamp is not None
@@ -298,10 +298,7 @@ class ClusterState:
                     self._disks.add(disk, (info.node, read_only), sign)
             for port in ties.ports:
                 self._ports.add((port.protocol, port.port), (info.node, port.address), sign)
-        devices = device_hundredths(info.requests)
-        if devices:
-            user = info.user
-            self._user_devices[user] = self._user_devices.get(user, 0) + sign * devices
+        self.quotas.account(info, sign)
 
     def _upsert_topology(self, obj: ClusterNetworkTopology) -> None:
         if obj.metadata.name != keys.TOPOLOGY_OBJECT:
@@ -356,10 +353,10 @@ class ClusterState:
             self._linkers.pop((source.value, ref.key), None)
 
     def _upsert_quota(self, quota: ElasticQuota) -> None:
-        self._quotas[_object_key(quota)] = quota
+        self.quotas.put(_object_key(quota), quota)
 
     def _delete_quota(self, key: str) -> None:
-        self._quotas.pop(key, None)
+        self.quotas.drop(key)
 
     def _upsert_namespace(self, namespace: Namespace) -> None:
         self._namespaces[namespace.metadata.name] = namespace.metadata.labels
@@ -552,10 +549,9 @@ class ClusterState:
             members=self._member_views(),
             linkers=tuple(dict.fromkeys(self._linkers.values())),
             selectors={value: dict(counts) for value, counts in self._selectors.items() if counts},
-            user_devices=dict(self._user_devices),
             pod_groups=dict(self._groups),
             upstream_groups=dict(self._upstream),
-            quotas=frozenset(key.partition("/")[2] for key in self._quotas),
+            quotas=self.quotas.view(self._capacity()),
             classes=self._classes.frozen(),
             looked_for=frozenset(self._looked_for),
             terms=self._terms.frozen(),
@@ -572,6 +568,16 @@ class ClusterState:
             capacity_version=self._capacity_version,
             scheduler_names=self.scheduler_names,
         )
+
+    def _capacity(self) -> Amounts:
+        """Allocatable of all nodes that are not being deleted, cordoned ones too (quota-fairness.md 4)."""
+        if self._total is None:
+            self._total = {}
+            for node in self._nodes.values():
+                if not node.going:
+                    for name, amount in node.allocatable.items():
+                        self._total[name] = self._total.get(name, 0) + amount
+        return self._total
 
     def _promises(self) -> dict[str, Promise]:
         """Claim -> what it takes with a pod that is still assumed."""

@@ -26,7 +26,8 @@ from koordpy.api.objects import (
     UpstreamPodGroup,
 )
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
-from koordpy.cluster.state import ClusterState, device_hundredths
+from koordpy.cluster.quotas import device_hundredths
+from koordpy.cluster.state import ClusterState
 from koordpy.engine.claimusers import ClaimUsers
 from koordpy.engine.client import ApiClient, ApiError, Unreachable
 from koordpy.engine.grouping import UnitNames

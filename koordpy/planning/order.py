@@ -5,15 +5,14 @@ after every placement the users are compared anew. Priority never matters betwee
 """
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
 from koordpy.api.config import Fairness
 from koordpy.api.keys import SYSTEM_PRIORITY_FLOOR
 from koordpy.api.natural import natural_key
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.state import device_hundredths
+from koordpy.cluster.quotas import QuotaUse
 from koordpy.planning.units import Unit
 
 
@@ -38,9 +37,9 @@ def half_bound(unit: Unit) -> bool:
 class Queue:
     """Gives the units one by one; tell it with `placed` what the last one got."""
 
-    def __init__(self, units: list[Unit], *, held: Mapping[str, int], config: Fairness) -> None:
-        """held: user -> accelerators of its bound pods, in hundredths."""
-        self._held = dict(held)
+    def __init__(self, units: list[Unit], *, use: QuotaUse, config: Fairness) -> None:
+        """use: what users hold; it grows with the plan."""
+        self._use = use
         self._weights = config.weights
         self._first: list[Unit] = sorted((u for u in units if half_bound(u)), key=lambda u: (_age(u), _name(u)))
         rest = [u for u in units if not half_bound(u)]
@@ -52,7 +51,7 @@ class Queue:
         self._gone: set[str] = set()
         self._got = False
         for unit in rest:
-            user = "" if config.mode == "off" else unit.members[0].user
+            user = "" if config.mode == "off" else use.quotas.user_of(unit.members[0])
             age = _age(unit)
             self._jobs.setdefault(user, []).append((-_priority(unit), age, _name(unit), unit.id, unit))
             self._ages.setdefault(user, []).append((age, unit.id))
@@ -70,7 +69,7 @@ class Queue:
             heapq.heappush(self._users, (self._ratio(user), ages[0][0], natural_key(user), user))
 
     def _ratio(self, user: str) -> Any:
-        held, weight = self._held.get(user, 0), self._weights.get(user, 1)
+        held, weight = self._use.user_devices(user), self._weights.get(user, 1)
         if not held:
             return Fraction(0)
         return Fraction(held) / Fraction(weight) if weight else float("inf")
@@ -87,10 +86,6 @@ class Queue:
                 yield unit
             self._push(user)
 
-    def placed(self, pods: Iterable[PodInfo]) -> None:
-        """Counts pods that were just placed against their users; the next user's turn follows."""
-        for pod in pods:
-            self._got = True
-            devices = device_hundredths(pod.requests)
-            if devices:
-                self._held[pod.user] = self._held.get(pod.user, 0) + devices
+    def placed(self) -> None:
+        """The unit that was given last has been placed; the next user's turn follows."""
+        self._got = True

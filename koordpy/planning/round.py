@@ -35,7 +35,7 @@ def plan_round(
     draft = Draft(snapshot)
     figures = Figures(draft, config, planner_cache)
     units = [unit for unit in groups.units() if only is None or unit.id in only]
-    queue = Queue(units, held=snapshot.user_devices, config=config.fairness)
+    queue = Queue(units, use=draft.quotas, config=config.fairness)
     tried: list[Tried] = []
     failed: dict[bytes, Tried] = {}
     later: list[int] = []
@@ -47,7 +47,7 @@ def plan_round(
         outcome = try_unit(unit, groups, figures)
         tried.append(outcome)
         if outcome.nodes:
-            queue.placed(snapshot.pods[key] for key in outcome.nodes)
+            queue.placed()
         elif unit.plain is not None and shape is not None and not outcome.fault:
             if figures.of(unit.plain).follows:
                 later.append(len(tried) - 1)
@@ -70,5 +70,5 @@ def _again(tried: list[Tried], later: list[int], figures: Figures, queue: Queue)
             outcome = try_plain(unit, unit.plain, figures)
             tried[i] = outcome
             if outcome.nodes:
-                queue.placed([unit.plain])
+                queue.placed()
                 moved = True

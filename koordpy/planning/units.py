@@ -378,11 +378,12 @@ def _unknown_layer(unit: Unit, snapshot: Snapshot) -> Gate | None:
 
 def unenforced(units: Iterable[Unit], snapshot: Snapshot) -> list[tuple[str, str]]:
     """(object, text) of quotas that pods are in: their limits are not looked at yet, which nobody may take for kept."""
-    if not snapshot.quotas:
+    known = snapshot.quotas.tree.quotas
+    if not known:
         return []
-    named = {pod.pod.metadata.labels.get(keys.QUOTA_NAME) or pod.namespace for u in units for pod in u.pending}
+    named = {snapshot.quotas.quota_of(pod) for u in units for pod in u.pending}
     text = "quota admission is not built yet: min and max are not enforced"
-    return [(f"ElasticQuota/{name}", text) for name in sorted(named & snapshot.quotas, key=natural_key)]
+    return [(f"ElasticQuota/{name}", text) for name in sorted(named & known.keys(), key=natural_key)]
 
 
 def wish_warnings(units: Iterable[Unit], snapshot: Snapshot) -> list[tuple[str, str]]:

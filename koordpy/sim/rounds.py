@@ -14,9 +14,12 @@ from msgspec.structs import replace
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.natural import NaturalKey, natural_key
 from koordpy.api.objects import Pod, PodStatus
+from koordpy.api.quantity import cpu_text
+from koordpy.cluster.quota_tree import Quota
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.cluster.state import ClusterState
 from koordpy.planning.plan import Eviction, GangReport, PendingPod, RoundPlan
+from koordpy.planning.runtime import QuotaFigures, quota_figures
 from koordpy.sim.filling import made_up_uid, time_text
 
 DEFAULT_ROUNDS = 20
@@ -59,6 +62,8 @@ class SimulationResult:
     """(pod key, node) of every assigned pod."""
     warnings: tuple[tuple[str, str], ...] = ()
     """(object, text)."""
+    quotas: tuple[tuple[str, QuotaFigures, Quota | None], ...] = ()
+    """(key, figures, quota) at the end; no quota for the built-in ones."""
 
     def document(self) -> dict[str, Any]:
         """The SimulationResult of simulate.md, keys in its order."""
@@ -86,7 +91,7 @@ class SimulationResult:
                 for p in self.pending
             ],
             "gangs": [_gang_fields(report, proof) for report, proof in self.gangs],
-            "quotas": [],
+            "quotas": [_quota_fields(name, figures, quota) for name, figures, quota in self.quotas],
             "final": [{**_pod_fields(key), "node": node} for key, node in self.final],
         }
 
@@ -110,7 +115,7 @@ def simulate(
         plan = planner(snapshot, config)
         run.apply(plan, number, evicted)
         stable = not plan.placements and not plan.evictions
-    return run.result(plan, number, stable)
+    return run.result(plan, number, stable, run.quotas(config))
 
 
 @dataclass(slots=True)
@@ -166,7 +171,23 @@ class _Run:
         status = PodStatus(phase="Pending")
         self.state.upsert(replace(pod, metadata=meta, spec=replace(pod.spec, node_name=""), status=status))
 
-    def result(self, plan: RoundPlan | None, number: int, stable: bool) -> SimulationResult:
+    def quotas(self, config: KoordpyConfiguration) -> tuple[tuple[str, QuotaFigures, Quota | None], ...]:
+        """Every quota as it stands now, by key; built-in ones where pods use them."""
+        quotas = self.state.snapshot(self.now.timestamp()).quotas
+        own = quotas.tree.quotas
+        found = [
+            (own[name].key if name in own else name, figures, own.get(name))
+            for name, figures in quota_figures(quotas, config.quota).items()
+        ]
+        return tuple(sorted(found, key=lambda entry: object_order(entry[0])))
+
+    def result(
+        self,
+        plan: RoundPlan | None,
+        number: int,
+        stable: bool,
+        quotas: tuple[tuple[str, QuotaFigures, Quota | None], ...],
+    ) -> SimulationResult:
         """The outcome, everything in the contract's order."""
         gangs = sorted(plan.gangs if plan else (), key=lambda report: object_order(report.name))
         final = [(info.key, info.node) for info in self.state.pods() if info.bound]
@@ -179,6 +200,7 @@ class _Run:
             gangs=tuple((report, self._proof(report)) for report in gangs),
             final=tuple(sorted(final, key=lambda item: object_order(item[0]))),
             warnings=tuple(sorted(self.warnings)),
+            quotas=quotas,
         )
 
     def _proof(self, report: GangReport) -> str:
@@ -204,6 +226,23 @@ def object_order(key: str) -> tuple[NaturalKey, NaturalKey]:
 def _pod_fields(key: str) -> dict[str, str]:
     namespace, _, name = key.partition("/")
     return {"namespace": namespace, "pod": name}
+
+
+def _quota_fields(key: str, figures: QuotaFigures, quota: Quota | None) -> dict[str, Any]:
+    def shown(amounts: Mapping[str, int]) -> dict[str, Any]:
+        return {r: cpu_text(amount) if r == "cpu" else amount for r, amount in sorted(amounts.items())}
+
+    return {
+        "name": key,
+        "min": shown(quota.min if quota is not None else {}),
+        "max": shown(quota.max if quota is not None else {}),
+        "request": shown(figures.request),
+        "runtime": shown(figures.runtime),
+        "used": shown(figures.used),
+        "allocated": shown(figures.allocated),
+        "guaranteed": shown(figures.guaranteed),
+        "nonPreemptibleUsed": shown(figures.rigid_used),
+    }
 
 
 def _sorted(annotations: Mapping[str, str]) -> dict[str, str]:

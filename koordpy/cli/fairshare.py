@@ -1,0 +1,45 @@
+"""`koordpy fairshare`: the share calculator on its own, on queues in a file (simulate.md, quota-fairness.md 3)."""
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from koordpy.cli.offline import InputFaultsError
+
+if TYPE_CHECKING:
+    from koordpy.planning.shares import Rational
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.add_argument(
+        "-f", "--filename", dest="path", metavar="FILE", required=True, help="total, mode and queues, as YAML or JSON"
+    )
+    parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table", help="default: table")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command; the exit status. Raises InputFaultsError with every fault of the file."""
+    from koordpy.cli import output
+    from koordpy.cli.queues import load_queues
+
+    queues, faults = load_queues(args.path)
+    if queues is None:
+        raise InputFaultsError(faults)
+    shares = queues.shares()
+    if args.output == "table":
+        columns = sorted({resource for amounts in shares.values() for resource in amounts})
+        rows = [(name, *(str(_number(amounts[r])) for r in columns)) for name, amounts in shares.items()]
+        lines = output.table(("QUEUE", *columns), rows)
+        sys.stdout.write("\n".join(lines) + "\n" if lines else "no queues\n")
+        return 0
+    document: dict[str, Any] = {
+        "shares": {name: {r: _number(amount) for r, amount in amounts.items()} for name, amounts in shares.items()}
+    }
+    sys.stdout.write(output.text(document, args.output))
+    return 0
+
+
+def _number(amount: "Rational") -> int | float:
+    """A share as a number: whole, or thousandths, which a float shows exactly as they are written."""
+    return int(amount) if amount.denominator == 1 else float(amount)

@@ -1,0 +1,337 @@
+"""ElasticQuotas as a tree: limits in fixed units, who is whose parent, and every fault with what counts in its place.
+
+Source: quota-fairness.md sections 1 and 7. A faulty quota never takes the others down: each fault has a reading that
+the scheduler works on with, and a remedy for the owner. Names are unique over all namespaces, the older quota counts.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from koordpy.api import keys
+from koordpy.api.fieldwalk import key_path
+from koordpy.api.natural import natural_key
+from koordpy.api.objects import ElasticQuota, Quantities
+from koordpy.api.quantity import quantity_text, units
+from koordpy.cluster.pods import seconds
+from koordpy.cluster.resources import Amounts
+
+TOP = ""
+"""Parent of the quotas at the top."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaFault:
+    """One fault of one ElasticQuota: its key, the field, what is wrong, and what to do about it."""
+
+    key: str
+    field: str
+    text: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """One ElasticQuota as it counts. Amounts in milli-cores of cpu and whole units of everything else.
+
+    max: limit per counted resource; a resource that it does not name is free. min: within max, zeros left out.
+    weight: for every key of max. total: of a top quota, what its own tree shares (annotation total-resource).
+    """
+
+    name: str
+    key: str
+    created: float
+    min: Amounts
+    max: Amounts
+    weight: Amounts
+    parent: str = TOP
+    is_parent: bool = False
+    lends: bool = True
+    forced: bool = False
+    tree_id: str = ""
+    total: Amounts | None = None
+    namespaces: tuple[str, ...] = ()
+
+    def least(self, resource: str) -> int:
+        """min of a resource; a key that min lacks is 0."""
+        return self.min.get(resource, 0)
+
+
+@dataclass(frozen=True)
+class QuotaTree:
+    """All quotas that count, by name in natural order; `faults` in the order of the objects' keys."""
+
+    quotas: Mapping[str, Quota] = field(default_factory=dict)
+    faults: tuple[QuotaFault, ...] = ()
+    objects: Mapping[str, str] = field(default_factory=dict)
+    """Key of an ElasticQuota that counts -> its name."""
+    namespaces: Mapping[str, str] = field(default_factory=dict)
+    """Namespace -> quota of its pods without a label."""
+
+    @cached_property
+    def children(self) -> Mapping[str, tuple[str, ...]]:
+        """Name of a quota (TOP for none) -> its children in natural name order."""
+        out: dict[str, list[str]] = {}
+        for quota in self.quotas.values():
+            out.setdefault(quota.parent, []).append(quota.name)
+        return {name: tuple(below) for name, below in out.items()}
+
+    @cached_property
+    def paths(self) -> Mapping[str, tuple[str, ...]]:
+        """Name -> names from the top down to it."""
+        out: dict[str, tuple[str, ...]] = {}
+        for name in self.downwards:
+            parent = self.quotas[name].parent
+            out[name] = (*out[parent], name) if parent else (name,)
+        return out
+
+    @cached_property
+    def downwards(self) -> tuple[str, ...]:
+        """Every name, parents before children."""
+        out = list(self.children.get(TOP, ()))
+        for name in out:
+            out.extend(self.children.get(name, ()))
+        return tuple(out)
+
+    def path(self, name: str) -> tuple[str, ...]:
+        """Names from the top down to a quota; empty for the built-in ones, which have no limit and no place."""
+        return self.paths.get(name, ())
+
+    def common(self, left: str, right: str) -> str:
+        """The lowest common ancestor-or-self of two quotas; TOP for none (the built-in ones have none)."""
+        shared = TOP
+        for a, b in zip(self.path(left), self.path(right), strict=False):
+            if a != b:
+                break
+            shared = a
+        return shared
+
+    def tree_of(self, name: str) -> str:
+        """tree-id of a quota: that of its top quota; empty for the default tree."""
+        path = self.path(name)
+        return self.quotas[path[0]].tree_id if path else ""
+
+    def quota_of(self, namespace: str, label: str) -> str:
+        """Quota of a pod by its namespace and its label, empty for none (section 1)."""
+        if label:
+            known = label in self.quotas or label in keys.BUILT_IN_QUOTAS
+            return label if known and label != keys.ROOT_QUOTA else keys.DEFAULT_QUOTA
+        found = self.namespaces.get(namespace)
+        if found is not None:
+            return found
+        return keys.SYSTEM_QUOTA if namespace == keys.SYSTEM_NAMESPACE else keys.DEFAULT_QUOTA
+
+
+def read_quotas(objects: Iterable[ElasticQuota]) -> QuotaTree:
+    """The tree of all ElasticQuotas, whatever order they come in."""
+    return _Reading(objects).tree()
+
+
+class _Reading:
+    """One pass over the objects, oldest first, so that the older one of two that conflict is read before the other."""
+
+    def __init__(self, objects: Iterable[ElasticQuota]) -> None:
+        self.faults: list[QuotaFault] = []
+        self.quotas: dict[str, Quota] = {}
+        for obj in sorted(objects, key=_by_age):
+            self._read(obj)
+        self._parents()
+        self._below()
+
+    def tree(self) -> QuotaTree:
+        names, namespaces = sorted(self.quotas, key=natural_key), self._namespaces()
+        quotas = {name: self.quotas[name] for name in names}
+        return QuotaTree(
+            quotas=quotas,
+            faults=tuple(sorted(self.faults, key=lambda fault: natural_key(fault.key))),
+            objects={quota.key: name for name, quota in quotas.items()},
+            namespaces=namespaces,
+        )
+
+    def _fault(self, key: str, where: str, text: str, remedy: str) -> None:
+        self.faults.append(QuotaFault(key, where, text, remedy))
+
+    # -- one object ---------------------------------------------------------------------------------------------------
+
+    def _read(self, obj: ElasticQuota) -> None:
+        meta = obj.metadata
+        key = f"{meta.namespace}/{meta.name}"
+        if meta.name in keys.BUILT_IN_QUOTAS:
+            return
+        other = self.quotas.get(meta.name)
+        if other is not None:
+            text = f"the name {meta.name} is taken by ElasticQuota {other.key}"
+            self._fault(key, "metadata.name", text, "names are unique over all namespaces: give it another name")
+            return
+        labels = meta.labels
+        most = self._amounts(key, "spec.max", obj.spec.max)
+        least = self._minimum(key, self._amounts(key, "spec.min", obj.spec.min), most)
+        weight = self._annotated(key, meta.annotations, keys.QUOTA_WEIGHT)
+        self.quotas[meta.name] = Quota(
+            name=meta.name,
+            key=key,
+            created=seconds(meta.creation_timestamp),
+            min=least,
+            max=most,
+            weight={name: (weight or {}).get(name, amount) for name, amount in most.items()},
+            parent="" if labels.get(keys.QUOTA_PARENT) == keys.ROOT_QUOTA else labels.get(keys.QUOTA_PARENT, ""),
+            is_parent=labels.get(keys.QUOTA_IS_PARENT) == "true",
+            lends=labels.get(keys.QUOTA_LENDS) != "false",
+            forced=labels.get(keys.QUOTA_FORCE) == "true",
+            tree_id=labels.get(keys.QUOTA_TREE_ID, ""),
+            total=self._annotated(key, meta.annotations, keys.QUOTA_TOTAL),
+            namespaces=self._listed(key, meta.annotations),
+        )
+
+    def _amounts(self, key: str, where: str, raw: Quantities) -> Amounts:
+        out: Amounts = {}
+        for name, text in raw.items():
+            try:
+                out[name] = units(name, text)
+            except ValueError as fault:
+                self._fault(
+                    key, key_path(where, name), str(fault), "it is ignored: write 8, 500m or 64Gi"
+                )
+        return out
+
+    def _minimum(self, key: str, least: Amounts, most: Amounts) -> Amounts:
+        out: Amounts = {}
+        for name, amount in least.items():
+            if name not in most:
+                self._fault(key, key_path("spec.min", name), f"min names {name}, max does not", "add it to max")
+                continue
+            if amount > most[name]:
+                text = f"min {name} {quantity_text(name, amount)} > max {quantity_text(name, most[name])}"
+                self._fault(key, key_path("spec.min", name), text, "min counts as max: lower min or raise max")
+            if amount:
+                out[name] = min(amount, most[name])
+        return out
+
+    def _annotated(self, key: str, notes: Mapping[str, str], name: str) -> Amounts | None:
+        """A resource list in an annotation; None where it is absent or no mapping."""
+        if name not in notes:
+            return None
+        where, remedy = f"metadata.annotations[{name}]", 'it is ignored: write JSON such as {"cpu": 8}'
+        raw = _json(notes[name])
+        if not isinstance(raw, dict):
+            self._fault(key, where, f"{notes[name]!r} is no JSON mapping of resources", remedy)
+            return None
+        out: Amounts = {}
+        for resource, text in raw.items():
+            try:
+                if isinstance(text, bool) or not isinstance(text, (str, int, float)):
+                    raise ValueError(f"{json.dumps(text)} is no quantity (as in 2, 500m, 16Gi)")
+                out[resource] = units(resource, text)
+            except ValueError as fault:
+                self._fault(key, key_path(where, resource), str(fault), remedy)
+        return out
+
+    def _listed(self, key: str, notes: Mapping[str, str]) -> tuple[str, ...]:
+        if keys.QUOTA_NAMESPACES not in notes:
+            return ()
+        raw = _json(notes[keys.QUOTA_NAMESPACES])
+        if isinstance(raw, list) and all(isinstance(name, str) for name in raw):
+            return tuple(dict.fromkeys(raw))
+        text = f"{notes[keys.QUOTA_NAMESPACES]!r} is no JSON list of namespaces"
+        where = f"metadata.annotations[{keys.QUOTA_NAMESPACES}]"
+        self._fault(key, where, text, 'it is ignored: write JSON such as ["team-a"]')
+        return ()
+
+    # -- between objects ----------------------------------------------------------------------------------------------
+
+    def _parents(self) -> None:
+        """Takes quotas without a proper parent to the top, with min 0."""
+        loose = []
+        where, remedy = f"metadata.labels[{keys.QUOTA_PARENT}]", "it counts at the top with min 0: "
+        for quota in self.quotas.values():
+            if not quota.parent:
+                continue
+            parent = self.quotas.get(quota.parent)
+            if parent is None:
+                self._fault(quota.key, where, f"parent {quota.parent} not found", remedy + "create it or name another")
+                loose.append(quota)
+            elif quota.name in (circle := self._circle(quota.name)):
+                text = f"parents form a cycle: {' -> '.join([*circle, circle[0]])}"
+                self._fault(quota.key, where, text, remedy + "take one of them out of the cycle")
+                loose.append(quota)
+            elif not parent.is_parent:
+                text = f'parent {quota.parent} lacks the label {keys.QUOTA_IS_PARENT}: "true"'
+                self._fault(quota.key, where, text, remedy + "label the parent or name another")
+                loose.append(quota)
+        for quota in loose:
+            self.quotas[quota.name] = replace(quota, parent=TOP, min={})
+
+    def _circle(self, name: str) -> list[str]:
+        """Names on the way up from a quota for as long as none comes twice, if it leads back to the quota."""
+        way, at = [name], self.quotas[name].parent
+        seen = {name}
+        while at in self.quotas and at not in seen:
+            way.append(at)
+            seen.add(at)
+            at = self.quotas[at].parent
+        return way if at == name else []
+
+    def _below(self) -> None:
+        """What children and their parent must agree on."""
+        families: dict[str, list[Quota]] = {}
+        for quota in self.quotas.values():
+            if quota.parent:
+                families.setdefault(quota.parent, []).append(quota)
+        for name, children in families.items():
+            parent = self.quotas[name]
+            for child in children:
+                self._like_parent(child, parent)
+            if not parent.forced and not any(child.forced for child in children):
+                self._sum(parent, children)
+
+    def _like_parent(self, child: Quota, parent: Quota) -> None:
+        if child.max.keys() != parent.max.keys():
+            own, above = ", ".join(sorted(child.max)) or "none", ", ".join(sorted(parent.max)) or "none"
+            text = f"keys of max ({own}) other than those of parent {parent.name} ({above})"
+            self._fault(child.key, "spec.max", text, "name the same resources in both")
+        if child.tree_id and child.tree_id != parent.tree_id:
+            text = f"tree-id {child.tree_id} is not that of parent {parent.name} ({parent.tree_id or 'none'})"
+            where = f"metadata.labels[{keys.QUOTA_TREE_ID}]"
+            self._fault(child.key, where, text, "it counts in its parent's tree: give both the same tree-id")
+
+    def _sum(self, parent: Quota, children: list[Quota]) -> None:
+        """Told of the child, in the order of age, with which the sum goes over."""
+        for resource in sorted({name for child in children for name in child.min}):
+            total, over = 0, None
+            for child in children:
+                total += child.least(resource)
+                if over is None and total > parent.least(resource):
+                    over = child
+            if over is not None:
+                above = quantity_text(resource, parent.least(resource))
+                text = f"sum of min {quantity_text(resource, total)} > parent {parent.name} min {above}, {resource}"
+                remedy = "mins are scaled within the runtime: lower them or raise the parent's"
+                self._fault(over.key, key_path("spec.min", resource), text, remedy)
+
+    def _namespaces(self) -> dict[str, str]:
+        """Namespace -> quota: the one in it that is named like it, else the oldest that lists it."""
+        listed: dict[str, Quota] = {}
+        for quota in self.quotas.values():
+            for namespace in quota.namespaces:
+                first = listed.setdefault(namespace, quota)
+                if first is not quota:
+                    text = f"namespace {namespace} is listed by ElasticQuota {first.key} already"
+                    where = f"metadata.annotations[{keys.QUOTA_NAMESPACES}]"
+                    self._fault(quota.key, where, text, "the older one keeps it: list it once")
+        out = {namespace: quota.name for namespace, quota in listed.items()}
+        out.update({q.name: q.name for q in self.quotas.values() if q.key == f"{q.name}/{q.name}"})
+        return out
+
+
+def _by_age(obj: ElasticQuota) -> Any:
+    meta = obj.metadata
+    return seconds(meta.creation_timestamp), natural_key(meta.namespace), natural_key(meta.name)
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text, parse_float=str, parse_constant=str)
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,294 @@
+"""Which quota and user every pod belongs to, and what they hold: kept per event, summed per snapshot.
+
+Source: quota-fairness.md section 1. Pods are told apart by the few labels that decide where they belong (`Owner`), so
+50,000 pods are some hundred sums, and a quota that comes or goes moves sums, not pods. A Draft has a `QuotaUse` on top
+of the snapshot's `Quotas`, which follows every placement, eviction and undo.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple, TypeVar
+
+from koordpy.api import keys
+from koordpy.api.objects import ElasticQuota
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.quota_tree import QuotaFault, QuotaTree, read_quotas
+from koordpy.cluster.resources import Amounts
+from koordpy.cluster.tally import Tally
+
+COUNT = "pods"
+"""Beside the resources of an owner: its number of pods."""
+
+_DEVICES = (*keys.GPU_RESOURCES, *keys.NPU_RESOURCES)
+_NOTHING: Mapping[str, int] = {}
+K = TypeVar("K")
+
+
+def device_hundredths(requests: Mapping[str, int]) -> int:
+    """Accelerators of a request, in hundredths of a device."""
+    return sum(requests[name] * (1 if name in keys.HUNDREDTHS else 100) for name in _DEVICES if name in requests)
+
+
+class Owner(NamedTuple):
+    """What of a pod decides whose it is."""
+
+    namespace: str
+    quota: str
+    """Its quota label; empty for none."""
+    user: str
+    """Its user label; empty for none."""
+    rigid: bool
+    """Non-preemptible."""
+
+
+def owner_of(pod: PodInfo) -> Owner:
+    """Whose pod it is, as far as its own labels tell."""
+    labels = pod.pod.metadata.labels
+    get = labels.get
+    rigid = get(keys.QUOTA_PREEMPTIBLE) == "false" or get(keys.DISABLE_PREEMPTIBLE) == "true"
+    return Owner(pod.namespace, get(keys.QUOTA_NAME, ""), get(keys.QUOTA_USER, ""), rigid)
+
+
+class Queue(NamedTuple):
+    """A queue of the modes exact and kai: a quota, or a user beside the top quotas."""
+
+    quota: str
+    user: str = ""
+
+
+Sums = Mapping[str, Mapping[str, int]]
+"""Name -> resource -> amount."""
+
+
+@dataclass(frozen=True)
+class Quotas:
+    """Quotas and users of one moment. Amounts in milli-cores and whole units."""
+
+    tree: QuotaTree = field(default_factory=QuotaTree)
+    total: Amounts = field(default_factory=dict)
+    """Allocatable of all nodes that are not being deleted."""
+    held: Mapping[Owner, Mapping[str, int]] = field(default_factory=dict)
+    """Requests of assigned pods, with their number under COUNT."""
+    waiting: Mapping[Owner, Mapping[str, int]] = field(default_factory=dict)
+    """Requests of pending pods that are ours and ungated, likewise."""
+
+    # -- who is whose -------------------------------------------------------------------------------------------------
+
+    def quota_of(self, pod: PodInfo) -> str:
+        """Name of a pod's quota; one of the built-in ones where it has none of its own."""
+        return self.tree.quota_of(pod.namespace, pod.pod.metadata.labels.get(keys.QUOTA_NAME, ""))
+
+    def user_of(self, pod: PodInfo) -> str:
+        """User of a pod: its label, else its quota unless that is built in, else its namespace."""
+        return self._user(owner_of(pod))
+
+    def queue_of(self, pod: PodInfo) -> Queue:
+        """Queue of a pod in the modes exact and kai."""
+        return self._queue(owner_of(pod))
+
+    def unknown(self, pod: PodInfo) -> str:
+        """A quota that the pod's label names and nobody knows; empty for none."""
+        label = pod.pod.metadata.labels.get(keys.QUOTA_NAME, "")
+        return label if label and label not in self.tree.quotas and label not in keys.BUILT_IN_QUOTAS[:2] else ""
+
+    def _user(self, owner: Owner) -> str:
+        if owner.user:
+            return owner.user
+        quota = self.tree.quota_of(owner.namespace, owner.quota)
+        return owner.namespace if quota in keys.BUILT_IN_QUOTAS else quota
+
+    def _queue(self, owner: Owner) -> Queue:
+        quota = self.tree.quota_of(owner.namespace, owner.quota)
+        return Queue("", self._user(owner)) if quota in keys.BUILT_IN_QUOTAS else Queue(quota)
+
+    # -- sums ---------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def own_used(self) -> Sums:
+        """Quota, built-in ones too -> requests of the assigned pods that sit in it itself."""
+        return _summed((self.tree.quota_of(owner.namespace, owner.quota), held) for owner, held in self.held.items())
+
+    @cached_property
+    def own_waiting(self) -> Sums:
+        """Quota, built-in ones too -> requests of the pending pods that sit in it itself."""
+        waiting = self.waiting.items()
+        return _summed((self.tree.quota_of(owner.namespace, owner.quota), asked) for owner, asked in waiting)
+
+    @cached_property
+    def used(self) -> Sums:
+        """Quota -> requests of the assigned pods in it and below it."""
+        return self._upwards(self.own_used)
+
+    @cached_property
+    def rigid_used(self) -> Sums:
+        """Quota -> the part of `used` that is non-preemptible."""
+        own = ((self.tree.quota_of(o.namespace, o.quota), held) for o, held in self.held.items() if o.rigid)
+        return self._upwards(_summed(own))
+
+    @cached_property
+    def users(self) -> Sums:
+        """User -> requests of its assigned pods."""
+        return _summed((self._user(owner), held) for owner, held in self.held.items())
+
+    @cached_property
+    def users_waiting(self) -> Sums:
+        """User -> requests of its pending pods."""
+        return _summed((self._user(owner), asked) for owner, asked in self.waiting.items())
+
+    @cached_property
+    def queues(self) -> Mapping[Queue, Mapping[str, int]]:
+        """Queue -> requests of its assigned pods, those of the system quota left out (they are off the total)."""
+        system = keys.SYSTEM_QUOTA
+        owners = ((o, h) for o, h in self.held.items() if self.tree.quota_of(o.namespace, o.quota) != system)
+        return _summed((self._queue(owner), held) for owner, held in owners)
+
+    @cached_property
+    def queues_waiting(self) -> Mapping[Queue, Mapping[str, int]]:
+        """Queue -> requests of its pending pods."""
+        return _summed((self._queue(owner), asked) for owner, asked in self.waiting.items())
+
+    def _upwards(self, own: Sums) -> Sums:
+        """Sums of subtrees; the built-in quotas stand beside the tree."""
+        out: dict[str, Amounts] = {name: dict(amounts) for name, amounts in own.items()}
+        for name in reversed(self.tree.downwards):
+            parent = self.tree.quotas[name].parent
+            if parent and name in out:
+                _add(out.setdefault(parent, {}), out[name])
+        return out
+
+
+class QuotaUse:
+    """What quotas and users hold with a plan's changes on top of a snapshot. `change` is its own undo."""
+
+    def __init__(self, quotas: Quotas) -> None:
+        self.quotas = quotas
+        self._places: dict[Owner, tuple[tuple[str, ...], str, Queue]] = {}
+        self._used: dict[str, Amounts] = {}
+        self._rigid: dict[str, Amounts] = {}
+        self._users: dict[str, Amounts] = {}
+        self._queues: dict[Queue, Amounts] = {}
+
+    def change(self, pod: PodInfo, sign: int) -> None:
+        """Counts a pod that was placed (1) or taken away (-1)."""
+        owner = owner_of(pod)
+        found = self._places.get(owner)
+        if found is None:
+            quota = self.quotas.quota_of(pod)
+            path = self.quotas.tree.path(quota) or (quota,)
+            found = self._places[owner] = (path, self.quotas.user_of(pod), self.quotas.queue_of(pod))
+        path, user, queue = found
+        for name in path:
+            _add(self._used.setdefault(name, {}), pod.requests, sign)
+            if owner.rigid:
+                _add(self._rigid.setdefault(name, {}), pod.requests, sign)
+        _add(self._users.setdefault(user, {}), pod.requests, sign)
+        _add(self._queues.setdefault(queue, {}), pod.requests, sign)
+
+    def used(self, quota: str, resource: str) -> int:
+        """What the pods in a quota and below it hold of a resource."""
+        return _both(self.quotas.used.get(quota), self._used.get(quota), resource)
+
+    def rigid_used(self, quota: str, resource: str) -> int:
+        """The non-preemptible part of `used`."""
+        return _both(self.quotas.rigid_used.get(quota), self._rigid.get(quota), resource)
+
+    def user(self, user: str, resource: str) -> int:
+        """What a user's pods hold of a resource."""
+        return _both(self.quotas.users.get(user), self._users.get(user), resource)
+
+    def user_devices(self, user: str) -> int:
+        """Accelerators of a user's pods, in hundredths."""
+        held = device_hundredths(self.quotas.users.get(user, _NOTHING))
+        return held + device_hundredths(self._users.get(user, _NOTHING))
+
+    def queue(self, queue: Queue, resource: str) -> int:
+        """What the pods of one queue hold of a resource, those of inner queues not summed."""
+        return _both(self.quotas.queues.get(queue), self._queues.get(queue), resource)
+
+
+class QuotaBook:
+    """ElasticQuotas and owners' sums as objects come and go. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._objects: dict[str, ElasticQuota] = {}
+        self._tree: QuotaTree | None = QuotaTree()
+        self._held: Tally[Owner, str] = Tally()
+        self._waiting: Tally[Owner, str] = Tally()
+
+    def put(self, key: str, quota: ElasticQuota) -> None:
+        """Takes an ElasticQuota in."""
+        old = self._objects.get(key)
+        self._objects[key] = quota
+        if old is None or (old.spec, _marks(old)) != (quota.spec, _marks(quota)):
+            self._tree = None
+
+    def drop(self, key: str) -> None:
+        """Forgets an ElasticQuota."""
+        if self._objects.pop(key, None) is not None:
+            self._tree = None
+
+    def get(self, key: str) -> ElasticQuota | None:
+        """An ElasticQuota by `namespace/name`."""
+        return self._objects.get(key)
+
+    @property
+    def objects(self) -> Mapping[str, ElasticQuota]:
+        """Every ElasticQuota by `namespace/name`. Not a copy."""
+        return self._objects
+
+    @property
+    def tree(self) -> QuotaTree:
+        """The tree of the ElasticQuotas as they are now."""
+        if self._tree is None:
+            self._tree = read_quotas(self._objects.values())
+        return self._tree
+
+    @property
+    def faults(self) -> tuple[QuotaFault, ...]:
+        """What is wrong with the ElasticQuotas as they are now."""
+        return self.tree.faults
+
+    def account(self, pod: PodInfo, sign: int) -> None:
+        """An assigned pod comes (1) or goes (-1)."""
+        self._count(self._held, pod, sign)
+
+    def wait(self, pod: PodInfo, sign: int) -> None:
+        """A pending pod of ours comes (1) or goes (-1)."""
+        self._count(self._waiting, pod, sign)
+
+    def view(self, total: Amounts) -> Quotas:
+        """The picture of this moment; total: allocatable of all nodes that are not being deleted."""
+        return Quotas(self.tree, total, self._held.frozen(), self._waiting.frozen())
+
+    def _count(self, tally: Tally[Owner, str], pod: PodInfo, sign: int) -> None:
+        owner = owner_of(pod)
+        tally.add(owner, COUNT, sign)
+        for name, amount in pod.requests.items():
+            tally.add(owner, name, sign * amount)
+
+
+def _marks(quota: ElasticQuota) -> object:
+    """What of the metadata counts."""
+    meta = quota.metadata
+    return meta.creation_timestamp, meta.labels, meta.annotations
+
+
+def _add(total: Amounts, more: Mapping[str, int], sign: int = 1) -> None:
+    for name, amount in more.items():
+        total[name] = total.get(name, 0) + sign * amount
+
+
+def _both(held: Mapping[str, int] | None, changed: Mapping[str, int] | None, resource: str) -> int:
+    return (held.get(resource, 0) if held else 0) + (changed.get(resource, 0) if changed else 0)
+
+
+def _summed(parts: Iterable[tuple[K, Mapping[str, int]]]) -> dict[K, Amounts]:
+    out: dict[K, Amounts] = {}
+    for name, amounts in parts:
+        held = out.get(name)
+        if held is None:
+            out[name] = dict(amounts)
+        else:
+            _add(held, amounts)
+    return out

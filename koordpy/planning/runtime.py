@@ -1,0 +1,174 @@
+"""What every ElasticQuota may use now: its min, and its part of what the others leave (water filling by weight).
+
+Source: quota-fairness.md section 4. The rounds of rounding are Koordinator's, so that figures stay the same after a
+migration. Per resource and per tree level; a quota takes part in the resources that its max names.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from koordpy.api import keys
+from koordpy.api.config import Quota as QuotaSettings
+from koordpy.cluster.quota_tree import TOP, Quota
+from koordpy.cluster.quotas import COUNT, Quotas
+from koordpy.cluster.resources import Amounts
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaFigures:
+    """Figures of one quota, for the keys of its max; for a built-in one of everything that its pods ask for."""
+
+    name: str
+    request: Amounts
+    used: Amounts
+    rigid_used: Amounts
+    """The non-preemptible part of used."""
+    runtime: Amounts = field(default_factory=dict)
+    allocated: Amounts = field(default_factory=dict)
+    """What is guaranteed below, or used: only with guaranteeUsage, else 0."""
+    guaranteed: Amounts = field(default_factory=dict)
+
+    @property
+    def over(self) -> Amounts:
+        """By how much used is above the runtime, per resource where it is."""
+        return {r: self.used[r] - most for r, most in self.runtime.items() if self.used[r] > most}
+
+
+def quota_figures(quotas: Quotas, settings: QuotaSettings) -> dict[str, QuotaFigures]:
+    """Figures of every quota in natural name order, then of the built-in ones that pods use."""
+    tree = quotas.tree
+    per: dict[str, _Level] = {}
+    for resource in sorted({name for quota in tree.quotas.values() for name in quota.max}):
+        per[resource] = _Level(quotas, settings, resource)
+    out = {}
+    for name, quota in tree.quotas.items():
+        used, rigid = quotas.used.get(name, {}), quotas.rigid_used.get(name, {})
+        out[name] = QuotaFigures(
+            name=name,
+            request={r: per[r].request[name] for r in quota.max},
+            used={r: used.get(r, 0) for r in quota.max},
+            rigid_used={r: rigid.get(r, 0) for r in quota.max},
+            runtime={r: per[r].runtime[name] for r in quota.max},
+            allocated={r: per[r].allocated[name] for r in quota.max},
+            guaranteed={r: per[r].guaranteed[name] for r in quota.max},
+        )
+    for name in (keys.DEFAULT_QUOTA, keys.SYSTEM_QUOTA):
+        used, waiting = quotas.own_used.get(name, {}), quotas.own_waiting.get(name, {})
+        if used.get(COUNT) or waiting.get(COUNT):
+            rigid = quotas.rigid_used.get(name, {})
+            names = sorted({*used, *waiting} - {COUNT})
+            out[name] = QuotaFigures(
+                name=name,
+                request={r: used.get(r, 0) + waiting.get(r, 0) for r in names},
+                used={r: used.get(r, 0) for r in names},
+                rigid_used={r: rigid.get(r, 0) for r in names},
+            )
+    return out
+
+
+def limits(figures: Mapping[str, QuotaFigures], quotas: Quotas, settings: QuotaSettings) -> dict[str, Amounts]:
+    """Quota -> what its pods may hold at most, for the keys of its max: runtime, or max where runtimes are off."""
+    if settings.enable_runtime_quota:
+        return {name: figures[name].runtime for name in quotas.tree.quotas}
+    return {name: quota.max for name, quota in quotas.tree.quotas.items()}
+
+
+class _Level:
+    """One resource over the whole tree."""
+
+    def __init__(self, quotas: Quotas, settings: QuotaSettings, resource: str) -> None:
+        self.quotas = quotas
+        self.settings = settings
+        self.resource = resource
+        self.request: dict[str, int] = {}
+        self.allocated: dict[str, int] = {}
+        self.guaranteed: dict[str, int] = {}
+        self.runtime: dict[str, int] = {}
+        for name in reversed(quotas.tree.downwards):
+            self._ask(quotas.tree.quotas[name])
+        for tree_id, total in self._totals().items():
+            tops = [name for name in quotas.tree.children.get(TOP, ()) if quotas.tree.quotas[name].tree_id == tree_id]
+            self._share(tops, total)
+
+    def _lends(self, quota: Quota) -> bool:
+        return quota.lends and not self.settings.guarantee_usage
+
+    def _ask(self, quota: Quota) -> None:
+        """Request and guarantee of a quota whose children have theirs; pods in an inner quota count beside them."""
+        resource, name = self.resource, quota.name
+        if resource not in quota.max:
+            return
+        below = [c for c in self.quotas.tree.children.get(name, ()) if c in self.request]
+        used = self.quotas.own_used.get(name, {}).get(resource, 0)
+        request = used + self.quotas.own_waiting.get(name, {}).get(resource, 0) + sum(map(self._limited, below))
+        self.request[name] = request if self._lends(quota) else max(request, quota.least(resource))
+        self.allocated[name] = self.guaranteed[name] = 0
+        if self.settings.guarantee_usage:
+            self.allocated[name] = used + sum(self.guaranteed[c] for c in below)
+            self.guaranteed[name] = max(quota.least(resource), self.allocated[name])
+
+    def _limited(self, name: str) -> int:
+        return min(self.request[name], self.quotas.tree.quotas[name].max[self.resource])
+
+    def _totals(self) -> dict[str, int]:
+        """tree-id -> what its top quotas share; the default tree gets what the others and the built-in quotas leave."""
+        tree, resource = self.quotas.tree, self.resource
+        totals: dict[str, int] = {}
+        for name in tree.children.get(TOP, ()):
+            quota = tree.quotas[name]
+            if quota.tree_id:
+                own = quota.total if quota.total is not None else quota.min
+                totals[quota.tree_id] = totals.get(quota.tree_id, 0) + own.get(resource, 0)
+        rest = self.quotas.total.get(resource, 0) - sum(totals.values())
+        for built_in in (keys.DEFAULT_QUOTA, keys.SYSTEM_QUOTA):
+            rest -= self.quotas.own_used.get(built_in, {}).get(resource, 0)
+        return {**totals, "": max(0, rest)}
+
+    def _share(self, names: Sequence[str], total: int) -> None:
+        """Runtimes of siblings that share `total`, then of what is below them."""
+        todo = [(names, total)]
+        for siblings, amount in todo:
+            self._siblings([name for name in siblings if name in self.request], amount)
+            # below a quota that does not count the resource, children that do share what it would have shared
+            children = self.quotas.tree.children
+            todo += [(children[name], self.runtime.get(name, amount)) for name in siblings if name in children]
+
+    def _siblings(self, names: list[str], total: int) -> None:
+        resource, quotas = self.resource, self.quotas.tree.quotas
+        least = {name: quotas[name].least(resource) for name in names}
+        every = sum(least.values())
+        if every > total and self.settings.enable_min_quota_scale and not self.settings.guarantee_usage:
+            least = {name: total * amount // every for name, amount in least.items()}
+        sharing: list[str] = []
+        for name in names:
+            most, limited = max(least[name], self.guaranteed[name]), self._limited(name)
+            if limited > most:
+                self.runtime[name] = most
+                sharing.append(name)
+            else:
+                self.runtime[name] = limited if self._lends(quotas[name]) else most
+        self._distribute(sharing, total - sum(self.runtime[name] for name in names))
+
+    def _distribute(self, sharing: list[str], rest: int) -> None:
+        """Steps 3 and 4: by weight in whole units; who has enough leaves, and what that frees is shared again."""
+        quotas = self.quotas.tree.quotas
+        while rest > 0 and sharing:
+            weights = {name: quotas[name].weight.get(self.resource, 0) for name in sharing}
+            every = sum(weights.values())
+            if not every:
+                return
+            parts = {name: divmod(rest * weight, every) for name, weight in weights.items()}
+            missing = rest - sum(part for part, _ in parts.values())
+            largest = sorted(sharing, key=lambda name: -parts[name][1])  # stable: ties in natural name order
+            first = set(largest[:missing])
+            rest = 0
+            staying = []
+            for name in sharing:
+                self.runtime[name] += parts[name][0] + (name in first)
+                excess = self.runtime[name] - self._limited(name)
+                if excess >= 0:
+                    self.runtime[name] -= excess
+                    rest += excess
+                else:
+                    staying.append(name)
+            sharing = staying

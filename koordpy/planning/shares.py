@@ -1,0 +1,242 @@
+"""Fair shares of one resource among queues in a tree: exact weighted max-min, and KAI-Scheduler's formula.
+
+Source: quota-fairness.md section 3. Everything is exact: integers over a common denominator inside, int or Fraction
+outside, never a float that decides. Queues come as a sequence in the order of age, parents by position, and shares go
+out in the same order. `koordpy fairshare`, the queue order, reclaim and the metrics use these functions.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import lcm
+
+Rational = int | Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What one queue asks of one resource, all in one unit.
+
+    parent: position of the parent, -1 at the top. quota: None = all that its siblings share. limit: None = none.
+    request: allocated + pending; of a queue with children it is ignored. usage: part of the cluster in the past.
+    """
+
+    request: Rational = 0
+    quota: Rational | None = 0
+    limit: Rational | None = None
+    weight: Rational = 1
+    priority: int = 100
+    usage: Rational = 0
+    parent: int = -1
+
+
+class _Family:
+    """Who is below whom, and what each queue can take at most."""
+
+    def __init__(self, claims: Sequence[Claim]) -> None:
+        self.claims = claims
+        self.children: dict[int, list[int]] = {}
+        for i, claim in enumerate(claims):
+            self.children.setdefault(claim.parent, []).append(i)
+        self.downwards = list(self.children.get(-1, ()))
+        for i in self.downwards:
+            self.downwards.extend(self.children.get(i, ()))
+        self.caps: list[Rational] = [0] * len(claims)
+        for i in reversed(self.downwards):
+            below = self.children.get(i)
+            request = sum(self.caps[j] for j in below) if below else claims[i].request
+            limit = claims[i].limit
+            self.caps[i] = request if limit is None else min(request, limit)
+
+    def groups(self) -> list[tuple[int, list[int]]]:
+        """(parent, siblings) from the top down."""
+        return [(i, self.children[i]) for i in (-1, *self.downwards) if i in self.children]
+
+    def buckets(self, group: list[int]) -> list[list[int]]:
+        """Positions within a sibling group, by priority from high to low."""
+        out: dict[int, list[int]] = {}
+        for at, i in enumerate(group):
+            out.setdefault(self.claims[i].priority, []).append(at)
+        return [out[priority] for priority in sorted(out, reverse=True)]
+
+
+def exact_shares(total: Rational, claims: Sequence[Claim], *, k: Rational = 0) -> list[Rational]:
+    """Unrounded shares by exact weighted max-min; a child's total is its parent's share."""
+    family = _Family(claims)
+    shares: list[Rational] = [0] * len(claims)
+    for parent, group in family.groups():
+        amount = total if parent < 0 else shares[parent]
+        for i, share in zip(group, _exact_siblings(amount, family, group, k), strict=True):
+            shares[i] = share
+    return shares
+
+
+def _exact_siblings(total: Rational, family: _Family, group: list[int], k: Rational) -> list[Rational]:
+    claims = [family.claims[i] for i in group]
+    quotas = [total if claim.quota is None else claim.quota for claim in claims]
+    caps = [family.caps[i] for i in group]
+    scale = _scale((total,), quotas, caps)
+    rest = int(total * scale)
+    wanted, most = [int(x * scale) for x in quotas], [int(x * scale) for x in caps]
+    base = [min(quota, cap) for quota, cap in zip(wanted, most, strict=True)]
+    shares: list[Rational] = [0] * len(group)
+    buckets = family.buckets(group)
+    for bucket in buckets:
+        need = sum(base[at] for at in bucket)
+        if need <= rest:
+            for at in bucket:
+                shares[at] = base[at]
+            rest -= need
+            continue
+        gains, rest = _fill(rest, [base[at] for at in bucket], [wanted[at] for at in bucket])
+        for at, gain in zip(bucket, gains, strict=True):
+            shares[at] = gain
+        return [share if scale == 1 else share * Fraction(1, scale) for share in shares]
+    for bucket in buckets:
+        open_ = [at for at in bucket if base[at] < most[at]]
+        while rest and open_:
+            weights, plain = _weights([claims[at] for at in open_], k)
+            gains, rest = _fill(rest, [most[at] - base[at] for at in open_], weights)
+            for at, gain in zip(open_, gains, strict=True):
+                shares[at] = base[at] + gain
+            if plain:
+                break
+            open_ = [at for at, weight in zip(open_, weights, strict=True) if not weight]
+    return [share if scale == 1 else share * Fraction(1, scale) for share in shares]
+
+
+def _weights(claims: Sequence[Claim], k: Rational) -> tuple[list[int], bool]:
+    """(weights as whole numbers, whether plain ones): w, or max(0, w + k (w - usage)) with w normalised."""
+    plain = _whole_numbers([claim.weight for claim in claims])
+    bent = _bent(claims, plain, k) if k else []
+    return (_whole_numbers(bent), False) if any(bent) else (plain, True)
+
+
+def _fill(rest: int, needs: list[int], weights: list[int]) -> tuple[list[Rational], int]:
+    """(min(need, level * weight) each, what is left) with one level such that the rest is used up: water filling."""
+    gains: list[Rational] = [0] * len(needs)
+    able = [i for i, weight in enumerate(weights) if weight > 0 and needs[i] > 0]
+    asked = sum(needs[i] for i in able)
+    if asked <= rest:
+        for i in able:
+            gains[i] = needs[i]
+        return gains, rest - asked
+    total = sum(weights[i] for i in able)
+    # The level only rises while queues are filled up, so each that is at its need by the present level stays there:
+    # any order is right, and this one makes the passes few.
+    able.sort(key=lambda i: (needs[i] << 16) // weights[i])
+    moved = True
+    while moved:
+        moved, left = False, []
+        for i in able:
+            if needs[i] * total <= rest * weights[i]:
+                gains[i] = needs[i]
+                rest -= needs[i]
+                total -= weights[i]
+                moved = True
+            else:
+                left.append(i)
+        able = left
+    for i in able:
+        gains[i] = Fraction(rest * weights[i], total)
+    return gains, 0
+
+
+def whole_shares(claims: Sequence[Claim], shares: Sequence[Rational], *, unit: Rational = 1) -> list[Rational]:
+    """Exact shares in whole units, from the top down: floors, then one unit each by largest remainder.
+
+    Ties go to the smaller usage, then to the older queue. Queues with children get the sum of their leaves.
+    """
+    family = _Family(claims)
+    units: list[int] = [0] * len(claims)
+    for parent, group in family.groups():
+        scaled = [shares[i] / Fraction(unit) if unit != 1 else shares[i] for i in group]
+        scale = _scale(scaled)
+        parts = [x.numerator * (scale // x.denominator) for x in scaled]
+        exact = sum(parts)
+        amount = exact // scale if parent < 0 else min(units[parent], -(-exact // scale))
+        floors = [part // scale for part in parts]
+        rests = [part % scale for part in parts]
+        order = sorted(range(len(group)), key=lambda at: (-rests[at], claims[group[at]].usage, at))
+        for at in order[: amount - sum(floors)]:
+            floors[at] += 1
+        for i, number in zip(group, floors, strict=True):
+            units[i] = number
+    for i in reversed(family.downwards):
+        if i in family.children:
+            units[i] = sum(units[j] for j in family.children[i])
+    return [number * unit for number in units]
+
+
+def kai_shares(total: Rational, claims: Sequence[Claim], *, k: Rational = 0, unit: Rational = 1) -> list[Rational]:
+    """Shares by the formula of KAI-Scheduler, for those who compare; quotas above the total are honoured in full."""
+    family = _Family(claims)
+    shares: list[Rational] = [0] * len(claims)
+    for parent, group in family.groups():
+        amount = total if parent < 0 else shares[parent]
+        for i, share in zip(group, _kai_siblings(amount, family, group, k, unit), strict=True):
+            shares[i] = share
+    return shares
+
+
+def _kai_siblings(total: Rational, family: _Family, group: list[int], k: Rational, unit: Rational) -> list[Rational]:
+    claims = [family.claims[i] for i in group]
+    quotas = [total if claim.quota is None else claim.quota for claim in claims]
+    scale = _scale((total, unit), quotas, [family.caps[i] for i in group])
+    step, caps = int(unit * scale), [int(family.caps[i] * scale) for i in group]
+    shares = [min(int(quota * scale), cap) for quota, cap in zip(quotas, caps, strict=True)]
+    rest = max(0, int(total * scale) - sum(shares))
+    remainders: list[dict[int, int]] = []
+    for bucket in family.buckets(group):
+        left: dict[int, int] = {}
+        again = True
+        while again and rest > 0:
+            again = False
+            open_ = [at for at in bucket if shares[at] < caps[at]]
+            weights = _kai_weights([claims[at] for at in open_], k)
+            start, whole = rest, sum(weights)
+            if not whole:
+                break
+            left.clear()
+            for at, weight in zip(open_, weights, strict=True):
+                fair, need = start * weight, caps[at] - shares[at]
+                if need * whole <= fair:
+                    gain = need
+                    again |= need * whole < fair
+                else:
+                    gain = fair // (whole * step) * step
+                    if fair > gain * whole:
+                        left[at] = fair - gain * whole
+                shares[at] += gain
+                rest -= gain
+        remainders.append(left)
+    for left in remainders:
+        for at in sorted(left, key=lambda at: (-left[at], at)):
+            gain = min(step, rest)
+            shares[at] += gain
+            rest -= gain
+    return [share if scale == 1 else share * Fraction(1, scale) for share in shares]
+
+
+def _kai_weights(claims: Sequence[Claim], k: Rational) -> list[int]:
+    """max(0, w + k (w - usage)) with w normalised, as whole numbers up to a common factor; 0 where nobody has any."""
+    plain = _whole_numbers([claim.weight for claim in claims])
+    total = sum(plain)
+    if not k or not total:
+        return plain
+    return _whole_numbers(_bent(claims, plain, k))
+
+
+def _bent(claims: Sequence[Claim], plain: list[int], k: Rational) -> list[Rational]:
+    total = sum(plain)
+    return [max(0, w * (1 + k) - total * k * claim.usage) for w, claim in zip(plain, claims, strict=True)]
+
+
+def _whole_numbers(values: Sequence[Rational]) -> list[int]:
+    scale = _scale(values)
+    return [int(value * scale) for value in values]
+
+
+def _scale(*values: Sequence[Rational]) -> int:
+    """The common denominator."""
+    return lcm(*{value.denominator for part in values for value in part})
