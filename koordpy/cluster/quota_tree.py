@@ -191,9 +191,7 @@ class _Reading:
             try:
                 out[name] = units(name, text)
             except ValueError as fault:
-                self._fault(
-                    key, key_path(where, name), str(fault), "it is ignored: write 8, 500m or 64Gi"
-                )
+                self._fault(key, key_path(where, name), str(fault), "it is ignored: write 8, 500m or 64Gi")
         return out
 
     def _minimum(self, key: str, least: Amounts, most: Amounts) -> Amounts:
