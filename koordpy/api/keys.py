@@ -66,6 +66,7 @@ GROUP_KOORDINATOR = "scheduling.koordinator.sh"
 GROUP_SIGS = "scheduling.sigs.k8s.io"
 GROUP_X = "scheduling.x-k8s.io"
 GROUP_UPSTREAM = "scheduling.k8s.io"
+GROUP_VOLCANO_TOPOLOGY = "topology.volcano.sh"
 
 # Topology
 CLUSTER_LAYER = "ClusterTopologyLayer"

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from koordpy.api import keys
 from koordpy.api.dra import DeviceClass, ResourceClaim, ResourceSlice
+from koordpy.api.hypernodes import HyperNode
 from koordpy.api.objects import (
     ClusterNetworkTopology,
     ConfigMap,
@@ -73,7 +74,7 @@ _KINDS: dict[tuple[str, str], Kind] = {
     ("resource.k8s.io", "ResourceClaim"): Kind("ResourceClaim", ResourceClaim),
     ("resource.k8s.io", "ResourceClaimTemplate"): Kind("ResourceClaimTemplate", Named),
     ("resource.k8s.io", "DeviceClass"): Kind("DeviceClass", DeviceClass, namespaced=False),
-    ("topology.volcano.sh", "HyperNode"): Kind("HyperNode", Named, namespaced=False),
+    (keys.GROUP_VOLCANO_TOPOLOGY, "HyperNode"): Kind("HyperNode", HyperNode, namespaced=False),
 }
 _WITHOUT_GROUP: dict[str, Kind] = {}
 for (_, _name), _kind in _KINDS.items():

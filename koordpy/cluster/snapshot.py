@@ -101,6 +101,8 @@ class Snapshot:
     scheduler_names: frozenset[str] = field(default_factory=frozenset)
     promised_devices: Mapping[str, tuple[tuple[str, DeviceId], ...]] = field(default_factory=dict)
     """Resource claim -> (request, device) that it is allocated with an assumed pod."""
+    topology_warnings: tuple[tuple[str, str], ...] = ()
+    """(object, text) of what is wrong with the objects that the tree is made of, as far as it is made all the same."""
 
     @cached_property
     def index(self) -> Mapping[str, int]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from koordpy.api import keys
 from koordpy.api.dra import DEVICE_KINDS, Allocation, ResourceClaim
+from koordpy.api.hypernodes import HyperNode
 from koordpy.api.objects import (
     ClusterNetworkTopology,
     ElasticQuota,
@@ -32,6 +33,7 @@ from koordpy.api.storage import (
     select_node,
 )
 from koordpy.cluster.devices import DeviceBook, DeviceId
+from koordpy.cluster.hypernodes import HyperNodeFault, read_hypernodes
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo, in_group, pod_info, shape_of
 from koordpy.cluster.quotas import QuotaBook
 from koordpy.cluster.resources import Amounts, node_allocatable
@@ -73,6 +75,9 @@ class ClusterState:
         self.layers: Layers = FLAT
         self.topology: ClusterNetworkTopology | None = None
         self.topology_faults: list[TopologyFault] = []
+        self.hypernode_faults: tuple[HyperNodeFault, ...] = ()
+        """Of the HyperNodes, as far as the tree is made of them."""
+        self._hypernodes: dict[str, HyperNode] = {}
         self._nodes: dict[str, NodeInfo] = {}
         self._pods: dict[str, PodInfo] = {}
         self._pending: dict[str, PodInfo] = {}
@@ -315,6 +320,18 @@ class ClusterState:
         if name == keys.TOPOLOGY_OBJECT:
             self.topology, self.topology_faults, self.layers, self._tree = None, [], FLAT, None
 
+    def _upsert_hypernode(self, obj: HyperNode) -> None:
+        self._hypernodes[obj.metadata.name] = obj
+        self._hypernodes_changed()
+
+    def _delete_hypernode(self, name: str) -> None:
+        self._hypernodes.pop(name, None)
+        self._hypernodes_changed()
+
+    def _hypernodes_changed(self) -> None:
+        if self.topology is None:
+            self._tree = None
+
     def _upsert_group(self, group: PodGroup) -> None:
         self._groups[_object_key(group)] = group
         self._link(GangSource.GROUP, group.metadata)
@@ -368,6 +385,7 @@ class ClusterState:
         Node: _upsert_node,
         Pod: _upsert_pod,
         ClusterNetworkTopology: _upsert_topology,
+        HyperNode: _upsert_hypernode,
         PodGroup: _upsert_group,
         UpstreamPodGroup: _upsert_upstream,
         ElasticQuota: _upsert_quota,
@@ -377,6 +395,7 @@ class ClusterState:
         Node: _delete_node,
         Pod: _delete_pod,
         ClusterNetworkTopology: _delete_topology,
+        HyperNode: _delete_hypernode,
         PodGroup: _delete_group,
         UpstreamPodGroup: _delete_upstream,
         ElasticQuota: _delete_quota,
@@ -494,6 +513,10 @@ class ClusterState:
         use = self._use.get(node)
         return (len(use.pods), use.used) if use is not None else (0, {})
 
+    def hypernodes(self) -> Iterator[HyperNode]:
+        """Every HyperNode, whether or not the tree is made of them."""
+        return iter(self._hypernodes.values())
+
     def pod_group(self, key: str) -> PodGroup | None:
         """A PodGroup by `namespace/name`."""
         return self._groups.get(key)
@@ -524,7 +547,13 @@ class ClusterState:
         """The topology tree of the nodes as they are now."""
         if self._tree is None:
             labels = {name: info.labels for name, info in self._nodes.items()}
-            self._tree = build_tree(self.layers, labels, has_object=self.topology is not None)
+            self.hypernode_faults = ()
+            if self.topology is None:
+                self.layers = FLAT
+                if self._hypernodes:
+                    self.layers, self.hypernode_faults = read_hypernodes(self._hypernodes, labels)
+            has_object = self.topology is not None or bool(self._hypernodes)
+            self._tree = build_tree(self.layers, labels, has_object=has_object)
             self._rows = None
             self._static_version += 1
         return self._tree
@@ -567,6 +596,9 @@ class ClusterState:
             static_version=self._static_version,
             capacity_version=self._capacity_version,
             scheduler_names=self.scheduler_names,
+            topology_warnings=tuple(
+                (f"HyperNode/{fault.name}", f"{fault.field}: {fault.text}") for fault in self.hypernode_faults
+            ),
         )
 
     def _capacity(self) -> Amounts:

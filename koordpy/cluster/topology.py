@@ -4,6 +4,7 @@ Source: gang-network.md section 3. The chain follows `parentTopologyLayer` from 
 the order of the list means nothing.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from koordpy.api.keys import CLUSTER_LAYER, NODE_LAYER
@@ -23,10 +24,19 @@ class Layers:
     """The chain from the top layer down; the last one is the node layer."""
 
     chain: tuple[Layer, ...]
+    places: Mapping[str, tuple[str, ...]] | None = None
+    """Node -> its domain at each layer above the nodes, empty for none, where objects tell it instead of labels."""
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(layer.name for layer in self.chain)
+
+    def agree(self, other: "Layers", nodes: Iterable[str]) -> bool:
+        """Whether two readings mean the same by every layer, and put the given nodes into the same domains."""
+        if self is other:
+            return True
+        mine, its = self.places or {}, other.places or {}
+        return self.chain == other.chain and all(mine.get(node) == its.get(node) for node in nodes)
 
     def level(self, name: str) -> int | None:
         """Level of a layer, 1 = top layer (0 is the cluster); None for an unknown name."""

@@ -116,6 +116,9 @@ class Tree:
 
 def domain_parts(layers: Layers, name: str, labels: Mapping[str, str]) -> tuple[tuple[bool, str], ...]:
     """Where a node lies: (private, domain name) of each layer above the nodes; the first non-empty label wins."""
+    if layers.places is not None:
+        given = layers.places.get(name) or ("",) * (len(layers.chain) - 1)
+        return tuple((not value, value or name) for value in given)
     parts = []
     for layer in layers.chain[:-1]:
         value = next((labels[key] for key in layer.label_keys if labels.get(key)), "")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from koordpy.api.dra import ResourceClaim
+from koordpy.api.hypernodes import HyperNode
 from koordpy.api.objects import (
     ClusterNetworkTopology,
     Device,
@@ -40,6 +41,7 @@ from koordpy.engine.resources import (
     DYNAMIC_RESOURCES,
     ELASTIC_QUOTAS,
     ELASTIC_QUOTAS_X,
+    HYPERNODES,
     NAMESPACES,
     NODES,
     POD_DISRUPTION_BUDGETS,
@@ -122,6 +124,7 @@ class Feeds:
         devices = _Sink(self._upsert_devices, self._delete_devices)
         self._optional: dict[Wanted, tuple[type[Any], _Sink]] = {
             UPSTREAM_POD_GROUPS: (UpstreamPodGroup, _Sink(self._upsert_upstream, self._delete_upstream)),
+            HYPERNODES: (HyperNode, _Sink(self._upsert_hypernode, self._delete_hypernode)),
             **{want: (kind, devices) for want, kind in DYNAMIC_RESOURCES.items()},
         }
         self._client, self._on_applied, self._rediscovery = client, on_applied, rediscovery_seconds
@@ -186,6 +189,11 @@ class Feeds:
     def upstream_resource(self) -> Resource | None:
         """The upstream pod groups, where they are served."""
         return self._served.get(UPSTREAM_POD_GROUPS)
+
+    @property
+    def hypernodes(self) -> Resource | None:
+        """The HyperNodes, where they are served."""
+        return self._served.get(HYPERNODES)
 
     @property
     def resource_claims(self) -> Resource | None:
@@ -438,6 +446,22 @@ class Feeds:
         self.queue.broadcast(Wake.TOPOLOGY, "TopologyUpdate")
         self.queue.touch_gangs("TopologyUpdate")
         self._topology_changed()
+
+    def _upsert_hypernode(self, obj: HyperNode, old: HyperNode | None) -> None:
+        # its owner counts nodes in the status
+        if old is None or old.spec != obj.spec:
+            self.state.upsert(obj)
+            self._hypernodes_changed()
+
+    def _delete_hypernode(self, obj: HyperNode) -> None:
+        self.state.delete(HyperNode, obj.metadata.name)
+        self._hypernodes_changed()
+
+    def _hypernodes_changed(self) -> None:
+        if self.state.topology is None:
+            self.queue.broadcast(Wake.TOPOLOGY, "HyperNode")
+            self.queue.touch_gangs("HyperNode")
+            self._topology_changed()
 
     def _topology_changed(self) -> None:
         for heard in self.listeners.topology:

@@ -58,7 +58,7 @@ def overtaken(
                 return "room"
             if any(interacts or _interacts(pod) for pod in neighbours):
                 return "neighbour"
-    return _group_changed(state, snapshot, gangs)
+    return _group_changed(state, snapshot, gangs, need)
 
 
 def overcommitted(state: ClusterState, name: str) -> bool:
@@ -90,7 +90,7 @@ def _interacts(pod: PodInfo) -> bool:
     return any(port.host_port for container in (*spec.containers, *spec.init_containers) for port in container.ports)
 
 
-def _group_changed(state: ClusterState, snapshot: Snapshot, gangs: Iterable[GangRef]) -> str:
+def _group_changed(state: ClusterState, snapshot: Snapshot, gangs: Iterable[GangRef], nodes: Iterable[str]) -> str:
     for ref in gangs:
         if ref.source is GangSource.UPSTREAM:
             group, planned = state.upstream_group(ref.key), snapshot.upstream_groups.get(ref.key)
@@ -110,6 +110,9 @@ def _group_changed(state: ClusterState, snapshot: Snapshot, gangs: Iterable[Gang
                 )
             ):
                 return "group"
-    if gangs and state.layers is not snapshot.tree.layers and state.layers != snapshot.tree.layers:
+    # without a ClusterNetworkTopology the layers may be those of HyperNodes, which are read with the tree
+    if gangs and not (state.layers if state.topology is not None else state.tree.layers).agree(
+        snapshot.tree.layers, nodes
+    ):
         return "topology"
     return ""

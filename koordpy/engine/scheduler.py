@@ -350,6 +350,8 @@ class Scheduler:
         items: list[tuple[Resource, Wire]] = []
         if self.state.topology is not None:
             items.append((CLUSTER_NETWORK_TOPOLOGIES, self.state.topology))
+        if (hypernodes := self.feeds.hypernodes) is not None:
+            items += [(hypernodes, obj) for obj in self.state.hypernodes()]
         items += [(NODES, node.node) for node in self.state.nodes()]
         items += [(self.feeds.group_resources[key], group) for key, group in self.state.pod_groups().items()]
         items += [(PODS, info.pod) for info in self.state.pods()]

@@ -73,6 +73,7 @@ def _warnings(units: list[Unit], figures: Figures) -> list[tuple[str, str]]:
     """What a setting asks for and the planner does not do."""
     mode = figures.config.fairness.mode
     out = wish_warnings(units, figures.snapshot) + unenforced(units, figures.snapshot)
+    out += figures.snapshot.topology_warnings
     if mode in ("exact", "kai"):
         text = f"fairness.mode {mode} is not built yet: the order is that of gpu-count"
         out.append(("KoordpyConfiguration", text))

@@ -26,6 +26,7 @@ READ = {
     ("storage.k8s.io", "storageclasses csinodes csidrivers csistoragecapacities volumeattachments"),
     ("resource.k8s.io", "resourceclaims resourceslices deviceclasses"),
     (KOORD, "clusternetworktopologies devices"),
+    ("topology.volcano.sh", "hypernodes"),
     (SIGS, "podgroups elasticquotas"),
     (X, "podgroups elasticquotas"),
 }

@@ -1,0 +1,232 @@
+"""The tree as Volcano's HyperNodes tell it, for clusters without a ClusterNetworkTopology.
+
+Source: vocabulary.md (HyperNode: an alternative source of the tree). A tier is a layer: the highest one the top layer,
+the nodes below the lowest. A layer is called by spec.tierName where the tier has one, else `tier1`, `tier2`, ...; a
+domain by its HyperNode. A node that no HyperNode of a tier holds is a private domain there, as one that lacks a layer's
+label is (gang-network.md section 3). Faults are told and worked around: one bad object must not take the tree away.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from koordpy.api.hypernodes import HyperNode, HyperNodeMember
+from koordpy.api.keys import CLUSTER_LAYER, NODE_LAYER
+from koordpy.api.natural import natural_key
+from koordpy.api.objects import LabelSelector, Requirement
+from koordpy.cluster.topology import Layer, Layers
+
+Labels = Mapping[str, str]
+
+_NAMED = 3
+"""Nodes that a fault names before `and N more`."""
+
+
+@dataclass(frozen=True, slots=True)
+class HyperNodeFault:
+    """What is wrong with a HyperNode; `field` is a path from the root."""
+
+    name: str
+    field: str
+    text: str
+
+
+def read_hypernodes(
+    objects: Mapping[str, HyperNode], nodes: Mapping[str, Labels]
+) -> tuple[Layers, tuple[HyperNodeFault, ...]]:
+    """The layers, with each node's place in them, and every fault. nodes: name -> labels."""
+    reading = _Reading(objects, nodes)
+    return reading.layers(), tuple(reading.faults)
+
+
+class _Reading:
+    def __init__(self, objects: Mapping[str, HyperNode], nodes: Mapping[str, Labels]) -> None:
+        self.faults: list[HyperNodeFault] = []
+        self._nodes = nodes
+        names = sorted(objects, key=natural_key)
+        self._objects = {name: objects[name].spec for name in names if self._tier_is_good(name, objects[name])}
+        self._parents: dict[str, list[str]] = {name: [] for name in self._objects}
+        """HyperNode -> the HyperNodes of higher tiers that list it."""
+        self._listed: dict[str, list[str]] = {}
+        """Node -> the HyperNodes that list it."""
+        self._doubles: dict[tuple[int, str, str], list[str]] = {}
+        """(tier, HyperNode that counts, other one) -> nodes that both hold."""
+        for name, spec in self._objects.items():
+            for i, member in enumerate(spec.members):
+                self._take(name, f"spec.members[{i}]", member)
+        self._circles()
+
+    def _fault(self, name: str, field: str, text: str) -> None:
+        self.faults.append(HyperNodeFault(name, field, text))
+
+    def _tier_is_good(self, name: str, obj: HyperNode) -> bool:
+        if obj.spec.tier >= 1:
+            return True
+        self._fault(name, "spec.tier", f"{obj.spec.tier} in place of 1 or more: the object is left out")
+        return False
+
+    # -- members ------------------------------------------------------------------------------------------------------
+
+    def _take(self, name: str, field: str, member: HyperNodeMember) -> None:
+        if member.type not in ("Node", "HyperNode"):
+            self._fault(name, f"{field}.type", f"{member.type!r} in place of Node or HyperNode: left out")
+            return
+        selector = member.selector
+        given = [one for one in (selector.exact_match, selector.regex_match, selector.label_match) if one is not None]
+        if len(given) != 1:
+            what = "none" if not given else "several"
+            self._fault(name, f"{field}.selector", f"{what} of exactMatch, regexMatch and labelMatch: left out")
+            return
+        of_nodes = member.type == "Node"
+        known: Iterable[str] = self._nodes if of_nodes else self._objects
+        found: list[str] = []
+        if selector.exact_match is not None:
+            wanted = selector.exact_match.name
+            found = [wanted] if wanted in (self._nodes if of_nodes else self._objects) else []
+            if not found:
+                self._fault(name, f"{field}.selector.exactMatch.name", f"there is no {member.type} {wanted!r}")
+        elif selector.regex_match is not None:
+            try:
+                pattern = re.compile(selector.regex_match.pattern)
+            except (re.error, OverflowError, RecursionError) as fault:
+                self._fault(name, f"{field}.selector.regexMatch.pattern", f"cannot be read: {fault}")
+                return
+            found = [one for one in known if one != name and pattern.search(one)]
+            if not of_nodes:
+                # a pattern means the tiers below, not every HyperNode whose name looks alike
+                found = [one for one in found if self._objects[one].tier < self._objects[name].tier]
+            if not found:
+                self._fault(name, f"{field}.selector.regexMatch.pattern", f"matches no {member.type}")
+        elif not of_nodes:
+            self._fault(name, f"{field}.selector.labelMatch", "is for members of type Node only: left out")
+        elif selector.label_match is not None:
+            found = [one for one, labels in self._nodes.items() if _matches(selector.label_match, labels)]
+            if not found:
+                self._fault(name, f"{field}.selector.labelMatch", "matches no Node")
+        into = self._listed if of_nodes else self._parents
+        for one in found:
+            holders = into.setdefault(one, [])
+            if name not in holders:
+                holders.append(name)
+
+    def _circles(self) -> None:
+        """Takes out members of the same or a higher tier, without which no circle is left."""
+        for name in self._objects:
+            for parent in list(self._parents[name]):
+                if self._objects[parent].tier > self._objects[name].tier:
+                    continue
+                circle = self._circle(name, parent)
+                self._parents[name].remove(parent)
+                if circle:
+                    text = f"the members form a circle: {', '.join(circle)}; {name} is left out of {parent}"
+                else:
+                    mine, its = self._objects[parent].tier, self._objects[name].tier
+                    text = f"HyperNode {name} is of tier {its}, not below {mine}: left out"
+                self._fault(parent, "spec.members", text)
+
+    def _circle(self, name: str, parent: str) -> list[str]:
+        """HyperNodes from `parent` upwards to `name`, where `name` is above its own parent; else none."""
+        came: dict[str, str] = {parent: ""}
+        todo = [parent]
+        while todo:
+            at = todo.pop(0)
+            if at == name:
+                path = [at]
+                while came[path[-1]]:
+                    path.append(came[path[-1]])
+                return sorted(path, key=natural_key)
+            for up in self._parents[at]:
+                if up not in came:
+                    came[up] = at
+                    todo.append(up)
+        return []
+
+    # -- layers -------------------------------------------------------------------------------------------------------
+
+    def layers(self) -> Layers:
+        tiers = sorted({spec.tier for spec in self._objects.values()}, reverse=True)
+        chain = [Layer(name, ()) for name in self._names(tiers)]
+        places = {node: self._place(node, tiers) for node in self._nodes}
+        self._tell_doubles()
+        return Layers((*chain, Layer(NODE_LAYER, ())), places)
+
+    def _names(self, tiers: list[int]) -> list[str]:
+        given: dict[int, list[str]] = {tier: [] for tier in tiers}
+        first: dict[tuple[int, str], str] = {}
+        for name, spec in self._objects.items():
+            if spec.tier_name and spec.tier_name not in given[spec.tier]:
+                given[spec.tier].append(spec.tier_name)
+                first[spec.tier, spec.tier_name] = name
+        plain = {f"tier{tier}": tier for tier in tiers}
+        out = []
+        for tier in tiers:
+            names, word = given[tier], ""
+            if len(names) > 1:
+                word = f"tier {tier} has several names: {', '.join(names)}"
+            elif names:
+                elsewhere = [other for other in tiers if other != tier and names[0] in given[other]]
+                if elsewhere:
+                    word = f"{names[0]} is the name of the tiers {min(tier, *elsewhere)} and {max(tier, *elsewhere)}"
+                elif names[0] in (CLUSTER_LAYER, NODE_LAYER) or plain.get(names[0], tier) != tier:
+                    word = f"{names[0]} is the name of another layer"
+            if word:
+                self._fault(first[tier, names[-1]], "spec.tierName", f"{word}; the layer is called tier{tier}")
+            out.append(names[0] if names and not word else f"tier{tier}")
+        return out
+
+    def _above(self, name: str) -> Iterator[str]:
+        """A HyperNode and every one that holds it."""
+        seen = {name: None}
+        todo = [name]
+        while todo:
+            at = todo.pop()
+            yield at
+            for up in self._parents[at]:
+                if up not in seen:
+                    seen[up] = None
+                    todo.append(up)
+
+    def _place(self, node: str, tiers: list[int]) -> tuple[str, ...]:
+        """The node's HyperNode of each tier, empty for none. Of several the one counts that holds the HyperNode below,
+        then the first in natural order."""
+        held: dict[int, dict[str, None]] = {}
+        for listed in self._listed.get(node, ()):
+            for name in self._above(listed):
+                held.setdefault(self._objects[name].tier, {})[name] = None
+        below: dict[str, None] = {}
+        chosen: dict[int, str] = {}
+        for tier in sorted(held):
+            names = sorted(held[tier], key=lambda name: (name not in below, natural_key(name)))
+            chosen[tier] = names[0]
+            for name in names[1:]:
+                self._doubles.setdefault((tier, names[0], name), []).append(node)
+            below.update(dict.fromkeys(self._above(names[0])))
+        return tuple(chosen.get(tier, "") for tier in tiers)
+
+    def _tell_doubles(self) -> None:
+        for (tier, counts, other), nodes in sorted(self._doubles.items()):
+            named = ", ".join(sorted(nodes, key=natural_key)[:_NAMED])
+            more = f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else ""
+            what = "node" if len(nodes) == 1 else "nodes"
+            text = f"{what} {named}{more} in two HyperNodes of tier {tier}, {counts} and {other}: {counts} counts"
+            self._fault(other, "spec.members", text)
+
+
+def _matches(selector: LabelSelector, labels: Labels) -> bool:
+    return all(labels.get(key) == value for key, value in selector.match_labels.items()) and all(
+        _expression(one, labels) for one in selector.match_expressions
+    )
+
+
+def _expression(one: Requirement, labels: Labels) -> bool:
+    value = labels.get(one.key)
+    match one.operator:
+        case "In":
+            return value is not None and value in one.values
+        case "NotIn":
+            return value is None or value not in one.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+    return False
