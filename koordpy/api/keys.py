@@ -18,6 +18,7 @@ GANG_TOTAL = GANG_PREFIX + "total-number"
 GANG_TOPOLOGY = GANG_PREFIX + "networkTopologyAware"
 GANG_TOPOLOGY_ALIAS = GANG_PREFIX + "network-topology-spec"
 GANG_STALE_GRACE = GANG_PREFIX + "stale-grace"
+MAX_RUNTIME = "scheduling.koordinator.sh/max-runtime"
 
 # Ranks
 RANK_INDEX_LABEL = "pod-group.scheduling.koordinator.sh/index"

@@ -91,7 +91,11 @@ def _finished(pod: Pod) -> Pod:
             resource_version=meta.resource_version,
             creation_timestamp=meta.creation_timestamp,
             labels=meta.labels,
-            annotations={key: text for key, text in meta.annotations.items() if key.startswith(keys.GANG_PREFIX)},
+            annotations={
+                key: text
+                for key, text in meta.annotations.items()
+                if key.startswith(keys.GANG_PREFIX) or key == keys.MAX_RUNTIME
+            },
         ),
         spec=PodSpec(scheduler_name=spec.scheduler_name, scheduling_group=spec.scheduling_group),
         status=PodStatus(

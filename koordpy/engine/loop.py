@@ -21,10 +21,10 @@ from koordpy.engine.queue import Entry
 from koordpy.engine.settings import EngineSettings
 from koordpy.engine.status import PodStatusWriter
 from koordpy.engine.upstreamstatus import UpstreamStatusWriter
-from koordpy.engine.wakeups import helpful
+from koordpy.engine.wakeups import Wake, helpful
 from koordpy.observe.decisions import DecisionLog
 from koordpy.observe.metrics import Metrics
-from koordpy.planning.plan import GangReport, GangStatus, PendingPod, Placement, Reason, RoundPlan
+from koordpy.planning.plan import GangReport, GangStatus, PendingPod, Placement, Reason, Reservation, RoundPlan
 from koordpy.planning.units import read_gang
 
 logger = logging.getLogger(__name__)
@@ -77,6 +77,8 @@ class SchedulingLoop:
         self._alone = 0
         """Rounds that take one unit each: after the planner has failed, so that one bad unit holds up no other."""
         self._said: set[tuple[str, str]] = set()
+        self._reservation: Reservation | None = None
+        feeds.listeners.pod_gone.append(self._pod_gone)
 
     def wake(self) -> None:
         """Something may have become due."""
@@ -113,6 +115,16 @@ class SchedulingLoop:
         while (now := self._clock()) < until and now - self._queue.last_added < quiet:  # noqa: ASYNC110 - not an event
             await asyncio.sleep(quiet)
 
+    def _pod_gone(self, key: str) -> None:
+        """Room that was kept for a pod is free for others when it will not come."""
+        if self._reservation is not None and key in self._reservation.nodes:
+            self._reserved(None)
+
+    def _reserved(self, now: Reservation | None) -> None:
+        before, self._reservation = self._reservation, now
+        if before is not None and (now is None or now.unit != before.unit):
+            self._queue.broadcast(Wake.ROOM, "ReservationGone")
+
     # -- a round ------------------------------------------------------------------------------------------------------
 
     async def round(self) -> None:
@@ -147,6 +159,7 @@ class SchedulingLoop:
         self._metrics.snapshot_age.observe(self._clock() - taken_at)
         self._decisions.record(plan, number=self.rounds, at=self._now())
         self._apply(plan, snapshot, {entry.unit: entry for entry in entries}, began=taken_at, seconds=seconds)
+        self._reserved(plan.reservation)
 
     def _unit_now(self, key: str) -> str | None:
         info = self._state.pod(key)

@@ -31,6 +31,10 @@ class Tried:
     fault: str = ""
     notes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Pod key -> what its Binding is annotated with for the devices that it got."""
+    remark: str = ""
+    """What is to be added to the message of its waiting pods."""
+    figures: Figures | None = None
+    """What it was tried on, where that is not the round's own."""
 
 
 def try_plain(unit: Unit, pod: PodInfo, figures: Figures) -> Tried:

@@ -14,11 +14,13 @@ from koordpy.api.natural import natural_key
 from koordpy.api.quantity import quantity_text
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Draft, Snapshot
+from koordpy.planning.backfill import NO_PROMISE, moment
 from koordpy.planning.build import build, partitions, unit_multiples
 from koordpy.planning.figures import Figures
 from koordpy.planning.filters.base import Code
 from koordpy.planning.place import place_best
 from koordpy.planning.resources_gate import check_min_resources
+from koordpy.planning.round import plan_round
 from koordpy.planning.units import Gate, Groups, Unit, gate
 from koordpy.planning.wording import domain_slots
 
@@ -79,15 +81,30 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
         if held is None:
             domains, misses = _domains(unit, figures)
     feasible = sum(node.feasible for node in nodes)
+    message, miss = _promise(snapshot, config, unit.id) if held is None else ("", [])
+    misses += miss
     return Explanation(
         pod=pod.key,
         gang=pod.gang.key if pod.gang is not None else None,
         feasible_nodes=feasible,
         nodes=tuple(sorted(nodes, key=lambda node: natural_key(node.node))),
         domains=domains,
-        message=held.text if held is not None else "",
+        message=held.text if held is not None else message,
         would_fit_if=tuple(misses + (_node_misses(pod, figures) if not feasible else [])),
     )
+
+
+def _promise(snapshot: Snapshot, config: KoordpyConfiguration | None, unit: str) -> tuple[str, list[str]]:
+    """What `queue.backfill` promises a unit, as (message, nearest misses); nothing unless it is the first to wait."""
+    if config is None or not config.queue.backfill:
+        return "", []
+    plan = plan_round(snapshot, config)
+    if plan.reservation is not None and plan.reservation.unit == unit:
+        start = moment(plan.reservation.start)
+        return f"start promised at {start}", [f"it were {start}: by then enough running pods will have ended"]
+    if any(one.unit == unit and one.message.endswith(NO_PROMISE) for one in plan.pending):
+        return NO_PROMISE, []
+    return "", []
 
 
 def _nodes(pod: PodInfo, figures: Figures) -> list[NodeExplanation]:

@@ -129,6 +129,17 @@ class UnitReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Reservation:
+    """Room kept for a unit that waits for running pods to end (`queue.backfill`)."""
+
+    unit: str
+    start: float
+    """Promised start, seconds since the epoch."""
+    nodes: Mapping[str, str]
+    """Pod key -> node of the placement then."""
+
+
+@dataclass(frozen=True, slots=True)
 class RoundPlan:
     """Everything one round decided."""
 
@@ -139,3 +150,4 @@ class RoundPlan:
     units: tuple[UnitReport, ...]
     warnings: tuple[tuple[str, str], ...] = ()
     """(object such as PodGroup/default/g, text): InvalidAnnotation events live, lines on stderr offline."""
+    reservation: Reservation | None = None

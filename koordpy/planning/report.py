@@ -21,7 +21,7 @@ from koordpy.planning.plan import (
     UnitReport,
 )
 from koordpy.planning.units import Gang, Groups, Unit, unenforced, wish_warnings
-from koordpy.planning.wording import filter_sentence, gang_sentence, met_sentence
+from koordpy.planning.wording import KEPT, filter_sentence, gang_sentence, met_sentence
 
 
 def _after(pod: PodInfo, placed: Mapping[str, str]) -> PodInfo:
@@ -44,11 +44,11 @@ def report(groups: Groups, figures: Figures, tried: list[Tried], *, every: bool)
     pending: list[PendingPod] = []
     units: list[UnitReport] = []
     gang_reports: dict[str, GangReport] = {}
-    sentences: dict[tuple[bytes, bool], tuple[str, tuple[str, ...]]] = {}
+    sentences: dict[tuple[bytes, bool, bool], tuple[str, tuple[str, ...]]] = {}
     for one in tried:
         after = _unit_after(one.unit, placed)
         placements += _placements(one, after, figures)
-        texts = _denials(one, after, figures, sentences)
+        texts = _denials(one, after, one.figures or figures, sentences)
         pending += texts
         units.append(_unit_report(one, after, figures))
         by_gang = {p.gang: p.message for p in reversed(texts)}
@@ -117,7 +117,7 @@ def _denials(
     one: Tried,
     after: Unit,
     figures: Figures,
-    sentences: dict[tuple[bytes, bool], tuple[str, tuple[str, ...]]],
+    sentences: dict[tuple[bytes, bool, bool], tuple[str, tuple[str, ...]]],
 ) -> list[PendingPod]:
     """One entry for each member that still waits."""
     out: list[PendingPod] = []
@@ -138,15 +138,23 @@ def _denials(
         tail, met = gang_sentence(after, figures), met_sentence(after)
         if one.proof is Proof.UNKNOWN:
             tail += "; not decided in time"
+    if one.remark:
+        tail += f" pod {waiting[0].key}: {one.remark}" if alone else f"; {one.remark}"
     for pod in waiting:
         key = figures.key(pod)
-        known = sentences.get((key, alone))
+        beside = one.figures is not None
+        known = sentences.get((key, alone, beside))
         if known is None:
-            known = sentences[key, alone] = filter_sentence(pod, figures, alone=alone)
+            known = sentences[key, alone, beside] = (
+                filter_sentence(pod, figures, alone=False, passing=KEPT)
+                if alone and beside
+                else filter_sentence(pod, figures, alone=alone)
+            )
         text, plugins = known
         gang = pod.gang.key if pod.gang is not None else None
         if not alone:
-            text = f"{text} {met.get(gang or '', '')}{tail}"
+            text = f"{text} {met.get(gang or '', '')}"
+        text += tail
         out.append(PendingPod(pod.key, one.unit.id, gang, Reason.UNSCHEDULABLE, text, plugins=plugins))
     return out
 

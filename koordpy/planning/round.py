@@ -5,16 +5,18 @@ give the same RoundPlan; nothing is remembered between calls but figures that de
 Sources: gang-network.md sections 2, 6 and 8; simulate.md.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.cluster.snapshot import Draft, Snapshot
-from koordpy.planning.attempt import Tried, try_plain, try_unit
+from koordpy.planning.attempt import Tried, try_unit
+from koordpy.planning.backfill import Backfill
 from koordpy.planning.figures import Figures, PlannerCache
 from koordpy.planning.order import Queue
 from koordpy.planning.plan import RoundPlan
 from koordpy.planning.report import report
-from koordpy.planning.units import Groups
+from koordpy.planning.units import Groups, Unit
 
 __all__ = ["PlannerCache", "plan_round"]
 
@@ -34,17 +36,31 @@ def plan_round(
     groups = Groups(snapshot)
     draft = Draft(snapshot)
     figures = Figures(draft, config, planner_cache)
-    units = [unit for unit in groups.units() if only is None or unit.id in only]
+    backfill: Backfill | None = None
+    if config.queue.backfill:
+        # the room of a unit that is not due counts, too
+        units = groups.units()
+        backfill = Backfill(groups, figures, planner_cache, due=lambda unit: only is None or unit.id in only)
+    else:
+        units = [unit for unit in groups.units() if only is None or unit.id in only]
+
+    def attempt(unit: Unit) -> Tried:
+        return backfill.attempt(unit) if backfill is not None else try_unit(unit, groups, figures)
+
     queue = Queue(units, use=draft.quotas, config=config.fairness)
     tried: list[Tried] = []
     failed: dict[bytes, Tried] = {}
     later: list[int] = []
     for unit in queue:
+        if backfill is not None and not backfill.wanted(unit):
+            continue
         shape = figures.key(unit.plain) if unit.plain is not None else None
+        if backfill is not None and shape is not None:
+            shape = backfill.key(unit, shape)
         if shape is not None and shape in failed:
             tried.append(replace(failed[shape], unit=unit))
             continue
-        outcome = try_unit(unit, groups, figures)
+        outcome = attempt(unit)
         tried.append(outcome)
         if outcome.nodes:
             queue.placed()
@@ -53,11 +69,17 @@ def plan_round(
                 later.append(len(tried) - 1)
             else:
                 failed[shape] = outcome
-    _again(tried, later, figures, queue)
-    return report(groups, figures, tried, every=only is None)
+    _again(tried, later, figures, queue, attempt)
+    if backfill is None:
+        return report(groups, figures, tried, every=only is None)
+    tried = [one for one in tried if only is None or one.unit.id in only]
+    plan = report(groups, figures, tried, every=only is None)
+    return replace(plan, reservation=backfill.reservation, warnings=(*plan.warnings, *backfill.warnings))
 
 
-def _again(tried: list[Tried], later: list[int], figures: Figures, queue: Queue) -> None:
+def _again(
+    tried: list[Tried], later: list[int], figures: Figures, queue: Queue, attempt: Callable[[Unit], Tried]
+) -> None:
     """Plain pods that no node took, and that a pod placed after them may have made room for (affinity, spread)."""
     moved = True
     while moved:
@@ -67,7 +89,7 @@ def _again(tried: list[Tried], later: list[int], figures: Figures, queue: Queue)
             if unit.plain is None or not figures.of(unit.plain).slots.any():
                 continue
             later.remove(i)
-            outcome = try_plain(unit, unit.plain, figures)
+            outcome = attempt(unit)
             tried[i] = outcome
             if outcome.nodes:
                 queue.placed()

@@ -16,14 +16,17 @@ from koordpy.planning.reach import Reach
 from koordpy.planning.units import Unit
 
 CANNOT_HOLD = "node(s) cannot hold the whole gang"
+KEPT = "node(s) are needed for a promised start"
 NO_NODES = "no nodes available to schedule pods"
 _LISTED_DOMAINS = 5
 
 
-def filter_sentence(pod: PodInfo, figures: Figures, *, alone: bool) -> tuple[str, tuple[str, ...]]:
+def filter_sentence(
+    pod: PodInfo, figures: Figures, *, alone: bool, passing: str = CANNOT_HOLD
+) -> tuple[str, tuple[str, ...]]:
     """(`0/N nodes are available: ...`, plugins that refused) for one pod on the draft as it is.
 
-    A node that would take the pod alone counts as one that cannot hold the whole gang, unless `alone`.
+    A node that would take the pod alone counts as one that cannot hold the whole gang (`passing`), unless `alone`.
     """
     total = len(figures.snapshot.nodes)
     if not total:
@@ -41,7 +44,7 @@ def filter_sentence(pod: PodInfo, figures: Figures, *, alone: bool) -> tuple[str
             for reason in refusal.reasons:
                 counts[reason] += number
     if numbers[0] and not alone:
-        counts[CANNOT_HOLD] = numbers[0]
+        counts[passing] = numbers[0]
     entries = sorted(f"{number} {reason}" for reason, number in counts.items())
     return f"0/{total} nodes are available: {', '.join(entries)}.", tuple(plugins)
 

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from koordpy.api.config import KoordpyConfiguration
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.engine.client import ApiClient
 from koordpy.engine.credentials import ClusterAccess
@@ -48,10 +49,11 @@ class Planner:
     hold: threading.Event | None = None
     failing: Callable[[frozenset[str]], bool] = lambda only: False
     cache: PlannerCache = field(default_factory=PlannerCache)
+    config: KoordpyConfiguration = field(default_factory=KoordpyConfiguration)
 
     def __call__(self, snapshot: Snapshot, only: frozenset[str]) -> RoundPlan:
         self.rounds.append(only)
-        plan = plan_round(snapshot, only=only, planner_cache=self.cache)
+        plan = plan_round(snapshot, self.config, only=only, planner_cache=self.cache)
         if self.hold is not None:
             assert self.hold.wait(10)
         if self.failing(only):

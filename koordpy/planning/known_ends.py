@@ -1,0 +1,110 @@
+"""When running pods will have ended, as far as their gangs say (annotation scheduling.koordinator.sh/max-runtime).
+
+A gang runs from the earliest start of its pods; a pod without status.startTime started at its creation (simulate.md). A
+plain pod may carry the annotation itself. One that outlives its time counts as about to end until it has run twice as
+long; then its word is worth nothing and its end is unknown.
+"""
+
+from collections.abc import Iterable, Mapping
+from math import inf
+
+from koordpy.api import keys
+from koordpy.api.durations import parse_duration
+from koordpy.api.natural import natural_key
+from koordpy.cluster.pods import GangRef, GangSource, PodInfo, seconds
+from koordpy.cluster.snapshot import Snapshot
+from koordpy.planning.units import Unit
+
+
+def started(pod: PodInfo) -> float:
+    """When a pod began to run, in seconds since the epoch."""
+    return seconds(pod.pod.status.start_time) or pod.created
+
+
+class Runtimes:
+    """How long gangs and plain pods of a snapshot say they run at most, and when those that run will have ended."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._gangs: dict[GangRef, float] = {}
+        self._starts: dict[GangRef, float] = {}
+        self.unreadable: dict[str, str] = {}
+        """Object (`PodGroup/ns/name`, `Pod/ns/name`) -> what is wrong with its annotation."""
+
+    def _read(self, annotations: Mapping[str, str], subject: str) -> float:
+        text = annotations.get(keys.MAX_RUNTIME)
+        if text is None:
+            return inf
+        try:
+            length = parse_duration(text)
+        except ValueError as fault:
+            length, why = 0.0, str(fault)
+        else:
+            why = f"{text!r} is not above 0"
+        if length > 0:
+            return length
+        self.unreadable[subject] = f"annotation {keys.MAX_RUNTIME} cannot be read: {why}"
+        return inf
+
+    def of_gang(self, ref: GangRef) -> float:
+        """Seconds that a gang runs at most; infinite where it does not say."""
+        found = self._gangs.get(ref)
+        if found is None:
+            meta = None
+            if ref.source is GangSource.GROUP:
+                group = self._snapshot.pod_groups.get(ref.key)
+                meta = group.metadata if group is not None else None
+            elif ref.source is GangSource.UPSTREAM:
+                upstream = self._snapshot.upstream_groups.get(ref.key)
+                meta = upstream.metadata if upstream is not None else None
+            else:
+                pods = self._snapshot.members.get(ref, ())
+                oldest = min(pods, key=lambda pod: (pod.created, natural_key(pod.name)), default=None)
+                meta = oldest.pod.metadata if oldest is not None else None
+            found = self._read(meta.annotations, f"PodGroup/{ref.key}") if meta is not None else inf
+            self._gangs[ref] = found
+        return found
+
+    def _of(self, pod: PodInfo) -> float:
+        if pod.gang is not None:
+            return self.of_gang(pod.gang)
+        return self._read(pod.pod.metadata.annotations, f"Pod/{pod.key}")
+
+    def _start(self, pod: PodInfo) -> float:
+        if pod.gang is None:
+            return started(pod)
+        found = self._starts.get(pod.gang)
+        if found is None:
+            members = self._snapshot.members.get(pod.gang, ())
+            found = self._starts[pod.gang] = min(started(one) for one in members if one.bound)
+        return found
+
+    def end_of(self, pod: PodInfo) -> float:
+        """When a pod on a node will have ended, at the earliest now; infinite for no known end."""
+        length = self._of(pod)
+        if length == inf:
+            return inf
+        now, start = self._snapshot.now, self._start(pod)
+        return max(now, start + length) if now < start + 2 * length else inf
+
+    def end_from_now(self, unit: Unit) -> float:
+        """When a unit will have ended that is placed now; infinite unless every gang in it says so.
+
+        A gang that runs already ends when it would without the new pods.
+        """
+        now = self._snapshot.now
+        if unit.plain is not None:
+            return now + self._of(unit.plain)
+        ends = []
+        for gang in unit.gangs:
+            if not gang.pending:
+                continue
+            length = self.of_gang(gang.ref)
+            start = min((started(pod) for pod in gang.bound), default=now)
+            ends.append(start + length if start + length > now else inf)
+        return max(ends, default=inf)
+
+    def known(self, pods: Iterable[PodInfo]) -> list[tuple[float, PodInfo]]:
+        """(end, pod) of the given bound pods whose end is known, the earliest first."""
+        ends = [(self.end_of(pod), pod) for pod in pods if pod.bound]
+        return sorted(((end, pod) for end, pod in ends if end != inf), key=lambda one: (one[0], one[1].key))
