@@ -78,9 +78,28 @@ class NodeResourcesFitArgs(Section, frozen=True):
     ignored_resource_groups: tuple[str, ...] = ()
 
 
+SYSTEM_SPREAD = (
+    TopologySpreadConstraint(max_skew=3, topology_key="kubernetes.io/hostname", when_unsatisfiable="ScheduleAnyway"),
+    TopologySpreadConstraint(
+        max_skew=5, topology_key="topology.kubernetes.io/zone", when_unsatisfiable="ScheduleAnyway"
+    ),
+)
+"""kube-scheduler's own defaults."""
+
+
 class PodTopologySpreadArgs(Section, frozen=True):
     defaulting_type: Literal["None", "System", "List"] = "None"
     default_constraints: tuple[TopologySpreadConstraint, ...] = ()
+
+    @property
+    def constraints(self) -> tuple[TopologySpreadConstraint, ...]:
+        """The default constraints; without a selector of their own they take that of a pod's services and owner."""
+        return SYSTEM_SPREAD if self.defaulting_type == "System" else self.default_constraints
+
+    @property
+    def reads_owners(self) -> bool:
+        """Whether services and controllers have to be known."""
+        return any(constraint.label_selector is None for constraint in self.constraints)
 
 
 class InterPodAffinityArgs(Section, frozen=True):

@@ -20,6 +20,7 @@ from koordpy.api.objects import (
     UpstreamPodGroup,
     Wire,
 )
+from koordpy.api.owners import ReplicaSet, ReplicationController, Service, StatefulSet
 from koordpy.api.storage import (
     CSIDriver,
     CSINode,
@@ -51,6 +52,10 @@ _KINDS: dict[tuple[str, str], Kind] = {
     ("", "Pod"): Kind("Pod", Pod),
     ("", "Namespace"): Kind("Namespace", Namespace, namespaced=False),
     ("", "ConfigMap"): Kind("ConfigMap", ConfigMap),
+    ("", "Service"): Kind("Service", Service),
+    ("", "ReplicationController"): Kind("ReplicationController", ReplicationController),
+    ("apps", "ReplicaSet"): Kind("ReplicaSet", ReplicaSet),
+    ("apps", "StatefulSet"): Kind("StatefulSet", StatefulSet),
     ("", "PersistentVolume"): Kind("PersistentVolume", PersistentVolume, namespaced=False),
     ("", "PersistentVolumeClaim"): Kind("PersistentVolumeClaim", PersistentVolumeClaim),
     (keys.GROUP_SIGS, "PodGroup"): Kind("PodGroup", PodGroup),

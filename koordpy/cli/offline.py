@@ -90,8 +90,9 @@ def prepare(args: argparse.Namespace) -> Offline:
     faults += loaded.fault_lines
     if faults:
         raise InputFaultsError(faults)
-    state = ClusterState(scheduler_names=config.scheduler_names, storage=True, devices=True)
-    state.look_for(spread_keys(config.filters.pod_topology_spread.default_constraints))
+    spread = config.filters.pod_topology_spread
+    state = ClusterState(scheduler_names=config.scheduler_names, storage=True, devices=True, owners=spread.reads_owners)
+    state.look_for(spread_keys(spread.constraints))
     pods = set()
     for manifest, obj in zip(loaded.manifests, objects, strict=True):
         state.upsert(obj)

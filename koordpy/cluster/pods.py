@@ -11,6 +11,7 @@ import msgspec
 
 from koordpy.api import keys
 from koordpy.api.objects import Pod
+from koordpy.cluster.owners import controller_of
 from koordpy.cluster.resources import Amounts, pod_requests, score_requests
 from koordpy.cluster.ties import Ties, looked_at, selected_keys, ties_of
 
@@ -168,12 +169,12 @@ def seconds(text: str | None) -> float:
         return 0.0
 
 
-def shape_of(pod: Pod, requests: Amounts, looked_for: Collection[str] = ()) -> bytes:
+def shape_of(pod: Pod, requests: Amounts, looked_for: Collection[str] = (), *, owned: bool = False) -> bytes:
     """Everything a filter or a score may look at, except the name; pods of one template share it.
 
     Volumes without a source that binds the pod to a node are left out: their generated names differ from pod to pod.
     Of the labels only those count that some selector looks for (`looked_for`, and the pod's own selectors): indexes
-    and the like differ in every pod.
+    and the like differ in every pod. `owned`: pods without constraints of spread are spread by their controllers.
     """
     spec = pod.spec
     volumes = [volume for volume in spec.volumes if looked_at(volume)]
@@ -181,6 +182,7 @@ def shape_of(pod: Pod, requests: Amounts, looked_for: Collection[str] = ()) -> b
     own = selected_keys(pod) if spec.topology_spread_constraints or spec.affinity is not None else ()
     labels = pod.metadata.labels
     selected = sorted((key, labels[key]) for key in {*looked_for, *own} if key in labels) if looked_for or own else ()
+    owner = controller_of(pod.metadata) if owned and not spec.topology_spread_constraints else None
     ephemeral = any(volume.ephemeral is not None for volume in volumes)
     return msgspec.json.encode(
         (
@@ -198,14 +200,20 @@ def shape_of(pod: Pod, requests: Amounts, looked_for: Collection[str] = ()) -> b
             spec.priority or 0,
             selected,
             pod.metadata.annotations.get(keys.TOPOLOGY_SELECTOR, ""),
+            owner and (owner.api_version, owner.kind, owner.name),
         )
     )
 
 
 def pod_info(
-    pod: Pod, *, scheduler_names: frozenset[str], assumed_node: str = "", looked_for: Collection[str] = ()
+    pod: Pod,
+    *,
+    scheduler_names: frozenset[str],
+    assumed_node: str = "",
+    looked_for: Collection[str] = (),
+    owned: bool = False,
 ) -> PodInfo:
-    """Reads one pod; looked_for: label keys that selectors look for. Raises ValueError for an unreadable quantity."""
+    """Reads one pod; looked_for, owned: as in `shape_of`. Raises ValueError for an unreadable quantity."""
     spec, meta = pod.spec, pod.metadata
     node = spec.node_name or assumed_node
     requests = pod_requests(pod)
@@ -227,6 +235,6 @@ def pod_info(
         gang=gang,
         index=rank_index(pod) if gang is not None else None,
         created=seconds(meta.creation_timestamp),
-        shape=shape_of(pod, requests, looked_for) if pending else b"",
+        shape=shape_of(pod, requests, looked_for, owned=owned) if pending else b"",
         ties=ties_of(pod),
     )

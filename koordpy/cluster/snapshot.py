@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import Node, PodGroup, Taint, UpstreamPodGroup
 from koordpy.cluster.devices import DeviceId, DeviceObjects
+from koordpy.cluster.owners import Owners
 from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.cluster.quotas import Quotas, QuotaUse
 from koordpy.cluster.resources import Amounts
@@ -103,6 +104,8 @@ class Snapshot:
     """Resource claim -> (request, device) that it is allocated with an assumed pod."""
     topology_warnings: tuple[tuple[str, str], ...] = ()
     """(object, text) of what is wrong with the objects that the tree is made of, as far as it is made all the same."""
+    owners: Owners | None = None
+    """None where services and controllers are not given: then no default constraint has a selector of theirs."""
 
     @cached_property
     def index(self) -> Mapping[str, int]:

@@ -25,6 +25,7 @@ from koordpy.api.objects import (
     UpstreamPodGroup,
     Wire,
 )
+from koordpy.api.owners import OWNER_KINDS
 from koordpy.api.storage import (
     STORAGE_KINDS,
     PersistentVolume,
@@ -34,6 +35,7 @@ from koordpy.api.storage import (
 )
 from koordpy.cluster.devices import DeviceBook, DeviceId
 from koordpy.cluster.hypernodes import HyperNodeFault, read_hypernodes
+from koordpy.cluster.owners import OwnerBook
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo, in_group, pod_info, shape_of
 from koordpy.cluster.quotas import QuotaBook
 from koordpy.cluster.resources import Amounts, node_allocatable
@@ -66,10 +68,12 @@ class ClusterState:
         scheduler_names: Collection[str] = (keys.DEFAULT_SCHEDULER_NAME,),
         storage: bool = False,
         devices: bool = False,
+        owners: bool = False,
     ) -> None:
         """storage, devices: whether claims, volumes and their like, and resource claims and slices, are given.
 
-        Without them pods that need them are refused.
+        Without them pods that need them are refused. owners: whether services and controllers are, by which default
+        constraints spread pods.
         """
         self.scheduler_names = frozenset(scheduler_names)
         self.layers: Layers = FLAT
@@ -95,6 +99,7 @@ class ClusterState:
         self._disks: Tally[Disk, tuple[str, bool]] = Tally()
         self._storage = VolumeBook() if storage else None
         self._devices = DeviceBook() if devices else None
+        self._owners = OwnerBook() if owners else None
         self._promised: dict[str, Mapping[str, Promise]] = {}
         """Assumed pod -> claim -> what it takes."""
         self._promised_devices: dict[str, Mapping[str, tuple[tuple[str, DeviceId], ...]]] = {}
@@ -128,6 +133,8 @@ class ClusterState:
             self._storage.put(_object_key(obj), obj)
         elif self._devices is not None and type(obj) in DEVICE_KINDS:
             self._devices.put(_object_key(obj), obj)
+        elif self._owners is not None and type(obj) in OWNER_KINDS:
+            self.look_for(self._owners.put(_object_key(obj), obj))
         else:
             self._others[type(obj), _object_key(obj)] = obj
 
@@ -140,6 +147,8 @@ class ClusterState:
             self._storage.drop(kind, key)
         elif self._devices is not None and kind in DEVICE_KINDS:
             self._devices.drop(kind, key)
+        elif self._owners is not None and kind in OWNER_KINDS:
+            self._owners.drop(kind, key)
         else:
             self._others.pop((kind, key), None)
 
@@ -149,6 +158,8 @@ class ClusterState:
             return self._storage.get(kind, key)
         if self._devices is not None and kind in DEVICE_KINDS:
             return self._devices.get(kind, key)
+        if self._owners is not None and kind in OWNER_KINDS:
+            return self._owners.get(kind, key)
         return self._others.get((kind, key))
 
     def _upsert_node(self, node: Node) -> None:
@@ -189,7 +200,13 @@ class ClusterState:
         assumed = self._assumed.get(key, "") if same and not pod.spec.node_name else ""
         if pod.spec.affinity is not None or pod.spec.topology_spread_constraints:
             self.look_for(selected_keys(pod))
-        info = pod_info(pod, scheduler_names=self.scheduler_names, assumed_node=assumed, looked_for=self._looked_for)
+        info = pod_info(
+            pod,
+            scheduler_names=self.scheduler_names,
+            assumed_node=assumed,
+            looked_for=self._looked_for,
+            owned=self._owners is not None,
+        )
         if info.gang is not None and info.gang.source is GangSource.UPSTREAM:
             info = in_group(info, self._group_priority(info.gang))
         if not assumed:
@@ -218,8 +235,8 @@ class ClusterState:
                 self._classify(info, 1)
         for info in list(self._pending.values()):
             if not new.isdisjoint(info.pod.metadata.labels):
-                plain = replace(info, shape=shape_of(info.pod, info.requests, self._looked_for), group_priority=None)
-                self._file(in_group(plain, info.group_priority))
+                shape = shape_of(info.pod, info.requests, self._looked_for, owned=self._owners is not None)
+                self._file(in_group(replace(info, shape=shape, group_priority=None), info.group_priority))
 
     def _delete_pod(self, key: str) -> None:
         old = self._pods.pop(key, None)
@@ -588,6 +605,7 @@ class ClusterState:
             nominated=tuple(self._nominated.values()),
             storage=self._storage.view() if self._storage is not None else None,
             devices=self._devices.view() if self._devices is not None else None,
+            owners=self._owners.view() if self._owners is not None else None,
             claim_users=self._claim_users.frozen(),
             disks=self._disks.frozen(),
             promised=self._promises(),

@@ -44,6 +44,7 @@ from koordpy.engine.resources import (
     HYPERNODES,
     NAMESPACES,
     NODES,
+    OWNERS,
     POD_DISRUPTION_BUDGETS,
     POD_GROUPS,
     POD_GROUPS_X,
@@ -107,6 +108,7 @@ class Feeds:
         names: UnitNames,
         *,
         on_applied: Callable[[str, int, float], None] | None = None,
+        owners: bool = False,
         rediscovery_seconds: float = 600.0,
     ) -> None:
         self.state, self.queue, self.names = state, queue, names
@@ -152,6 +154,9 @@ class Feeds:
         self._feed(DEVICES, Device, self._plain(Wake.DEVICE))
         for resource, kind in STORAGE.items():
             self._feed(resource, kind, _Sink(self._upsert_storage, self._delete_storage))
+        for resource, kind in OWNERS.items() if owners else ():
+            # others count for a pod, as if they had been relabelled
+            self._feed(resource, kind, self._plain(Wake.POD_LABELS))
 
     # -- life cycle ---------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from koordpy.api import dra, keys, storage
+from koordpy.api import dra, keys, owners, storage
 from koordpy.api.objects import Wire
 
 if TYPE_CHECKING:
@@ -75,6 +75,14 @@ STORAGE: dict[Resource, type[Wire]] = {
     ): storage.VolumeAttachment,
 }
 """What filters read of volumes; served by every API server."""
+
+OWNERS: dict[Resource, type[Wire]] = {
+    Resource("", "v1", "services", "Service"): owners.Service,
+    Resource("", "v1", "replicationcontrollers", "ReplicationController"): owners.ReplicationController,
+    Resource("apps", "v1", "replicasets", "ReplicaSet"): owners.ReplicaSet,
+    Resource("apps", "v1", "statefulsets", "StatefulSet"): owners.StatefulSet,
+}
+"""Watched only where default constraints of spread take their selectors from them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from koordpy.engine.queue import State, UnitQueue
 from koordpy.engine.recorder import EventRecorder, ObjectReference
 from koordpy.engine.releases import DeviceReleaser
 from koordpy.engine.reservations import DeviceReserver
-from koordpy.engine.resources import CLUSTER_NETWORK_TOPOLOGIES, NODES, PODS, STORAGE, Resource
+from koordpy.engine.resources import CLUSTER_NETWORK_TOPOLOGIES, NODES, OWNERS, PODS, STORAGE, Resource
 from koordpy.engine.settings import EngineSettings
 from koordpy.engine.status import PodStatusWriter
 from koordpy.engine.upstreamstatus import UpstreamStatusWriter
@@ -67,7 +67,9 @@ class Scheduler:
         self.synced, self.leading = asyncio.Event(), asyncio.Event()
         self._client, self._clock = client, clock
         self._stop = asyncio.Event()
-        self.state = ClusterState(scheduler_names=settings.scheduler_names, storage=True, devices=True)
+        self.state = ClusterState(
+            scheduler_names=settings.scheduler_names, storage=True, devices=True, owners=settings.reads_owners
+        )
         self.state.look_for(settings.looked_for)
         self.queue = UnitQueue(
             clock=clock,
@@ -85,6 +87,7 @@ class Scheduler:
             self.queue,
             UnitNames(),
             on_applied=lambda resource, events, seconds: lag.labels(resource).observe(seconds),
+            owners=settings.reads_owners,
             rediscovery_seconds=settings.rediscovery_seconds,
         )
         self.elector: LeaderElector | None = None
@@ -355,7 +358,8 @@ class Scheduler:
         items += [(NODES, node.node) for node in self.state.nodes()]
         items += [(self.feeds.group_resources[key], group) for key, group in self.state.pod_groups().items()]
         items += [(PODS, info.pod) for info in self.state.pods()]
-        kinds = (*STORAGE, *self.feeds.dynamic_resources())
+        owners = OWNERS if self.settings.reads_owners else ()
+        kinds = (*STORAGE, *self.feeds.dynamic_resources(), *owners)
         items += [(resource, obj) for resource in kinds for obj in self.feeds.objects(resource)]
         return lambda: _encode_list(items)
 

@@ -25,6 +25,8 @@ class EngineSettings:
     scheduler_names: tuple[str, ...] = (DEFAULT_SCHEDULER_NAME,)
     looked_for: frozenset[str] = frozenset()
     """Label keys that the configuration's selectors look at pods by."""
+    reads_owners: bool = False
+    """Services and controllers are watched, for default constraints of spread."""
     lease: LeaseSettings | None = field(default_factory=LeaseSettings)
     """None: no leader election; this process is alone."""
     dry_run: bool = False
@@ -71,7 +73,8 @@ def engine_settings(config: KoordpyConfiguration, *, dry_run: bool = False) -> E
     )
     return EngineSettings(
         scheduler_names=config.scheduler_names,
-        looked_for=spread_keys(config.filters.pod_topology_spread.default_constraints),
+        looked_for=spread_keys(config.filters.pod_topology_spread.constraints),
+        reads_owners=config.filters.pod_topology_spread.reads_owners,
         lease=lease if election.leader_elect and not dry_run else None,
         dry_run=dry_run,
         initial_backoff_seconds=config.pod_initial_backoff,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from koordpy.api.objects import PodAffinityTerm, TopologySpreadConstraint
+from koordpy.api.objects import PodAffinityTerm
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Draft, Ints
 from koordpy.cluster.ties import ANY_ADDRESS, NO_TERMS, Terms, read_terms
@@ -23,7 +23,7 @@ from koordpy.planning.filters.disks import claims_of, pod_disks
 from koordpy.planning.filters.dra import resource_claims
 from koordpy.planning.filters.interpod import OwnTerms, term_matches
 from koordpy.planning.filters.rules import DomainTable
-from koordpy.planning.filters.spread import FILTERS, Spreading, constraints_of
+from koordpy.planning.filters.spread import FILTERS, SpreadDefaults, Spreading, constraints_of
 from koordpy.planning.selectors import selector_matches
 from koordpy.planning.ties_among import Apart, Interaction, Near, Spread, renumbered
 
@@ -53,7 +53,7 @@ class Among:
         return frozenset(one.plugin for one in own if not isinstance(one, Apart))
 
 
-def concerned(pod: PodInfo, defaults: Sequence[TopologySpreadConstraint] = ()) -> bool:
+def concerned(pod: PodInfo, defaults: SpreadDefaults | None = None) -> bool:
     """Whether a pod may be something to other members. defaults: spread constraints of pods that have none."""
     spec = pod.pod.spec
     if defaults and constraints_of(pod, FILTERS, defaults):
@@ -66,7 +66,7 @@ def among(
     draft: Draft,
     table: DomainTable,
     *,
-    spread_defaults: Sequence[TopologySpreadConstraint] = (),
+    spread_defaults: SpreadDefaults | None = None,
 ) -> Among:
     """What the pending members of a unit are to each other, on the draft as it is."""
     return _Reader(pending, draft, table, spread_defaults).read()
@@ -78,7 +78,7 @@ class _Reader:
         pending: Sequence[PodInfo],
         draft: Draft,
         table: DomainTable,
-        spread_defaults: Sequence[TopologySpreadConstraint],
+        spread_defaults: SpreadDefaults | None,
     ) -> None:
         self.draft = draft
         self.spread_defaults = spread_defaults

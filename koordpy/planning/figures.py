@@ -25,7 +25,14 @@ from koordpy.planning.filters.fit import check_fit
 from koordpy.planning.filters.interpod import ExistingTerms, OwnTerms
 from koordpy.planning.filters.ports import NodePorts
 from koordpy.planning.filters.rules import DomainTable, Rule
-from koordpy.planning.filters.spread import FILTERS, SCORES, Spreading, TopologySpread, constraints_of
+from koordpy.planning.filters.spread import (
+    FILTERS,
+    SCORES,
+    SpreadDefaults,
+    Spreading,
+    TopologySpread,
+    constraints_of,
+)
 from koordpy.planning.filters.volumes import VolumeBinding, VolumeReach, VolumeZone, claims_refusal
 from koordpy.planning.nominated import Reserved, reserve
 from koordpy.planning.scores import (
@@ -278,8 +285,8 @@ class Figures:
         self.terms_pending = any(pod.ties is not None and pod.ties.affinity for pod in coming)
         """Whether a plan may place a pod whose terms of pod affinity say something of others."""
         spread = config.filters.pod_topology_spread
-        self._spread_defaults = spread.default_constraints if spread.defaulting_type == "List" else ()
-        if not spread_keys(self._spread_defaults) <= self.snapshot.looked_for:
+        self._spread_defaults = SpreadDefaults(spread, self.snapshot.owners)
+        if not spread_keys(spread.constraints) <= self.snapshot.looked_for:
             raise ValueError("ClusterState.look_for was not told the configured constraints' labels")
         self._shapes: dict[bytes, ShapeFigures] = {}
         self._among: dict[GangRef, tuple[int, Among]] = {}
@@ -343,7 +350,8 @@ class Figures:
         snapshot, out = self.snapshot, list[SoftScore]()
         spread = constraints_of(pod, SCORES, self._spread_defaults)
         if spread:
-            out.append(PodTopologySpread(Spreading(pod, spread, snapshot, self.domains)))
+            loose = self._spread_defaults.loose and not pod.pod.spec.topology_spread_constraints
+            out.append(PodTopologySpread(Spreading(pod, spread, snapshot, self.domains, loose=loose)))
         if snapshot.terms or self.terms_pending:
             near = InterPodAffinity(pod, snapshot, self.domains, self.config.filters.inter_pod_affinity)
             if self.terms_pending or not near.silent:

@@ -139,7 +139,8 @@ class PodTopologySpread(SoftScore):
             size = int(able.sum())
             counts = constraint.matching
         else:
+            # nodes without the key are a domain of their own where they count at all
             size = len(np.unique(domains.of[able]))
             counts = domains.spread(domains.sums(np.where(constraint.included, constraint.matching, 0)))
         weighed: NDArray[np.float64] = counts * np.log(size + 2) + (constraint.max_skew - 1)
-        return weighed
+        return np.where(domains.labelled, weighed, 0.0)

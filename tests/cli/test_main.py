@@ -130,10 +130,10 @@ def test_a_scheduler_name_given_replaces_the_configured_ones(
 
 def test_an_ignored_object_is_warned_of_on_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "in.yaml"
-    path.write_text(NODES + "---\nkind: Service\napiVersion: v1\nmetadata: {name: s}\n")
+    path.write_text(NODES + "---\nkind: Ingress\napiVersion: networking.k8s.io/v1\nmetadata: {name: s}\n")
     assert main(["simulate", "-f", str(path), "-o", "json"]) == 0
     out, err = capsys.readouterr()
-    assert err == f"warning: {path}: document 3: Service of v1 is not read: ignored\n"
+    assert err == f"warning: {path}: document 3: Ingress of networking.k8s.io/v1 is not read: ignored\n"
     assert json.loads(out)["stable"] is True
 
 

@@ -16,6 +16,16 @@ from tests.e2e.chart import CHART, Denied, Helm
 Values = dict[str, Any]
 
 SPREAD = {"config": {"filters": {"podTopologySpread": {"defaultingType": "System"}}}}
+
+
+def listed(more: dict[str, Any]) -> dict[str, Any]:
+    """Values with one default constraint of spread."""
+    constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", **more}
+    return {
+        "config": {"filters": {"podTopologySpread": {"defaultingType": "List", "defaultConstraints": [constraint]}}}
+    }
+
+
 EVERYTHING: Values = {
     "replicaCount": 3,
     "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
@@ -102,13 +112,14 @@ def test_a_dry_run_has_the_right_to_read_and_no_other(helm: Helm) -> None:
 
 
 def test_owners_are_read_only_where_pods_are_spread_by_them(helm: Helm) -> None:
-    more = helm.render(SPREAD).rights() - helm.render().rights()
-    assert {(group, resource) for group, resource, _, _ in more} == {
-        ("", "services"),
-        ("", "replicationcontrollers"),
-        ("apps", "replicasets"),
-        ("apps", "statefulsets"),
-    }
+    owners = {("", "services"), ("", "replicationcontrollers"), ("apps", "replicasets"), ("apps", "statefulsets")}
+    for values, read in (
+        (SPREAD, owners),
+        (listed({}), owners),
+        (listed({"labelSelector": {"matchLabels": {"app": "web"}}}), set()),
+    ):
+        more = helm.render(values).rights() - helm.render().rights()
+        assert {(group, resource) for group, resource, _, _ in more} == read
 
 
 def test_the_right_to_the_lease_follows_the_configuration(helm: Helm) -> None:

@@ -4,9 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from koordpy.api.config import PodTopologySpreadArgs
 from koordpy.api.objects import LabelSelector, Requirement, TopologySpreadConstraint
+from koordpy.cluster.owners import Owners
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Ints, NodeInfo, Snapshot
 from koordpy.planning.filters.base import Code, Refusal, Verdict, chain, refused_where
@@ -70,13 +73,20 @@ class Spreading:
     """The constraints of one kind (that filter, or that score) of one pod, with what they count."""
 
     def __init__(
-        self, pod: PodInfo, given: Sequence[TopologySpreadConstraint], snapshot: Snapshot, table: DomainTable
+        self,
+        pod: PodInfo,
+        given: Sequence[TopologySpreadConstraint],
+        snapshot: Snapshot,
+        table: DomainTable,
+        *,
+        loose: bool = False,
     ) -> None:
+        """loose: a node need not have the keys of all constraints."""
         self._pod = pod
         nodes = snapshot.nodes
         every = [table.of(constraint.topology_key) for constraint in given]
-        self.keyed: Mask = np.logical_and.reduce([domains.labelled for domains in every])
-        """[nodes] that have the keys of all constraints."""
+        self.keyed: Mask = np.logical_and.reduce([loose | domains.labelled for domains in every])
+        """[nodes] that count: those with the keys of all constraints."""
         self.constraints: list[Constraint] = []
         for constraint, domains in zip(given, every, strict=True):
             selector = own_selector(constraint, pod.pod.metadata.labels)
@@ -181,16 +191,43 @@ def _matching(selector: LabelSelector | None, namespace: str, snapshot: Snapshot
     return out
 
 
-def constraints_of(
-    pod: PodInfo, kind: str, defaults: Sequence[TopologySpreadConstraint]
-) -> list[TopologySpreadConstraint]:
-    """The pod's constraints that filter, or that score; the configured ones where it has none at all.
+class SpreadDefaults:
+    """The configured constraints of pods that have none themselves."""
 
-    A configured constraint counts only where its selector speaks of the pod itself, as the selectors that
-    kube-scheduler makes for its default constraints do.
-    """
-    own = pod.pod.spec.topology_spread_constraints
-    if not own:
+    def __init__(self, config: PodTopologySpreadArgs, owners: Owners | None) -> None:
+        self.loose = config.defaulting_type == "System"
+        """kube-scheduler's own defaults score nodes that lack a key, too, by the other one."""
+        self._constraints, self._owners = config.constraints, owners
+        self._known: dict[bytes, list[TopologySpreadConstraint]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._constraints)
+
+    def of(self, pod: PodInfo) -> list[TopologySpreadConstraint]:
+        """Those that speak of a pod: with a selector of its services and owner, or one in the configuration."""
+        found = self._known.get(pod.shape) if pod.shape else None
+        if found is None:
+            found = self._read(pod)
+            if pod.shape:
+                self._known[pod.shape] = found
+        return found
+
+    def _read(self, pod: PodInfo) -> list[TopologySpreadConstraint]:
         labels = pod.pod.metadata.labels
-        own = [item for item in defaults if selector_matches(own_selector(item, labels), labels)]
+        selector = self._owners.selector_of(pod.pod) if self._owners is not None else None
+        out = []
+        for constraint in self._constraints:
+            if constraint.label_selector is None:
+                if selector is not None:
+                    out.append(replace(constraint, label_selector=selector, match_label_keys=[]))
+            elif selector_matches(own_selector(constraint, labels), labels):
+                out.append(constraint)
+        return out
+
+
+def constraints_of(pod: PodInfo, kind: str, defaults: SpreadDefaults | None) -> list[TopologySpreadConstraint]:
+    """The pod's constraints that filter, or that score; the configured ones where it has none at all."""
+    own = pod.pod.spec.topology_spread_constraints
+    if not own and defaults:
+        own = defaults.of(pod)
     return [item for item in own if (item.when_unsatisfiable == SCORES) == (kind == SCORES)]

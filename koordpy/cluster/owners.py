@@ -1,0 +1,89 @@
+"""Whose a pod is: the services that select it and the controller that made it, as far as spreading asks for them.
+
+Default constraints of topology spread have no selector of their own; kube-scheduler makes one for each pod out of its
+services and its replication controller, replica set or stateful set (helper.DefaultSelector). The same is done here.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from koordpy.api.objects import LabelSelector, ObjectMeta, OwnerReference, Pod, Requirement, Wire
+from koordpy.api.owners import OWNER_KINDS, ReplicaSet, ReplicationController, Service, StatefulSet
+
+_CONTROLLERS: dict[tuple[str, str], type[Wire]] = {
+    ("v1", "ReplicationController"): ReplicationController,
+    ("apps/v1", "ReplicaSet"): ReplicaSet,
+    ("apps/v1", "StatefulSet"): StatefulSet,
+}
+
+
+def controller_of(meta: ObjectMeta) -> OwnerReference | None:
+    """The controlling owner of a kind whose selector counts."""
+    owner = next((owner for owner in meta.owner_references if owner.controller), None)
+    return owner if owner is not None and (owner.api_version, owner.kind) in _CONTROLLERS else None
+
+
+class Owners:
+    """Services and controllers of one moment; nothing in it changes."""
+
+    def __init__(self, objects: Mapping[type[Wire], Mapping[str, Any]]) -> None:
+        self._objects = objects
+        self._services: dict[str, list[dict[str, str]]] = {}
+        for service in objects[Service].values():
+            if service.spec.selector:
+                self._services.setdefault(service.metadata.namespace, []).append(service.spec.selector)
+
+    def selector_of(self, pod: Pod) -> LabelSelector | None:
+        """What speaks of a pod and its siblings; None where no service and no controller says anything."""
+        meta = pod.metadata
+        labels: dict[str, str] = {}
+        for wanted in self._services.get(meta.namespace, ()):
+            if all(meta.labels.get(key) == value for key, value in wanted.items()):
+                labels |= wanted
+        expressions: list[Requirement] = []
+        owner = controller_of(meta)
+        if owner is not None:
+            kind = _CONTROLLERS[owner.api_version, owner.kind]
+            found = self._objects[kind].get(f"{meta.namespace}/{owner.name}")
+            if isinstance(found, ReplicationController):
+                labels |= found.spec.selector
+            elif found is not None and (selector := found.spec.selector) is not None:
+                # ANDed, not merged: it may contradict the services
+                expressions = [Requirement(key=k, operator="In", values=[v]) for k, v in selector.match_labels.items()]
+                expressions += selector.match_expressions
+        return LabelSelector(match_labels=labels, match_expressions=expressions) if labels or expressions else None
+
+
+class OwnerBook:
+    """The objects as they come and go; `view` gives those of the moment."""
+
+    def __init__(self) -> None:
+        self._objects: dict[type[Wire], dict[str, Any]] = {kind: {} for kind in OWNER_KINDS}
+        self._view: Owners | None = None
+
+    def put(self, key: str, obj: Wire) -> frozenset[str]:
+        """Takes an object; returns the label keys that its selector looks at."""
+        known = self._objects[type(obj)].get(key)
+        if known is None or known.spec != obj.spec:  # type: ignore[attr-defined]
+            self._view = None
+        self._objects[type(obj)][key] = obj
+        selector: Any = obj.spec.selector  # type: ignore[attr-defined]
+        if isinstance(selector, LabelSelector):
+            return frozenset({*selector.match_labels, *(one.key for one in selector.match_expressions)})
+        return frozenset(selector or ())
+
+    def drop(self, kind: type[Wire], key: str) -> None:
+        """Forgets an object."""
+        if self._objects[kind].pop(key, None) is not None:
+            self._view = None
+
+    def get(self, kind: type[Wire], key: str) -> Wire | None:
+        """A known object."""
+        found: Wire | None = self._objects[kind].get(key)
+        return found
+
+    def view(self) -> Owners:
+        """The objects of this moment."""
+        if self._view is None:
+            self._view = Owners({kind: objects.copy() for kind, objects in self._objects.items()})
+        return self._view
