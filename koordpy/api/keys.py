@@ -62,6 +62,42 @@ NPU_RESOURCES = ("huawei.com/Ascend910", "huawei.com/Ascend310", "huawei.com/Asc
 HUNDREDTHS = ("koordinator.sh/gpu",)
 """Resources counted in hundredths of a device."""
 
+# Ascend (ascend.md): what jobs and nodes say
+ACCELERATOR_TYPE = "accelerator-type"
+SCHEDULE_POLICY = "huawei.com/schedule_policy"
+AFFINITY_CONFIG = "huawei.com/affinity-config"
+RECOVER_POLICY = "huawei.com/recover_policy_path"
+SP_BLOCK = "sp-block"
+SUPER_POD_AFFINITY = "super-pod-affinity"
+SUPER_POD_ID = "huawei.com/topotree.superpodid"
+SUPER_POD_ID_ANNOTATION = "superPodID"
+TOR_AFFINITY = "tor-affinity"
+NPU_310_STRATEGY = "npu-310-strategy"
+NPU_DUO = "duo"
+NPU_DISTRIBUTED = "distributed"
+FAULT_SCHEDULING = "fault-scheduling"
+
+ASCEND_LABELS = (TOR_AFFINITY, SUPER_POD_AFFINITY, NPU_310_STRATEGY, NPU_DUO, NPU_DISTRIBUTED, FAULT_SCHEDULING)
+ASCEND_ANNOTATIONS = (SCHEDULE_POLICY, SP_BLOCK, AFFINITY_CONFIG, RECOVER_POLICY)
+"""Keys of a job: read from its PodGroup, else from its pods."""
+
+# Ascend: what every Binding of an NPU pod says, beside the annotation named like its resource
+DISTRIBUTED_JOB = "distributed-job"
+RANK_INDEX = "hccl/rankIndex"
+SHARED_TOR = "isSharedTor"
+TOR_HEALTHY = "isHealthy"
+SHARED_TOR_IP = "sharedTorIp"
+SUPER_POD_RANK = "super-pod-rank"
+BOUND_SUPER_POD = "super-pod-id"
+
+# Ascend: ConfigMaps
+SYSTEM_NAMESPACE = "kube-system"
+DEVICE_INFO_PREFIX = "mindx-dl-deviceinfo-"
+DEVICE_INFO_KEY = "DeviceInfoCfg"
+SWITCH_TABLE = "basic-tor-node-cm"
+SWITCH_TABLE_KEY = "tor_info"
+SWITCH_LEVEL_KEY = "tor_level"
+
 # API groups of ours and of coscheduling
 GROUP_KOORDINATOR = "scheduling.koordinator.sh"
 GROUP_SIGS = "scheduling.sigs.k8s.io"

@@ -201,8 +201,18 @@ def shape_of(pod: Pod, requests: Amounts, looked_for: Collection[str] = (), *, o
             selected,
             pod.metadata.annotations.get(keys.TOPOLOGY_SELECTOR, ""),
             owner and (owner.api_version, owner.kind, owner.name),
+            _ascend_keys(pod, requests),
         )
     )
+
+
+def _ascend_keys(pod: Pod, requests: Amounts) -> object:
+    """What a pod that asks for NPUs says of its job (ascend.md 1)."""
+    if not any(name in requests for name in keys.NPU_RESOURCES):
+        return None
+    meta = pod.metadata
+    labels = [(key, meta.labels[key]) for key in keys.ASCEND_LABELS if key in meta.labels]
+    return labels, [(key, meta.annotations[key]) for key in keys.ASCEND_ANNOTATIONS if key in meta.annotations]
 
 
 def pod_info(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import Node, PodGroup, Taint, UpstreamPodGroup
 from koordpy.cluster.devices import DeviceId, DeviceObjects
+from koordpy.cluster.npus import Npus
 from koordpy.cluster.owners import Owners
 from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.cluster.quotas import Quotas, QuotaUse
@@ -106,6 +107,7 @@ class Snapshot:
     """(object, text) of what is wrong with the objects that the tree is made of, as far as it is made all the same."""
     owners: Owners | None = None
     """None where services and controllers are not given: then no default constraint has a selector of theirs."""
+    npus: Npus = field(default_factory=Npus)
 
     @cached_property
     def index(self) -> Mapping[str, int]:

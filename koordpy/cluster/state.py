@@ -16,6 +16,7 @@ from koordpy.api.dra import DEVICE_KINDS, Allocation, ResourceClaim
 from koordpy.api.hypernodes import HyperNode
 from koordpy.api.objects import (
     ClusterNetworkTopology,
+    ConfigMap,
     ElasticQuota,
     Namespace,
     Node,
@@ -35,6 +36,7 @@ from koordpy.api.storage import (
 )
 from koordpy.cluster.devices import DeviceBook, DeviceId
 from koordpy.cluster.hypernodes import HyperNodeFault, read_hypernodes
+from koordpy.cluster.npus import NpuBook
 from koordpy.cluster.owners import OwnerBook
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo, in_group, pod_info, shape_of
 from koordpy.cluster.quotas import QuotaBook
@@ -100,6 +102,7 @@ class ClusterState:
         self._storage = VolumeBook() if storage else None
         self._devices = DeviceBook() if devices else None
         self._owners = OwnerBook() if owners else None
+        self._npus = NpuBook()
         self._promised: dict[str, Mapping[str, Promise]] = {}
         """Assumed pod -> claim -> what it takes."""
         self._promised_devices: dict[str, Mapping[str, tuple[tuple[str, DeviceId], ...]]] = {}
@@ -176,6 +179,7 @@ class ClusterState:
         self._nodes[info.name] = info
         if old is None or old.allocatable != info.allocatable or old.going != info.going:
             self._total = None
+        self._npus.put_node(node)
         if old is None or old.labels != info.labels:
             self._tree = None
         if old is None or old.allocatable != info.allocatable:
@@ -188,6 +192,7 @@ class ClusterState:
     def _delete_node(self, name: str) -> None:
         if self._nodes.pop(name, None) is not None:
             self._total = None
+            self._npus.drop_node(name)
             self._tree = None
             self._rows = None
             self._static_version += 1
@@ -301,6 +306,7 @@ class ClusterState:
             if not use.pods:
                 del self._use[info.node]
         self._touched.add(info.node)
+        self._npus.account(info, sign)
         selector = info.selector
         if selector:
             counts = self._selectors.setdefault(selector, {})
@@ -392,6 +398,12 @@ class ClusterState:
     def _delete_quota(self, key: str) -> None:
         self.quotas.drop(key)
 
+    def _upsert_config_map(self, config_map: ConfigMap) -> None:
+        self._npus.put_config_map(config_map)
+
+    def _delete_config_map(self, key: str) -> None:
+        self._npus.drop_config_map(key)
+
     def _upsert_namespace(self, namespace: Namespace) -> None:
         self._namespaces[namespace.metadata.name] = namespace.metadata.labels
 
@@ -407,6 +419,7 @@ class ClusterState:
         UpstreamPodGroup: _upsert_upstream,
         ElasticQuota: _upsert_quota,
         Namespace: _upsert_namespace,
+        ConfigMap: _upsert_config_map,
     }
     _DELETE: ClassVar[dict[type[Wire], Callable[["ClusterState", str], None]]] = {
         Node: _delete_node,
@@ -417,6 +430,7 @@ class ClusterState:
         UpstreamPodGroup: _delete_upstream,
         ElasticQuota: _delete_quota,
         Namespace: _delete_namespace,
+        ConfigMap: _delete_config_map,
     }
 
     # -- assumed pods -------------------------------------------------------------------------------------------------
@@ -611,6 +625,7 @@ class ClusterState:
             promised=self._promises(),
             promised_devices=self._device_promises(),
             namespaces=dict(self._namespaces),
+            npus=self._npus.view(),
             static_version=self._static_version,
             capacity_version=self._capacity_version,
             scheduler_names=self.scheduler_names,

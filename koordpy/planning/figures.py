@@ -13,10 +13,14 @@ from numpy.typing import NDArray
 
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.quantity import is_extended
+from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.cluster.snapshot import Draft, Ints, Snapshot
 from koordpy.cluster.ties import spread_keys
 from koordpy.planning.among import Among, among, concerned
+from koordpy.planning.ascend.filter import AscendChips, illegal
+from koordpy.planning.ascend.job import Job, Jobs
+from koordpy.planning.ascend.stock import Stock
 from koordpy.planning.filters import node as node_filters
 from koordpy.planning.filters.base import Code, Refusal, Verdict, chain
 from koordpy.planning.filters.disks import NodeVolumeLimits, VolumeRestrictions, claims_of
@@ -115,7 +119,12 @@ class ShapeFigures:
             return np.zeros(len(self._owner.snapshot.nodes), dtype=np.int64)
         passes = self.static.before.fits
         for rule in self._rules:
-            passes = passes & rule.verdict().fits
+            if not rule.local:
+                passes = passes & rule.verdict().fits
+        self._far = passes
+        for rule in self._rules:
+            if rule.local:
+                passes = passes & rule.verdict().fits
         if self._reserved is not None:
             passes = passes.copy()
             passes[self._reserved.at] &= self._reserved.passes(self._rules).astype(bool)
@@ -144,7 +153,7 @@ class ShapeFigures:
         changed = touched[self._seen :]
         self._seen = len(touched)
         rows = np.array(changed if len(changed) == 1 else sorted(set(changed)), dtype=np.int64)
-        if self._follow(len(changed)):
+        if self._follow(len(changed), rows):
             self._update(slice(None))
             self._level()
             return
@@ -154,8 +163,11 @@ class ShapeFigures:
         else:
             self.total[rows] = self._constant[rows] + self._by_room(rows)
 
-    def _follow(self, number: int) -> bool:
-        """Tells the rules of the last changes of the draft; answers whether a verdict may have changed."""
+    def _follow(self, number: int, rows: NDArray[np.int64]) -> bool:
+        """Tells the rules of the last changes of the draft, which were on the nodes of `rows`.
+
+        Answers whether a verdict may have changed on other nodes too.
+        """
         owner = self._owner
         if not self._followers and self._reserved is None:
             return False
@@ -166,9 +178,16 @@ class ShapeFigures:
             moved = True
         for change in changes[len(changes) - number :]:
             for one in self._followers:
-                moved |= one.change(*change)
-        if moved:
+                changed = one.change(*change)
+                moved |= changed and not (isinstance(one, Rule) and one.local)
+        local = [rule for rule in self._rules if rule.local]
+        if moved or (local and self._reserved is not None):
             self.allowed = self._passes()
+        elif local:
+            passes = self._far[rows]
+            for rule in local:
+                passes = passes & rule.verdict().fits[rows]
+            self.allowed[rows] = passes
         return moved
 
     def _update(self, rows: NDArray[np.int64] | slice) -> None:
@@ -232,6 +251,11 @@ class ShapeFigures:
         """Resource claim -> devices that are allocated for the pod on a node."""
         dynamic = next((rule for rule in self._rules if isinstance(rule, DynamicResources)), None)
         return dynamic.choice(node) if dynamic is not None else {}
+
+    @property
+    def chips(self) -> AscendChips | None:
+        """The NPU chips of the nodes; None for a pod that asks for none."""
+        return next((rule for rule in self._rules if isinstance(rule, AscendChips)), None)
 
     @property
     def follows(self) -> bool:
@@ -317,7 +341,24 @@ class Figures:
                 out.append(existing)
         if pod.pod.spec.resource_claims and snapshot.devices is not None:
             out.append(DynamicResources(pod, self.draft, snapshot.devices))
+        job = self.npu_job(pod)
+        if isinstance(job, Job):
+            out.append(AscendChips(pod, job, self.jobs, self.stock))
         return out
+
+    @cached_property
+    def jobs(self) -> Jobs:
+        """The Ascend jobs of the snapshot."""
+        return Jobs(self.snapshot, self.config.ascend)
+
+    @cached_property
+    def stock(self) -> Stock:
+        """The free NPU chips on the draft."""
+        return Stock(self.draft)
+
+    def npu_job(self, pod: PodInfo) -> Job | str | None:
+        """The Ascend job of a pending pod, or why it is illegal; None for a pod that asks for no NPUs."""
+        return self.jobs.of(pod) if npu_resource(pod.requests) is not None else None
 
     def _volume_rules(self, pod: PodInfo) -> list[Rule]:
         objects = self.snapshot.storage
@@ -409,6 +450,8 @@ class Figures:
             if self.snapshot.devices is None:
                 return Refusal("DynamicResources", Code.UNRESOLVABLE, ("unsupported: resource claims",))
             found = resource_claims_refusal(pod, self.snapshot.devices)
+        if found is None and isinstance(why := self.npu_job(pod), str):
+            found = illegal(why)
         return found
 
     def _among_refusal(self, pod: PodInfo) -> Refusal | None:
@@ -424,6 +467,9 @@ class Figures:
             key += refusal.reasons[0].encode()
         if self.snapshot.nominated:
             key += repr(sorted(self._nominees(pod))).encode()
+        job = self.npu_job(pod)
+        if job is not None:
+            key += (job if isinstance(job, str) else job.signature(pod)).encode()
         return key
 
     def of(self, pod: PodInfo) -> ShapeFigures:

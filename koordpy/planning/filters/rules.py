@@ -25,6 +25,8 @@ class Rule(ABC):
     plugin: str
     before_fit: bool = False
     """Whether it stands before NodeResourcesFit in the order of filters."""
+    local: bool = False
+    """Whether a pod on a node changes the verdict and the copies of that node alone."""
 
     @abstractmethod
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:

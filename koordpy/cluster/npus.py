@@ -1,0 +1,260 @@
+"""What is known of the Ascend NPUs of every node: which chips are held, which may still be given, which are broken.
+
+Three reporters are merged (ascend.md 1): the annotations of the pods on a node say what they hold, whoever bound them;
+the node's annotations, or in their place the device plugin's ConfigMap, say what is broken. Sets of chips are bit masks:
+bit k is the chip `<prefix>-<k>`. A node is read when it or its ConfigMap changes, and not before somebody asks.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from koordpy.api import keys
+from koordpy.api.objects import ConfigMap, Node
+from koordpy.api.quantity import units
+from koordpy.cluster.pods import GangRef, PodInfo
+
+SUB_HEALTHY = "SubHealthFault"
+
+
+class Holding(NamedTuple):
+    """Chips that one pod on a node holds by its annotation."""
+
+    pod_key: str
+    resource: str
+    chips: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChipReport:
+    """One resource of one node. listed, unhealthy, unlinked (network-unhealthy): masks of chips."""
+
+    capacity: int
+    listed: int
+    unhealthy: int
+    unlinked: int
+    sub_healthy: bool
+
+
+@dataclass(frozen=True)
+class Npus:
+    """The NPUs of one moment; nothing in it changes."""
+
+    reports: Mapping[str, Mapping[str, ChipReport]] = field(default_factory=dict)
+    """Node -> resource -> report; only nodes that have NPUs."""
+    holdings: Mapping[str, tuple[Holding, ...]] = field(default_factory=dict)
+    """Node -> what the pods on it hold."""
+    config_maps: Mapping[str, ConfigMap] = field(default_factory=dict)
+    """By name: the switch table."""
+    jobs: Mapping[GangRef, tuple[PodInfo, ...]] = field(default_factory=dict)
+    """Gang -> its pods on nodes that ask for NPUs."""
+
+    @cached_property
+    def resources(self) -> frozenset[str]:
+        """Resources that some node has."""
+        return frozenset(resource for reports in self.reports.values() for resource in reports)
+
+
+def npu_resource(requests: Mapping[str, int]) -> str | None:
+    """The NPU resource of a request; the first where a pod asks for several, which is not legal."""
+    for name in keys.NPU_RESOURCES:
+        if name in requests:
+            return name
+    return None
+
+
+def parse_chips(text: str, resource: str) -> int:
+    """Mask of a list such as `Ascend910-0,Ascend910-1`; what is no id of the resource is left out."""
+    prefix = resource.partition("/")[2] + "-"
+    mask = 0
+    for part in text.split(","):
+        name = part.strip()
+        number = name[len(prefix) :]
+        if name.startswith(prefix) and _NUMBER.fullmatch(number):
+            mask |= 1 << int(number)
+    return mask
+
+
+_NUMBER = re.compile(r"[0-9]{1,4}", re.ASCII)
+
+
+def chip_numbers(mask: int) -> tuple[int, ...]:
+    """The chips of a mask, ascending."""
+    return tuple(k for k in range(mask.bit_length()) if mask >> k & 1)
+
+
+def chip_ids(chips: Iterable[int], resource: str) -> str:
+    """`Ascend910-0,Ascend910-1`, in the order given."""
+    prefix = resource.partition("/")[2]
+    return ",".join(f"{prefix}-{k}" for k in chips)
+
+
+def super_pod_of(node: Node) -> str:
+    """Id of the SuperPoD that a node is part of; empty for none."""
+    meta = node.metadata
+    return meta.labels.get(keys.SUPER_POD_ID) or meta.annotations.get(keys.SUPER_POD_ID_ANNOTATION, "")
+
+
+def read_reports(node: Node, info: ConfigMap | None) -> dict[str, ChipReport]:
+    """Resource -> report of a node, from its annotations or the ConfigMap that replaces them."""
+    status = node.status
+    out: dict[str, ChipReport] = {}
+    device_list = _device_list(info)
+    for resource in keys.NPU_RESOURCES:
+        capacity = _count(resource, status.capacity.get(resource, status.allocatable.get(resource)))
+        if not capacity:
+            continue
+        said: Mapping[str, Any] = node.metadata.annotations
+        listed = (1 << capacity) - 1
+        if device_list is not None and resource in device_list:
+            said = device_list
+            listed = parse_chips(str(said[resource]), resource)
+        out[resource] = ChipReport(
+            capacity=capacity,
+            listed=listed,
+            unhealthy=parse_chips(str(said.get(f"{resource}-Unhealthy", "")), resource),
+            unlinked=parse_chips(str(said.get(f"{resource}-NetworkUnhealthy", "")), resource),
+            sub_healthy=_sub_healthy(said.get(f"{resource}-Fault")),
+        )
+    return out
+
+
+def _count(resource: str, text: str | None) -> int:
+    """Chips that a node says it has; 0 for none, and where it cannot be read."""
+    try:
+        return max(0, units(resource, text)) if text is not None else 0
+    except ValueError:
+        return 0
+
+
+def _device_list(info: ConfigMap | None) -> Mapping[str, Any] | None:
+    """The DeviceList of a device-info ConfigMap; None where there is none that can be read."""
+    if info is None:
+        return None
+    found = _json(info.data.get(keys.DEVICE_INFO_KEY))
+    for name in ("DeviceInfo", "DeviceList"):
+        found = found.get(name) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else None
+
+
+def _sub_healthy(text: Any) -> bool:
+    entries = text if isinstance(text, list) else _json(text)
+    if not isinstance(entries, list):
+        return False
+    return any(isinstance(entry, dict) and entry.get("fault_level") == SUB_HEALTHY for entry in entries)
+
+
+def _json(text: Any) -> Any:
+    if not isinstance(text, str):
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+class NpuBook:
+    """Nodes, pods and ConfigMaps as they come and go; `view` gives the Npus of the moment."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, Node] = {}
+        """Nodes that have NPUs."""
+        self._infos: dict[str, ConfigMap] = {}
+        """Node name -> its device info."""
+        self._tables: dict[str, ConfigMap] = {}
+        self._reports: dict[str, dict[str, ChipReport]] = {}
+        self._holdings: dict[str, tuple[Holding, ...]] = {}
+        self._jobs: dict[GangRef, dict[str, PodInfo]] = {}
+        self._job_views: dict[GangRef, tuple[PodInfo, ...]] = {}
+        self._view: Npus | None = None
+
+    def put_node(self, node: Node) -> None:
+        """Takes a node as it is now."""
+        name, status = node.metadata.name, node.status
+        if any(resource in status.allocatable or resource in status.capacity for resource in keys.NPU_RESOURCES):
+            self._nodes[name] = node
+            self._forget(name)
+        elif name in self._nodes:
+            self.drop_node(name)
+
+    def drop_node(self, name: str) -> None:
+        """Forgets a node."""
+        if self._nodes.pop(name, None) is not None:
+            self._forget(name)
+
+    def put_config_map(self, config_map: ConfigMap) -> None:
+        """Takes a ConfigMap; those that say nothing of NPUs are let go."""
+        self._config_map(config_map.metadata.namespace, config_map.metadata.name, config_map)
+
+    def drop_config_map(self, key: str) -> None:
+        """Forgets a ConfigMap by `namespace/name`."""
+        namespace, _, name = key.partition("/")
+        self._config_map(namespace, name, None)
+
+    def _config_map(self, namespace: str, name: str, config_map: ConfigMap | None) -> None:
+        if namespace != keys.SYSTEM_NAMESPACE:
+            return
+        if name == keys.SWITCH_TABLE:
+            _put(self._tables, name, config_map)
+            self._view = None
+        elif name.startswith(keys.DEVICE_INFO_PREFIX):
+            node = name.removeprefix(keys.DEVICE_INFO_PREFIX)
+            _put(self._infos, node, config_map)
+            self._forget(node)
+
+    def _forget(self, node: str) -> None:
+        self._reports.pop(node, None)
+        self._view = None
+
+    def account(self, info: PodInfo, sign: int) -> None:
+        """A pod comes to its node (sign 1) or leaves it (-1)."""
+        notes = info.pod.metadata.annotations
+        if notes:
+            for resource in keys.NPU_RESOURCES:
+                if resource in notes:
+                    self._hold(info, resource, notes[resource], sign)
+        if info.gang is not None and npu_resource(info.requests) is not None:
+            pods = self._jobs.setdefault(info.gang, {})
+            if sign > 0:
+                pods[info.key] = info
+            else:
+                pods.pop(info.key, None)
+            self._job_views.pop(info.gang, None)
+            if not pods:
+                del self._jobs[info.gang]
+            self._view = None
+
+    def _hold(self, info: PodInfo, resource: str, text: str, sign: int) -> None:
+        kept = tuple(h for h in self._holdings.get(info.node, ()) if (h.pod_key, h.resource) != (info.key, resource))
+        if sign > 0:
+            kept = (*kept, Holding(info.key, resource, parse_chips(text, resource)))
+        if kept:
+            self._holdings[info.node] = kept
+        else:
+            self._holdings.pop(info.node, None)
+        self._view = None
+
+    def view(self) -> Npus:
+        """The NPUs of this moment."""
+        if self._view is None:
+            for name, node in self._nodes.items():
+                if name not in self._reports:
+                    self._reports[name] = read_reports(node, self._infos.get(name))
+            for gang, pods in self._jobs.items():
+                if gang not in self._job_views:
+                    self._job_views[gang] = tuple(pods.values())
+            jobs = {gang: self._job_views[gang] for gang in self._jobs}
+            self._view = Npus(self._reports.copy(), self._holdings.copy(), self._tables.copy(), jobs)
+        return self._view
+
+
+def _put(table: dict[str, ConfigMap], name: str, config_map: ConfigMap | None) -> None:
+    if config_map is None:
+        table.pop(name, None)
+    else:
+        table[name] = config_map
+
+

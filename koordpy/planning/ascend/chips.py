@@ -1,0 +1,238 @@
+"""Whether a node's free chips serve a request, how well, and which chips are taken (ascend.md 3).
+
+Sets of chips are bit masks. Lower costs are better; None is infeasible, never a number that a legal value can reach.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+from koordpy.planning.ascend.presets import MESH_WEIGHT, MODULE, Preset, Rule
+
+DIES = 2
+"""Dies of a card of those that have two."""
+
+
+def _lowest(mask: int, number: int) -> int:
+    """The lowest chips of a mask."""
+    taken = 0
+    for _ in range(number):
+        low = mask & -mask
+        taken |= low
+        mask ^= low
+    return taken
+
+
+def _groups(mask: int, size: int) -> list[int]:
+    """The mask cut into groups of a size, the lowest first."""
+    whole = (1 << size) - 1
+    return [mask & whole << k for k in range(0, max(mask.bit_length(), 1), size)]
+
+
+def _fill(groups: Iterable[int], number: int) -> int:
+    """Chips of groups in their order, the lowest of the last one."""
+    taken = 0
+    for group in groups:
+        taken |= _lowest(group, min(number - taken.bit_count(), group.bit_count()))
+    return taken
+
+
+@lru_cache(maxsize=1 << 16)
+def cost(preset: Preset, request: int, free: int, several: bool) -> int | None:
+    """Cost of a request on a node's free chips; several: the job has more than one NPU pod."""
+    count = free.bit_count()
+    if count < request:
+        return None
+    match preset.rule:
+        case Rule.RINGS | Rule.CARD:
+            if preset is MODULE and request == preset.size:
+                return 0 if count == preset.size else None
+            best = [c for group in _groups(free, preset.group) if (c := _by_table(preset, request, group)) is not None]
+            return min(best, default=None)
+        case Rule.FIT | Rule.CARDS_TIGHT:
+            return count - request
+        case Rule.HALVES:
+            return _halves(request, free, several)
+        case Rule.DIES:
+            return _dies(preset.size, request, free)
+        case Rule.DUO:
+            return _duo(request, free)
+        case Rule.MESH:
+            return _mesh(preset.size, request, free)
+
+
+def _by_table(preset: Preset, request: int, group: int) -> int | None:
+    row = preset.table.get(request)
+    count = group.bit_count()
+    return row[count - 1] if row is not None and 0 < count <= len(row) else None
+
+
+def _halves(request: int, free: int, several: bool) -> int | None:
+    left, right = free & 0xFF, free >> 8 & 0xFF
+    if request <= 8:
+        fits = [ring.bit_count() - request for ring in (left, right) if ring.bit_count() >= request]
+        return min(fits, default=None)
+    if request == 16:
+        return 0 if left == right == 0xFF else None
+    across = min(left.bit_count(), right.bit_count()) if several else (left & right).bit_count()
+    return across - request // 2 if across >= request // 2 else None
+
+
+def _dies(size: int, request: int, free: int) -> int | None:
+    cards = _groups(free, DIES)
+    if request == 1:
+        return free.bit_count() - 1 + (0 if any(card.bit_count() == 1 for card in cards) else size)
+    whole = sum(card.bit_count() == DIES for card in cards)
+    return free.bit_count() - request if 2 * whole >= request else None
+
+
+def _duo(request: int, free: int) -> int | None:
+    cards = _groups(free, DIES)
+    full = sum(card.bit_count() == DIES for card in cards)
+    half = sum(card.bit_count() == 1 for card in cards)
+    count = free.bit_count()
+    if request % 2 == 0:
+        return count - request + 1 if request <= 2 * full else None
+    if request - 1 > 2 * full or request > half + 2 * full:
+        return None
+    return count - request + 1 if half else 9 + (count - request - 1) // 2
+
+
+def _mesh(size: int, request: int, free: int) -> int | None:
+    count = free.bit_count()
+    if request > 4 and request % 4:
+        return count - request
+    able = sum(mesh.bit_count() >= min(request, 4) for mesh in _groups(free, 4))
+    needed = -(-request // 4)
+    return size * (able - needed) + count - request if able >= needed else None
+
+
+def score(preset: Preset, best: int, *, free: int, height: int) -> int:
+    """AscendAffinity of a node: more is better. free: number of free chips; height: H of the node."""
+    match preset.rule:
+        case Rule.RINGS if preset is MODULE:
+            return 8 * (4 * height - best) + (8 - free)
+        case Rule.HALVES:
+            return 16 * (height - best) + (16 - free)
+        case Rule.DIES:
+            return preset.size * (2 * preset.size - best)
+        case Rule.CARD:
+            return 8 * (preset.group - best)
+        case Rule.DUO:
+            return 8 * (16 - best)
+        case _:
+            return 8 * (height - best)
+
+
+def mesh_score(preset: Preset, request: int, best: int) -> int:
+    """AscendAffinity on meshes, whose weight depends on the request."""
+    if request <= 4 or request % 4 == 0:
+        weight = MESH_WEIGHT[preset.size]
+        return weight * (weight - best)
+    return preset.size * (preset.size - best)
+
+
+@lru_cache(maxsize=1 << 16)
+def affinity(preset: Preset, request: int, free: int, height: int, several: bool) -> int | None:
+    """AscendAffinity of a node, None where it cannot serve."""
+    best = cost(preset, request, free, several)
+    if best is None:
+        return None
+    if preset.rule is Rule.MESH:
+        return mesh_score(preset, request, best)
+    return score(preset, best, free=free.bit_count(), height=height)
+
+
+@lru_cache(maxsize=1 << 16)
+def take(preset: Preset, request: int, free: int, several: bool) -> int:
+    """Chips that a request takes of the free ones. Raises ValueError where the node cannot serve."""
+    if cost(preset, request, free, several) is None:
+        raise ValueError(f"{request} chips cannot be taken of {free:#x} by {preset.name}")
+    match preset.rule:
+        case Rule.RINGS | Rule.CARD:
+            if request > preset.group:
+                return free
+            groups = [g for g in _groups(free, preset.group) if _by_table(preset, request, g) is not None]
+            return _lowest(min(groups, key=lambda g: _by_table(preset, request, g) or 0), request)
+        case Rule.FIT:
+            return _lowest(free, request)
+        case Rule.CARDS_TIGHT:
+            return _fill(sorted(_groups(free, preset.group), key=int.bit_count), request)
+        case Rule.HALVES:
+            return _take_halves(request, free, several)
+        case Rule.DIES:
+            if request == 1:
+                half = [card for card in _groups(free, DIES) if card.bit_count() == 1]
+                return half[0] if half else _lowest(free, 1)
+            return _fill(_full(free, DIES), request)
+        case Rule.DUO:
+            return _take_duo(request, free)
+        case Rule.MESH:
+            return _take_mesh(request, free)
+
+
+def _full(free: int, size: int) -> list[int]:
+    return [group for group in _groups(free, size) if group.bit_count() == size]
+
+
+def _take_halves(request: int, free: int, several: bool) -> int:
+    left, right = free & 0xFF, free >> 8 & 0xFF
+    if request <= 8:
+        rings = [ring for ring in (left, right << 8) if ring.bit_count() >= request]
+        return _lowest(min(rings, key=int.bit_count), request)
+    each = request // 2
+    pairs = _lowest(left & right, min(each, (left & right).bit_count()))
+    rest = each - pairs.bit_count()
+    one = pairs | _lowest(left & ~pairs, rest)
+    other = pairs | _lowest(right & ~pairs, rest)
+    assert several or not rest, "a job of one pod takes pairs only"
+    return one | other << 8
+
+
+def _take_duo(request: int, free: int) -> int:
+    cards = _full(free, DIES)
+    taken = _fill(cards, request - request % 2)
+    if request % 2:
+        half = [card for card in _groups(free, DIES) if card.bit_count() == 1]
+        taken |= half[0] if half else _lowest(cards[request // 2], 1)
+    return taken
+
+
+def _take_mesh(request: int, free: int) -> int:
+    if request > 4 and request % 4:
+        return _lowest(free, request)
+    if request < 4:
+        able = [mesh for mesh in _groups(free, 4) if mesh.bit_count() >= request]
+        return _lowest(min(able, key=int.bit_count), request)
+    return _fill(_full(free, 4), request)
+
+
+@lru_cache(maxsize=1 << 14)
+def copies(preset: Preset, request: int, free: int, several: bool) -> int:
+    """How many equal requests are served one after the other."""
+    number = 0
+    while cost(preset, request, free, several) is not None:
+        free &= ~take(preset, request, free, several)
+        number += 1
+    return number
+
+
+Want = tuple[Preset, int, bool]
+"""(preset, request, several) of one pod."""
+
+
+@lru_cache(maxsize=1 << 16)
+def take_all(wants: Sequence[Want], free: int) -> tuple[int, ...] | None:
+    """Chips of several pods on one node, in the order given, else the largest requests first; None where neither
+    serves them all. The order given is that of the ranks: a later pod must not strand on an earlier one's choice."""
+    order = range(len(wants))
+    for sequence in (order, sorted(order, key=lambda i: -wants[i][1])):
+        taken, left = [0] * len(wants), free
+        for i in sequence:
+            preset, request, several = wants[i]
+            if cost(preset, request, left, several) is None:
+                break
+            taken[i] = take(preset, request, left, several)
+            left &= ~taken[i]
+        else:
+            return tuple(taken)
+    return None

@@ -1,0 +1,121 @@
+"""AscendChips: whether a node's product, place and free chips serve a pod, how many copies of it, and how well.
+
+Row 15 of the filters (kube-parity.md 1); tables and wording: ascend.md 2 to 5.
+"""
+
+import numpy as np
+
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.snapshot import Ints
+from koordpy.planning.ascend.chips import affinity, copies, take
+from koordpy.planning.ascend.job import Job, Jobs, Tor
+from koordpy.planning.ascend.presets import MESH_X8, MESH_X16, NPU, NPU_910, Preset
+from koordpy.planning.ascend.stock import Stock
+from koordpy.planning.filters.base import Code, Refusal, Verdict
+from koordpy.planning.filters.rules import Rule
+
+PLUGIN = "AscendChips"
+AFFINITY = "AscendAffinity"
+NOT_IN_TABLE = Refusal(PLUGIN, Code.UNRESOLVABLE, ("node(s) weren't in the switch table",))
+NO_SUPER_POD = Refusal(PLUGIN, Code.UNRESOLVABLE, ("node(s) had no SuperPoD id",))
+DISAGREES = Refusal(PLUGIN, Code.UNSCHEDULABLE, ("node(s) had an inconsistent Ascend chip report",))
+
+
+def illegal(why: str) -> Refusal:
+    """An illegal job: no node is tried."""
+    return Refusal(PLUGIN, Code.UNRESOLVABLE, (f"JobValidateFailed: {why}",))
+
+
+class AscendChips(Rule):
+    """The chips of all nodes for pods of one shape in one kind of job."""
+
+    plugin = PLUGIN
+    local = True
+
+    def __init__(self, pod: PodInfo, job: Job, jobs: Jobs, stock: Stock) -> None:
+        want = job.want(pod)
+        self._stock, self._several = stock, job.several
+        self.resource, self.request = want.resource, want.request
+        product = f"node(s) had an Ascend product that cannot serve {want.request} chips"
+        group = f"node(s) didn't have {want.request} free Ascend chips in one affinity group"
+        self._refusals = (
+            Refusal(PLUGIN, Code.UNRESOLVABLE, (product,)),
+            NOT_IN_TABLE,
+            NO_SUPER_POD,
+            DISAGREES,
+            Refusal(PLUGIN, Code.UNSCHEDULABLE, (group,)),
+        )
+        self._chips = stock.of(want.resource)
+        size = len(jobs.snapshot.nodes)
+        self.presets: list[Preset | None] = [None] * size
+        self._which = np.zeros(size, dtype=np.int32)
+        self.affinity: Ints = np.full(size, -1, dtype=np.int64)
+        """AscendAffinity of the nodes that can serve; -1 elsewhere."""
+        self._copies: Ints = np.zeros(size, dtype=np.int64)
+        switches = jobs.switches if job.tor is not Tor.NONE else None
+        for node in self._chips.present:
+            preset = self._preset(want.presets, node, jobs)
+            self.presets[node] = preset
+            if preset is None:
+                self._which[node] = 1
+            elif switches is not None and not isinstance(switches, str) and node not in switches.leaf_of:
+                self._which[node] = 2
+            elif job.needs_super_pod and node not in jobs.super_pods:
+                self._which[node] = 3
+            else:
+                self._write(node)
+
+    def _preset(self, legal: tuple[Preset, ...], node: int, jobs: Jobs) -> Preset | None:
+        """The preset that serves the pod on a node."""
+        if self.resource == NPU_910:
+            own = jobs.preset_of(node)
+            return own if own in legal else None
+        if self.resource == NPU and len(legal) > 1:
+            return MESH_X8 if self._chips.capacity[node] <= MESH_X8.size else MESH_X16
+        return legal[0]
+
+    def _write(self, node: int) -> bool:
+        """One node anew; answers whether anything changed."""
+        preset = self.presets[node]
+        assert preset is not None
+        chips = self._chips
+        before = self._which[node], self.affinity[node], self._copies[node]
+        free = chips.for_job(node, several=self._several)
+        best = affinity(preset, self.request, free, chips.height[node], self._several)
+        self.affinity[node] = -1 if best is None else best
+        self._copies[node] = copies(preset, self.request, free, self._several)
+        self._which[node] = 4 if chips.disagrees[node] else 5 if best is None else 0
+        return before != (self._which[node], self.affinity[node], self._copies[node])
+
+    def change(self, pod: PodInfo, node: int, sign: int) -> bool:
+        if self.resource not in pod.requests or node < 0 or self.presets[node] is None or self._which[node] in (2, 3):
+            return False
+        draft = self._stock.draft
+        if pod.pending and pod.key not in draft.placed:
+            self._imagine(pod, node, sign)
+        self._stock.of(self.resource)
+        return self._write(node)
+
+    def _imagine(self, pod: PodInfo, node: int, sign: int) -> None:
+        """A nominated pod, thought to be on its node: it would take chips as this one does."""
+        preset = self.presets[node]
+        free = self._chips.for_job(node, several=self._several)
+        amount = pod.requests[self.resource]
+        taken = 0
+        if sign > 0 and preset is not None and affinity(preset, amount, free, 0, self._several) is not None:
+            taken = take(preset, amount, free, self._several)
+        self._stock.imagine(pod, node, taken)
+
+    def verdict(self) -> Verdict:
+        return Verdict(self._which.copy(), self._refusals)
+
+    def copies(self) -> Ints | None:
+        return self._copies
+
+    def free(self, node: int) -> int:
+        """Chips that a pod may take on a node."""
+        return self._stock.of(self.resource).for_job(node, several=self._several)
+
+    def sub_healthy(self, node: int) -> bool:
+        """Whether a node is to come after healthy ones."""
+        return self._chips.sub_healthy[node]

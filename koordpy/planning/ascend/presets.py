@@ -1,0 +1,157 @@
+"""The products and how they are cut: presets, their labels, policies and legal requests, as data (ascend.md 2)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+NPU_910, NPU_310, NPU_310P, NPU = (
+    "huawei.com/Ascend910",
+    "huawei.com/Ascend310",
+    "huawei.com/Ascend310P",
+    "huawei.com/npu",
+)
+
+MULTILEVEL = "multilevel"
+
+
+class Rule(Enum):
+    """How a preset picks chips; the methods are in `chips`."""
+
+    RINGS = "rings"
+    """Rings of four with the ring table."""
+    FIT = "fit"
+    """T(N): what is left over."""
+    CARDS_TIGHT = "cards-tight"
+    """T(N), started cards first."""
+    HALVES = "halves"
+    """Two rings of eight, pairs across them above eight."""
+    DIES = "dies"
+    """Cards of two dies, whole cards."""
+    CARD = "card"
+    """All chips on one card, by the card table."""
+    DUO = "duo"
+    """Cards of two dies, whole cards and at most one die."""
+    MESH = "mesh"
+    """Meshes of four."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Preset:
+    """One row of the table. size: N; group: chips of a ring, card or mesh; legal: requests, `alone` those of a job of
+    one NPU pod; card_table: cost by request and free chips of a group (1, 2, ...), None = infeasible."""
+
+    name: str
+    resource: str
+    size: int
+    rule: Rule
+    legal: frozenset[int]
+    group: int = 0
+    labels: tuple[str, ...] = ()
+    """Values of the node label `accelerator-type`; empty: any node that has the resource."""
+    policies: tuple[str, ...] = ()
+    alone: frozenset[int] = frozenset()
+    table: Mapping[int, tuple[int | None, ...]] = field(default_factory=dict)
+
+    def serves(self, request: int, *, several: bool) -> bool:
+        """Whether a request is legal in a job of one NPU pod, or of several."""
+        return request in self.legal or (not several and request in self.alone)
+
+
+def _upto(most: int, step: int = 1) -> frozenset[int]:
+    return frozenset(range(step, most + 1, step))
+
+
+RING_TABLE: Mapping[int, tuple[int | None, ...]] = {
+    1: (0, 2, 1, 3),
+    2: (None, 0, 2, 1),
+    4: (None, None, None, 0),
+}
+CARD_310_TABLE: Mapping[int, tuple[int | None, ...]] = {
+    1: (0, 2, 1, 3),
+    2: (None, 0, 1, 2),
+    3: (None, None, 0, 1),
+    4: (None, None, None, 0),
+}
+DUO_CARD_TABLE: Mapping[int, tuple[int | None, ...]] = {1: (0, 1), 2: (None, 0)}
+
+MODULE = Preset(
+    "910-module", NPU_910, 8, Rule.RINGS, frozenset({1, 2, 4, 8}), 4, ("module",), ("chip4-node8",), table=RING_TABLE
+)
+"""Also what a node without the label is."""
+
+A3_X16 = Preset(
+    "a3-x16",
+    NPU_910,
+    16,
+    Rule.DIES,
+    _upto(16, 2),
+    2,
+    ("module-a3-16", "module-a3-16-super-pod"),
+    ("chip2-node16", "chip2-node16-sp"),
+    alone=frozenset({1}),
+)
+A3_X8 = Preset(
+    "a3-x8",
+    NPU_910,
+    8,
+    Rule.DIES,
+    _upto(8, 2),
+    2,
+    ("module-a3-8-super-pod",),
+    ("chip2-node8", "chip2-node8-sp"),
+    alone=frozenset({1}),
+)
+CARD_310 = Preset("310-card", NPU_310, 64, Rule.CARD, _upto(4), 4, table=CARD_310_TABLE)
+CHIP_310 = Preset("310-chip", NPU_310, 64, Rule.CARDS_TIGHT, _upto(64), 4)
+CARDS_310P = Preset("310p", NPU_310P, 8, Rule.FIT, _upto(8))
+DUO_CARD = Preset("310p-duo-card", NPU_310P, 8, Rule.CARD, _upto(2), 2, table=DUO_CARD_TABLE)
+DUO_CHIP = Preset("310p-duo-chip", NPU_310P, 8, Rule.DUO, _upto(8), 2)
+MESH_X8 = Preset("mesh-x8", NPU, 8, Rule.MESH, _upto(8), 4, policies=("chip4-node8",))
+MESH_X16 = Preset("mesh-x16", NPU, 16, Rule.MESH, _upto(16), 4, policies=("chip4-node16",))
+
+PRESETS: tuple[Preset, ...] = (
+    MODULE,
+    Preset(
+        "910-half",
+        NPU_910,
+        4,
+        Rule.RINGS,
+        frozenset({1, 2, 4}),
+        4,
+        ("half",),
+        ("chip4-node4",),
+        table=RING_TABLE,
+    ),
+    Preset("910-card", NPU_910, 2, Rule.FIT, _upto(2), 0, ("card",), ("chip1-node2",)),
+    Preset("910b-x8", NPU_910, 8, Rule.FIT, _upto(8), 0, ("module-910b-8",), ("chip8-node8", "chip8-node8-sp")),
+    Preset(
+        "910b-x16",
+        NPU_910,
+        16,
+        Rule.HALVES,
+        _upto(8) | {10, 12, 14, 16},
+        8,
+        ("module-910b-16",),
+        ("chip8-node16",),
+    ),
+    A3_X16,
+    A3_X8,
+    CARD_310,
+    CHIP_310,
+    CARDS_310P,
+    DUO_CARD,
+    DUO_CHIP,
+    MESH_X8,
+    MESH_X16,
+)
+
+BY_LABEL: Mapping[str, Preset] = {label: preset for preset in PRESETS for label in preset.labels}
+POLICIES: frozenset[str] = frozenset(policy for preset in PRESETS for policy in preset.policies) | {MULTILEVEL}
+MESH_WEIGHT: Mapping[int, int] = {8: 16, 16: 64}
+"""W of the mesh presets, by N."""
+
+
+def of_policy(policy: str, resource: str) -> Preset | None:
+    """The preset that a policy names; of two the one of the resource. None for a policy that names none."""
+    named = [preset for preset in PRESETS if policy in preset.policies]
+    return next((preset for preset in named if preset.resource == resource), named[0] if named else None)

@@ -1,0 +1,137 @@
+"""The switch (ToR) table: which server stands under which leaf, at which slice position (ascend.md 4).
+
+Read from the ConfigMap `kube-system/basic-tor-node-cm`. Jobs without the label `tor-affinity` never ask for it.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from koordpy.api import keys
+from koordpy.api.objects import ConfigMap
+from koordpy.cluster.snapshot import NodeInfo
+
+TITLE = f"ConfigMap {keys.SYSTEM_NAMESPACE}/{keys.SWITCH_TABLE}"
+SINGLE_LAYER = "single_layer"
+
+
+class TableFaultError(ValueError):
+    """A switch table that cannot be used; the text says why."""
+
+
+class Leaf(NamedTuple):
+    """One leaf switch. servers: (slice position, address)."""
+
+    tor_id: int
+    tor_ip: str
+    servers: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The table as written, leaves by tor_id. positions: slice positions of a leaf (`tor_count`)."""
+
+    positions: int
+    leaves: tuple[Leaf, ...]
+    single_layer: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Switches:
+    """The table on the nodes of a snapshot. leaf_of, slice_of: node position -> index into `leaves`, slice."""
+
+    table: Table
+    leaf_of: Mapping[int, int]
+    slice_of: Mapping[int, int]
+
+
+def read_table(config_map: ConfigMap | None) -> Table:
+    """The table of the ConfigMap. Raises TableFaultError where there is none or it is malformed."""
+    text = config_map.data.get(keys.SWITCH_TABLE_KEY) if config_map is not None else None
+    if config_map is None or text is None:
+        raise TableFaultError(f"tor-affinity needs {TITLE} with key {keys.SWITCH_TABLE_KEY}")
+    fault, table = _parse(text, config_map.data.get(keys.SWITCH_LEVEL_KEY) == SINGLE_LAYER)
+    if table is None:
+        raise TableFaultError(f"{TITLE} is malformed: {fault}")
+    return table
+
+
+@lru_cache(maxsize=4)
+def _parse(text: str, single_layer: bool) -> tuple[str, Table | None]:
+    try:
+        raw = json.loads(text)
+    except (ValueError, RecursionError) as fault:
+        return f"{keys.SWITCH_TABLE_KEY} is no JSON: {fault}", None
+    try:
+        return "", _table(raw, single_layer)
+    except TableFaultError as fault:
+        return str(fault), None
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _entries(value: Any, where: str) -> Sequence[Mapping[str, Any]]:
+    if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
+        raise TableFaultError(f"{where} is no list of objects")
+    return value
+
+
+def _table(raw: Any, single_layer: bool) -> Table:
+    if not isinstance(raw, dict):
+        raise TableFaultError("no JSON object")
+    positions = raw.get("tor_count")
+    if not _whole(positions) or positions < 1:
+        raise TableFaultError(f"tor_count is {json.dumps(positions)}, not a whole number of at least 1")
+    leaves: dict[int, Leaf] = {}
+    home: dict[str, int] = {}
+    for i, entry in enumerate(_entries(raw.get("server_list"), "server_list")):
+        tor_id = entry.get("tor_id")
+        if not _whole(tor_id) or tor_id in leaves:
+            what = "twice" if _whole(tor_id) else "not a whole number"
+            raise TableFaultError(f"server_list[{i}].tor_id {json.dumps(tor_id)} is {what}")
+        servers: dict[int, str] = {}
+        for j, server in enumerate(_entries(entry.get("server", []), f"server_list[{i}].server")):
+            at, address = server.get("slice_id"), server.get("server_ip")
+            where = f"server_list[{i}].server[{j}]"
+            if not _whole(at) or not 0 <= at < positions:
+                raise TableFaultError(f"{where}.slice_id is {json.dumps(at)}, not in 0..{positions - 1}")
+            if not isinstance(address, str) or not address:
+                raise TableFaultError(f"{where}.server_ip is no text")
+            if at in servers:
+                raise TableFaultError(f"{where}.slice_id {at} is twice under leaf {tor_id}")
+            if address in home:
+                raise TableFaultError(f"server {address} is under leaf {home[address]} and leaf {tor_id}")
+            servers[at] = address
+            home[address] = tor_id
+        ip = entry.get("tor_ip", "")
+        leaves[tor_id] = Leaf(tor_id, ip if isinstance(ip, str) else "", tuple(sorted(servers.items())))
+    return Table(positions, tuple(leaves[tor_id] for tor_id in sorted(leaves)), single_layer)
+
+
+def resolve(table: Table, nodes: Sequence[NodeInfo]) -> Switches:
+    """The table on nodes: a server is the node with the address, else the one with the name; unknown ones are ignored.
+
+    Raises TableFaultError where two entries under different leaves are one node.
+    """
+    by_name = {node.name: i for i, node in enumerate(nodes)}
+    by_address: dict[str, int] = {}
+    for i, node in enumerate(nodes):
+        for address in node.node.status.addresses:
+            by_address.setdefault(address.address, i)
+    leaf_of: dict[int, int] = {}
+    slice_of: dict[int, int] = {}
+    for number, leaf in enumerate(table.leaves):
+        for at, address in leaf.servers:
+            found = by_address.get(address, by_name.get(address))
+            if found is None:
+                continue
+            if leaf_of.setdefault(found, number) != number:
+                other = table.leaves[leaf_of[found]].tor_id
+                name = nodes[found].name
+                raise TableFaultError(f"{TITLE} is malformed: server {name} is under leaf {other} and leaf {leaf.tor_id}")
+            slice_of.setdefault(found, at)
+    return Switches(table, leaf_of, slice_of)
