@@ -1,7 +1,7 @@
 """What is known of the Ascend NPUs of every node: which chips are held, which may still be given, which are broken.
 
 Three reporters are merged (ascend.md 1): the annotations of the pods on a node say what they hold, whoever bound them;
-the node's annotations, or in their place the device plugin's ConfigMap, say what is broken. Sets of chips are bit masks:
+the node's annotations, or in their place the device plugin's ConfigMap, say what is broken. Sets of chips are masks:
 bit k is the chip `<prefix>-<k>`. A node is read when it or its ConfigMap changes, and not before somebody asks.
 """
 
@@ -122,7 +122,7 @@ def read_reports(node: Node, info: ConfigMap | None) -> dict[str, ChipReport]:
     return out
 
 
-def _count(resource: str, text: str | None) -> int:
+def _count(resource: str, text: str | int | float | None) -> int:
     """Chips that a node says it has; 0 for none, and where it cannot be read."""
     try:
         return max(0, units(resource, text)) if text is not None else 0
@@ -256,5 +256,3 @@ def _put(table: dict[str, ConfigMap], name: str, config_map: ConfigMap | None) -
         table.pop(name, None)
     else:
         table[name] = config_map
-
-

@@ -82,6 +82,7 @@ def build(unit: Unit, figures: Figures) -> Problem:
     first = free.shape[1]
     if among is not None:
         free = np.concatenate([free, among.room], axis=1)
+    copies: list[Ints] = []
     for pod in unit.members:
         gang = gangs[pod.gang] if pod.gang is not None else 0
         if not pod.pending:
@@ -93,9 +94,14 @@ def build(unit: Unit, figures: Figures) -> Problem:
             own = figures.of(pod)
             asks = among.asks.get(pod.shape, ()) if among is not None else ()
             request = (*own.request, *((first + column, amount) for column, amount in asks))
+            if own.chips is not None:
+                request = (*request, (free.shape[1] + len(copies), 1))
+                copies.append(own.chips.copies())
             allowed = own.allowed_beside(among.judged(pod.shape)) if among is not None else own.allowed
             shapes.append(Shape(request, allowed, (own.soft if goal else own.total).copy()))
         members.append(Member(gang=gang, shape=number))
+    if copies:
+        free = np.concatenate([free, np.stack(copies, axis=1)], axis=1)
     return Problem(
         tree=snapshot.tree,
         free=free,

@@ -15,6 +15,8 @@ from koordpy.api.quantity import quantity_text
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.backfill import NO_PROMISE, moment
+from koordpy.planning.ascend.filter import AFFINITY
+from koordpy.planning.ascend.place import affinity_scores, npu_gate
 from koordpy.planning.build import build, partitions, unit_multiples
 from koordpy.planning.figures import Figures
 from koordpy.planning.filters.base import Code
@@ -73,11 +75,11 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
         state = f"bound to {pod.node}" if pod.node else pod.pod.status.phase or "not to be scheduled by koordpy"
         return Explanation(pod.key, pod.gang.key if pod.gang else None, 0, (), (), f"pod is {state}", ())
     nodes = _nodes(pod, figures)
-    held: Gate | None = None
+    held: Gate | None = npu_gate(unit, figures) if unit.plain is not None else None
     domains: tuple[DomainExplanation, ...] = ()
     misses: list[str] = []
     if unit.plain is None:
-        held = gate(unit, groups) or check_min_resources(unit, figures)
+        held = gate(unit, groups) or npu_gate(unit, figures) or check_min_resources(unit, figures)
         if held is None:
             domains, misses = _domains(unit, figures)
     feasible = sum(node.feasible for node in nodes)
@@ -111,6 +113,8 @@ def _nodes(pod: PodInfo, figures: Figures) -> list[NodeExplanation]:
     own = figures.of(pod)
     verdict = own.verdict()
     scores = {plugin: values.tolist() for plugin, values in own.plugin_scores().items()}
+    if own.chips is not None:
+        scores[AFFINITY] = affinity_scores(pod, figures)
     total = own.total.tolist()
     out = []
     for i, node in enumerate(figures.snapshot.nodes):

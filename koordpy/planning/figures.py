@@ -260,7 +260,7 @@ class ShapeFigures:
     @property
     def follows(self) -> bool:
         """Whether a placement of another pod may make a node fit: what failed may pass later in the round."""
-        return bool(self._followers)
+        return any(not (isinstance(one, Rule) and one.local) for one in self._followers)
 
     @property
     def soft(self) -> Ints:

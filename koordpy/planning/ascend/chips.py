@@ -3,7 +3,7 @@
 Sets of chips are bit masks. Lower costs are better; None is infeasible, never a number that a legal value can reach.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 
 from koordpy.planning.ascend.presets import MESH_WEIGHT, MODULE, Preset, Rule
@@ -221,18 +221,12 @@ Want = tuple[Preset, int, bool]
 
 
 @lru_cache(maxsize=1 << 16)
-def take_all(wants: Sequence[Want], free: int) -> tuple[int, ...] | None:
-    """Chips of several pods on one node, in the order given, else the largest requests first; None where neither
-    serves them all. The order given is that of the ranks: a later pod must not strand on an earlier one's choice."""
-    order = range(len(wants))
-    for sequence in (order, sorted(order, key=lambda i: -wants[i][1])):
-        taken, left = [0] * len(wants), free
-        for i in sequence:
-            preset, request, several = wants[i]
-            if cost(preset, request, left, several) is None:
-                break
-            taken[i] = take(preset, request, left, several)
-            left &= ~taken[i]
-        else:
-            return tuple(taken)
-    return None
+def take_all(wants: tuple[Want, ...], free: int) -> tuple[int, ...] | None:
+    """Chips of several pods on one node, taken in the order given, that of the ranks; None where one is not served."""
+    taken = []
+    for preset, request, several in wants:
+        if cost(preset, request, free, several) is None:
+            return None
+        taken.append(take(preset, request, free, several))
+        free &= ~taken[-1]
+    return tuple(taken)

@@ -109,7 +109,7 @@ class AscendChips(Rule):
     def verdict(self) -> Verdict:
         return Verdict(self._which.copy(), self._refusals)
 
-    def copies(self) -> Ints | None:
+    def copies(self) -> Ints:
         return self._copies
 
     def free(self, node: int) -> int:

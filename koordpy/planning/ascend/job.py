@@ -350,7 +350,9 @@ class Jobs:
         first = asked[0].request
         if len(pods) == 1:
             if first != 1 and (first % 2 or first > whole):
-                raise JobFaultError(f"request {first} is illegal: a SuperPoD job of one pod asks for 1 or an even number")
+                raise JobFaultError(
+                    f"request {first} is illegal: a SuperPoD job of one pod asks for 1 or an even number"
+                )
             if first != chips:
                 raise JobFaultError(f"{keys.SP_BLOCK} {text} is not the request {first} of a job of one pod")
             if first < whole:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from koordpy.api import keys
 from koordpy.api.objects import ConfigMap
@@ -70,7 +70,7 @@ def _parse(text: str, single_layer: bool) -> tuple[str, Table | None]:
         return str(fault), None
 
 
-def _whole(value: Any) -> bool:
+def _whole(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -120,8 +120,8 @@ def resolve(table: Table, nodes: Sequence[NodeInfo]) -> Switches:
     by_name = {node.name: i for i, node in enumerate(nodes)}
     by_address: dict[str, int] = {}
     for i, node in enumerate(nodes):
-        for address in node.node.status.addresses:
-            by_address.setdefault(address.address, i)
+        for own in node.node.status.addresses:
+            by_address.setdefault(own.address, i)
     leaf_of: dict[int, int] = {}
     slice_of: dict[int, int] = {}
     for number, leaf in enumerate(table.leaves):
@@ -132,6 +132,8 @@ def resolve(table: Table, nodes: Sequence[NodeInfo]) -> Switches:
             if leaf_of.setdefault(found, number) != number:
                 other = table.leaves[leaf_of[found]].tor_id
                 name = nodes[found].name
-                raise TableFaultError(f"{TITLE} is malformed: server {name} is under leaf {other} and leaf {leaf.tor_id}")
+                raise TableFaultError(
+                    f"{TITLE} is malformed: server {name} is under leaf {other} and leaf {leaf.tor_id}"
+                )
             slice_of.setdefault(found, at)
     return Switches(table, leaf_of, slice_of)

@@ -1,0 +1,180 @@
+"""A gang with NPUs and without a gather goal: pods in rank order, each on the best node from which the rest can still
+be placed (ascend.md 3).
+
+The sequence of scores is the lexicographically greatest one. What can still be placed is known by a witness: a whole
+placement of the pods to come, which is repaired by a swap or by room beside it, and found anew where neither will do.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from koordpy.cluster.npus import chip_numbers, npu_resource
+from koordpy.cluster.pods import PodInfo
+from koordpy.planning.ascend.chips import take
+from koordpy.planning.ascend.joint import place_jointly
+from koordpy.planning.build import build
+from koordpy.planning.figures import Figures
+from koordpy.planning.plan import Proof, SolverRun
+from koordpy.planning.problem import Solution
+from koordpy.planning.units import Unit
+
+
+def node_order(pod: PodInfo, figures: Figures) -> list[int]:
+    """Nodes that take an NPU pod now, the best first: AscendAffinity, the total, healthy ones, natural name."""
+    own = figures.of(pod)
+    chips = own.chips
+    assert chips is not None
+    able = np.nonzero(own.slots > 0)[0]
+    sick = np.array([chips.sub_healthy(int(node)) for node in able], dtype=bool)
+    names = figures.snapshot.name_rank[able]
+    order = np.lexsort((names, sick, -own.total[able], -chips.affinity[able]))
+    return [int(node) for node in able[order]]
+
+
+def best_node(pod: PodInfo, figures: Figures) -> int | None:
+    """The first of `node_order`, found without ordering the others."""
+    own = figures.of(pod)
+    chips = own.chips
+    assert chips is not None
+    able = np.nonzero(own.slots > 0)[0]
+    for values in (chips.affinity, own.total):
+        if len(able) > 1:
+            own_values = values[able]
+            able = able[own_values == own_values.max()]
+    if len(able) > 1:
+        healthy = [int(node) for node in able if not chips.sub_healthy(int(node))]
+        able = np.array(healthy or able, dtype=np.int64)
+    return int(able[np.argmin(figures.snapshot.name_rank[able])]) if len(able) else None
+
+
+def pick(pod: PodInfo, node: int, figures: Figures) -> tuple[int, ...]:
+    """Chips that a pod takes on a node, on the draft as it is; none for a pod that asks for none."""
+    job = figures.npu_job(pod)
+    chips = figures.of(pod).chips
+    if chips is None or job is None or isinstance(job, str):
+        return ()
+    preset = chips.presets[node]
+    if preset is None:
+        raise ValueError(f"{pod.key} cannot be served on node {figures.snapshot.nodes[node].name}")
+    return chip_numbers(take(preset, chips.request, chips.free(node), job.several))
+
+
+def assign(pod: PodInfo, node: int, figures: Figures) -> None:
+    """Puts a pod on the draft with all that it is given there."""
+    figures.draft.assign(
+        pod, node, figures.claims_at(pod, node), figures.devices_at(pod, node), pick(pod, node, figures)
+    )
+
+
+def after(unit: Unit, nodes: Mapping[str, int], figures: Figures) -> Unit:
+    """The unit with some pods where a plan puts them."""
+    names = {key: figures.snapshot.nodes[node].name for key, node in nodes.items()}
+
+    def moved(pod: PodInfo) -> PodInfo:
+        return replace(pod, node=names[pod.key], pending=False) if pod.key in names else pod
+
+    return Unit(id=unit.id, gangs=tuple(replace(gang, pods=tuple(map(moved, gang.pods))) for gang in unit.gangs))
+
+
+@dataclass
+class _Walk:
+    """The pods so far are on the draft; `coming` holds a place for each of the others."""
+
+    unit: Unit
+    figures: Figures
+    coming: dict[str, int]
+
+    def choose(self, pod: PodInfo) -> int:
+        """The best node for a pod from which the rest can still be placed; the witness is kept right."""
+        first = best_node(pod, self.figures)
+        if first is not None and self._can(pod, first):
+            return first
+        for node in node_order(pod, self.figures):
+            if node != first and self._can(pod, node):
+                return node
+        return self.coming[pod.key]
+
+    def _can(self, pod: PodInfo, node: int) -> bool:
+        planned = self.coming[pod.key]
+        if planned == node:
+            return True
+        pods = self.figures.snapshot.pods
+        there = [pods[key] for key, at in self.coming.items() if at == node]
+        for other in there:
+            if other.shape == pod.shape and other.gang == pod.gang:
+                self.coming[other.key], self.coming[pod.key] = planned, node
+                return True
+        if not any(self.figures.concerned(one) for one in (pod, *there)) and self._room_beside(pod, node, there):
+            self.coming[pod.key] = node
+            return True
+        return self._anew(pod, node)
+
+    def _room_beside(self, pod: PodInfo, node: int, there: Sequence[PodInfo]) -> bool:
+        """Whether a pod fits on a node together with those that the witness has there."""
+        draft = self.figures.draft
+        mark = draft.mark()
+        try:
+            for one in (pod, *there):
+                if not self.figures.of(one).slots[node]:
+                    return False
+                assign(one, node, self.figures)
+            return True
+        finally:
+            draft.undo(mark)
+
+    def _anew(self, pod: PodInfo, node: int) -> bool:
+        """Whether all others can be placed with the pod on a node, by any placement."""
+        draft, figures = self.figures.draft, self.figures
+        mark = draft.mark()
+        try:
+            assign(pod, node, figures)
+            found = place_all(after(self.unit, {pod.key: node}, figures), list(self.coming), figures, besides=pod.key)
+        finally:
+            draft.undo(mark)
+        if not found.placed and len(self.coming) > 1:
+            return False
+        unit = after(self.unit, {pod.key: node}, figures)
+        self.coming = {pod.key: node, **{unit.members[rank].key: at for rank, at in found.nodes.items()}}
+        return True
+
+
+def place_all(unit: Unit, chosen: Sequence[str], figures: Figures, *, besides: str = "") -> Solution:
+    """Any placement of all the chosen pending pods of a unit."""
+    wanted = {key for key in chosen if key != besides}
+    if not wanted:
+        return Solution({}, Proof.OPTIMAL)
+    gangs = tuple(replace(g, pods=tuple(p for p in g.pods if not p.pending or p.key in wanted)) for g in unit.gangs)
+    cut = Unit(id=unit.id, gangs=gangs)
+    problem = replace(build(cut, figures), needs=tuple(len(gang.pending) for gang in gangs))
+    found = place_jointly(cut, problem, figures)
+    ranks = {pod.key: rank for rank, pod in enumerate(unit.members)}
+    nodes = {ranks[cut.members[rank].key]: node for rank, node in found.nodes.items()}
+    return Solution(nodes, found.proof, found.runs)
+
+
+def place_ranked(unit: Unit, figures: Figures) -> tuple[dict[str, int], Proof, tuple[SolverRun, ...]]:
+    """(pod key -> node, proof, solver runs) of a gang without a gather goal; no nodes where there is no plan."""
+    first = place_jointly(unit, build(unit, figures), figures)
+    if not first.placed:
+        return {}, first.proof, first.runs
+    members = unit.members
+    walk = _Walk(unit, figures, {members[rank].key: node for rank, node in sorted(first.nodes.items())})
+    nodes: dict[str, int] = {}
+    mark = figures.draft.mark()
+    try:
+        for rank in sorted(first.nodes):
+            pod = members[rank]
+            if npu_resource(pod.requests) is None:
+                continue
+            node = nodes[pod.key] = walk.choose(pod)
+            assign(pod, node, figures)
+            del walk.coming[pod.key]
+            walk.unit = after(walk.unit, {pod.key: node}, figures)
+        if walk.coming:
+            rest = place_all(walk.unit, list(walk.coming), figures)
+            nodes |= {members[rank].key: node for rank, node in rest.nodes.items()} or walk.coming
+    finally:
+        figures.draft.undo(mark)
+    return nodes, first.proof, first.runs
