@@ -14,9 +14,9 @@ from koordpy.api.natural import natural_key
 from koordpy.api.quantity import quantity_text
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Draft, Snapshot
-from koordpy.planning.backfill import NO_PROMISE, moment
 from koordpy.planning.ascend.filter import AFFINITY
 from koordpy.planning.ascend.place import affinity_scores, npu_gate
+from koordpy.planning.backfill import NO_PROMISE, moment
 from koordpy.planning.build import build, partitions, unit_multiples
 from koordpy.planning.figures import Figures
 from koordpy.planning.filters.base import Code
