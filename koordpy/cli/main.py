@@ -14,6 +14,7 @@ COMMANDS = {
     "simulate": ("koordpy.cli.simulate", "place the pods of manifests as the scheduler would"),
     "explain": ("koordpy.cli.explain", "say where a pod of manifests fits, and why it does not elsewhere"),
     "fairshare": ("koordpy.cli.fairshare", "compute fair shares of queues in a file"),
+    "topology": ("koordpy.cli.topology", "show the tree of a cluster, or of manifests, and what each domain has free"),
     "config": ("koordpy.cli.config", "check a configuration file"),
     "run": ("koordpy.cli.run", "run the scheduler on a cluster"),
     "agent": ("koordpy.cli.agent", "report the GPUs of a node and their links"),

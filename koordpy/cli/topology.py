@@ -1,0 +1,292 @@
+"""`koordpy topology`: the tree of a cluster or of manifests, with what each domain has free (docs/topology.md)."""
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from koordpy.cli import offline
+
+if TYPE_CHECKING:
+    from koordpy.api.config import KoordpyConfiguration
+    from koordpy.api.objects import Pod
+    from koordpy.cluster.pods import PodInfo
+    from koordpy.cluster.state import ClusterState
+    from koordpy.planning.inventory import Inventory
+
+Document = dict[str, Any]
+FAILED = 1
+BAD_HIERARCHY = 2
+NODES_NAMED = 3
+"""Nodes without a label that a line names before `and N more`."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument(
+        "-f",
+        "--filename",
+        dest="paths",
+        metavar="PATH",
+        action="append",
+        help="manifests: a file, a folder (its *.yaml, *.yml and *.json) or - for the standard input; repeatable",
+    )
+    source.add_argument(
+        "--kubeconfig",
+        metavar="FILE",
+        help="the cluster to read, without -f; default: $KUBECONFIG, the service account, ~/.kube/config",
+    )
+    shape = parser.add_mutually_exclusive_group()
+    shape.add_argument("--pod", metavar="NAMESPACE/NAME", help="count free slots for copies of this pod")
+    shape.add_argument(
+        "--request",
+        metavar="RESOURCE=AMOUNT",
+        action="append",
+        help="count free slots for a pod that asks for this, such as nvidia.com/gpu=8; repeatable",
+    )
+    parser.add_argument("--nodes", action="store_true", help="list the nodes, too (json always has them)")
+    parser.add_argument("--config", metavar="FILE", help="a KoordpyConfiguration")
+    parser.add_argument("-o", "--output", choices=("table", "tree", "json"), default="table", help="default: table")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command; the exit status: 2 also where the hierarchy has faults, which are named."""
+    ready = _source(args)
+    if isinstance(ready, int):
+        return ready
+    state, config, now, warnings = ready
+    pod = _shape(args, state, config)
+    from koordpy.planning.inventory import take_inventory
+
+    snapshot = state.snapshot(now)
+    inventory = take_inventory(snapshot, config, pod=pod)
+    faults = [f"ClusterNetworkTopology/default: {fault.field}: {fault.text}" for fault in state.topology_faults]
+    faults += [f"{subject}: {text}" for subject, text in snapshot.topology_warnings]
+    for line in warnings:
+        print(f"warning: {line}", file=sys.stderr)
+    for line in faults:
+        print(line, file=sys.stderr)
+    document = _document(inventory, state, faults)
+    sys.stdout.write(_written(document, args))
+    return BAD_HIERARCHY if faults else 0
+
+
+_Ready = tuple["ClusterState", "KoordpyConfiguration", float, list[str]]
+
+
+def _source(args: argparse.Namespace) -> _Ready | int:
+    """State, configuration, time and warnings; an exit status where the cluster cannot be read."""
+    if args.paths:
+        args.now, args.scheduler_names = offline.DEFAULT_NOW, None
+        ready = offline.prepare(args)
+        return ready.state, ready.config, ready.now.timestamp(), ready.warnings
+    from koordpy.api.config import ConfigError, KoordpyConfiguration, load_config
+    from koordpy.cli.reading import ClusterUnreadableError, read_cluster
+
+    config = KoordpyConfiguration()
+    if args.config is not None:
+        try:
+            config = load_config(args.config)
+        except ConfigError as fault:
+            raise offline.InputFaultsError(fault.lines) from None
+    try:
+        state = read_cluster(args.kubeconfig, config)
+    except ClusterUnreadableError as fault:
+        print(fault, file=sys.stderr)
+        return FAILED
+    import time
+
+    return state, config, time.time(), []
+
+
+# -- the shape --------------------------------------------------------------------------------------------------------
+
+
+def _shape(args: argparse.Namespace, state: "ClusterState", config: "KoordpyConfiguration") -> "PodInfo | None":
+    """A pending pod of no gang, of the shape asked for, which the state learns of."""
+    if args.pod is None and not args.request:
+        return None
+    from dataclasses import replace
+
+    if args.pod is not None:
+        key = args.pod if "/" in args.pod else f"default/{args.pod}"
+        known = state.pod(key)
+        if known is None:
+            raise offline.InputFaultsError([f"--pod {args.pod}: no such pod"])
+        made = _copy(known.pod, config.scheduler_names[0])
+    else:
+        made = _asking(_requests(args.request), config.scheduler_names[0])
+    state.upsert(made)
+    info = state.pod(made.key)
+    assert info is not None
+    # the rest of its gang is not asked about
+    return replace(info, gang=None, index=None)
+
+
+def _copy(pod: "Pod", scheduler: str) -> "Pod":
+    """The same pod, yet to be placed, beside the first."""
+    from msgspec.structs import replace
+
+    from koordpy.api.objects import PodStatus
+
+    meta = replace(pod.metadata, name=f"{pod.metadata.name}.copy", uid="copy", deletion_timestamp=None)
+    spec = replace(pod.spec, node_name="", scheduler_name=scheduler, scheduling_gates=[])
+    claims = PodStatus(resource_claim_statuses=pod.status.resource_claim_statuses)
+    return replace(pod, metadata=meta, spec=spec, status=claims)
+
+
+def _requests(given: list[str]) -> dict[str, str]:
+    """Resource -> amount of the --request options. Raises InputFaultsError."""
+    from koordpy.cluster.resources import amounts
+
+    out: dict[str, str] = {}
+    faults = []
+    for text in given:
+        for part in text.split(","):
+            name, equals, amount = part.partition("=")
+            if not (name and equals and amount):
+                faults.append(f"--request {text}: {part!r} is not RESOURCE=AMOUNT, such as nvidia.com/gpu=8")
+                continue
+            try:
+                amounts({name: amount})
+            except ValueError as fault:
+                faults.append(f"--request {text}: {fault}")
+            out[name] = amount
+    if faults:
+        raise offline.InputFaultsError(faults)
+    return out
+
+
+def _asking(requests: dict[str, str], scheduler: str) -> "Pod":
+    """A pod that asks for this. Taints named like an extended resource it asks for are tolerated, as the API server's
+    ExtendedResourceToleration would have it."""
+    from koordpy.api.objects import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements, Toleration
+
+    tolerations = [Toleration(key=name, operator="Exists") for name in requests if "/" in name]
+    container = Container(name="main", resources=ResourceRequirements(requests=dict(requests)))
+    spec = PodSpec(scheduler_name=scheduler, containers=[container], tolerations=tolerations)
+    return Pod(metadata=ObjectMeta(name="request.copy", namespace="default", uid="copy"), spec=spec)
+
+
+# -- what is said -----------------------------------------------------------------------------------------------------
+
+
+def _document(inventory: "Inventory", state: "ClusterState", faults: list[str]) -> Document:
+    source = "none"
+    if state.topology is not None:
+        source = "ClusterNetworkTopology/default"
+    elif any(state.hypernodes()):
+        source = "HyperNodes"
+    return {
+        "source": source,
+        "layers": list(inventory.layers),
+        "domains": [
+            {
+                "layer": domain.layer,
+                "name": domain.path,
+                "private": domain.private,
+                "nodes": domain.nodes,
+                "unschedulableNodes": domain.unschedulable,
+                "accelerators": {"free": _devices(domain.free), "total": _devices(domain.total)},
+                "slots": domain.slots,
+            }
+            for domain in inventory.domains
+        ],
+        "unlabelled": [
+            {"layer": one.layer, "labelKeys": list(one.keys), "count": len(one.nodes), "nodes": list(one.nodes)}
+            for one in inventory.unlabelled
+        ],
+        "inSeveralPlaces": [
+            {"layer": layer, "name": name, "domains": list(paths)} for layer, name, paths in inventory.split
+        ],
+        "faults": faults,
+    }
+
+
+def _devices(hundredths: int) -> int | float:
+    whole, part = divmod(hundredths, 100)
+    return hundredths / 100 if part else whole
+
+
+def _written(document: Document, args: argparse.Namespace) -> str:
+    from koordpy.cli import output
+
+    if args.output == "json":
+        return output.text(document, "json")
+    shown = document["domains"]
+    depth = len(document["layers"])
+    if not args.nodes and depth > 1:
+        shown = [one for one in shown if one["layer"] != document["layers"][-1]]
+    lines = _tree(shown) if args.output == "tree" else _table(shown)
+    return "\n".join(lines + _notes(document)) + "\n"
+
+
+def _table(domains: list[Document]) -> list[str]:
+    from koordpy.cli import output
+
+    slots = any(one["slots"] is not None for one in domains)
+    rows = [
+        (
+            one["layer"],
+            one["name"] or "-",
+            one["nodes"],
+            one["accelerators"]["free"],
+            one["accelerators"]["total"],
+            *([one["slots"]] if slots else []),
+            _marks(one),
+        )
+        for one in domains
+    ]
+    header = ("LAYER", "NAME", "NODES", "FREE", "TOTAL", *(["SLOTS"] if slots else []), "")
+    return output.table(header, rows)
+
+
+def _marks(one: Document) -> str:
+    marks = ["private"] if one["private"] else []
+    if one["unschedulableNodes"]:
+        marks.append(f"{one['unschedulableNodes']} cordoned")
+    return ", ".join(marks)
+
+
+def _tree(domains: list[Document]) -> list[str]:
+    """One line a domain, drawn as a tree; domains come depth first."""
+    depths = [one["name"].count("/") + 1 if one["name"] else 0 for one in domains]
+    open_below = [False] * (max(depths, default=0) + 2)
+    drawn: list[str] = []
+    for one, depth in zip(reversed(domains), reversed(depths), strict=True):
+        stem = "".join("\u2502  " if open_below[level] else "   " for level in range(1, depth))
+        branch = "" if not depth else "\u251c\u2500 " if open_below[depth] else "\u2514\u2500 "
+        open_below[depth] = True
+        open_below[depth + 1 :] = [False] * (len(open_below) - depth - 1)
+        drawn.append(f"{stem}{branch}{_line(one, depth)}")
+    return drawn[::-1]
+
+
+def _line(one: Document, depth: int) -> str:
+    name = one["name"].rpartition("/")[2] or "cluster"
+    nodes = f"{one['nodes']} {'node' if one['nodes'] == 1 else 'nodes'}"
+    have = one["accelerators"]
+    parts = [nodes, f"{have['free']} of {have['total']} accelerators free"] if have["total"] else [nodes]
+    if one["slots"] is not None:
+        parts.append(f"{one['slots']} {'slot' if one['slots'] == 1 else 'slots'}")
+    marks = _marks(one)
+    return f"{name}  {', '.join(parts)}{f' ({marks})' if marks else ''}"
+
+
+def _notes(document: Document) -> list[str]:
+    lines = []
+    for one in document["unlabelled"]:
+        named = ", ".join(one["nodes"][:NODES_NAMED])
+        more = f" and {one['count'] - NODES_NAMED} more" if one["count"] > NODES_NAMED else ""
+        what = f"label {' or '.join(one['labelKeys'])}" if one["labelKeys"] else "HyperNode"
+        each = "it is a domain of its own" if one["count"] == 1 else "each is a domain of its own"
+        noun = "node" if one["count"] == 1 else "nodes"
+        lines.append(f"{one['layer']}: {one['count']} {noun} without {what}, {each} there: {named}{more}")
+    for one in document["inSeveralPlaces"]:
+        places = ", ".join(one["domains"])
+        lines.append(
+            f"{one['layer']}: {one['name']} stands in {len(one['domains'])} places, as domains apart: {places}"
+        )
+    if document["source"] == "none":
+        lines.append("no ClusterNetworkTopology default and no HyperNodes: the cluster is flat")
+    return ["", *lines] if lines else []

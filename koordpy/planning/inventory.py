@@ -1,0 +1,152 @@
+"""What each domain of the tree has: nodes, accelerators, slots for one more pod of a shape (`koordpy topology`).
+
+Sources: gang-network.md section 3 (tree, private domains) and 5 (slots). Slots are those of the pod alone, one after
+the other, by the planner's own filters; podCountMultiple and the rest of a gang play no part.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from koordpy.api import keys
+from koordpy.api.config import KoordpyConfiguration
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.snapshot import Draft, Ints, Snapshot
+from koordpy.cluster.tree import Tree, domain_parts
+from koordpy.planning.figures import Figures
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """One domain, the cluster and the nodes included."""
+
+    level: int
+    """0 for the cluster, the tree's depth for a node."""
+    layer: str
+    name: str
+    path: str
+    private: bool
+    """A node that lacks the layer's label, alone in a domain named like it."""
+    nodes: int
+    unschedulable: int
+    """Cordoned nodes among them."""
+    free: int
+    """Accelerators that no pod holds, in hundredths; 0 on overcommitted nodes."""
+    total: int
+    slots: int | None
+    """Further pods of the shape asked for; None where none was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unlabelled:
+    """Nodes that are a domain of their own at a layer. keys: the layer's labels, none for a layer of HyperNodes."""
+
+    layer: str
+    keys: tuple[str, ...]
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """The tree with its figures. domains: depth first, siblings in natural order, the cluster first."""
+
+    layers: tuple[str, ...]
+    domains: tuple[Domain, ...]
+    unlabelled: tuple[Unlabelled, ...]
+    split: tuple[tuple[str, str, tuple[str, ...]], ...]
+    """(layer, name, paths) of names that stand in more than one place: two domains each, and often a wrong label."""
+
+
+def take_inventory(snapshot: Snapshot, config: KoordpyConfiguration, *, pod: PodInfo | None = None) -> Inventory:
+    """Describes the tree; `pod` (pending, of no gang) is the shape that slots are counted for."""
+    tree = snapshot.tree
+    free, total = _accelerators(snapshot, config)
+    slots: Ints | None = None
+    if pod is not None:
+        slots = Figures(Draft(snapshot), config).of(pod).slots
+    cordoned = np.array([node.unschedulable for node in snapshot.nodes], dtype=np.int64)
+    figures = [
+        (level.sums(cordoned), level.sums(free), level.sums(total), level.sums(slots) if slots is not None else None)
+        for level in tree.levels
+    ]
+    private = _private(tree, snapshot)
+    domains = []
+    for number, d in _depth_first(tree):
+        level = tree.levels[number]
+        unschedulable, left, all_of_it, room = figures[number]
+        domains.append(
+            Domain(
+                level=number,
+                layer=level.layer,
+                name=level.names[d],
+                path=tree.path(number, d),
+                private=(number, d) in private,
+                nodes=int(level.end[d] - level.start[d]),
+                unschedulable=int(unschedulable[d]),
+                free=int(left[d]),
+                total=int(all_of_it[d]),
+                slots=int(room[d]) if room is not None else None,
+            )
+        )
+    names = tree.layers.names if tree.has_object or tree.depth > 1 else (tree.layers.names[-1],)
+    return Inventory(names, tuple(domains), tuple(_unlabelled(tree, private)), tuple(_split(tree, private)))
+
+
+def _accelerators(snapshot: Snapshot, config: KoordpyConfiguration) -> tuple[Ints, Ints]:
+    """[nodes] (free, total) in hundredths. Resources that count the same devices under several names count once."""
+    free = np.zeros(len(snapshot.nodes), dtype=np.int64)
+    total = np.zeros(len(snapshot.nodes), dtype=np.int64)
+    for family in (config.gpu.resources, keys.NPU_RESOURCES):
+        have = np.zeros(len(free), dtype=np.int64)
+        left = np.full(len(free), np.iinfo(np.int64).max)
+        for name in family:
+            column = snapshot.columns.get(name)
+            if column is None:
+                continue
+            scale = 1 if name in keys.HUNDREDTHS else 100
+            amount = snapshot.allocatable[:, column] * scale
+            there = amount > 0
+            have = np.maximum(have, amount)
+            left[there] = np.minimum(left, amount - snapshot.used[:, column] * scale)[there]
+        total += have
+        free += np.where(have > 0, np.maximum(left, 0), 0)
+    return free, total
+
+
+def _depth_first(tree: Tree) -> Iterator[tuple[int, int]]:
+    stack = [(0, 0)]
+    while stack:
+        number, d = stack.pop()
+        yield number, d
+        if number < tree.depth:
+            stack.extend((number + 1, child) for child in reversed(tree.children(number, d)))
+
+
+def _private(tree: Tree, snapshot: Snapshot) -> dict[tuple[int, int], str]:
+    """(level, domain) -> node, of the private domains."""
+    out = {}
+    for i, node in enumerate(snapshot.nodes):
+        for number, (alone, _) in enumerate(domain_parts(tree.layers, node.name, node.labels), start=1):
+            if alone:
+                out[number, int(tree.domain_of[number, i])] = node.name
+    return out
+
+
+def _unlabelled(tree: Tree, private: dict[tuple[int, int], str]) -> Iterator[Unlabelled]:
+    for number, layer in enumerate(tree.layers.chain[:-1], start=1):
+        nodes = tuple(node for (level, _), node in sorted(private.items()) if level == number)
+        if nodes:
+            yield Unlabelled(layer.name, layer.label_keys, nodes)
+
+
+def _split(tree: Tree, private: dict[tuple[int, int], str]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    for number in range(2, tree.depth):
+        level = tree.levels[number]
+        paths: dict[str, list[str]] = {}
+        for d, name in enumerate(level.names):
+            if (number, d) not in private:
+                paths.setdefault(name, []).append(tree.path(number, d))
+        for name, places in paths.items():
+            if len(places) > 1:
+                yield level.layer, name, tuple(places)
