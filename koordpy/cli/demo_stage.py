@@ -102,7 +102,7 @@ class Stage:
         config, cache = KoordpyConfiguration(), PlannerCache()
 
         def plan(snapshot: Snapshot, units: frozenset[str]) -> RoundPlan:
-            return plan_round(snapshot, config, only=units, planner_cache=cache)
+            return plan_round(snapshot, config, only=units, planner_cache=cache, evict=False)
 
         client = await self._open.enter_async_context(ApiClient(ClusterAccess(server=self.server.url)))
         self._scheduler = Scheduler(client, plan, settings=engine_settings(config))

@@ -130,7 +130,7 @@ async def _serve(config: "KoordpyConfiguration", *, dry_run: bool) -> int:
     async with ApiClient(access, qps=connection.qps, burst=connection.burst) as client:
         host = OperatorHost(
             client,
-            lambda snapshot, only: plan_round(snapshot, config, only=only, planner_cache=cache),
+            lambda snapshot, only: plan_round(snapshot, config, only=only, planner_cache=cache, evict=False),
             settings=engine_settings(config, dry_run=dry_run),
             config=config,
         )

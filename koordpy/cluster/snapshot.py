@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koordpy.api.natural import natural_key
-from koordpy.api.objects import Node, PodGroup, Taint, UpstreamPodGroup
+from koordpy.api.objects import Node, PodDisruptionBudget, PodGroup, Taint, UpstreamPodGroup
 from koordpy.cluster.devices import DeviceId, DeviceObjects
 from koordpy.cluster.npus import Npus
 from koordpy.cluster.owners import Owners
@@ -108,6 +108,8 @@ class Snapshot:
     owners: Owners | None = None
     """None where services and controllers are not given: then no default constraint has a selector of theirs."""
     npus: Npus = field(default_factory=Npus)
+    budgets: tuple[PodDisruptionBudget, ...] = ()
+    """PodDisruptionBudgets in natural order."""
 
     @cached_property
     def index(self) -> Mapping[str, int]:

@@ -14,6 +14,7 @@ import numpy as np
 from koordpy.api import keys
 from koordpy.api.dra import DEVICE_KINDS, Allocation, ResourceClaim
 from koordpy.api.hypernodes import HyperNode
+from koordpy.api.natural import natural_key
 from koordpy.api.objects import (
     ClusterNetworkTopology,
     ConfigMap,
@@ -22,6 +23,7 @@ from koordpy.api.objects import (
     Node,
     ObjectMeta,
     Pod,
+    PodDisruptionBudget,
     PodGroup,
     UpstreamPodGroup,
     Wire,
@@ -632,6 +634,7 @@ class ClusterState:
             topology_warnings=tuple(
                 (f"HyperNode/{fault.name}", f"{fault.field}: {fault.text}") for fault in self.hypernode_faults
             ),
+            budgets=self.disruption_budgets(),
         )
 
     def _capacity(self) -> Amounts:
@@ -643,6 +646,11 @@ class ClusterState:
                     for name, amount in node.allocatable.items():
                         self._total[name] = self._total.get(name, 0) + amount
         return self._total
+
+    def disruption_budgets(self) -> tuple[PodDisruptionBudget, ...]:
+        """Every PodDisruptionBudget in natural order."""
+        found = [obj for obj in self._others.values() if isinstance(obj, PodDisruptionBudget)] if self._others else []
+        return tuple(sorted(found, key=lambda obj: natural_key(_object_key(obj))))
 
     def _promises(self) -> dict[str, Promise]:
         """Claim -> what it takes with a pod that is still assumed."""

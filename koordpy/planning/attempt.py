@@ -4,7 +4,7 @@ Source: gang-network.md sections 2.3 to 2.8; kube-parity.md 3 for plain pods.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from koordpy.planning.plan import Proof, SolverRun
 from koordpy.planning.resources_gate import check_min_resources
 from koordpy.planning.units import Gate, Groups, Unit, gate
 from koordpy.planning.verify import check_plan
+from koordpy.planning.victims.search import Relief, Search, Victim, one_by_one
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,23 +40,32 @@ class Tried:
     """What is to be added to the message of its waiting pods."""
     figures: Figures | None = None
     """What it was tried on, where that is not the round's own."""
+    victims: tuple[Victim, ...] = ()
+    """Who is evicted for it."""
+    reasons: tuple[str, ...] = ()
+    """Why nobody is evicted for it, beyond the count of nodes."""
+    least: int | None = None
+    """Pods evicted at least, where the set is not proven least."""
 
 
-def try_plain(unit: Unit, pod: PodInfo, figures: Figures) -> Tried:
+def try_plain(unit: Unit, pod: PodInfo, figures: Figures, search: Search | None = None) -> Tried:
     """The same for a plain pod: its best node."""
     held = npu_gate(unit, figures)
     if held is not None:
         return Tried(unit, Proof.UNKNOWN, gate=held)
     node = _best_node(pod, figures)
     if node is None:
-        return Tried(unit, Proof.INFEASIBLE)
+        return _relieved(Tried(unit, Proof.INFEASIBLE), figures, search)
     return _accept(unit, {pod.key: node}, figures, Proof.OPTIMAL, ())
 
 
-def try_unit(unit: Unit, groups: Groups, figures: Figures) -> Tried:
-    """Places one unit on the draft, whole or not at all; the figures' draft carries what it got."""
+def try_unit(unit: Unit, groups: Groups, figures: Figures, search: Search | None = None) -> Tried:
+    """Places one unit on the draft, whole or not at all; the figures' draft carries what it got.
+
+    search: where a unit that finds no room may look for victims.
+    """
     if unit.plain is not None:
-        return try_plain(unit, unit.plain, figures)
+        return try_plain(unit, unit.plain, figures, search)
     held = gate(unit, groups) or npu_gate(unit, figures) or check_min_resources(unit, figures)
     if held is not None:
         return Tried(unit, Proof.UNKNOWN, gate=held)
@@ -66,9 +76,49 @@ def try_unit(unit: Unit, groups: Groups, figures: Figures) -> Tried:
         return _accept(unit, dict(own.nodes), figures, own.proof, own.runs, own.notes)
     best = place_jointly(unit, build(unit, figures), figures)
     if not best.placed:
-        return Tried(unit, best.proof, runs=best.runs)
+        return _relieved(Tried(unit, best.proof, runs=best.runs), figures, search)
     nodes = {unit.members[rank].key: node for rank, node in sorted(best.nodes.items())}
     return _accept(unit, nodes, figures, best.proof, best.runs)
+
+
+def _relieved(refused: Tried, figures: Figures, search: Search | None) -> Tried:
+    """A unit that found no room, with the room that victims make for it, or why there is none."""
+    if search is None:
+        return refused
+    unit = refused.unit
+    relief = search.relieve(unit)
+    if not relief.nodes:
+        unknown = Proof.UNKNOWN in (relief.proof, refused.proof)
+        proof = Proof.UNKNOWN if unknown else refused.proof
+        return replace(refused, proof=proof, runs=(*refused.runs, *relief.runs), reasons=relief.reasons)
+    tried = _make_room(unit, relief, figures, search)
+    while tried.nodes and one_by_one(unit):
+        relief = search.relieve(unit, tried.nodes)
+        if not relief.nodes:
+            break
+        more = _make_room(unit, relief, figures, search)
+        if not more.nodes:
+            break
+        proof = tried.proof if more.proof is Proof.OPTIMAL else more.proof
+        nodes = {**tried.nodes, **more.nodes}
+        tried = replace(more, nodes=nodes, proof=proof, victims=(*tried.victims, *more.victims))
+    return tried
+
+
+def _make_room(unit: Unit, relief: Relief, figures: Figures, search: Search) -> Tried:
+    """Puts a plan with victims on the draft, checked as one; nothing of it stays where it fails."""
+    draft = figures.draft
+    mark = draft.mark()
+    for victim in relief.victims:
+        for pod in victim.unit.pods:
+            draft.evict(pod)
+    faults = search.faults(unit, relief)
+    tried = _accept(unit, dict(relief.nodes), figures, relief.proof, relief.runs)
+    if faults or not tried.nodes:
+        draft.undo(mark)
+        return replace(tried, nodes=None, proof=Proof.UNKNOWN, fault="; ".join(faults[:3]) or tried.fault)
+    search.took(relief.victims)
+    return replace(tried, victims=relief.victims, least=relief.bound)
 
 
 def _best_node(pod: PodInfo, figures: Figures) -> int | None:

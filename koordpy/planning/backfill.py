@@ -21,6 +21,7 @@ from koordpy.planning.figures import Figures, PlannerCache
 from koordpy.planning.known_ends import Runtimes
 from koordpy.planning.plan import Proof, Reservation
 from koordpy.planning.units import Groups, Unit
+from koordpy.planning.victims.search import Search
 
 NO_PROMISE = "no start can be promised: too few running pods say when they end"
 
@@ -50,9 +51,19 @@ class Backfill:
     """The attempts of one round. `attempt` stands in for `try_unit`."""
 
     def __init__(
-        self, groups: Groups, figures: Figures, cache: PlannerCache | None, *, due: Callable[[Unit], bool]
+        self,
+        groups: Groups,
+        figures: Figures,
+        cache: PlannerCache | None,
+        *,
+        due: Callable[[Unit], bool],
+        search: Search | None = None,
     ) -> None:
-        """due: whether the round may place a unit; others are looked at only as far as they hold room."""
+        """due: whether the round may place a unit; others are looked at only as far as they hold room.
+
+        search: where units may look for victims, as long as nothing is reserved.
+        """
+        self._search = search
         self._groups, self._figures, self._cache, self._due = groups, figures, cache, due
         self.runtimes = Runtimes(figures.snapshot)
         self._head = False
@@ -85,7 +96,7 @@ class Backfill:
     def attempt(self, unit: Unit) -> Tried:
         """Places one unit on the round's draft, beside the reservation where there is one."""
         if self._held is None:
-            outcome = try_unit(unit, self._groups, self._figures)
+            outcome = try_unit(unit, self._groups, self._figures, self._search)
             if self._head or not _lacks_room(outcome):
                 return outcome
             found = self._earliest(unit)

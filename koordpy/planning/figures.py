@@ -145,6 +145,28 @@ class ShapeFigures:
             passes[self._reserved.at] &= self._reserved.passes(whole).astype(bool)
         return passes.astype(np.int64)
 
+    def looks_at(self, pod: PodInfo, node: int) -> bool:
+        """Whether a filter's word may change when a pod leaves its node."""
+        moved = [rule.change(pod, node, -1) for rule in self._rules]
+        for rule in self._rules:
+            rule.change(pod, node, 1)
+        return any(moved)
+
+    def allowed_with(self, pod: PodInfo, node: int, judged: Collection[str]) -> Ints:
+        """`allowed_beside` as it would be with one more pod on a node."""
+        for rule in self._rules:
+            rule.change(pod, node, 1)
+        out = self.allowed_beside(judged) if judged else self._passes()
+        for rule in self._rules:
+            rule.change(pod, node, -1)
+        self._passes()
+        return out
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether a filter looks at other pods."""
+        return bool(self._rules)
+
     def refresh(self) -> None:
         """Catches up with the draft's changes."""
         touched = self._owner.draft.touched

@@ -57,13 +57,48 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """One pod to be evicted. No rule makes any yet; the shape is the contract of simulate.md."""
+    """One pod to be evicted, under the contract of simulate.md.
+
+    rule: priority, quota, fair-share, consolidation or stale-gang. unit: the unit that takes the room, whose placements
+    wait for the victims. reason and message: of the event on the victim (preemption.md 8).
+    """
 
     pod_key: str
     uid: str
     node: str
     rule: str
     beneficiary: str | None
+    unit: str = ""
+    reason: str = ""
+    message: str = ""
+    priority: int = 0
+    grace_seconds: int = 30
+    """What the pod's spec gives it to end in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nomination:
+    """A pod whose room is being made: it goes to status.nominatedNodeName until the victims are gone."""
+
+    pod_key: str
+    uid: str
+    node: str
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Benefit:
+    """The totals of one beneficiary's plan, for its own event: what it costs, and whether that is proven least."""
+
+    unit: str
+    beneficiary: str
+    pods: int
+    devices_hundredths: int
+    gangs_broken: int
+    rules: Mapping[str, int]
+    """Rule -> pods that go under it."""
+    proof: Proof
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +183,9 @@ class RoundPlan:
     pending: tuple[PendingPod, ...]
     gangs: tuple[GangReport, ...]
     units: tuple[UnitReport, ...]
+    nominations: tuple[Nomination, ...] = ()
+    """Placements of units that evict: nothing is bound there before the victims are gone (preemption.md 4)."""
+    benefits: tuple[Benefit, ...] = ()
     warnings: tuple[tuple[str, str], ...] = ()
     """(object such as PodGroup/default/g, text): InvalidAnnotation events live, lines on stderr offline."""
     reservation: Reservation | None = None

@@ -5,8 +5,8 @@ of specs: pods of equal shape are one kind, filters have become capacities. Exac
 solver, plain enumeration in tests) all take this and give a Solution, so that they can be compared goal by goal.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -112,6 +112,25 @@ def slots(free: Ints, shape: Shape) -> Ints:
     if room is None:
         raise ValueError("a shape asks for one pod at least")
     return np.asarray(np.maximum(room, 0) * shape.allowed, dtype=np.int64)
+
+
+def hard_regions(problem: Problem) -> list[tuple[int, int]]:
+    """The domains of the hard layer (the cluster without one) that may hold the unit, bound members looked at."""
+    level = problem.hard
+    held = {n for m in problem.members if (n := m.node) is not None and n >= 0}
+    domains = {int(problem.tree.domain_of[level, n]) for n in held}
+    if len(domains) > 1:
+        return []
+    return [(level, d) for d in (domains or range(len(problem.tree.levels[level])))]
+
+
+def only_ranks(problem: Problem, ranks: Collection[int]) -> Problem:
+    """The same with no other pending members than these: the rest are members that stand nowhere."""
+    members = tuple(
+        replace(member, node=-1) if member.node is None and rank not in ranks else member
+        for rank, member in enumerate(problem.members)
+    )
+    return replace(problem, members=members)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 Sources: gang-network.md sections 2.7 and 6; kube-parity.md 1.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from koordpy.api import keys
@@ -21,6 +21,7 @@ from koordpy.planning.plan import (
     UnitReport,
 )
 from koordpy.planning.units import Gang, Groups, Unit, unenforced, wish_warnings
+from koordpy.planning.victims.wording import benefit, evictions, nominations, preemption_sentence
 from koordpy.planning.wording import KEPT, filter_sentence, gang_sentence, met_sentence
 
 
@@ -28,11 +29,14 @@ def _after(pod: PodInfo, placed: Mapping[str, str]) -> PodInfo:
     return replace(pod, node=placed[pod.key], pending=False) if pod.key in placed else pod
 
 
-def _unit_after(unit: Unit, placed: Mapping[str, str]) -> Unit:
-    """The unit as it stands once the round's placements are bound."""
-    if unit.plain is not None or not any(pod.key in placed for pod in unit.members):
+def _unit_after(unit: Unit, placed: Mapping[str, str], evicted: Collection[str]) -> Unit:
+    """The unit as it stands once the round's victims are gone and its placements are bound."""
+    if unit.plain is not None or not any(pod.key in placed or pod.key in evicted for pod in unit.members):
         return unit
-    gangs = tuple(replace(gang, pods=tuple(_after(pod, placed) for pod in gang.pods)) for gang in unit.gangs)
+    gangs = tuple(
+        replace(gang, pods=tuple(_after(pod, placed) for pod in gang.pods if pod.key not in evicted))
+        for gang in unit.gangs
+    )
     return Unit(id=unit.id, gangs=gangs)
 
 
@@ -46,7 +50,7 @@ def report(groups: Groups, figures: Figures, tried: list[Tried], *, every: bool)
     gang_reports: dict[str, GangReport] = {}
     sentences: dict[tuple[bytes, bool, bool], tuple[str, tuple[str, ...]]] = {}
     for one in tried:
-        after = _unit_after(one.unit, placed)
+        after = _unit_after(one.unit, placed, figures.draft.evicted)
         placements += _placements(one, after, figures)
         texts = _denials(one, after, one.figures or figures, sentences)
         pending += texts
@@ -57,14 +61,18 @@ def report(groups: Groups, figures: Figures, tried: list[Tried], *, every: bool)
             gang_reports[gang.ref.source.value + gang.key] = _gang_report(gang, after, figures, one, message)
     for ref in groups.every() if every else ():
         if ref.source.value + ref.key not in gang_reports:
-            known = _gang_report(groups.gang(ref), groups.unit(ref), figures, None, "")
+            unit = _unit_after(groups.unit(ref), placed, figures.draft.evicted)
+            gang = next(gang for gang in unit.gangs if gang.ref == ref)
+            known = _gang_report(gang, unit, figures, None, "")
             gang_reports[ref.source.value + ref.key] = known
     return RoundPlan(
         placements=tuple(placements),
-        evictions=(),
+        evictions=tuple(eviction for one in tried for eviction in evictions(one, figures)),
         pending=tuple(pending),
         gangs=tuple(gang_reports.values()),
         units=tuple(units),
+        nominations=tuple(nomination for one in tried for nomination in nominations(one, figures)),
+        benefits=tuple(benefit(one, figures) for one in tried if one.victims),
         warnings=tuple(_warnings([one.unit for one in tried], figures)),
     )
 
@@ -151,6 +159,7 @@ def _denials(
                 else filter_sentence(pod, figures, alone=alone)
             )
         text, plugins = known
+        text = " ".join(part for part in (text, preemption_sentence(pod, figures), *one.reasons) if part)
         gang = pod.gang.key if pod.gang is not None else None
         if not alone:
             text = f"{text} {met.get(gang or '', '')}"

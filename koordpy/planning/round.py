@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from koordpy.api.config import KoordpyConfiguration
+from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.attempt import Tried, try_unit
 from koordpy.planning.backfill import Backfill
@@ -17,6 +18,7 @@ from koordpy.planning.order import Queue
 from koordpy.planning.plan import RoundPlan
 from koordpy.planning.report import report
 from koordpy.planning.units import Groups, Unit
+from koordpy.planning.victims.search import Search
 
 __all__ = ["PlannerCache", "plan_round"]
 
@@ -27,8 +29,11 @@ def plan_round(
     *,
     only: frozenset[str] | None = None,
     planner_cache: PlannerCache | None = None,
+    evict: bool = True,
 ) -> RoundPlan:
     """Plans the pending units (or those of `only`, by unit id) in queue order.
+
+    evict: whether units that find no room may have others evicted, as far as the configuration allows.
 
     The gangs reported are all of the snapshot's, with `only` those of the units tried.
     """
@@ -36,16 +41,19 @@ def plan_round(
     groups = Groups(snapshot)
     draft = Draft(snapshot)
     figures = Figures(draft, config, planner_cache)
+    search = Search(groups, figures) if evict else None
     backfill: Backfill | None = None
     if config.queue.backfill:
         # the room of a unit that is not due counts, too
         units = groups.units()
-        backfill = Backfill(groups, figures, planner_cache, due=lambda unit: only is None or unit.id in only)
+        backfill = Backfill(
+            groups, figures, planner_cache, due=lambda unit: only is None or unit.id in only, search=search
+        )
     else:
         units = [unit for unit in groups.units() if only is None or unit.id in only]
 
     def attempt(unit: Unit) -> Tried:
-        return backfill.attempt(unit) if backfill is not None else try_unit(unit, groups, figures)
+        return backfill.attempt(unit) if backfill is not None else try_unit(unit, groups, figures, search)
 
     queue = Queue(units, use=draft.quotas, config=config.fairness)
     tried: list[Tried] = []
@@ -54,7 +62,7 @@ def plan_round(
     for unit in queue:
         if backfill is not None and not backfill.wanted(unit):
             continue
-        shape = figures.key(unit.plain) if unit.plain is not None else None
+        shape = _shape(unit.plain, figures) if unit.plain is not None else None
         if backfill is not None and shape is not None:
             shape = backfill.key(unit, shape)
         if shape is not None and shape in failed:
@@ -75,6 +83,13 @@ def plan_round(
     tried = [one for one in tried if only is None or one.unit.id in only]
     plan = report(groups, figures, tried, every=only is None)
     return replace(plan, reservation=backfill.reservation, warnings=(*plan.warnings, *backfill.warnings))
+
+
+def _shape(pod: PodInfo, figures: Figures) -> bytes:
+    """Equal for plain pods that fail alike: by their figures, and by what they may take from others."""
+    quotas, policy = figures.snapshot.quotas, pod.pod.spec.preemption_policy
+    owner = (quotas.user_of(pod), quotas.queue_of(pod), policy)
+    return figures.key(pod) + repr(owner).encode()
 
 
 def _again(

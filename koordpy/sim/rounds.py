@@ -15,11 +15,13 @@ from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.natural import NaturalKey, natural_key
 from koordpy.api.objects import Pod, PodStatus
 from koordpy.api.quantity import cpu_text
+from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quota_tree import Quota
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.cluster.state import ClusterState
 from koordpy.planning.plan import Eviction, GangReport, PendingPod, RoundPlan
 from koordpy.planning.runtime import QuotaFigures, quota_figures
+from koordpy.sim.budgets import BudgetLedger
 from koordpy.sim.filling import made_up_uid, time_text
 
 DEFAULT_ROUNDS = 20
@@ -106,7 +108,7 @@ def simulate(
     evicted: Evicted = "recreate",
 ) -> SimulationResult:
     """Runs up to `rounds` rounds on the state, which is changed. The same input gives the same result."""
-    run = _Run(state, now)
+    run = _Run(state, now, BudgetLedger(state))
     number, stable = 0, False
     plan: RoundPlan | None = None
     while number < rounds and not stable:
@@ -122,6 +124,7 @@ def simulate(
 class _Run:
     state: ClusterState
     now: datetime
+    budgets: BudgetLedger
     bindings: list[Binding] = field(default_factory=list)
     evictions: list[PodEviction] = field(default_factory=list)
     bound_proofs: dict[str, str] = field(default_factory=dict)
@@ -139,19 +142,21 @@ class _Run:
             if report.name in gangs:
                 self.bound_proofs[report.name] = str(report.proof)
         self.warnings.update(dict.fromkeys(plan.warnings))
-        gone: list[tuple[Eviction, Pod]] = []
+        gone: list[tuple[Eviction, Pod, PodInfo]] = []
         for eviction in sorted(plan.evictions, key=lambda e: object_order(e.pod_key)):
             info = self.state.pod(eviction.pod_key)
             if info is None:
                 continue
-            gone.append((eviction, info.pod))
+            gone.append((eviction, info.pod, info))
             self.evictions.append(PodEviction(eviction, number))
             self.state.delete(Pod, eviction.pod_key)
         for placement in plan.placements:
             annotations = dict(placement.annotations)
             self.state.bind(placement.pod_key, placement.node, annotations, placement.claims, placement.devices)
             self.bindings.append(Binding(placement.pod_key, placement.node, number, annotations))
-        for eviction, pod in gone:
+        come = [info for one in plan.placements if (info := self.state.pod(one.pod_key)) is not None]
+        self.budgets.changed(gone=[info for _, _, info in gone], come=come)
+        for eviction, pod, _ in gone:
             if evicted == "recreate" or eviction.rule == CONSOLIDATION:
                 self._recreate(pod)
 

@@ -157,6 +157,14 @@ def bound(plan: RoundPlan) -> dict[str, str]:
     return {p.pod_key.partition("/")[2]: p.node for p in plan.placements}
 
 
+_PREEMPTION = re.compile(r" preemption: (0/\d+ nodes are available: [^.]*|not eligible [^.]*)\.")
+
+
 def messages(plan: RoundPlan) -> dict[str, str]:
+    """Pod name -> message of the pods that wait, without kube-scheduler's sentence on preemption."""
+    return {name: _PREEMPTION.sub("", text) for name, text in whole_messages(plan).items()}
+
+
+def whole_messages(plan: RoundPlan) -> dict[str, str]:
     """Pod name -> message of the pods that wait."""
     return {p.pod_key.partition("/")[2]: p.message for p in plan.pending}

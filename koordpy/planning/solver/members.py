@@ -11,7 +11,7 @@ from ortools.sat.python import cp_model
 
 from koordpy.planning.goals import core_of
 from koordpy.planning.plan import Proof
-from koordpy.planning.problem import Ints, Problem
+from koordpy.planning.problem import Ints, Problem, hard_regions
 from koordpy.planning.solver.budget import Budget
 from koordpy.planning.solver.counts import CountModel, linear
 from koordpy.planning.solver.room import Room
@@ -21,16 +21,6 @@ Kind = tuple[int, int]
 
 Chosen = tuple[tuple[int, ...], int, tuple[int, ...]]
 """Core, negated number, ranks: smaller is better."""
-
-
-def hard_regions(problem: Problem) -> list[tuple[int, int]]:
-    """The domains of the hard layer (the cluster without one) that may hold the unit, bound members looked at."""
-    level = problem.hard
-    held = {n for m in problem.members if (n := m.node) is not None and n >= 0}
-    domains = {int(problem.tree.domain_of[level, n]) for n in held}
-    if len(domains) > 1:
-        return []
-    return [(level, d) for d in (domains or range(len(problem.tree.levels[level])))]
 
 
 class Members:

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from koordpy.planning.goals import interaction_faults
-from koordpy.planning.problem import Ints, Problem
+from koordpy.planning.problem import Ints, Problem, hard_regions
 from koordpy.planning.solver.budget import Budget
 from koordpy.planning.solver.counts import CountModel, Term
-from koordpy.planning.solver.members import hard_regions
 from koordpy.planning.solver.room import Room
 
 

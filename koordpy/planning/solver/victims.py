@@ -1,0 +1,387 @@
+"""The CP-SAT model of a choice of victims: which options are taken, and that all members fit once they are gone.
+
+Source: preemption.md section 6 (2). One 0/1 per option, pods per shape and node; cost levels 1 to 9 one after the
+other, the optimum of each fixed for the next. What sums cannot say of filters comes back as a cut.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from ortools.sat.python import cp_model
+
+from koordpy.planning.plan import Proof
+from koordpy.planning.problem import Problem, hard_regions
+from koordpy.planning.solver.budget import Budget
+from koordpy.planning.solver.interacting import Interacting
+from koordpy.planning.solver.victims_topology import Topology
+from koordpy.planning.victims.choice import Choice, Choices, Crossing
+
+Term = tuple[cp_model.IntVar, int]
+_AT_ONCE = 40
+"""Units of level 9 that one solve decides: their weights are powers of two."""
+_MOST_TRIES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A set of options that does not help: the assignment of the units `among` that `taken` makes, where a pod stands
+    on one of `places` (shape, node); anywhere without places."""
+
+    taken: frozenset[int]
+    among: tuple[int, ...]
+    places: tuple[tuple[int, int], ...] = ()
+
+
+Check = Callable[[tuple[int, ...], dict[tuple[int, int], int]], Cut | None]
+"""(options, (shape, node) -> pods) -> None where the plan holds under all filters, else why not."""
+
+
+def choose(choices: Choices, check: Check) -> Choice:
+    """The least harmful options with which all members can be placed."""
+    budget = Budget(choices.deterministic_time, seed=choices.problem.seed)
+    model = _Model(choices, budget)
+    for _ in range(_MOST_TRIES):
+        found = model.best()
+        if found is None:
+            proof = Proof.INFEASIBLE if budget.proven else Proof.UNKNOWN
+            return Choice((), proof, tuple(budget.runs))
+        options, places, proven = found
+        cut = check(options, places)
+        if cut is None:
+            return Choice(options, Proof.OPTIMAL if proven else Proof.FEASIBLE, tuple(budget.runs), model.least_pods)
+        model.cut(cut)
+    return Choice((), Proof.UNKNOWN, tuple(budget.runs))
+
+
+def _sum(terms: Iterable[Term]) -> cp_model.LinearExprT:
+    terms = list(terms)
+    return cp_model.LinearExpr.weighted_sum([v for v, _ in terms], [c for _, c in terms])
+
+
+class _Model:
+    def __init__(self, choices: Choices, budget: Budget) -> None:
+        self.choices, self.budget = choices, budget
+        self.problem: Problem = choices.problem
+        self.base = cp_model.CpModel()
+        self.possible = True
+        self.least_pods: int | None = None
+        self.taken = [self.base.new_bool_var("") for _ in choices.options]
+        self.of_unit: dict[int, list[int]] = {}
+        for o, option in enumerate(choices.options):
+            self.of_unit.setdefault(option.unit, []).append(o)
+        for options in self.of_unit.values():
+            if len(options) > 1:
+                self.base.add_at_most_one(self.taken[o] for o in options)
+        self._limits()
+        self._pods()
+        self._room()
+        self._domains()
+        self._levels()
+        self.topology = self._topology() if self.problem.gather and self.possible else None
+
+    # --- what must hold ---------------------------------------------------------------------------------------------
+
+    def _unit(self, unit: int, amount: int = 1) -> list[Term]:
+        return [(self.taken[o], amount) for o in self.of_unit.get(unit, ())]
+
+    def _terms(self, terms: Iterable[tuple[int, int]]) -> list[Term]:
+        return [(self.taken[o], amount) for o, amount in terms if amount]
+
+    def _limits(self) -> None:
+        for limit in self.choices.limits:
+            total = _sum(self._terms(limit.terms))
+            wheres: list[cp_model.IntVar | None] = [self.taken[o] for o in limit.when] or [None]
+            for where in wheres:
+                for bound in (
+                    limit.most is not None and total <= limit.most,
+                    limit.least is not None and total >= limit.least,
+                ):
+                    if bound is False:
+                        continue
+                    added = self.base.add(bound)
+                    if where is not None:
+                        added.only_enforce_if(where)
+        for crossing in self.choices.crossings:
+            self._crossing(crossing)
+        for one in self.choices.multiples:
+            times = self.base.new_int_var(0, one.have // one.k + 1, "")
+            self.base.add(_sum([*self._terms(one.terms), (times, one.k)]) == one.have)
+
+    def _crossing(self, crossing: Crossing) -> None:
+        everyone = dict.fromkeys(o for terms, _ in crossing.resources for o, _ in terms)
+        enough = []
+        for terms, room in crossing.resources:
+            holds = self.base.new_bool_var("")
+            last = {o: self.base.new_bool_var("") for o, _ in terms}
+            for o, var in last.items():
+                self.base.add_implication(var, self.taken[o])
+            if last:
+                self.base.add_at_most_one(last.values())
+            spared = [(last[o], -amount) for o, amount in terms]
+            self.base.add(_sum([*self._terms(terms), *spared]) < room).only_enforce_if(holds)
+            enough.append(holds)
+        for o in everyone:
+            self.base.add_bool_or(enough).only_enforce_if(self.taken[o])
+
+    def _pods(self) -> None:
+        """Pods per shape and node, every member on one."""
+        problem = self.problem
+        wanted: dict[int, int] = {}
+        for rank in problem.pending:
+            shape = problem.members[rank].shape
+            wanted[shape] = wanted.get(shape, 0) + 1
+        self.wanted = wanted
+        relief: dict[int, list[tuple[int, dict[int, int]]]] = {}
+        for u, unit in enumerate(self.choices.units):
+            if u in self.of_unit:
+                for node, amounts in unit.frees:
+                    relief.setdefault(node, []).append((u, dict(amounts)))
+        self.relief = relief
+        self.pods: dict[tuple[int, int], cp_model.IntVar] = {}
+        for shape, number in wanted.items():
+            asked = problem.shapes[shape]
+            for node in asked.allowed.nonzero()[0].tolist():
+                most = number
+                for column, amount in asked.request:
+                    room = int(problem.free[node, column])
+                    room += sum(frees.get(column, 0) for _, frees in relief.get(node, ()))
+                    most = min(most, room // amount)
+                if most > 0:
+                    self.pods[shape, node] = self.base.new_int_var(0, most, "")
+            here = [(var, 1) for (s, _), var in self.pods.items() if s == shape]
+            if not here:
+                self.possible = False
+                return
+            self.base.add(_sum(here) == number)
+        for (shape, node), blockers in self.choices.blockers.items():
+            if (shape, node) not in self.pods:
+                continue
+            for units in blockers:
+                gone = [term for u in units for term in self._unit(u, -wanted[shape])]
+                self.base.add(_sum([(self.pods[shape, node], 1), *gone]) <= 0)
+
+    def _room(self) -> None:
+        problem = self.problem
+        at: dict[int, list[int]] = {}
+        for shape, node in self.pods:
+            at.setdefault(node, []).append(shape)
+        for node, shapes in at.items():
+            columns = {column for shape in shapes for column, _ in problem.shapes[shape].request}
+            for column in sorted(columns):
+                asked = [
+                    (self.pods[shape, node], amount)
+                    for shape in shapes
+                    for c, amount in problem.shapes[shape].request
+                    if c == column
+                ]
+                free = int(problem.free[node, column])
+                most = sum(
+                    amount * min(self.wanted[s], 1 << 30)
+                    for s in shapes
+                    for c, amount in problem.shapes[s].request
+                    if c == column
+                )
+                if most <= free:
+                    continue
+                back = [
+                    t for u, frees in self.relief.get(node, ()) for t in self._unit(u, -frees.get(column, 0)) if t[1]
+                ]
+                if free >= 0:
+                    self.base.add(_sum([*asked, *back]) <= free)
+                    continue
+                some = self.base.new_bool_var("")
+                for var, _ in asked:
+                    self.base.add(var <= 0).only_enforce_if(~some)
+                self.base.add(_sum([*asked, *back]) <= free).only_enforce_if(some)
+
+    def _domains(self) -> None:
+        """The hard layer, multiples of the beneficiary, and what members ask of each other."""
+        problem, tree = self.problem, self.problem.tree
+        total = sum(self.wanted.values())
+        regions = hard_regions(problem)
+        if not regions:
+            self.possible = False
+        elif problem.hard:
+            chosen = []
+            known = {d: self.base.new_bool_var("") for _, d in regions}
+            for (_, node), var in self.pods.items():
+                domain = int(tree.domain_of[problem.hard, node])
+                if domain in known:
+                    self.base.add(_sum([(var, 1), (known[domain], -total)]) <= 0)
+                else:
+                    self.base.add(var == 0)
+            chosen = list(known.values())
+            self.base.add_exactly_one(chosen)
+        for level, k in problem.multiples.items():
+            held = tree.levels[level].sums(problem.bound_counts)
+            inside: dict[int, list[Term]] = {}
+            for (_, node), var in self.pods.items():
+                inside.setdefault(int(tree.domain_of[level, node]), []).append((var, 1))
+            for domain, have in enumerate(held.tolist()):
+                if domain in inside:
+                    times = self.base.new_int_var(0, (have + total) // k + 1, "")
+                    self.base.add(_sum([*inside[domain], (times, -k)]) == -have)
+                elif have % k:
+                    self.possible = False
+        if problem.interactions:
+            places: dict[int, dict[int, list[Term]]] = {}
+            for (shape, node), var in self.pods.items():
+                places.setdefault(node, {})[shape] = [(var, 1)]
+            Interacting(self.base, list(places.items()), most=self.wanted).add(problem.interactions)
+
+    def cut(self, cut: Cut) -> None:
+        """Forbids what a check refused."""
+        chosen = {self.choices.options[o].unit for o in cut.taken}
+        changed: list[Term] = []
+        base = 0
+        for u in cut.among:
+            if u in chosen:
+                changed += self._unit(u, -1)
+                base += 1
+            else:
+                changed += self._unit(u, 1)
+        if not cut.places:
+            self.base.add(_sum(changed) >= 1 - base)
+            return
+        for place in cut.places:
+            if place in self.pods:
+                number = self.wanted[place[0]]
+                scaled = [(var, -c * number) for var, c in changed]
+                self.base.add(_sum([(self.pods[place], 1), *scaled]) <= number * base)
+
+    # --- what it costs ----------------------------------------------------------------------------------------------
+
+    def _levels(self) -> None:
+        """The sums of levels 1 to 6 and 8."""
+        choices, base = self.choices, self.base
+        units = choices.units
+        violated: list[Term] = []
+        for b, allowed in enumerate(choices.budgets):
+            covered = [t for u in self.of_unit for i, n in units[u].budgets if i == b for t in self._unit(u, n)]
+            most = sum(c for _, c in covered)
+            if most > allowed:
+                over = base.new_int_var(0, most, "")
+                base.add(_sum([*covered, (over, -1)]) <= allowed)
+                violated.append((over, 1))
+        steps = sorted({units[u].priority for u in self.of_unit})
+        top = base.new_int_var(0, len(steps), "")
+        for u in self.of_unit:
+            step = steps.index(units[u].priority) + 1
+            base.add(_sum([*self._unit(u, step), (top, -1)]) <= 0)
+        short: list[Term] = []
+        for one in choices.shortfalls:
+            most = sum(amount for _, amount in one.terms)
+            if most > one.slack:
+                below = base.new_int_var(0, most, "")
+                base.add(_sum([*self._terms(one.terms), (below, -1)]) <= one.slack)
+                short.append((below, 1))
+        every = [(u, units[u]) for u in self.of_unit]
+        self.early: list[tuple[str, list[Term]]] = [
+            ("violations", violated),
+            ("highest priority", [(top, 1)] if steps else []),
+            ("gangs broken", [t for u, unit in every if unit.breaks for t in self._unit(u, unit.breaks)]),
+            ("accelerators", [t for u, unit in every if unit.devices for t in self._unit(u, unit.devices)]),
+            ("pods", [t for u, unit in every for t in self._unit(u, unit.pods)]),
+            ("quota shortfall", short),
+        ]
+        self.priorities = [t for u, unit in every if unit.priorities for t in self._unit(u, unit.priorities)]
+        self.by_importance = [u for u, _ in sorted(every, key=lambda pair: -pair[1].rank)]
+        self.later_rule = [(self.taken[o], option.rule) for o, option in enumerate(choices.options) if option.rule]
+
+    def _topology(self) -> Topology:
+        leaving: dict[int, list[Term]] = {}
+        for u in self.of_unit:
+            for node, pods in self.choices.units[u].attracts:
+                leaving.setdefault(node, []).extend(self._unit(u, pods))
+        return Topology(self.base, self.problem, pods=self.pods, leaving=leaving)
+
+    def best(self) -> tuple[tuple[int, ...], dict[tuple[int, int], int], bool] | None:
+        """(options, pods per shape and node, whether levels 1-6 are proven); None where nothing was found."""
+        if not self.possible:
+            return None
+        stages = _Stages(self.base.clone(), self.budget)
+        if not stages.find():
+            return None
+        for name, terms in self.early:
+            stages.minimise(name, terms)
+            if name == "pods" and not self.budget.proven:
+                self.least_pods = stages.bound
+        proven = self.budget.proven
+        if self.topology is not None:
+            for name, terms in self.topology.layers():
+                stages.minimise(name, terms)
+            level = -stages.value(self.topology.new_in_one)
+            for name, terms in self.topology.later(level):
+                stages.minimise(name, terms)
+        stages.minimise("priorities", self.priorities)
+        self._spare(stages)
+        stages.minimise("rules", self.later_rule)
+        options = tuple(o for o, var in enumerate(self.taken) if stages.values[var.index])
+        places = {place: n for place, var in self.pods.items() if (n := stages.values[var.index])}
+        return options, places, proven
+
+    def _spare(self, stages: "_Stages") -> None:
+        """Level 9: from the most important unit down, each is spared where it can be."""
+        order = self.by_importance
+        at = 0
+        while at < len(order) and stages.open:
+            taken = [i for i in range(at, len(order)) if stages.value(self._unit(order[i]))]
+            stop = taken[0] if taken else len(order)
+            for u in order[at:stop]:
+                stages.fix(self._unit(u))
+            at = stop
+            chunk = order[at : at + _AT_ONCE]
+            terms = [(var, c << (len(chunk) - 1 - i)) for i, u in enumerate(chunk) for var, c in self._unit(u)]
+            stages.minimise("spare", terms, hold=False)
+            for u in chunk:
+                stages.fix(self._unit(u))
+            at += len(chunk)
+
+
+class _Stages:
+    """Solves of one model after another, each holding what the ones before reached."""
+
+    def __init__(self, model: cp_model.CpModel, budget: Budget) -> None:
+        self.model, self.budget = model, budget
+        self.values: list[int] = []
+        self.bound: int | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether there is time left."""
+        return self.budget.left > 1e-6
+
+    def _own(self, terms: Iterable[Term]) -> list[Term]:
+        return [(self.model.get_int_var_from_proto_index(v.index), c) for v, c in terms]
+
+    def value(self, terms: Iterable[Term]) -> int:
+        return sum(self.values[v.index] * c for v, c in terms)
+
+    def find(self) -> bool:
+        _, values = self.budget.solve("victims", self.model, linearization=2)
+        self.values = values
+        return bool(values)
+
+    def fix(self, terms: Sequence[Term]) -> None:
+        if terms:
+            self.model.add(_sum(self._own(terms)) == self.value(terms))
+
+    def minimise(self, name: str, terms: Sequence[Term], *, hold: bool = True) -> int:
+        """Brings a sum to its least and holds it there; the current solution stays where time is up."""
+        if not terms:
+            return 0
+        current = self.value(terms)
+        low = sum(min(0, c) for _, c in terms)
+        if current > low:
+            self.model.clear_hints()  # type: ignore[no-untyped-call]
+            for index, value in enumerate(self.values):
+                self.model.add_hint(self.model.get_int_var_from_proto_index(index), value)
+            self.model.minimize(_sum(self._own(terms)))
+            _, values = self.budget.solve(name, self.model, share=0.6, linearization=2)
+            self.model.clear_objective()  # type: ignore[no-untyped-call]
+            if values:
+                self.values = values
+                current = self.value(terms)
+        if hold:
+            self.model.add(_sum(self._own(terms)) <= current)
+        return current

@@ -1,0 +1,130 @@
+"""Cost level 7 of a choice of victims: goals 1 to 4 of the placement that it makes room for.
+
+Source: preemption.md section 5, gang-network.md section 5. Sums over domains on top of the pods per shape and node; PP
+groups are counted where no member is bound (a group is then a run of equal length), as in gang-network.md section 7.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ortools.sat.python import cp_model
+
+from koordpy.planning.problem import Problem
+
+Term = tuple[cp_model.IntVar, int]
+
+
+def _sum(terms: Iterable[Term]) -> cp_model.LinearExprT:
+    terms = list(terms)
+    return cp_model.LinearExpr.weighted_sum([v for v, _ in terms], [c for _, c in terms])
+
+
+class Topology:
+    """Adds what goals 1 to 4 count to a model. attracted: node -> (sum that leaves with the victims there)."""
+
+    def __init__(
+        self,
+        model: cp_model.CpModel,
+        problem: Problem,
+        *,
+        pods: Mapping[tuple[int, int], cp_model.IntVar],
+        leaving: Mapping[int, Sequence[Term]],
+    ) -> None:
+        self.model, self.problem, self.tree = model, problem, problem.tree
+        self.total = len(problem.pending)
+        self.pods_in: list[dict[int, list[Term]]] = [{} for _ in self.tree.levels]
+        for (_, node), var in pods.items():
+            for level in range(self.tree.depth + 1):
+                inside = self.pods_in[level].setdefault(int(self.tree.domain_of[level, node]), [])
+                inside.append((var, 1))
+        self.used: list[dict[int, cp_model.IntVar]] = []
+        for level in range(self.tree.depth + 1):
+            here = {}
+            for domain, inside in self.pods_in[level].items():
+                here[domain] = model.new_bool_var("")
+                model.add(_sum([*inside, (here[domain], -self.total)]) <= 0)
+            self.used.append(here)
+        self.held = [
+            {d for d, n in enumerate(level.sums(problem.bound_counts).tolist()) if n} for level in self.tree.levels
+        ]
+        self._common()
+        self._attraction(leaving)
+        self._groups()
+
+    def _common(self) -> None:
+        """Per level a 0/1: all new pods, and all members, lie in one domain of it."""
+        self.new_in_one: list[Term] = []
+        self.all_in_one: list[Term] = []
+        for level in range(1, self.tree.depth + 1):
+            used = self.used[level]
+            one = self.model.new_bool_var("")
+            self.model.add(_sum((v, 1) for v in used.values()) <= 1).only_enforce_if(one)
+            self.new_in_one.append((one, -1))
+            held = self.held[level]
+            every = self.model.new_bool_var("")
+            if len(held) > 1:
+                self.model.add(every == 0)
+            elif held:
+                outside = [(v, 1) for d, v in used.items() if d not in held]
+                if outside:
+                    self.model.add(_sum(outside) <= 0).only_enforce_if(every)
+            else:
+                self.model.add(every == one)
+            self.all_in_one.append((every, -1))
+
+    def _attraction(self, leaving: Mapping[int, Sequence[Term]]) -> None:
+        """Per level: attracting pods in the used domain, at most; of use where one domain is used."""
+        attract = self.problem.attract
+        self.attracted: list[cp_model.IntVar] = []
+        if not attract.any():
+            return
+        most = int(attract.sum())
+        for level in range(self.tree.depth + 1):
+            var = self.model.new_int_var(0, most, "")
+            sums = self.tree.levels[level].sums(attract).tolist()
+            away: dict[int, list[Term]] = {}
+            for node, terms in leaving.items():
+                away.setdefault(int(self.tree.domain_of[level, node]), []).extend(terms)
+            for domain, used in self.used[level].items():
+                self.model.add(_sum([(var, 1), *away.get(domain, [])]) <= sums[domain]).only_enforce_if(used)
+            self.attracted.append(var)
+
+    def _groups(self) -> None:
+        """Per level the PP groups that are whole in one domain of it, the short one included."""
+        problem = self.problem
+        self.whole: list[list[Term]] = []
+        size = problem.pipeline
+        if size <= 1 or problem.bound_counts.any():
+            return
+        number, rest = divmod(self.total, size)
+        above: dict[int, tuple[cp_model.IntVar, cp_model.IntVar]] | None = None
+        for level in range(1, self.tree.depth + 1):
+            here: dict[int, tuple[cp_model.IntVar, cp_model.IntVar]] = {}
+            for domain, inside in self.pods_in[level].items():
+                groups = self.model.new_int_var(0, number, "")
+                short = self.model.new_bool_var("")
+                if not rest:
+                    self.model.add(short == 0)
+                self.model.add(_sum([(groups, size), (short, rest), *((v, -c) for v, c in inside)]) <= 0)
+                here[domain] = groups, short
+            if above is not None:
+                for parent, (groups, short) in above.items():
+                    below = [pair for d, pair in here.items() if int(self.tree.levels[level].parent[d]) == parent]
+                    self.model.add(_sum([*((g, 1) for g, _ in below), (groups, -1)]) <= 0)
+                    for _, one in below:
+                        self.model.add(one <= short)
+            self.model.add(_sum((s, 1) for _, s in here.values()) <= 1)
+            self.model.add(_sum((g, 1) for g, _ in here.values()) <= number)
+            self.whole.append([term for g, s in here.values() for term in ((g, -1), (s, -1))])
+            above = here
+
+    def layers(self) -> list[tuple[str, list[Term]]]:
+        """Goal 1: the layer of C, then of c."""
+        return [("common layer", self.all_in_one), ("common layer", self.new_in_one)]
+
+    def later(self, level: int) -> list[tuple[str, list[Term]]]:
+        """Goals 2 to 4 where c is a domain of the level."""
+        out = [("attraction", [(self.attracted[n], -1)]) for n in range(level, -1, -1) if self.attracted]
+        out += [("pipeline", terms) for terms in self.whole]
+        for number in range(1, self.tree.depth + 1):
+            out.append(("domains", [(v, 1) for d, v in self.used[number].items() if d not in self.held[number]]))
+        return out

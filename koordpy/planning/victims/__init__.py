@@ -1,0 +1,4 @@
+"""Room for a pending unit from running pods: who may be evicted, for whom, and which least harmful set.
+
+Source: preemption.md. Nothing is evicted here: a plan says who leaves and who takes the room, or why there is none.
+"""

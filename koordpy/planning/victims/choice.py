@@ -1,0 +1,167 @@
+"""Which victims, as plain numbers: what every method of choosing gets, and what it answers.
+
+Source: preemption.md sections 2, 3 and 5. A rule that allows a unit makes an option; protections, surplus of gangs and
+quotas are sums over options. From here on nobody knows what a label or a quota is, so that the exact model, the
+counting shortcut and plain enumeration in tests can be held against each other level by level.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from koordpy.planning.plan import Proof, SolverRun
+from koordpy.planning.problem import Problem
+
+Terms = tuple[tuple[int, int], ...]
+"""(option, amount) pairs."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnitFigures:
+    """One victim unit. frees: (node, ((column of free, amount), ...)) of each node it holds room on.
+
+    devices: accelerators in hundredths; priorities: the sum over its pods; budgets: (budget, pods it covers);
+    rank: position in the order of importance, larger is more important, no two alike.
+    """
+
+    frees: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
+    priority: int
+    pods: int
+    devices: int
+    priorities: int
+    rank: int
+    breaks: int = 0
+    budgets: tuple[tuple[int, int], ...] = ()
+    attracts: tuple[tuple[int, int], ...] = ()
+    """(node, pods of it that attract the beneficiary)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A unit under a rule. rule: position in the order of rules, the earlier is carried where both allow it."""
+
+    unit: int
+    rule: int
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """least <= sum(terms) <= most, where any of the options `when` is chosen (always, with none)."""
+
+    terms: Terms
+    most: int | None = None
+    least: int | None = None
+    when: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """Where anything of it is taken, in one resource at least: (taken - the largest unit taken) < room."""
+
+    resources: tuple[tuple[Terms, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Multiple:
+    """What stays of `have` pods in a domain once the terms are gone is a multiple of k."""
+
+    terms: Terms
+    have: int
+    k: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """Cost level 6 of one leaf quota: what is taken above `slack`."""
+
+    terms: Terms
+    slack: int
+
+
+@dataclass(frozen=True, eq=False)
+class Choices:
+    """All pending members of `problem` are to be placed; problem.free is without evictions.
+
+    problem.shapes[].allowed: 1 also where only victims stand in the way; blockers: (shape, node) -> what must go
+    before a pod of the shape may stand there, one unit of each tuple. budgets: what each allows, for cost level 1.
+    """
+
+    problem: Problem
+    units: tuple[UnitFigures, ...]
+    options: tuple[Option, ...]
+    budgets: tuple[int, ...] = ()
+    limits: tuple[Limit, ...] = ()
+    crossings: tuple[Crossing, ...] = ()
+    multiples: tuple[Multiple, ...] = ()
+    shortfalls: tuple[Shortfall, ...] = ()
+    blockers: Mapping[tuple[int, int], tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    deterministic_time: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The options taken; none where there is no plan. proof: OPTIMAL where levels 1-6 are proven."""
+
+    options: tuple[int, ...]
+    proof: Proof
+    runs: tuple[SolverRun, ...] = ()
+    bound: int | None = None
+    """Pods evicted at least, where more than that is not proven needed."""
+
+
+Cost = tuple[int, ...]
+
+
+def keeps(choices: Choices, taken: Collection[int]) -> bool:
+    """Whether a set of options keeps every limit."""
+    chosen = set(taken)
+    units = [choices.options[o].unit for o in chosen]
+    if len(set(units)) < len(units):
+        return False
+    for limit in choices.limits:
+        if limit.when and not chosen.intersection(limit.when):
+            continue
+        total = sum(amount for option, amount in limit.terms if option in chosen)
+        if (limit.most is not None and total > limit.most) or (limit.least is not None and total < limit.least):
+            return False
+    for one in choices.multiples:
+        if (one.have - sum(amount for option, amount in one.terms if option in chosen)) % one.k:
+            return False
+    return all(_crosses_once(crossing, chosen) for crossing in choices.crossings)
+
+
+def _crosses_once(crossing: Crossing, chosen: set[int]) -> bool:
+    taken = [(dict(terms), room) for terms, room in crossing.resources]
+    if not any(option in amounts for amounts, _ in taken for option in chosen):
+        return True
+    for amounts, room in taken:
+        parts = [amounts[option] for option in chosen if option in amounts]
+        if sum(parts) - max(parts, default=0) < room:
+            return True
+    return False
+
+
+def cost_levels(choices: Choices, taken: Collection[int]) -> Cost:
+    """Levels 1 to 6 of preemption.md section 5; smaller is better."""
+    units = [choices.units[choices.options[o].unit] for o in taken]
+    covered = [0] * len(choices.budgets)
+    for unit in units:
+        for budget, pods in unit.budgets:
+            covered[budget] += pods
+    chosen = set(taken)
+    return (
+        sum(max(0, have - allowed) for have, allowed in zip(covered, choices.budgets, strict=True)),
+        max((unit.priority for unit in units), default=-(1 << 40)),
+        sum(unit.breaks for unit in units),
+        sum(unit.devices for unit in units),
+        sum(unit.pods for unit in units),
+        sum(
+            max(0, sum(amount for option, amount in one.terms if option in chosen) - one.slack)
+            for one in choices.shortfalls
+        ),
+    )
+
+
+def late_levels(choices: Choices, taken: Collection[int]) -> tuple[int, int]:
+    """Levels 8 and 9: the sum of priorities; the units from the most important one down, as the bits of a number."""
+    units = [choices.units[choices.options[o].unit] for o in taken]
+    return sum(unit.priorities for unit in units), sum(1 << unit.rank for unit in units)

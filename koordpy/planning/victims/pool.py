@@ -1,0 +1,145 @@
+"""The victim units of a round with their figures, read once and kept true while plans of the round evict.
+
+Thousands of pending pods may ask for victims among thousands of running pods; what a unit holds and where is the same
+for all of them.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpy.cluster.pods import GangRef, PodInfo
+from koordpy.cluster.snapshot import Draft, Ints
+from koordpy.planning.units import Groups
+from koordpy.planning.victims.units import Kind, Lending, VictimUnit, find_candidates
+
+Frees = tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
+
+
+@dataclass(eq=False)
+class Pool:
+    """units: alive ones and, once evicted, dead ones (alive false); positions stay."""
+
+    groups: Groups
+    draft: Draft
+    units: list[VictimUnit] = field(default_factory=list)
+    lendings: dict[str, list[Lending]] = field(default_factory=dict)
+    alive: list[bool] = field(default_factory=list)
+    position: dict[int, int] = field(default_factory=dict)
+    """id of a unit -> position in `units`."""
+
+    def __post_init__(self) -> None:
+        self._take(self.draft.snapshot.pods.values())
+
+    def _take(self, pods: Iterable[PodInfo], *, spare: Sequence[GangRef] = ()) -> None:
+        found = find_candidates(self.groups, pods, gone=self.draft.evicted, spare=spare)
+        for unit in found.units:
+            self.position[id(unit)] = len(self.units)
+            self.units.append(unit)
+            self.alive.append(True)
+        for one in found.lendings:
+            self.lendings.setdefault(one.unit.group_id, []).append(one)
+        self.__dict__.pop("entries", None)
+        self.__dict__.pop("priority", None)
+        self.__dict__.pop("ranks", None)
+        self.__dict__.pop("masks", None)
+        self._frees: dict[int, Frees] = {}
+
+    def at(self, unit: VictimUnit) -> int:
+        """Position of a unit."""
+        return self.position[id(unit)]
+
+    def evicted(self, units: Iterable[VictimUnit]) -> None:
+        """Units that a plan of the round takes: they are gone, and what is left of their gangs is looked at anew."""
+        changed: dict[str, VictimUnit] = {}
+        for unit in units:
+            self.alive[self.at(unit)] = False
+            if unit.group:
+                changed[unit.group] = unit
+        for group in changed:
+            for i, unit in enumerate(self.units):
+                if unit.group == group:
+                    self.alive[i] = False
+            self.lendings.pop(group, None)
+        rest = [pod for unit in changed.values() for pod in unit.pods[:1]]
+        if rest:
+            self._take(rest)
+
+    def free_of(self, i: int) -> Frees:
+        """(node, ((column, amount), ...)) of each node that a unit holds room on."""
+        found = self._frees.get(i)
+        if found is None:
+            found = self._frees[i] = self._read(self.units[i])
+        return found
+
+    def _read(self, unit: VictimUnit) -> Frees:
+        index, columns = self.draft.snapshot.index, self.draft.snapshot.columns
+        held: dict[int, dict[int, int]] = {}
+        for pod in unit.pods:
+            node = index.get(pod.node)
+            if node is None:
+                continue
+            here = held.setdefault(node, {})
+            here[0] = here.get(0, 0) + 1
+            for name, amount in pod.requests.items():
+                column = columns[name]
+                here[column] = here.get(column, 0) + amount
+        return tuple((node, tuple(sorted(here.items()))) for node, here in sorted(held.items()))
+
+    @cached_property
+    def entries(self) -> tuple[Ints, Ints, Ints, Ints]:
+        """(unit, node, column, amount) of everything that units hold."""
+        rows = [
+            (i, node, column, amount)
+            for i in range(len(self.units))
+            if self.alive[i]
+            for node, here in self.free_of(i)
+            for column, amount in here
+        ]
+        table = np.array(rows, dtype=np.int64).reshape(-1, 4)
+        return table[:, 0], table[:, 1], table[:, 2], table[:, 3]
+
+    @cached_property
+    def priority(self) -> Ints:
+        """[units]."""
+        return np.array([unit.priority for unit in self.units], dtype=np.int64)
+
+    @cached_property
+    def ranks(self) -> list[int]:
+        """[units] position in the order of importance; larger is more important."""
+        order = sorted(range(len(self.units)), key=lambda i: self.units[i].importance, reverse=True)
+        ranks = [0] * len(order)
+        for rank, i in enumerate(order):
+            ranks[i] = rank
+        return ranks
+
+    def relief(self, eligible: NDArray[np.bool_]) -> Ints:
+        """[nodes, columns] what the eligible units hold together, each pod once: an upper bound of what they free."""
+        counted = eligible.copy()
+        for lendings in self.lendings.values():
+            for one in lendings:
+                if one.core is not None and eligible[self.at(one.core)]:
+                    for unit in one.surplus:
+                        counted[self.at(unit)] = False
+        units, nodes, columns, amounts = self.entries
+        taken = counted[units]
+        out = np.zeros(self.draft.used.shape, dtype=np.int64)
+        np.add.at(out, (nodes[taken], columns[taken]), amounts[taken])
+        return out
+
+    def foreign(self, unit: VictimUnit) -> bool:
+        """Whether another scheduler's pod is in it."""
+        names = self.draft.snapshot.scheduler_names
+        return any(pod.pod.spec.scheduler_name not in names for pod in unit.pods)
+
+    def group_units(self, group: str) -> list[int]:
+        """Positions of the units of a GangGroup."""
+        return [i for i, unit in enumerate(self.units) if self.alive[i] and unit.group == group]
+
+
+def is_core(unit: VictimUnit) -> bool:
+    """Whether taking it breaks a gang."""
+    return unit.kind is Kind.CORE

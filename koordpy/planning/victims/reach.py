@@ -1,0 +1,88 @@
+"""Where a beneficiary could stand once victims are gone, filters looked at: what is allowed, and what must go first.
+
+Sources: preemption.md sections 4 and 5, kube-parity.md 1. Nodes of code UnschedulableAndUnresolvable are never emptied.
+Filters that look at other pods are asked twice, with all eligible victims there and with all of them gone; a pod that
+closes a node by itself is a blocker of it. What neither tells comes out when the plan is checked.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.snapshot import Ints
+from koordpy.planning.figures import Figures
+from koordpy.planning.filters.base import Code
+from koordpy.planning.problem import Problem, Shape
+from koordpy.planning.units import Unit
+
+_MOST_BLOCKERS = 2000
+"""More pods than this that filters look at are not tried one by one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """problem: its shapes are allowed wherever eligible victims alone stand in the way.
+
+    blockers: (shape, node) -> keys of pods each of which must go first. looked_at: keys of eligible pods that some
+    filter of a shape looks at.
+    """
+
+    problem: Problem
+    blockers: dict[tuple[int, int], tuple[str, ...]]
+    looked_at: frozenset[str]
+
+
+def opened(unit: Unit, problem: Problem, figures: Figures, victims: Sequence[PodInfo]) -> Opened:
+    """What evictions could open of a problem that was built on the draft as it is."""
+    index, draft = figures.snapshot.index, figures.draft
+    first: dict[bytes, PodInfo] = {}
+    for pod in unit.pending:
+        first.setdefault(pod.shape, pod)
+    kinds = list(first.values())
+    if not any(figures.of(pod).has_rules for pod in kinds):
+        return Opened(problem, {}, frozenset())
+    judged = [
+        figures.among(pod.gang).judged(pod.shape) if pod.gang is not None and figures.concerned(pod) else frozenset()
+        for pod in kinds
+    ]
+    standing = [pod for pod in victims if pod.node in index]
+    seen: list[list[PodInfo]] = []
+    for pod in kinds:
+        own = figures.of(pod)
+        seen.append([other for other in standing if own.looks_at(other, index[other.node])] if own.has_rules else [])
+    relevant = {other.key: other for others in seen for other in others}
+    if not relevant:
+        return Opened(problem, {}, frozenset())
+    closed = [_unresolvable(pod, figures, judged[i]) for i, pod in enumerate(kinds)]
+    before = [shape.allowed for shape in problem.shapes]
+    blockers: dict[tuple[int, int], tuple[str, ...]] = {}
+    shapes: list[Shape] = []
+    mark = draft.mark()
+    for other in relevant.values():
+        draft.evict(other)
+    for i, pod in enumerate(kinds):
+        own = figures.of(pod)
+        after = own.allowed_beside(judged[i])
+        shape = problem.shapes[i]
+        masked = np.where(closed[i], 0, np.maximum(before[i], after))
+        shapes.append(replace(shape, allowed=masked))
+        opening = (after > 0) & (masked > 0) & (before[i] == 0)
+        if opening.any() and len(seen[i]) <= _MOST_BLOCKERS:
+            for other in seen[i]:
+                back = own.allowed_with(other, index[other.node], judged[i])
+                for node in np.nonzero(opening & (back == 0))[0].tolist():
+                    blockers[i, node] = (*blockers.get((i, node), ()), other.key)
+    draft.undo(mark)
+    return Opened(replace(problem, shapes=tuple(shapes)), blockers, frozenset(relevant))
+
+
+def _unresolvable(pod: PodInfo, figures: Figures, judged: frozenset[str]) -> Ints:
+    """[nodes] 1 where no eviction helps: but for what members decide among themselves."""
+    own = figures.of(pod)
+    if own.refusal is not None:
+        return np.ones(len(figures.snapshot.nodes), dtype=np.int64)
+    verdict = own.verdict()
+    codes = [0] + [int(r.code is Code.UNRESOLVABLE and r.plugin not in judged) for r in verdict.refusals]
+    return np.array(codes, dtype=np.int64)[verdict.which]

@@ -1,0 +1,379 @@
+"""Room for one beneficiary: the steps of preemption.md section 1, in order, until one gives a plan.
+
+The planner asks where a unit found no room. A plan names its victims, each with the rule that takes it, and a node for
+every member; nothing is changed here but a draft that is put back as it was.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpy.cluster.pods import PodInfo
+from koordpy.planning.build import build, partitions, unit_multiples
+from koordpy.planning.figures import Figures
+from koordpy.planning.place import place_best
+from koordpy.planning.plan import Proof, SolverRun
+from koordpy.planning.problem import Problem, only_ranks
+from koordpy.planning.selection import core_ranks
+from koordpy.planning.units import Groups, Unit
+from koordpy.planning.victims.budgets import Budget, budgets_of
+from koordpy.planning.victims.check import check_victims
+from koordpy.planning.victims.choice import (
+    Choice,
+    Choices,
+    Limit,
+    Multiple,
+    Option,
+    UnitFigures,
+    cost_levels,
+    late_levels,
+)
+from koordpy.planning.victims.necessary import Lack, lacking
+from koordpy.planning.victims.pool import Pool
+from koordpy.planning.victims.reach import Opened, opened
+from koordpy.planning.victims.units import VictimUnit
+
+
+class RuleName(StrEnum):
+    """Why a unit goes (simulate.md, evictions[].rule)."""
+
+    PRIORITY = "priority"
+    QUOTA = "quota"
+    FAIR_SHARE = "fair-share"
+    CONSOLIDATION = "consolidation"
+    STALE_GANG = "stale-gang"
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A unit that goes, and the rule that takes it. why: the numbers of a rule other than priority."""
+
+    unit: VictimUnit
+    rule: RuleName
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Relief:
+    """What came of looking for victims. nodes: pod key -> node of every member placed; empty without a plan.
+
+    reasons: what the text of a pod that waits says of the rules tried, after the count of nodes.
+    """
+
+    victims: tuple[Victim, ...] = ()
+    nodes: tuple[tuple[str, int], ...] = ()
+    proof: Proof = Proof.INFEASIBLE
+    runs: tuple[SolverRun, ...] = ()
+    reasons: tuple[str, ...] = ()
+    bound: int | None = None
+    """Pods evicted at least, where the set is not proven least."""
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """Some pending members of a unit that are to be placed together."""
+
+    unit: Unit
+    problem: Problem
+    pods: tuple[PodInfo, ...]
+
+    @cached_property
+    def priority(self) -> int:
+        """The lowest of the members to be placed."""
+        return min(pod.priority for pod in self.pods)
+
+    @cached_property
+    def never(self) -> bool:
+        """Whether one of them may not preempt."""
+        return any(pod.pod.spec.preemption_policy == "Never" for pod in self.pods)
+
+
+def one_by_one(unit: Unit) -> bool:
+    """Whether its core is bound, so that each further member asks for itself."""
+    return unit.plain is None and unit.bound_any and not any(unit.need(gang) for gang in unit.gangs)
+
+
+class Search:
+    """Looks for victims in one round; plans that are accepted are told with `took`."""
+
+    def __init__(self, groups: Groups, figures: Figures) -> None:
+        self.groups, self.figures = groups, figures
+        self.config = figures.config
+        self._pool: Pool | None = None
+
+    @property
+    def pool(self) -> Pool:
+        """The victim units, read when the first beneficiary asks."""
+        if self._pool is None:
+            self._pool = Pool(self.groups, self.figures.draft)
+        return self._pool
+
+    @property
+    def open(self) -> bool:
+        """Whether any rule may take a pod at all."""
+        return self.config.preemption.enabled
+
+    def took(self, victims: Sequence[Victim]) -> None:
+        """The victims of a plan that is on the draft now."""
+        if victims:
+            self.pool.evicted([victim.unit for victim in victims])
+
+    def faults(self, unit: Unit, relief: Relief) -> list[str]:
+        """What an independent check finds wrong with a plan whose victims are off the draft."""
+        victims = [(pod, str(victim.rule)) for victim in relief.victims for pod in victim.unit.pods]
+        return check_victims(unit, victims, dict(relief.nodes), groups=self.groups, draft=self.figures.draft)
+
+    def relieve(self, unit: Unit, placed: Mapping[str, int] | None = None) -> Relief:
+        """The first step that makes room for all pending members, else for the core, else why there is none.
+
+        placed: pod key -> node of members that got room just before, one by one.
+        """
+        if not self.open or not self.figures.snapshot.nodes:
+            return Relief()
+        problem = build(unit, self.figures)
+        if placed:
+            members = tuple(
+                replace(member, node=placed.get(pod.key, member.node))
+                for member, pod in zip(problem.members, unit.members, strict=True)
+            )
+            problem = replace(problem, members=members)
+        last: Relief | None = None
+        for ranks in self._beneficiaries(unit, problem):
+            asked = Asked(unit, only_ranks(problem, ranks), tuple(unit.members[rank] for rank in ranks))
+            found = self._steps(asked)
+            if found.nodes:
+                return found
+            last = found if last is None or last.proof is Proof.INFEASIBLE else last
+        return last or Relief()
+
+    def _beneficiaries(self, unit: Unit, problem: Problem) -> Iterator[tuple[int, ...]]:
+        """Who is to be placed together: all, then the core; one by one where no core is needed."""
+        pending = problem.pending
+        core = core_ranks(problem)
+        if core is None or not pending:
+            return
+        if one_by_one(unit):
+            for rank in pending:
+                yield (rank,)
+            return
+        yield pending
+        if (core or pending[:1]) != pending:
+            yield core or pending[:1]
+
+    def _steps(self, asked: Asked) -> Relief:
+        return self._by_priority(asked)
+
+    # --- rules ------------------------------------------------------------------------------------------------------
+
+    def _by_priority(self, asked: Asked) -> Relief:
+        if asked.never:
+            return Relief()
+        eligible = self._free(asked) & (self.pool.priority < asked.priority)
+        return self._take(asked, {RuleName.PRIORITY: eligible})
+
+    def _free(self, asked: Asked) -> NDArray[np.bool_]:
+        """[units] that live, are not the beneficiary's own and not bound in this round."""
+        pool = self.pool
+        out = np.array(pool.alive, dtype=bool)
+        own = {asked.unit.group_id} if asked.unit.plain is None else set[str]()
+        placed = {self.figures.snapshot.pods[key].gang for key in self.figures.draft.placed} - {None}
+        own |= {self.groups.unit(ref).group_id for ref in placed if ref is not None}
+        if own:
+            for i, unit in enumerate(pool.units):
+                if unit.group and unit.group in own:
+                    out[i] = False
+        return out
+
+    # --- one step ---------------------------------------------------------------------------------------------------
+
+    def _take(self, asked: Asked, rules: dict[RuleName, NDArray[np.bool_]]) -> Relief:
+        """The least harmful victims under some rules, in the order in which a victim would carry them."""
+        eligible = np.logical_or.reduce(list(rules.values()))
+        open_to = self._opened(asked, eligible)
+        lack = lacking(open_to.problem, self.pool.relief(eligible), self._names)
+        if lack is not None:
+            return Relief(reasons=_sums(lack))
+        if not eligible.any():
+            return Relief()
+        best: tuple[object, Relief] | None = None
+        proofs = set[Proof]()
+        for part in partitions(asked.unit, open_to.problem, self.figures):
+            choices, units = self._choices(asked, part, rules, open_to)
+            found = self._choose(asked, choices, units, open_to)
+            proofs.add(found[1].proof)
+            if found[1].nodes and (best is None or found[0] < best[0]):  # type: ignore[operator]
+                best = found
+        if best is not None:
+            return best[1]
+        return Relief(proof=Proof.UNKNOWN if Proof.UNKNOWN in proofs else Proof.INFEASIBLE)
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        columns = self.figures.snapshot.columns
+        return tuple(sorted(columns, key=lambda name: columns[name]))
+
+    def _opened(self, asked: Asked, eligible: NDArray[np.bool_]) -> Opened:
+        """The problem with every node that victims might open."""
+        if not any(self.figures.of(pod).has_rules for pod in {pod.shape: pod for pod in asked.pods}.values()):
+            return Opened(asked.problem, {}, frozenset())
+        units = self.pool.units
+        victims = {pod.key: pod for i in np.nonzero(eligible)[0].tolist() for pod in units[i].pods}
+        return opened(asked.unit, asked.problem, self.figures, list(victims.values()))
+
+    def _choices(
+        self, asked: Asked, part: Problem, rules: dict[RuleName, NDArray[np.bool_]], open_to: Opened
+    ) -> tuple[Choices, list[int]]:
+        """The numbers of a choice, and the pool's position of each unit of it."""
+        pool, budgets = self.pool, budgets_of(self.figures.draft)
+        eligible = np.logical_or.reduce(list(rules.values()))
+        units = np.nonzero(eligible)[0].tolist()
+        number = {i: n for n, i in enumerate(units)}
+        options: list[Option] = []
+        of: dict[int, list[int]] = {}
+        for r, mask in enumerate(rules.values()):
+            for i in units:
+                if mask[i]:
+                    of.setdefault(i, []).append(len(options))
+                    options.append(Option(number[i], r))
+        selectors = {pod.selector for pod in asked.unit.pending if pod.selector} if part.gather else set[str]()
+        figures = tuple(self._figures(i, budgets, selectors) for i in units)
+        limits, multiples = self._gangs(number, of)
+        covering: dict[str, list[int]] = {}
+        if open_to.looked_at:
+            for i in units:
+                for pod in pool.units[i].pods:
+                    if pod.key in open_to.looked_at:
+                        covering.setdefault(pod.key, []).append(number[i])
+        choices = Choices(
+            problem=part,
+            units=figures,
+            options=tuple(options),
+            budgets=tuple(budget.allowed for budget in budgets),
+            limits=tuple(limits),
+            multiples=tuple(multiples),
+            blockers={place: tuple(tuple(covering[key]) for key in pods) for place, pods in open_to.blockers.items()},
+            deterministic_time=self.config.preemption.time_limit,
+        )
+        return choices, units
+
+    def _figures(self, i: int, budgets: Sequence[Budget], selectors: Collection[str]) -> UnitFigures:
+        pool = self.pool
+        unit = pool.units[i]
+        covered = []
+        for b, budget in enumerate(budgets):
+            pods = sum(budget.covers(pod) for pod in unit.pods)
+            if pods:
+                covered.append((b, pods))
+        attracts: dict[int, int] = {}
+        if selectors:
+            for pod in unit.pods:
+                node = self.figures.snapshot.index.get(pod.node)
+                if pod.selector in selectors and node is not None:
+                    attracts[node] = attracts.get(node, 0) + 1
+        return UnitFigures(
+            frees=pool.free_of(i),
+            priority=unit.priority,
+            pods=len(unit.pods),
+            devices=unit.devices,
+            priorities=unit.priorities,
+            rank=pool.ranks[i],
+            breaks=unit.breaks,
+            budgets=tuple(covered),
+            attracts=tuple(sorted(attracts.items())),
+        )
+
+    def _gangs(self, number: dict[int, int], of: dict[int, list[int]]) -> tuple[list[Limit], list[Multiple]]:
+        """What ties the units of one gang: its surplus or its core, and its podCountMultiple."""
+        pool = self.pool
+        limits: list[Limit] = []
+        multiples: list[Multiple] = []
+        for lendings in pool.lendings.values():
+            for one in lendings:
+                core = pool.at(one.core) if one.core is not None else -1
+                surplus = [pool.at(unit) for unit in one.surplus]
+                terms = [(o, 1) for i in surplus for o in of.get(i, ())]
+                whole = [(o, one.most) for o in of.get(core, ())]
+                if terms and (whole or len(surplus) > one.most):
+                    limits.append(Limit((*terms, *whole), most=one.most))
+            unit = lendings[0].unit
+            if any(i in number for one in lendings for i in map(pool.at, one.surplus)):
+                multiples += self._multiples(unit, of)
+        return limits, multiples
+
+    def _multiples(self, unit: Unit, of: dict[int, list[int]]) -> list[Multiple]:
+        """podCountMultiple of what stays of a GangGroup."""
+        tree, index, pool = self.figures.snapshot.tree, self.figures.snapshot.index, self.pool
+        out: list[Multiple] = []
+        for level, k in unit_multiples(unit, self.figures).items():
+            have: dict[int, int] = {}
+            terms: dict[int, dict[int, int]] = {}
+            for i in pool.group_units(unit.group_id):
+                for pod in pool.units[i].pods:
+                    if pod.node in index:
+                        domain = int(tree.domain_of[level, index[pod.node]])
+                        for o in of.get(i, ()):
+                            here = terms.setdefault(domain, {})
+                            here[o] = here.get(o, 0) + 1
+            for member in unit.members:
+                if member.bound and member.node in index and member.key not in self.figures.draft.evicted:
+                    domain = int(tree.domain_of[level, index[member.node]])
+                    have[domain] = have.get(domain, 0) + 1
+            out += [Multiple(tuple(here.items()), have.get(d, 0), k) for d, here in terms.items()]
+        return out
+
+    # --- the choice and its check -------------------------------------------------------------------------------------
+
+    def _choose(self, asked: Asked, choices: Choices, units: Sequence[int], open_to: Opened) -> tuple[object, Relief]:
+        from koordpy.planning.solver.victims import Cut, choose
+
+        pool = self.pool
+        plan: dict[int, int] = {}
+        seen = [n for n, i in enumerate(units) if any(pod.key in open_to.looked_at for pod in pool.units[i].pods)]
+
+        def check(taken: tuple[int, ...], places: dict[tuple[int, int], int]) -> Cut | None:
+            chosen = [pool.units[units[choices.options[o].unit]] for o in taken]
+            nodes, closed = self._placed(asked, choices.problem, chosen, places)
+            if nodes is not None:
+                plan.update(nodes)
+                return None
+            if closed and seen:
+                return Cut(frozenset(taken), tuple(seen), closed)
+            return Cut(frozenset(taken), tuple(range(len(choices.units))))
+
+        choice: Choice = choose(choices, check)
+        if not plan or not choice.options:
+            return (), Relief(proof=choice.proof, runs=choice.runs)
+        names = tuple(self._rules)
+        victims = tuple(
+            Victim(pool.units[units[choices.options[o].unit]], names[choices.options[o].rule]) for o in choice.options
+        )
+        keys = tuple((asked.unit.members[rank].key, node) for rank, node in sorted(plan.items()))
+        cost = (cost_levels(choices, choice.options), late_levels(choices, choice.options))
+        return cost, Relief(victims, keys, choice.proof, choice.runs, bound=choice.bound)
+
+    _rules: tuple[RuleName, ...] = (RuleName.PRIORITY,)
+
+    def _placed(
+        self, asked: Asked, problem: Problem, chosen: Sequence[VictimUnit], places: dict[tuple[int, int], int]
+    ) -> tuple[dict[int, int] | None, tuple[tuple[int, int], ...]]:
+        """(rank -> node with the victims gone, all filters looked at; or None with the places that stay closed)."""
+        draft, figures = self.figures.draft, self.figures
+        mark = draft.mark()
+        for unit in chosen:
+            for pod in unit.pods:
+                draft.evict(pod)
+        whole = build(asked.unit, figures)
+        ranks = set(asked.problem.pending)
+        found = place_best(only_ranks(part, ranks) for part in partitions(asked.unit, whole, figures))
+        nodes = dict(found.nodes) if len(found.nodes) == len(ranks) else None
+        closed = () if nodes is not None else tuple(p for p in places if not whole.shapes[p[0]].allowed[p[1]])
+        draft.undo(mark)
+        return nodes, closed
+
+
+def _sums(lack: Lack) -> tuple[str, ...]:
+    return (f"preemption: {lack.text}.",) if lack.reclaimable else ()

@@ -1,0 +1,178 @@
+"""Victim units: what of the running pods may be evicted together, and what never.
+
+Source: preemption.md section 2. A pod without a gang is a unit; of a gang above its minimum each surplus pod is one;
+its core is one unit with every other gang of its GangGroup; a gang below its minimum already is one unit, alone.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+
+from koordpy.api import keys
+from koordpy.api.natural import NaturalKey, natural_key
+from koordpy.cluster.pods import GangRef, PodInfo, seconds
+from koordpy.cluster.quotas import device_hundredths
+from koordpy.planning.units import Gang, Groups, Unit
+
+MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+
+
+class Kind(Enum):
+    """What makes a unit of its pods."""
+
+    PLAIN = "plain"
+    SURPLUS = "surplus"
+    CORE = "core"
+    BROKEN = "broken"
+    """All bound members of a gang that is below its minimum already."""
+
+
+@dataclass(frozen=True, eq=False)
+class VictimUnit:
+    """Pods that are evicted together. group: id of the GangGroup, empty for a plain pod."""
+
+    kind: Kind
+    pods: tuple[PodInfo, ...]
+    group: str = ""
+    gang: GangRef | None = None
+
+    @cached_property
+    def priority(self) -> int:
+        """Its own of a surplus or plain pod, of several the highest."""
+        return max(pod.priority for pod in self.pods)
+
+    @cached_property
+    def start(self) -> float:
+        """Seconds since the epoch, the earliest of its pods."""
+        return min(started(pod) for pod in self.pods)
+
+    @cached_property
+    def devices(self) -> int:
+        """Accelerators, in hundredths."""
+        return sum(device_hundredths(pod.requests) for pod in self.pods)
+
+    @cached_property
+    def priorities(self) -> int:
+        """Sum over its pods."""
+        return sum(pod.priority for pod in self.pods)
+
+    @property
+    def breaks(self) -> int:
+        """Gangs broken: one for the core of a GangGroup."""
+        return int(self.kind is Kind.CORE)
+
+    @cached_property
+    def importance(self) -> tuple[object, ...]:
+        """Sort key, the most important first: priority, earlier start, lower index, natural name."""
+        if len(self.pods) == 1:
+            pod = self.pods[0]
+            index = (0, pod.index) if pod.index is not None else (1, 0)
+            return -self.priority, self.start, index, _names(pod.namespace, pod.name), self.kind.value
+        first = min(self.pods, key=lambda pod: _names(pod.namespace, pod.name))
+        index = min(((0, pod.index) if pod.index is not None else (1, 0)) for pod in self.pods)
+        return -self.priority, self.start, index, _names(first.namespace, first.name), self.kind.value
+
+
+def _names(namespace: str, name: str) -> tuple[NaturalKey, NaturalKey]:
+    return natural_key(namespace), natural_key(name)
+
+
+def started(pod: PodInfo) -> float:
+    """status.startTime, else the creation."""
+    return seconds(pod.pod.status.start_time) or pod.created
+
+
+def terminating(pod: PodInfo) -> bool:
+    """On a node and being deleted."""
+    return pod.bound and pod.pod.metadata.deletion_timestamp is not None
+
+
+def untouchable(pod: PodInfo) -> bool:
+    """Whether no rule may evict a bound pod: protected by label, a mirror or daemon pod, ending, or not confirmed."""
+    meta = pod.pod.metadata
+    labels = meta.labels
+    if labels.get(keys.QUOTA_PREEMPTIBLE) == "false" or labels.get(keys.DISABLE_PREEMPTIBLE) == "true":
+        return True
+    if meta.deletion_timestamp is not None or not pod.pod.spec.node_name:
+        return True
+    if MIRROR_ANNOTATION in meta.annotations:
+        return True
+    return any(owner.kind == "DaemonSet" for owner in meta.owner_references)
+
+
+@dataclass(frozen=True, eq=False)
+class Lending:
+    """A gang above its minimum: at most `most` of its surplus units may go, none with its core."""
+
+    gang: Gang
+    unit: Unit
+    surplus: tuple[VictimUnit, ...]
+    most: int
+    core: VictimUnit | None
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """Every victim unit of the running pods, whatever the rule, and what ties units of one gang."""
+
+    units: tuple[VictimUnit, ...]
+    lendings: tuple[Lending, ...]
+
+
+def find_candidates(
+    groups: Groups, pods: Iterable[PodInfo], *, gone: Collection[str] = (), spare: Collection[GangRef] = ()
+) -> Candidates:
+    """The victim units among bound pods; gone: keys of evicted pods; spare: gangs that are left out."""
+    units: list[VictimUnit] = []
+    lendings: list[Lending] = []
+    seen: set[GangRef] = set(spare)
+    for pod in pods:
+        if not pod.bound:
+            continue
+        if pod.gang is None:
+            if pod.key not in gone and not untouchable(pod):
+                units.append(VictimUnit(Kind.PLAIN, (pod,)))
+        elif pod.gang not in seen:
+            unit = groups.unit(pod.gang)
+            seen.update(gang.ref for gang in unit.gangs)
+            found, tied = _of_group(unit, gone)
+            units += found
+            lendings += tied
+    return Candidates(tuple(units), tuple(lendings))
+
+
+def _of_group(unit: Unit, gone: Collection[str]) -> tuple[list[VictimUnit], list[Lending]]:
+    staying = {
+        gang.ref: tuple(pod for pod in gang.bound if pod.key not in gone and not terminating(pod))
+        for gang in unit.gangs
+    }
+    below = {gang.ref for gang in unit.gangs if len(staying[gang.ref]) + gang.succeeded < gang.min_member}
+    everyone = tuple(pod for gang in unit.gangs for pod in staying[gang.ref])
+    core: VictimUnit | None = None
+    whole = [gang for gang in unit.gangs if staying[gang.ref] and gang.ref not in below]
+    if whole and any(gang.min_member > 0 for gang in whole) and not any(untouchable(pod) for pod in everyone):
+        core = VictimUnit(Kind.CORE, everyone, unit.group_id)
+    units: list[VictimUnit] = []
+    lendings: list[Lending] = []
+    for gang in unit.gangs:
+        bound = staying[gang.ref]
+        if not bound:
+            continue
+        if gang.ref in below:
+            if not any(untouchable(pod) for pod in bound):
+                units.append(VictimUnit(Kind.BROKEN, bound, unit.group_id, gang.ref))
+                if core is not None:
+                    lendings.append(Lending(gang, unit, (units[-1],), 1, core))
+            continue
+        most = max(0, len(bound) - max(0, gang.min_member))
+        surplus: tuple[VictimUnit, ...] = ()
+        if most:
+            free = (pod for pod in bound if not untouchable(pod))
+            surplus = tuple(VictimUnit(Kind.SURPLUS, (pod,), unit.group_id, gang.ref) for pod in free)
+        if surplus or core is not None:
+            lendings.append(Lending(gang, unit, surplus, most, core))
+        units += surplus
+    if core is not None:
+        units.append(core)
+    return units, lendings

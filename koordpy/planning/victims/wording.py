@@ -1,0 +1,150 @@
+"""The words of evictions: kube-scheduler's sentence for pods that wait, and the events on victims and beneficiaries.
+
+Sources: preemption.md section 8, kube-parity.md 1.
+"""
+
+from collections import Counter
+
+import numpy as np
+
+from koordpy.cluster.pods import PodInfo, seconds
+from koordpy.cluster.quotas import device_hundredths
+from koordpy.planning.attempt import Tried
+from koordpy.planning.figures import Figures
+from koordpy.planning.filters.base import Code
+from koordpy.planning.plan import Benefit, Eviction, Nomination, Proof
+from koordpy.planning.victims.search import RuleName
+from koordpy.planning.victims.units import Kind, terminating
+
+NO_VICTIMS = "No preemption victims found for incoming pod"
+NOT_HELPFUL = "Preemption is not helpful for scheduling"
+NEVER = "preemption: not eligible due to preemptionPolicy=Never."
+ENDING = "preemption: not eligible due to a terminating pod on the nominated node."
+STUCK_SECONDS = 120
+"""A pod that is still there so long after its deletionTimestamp is stuck: its room is not counted on."""
+
+
+def preemption_sentence(pod: PodInfo, figures: Figures) -> str:
+    """What kube-scheduler says of preemption after its count of nodes; empty where preemption is off."""
+    total = len(figures.snapshot.nodes)
+    if not figures.config.preemption.enabled or not total:
+        return ""
+    if pod.pod.spec.preemption_policy == "Never":
+        return NEVER
+    if waits_on_nominated(pod, figures):
+        return ENDING
+    own = figures.of(pod)
+    counts: Counter[str] = Counter()
+    if own.refusal is not None:
+        counts[NOT_HELPFUL] = total
+    else:
+        verdict = own.verdict()
+        numbers = np.bincount(verdict.which, minlength=len(verdict.refusals) + 1).tolist()
+        counts[NO_VICTIMS] = numbers[0]
+        for refusal, number in zip(verdict.refusals, numbers[1:], strict=True):
+            counts[NOT_HELPFUL if refusal.code is Code.UNRESOLVABLE else NO_VICTIMS] += number
+    entries = sorted(f"{number} {reason}" for reason, number in counts.items() if number)
+    return f"preemption: 0/{total} nodes are available: {', '.join(entries)}."
+
+
+def waits_on_nominated(pod: PodInfo, figures: Figures) -> bool:
+    """Whether the node a pod is nominated to still holds pods of lower priority that are ending for it."""
+    name = pod.nominated_node
+    if not name or name not in figures.snapshot.index:
+        return False
+    node = figures.snapshot.index[name]
+    refusal = figures.of(pod).verdict().of(node)
+    if refusal is not None and refusal.code is Code.UNRESOLVABLE:
+        return False
+    there = figures.snapshot.pods_on.get(name, ())
+    return any(coming_free(other, figures.snapshot.now) and other.priority < pod.priority for other in there)
+
+
+def coming_free(pod: PodInfo, now: float) -> bool:
+    """Whether a pod is ending and not stuck: its room counts as coming free."""
+    return terminating(pod) and now <= seconds(pod.pod.metadata.deletion_timestamp) + STUCK_SECONDS
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+DEFAULT_GRACE_SECONDS = 30
+_REASONS = {
+    RuleName.PRIORITY: "Preempted",
+    RuleName.QUOTA: "Reclaimed",
+    RuleName.FAIR_SHARE: "Reclaimed",
+    RuleName.CONSOLIDATION: "Moved",
+    RuleName.STALE_GANG: "StaleGang",
+}
+
+
+def beneficiary_of(one: Tried) -> str:
+    """`namespace/name` of the plain pod, or of the gang of the lowest-ranked placed member."""
+    if one.unit.plain is not None:
+        return one.unit.plain.key
+    placed = one.nodes or {}
+    first = next((pod for pod in one.unit.members if pod.key in placed), one.unit.members[0])
+    return first.gang.key if first.gang is not None else first.key
+
+
+def evictions(one: Tried, figures: Figures) -> list[Eviction]:
+    """The victims of one unit's plan, each with its event."""
+    if not one.victims:
+        return []
+    name = beneficiary_of(one)
+    placed = [figures.snapshot.pods[key] for key in one.nodes or {}]
+    number = len(placed)
+    kind = "pod" if one.unit.plain is not None else "gang"
+    priority = min((pod.priority for pod in placed), default=0)
+    who = f"{kind} {name}" + (f" ({number} pods, priority {priority}" if kind == "gang" else f" (priority {priority}")
+    out = []
+    for victim in one.victims:
+        for pod in victim.unit.pods:
+            if victim.rule is RuleName.PRIORITY:
+                text = f"Preempted by {who} over {pod.priority}) on node {pod.node}"
+            else:
+                text = victim.why
+            grace = pod.pod.spec.termination_grace_period_seconds
+            out.append(
+                Eviction(
+                    pod_key=pod.key,
+                    uid=pod.uid,
+                    node=pod.node,
+                    rule=str(victim.rule),
+                    beneficiary=name,
+                    unit=one.unit.id,
+                    reason=_REASONS[victim.rule],
+                    message=text,
+                    priority=pod.priority,
+                    grace_seconds=DEFAULT_GRACE_SECONDS if grace is None else grace,
+                )
+            )
+    return out
+
+
+def nominations(one: Tried, figures: Figures) -> list[Nomination]:
+    """Where the members of a unit that evicts are to go once the victims are gone."""
+    if not one.victims:
+        return []
+    snapshot = figures.snapshot
+    return [
+        Nomination(key, snapshot.pods[key].uid, snapshot.nodes[node].name, one.unit.id)
+        for key, node in (one.nodes or {}).items()
+    ]
+
+
+def benefit(one: Tried, figures: Figures) -> Benefit:
+    """The totals of one unit's plan with victims."""
+    pods = [pod for victim in one.victims for pod in victim.unit.pods]
+    rules = Counter[str]()
+    for victim in one.victims:
+        rules[str(victim.rule)] += len(victim.unit.pods)
+    devices = sum(device_hundredths(pod.requests) for pod in pods)
+    broken = sum(victim.unit.kind is Kind.CORE for victim in one.victims)
+    name = beneficiary_of(one)
+    parts = [f"{len(pods)} pods", f"{devices / 100:g} accelerators"]
+    if broken:
+        parts.append(f"{broken} gangs broken")
+    text = f"room for {len(one.nodes or ())} pods made by evicting {', '.join(parts)}"
+    if one.proof is not Proof.OPTIMAL:
+        text = f"best found: {len(pods)} pods" + (f", bound {one.least}" if one.least is not None else "") + f"; {text}"
+    return Benefit(one.unit.id, name, len(pods), devices, broken, dict(rules), one.proof, text)

@@ -1,0 +1,41 @@
+"""What PodDisruptionBudgets allow in the course of an offline run, where no disruption controller keeps their status.
+
+Source: preemption.md 3.5: the allowance falls with each evicted pod that a budget covers and rises again when one is
+bound, never above where it began.
+"""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from koordpy.api.objects import PodDisruptionBudget
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.state import ClusterState
+from koordpy.planning.victims.budgets import Budget, allowance, protects
+
+
+class BudgetLedger:
+    """Writes status.disruptionsAllowed into the state, from the start of a run and after every round."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        running = [pod for pod in state.pods() if pod.bound and not pod.pod.metadata.deletion_timestamp]
+        self._start = [(one, allowance(one, running)) for one in state.disruption_budgets()]
+        self._now = [allowed for _, allowed in self._start]
+        self._write()
+
+    def changed(self, *, gone: Sequence[PodInfo], come: Sequence[PodInfo]) -> None:
+        """Pods that a round evicted and bound."""
+        for i, (one, start) in enumerate(self._start):
+            known = Budget(one, start)
+            less = sum(known.covers(pod) for pod in gone)
+            more = sum(protects(one, pod) for pod in come)
+            self._now[i] = max(0, min(start, self._now[i] - less + more))
+        if gone or come:
+            self._write()
+
+    def _write(self) -> None:
+        for (one, _), allowed in zip(self._start, self._now, strict=True):
+            status = replace(one.status, disruptions_allowed=allowed)
+            changed: PodDisruptionBudget = replace(one, status=status)
+            self._state.upsert(changed)

@@ -1,0 +1,290 @@
+"""Who is evicted for whom: the worked examples of preemption.md section 10, and the rules of sections 2 to 5."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from koordpy.api import keys
+from koordpy.api.config import KoordpyConfiguration, Preemption
+from koordpy.api.objects import (
+    Container,
+    ContainerPort,
+    LabelSelector,
+    ObjectMeta,
+    OwnerReference,
+    Pod,
+    PodDisruptionBudget,
+    PodDisruptionBudgetSpec,
+    PodDisruptionBudgetStatus,
+)
+from koordpy.planning.plan import Proof, RoundPlan
+from koordpy.planning.round import plan_round
+from tests.scenarios.cluster import World, bound, gang_pods, group, hierarchy, messages, node, pod, whole_messages, wish
+
+GPU = "nvidia.com/gpu"
+SPINES = hierarchy(("spineLayer", "spine"))
+
+
+def gpus(name: str, number: int, **labels: str) -> Any:
+    return node(name, labels, cpu="64", **{GPU: str(number)})
+
+
+def runs(name: str, at: str, *, gpu: int = 1, priority: int = 0, age: int = 0, **settings: Any) -> Pod:
+    """A running pod; a larger `age` is younger (created later)."""
+    return pod(name, at=at, cpu="0", requests={GPU: str(gpu)}, priority=priority, created=age, **settings)
+
+
+def waits(name: str, *, gpu: int = 1, priority: int = 0, **settings: Any) -> Pod:
+    return pod(name, cpu="0", requests={GPU: str(gpu)}, priority=priority, created=3000, **settings)
+
+
+def planned(objects: Sequence[Any], **settings: Any) -> RoundPlan:
+    return World().add(*objects).plan(**settings)
+
+
+def evicted(plan: RoundPlan) -> set[str]:
+    return {one.pod_key.partition("/")[2] for one in plan.evictions}
+
+
+def budget(allowed: int | None, app: str, **spec: Any) -> PodDisruptionBudget:
+    return PodDisruptionBudget(
+        metadata=ObjectMeta(name=f"pdb-{app}", namespace="default"),
+        spec=PodDisruptionBudgetSpec(selector=LabelSelector(match_labels={"app": app}), **spec),
+        status=PodDisruptionBudgetStatus(disruptions_allowed=allowed),
+    )
+
+
+# --- the worked examples ---------------------------------------------------------------------------------------------
+
+
+def full_of_pairs() -> list[Any]:
+    old = [
+        pod(name, at=at, cpu="16", created=i)
+        for i, (name, at) in enumerate([("a1", "n1"), ("b1", "n2"), ("a2", "n1"), ("b2", "n2")])
+    ]
+    return [node("n1:32"), node("n2:32"), *old]
+
+
+def test_1_the_two_youngest_go_wherever_they_are() -> None:
+    gang = gang_pods("g", 2, cpu="16", priority=100, created=99)
+    plan = planned([*full_of_pairs(), group("g", 2), gang])
+    assert evicted(plan) == {"a2", "b2"}
+    assert sorted(bound(plan)) == ["p-0", "p-1"]
+    assert {one.beneficiary for one in plan.evictions} == {"default/g"}
+
+
+def test_1_with_a_gather_annotation_those_of_one_node_go() -> None:
+    gang = gang_pods("g", 2, cpu="16", priority=100, created=99)
+    plan = planned([*full_of_pairs(), group("g", 2, wish({"nodeLayer": "Prefer"})), gang])
+    assert evicted(plan) == {"b1", "b2"}
+    assert bound(plan) == {"p-0": "n2", "p-1": "n2"}
+
+
+@pytest.mark.parametrize(("young", "spine"), [("x", "s1"), ("y", "s2")])
+def test_2_the_younger_of_two_low_pods_decides_the_spine(young: str, spine: str) -> None:
+    nodes = [gpus(f"{s}-{i}", 1, spine=s) for s in ("s1", "s2") for i in range(4)]
+    old = "y" if young == "x" else "x"
+    where = {"x": "s1-0", "y": "s2-0"}
+    low = [runs(old, where[old], age=1), runs(young, where[young], age=2)]
+    gang = [waits(f"p-{i}", gang="g", priority=10) for i in range(4)]
+    plan = planned([SPINES, *nodes, *low, group("g", 4, wish({"spineLayer": "Must"})), *gang])
+    assert evicted(plan) == {young}
+    assert {name.partition("-")[0] for name in bound(plan).values()} == {spine}
+
+
+def test_2_nobody_goes_where_no_spine_can_reach_four() -> None:
+    nodes = [gpus(f"{s}-{i}", 1, spine=s) for s in ("s1", "s2") for i in range(4)]
+    busy = [runs("x", "s1-0", priority=50), runs("y", "s2-0", priority=50), runs("low", "s1-1")]
+    gang = [waits(f"p-{i}", gang="g", priority=10) for i in range(4)]
+    plan = planned([SPINES, *nodes, *busy, group("g", 4, wish({"spineLayer": "Must"})), *gang])
+    assert not plan.evictions
+    assert not plan.placements
+    assert plan.gangs[0].proof is Proof.INFEASIBLE
+
+
+def test_3_a_budget_is_kept_before_the_lowest_priority_goes() -> None:
+    low = [
+        runs("a", "n", gpu=5, priority=1, labels={"app": "web"}),
+        runs("b", "n", gpu=5, priority=2),
+    ]
+    plan = planned([gpus("n", 10), *low, budget(0, "web"), waits("p", gpu=5, priority=5)])
+    assert evicted(plan) == {"b"}
+
+
+def test_3_a_budget_ranks_and_does_not_forbid() -> None:
+    low = runs("a", "n", priority=1, labels={"app": "web"})
+    plan = planned([gpus("n", 1), low, budget(0, "web"), waits("p", priority=5)])
+    assert evicted(plan) == {"a"}
+
+
+def test_4_three_low_pods_rather_than_one_of_higher_priority() -> None:
+    low = [runs("big", "n1", gpu=3, priority=5), *(runs(f"s{i}", "n2", priority=3) for i in range(3))]
+    plan = planned([gpus("n1", 3), gpus("n2", 3), *low, waits("p", gpu=3, priority=9)])
+    assert evicted(plan) == {"s0", "s1", "s2"}
+    assert bound(plan) == {"p": "n2"}
+
+
+def two_gangs(first_minimum: int) -> list[Any]:
+    old = [runs(f"a-{i}", "n1", gang="a", age=i) for i in range(10)]
+    young = [runs(f"b-{i}", "n2", gang="b", age=50 + i) for i in range(10)]
+    return [gpus("n1", 10), gpus("n2", 10), group("a", first_minimum), group("b", 10), *old, *young]
+
+
+def test_5_one_whole_gang_goes_the_younger() -> None:
+    plan = planned([*two_gangs(10), waits("p", priority=100)])
+    assert evicted(plan) == {f"b-{i}" for i in range(10)}
+
+
+def test_5_a_surplus_pod_rather_than_a_gang() -> None:
+    plan = planned([*two_gangs(8), waits("p", priority=100)])
+    assert evicted(plan) == {"a-9"}
+
+
+def test_11_one_missing_accelerator_is_told_at_once() -> None:
+    nodes = [gpus(f"n{i}", 8) for i in range(100)]
+    pods = [runs(f"r{i}", f"n{i // 8}", priority=0 if i < 79 else 100, age=i) for i in range(800)]
+    gang = [waits(f"p-{i}", gpu=8, gang="g", priority=50) for i in range(10)]
+    plan = planned([*nodes, *pods, group("g", 10), *gang])
+    assert not plan.evictions
+    assert plan.gangs[0].proof is Proof.INFEASIBLE
+    assert "preemption: needed 80 nvidia.com/gpu, free 0, reclaimable 79." in whole_messages(plan)["p-0"]
+    assert not any(unit.solver for unit in plan.units)
+
+
+# --- who may be evicted ----------------------------------------------------------------------------------------------
+
+DAEMON = [OwnerReference(kind="DaemonSet", name="d", controller=True)]
+
+
+@pytest.mark.parametrize(
+    ("why", "settings"),
+    [
+        ("not preemptible", {"labels": {keys.QUOTA_PREEMPTIBLE: "false"}}),
+        ("not preemptible, other label", {"labels": {keys.DISABLE_PREEMPTIBLE: "true"}}),
+        ("a mirror pod", {"annotations": {"kubernetes.io/config.mirror": "x"}}),
+        ("equal priority", {"priority": 5}),
+        ("higher priority", {"priority": 6}),
+    ],
+)
+def test_some_pods_are_never_evicted(why: str, settings: dict[str, Any]) -> None:
+    plan = planned([gpus("n", 1), runs("low", "n", **settings), waits("p", priority=5)])
+    assert not plan.evictions, why
+
+
+def _changed(wire: Pod, **meta: Any) -> Pod:
+    return replace(wire, metadata=replace(wire.metadata, **meta))
+
+
+def test_daemon_pods_and_pods_that_end_are_never_evicted() -> None:
+    for meta in ({"owner_references": DAEMON}, {"deletion_timestamp": "1970-01-01T00:00:00Z"}):
+        plan = planned([gpus("n", 1), _changed(runs("low", "n"), **meta), waits("p", priority=5)])
+        assert not plan.evictions
+
+
+def test_a_pod_of_another_scheduler_may_be_preempted() -> None:
+    plan = planned([gpus("n", 1), runs("low", "n", scheduler="default-scheduler"), waits("p", priority=5)])
+    assert evicted(plan) == {"low"}
+
+
+def test_one_protected_member_protects_the_core() -> None:
+    members = [runs("a-0", "n", gang="a"), runs("a-1", "n", gang="a", labels={keys.DISABLE_PREEMPTIBLE: "true"})]
+    plan = planned([gpus("n", 2), group("a", 2), *members, waits("p", priority=5)])
+    assert not plan.evictions
+
+
+def test_the_core_has_the_priority_of_its_highest_pod() -> None:
+    members = [runs("a-0", "n", gang="a"), runs("a-1", "n", gang="a", priority=9)]
+    plan = planned([gpus("n", 2), group("a", 2), *members, waits("p", priority=5)])
+    assert not plan.evictions
+
+
+def test_a_gang_group_goes_as_one() -> None:
+    linked = {keys.GANG_GROUPS: '["default/a", "default/b"]'}
+    members = [runs("a-0", "n1", gang="a"), runs("b-0", "n2", gang="b")]
+    groups = [group("a", 1, linked), group("b", 1, linked)]
+    plan = planned([gpus("n1", 1), gpus("n2", 1), *groups, *members, waits("p", priority=5)])
+    assert evicted(plan) == {"a-0", "b-0"}
+
+
+def test_a_gang_below_its_minimum_is_one_unit_and_breaks_nothing() -> None:
+    members = [runs("a-0", "n1", gang="a"), runs("a-1", "n1", gang="a")]
+    whole = [runs("b-0", "n2", gang="b", age=9), runs("b-1", "n2", gang="b", age=9)]
+    nodes = [gpus("n1", 2), gpus("n2", 2)]
+    plan = planned([*nodes, group("a", 3), group("b", 2), *members, *whole, waits("p", priority=5)])
+    assert evicted(plan) == {"a-0", "a-1"}
+
+
+def test_surplus_keeps_the_multiple_of_its_gang() -> None:
+    annotations = wish({"nodeLayer": "Prefer"}, multiple={"nodeLayer": 2})
+    members = [runs(f"a-{i}", "n", gang="a", age=i) for i in range(4)]
+    plan = planned([gpus("n", 4), group("a", 2, annotations), *members, waits("p", priority=5)])
+    assert evicted(plan) == {"a-2", "a-3"}
+
+
+def test_the_lowest_priority_of_a_gang_asks() -> None:
+    gang = [waits("p-0", gang="g", priority=5), waits("p-1", gang="g", priority=9)]
+    plan = planned([gpus("n", 2), runs("x", "n", priority=5), runs("y", "n", priority=1), group("g", 2), *gang])
+    assert not plan.evictions
+
+
+def test_a_gang_that_may_not_preempt_evicts_nobody() -> None:
+    plan = planned([gpus("n", 1), runs("low", "n"), waits("p", priority=5, preemption_policy="Never")])
+    assert not plan.evictions
+    assert whole_messages(plan)["p"].endswith("preemption: not eligible due to preemptionPolicy=Never.")
+
+
+def test_preemption_can_be_switched_off() -> None:
+    config = KoordpyConfiguration(preemption=Preemption(enabled=False))
+    world = World().add(gpus("n", 1), runs("low", "n"), waits("p", priority=5))
+    plan = plan_round(world.snapshot(), config)
+    assert not plan.evictions
+    assert whole_messages(plan) == messages(plan)
+
+
+def test_the_core_alone_gets_room_where_not_all_members_can() -> None:
+    nodes = [gpus("n1", 1), gpus("n2", 1)]
+    gang = [waits(f"p-{i}", gang="g", priority=5) for i in range(2)]
+    plan = planned([*nodes, runs("low", "n1"), runs("high", "n2", priority=9), group("g", 1), *gang])
+    assert evicted(plan) == {"low"}
+    assert bound(plan) == {"p-0": "n1"}
+
+
+def test_members_above_the_minimum_ask_one_by_one() -> None:
+    nodes = [gpus("n1", 1), gpus("n2", 2)]
+    members = [runs("p-0", "n1", gang="g", priority=5), *(waits(f"p-{i}", gang="g", priority=5) for i in (1, 2, 3))]
+    plan = planned([*nodes, runs("x", "n2"), runs("y", "n2", priority=1), group("g", 1), *members])
+    assert evicted(plan) == {"x", "y"}
+    assert bound(plan) == {"p-1": "n2", "p-2": "n2"}
+
+
+# --- filters on what is left -----------------------------------------------------------------------------------------
+
+
+def test_a_host_port_is_had_by_evicting_its_holder() -> None:
+    port = [Container(name="c", ports=[ContainerPort(host_port=80, container_port=80)])]
+    holder = runs("holder", "n", priority=3)
+    holder = replace(holder, spec=replace(holder.spec, containers=[*holder.spec.containers, *port]))
+    asks = waits("p", priority=5)
+    asks = replace(asks, spec=replace(asks.spec, containers=[*asks.spec.containers, *port]))
+    plan = planned([gpus("n", 4), holder, runs("cheap", "n", priority=1), asks])
+    assert evicted(plan) == {"holder"}
+
+
+def test_a_taint_is_no_reason_to_evict() -> None:
+    plan = planned([gpus("n", 1), runs("low", "n"), waits("p", priority=5, node_selector={"pool": "x"})])
+    assert not plan.evictions
+    sentence = "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+    assert whole_messages(plan)["p"].endswith(sentence)
+
+
+def test_events_say_who_took_the_room() -> None:
+    gang = [waits(f"p-{i}", gpu=8, gang="train", priority=1000) for i in range(2)]
+    low = [runs("low", "n1", priority=10)]
+    plan = planned([gpus("n1", 8), gpus("n2", 8), *low, group("train", 2), *gang])
+    [one] = plan.evictions
+    assert (one.rule, one.reason) == ("priority", "Preempted")
+    assert one.message == "Preempted by gang default/train (2 pods, priority 1000 over 10) on node n1"
+    assert {n.pod_key: n.node for n in plan.nominations} == {"default/p-0": "n1", "default/p-1": "n2"}
+    assert plan.benefits[0].pods == 1
