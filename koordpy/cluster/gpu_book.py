@@ -1,0 +1,318 @@
+"""Who holds which GPUs: the machines as they come and go, and the pods on them (gpu-topology.md section 2).
+
+Nothing is guessed: a pod whose GPUs cannot be told makes its node count-only until it is gone.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from koordpy.api import keys
+from koordpy.api.config import Gpu
+from koordpy.api.objects import Device, Node, Pod
+from koordpy.cluster.gpus import BANDWIDTH, GroupKey, Machine, gpu_ask, gpu_group, read_machine
+from koordpy.cluster.links import class_floors
+
+READ_LABELS = (keys.GPU_PARTITION_POLICY, keys.GPU_MODEL)
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """GPUs of one pod on a node. minors: None where they cannot be told."""
+
+    count: int
+    minors: tuple[int, ...] | None
+    group: GroupKey | None
+
+
+def _numbers(raw: Any) -> set[int]:
+    """Minors of a list of them, as text or numbers. Raises ValueError."""
+    if not isinstance(raw, list):
+        raise ValueError("no list")
+    out = set()
+    for one in raw:
+        if isinstance(one, bool) or not isinstance(one, str | int):
+            raise ValueError("no minor")
+        out.add(int(one))
+    return out
+
+
+def _allocated(text: str, count: int) -> set[int]:
+    """Minors of our own annotation. Raises ValueError."""
+    raw = json.loads(text)
+    if not isinstance(raw, dict) or not isinstance(raw.get("allocatedGPUs", {}), dict):
+        raise ValueError("no allocation")
+    lists = list(raw.get("allocatedGPUs", {}).values())
+    own = set().union(*(_numbers(one) for one in lists)) if lists else set()
+    if len(own) < count:
+        visible = _numbers(raw.get("visibleGPUs", []))
+        if len(visible) == count:
+            return visible
+    return own
+
+
+def _koordinator(text: str) -> set[int] | None:
+    """Minors of Koordinator's annotation, None where it names no GPU. Raises ValueError."""
+    raw = json.loads(text)
+    if not isinstance(raw, dict):
+        raise ValueError("no allocation")
+    listed = raw.get("gpu")
+    if listed is None:
+        return None
+    if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
+        raise ValueError("no list of GPUs")
+    return _numbers([one.get("minor") for one in listed])
+
+
+def _gpushare(annotations: Mapping[str, str]) -> set[int] | None:
+    """Minors in the keys of the gpushare form, None without any. Raises ValueError."""
+    tails = [k.removeprefix(keys.GPUSHARE_ID_PREFIX) for k in annotations if k.startswith(keys.GPUSHARE_ID_PREFIX)]
+    return {int(tail) for tail in tails} if tails else None
+
+
+def named_minors(annotations: Mapping[str, str], count: int) -> tuple[int, ...] | None:
+    """Minors that a pod holds by what is written on it; None where nothing is, or less than it holds."""
+    try:
+        if keys.GPU_ALLOCATION in annotations:
+            found: set[int] | None = _allocated(annotations[keys.GPU_ALLOCATION], count)
+        else:
+            found = None
+            if keys.DEVICE_ALLOCATED in annotations:
+                found = _koordinator(annotations[keys.DEVICE_ALLOCATED])
+            if found is None:
+                found = _gpushare(annotations)
+    except (ValueError, RecursionError):
+        return None
+    if found is None or len(found) < count:
+        return None
+    return tuple(sorted(found))
+
+
+def holding_of(pod: Pod, resources: Iterable[str], chips: tuple[int, ...] | None = None) -> Holding | None:
+    """What a pod holds of the GPUs of its node; None for a pod without any. chips: of a pod that is only assumed."""
+    ask = gpu_ask(pod, tuple(resources))
+    annotations = pod.metadata.annotations
+    if ask is None and not any(
+        key in (keys.GPU_ALLOCATION, keys.DEVICE_ALLOCATED) or key.startswith(keys.GPUSHARE_ID_PREFIX)
+        for key in annotations
+    ):
+        return None
+    count = ask.count if ask is not None else 0
+    minors = chips or named_minors(annotations, count)
+    if not count and not minors:
+        return None
+    return Holding(count, minors, gpu_group(pod))
+
+
+@dataclass(frozen=True, eq=False)
+class NodeGpus:
+    """One node's GPUs and who holds them. Nothing in it changes."""
+
+    machine: Machine
+    holders: Mapping[str, Holding]
+
+    @cached_property
+    def masks(self) -> dict[str, int]:
+        """Pod -> what it holds, of the pods whose GPUs are known."""
+        machine = self.machine
+        found = ((key, one, machine.mask(one.minors)) for key, one in self.holders.items() if one.minors is not None)
+        return {key: mask for key, one, mask in found if mask.bit_count() >= min(one.count, len(one.minors or ()))}
+
+    @cached_property
+    def held(self) -> int:
+        out = 0
+        for mask in self.masks.values():
+            out |= mask
+        return out
+
+    @cached_property
+    def unknown(self) -> bool:
+        """Whether any holder's GPUs cannot be told: then the node is known by count only."""
+        return len(self.masks) < len(self.holders)
+
+    @cached_property
+    def requested(self) -> int:
+        """GPUs that the holders ask for."""
+        return sum(one.count for one in self.holders.values())
+
+    def group(self, key: GroupKey) -> int:
+        """GPUs that members of a group hold."""
+        out = 0
+        for name, mask in self.masks.items():
+            if self.holders[name].group == key:
+                out |= mask
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class GpuView:
+    """The GPUs of every node that has a Device. Nothing in it changes."""
+
+    nodes: Mapping[str, NodeGpus]
+    group_nodes: Mapping[GroupKey, Mapping[str, int]]
+    """Group -> node name -> bound members, with or without GPUs, of nodes with and without a Device."""
+    warnings: tuple[tuple[str, str], ...]
+    """(object, text)."""
+    comparison: "Comparison"
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """How links of different machines compare (section 3). source: what is compared; floor: value -> its class's floor
+    over all machines; ranks: floor -> number of the class, 0 the slowest."""
+
+    source: str
+    ranks: Mapping[int, int]
+    """Value in kB/s of a pair -> number of its class over all machines, 0 the slowest."""
+    classes: int
+
+
+def _comparison(machines: list[Machine], config: Gpu) -> tuple[Comparison, bool]:
+    """The comparison, and whether measured and assumed figures are mixed in it."""
+    matrices = list({id(m.matrix): m.matrix for m in machines if m.has_matrix}.values())
+    source = BANDWIDTH if all(m.measured is not None for m in matrices) else "links"
+    mixed = source == "links" and any(m.links is None for m in matrices)
+    values: set[int] = set()
+    for matrix in matrices:
+        if source == "links" and matrix.links is not None and not mixed:
+            values.update(one.bandwidth_kbs if one is not None else 0 for row in matrix.links for one in row)
+        else:
+            values.update(matrix.floors)
+            values.update(cell for i, row in enumerate(matrix.measured or ()) for cell in row[:i])
+    values.add(0)
+    if source == "links" and not mixed:
+        floors = {value: value for value in values}
+    else:
+        floors = class_floors(values, gap=config.class_gap, width=config.class_width)
+    number = {floor: i for i, floor in enumerate(sorted(set(floors.values())))}
+    ranks = {value: number[floor] for value, floor in floors.items()}
+    return Comparison("mixed" if mixed else source, ranks, len(number)), mixed
+
+
+@dataclass(slots=True)
+class GpuBook:
+    """Devices, what of nodes they are read with, and holders, as they come and go."""
+
+    config: Gpu
+    _devices: dict[str, Device] = field(default_factory=dict)
+    _nodes: dict[str, tuple[dict[str, str], dict[str, str]]] = field(default_factory=dict)
+    """Node -> (its GSOC annotations, its labels that are read), of nodes that have any."""
+    _holders: dict[str, dict[str, Holding]] = field(default_factory=dict)
+    _groups: dict[GroupKey, dict[str, int]] = field(default_factory=dict)
+    _machines: dict[str, Machine | None] = field(default_factory=dict)
+    _seen: dict[str, NodeGpus] = field(default_factory=dict)
+    _changed: set[str] = field(default_factory=set)
+    _machines_changed: bool = True
+    _standing: tuple[Comparison, tuple[tuple[str, str], ...]] | None = None
+
+    # -- in -----------------------------------------------------------------------------------------------------------
+
+    def put_device(self, device: Device) -> None:
+        """Takes a Device as it is now."""
+        name = device.metadata.name
+        old = self._devices.get(name)
+        self._devices[name] = device
+        if old is not None and old.spec == device.spec:
+            a, b = old.metadata, device.metadata
+            if a.labels == b.labels and a.annotations == b.annotations:
+                return
+        self._forget_machine(name)
+
+    def drop_device(self, name: str) -> None:
+        """Forgets a Device."""
+        if self._devices.pop(name, None) is not None:
+            self._forget_machine(name)
+
+    def put_node(self, node: Node) -> None:
+        """Takes what of a node its GPUs are read with."""
+        meta = node.metadata
+        described = {key: text for key, text in meta.annotations.items() if key.startswith(keys.GSOC_PREFIX)}
+        labels = {key: meta.labels[key] for key in READ_LABELS if key in meta.labels}
+        if (described, labels) != self._nodes.get(meta.name, ({}, {})):
+            self._nodes[meta.name] = (described, labels)
+            self._forget_machine(meta.name)
+
+    def drop_node(self, name: str) -> None:
+        """Forgets a node; its pods stay known."""
+        if self._nodes.pop(name, None) is not None:
+            self._forget_machine(name)
+
+    def _forget_machine(self, name: str) -> None:
+        self._machines.pop(name, None)
+        self._changed.add(name)
+        self._machines_changed = True
+
+    def hold(self, pod: Pod, key: str, node: str, chips: tuple[int, ...] | None) -> None:
+        """Takes in a pod that is on a node. chips: what an assumed pod is given."""
+        found = holding_of(pod, self.config.resources, chips)
+        if found is not None:
+            self._holders.setdefault(node, {})[key] = found
+            self._changed.add(node)
+        group = gpu_group(pod)
+        if group is not None:
+            places = self._groups.setdefault(group, {})
+            places[node] = places.get(node, 0) + 1
+
+    def release(self, pod: Pod, key: str, node: str) -> None:
+        """Takes back what `hold` took in."""
+        holders = self._holders.get(node)
+        if holders is not None and holders.pop(key, None) is not None:
+            self._changed.add(node)
+            if not holders:
+                del self._holders[node]
+        group = gpu_group(pod)
+        if group is not None and group in self._groups:
+            places = self._groups[group]
+            places[node] = places.get(node, 0) - 1
+            if places[node] <= 0:
+                del places[node]
+            if not places:
+                del self._groups[group]
+
+    # -- out ----------------------------------------------------------------------------------------------------------
+
+    def view(self) -> GpuView:
+        """The GPUs of this moment."""
+        for name in self._changed:
+            device = self._devices.get(name)
+            if device is None:
+                self._seen.pop(name, None)
+                continue
+            machine = self._machines.get(name)
+            if name not in self._machines:
+                machine = self._machines[name] = read_machine(device, *self._nodes.get(name, ({}, {})), self.config)
+            if machine is None:
+                self._seen.pop(name, None)
+            else:
+                self._seen[name] = NodeGpus(machine, dict(self._holders.get(name, {})))
+        self._changed.clear()
+        if self._machines_changed or self._standing is None:
+            self._standing = self._machine_facts()
+            self._machines_changed = False
+        comparison, warnings = self._standing
+        groups = {key: dict(places) for key, places in self._groups.items()}
+        return GpuView(dict(self._seen), groups, warnings, comparison)
+
+    def _machine_facts(self) -> tuple[Comparison, tuple[tuple[str, str], ...]]:
+        warnings: list[tuple[str, str]] = []
+        for name in sorted(self._devices):
+            machine = self._machines.get(name)
+            if machine is None:
+                if any(entry.type == "gpu" for entry in self._devices[name].spec.devices):
+                    warnings.append((f"Device/{name}", "spec.devices: a GPU without a minor, or a minor given twice"))
+            else:
+                warnings += [(f"Device/{name}", text) for _, text in machine.faults]
+        for name, (described, _) in sorted(self._nodes.items()):
+            if described and name not in self._devices:
+                text = f"annotations {keys.GSOC_PREFIX}... are ignored: there is no Device to tell the GPUs by"
+                warnings.append((f"Node/{name}", text))
+        comparison, mixed = _comparison([m for m in self._machines.values() if m is not None], self.config)
+        if mixed:
+            text = (
+                "some Devices have measured bandwidths only and others link classes only: they are compared by figures "
+                "as they stand, which differ by a factor of 2 to 3"
+            )
+            warnings.append(("Device", text))
+        return comparison, tuple(warnings)

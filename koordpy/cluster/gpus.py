@@ -1,0 +1,315 @@
+"""What a node's GPUs are: its Device, the links between them, and what a pod asks of them.
+
+Source: gpu-topology.md sections 1, 3 and 8. GPUs go by position: the i-th in order of minors; a set of them is a mask
+of bits. Machines of the same links share a Pattern, which is what choices depend on and are remembered by.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from koordpy.api import keys
+from koordpy.api.config import Gpu
+from koordpy.api.objects import Device, DeviceEntry, Pod
+from koordpy.api.quantity import units
+from koordpy.cluster.links import (
+    Figures,
+    Links,
+    MatrixFault,
+    Measured,
+    class_floors,
+    read_bandwidth,
+    read_described,
+    read_links,
+)
+from koordpy.cluster.partitions import PartitionTable, TableFault, aligned_table, has_built_in_table, read_table
+
+BANDWIDTH, LINKS, GSOC, UNKNOWN = "bandwidth", "links", "gsoc", ""
+"""Where the values of a node come from."""
+
+# -- what a pod asks --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class GpuAsk:
+    """GPUs of a pod. containers: (index in spec.containers, GPUs) of those with any; count: the whole pod's, which
+    init containers may raise above their sum. fault: why such a pod is never placed."""
+
+    count: int
+    containers: tuple[tuple[int, int], ...]
+    fault: str = ""
+
+
+FRACTIONAL = "fractional GPUs are not supported"
+
+
+def gpu_ask(pod: Pod, resources: Collection[str] = keys.GPU_RESOURCES) -> GpuAsk | None:
+    """What a pod asks of the configured resources; None for a pod without GPUs. Parts of a card count as a whole."""
+    faults: list[str] = []
+
+    def of(requests: Mapping[str, object], limits: Mapping[str, object], name: str) -> int:
+        asked = {r: units(r, raw) for r, raw in {**limits, **requests}.items() if r in resources}  # type: ignore[arg-type]
+        asked = {r: amount for r, amount in asked.items() if amount > 0}
+        if len(asked) > 1:
+            faults.append(f"container {name} asks for GPUs by more than one resource name: {', '.join(sorted(asked))}")
+        cards = 0
+        for resource, amount in asked.items():
+            whole = 100 if resource in keys.HUNDREDTHS else 1
+            if amount % whole:
+                faults.append(FRACTIONAL)
+            cards += -(-amount // whole)
+        return cards
+
+    spec = pod.spec
+    if not any(
+        r in resources for c in (*spec.containers, *spec.init_containers) for r in (*c.resources.requests, *c.resources.limits)
+    ):
+        return None
+    containers = [(i, of(c.resources.requests, c.resources.limits, c.name)) for i, c in enumerate(spec.containers)]
+    total, sidecars, peak = sum(count for _, count in containers), 0, 0
+    for container in spec.init_containers:
+        count = of(container.resources.requests, container.resources.limits, container.name)
+        peak = max(peak, sidecars + count)
+        if container.restart_policy == "Always":
+            sidecars += count
+    count = max(total + sidecars, peak)
+    if not count:
+        return None
+    return GpuAsk(count, tuple((i, n) for i, n in containers if n), faults[0] if faults else "")
+
+
+GroupKey = tuple[str, str, str]
+"""Namespace, name and replica of a GPU group (section 5)."""
+
+
+def gpu_group(pod: Pod) -> GroupKey | None:
+    """The GPU group of a pod; a pod with one of the labels only has none."""
+    labels = pod.metadata.labels
+    name, replica = labels.get(keys.GPU_GROUP_NAME), labels.get(keys.GPU_GROUP_REPLICA)
+    if not name or replica is None:
+        return None
+    return pod.metadata.namespace, name, replica
+
+
+# -- the machine ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Classes of the links of a machine: ranks[i][j], 0 the slowest; the diagonal is 0 and never read."""
+
+    ranks: tuple[bytes, ...]
+    classes: int
+
+    @property
+    def size(self) -> int:
+        return len(self.ranks)
+
+
+@dataclass(frozen=True, eq=False)
+class Matrix:
+    """The links of a machine. floors: kB/s of each class of the pattern; lowest: kB/s of each pair, both directions;
+    links: classes by name where they are known; measured: pairs as measured, where they are."""
+
+    pattern: Pattern
+    floors: tuple[int, ...]
+    lowest: tuple[tuple[int, ...], ...]
+    source: str
+    links: Links | None = None
+    measured: tuple[tuple[int, ...], ...] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Machine:
+    """The GPUs of one node, as its Device and its annotations tell."""
+
+    name: str
+    minors: tuple[int, ...]
+    ids: tuple[str, ...]
+    entries: tuple[DeviceEntry, ...]
+    healthy: int
+    matrix: Matrix
+    numa: tuple[int, ...] | None
+    """NUMA node of each GPU; None where any lacks it."""
+    roots: tuple[str, ...] | None
+    """PCIe root of each GPU; None where any lacks it."""
+    table: PartitionTable | None
+    honor: bool
+    """Whether only listed sets may be given."""
+    delivery: str
+    """How containers get their GPUs; empty where the Device does not say."""
+    faults: tuple[tuple[str, str], ...] = ()
+    """(condition or empty, text) of what cannot be used."""
+
+    @property
+    def size(self) -> int:
+        return len(self.minors)
+
+    @property
+    def has_matrix(self) -> bool:
+        return self.matrix.source != UNKNOWN
+
+    def mask(self, minors: Collection[int]) -> int:
+        """The GPUs with the given minors; those that the machine lacks are left out."""
+        wanted = set(minors)
+        return sum(1 << i for i, minor in enumerate(self.minors) if minor in wanted)
+
+    def minors_of(self, mask: int) -> tuple[int, ...]:
+        """Minors of a set, ascending."""
+        return tuple(minor for i, minor in enumerate(self.minors) if mask >> i & 1)
+
+
+@dataclass(slots=True)
+class _Faults:
+    found: list[tuple[str, str]] = field(default_factory=list)
+
+    def add(self, text: str, condition: str = "") -> None:
+        self.found.append((condition, text))
+
+
+@lru_cache(maxsize=8192)
+def _bandwidth(text: str, size: int, mean: bool) -> Measured | MatrixFault:
+    try:
+        return read_bandwidth(text, size, mean=mean)
+    except MatrixFault as fault:
+        return fault
+
+
+@lru_cache(maxsize=8192)
+def _links(text: str, size: int, figures: Figures) -> Links | MatrixFault:
+    try:
+        return read_links(text, size, figures)
+    except MatrixFault as fault:
+        return fault
+
+
+def _pattern(value: Sequence[Sequence[int]], floors: Mapping[int, int]) -> tuple[Pattern, tuple[int, ...]]:
+    """The pattern of values by pair, with the floor of each class."""
+    ordered = sorted(set(floors.values()))
+    rank = {floor: i for i, floor in enumerate(ordered)}
+    rows = tuple(
+        bytes(rank[floors[cell]] if i != j else 0 for j, cell in enumerate(row)) for i, row in enumerate(value)
+    )
+    return Pattern(rows, max(1, len(ordered))), tuple(ordered) or (0,)
+
+
+def _pairs(value: Sequence[Sequence[int]]) -> list[int]:
+    return [row[j] for i, row in enumerate(value) for j in range(i)]
+
+
+@lru_cache(maxsize=8192)
+def _measured_matrix(text: str, size: int, mean: bool, gap: float, width: float, links: Links | None) -> Matrix:
+    found = _bandwidth(text, size, mean)
+    assert isinstance(found, Measured)
+    floors = class_floors(_pairs(found.value), gap=gap, width=width)
+    pattern, levels = _pattern(found.value, floors)
+    return Matrix(pattern, levels, found.lowest, BANDWIDTH, links, found.value)
+
+
+@lru_cache(maxsize=1024)
+def _link_matrix(links: Links, source: str) -> Matrix:
+    value = tuple(tuple(one.bandwidth_kbs if one is not None else 0 for one in row) for row in links)
+    pattern, levels = _pattern(value, {v: v for v in _pairs(value)})
+    return Matrix(pattern, levels, value, source, links)
+
+
+@lru_cache(maxsize=256)
+def _no_matrix(size: int) -> Matrix:
+    return Matrix(Pattern((bytes(size),) * size, 1), (0,), ((0,) * size,) * size, UNKNOWN)
+
+
+
+def read_machine(device: Device, annotations: Mapping[str, str], labels: Mapping[str, str], config: Gpu) -> Machine | None:
+    """The GPUs of a node from its Device, and the node's annotations and labels; None where it names no GPU.
+
+    A Device whose minors are missing or given twice has no GPUs that could be told apart: None, too.
+    """
+    entries = [entry for entry in device.spec.devices if entry.type == "gpu"]
+    minors = [entry.minor for entry in entries]
+    if not entries or None in minors or len(set(minors)) < len(minors):
+        return None
+    entries.sort(key=lambda entry: entry.minor or 0)
+    ordered = tuple(entry.minor or 0 for entry in entries)
+    size = len(entries)
+    faults = _Faults()
+    figures: Figures = tuple(sorted(config.link_bandwidth.items()))
+    matrix = _matrix(device, annotations, ordered, [entry.id for entry in entries], config, figures, faults)
+    places = [entry.topology for entry in entries]
+    numa = [place.node_id for place in places if place is not None and place.node_id is not None]
+    roots = [place.pcie_id for place in places if place is not None and place.pcie_id]
+    table = _table(device, labels, ordered, faults)
+    policy = labels.get(keys.GPU_PARTITION_POLICY, "")
+    if policy not in ("", "Honor", "Prefer"):
+        faults.add(f"node label {keys.GPU_PARTITION_POLICY}: {policy!r} is neither Honor nor Prefer")
+    delivery = device.metadata.labels.get(keys.GPU_DELIVERY, "")
+    if delivery not in ("", "foreign", "env", "device-plugin", "dra"):
+        faults.add(f"metadata.labels[{keys.GPU_DELIVERY}]: {delivery!r} is no way of delivery")
+        delivery = ""
+    return Machine(
+        name=device.metadata.name,
+        minors=ordered,
+        ids=tuple(entry.id for entry in entries),
+        entries=tuple(entries),
+        healthy=sum(1 << i for i, entry in enumerate(entries) if entry.health),
+        matrix=matrix,
+        numa=tuple(numa) if len(numa) == size else None,
+        roots=tuple(roots) if len(roots) == size else None,
+        table=table,
+        honor=policy == "Honor",
+        delivery=delivery,
+        faults=tuple(faults.found),
+    )
+
+
+def _matrix(
+    device: Device,
+    annotations: Mapping[str, str],
+    minors: Sequence[int],
+    ids: Sequence[str],
+    config: Gpu,
+    figures: Figures,
+    faults: _Faults,
+) -> Matrix:
+    """Bandwidth, else link classes, else the node's GSOC annotations, else nothing that is known."""
+    size = len(minors)
+    measured: str | None = None
+    links: Links | None = None
+    source = LINKS
+    for i, one in enumerate(device.spec.topologies.gpu):
+        field_name = f"spec.topologies.gpu[{i}].topology"
+        if one.name == BANDWIDTH and measured is None:
+            found = _bandwidth(one.topology, size, config.asymmetry == "mean")
+            if isinstance(found, MatrixFault):
+                faults.add(f"{field_name}: the bandwidth matrix {found}: ignored", "TopologyMalformed")
+                continue
+            measured = one.topology
+            if found.lopsided:
+                pairs = ", ".join(f"{minors[a]} to {minors[b]}" for a, b in found.lopsided[:8])
+                text = f"{field_name}: less than a third of the other direction: {pairs}: used as it is"
+                faults.add(text, "AsymmetricLink")
+        elif one.name == LINKS and links is None:
+            classes = _links(one.topology, size, figures)
+            if isinstance(classes, MatrixFault):
+                faults.add(f"{field_name}: the matrix of links {classes}: ignored", "TopologyMalformed")
+            else:
+                links = classes
+    if links is None:
+        described = read_described(annotations, prefix=keys.GSOC_PREFIX, minors=minors, ids=ids, figures=figures)
+        links, source = described.links, GSOC
+        for text in described.faults:
+            faults.add(f"node {device.metadata.name}: {text}")
+    if measured is not None:
+        mean, gap, width = config.asymmetry == "mean", config.class_gap, config.class_width
+        return _measured_matrix(measured, size, mean, gap, width, links)
+    return _link_matrix(links, source) if links is not None else _no_matrix(size)
+
+
+def _table(device: Device, labels: Mapping[str, str], minors: Sequence[int], faults: _Faults) -> PartitionTable | None:
+    text = device.metadata.annotations.get(keys.GPU_PARTITIONS)
+    if text is not None:
+        try:
+            return read_table(text, minors)
+        except TableFault as fault:
+            faults.add(f"metadata.annotations[{keys.GPU_PARTITIONS}]: {fault}: ignored")
+            return None
+    return aligned_table(len(minors)) if has_built_in_table(labels.get(keys.GPU_MODEL, "")) else None
