@@ -139,12 +139,27 @@ class ContainerPort(Wire, frozen=True):
     protocol: str = "TCP"
 
 
+class FieldRef(Wire, frozen=True):
+    field_path: str = ""
+
+
+class EnvVarSource(Wire, frozen=True):
+    field_ref: FieldRef | None = None
+
+
+class EnvVar(Wire, frozen=True):
+    name: str = ""
+    value: str = ""
+    value_from: EnvVarSource | None = None
+
+
 class Container(Wire, frozen=True):
     name: str = ""
     image: str = ""
     resources: ResourceRequirements = ResourceRequirements()
     ports: list[ContainerPort] = []
     restart_policy: str = ""
+    env: list[EnvVar] = []
 
 
 class PersistentVolumeClaimSource(Wire, frozen=True):

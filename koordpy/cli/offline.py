@@ -91,15 +91,27 @@ def prepare(args: argparse.Namespace) -> Offline:
     if faults:
         raise InputFaultsError(faults)
     spread = config.filters.pod_topology_spread
-    state = ClusterState(scheduler_names=config.scheduler_names, storage=True, devices=True, owners=spread.reads_owners)
+    state = ClusterState(
+        scheduler_names=config.scheduler_names, storage=True, devices=True, owners=spread.reads_owners, gpu=config.gpu
+    )
     state.look_for(spread_keys(spread.constraints))
     pods = set()
     for manifest, obj in zip(loaded.manifests, objects, strict=True):
-        state.upsert(obj)
+        state.upsert(_admitted(obj, config))
         if manifest.kind.name == "Pod":
             meta = manifest.obj.metadata  # type: ignore[attr-defined]
             pods.add(f"{meta.namespace}/{meta.name}")
     return Offline(state, config, now, frozenset(pods), loaded.warnings)
+
+
+def _admitted(obj: "Wire", config: "KoordpyConfiguration") -> "Wire":
+    """The object as the admission webhook leaves it: variables of GPUs in pending pods of ours."""
+    from koordpy.api.objects import Pod
+    from koordpy.cluster.gpu_env import inject
+
+    if isinstance(obj, Pod) and not obj.spec.node_name and obj.spec.scheduler_name in config.scheduler_names:
+        return inject(obj, config.gpu.resources)
+    return obj
 
 
 def fill(loaded: "Loaded", now: "datetime") -> "list[Wire]":

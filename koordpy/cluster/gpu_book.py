@@ -118,7 +118,7 @@ class NodeGpus:
         """Pod -> what it holds, of the pods whose GPUs are known."""
         machine = self.machine
         found = ((key, one, machine.mask(one.minors)) for key, one in self.holders.items() if one.minors is not None)
-        return {key: mask for key, one, mask in found if mask.bit_count() >= min(one.count, len(one.minors or ()))}
+        return {key: mask for key, one, mask in found if mask.bit_count() >= one.count}
 
     @cached_property
     def held(self) -> int:
@@ -160,13 +160,15 @@ class GpuView:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """How links of different machines compare (section 3). source: what is compared; floor: value -> its class's floor
-    over all machines; ranks: floor -> number of the class, 0 the slowest."""
+    """How links of different machines compare (section 3). source: `bandwidth`, `links` or `mixed`."""
 
     source: str
     ranks: Mapping[int, int]
     """Value in kB/s of a pair -> number of its class over all machines, 0 the slowest."""
     classes: int
+
+
+NO_GPUS = GpuView({}, {}, (), Comparison(BANDWIDTH, {0: 0}, 1))
 
 
 def _comparison(machines: list[Machine], config: Gpu) -> tuple[Comparison, bool]:

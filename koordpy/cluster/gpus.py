@@ -33,11 +33,12 @@ BANDWIDTH, LINKS, GSOC, UNKNOWN = "bandwidth", "links", "gsoc", ""
 @dataclass(frozen=True, slots=True)
 class GpuAsk:
     """GPUs of a pod. containers: (index in spec.containers, GPUs) of those with any; count: the whole pod's, which
-    init containers may raise above their sum. fault: why such a pod is never placed."""
+    init containers may raise above their sum. fault: why such a pod is never placed. resources: names it asks by."""
 
     count: int
     containers: tuple[tuple[int, int], ...]
     fault: str = ""
+    resources: tuple[str, ...] = ()
 
 
 FRACTIONAL = "fractional GPUs are not supported"
@@ -46,12 +47,14 @@ FRACTIONAL = "fractional GPUs are not supported"
 def gpu_ask(pod: Pod, resources: Collection[str] = keys.GPU_RESOURCES) -> GpuAsk | None:
     """What a pod asks of the configured resources; None for a pod without GPUs. Parts of a card count as a whole."""
     faults: list[str] = []
+    names: set[str] = set()
 
     def of(requests: Mapping[str, object], limits: Mapping[str, object], name: str) -> int:
-        asked = {r: units(r, raw) for r, raw in {**limits, **requests}.items() if r in resources}  # type: ignore[arg-type]
+        asked = {r: units(r, raw) for r, raw in {**limits, **requests}.items() if r in resources}
         asked = {r: amount for r, amount in asked.items() if amount > 0}
         if len(asked) > 1:
             faults.append(f"container {name} asks for GPUs by more than one resource name: {', '.join(sorted(asked))}")
+        names.update(asked)
         cards = 0
         for resource, amount in asked.items():
             whole = 100 if resource in keys.HUNDREDTHS else 1
@@ -62,7 +65,9 @@ def gpu_ask(pod: Pod, resources: Collection[str] = keys.GPU_RESOURCES) -> GpuAsk
 
     spec = pod.spec
     if not any(
-        r in resources for c in (*spec.containers, *spec.init_containers) for r in (*c.resources.requests, *c.resources.limits)
+        r in resources
+        for c in (*spec.containers, *spec.init_containers)
+        for r in (*c.resources.requests, *c.resources.limits)
     ):
         return None
     containers = [(i, of(c.resources.requests, c.resources.limits, c.name)) for i, c in enumerate(spec.containers)]
@@ -75,7 +80,8 @@ def gpu_ask(pod: Pod, resources: Collection[str] = keys.GPU_RESOURCES) -> GpuAsk
     count = max(total + sidecars, peak)
     if not count:
         return None
-    return GpuAsk(count, tuple((i, n) for i, n in containers if n), faults[0] if faults else "")
+    with_gpus = tuple((i, n) for i, n in containers if n)
+    return GpuAsk(count, with_gpus, faults[0] if faults else "", tuple(sorted(names)))
 
 
 GroupKey = tuple[str, str, str]
@@ -218,8 +224,9 @@ def _no_matrix(size: int) -> Matrix:
     return Matrix(Pattern((bytes(size),) * size, 1), (0,), ((0,) * size,) * size, UNKNOWN)
 
 
-
-def read_machine(device: Device, annotations: Mapping[str, str], labels: Mapping[str, str], config: Gpu) -> Machine | None:
+def read_machine(
+    device: Device, annotations: Mapping[str, str], labels: Mapping[str, str], config: Gpu
+) -> Machine | None:
     """The GPUs of a node from its Device, and the node's annotations and labels; None where it names no GPU.
 
     A Device whose minors are missing or given twice has no GPUs that could be told apart: None, too.

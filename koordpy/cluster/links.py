@@ -46,13 +46,13 @@ _TEXTS: Mapping[str, str] = {
 """What a GSOC annotation may say besides a class: a text of the published table, or its mark."""
 
 
-class MatrixFault(ValueError):  # noqa: N818 - a fault of the input, worded for people
+class MatrixFault(ValueError):
     """What is wrong with a matrix."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A class of links. bandwidth_kbs: what it is assumed to carry; mark: 1 to 10; score: of a pair, for `partition`."""
+    """A class of links. bandwidth_kbs: what it is assumed to carry; mark: 1 to 10; score: a pair's in `partition`."""
 
     name: str
     bandwidth_kbs: int
@@ -166,9 +166,7 @@ def read_links(text: str, size: int, figures: Figures = ()) -> Links:
                 if found is None:
                     raise MatrixFault(f"cell [{i}][{j}] is {cell!r}, no link class")
                 cells[i][j] = found
-    return tuple(
-        tuple(_weaker(cells[i][j], cells[j][i]) if i != j else None for j in range(size)) for i in range(size)
-    )
+    return tuple(tuple(_weaker(cells[i][j], cells[j][i]) if i != j else None for j in range(size)) for i in range(size))
 
 
 def _weaker(one: Link | None, other: Link | None) -> Link | None:

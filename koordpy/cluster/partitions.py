@@ -52,7 +52,7 @@ def has_built_in_table(model: str) -> bool:
     return not BUILT_IN_MODELS.isdisjoint(word.upper() for word in _WORDS.findall(model))
 
 
-class TableFault(ValueError):  # noqa: N818 - a fault of the input, worded for people
+class TableFault(ValueError):
     """What is wrong with a partition table."""
 
 

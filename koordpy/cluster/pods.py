@@ -11,6 +11,8 @@ import msgspec
 
 from koordpy.api import keys
 from koordpy.api.objects import Pod
+from koordpy.cluster.gpu_env import is_injected
+from koordpy.cluster.gpus import GpuAsk, GroupKey, gpu_ask, gpu_group
 from koordpy.cluster.owners import controller_of
 from koordpy.cluster.resources import Amounts, pod_requests, score_requests
 from koordpy.cluster.ties import Ties, looked_at, selected_keys, ties_of
@@ -69,6 +71,13 @@ class PodInfo:
     """What of it concerns other pods; None for most."""
     group_priority: int | None = None
     """Priority of its upstream PodGroup, which counts instead of its own (kube-parity.md 6)."""
+    gpus: GpuAsk | None = None
+    """What it asks of the GPUs of a node; None without any."""
+
+    @property
+    def group(self) -> GroupKey | None:
+        """Its GPU group (gpu-topology.md section 5)."""
+        return gpu_group(self.pod)
 
     @property
     def name(self) -> str:
@@ -169,7 +178,22 @@ def seconds(text: str | None) -> float:
         return 0.0
 
 
-def shape_of(pod: Pod, requests: Amounts, looked_for: Collection[str] = (), *, owned: bool = False) -> bytes:
+def _gpu_shape(pod: Pod, gpus: GpuAsk) -> object:
+    annotations = pod.metadata.annotations
+    return gpus, [annotations.get(key) for key in _GPU_ANNOTATIONS], is_injected(pod, gpus.resources)
+
+
+_GPU_ANNOTATIONS = (keys.GPU_MIN_BANDWIDTH, keys.GPU_PARTITION_SPEC)
+
+
+def shape_of(
+    pod: Pod,
+    requests: Amounts,
+    looked_for: Collection[str] = (),
+    *,
+    owned: bool = False,
+    gpus: GpuAsk | None = None,
+) -> bytes:
     """Everything a filter or a score may look at, except the name; pods of one template share it.
 
     Volumes without a source that binds the pod to a node are left out: their generated names differ from pod to pod.
@@ -202,6 +226,7 @@ def shape_of(pod: Pod, requests: Amounts, looked_for: Collection[str] = (), *, o
             pod.metadata.annotations.get(keys.TOPOLOGY_SELECTOR, ""),
             owner and (owner.api_version, owner.kind, owner.name),
             _ascend_keys(pod, requests),
+            gpus and _gpu_shape(pod, gpus),
         )
     )
 
@@ -222,8 +247,12 @@ def pod_info(
     assumed_node: str = "",
     looked_for: Collection[str] = (),
     owned: bool = False,
+    gpu_resources: Collection[str] = keys.GPU_RESOURCES,
 ) -> PodInfo:
-    """Reads one pod; looked_for, owned: as in `shape_of`. Raises ValueError for an unreadable quantity."""
+    """Reads one pod; looked_for, owned: as in `shape_of`; gpu_resources: resource names that count GPUs.
+
+    Raises ValueError for an unreadable quantity.
+    """
     spec, meta = pod.spec, pod.metadata
     node = spec.node_name or assumed_node
     requests = pod_requests(pod)
@@ -235,6 +264,7 @@ def pod_info(
         and spec.scheduler_name in scheduler_names
     )
     gang = gang_ref(pod)
+    gpus = gpu_ask(pod, gpu_resources) if any(name in requests for name in gpu_resources) else None
     return PodInfo(
         pod=pod,
         key=pod.key,
@@ -243,8 +273,9 @@ def pod_info(
         node=node,
         pending=pending,
         gang=gang,
-        index=rank_index(pod) if gang is not None else None,
+        index=rank_index(pod) if gang is not None or gpu_group(pod) is not None else None,
         created=seconds(meta.creation_timestamp),
-        shape=shape_of(pod, requests, looked_for, owned=owned) if pending else b"",
+        shape=shape_of(pod, requests, looked_for, owned=owned, gpus=gpus) if pending else b"",
         ties=ties_of(pod),
+        gpus=gpus,
     )

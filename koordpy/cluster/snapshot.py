@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import Node, PodDisruptionBudget, PodGroup, Taint, UpstreamPodGroup
 from koordpy.cluster.devices import DeviceId, DeviceObjects
+from koordpy.cluster.gpu_book import NO_GPUS, GpuView
 from koordpy.cluster.npus import Npus
 from koordpy.cluster.owners import Owners
 from koordpy.cluster.pods import GangRef, PodInfo
@@ -110,6 +111,7 @@ class Snapshot:
     npus: Npus = field(default_factory=Npus)
     budgets: tuple[PodDisruptionBudget, ...] = ()
     """PodDisruptionBudgets in natural order."""
+    gpus: GpuView = NO_GPUS
 
     @cached_property
     def index(self) -> Mapping[str, int]:

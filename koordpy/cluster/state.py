@@ -12,12 +12,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from koordpy.api import keys
+from koordpy.api.config import Gpu
 from koordpy.api.dra import DEVICE_KINDS, Allocation, ResourceClaim
 from koordpy.api.hypernodes import HyperNode
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import (
     ClusterNetworkTopology,
     ConfigMap,
+    Device,
     ElasticQuota,
     Namespace,
     Node,
@@ -37,6 +39,7 @@ from koordpy.api.storage import (
     select_node,
 )
 from koordpy.cluster.devices import DeviceBook, DeviceId
+from koordpy.cluster.gpu_book import GpuBook
 from koordpy.cluster.hypernodes import HyperNodeFault, read_hypernodes
 from koordpy.cluster.npus import NpuBook
 from koordpy.cluster.owners import OwnerBook
@@ -73,12 +76,16 @@ class ClusterState:
         storage: bool = False,
         devices: bool = False,
         owners: bool = False,
+        gpu: Gpu | None = None,
     ) -> None:
         """storage, devices: whether claims, volumes and their like, and resource claims and slices, are given.
 
         Without them pods that need them are refused. owners: whether services and controllers are, by which default
-        constraints spread pods.
+        constraints spread pods. gpu: how GPUs are counted and their links are read.
         """
+        self._gpus = GpuBook(gpu or Gpu())
+        self._chips: dict[str, tuple[int, ...]] = {}
+        """Assumed pod -> GPUs (minors) or NPUs of its node that it is given."""
         self.scheduler_names = frozenset(scheduler_names)
         self.layers: Layers = FLAT
         self.topology: ClusterNetworkTopology | None = None
@@ -182,6 +189,7 @@ class ClusterState:
         if old is None or old.allocatable != info.allocatable or old.going != info.going:
             self._total = None
         self._npus.put_node(node)
+        self._gpus.put_node(node)
         if old is None or old.labels != info.labels:
             self._tree = None
         if old is None or old.allocatable != info.allocatable:
@@ -195,6 +203,7 @@ class ClusterState:
         if self._nodes.pop(name, None) is not None:
             self._total = None
             self._npus.drop_node(name)
+            self._gpus.drop_node(name)
             self._tree = None
             self._rows = None
             self._static_version += 1
@@ -213,11 +222,13 @@ class ClusterState:
             assumed_node=assumed,
             looked_for=self._looked_for,
             owned=self._owners is not None,
+            gpu_resources=self._gpus.config.resources,
         )
         if info.gang is not None and info.gang.source is GangSource.UPSTREAM:
             info = in_group(info, self._group_priority(info.gang))
         if not assumed:
             self._assumed.pop(key, None)
+            self._chips.pop(key, None)
         if old is not None:
             self._remove(old)
         if info.finished:
@@ -242,7 +253,8 @@ class ClusterState:
                 self._classify(info, 1)
         for info in list(self._pending.values()):
             if not new.isdisjoint(info.pod.metadata.labels):
-                shape = shape_of(info.pod, info.requests, self._looked_for, owned=self._owners is not None)
+                owned = self._owners is not None
+                shape = shape_of(info.pod, info.requests, self._looked_for, owned=owned, gpus=info.gpus)
                 self._file(in_group(replace(info, shape=shape, group_priority=None), info.group_priority))
 
     def _delete_pod(self, key: str) -> None:
@@ -250,6 +262,7 @@ class ClusterState:
         self._assumed.pop(key, None)
         if old is not None:
             self._remove(old)
+        self._chips.pop(key, None)
 
     def _add(self, info: PodInfo) -> None:
         self._file(info)
@@ -316,6 +329,10 @@ class ClusterState:
             if not counts[info.node]:
                 del counts[info.node]
         self._classify(info, sign)
+        if sign > 0:
+            self._gpus.hold(info.pod, info.key, info.node, self._chips.get(info.key))
+        else:
+            self._gpus.release(info.pod, info.key, info.node)
         ties = info.ties
         if ties is not None:
             if ties.affinity:
@@ -406,6 +423,12 @@ class ClusterState:
     def _delete_config_map(self, key: str) -> None:
         self._npus.drop_config_map(key)
 
+    def _upsert_device(self, device: Device) -> None:
+        self._gpus.put_device(device)
+
+    def _delete_device(self, name: str) -> None:
+        self._gpus.drop_device(name)
+
     def _upsert_namespace(self, namespace: Namespace) -> None:
         self._namespaces[namespace.metadata.name] = namespace.metadata.labels
 
@@ -422,6 +445,7 @@ class ClusterState:
         ElasticQuota: _upsert_quota,
         Namespace: _upsert_namespace,
         ConfigMap: _upsert_config_map,
+        Device: _upsert_device,
     }
     _DELETE: ClassVar[dict[type[Wire], Callable[["ClusterState", str], None]]] = {
         Node: _delete_node,
@@ -433,6 +457,7 @@ class ClusterState:
         ElasticQuota: _delete_quota,
         Namespace: _delete_namespace,
         ConfigMap: _delete_config_map,
+        Device: _delete_device,
     }
 
     # -- assumed pods -------------------------------------------------------------------------------------------------
@@ -443,11 +468,12 @@ class ClusterState:
         node: str,
         claims: Mapping[str, str] | None = None,
         devices: Mapping[str, tuple[tuple[str, DeviceId], ...]] | None = None,
+        chips: tuple[int, ...] = (),
     ) -> None:
         """Counts a pending pod as bound to a node until the watch confirms it or `forget` takes it back.
 
         claims: claim -> volume that it takes, empty for one that is to be provisioned on the node; devices: resource
-        claim -> what it is allocated.
+        claim -> what it is allocated; chips: GPUs (minors) or NPUs of the node that it is given.
 
         Raises KeyError for an unknown pod and ValueError for one that has a node already.
         """
@@ -460,6 +486,8 @@ class ClusterState:
             self._promised[key] = {claim: Promise(volume, node) for claim, volume in claims.items()}
         if devices:
             self._promised_devices[key] = devices
+        if chips:
+            self._chips[key] = chips
         self._add(replace(info, node=node, pending=False))
 
     def forget(self, key: str) -> None:
@@ -626,6 +654,7 @@ class ClusterState:
             disks=self._disks.frozen(),
             promised=self._promises(),
             promised_devices=self._device_promises(),
+            gpus=self._gpus.view(),
             namespaces=dict(self._namespaces),
             npus=self._npus.view(),
             static_version=self._static_version,

@@ -26,8 +26,10 @@ from koordpy.api.objects import (
     PodStatus,
     Volume,
 )
+from koordpy.cluster.gpu_env import NAMES
 from koordpy.cluster.pods import gang_ref
 
+GPU_VARIABLES = frozenset(NAMES)
 FINISHED = frozenset({"Succeeded", "Failed"})
 CONDITIONS_READ = frozenset({"PodScheduled", "PodResizePending", "DisruptionTarget"})
 ANNOTATIONS_UNREAD = (
@@ -117,6 +119,8 @@ def _trim(pod: Pod) -> None:
     for container in (*spec.containers, *spec.init_containers):
         if container.ports:
             force_setattr(container, "ports", [port for port in container.ports if _is_claimed(port, spec)])
+        if container.env:
+            force_setattr(container, "env", [one for one in container.env if one.name in GPU_VARIABLES])
     if status.conditions:
         force_setattr(status, "conditions", [each for each in status.conditions if _is_read(each)])
     if status.container_statuses or status.init_container_statuses:

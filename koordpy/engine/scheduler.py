@@ -68,7 +68,11 @@ class Scheduler:
         self._client, self._clock = client, clock
         self._stop = asyncio.Event()
         self.state = ClusterState(
-            scheduler_names=settings.scheduler_names, storage=True, devices=True, owners=settings.reads_owners
+            scheduler_names=settings.scheduler_names,
+            storage=True,
+            devices=True,
+            owners=settings.reads_owners,
+            gpu=settings.gpu,
         )
         self.state.look_for(settings.looked_for)
         self.queue = UnitQueue(

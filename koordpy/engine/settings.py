@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from koordpy.api.config import KoordpyConfiguration
+from koordpy.api.config import Gpu, KoordpyConfiguration
 from koordpy.api.keys import DEFAULT_SCHEDULER_NAME
 from koordpy.cluster.ties import spread_keys
 
@@ -27,6 +27,8 @@ class EngineSettings:
     """Label keys that the configuration's selectors look at pods by."""
     reads_owners: bool = False
     """Services and controllers are watched, for default constraints of spread."""
+    gpu: Gpu = field(default_factory=Gpu)
+    """How GPUs are counted and their links are read."""
     lease: LeaseSettings | None = field(default_factory=LeaseSettings)
     """None: no leader election; this process is alone."""
     dry_run: bool = False
@@ -75,6 +77,7 @@ def engine_settings(config: KoordpyConfiguration, *, dry_run: bool = False) -> E
         scheduler_names=config.scheduler_names,
         looked_for=spread_keys(config.filters.pod_topology_spread.constraints),
         reads_owners=config.filters.pod_topology_spread.reads_owners,
+        gpu=config.gpu,
         lease=lease if election.leader_elect and not dry_run else None,
         dry_run=dry_run,
         initial_backoff_seconds=config.pod_initial_backoff,

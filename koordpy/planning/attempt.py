@@ -16,6 +16,8 @@ from koordpy.planning.ascend.place import npu_gate, place_npus
 from koordpy.planning.ascend.ranked import assign, best_node
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
+from koordpy.planning.gpu.allocation import NO_GPUS, allocate
+from koordpy.planning.gpu.plain import best_of
 from koordpy.planning.plan import Proof, SolverRun
 from koordpy.planning.resources_gate import check_min_resources
 from koordpy.planning.units import Gate, Groups, Unit, gate
@@ -122,20 +124,26 @@ def _make_room(unit: Unit, relief: Relief, figures: Figures, search: Search) -> 
 
 
 def _best_node(pod: PodInfo, figures: Figures) -> int | None:
-    """A plain pod's node: largest total, then fewest free slots, then natural name order (kube-parity.md 3)."""
+    """A plain pod's node: largest total, then fewest free slots, then natural name order (kube-parity.md 3).
+
+    With GPUs their links and what is left of them come first.
+    """
     if npu_resource(pod.requests) is not None:
         return best_node(pod, figures)
     own = figures.of(pod)
     able = np.nonzero(own.slots > 0)[0]
     if not len(able):
         return None
+    names = figures.snapshot.name_rank
+    if pod.gpus is not None and len(able) > 1:
+        return best_of(able, figures=figures.plain_gpus(pod), total=own.total, slots=own.slots, names=names)
     total = own.total[able]
     able = able[total == total.max()]
     if len(able) > 1:
         room = own.slots[able]
         able = able[room == room.min()]
         if len(able) > 1:
-            return int(able[np.argmin(figures.snapshot.name_rank[able])])
+            return int(able[np.argmin(names[able])])
     return int(able[0])
 
 
@@ -149,9 +157,14 @@ def _accept(
 ) -> Tried:
     """Checks a plan independently and puts it on the draft."""
     names = {key: figures.snapshot.nodes[node].name for key, node in nodes.items()}
-    faults = check_plan(unit, names, figures)
+    pods = figures.snapshot.pods
+    given = NO_GPUS
+    if any(pods[key].gpus is not None for key in nodes) and figures.gpus.view.nodes:
+        given = allocate([(pods[key], node) for key, node in nodes.items()], figures.gpus)
+    faults = [*given.faults, *check_plan(unit, names, figures, given.chips)]
     if faults:
         return Tried(unit, Proof.UNKNOWN, runs=runs, fault="; ".join(faults[:3]))
     for key, node in nodes.items():
-        assign(figures.snapshot.pods[key], node, figures)
-    return Tried(unit, proof, nodes=nodes, runs=runs, notes=merged(allocation_notes(nodes, figures), notes or {}))
+        assign(pods[key], node, figures, given.chips.get(key, ()))
+    own = merged(allocation_notes(nodes, figures), merged(given.notes, notes or {}))
+    return Tried(unit, proof, nodes=nodes, runs=runs, notes=own)

@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from koordpy.api import keys
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.quantity import is_extended
 from koordpy.cluster.npus import npu_resource
@@ -26,6 +27,7 @@ from koordpy.planning.filters.base import Code, Refusal, Verdict, chain
 from koordpy.planning.filters.disks import NodeVolumeLimits, VolumeRestrictions, claims_of
 from koordpy.planning.filters.dra import DynamicResources, Taken, resource_claims_refusal
 from koordpy.planning.filters.fit import check_fit
+from koordpy.planning.filters.gpu_devices import GPUDevices, gpu_refusal
 from koordpy.planning.filters.interpod import ExistingTerms, OwnTerms
 from koordpy.planning.filters.ports import NodePorts
 from koordpy.planning.filters.rules import DomainTable, Rule
@@ -38,6 +40,8 @@ from koordpy.planning.filters.spread import (
     constraints_of,
 )
 from koordpy.planning.filters.volumes import VolumeBinding, VolumeReach, VolumeZone, claims_refusal
+from koordpy.planning.gpu.nodes import GpuNodes
+from koordpy.planning.gpu.plain import PlainGpus
 from koordpy.planning.nominated import Reserved, reserve
 from koordpy.planning.scores import (
     BALANCED,
@@ -336,6 +340,7 @@ class Figures:
             raise ValueError("ClusterState.look_for was not told the configured constraints' labels")
         self._shapes: dict[bytes, ShapeFigures] = {}
         self._among: dict[GangRef, tuple[int, Among]] = {}
+        self._plain_gpus: dict[bytes, PlainGpus] = {}
 
     def ignored(self, resource: str) -> bool:
         """Whether the configuration takes a resource out of the fit check; extended ones only (kube-parity.md 2.5)."""
@@ -363,6 +368,8 @@ class Figures:
                 out.append(existing)
         if pod.pod.spec.resource_claims and snapshot.devices is not None:
             out.append(DynamicResources(pod, self.draft, snapshot.devices))
+        if pod.gpus is not None and self._devices_matter(pod):
+            out.append(GPUDevices(pod, self.gpus))
         job = self.npu_job(pod)
         if isinstance(job, Job):
             out.append(AscendChips(pod, job, self.jobs, self.stock))
@@ -381,6 +388,29 @@ class Figures:
     def npu_job(self, pod: PodInfo) -> Job | str | None:
         """The Ascend job of a pending pod, or why it is illegal; None for a pod that asks for no NPUs."""
         return self.jobs.of(pod) if npu_resource(pod.requests) is not None else None
+
+    def _devices_matter(self, pod: PodInfo) -> bool:
+        """Whether more than the count of GPUs decides where a pod goes."""
+        wishes = (keys.GPU_MIN_BANDWIDTH, keys.GPU_PARTITION_SPEC)
+        if self.snapshot.gpus.nodes or self.config.gpu.delivery == "env":
+            return True
+        return any(key in pod.pod.metadata.annotations for key in wishes) or self._partition_policies
+
+    @cached_property
+    def _partition_policies(self) -> bool:
+        return any(keys.GPU_PARTITION_POLICY in node.labels for node in self.snapshot.nodes)
+
+    @cached_property
+    def gpus(self) -> GpuNodes:
+        """The GPUs of every node on the draft."""
+        return GpuNodes(self.draft, self.config.gpu)
+
+    def plain_gpus(self, pod: PodInfo) -> PlainGpus:
+        """What nodes are worth to a plain pod with GPUs."""
+        found = self._plain_gpus.get(pod.shape)
+        if found is None:
+            found = self._plain_gpus[pod.shape] = PlainGpus(pod, self.gpus)
+        return found
 
     def _volume_rules(self, pod: PodInfo) -> list[Rule]:
         objects = self.snapshot.storage
@@ -474,7 +504,7 @@ class Figures:
             found = resource_claims_refusal(pod, self.snapshot.devices)
         if found is None and isinstance(why := self.npu_job(pod), str):
             found = illegal(why)
-        return found
+        return found or gpu_refusal(pod)
 
     def _among_refusal(self, pod: PodInfo) -> Refusal | None:
         """Why a plan cannot hold a member together with the others of its gang."""

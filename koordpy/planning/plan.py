@@ -53,6 +53,8 @@ class Placement:
     devices: Mapping[str, tuple[tuple[str, DeviceId], ...]] = field(default_factory=dict)
     """Resource claim (`namespace/name`) -> (request, device) of its allocation; written before the Binding, with the
     pod's reservation (kube-parity.md 6)."""
+    chips: tuple[int, ...] = ()
+    """GPUs (minors) or NPUs of the node that it is given by name; they are in the annotations, too."""
 
 
 @dataclass(frozen=True, slots=True)

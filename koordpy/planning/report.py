@@ -10,6 +10,7 @@ from koordpy.api import keys
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.attempt import Tried
 from koordpy.planning.figures import Figures
+from koordpy.planning.gpu.warnings import pod_warnings
 from koordpy.planning.plan import (
     GangReport,
     GangStatus,
@@ -82,6 +83,7 @@ def _warnings(units: list[Unit], figures: Figures) -> list[tuple[str, str]]:
     mode = figures.config.fairness.mode
     out = wish_warnings(units, figures.snapshot) + unenforced(units, figures.snapshot)
     out += figures.snapshot.topology_warnings
+    out += [*figures.snapshot.gpus.warnings, *pod_warnings(units)]
     if mode in ("exact", "kai"):
         text = f"fairness.mode {mode} is not built yet: the order is that of gpu-count"
         out.append(("KoordpyConfiguration", text))
@@ -117,7 +119,8 @@ def _placements(one: Tried, after: Unit, figures: Figures) -> list[Placement]:
         own.update(one.notes.get(key, {}))
         pod = snapshot.pods[key]
         claims, devices = figures.draft.claims(key), figures.draft.allocations(key)
-        out.append(Placement(key, pod.uid, snapshot.nodes[node].name, own, one.unit.id, claims, devices))
+        chips = figures.draft.chips.get(key, ())
+        out.append(Placement(key, pod.uid, snapshot.nodes[node].name, own, one.unit.id, claims, devices, chips))
     return out
 
 

@@ -14,11 +14,17 @@ from koordpy.planning.figures import Figures
 from koordpy.planning.filters import node as node_filters
 from koordpy.planning.selectors import term_matches
 from koordpy.planning.units import Unit
+from koordpy.planning.verify_gpus import check_gpus
 from koordpy.planning.verify_ties import check_ties
 
 
-def check_plan(unit: Unit, nodes: Mapping[str, str], figures: Figures) -> list[str]:
-    """Faults of a plan (pod key -> node name) on the draft as it was before it; none where it may be carried out."""
+def check_plan(
+    unit: Unit, nodes: Mapping[str, str], figures: Figures, chips: Mapping[str, tuple[int, ...]] | None = None
+) -> list[str]:
+    """Faults of a plan (pod key -> node name) on the draft as it was before it; none where it may be carried out.
+
+    chips: pod key -> accelerators of its node that it is given by name.
+    """
     pods = {pod.key: pod for pod in unit.members}
     faults = [f"{key} is no pending member" for key in nodes if key not in pods or not pods[key].pending]
     if faults:
@@ -27,6 +33,7 @@ def check_plan(unit: Unit, nodes: Mapping[str, str], figures: Figures) -> list[s
     faults += _room(placed, figures)
     faults += _static(placed, figures)
     faults += check_ties(placed, figures.draft)
+    faults += check_gpus(placed, chips or {}, figures.draft)
     if unit.plain is None:
         faults += _minimum(unit, nodes)
         faults += _gathered(unit, nodes, figures)

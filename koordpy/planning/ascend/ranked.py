@@ -61,11 +61,10 @@ def pick(pod: PodInfo, node: int, figures: Figures) -> tuple[int, ...]:
     return chip_numbers(take(preset, chips.request, chips.free(node), job.several))
 
 
-def assign(pod: PodInfo, node: int, figures: Figures) -> None:
-    """Puts a pod on the draft with all that it is given there."""
-    figures.draft.assign(
-        pod, node, figures.claims_at(pod, node), figures.devices_at(pod, node), pick(pod, node, figures)
-    )
+def assign(pod: PodInfo, node: int, figures: Figures, gpus: tuple[int, ...] = ()) -> None:
+    """Puts a pod on the draft with all that it is given there; gpus: minors of those that were chosen for it."""
+    chips = gpus or pick(pod, node, figures)
+    figures.draft.assign(pod, node, figures.claims_at(pod, node), figures.devices_at(pod, node), chips)
 
 
 def after(unit: Unit, nodes: Mapping[str, int], figures: Figures) -> Unit:

@@ -1,0 +1,172 @@
+"""GPUDevices: free devices, minimum bandwidth, partitions, delivery.
+
+NodeResourcesFit has counted what a node states; this counts what its Device shows, and whether the free ones will do.
+Sources: kube-parity.md 1, row 14; gpu-topology.md 2, 6, 8 and 10.
+"""
+
+from functools import cached_property
+
+import numpy as np
+
+from koordpy.api import keys
+from koordpy.cluster.gpu_env import is_injected
+from koordpy.cluster.gpus import Machine
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.snapshot import Ints
+from koordpy.planning.filters.base import Code, Refusal, Verdict
+from koordpy.planning.filters.rules import ANY_NUMBER, Rule
+from koordpy.planning.gpu.choice import chooser_of
+from koordpy.planning.gpu.nodes import GpuNodes, State, Unreadable, want_of
+from koordpy.planning.gpu.wants import PodWant, Want, want_on
+
+PLUGIN = "GPUDevices"
+INSUFFICIENT = "Insufficient gpu devices"
+NO_TABLE = "node(s) missing GPU Partition Table"
+UNSUPPORTED_NUMBER = "node(s) Unsupported number of GPU requests"
+NO_PARTITION = "Insufficient Partitioned GPU Devices"
+NOT_INJECTED = "node(s) deliver GPUs by env and the pod lacks the injected variables"
+NOT_BY_NAME = "node(s) deliver GPUs by env and their GPUs are known by count only"
+
+
+def gpu_refusal(pod: PodInfo) -> Refusal | None:
+    """What is wrong with a pod's wishes about GPUs before any node is tried."""
+    if pod.gpus is None:
+        return None
+    try:
+        want_of(pod)
+    except Unreadable as what:
+        return Refusal(PLUGIN, Code.UNRESOLVABLE, (str(what),))
+    return None
+
+
+class GPUDevices(Rule):
+    """The devices of every node for pods of one shape.
+
+    Follows the draft in place: a placement changes the copies of its node, an eviction asks for new verdicts.
+    """
+
+    plugin = PLUGIN
+    local = True
+
+    def __init__(self, pod: PodInfo, nodes: GpuNodes) -> None:
+        self._pod, self._gpus = pod, nodes
+        self._want: PodWant = want_of(pod)
+        self._nodes = nodes.draft.snapshot.nodes
+        self._room = np.fromiter((self._copies(i) for i in range(len(self._nodes))), dtype=np.int64)
+
+    @cached_property
+    def _injected(self) -> bool:
+        ask = self._pod.gpus
+        return ask is not None and is_injected(self._pod.pod, ask.resources)
+
+    def change(self, pod: PodInfo, node: int, sign: int) -> bool:
+        if pod.gpus is None:
+            return False
+        before = int(self._room[node])
+        self._room[node] = self._copies(node)
+        return sign < 0 and before == 0 < int(self._room[node])
+
+    def copies(self) -> Ints:
+        return self._room
+
+    def _constrained(self, machine: Machine) -> bool:
+        want = self._want
+        return bool(want.least_kbs and want.count > 1) or machine.honor or want.restricted
+
+    def _copies(self, node: int) -> int:
+        """Pods one after the other that a node's devices take."""
+        gpus, want = self._gpus, self._want
+        state = gpus.state(node)
+        if self._hard(node, state) is not None:
+            return 0
+        devices = gpus.devices(node, self._pod)
+        if devices is None:
+            return ANY_NUMBER
+        most = max(0, devices) // want.count
+        machine = state.by_name
+        if not most or machine is None or not self._constrained(machine):
+            return most
+        chooser, own = chooser_of(machine), want_on(machine, want)
+        taken = 0
+        while taken < most and chooser.choose(state.free, 0, (own,) * (taken + 1)) is not None:
+            taken += 1
+        return taken
+
+    def _honors(self, node: int, machine: Machine | None) -> bool:
+        label = self._nodes[node].labels.get(keys.GPU_PARTITION_POLICY) == "Honor"
+        return self._want.restricted or (machine.honor if machine is not None else label)
+
+    def _hard(self, node: int, state: State) -> Refusal | None:
+        """What is wrong with a node whatever is free on it."""
+        want, machine = self._want, state.machine
+        if want.least_kbs and want.count > 1 and state.by_name is None:
+            return self._too_slow(machine)
+        if self._honors(node, machine):
+            if machine is None or machine.table is None:
+                return _never(NO_TABLE)
+            if not machine.table.of(want.count):
+                return _never(UNSUPPORTED_NUMBER)
+            if state.unknown:
+                return self._no_partition(machine)
+        delivery = (machine.delivery if machine is not None else "") or self._gpus.config.delivery
+        if delivery == "env":
+            if not self._injected:
+                return _never(NOT_INJECTED)
+            if state.by_name is None:
+                return Refusal(PLUGIN, Code.UNSCHEDULABLE if state.unknown else Code.UNRESOLVABLE, (NOT_BY_NAME,))
+        return None
+
+    def _too_slow(self, machine: Machine | None) -> Refusal:
+        text = self._pod.pod.metadata.annotations.get(keys.GPU_MIN_BANDWIDTH, "")
+        able = False
+        if machine is not None and machine.has_matrix:
+            own = want_on(machine, self._want)
+            only = Want(own.count, own.containers, own.near)
+            able = chooser_of(machine).choose(machine.healthy, 0, (only,)) is not None
+        code = Code.UNSCHEDULABLE if able else Code.UNRESOLVABLE
+        return Refusal(PLUGIN, code, (f"node(s) lack free GPUs linked at {text} GB/s or more",))
+
+    def _no_partition(self, machine: Machine) -> Refusal:
+        listed = want_on(machine, self._want).listed or ()
+        able = any(not one.mask & ~machine.healthy for one in listed)
+        return Refusal(PLUGIN, Code.UNSCHEDULABLE if able else Code.UNRESOLVABLE, (NO_PARTITION,))
+
+    def refusal(self, node: int) -> Refusal | None:
+        """Why a node does not take one pod; None where it does."""
+        gpus, want = self._gpus, self._want
+        state = gpus.state(node)
+        devices, machine = gpus.devices(node, self._pod), state.by_name
+        if devices is not None and devices < want.count:
+            never = want.count > (state.healthy or 0)
+            return Refusal(PLUGIN, Code.UNRESOLVABLE if never else Code.UNSCHEDULABLE, (INSUFFICIENT,))
+        if want.least_kbs and want.count > 1:
+            if machine is None:
+                return self._too_slow(state.machine)
+            own = want_on(machine, want)
+            if chooser_of(machine).choose(state.free, 0, (Want(own.count, own.containers, own.near),)) is None:
+                return self._too_slow(machine)
+        hard = self._hard(node, state)
+        if hard is not None and hard.reasons[0] not in (NOT_INJECTED, NOT_BY_NAME):
+            return hard
+        if machine is not None and self._honors(node, machine):
+            own = want_on(machine, want)
+            free = state.free
+            if not any(not one.mask & ~free for one in own.listed or ()):
+                return self._no_partition(machine)
+            if chooser_of(machine).choose(free, 0, (own,)) is None:
+                return self._too_slow(machine)
+        return hard
+
+    def verdict(self) -> Verdict:
+        which = np.zeros(len(self._nodes), dtype=np.int32)
+        refusals: dict[Refusal, int] = {}
+        for node in np.nonzero(self._room <= 0)[0].tolist():
+            refusal = self.refusal(node)
+            if refusal is None:
+                raise AssertionError(f"node {self._nodes[node].name} takes no pod for no reason")
+            which[node] = refusals.setdefault(refusal, len(refusals) + 1)
+        return Verdict(which, tuple(refusals))
+
+
+def _never(reason: str) -> Refusal:
+    return Refusal(PLUGIN, Code.UNRESOLVABLE, (reason,))

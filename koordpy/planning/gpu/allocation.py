@@ -1,0 +1,158 @@
+"""The GPUs of a plan's pods, and what their Bindings are annotated with (gpu-topology.md sections 4, 5 and 7)."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from koordpy.api import keys
+from koordpy.api.natural import natural_key
+from koordpy.cluster.gpus import GroupKey, Machine
+from koordpy.cluster.pods import PodInfo
+from koordpy.planning.gpu.choice import chooser_of
+from koordpy.planning.gpu.nodes import GpuNodes, want_of
+from koordpy.planning.gpu.tables import bits_of
+from koordpy.planning.gpu.wants import Sets, want_on
+
+WHOLE_CARD = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio": "100"}
+"""What a card is written with whose Device states no resources."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """GPUs by name. chips: pod -> minors; notes: pod -> annotations of its Binding; faults: pods that cannot have what
+    they were placed for."""
+
+    chips: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    notes: dict[str, dict[str, str]] = field(default_factory=dict)
+    faults: tuple[str, ...] = ()
+
+
+NO_GPUS = Allocation()
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    pod: PodInfo
+    mask: int
+    containers: tuple[int, ...]
+
+
+def pod_order(pod: PodInfo) -> tuple[object, ...]:
+    """Pods of one choice: by index, then name in natural order."""
+    return (0, pod.index) if pod.index is not None else (1, 0), natural_key(pod.name)
+
+
+def choice_sets(pods: Sequence[PodInfo]) -> list[list[PodInfo]]:
+    """Pods of a plan on one node chosen for together: those of one GPU group, else of one gang, else each alone."""
+    sets: dict[object, list[PodInfo]] = {}
+    for pod in sorted(pods, key=pod_order):
+        key = pod.group or pod.gang or pod.key
+        sets.setdefault(key, []).append(pod)
+    return list(sets.values())
+
+
+def allocate(placed: Sequence[tuple[PodInfo, int]], gpus: GpuNodes) -> Allocation:
+    """The GPUs of pods that a plan puts on nodes, on the draft as it is before them."""
+    at: dict[int, list[PodInfo]] = {}
+    for pod, node in placed:
+        if pod.gpus is not None:
+            at.setdefault(node, []).append(pod)
+    chips: dict[str, tuple[int, ...]] = {}
+    notes: dict[str, dict[str, str]] = {}
+    faults: list[str] = []
+    for node, pods in at.items():
+        machine = gpus.state(node).by_name
+        if machine is None:
+            continue
+        given = _on_node(pods, node, machine, gpus)
+        if given is None:
+            name = gpus.draft.snapshot.nodes[node].name
+            faults.append(f"{pods[0].key}: the GPUs of node {name} cannot be given as they were counted")
+            continue
+        for one in given:
+            chips[one.pod.key] = machine.minors_of(one.mask)
+            visible = _visible(one, given, node, gpus)
+            notes[one.pod.key] = _annotations(one, visible, machine, gpus)
+    return Allocation(chips, notes, tuple(faults))
+
+
+def _on_node(pods: Sequence[PodInfo], node: int, machine: Machine, gpus: GpuNodes) -> list[_Given] | None:
+    """One choice after the other; where wishes of the first leave too little to the next, all at once."""
+    sets = choice_sets(pods)
+    given = _in_turn(sets, node, machine, gpus)
+    if given is None and len(sets) > 1:
+        given = _in_turn([[pod for one in sets for pod in one]], node, machine, gpus)
+    return given
+
+
+def _in_turn(sets: Sequence[Sequence[PodInfo]], node: int, machine: Machine, gpus: GpuNodes) -> list[_Given] | None:
+    state = gpus.state(node)
+    free = state.free
+    out: list[_Given] = []
+    for pods in sets:
+        group = pods[0].group
+        held = state.groups.get(group, 0) if group is not None else 0
+        wants = tuple(want_on(machine, want_of(pod)) for pod in pods)
+        chosen: Sets | None = chooser_of(machine).choose(free, held, wants, gpus.config.objective)
+        if chosen is None:
+            return None
+        for pod, (mask, containers) in zip(pods, chosen, strict=True):
+            out.append(_Given(pod, mask, containers))
+            free &= ~mask
+    return out
+
+
+def _visible(one: _Given, given: Sequence[_Given], node: int, gpus: GpuNodes) -> int:
+    group: GroupKey | None = one.pod.group
+    if group is None or gpus.config.group_visibility == "own":
+        return one.mask
+    out = gpus.state(node).groups.get(group, 0)
+    for other in given:
+        if other.pod.group == group:
+            out |= other.mask
+    return out
+
+
+def _annotations(one: _Given, visible: int, machine: Machine, gpus: GpuNodes) -> dict[str, str]:
+    """Everything of section 7 for one pod."""
+    assert one.pod.gpus is not None
+    indexes = [index for index, _ in one.pod.gpus.containers]
+    own = dict(zip(indexes, one.containers, strict=True))
+
+    def names(mask: int) -> list[str]:
+        return [str(minor) for minor in machine.minors_of(mask)]
+
+    allocation = {"allocatedGPUs": {str(i): names(mask) for i, mask in own.items()}, "visibleGPUs": names(visible)}
+    out = {
+        keys.GPU_ALLOCATION: _json(allocation),
+        keys.GPU_NVIDIA_VISIBLE: _ids(machine, visible),
+        **{f"{keys.GPU_CUDA_VISIBLE_PREFIX}{i}": _ids(machine, mask) for i, mask in own.items()},
+        keys.DEVICE_ALLOCATED: _json({"gpu": [_card(machine, i) for i in bits_of(one.mask)]}),
+    }
+    if gpus.config.annotation_style == "gpushare":
+        out[keys.GPUSHARE_ASSIGNED] = "false"
+        out[keys.GPUSHARE_ASSUME_TIME] = str(int(gpus.draft.snapshot.now))
+        for i in bits_of(one.mask):
+            tail = machine.ids[i].rpartition("-")[2] or str(machine.minors[i])
+            out[f"{keys.GPUSHARE_ID_PREFIX}{machine.minors[i]}"] = tail
+    return out
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _ids(machine: Machine, mask: int) -> str:
+    """UUIDs, which mean the same everywhere; minors for a Device without ids."""
+    at = bits_of(mask)
+    if all(machine.ids[i] for i in at):
+        return ",".join(machine.ids[i] for i in at)
+    return ",".join(str(machine.minors[i]) for i in at)
+
+
+def _card(machine: Machine, at: int) -> dict[str, object]:
+    resources: Mapping[str, object] = machine.entries[at].resources or WHOLE_CARD
+    out: dict[str, object] = {"minor": machine.minors[at]}
+    if machine.ids[at]:
+        out["id"] = machine.ids[at]
+    return {**out, "resources": {name: str(amount) for name, amount in resources.items()}}

@@ -1,0 +1,353 @@
+"""The choice of GPUs inside one node, for the pods that one plan puts there together.
+
+Source: gpu-topology.md section 4. Every candidate is compared in the order of the rules: all sets of the size that is
+given in all, and of each its best division among the pods. What depends on the whole set is compared for all candidates
+at once; the divisions come from `splits`. Answers are remembered: they depend on the machine's links and the free GPUs.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpy.cluster.gpus import Machine, Matrix, Pattern
+from koordpy.cluster.partitions import PartitionTable, aligned_table
+from koordpy.planning.gpu.divisions import division_choice
+from koordpy.planning.gpu.splits import Divider, counted
+from koordpy.planning.gpu.tables import Masks, Tables, bits_of, masks_of_size, reversed_bits, tables
+from koordpy.planning.gpu.wants import Sets, Want
+
+Objective = Literal["bottleneck", "sum", "partition"]
+_REMEMBERED = 20_000
+WHOLE_SIZES = (16, 8, 4, 2)
+PACKED_SIZES = (8, 4, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What a node's best choice is worth to a comparison of nodes: class of the slowest pair of all, and of each pod's
+    own, slowest first. The number of classes stands for no limit."""
+
+    low: int
+    lows: tuple[int, ...]
+
+
+class Judge:
+    """Rules 1 and 2 alone, by the pattern of the links: what nodes are compared by."""
+
+    def __init__(self, pattern: Pattern) -> None:
+        self.tables = tables(pattern)
+        self._divider = Divider(self.tables, (0,) * self.tables.classes)
+        self._known: dict[tuple[int, int, tuple[int, ...]], Judged | None] = {}
+        self._slow: dict[tuple[int, tuple[int, ...]], int] = {}
+
+    def judge(self, free: int, held: int, sizes: tuple[int, ...]) -> Judged | None:
+        """For pods of the given sizes (ascending) that take any sets; None where there are too few GPUs."""
+        key = (free, held, sizes)
+        if key not in self._known:
+            if len(self._known) > _REMEMBERED:
+                self._known.clear()
+            self._known[key] = self._judge(free, held, sizes)
+        return self._known[key]
+
+    def _judge(self, free: int, held: int, sizes: tuple[int, ...]) -> Judged | None:
+        us = candidates(self.tables.size, free, sum(sizes))
+        if not len(us):
+            return None
+        low = self.tables.low
+        whole = low[us | held]
+        top = int(whole.max())
+        us = us[whole == top]
+        if len(sizes) == 1:
+            return Judged(top, (int(low[us].max()),))
+        if self.tables.is_flat(free):
+            pairs = self.tables.low_list[int(us[0])]
+            return Judged(top, tuple(sorted(pairs if size > 1 else self.tables.classes for size in sizes)))
+        weight = min(self._slowest(u, sizes) for u in us.tolist())
+        return Judged(top, self._divider.ranks(weight, len(sizes)))
+
+    def _slowest(self, mask: int, sizes: tuple[int, ...]) -> int:
+        """Least weight of the pods' slowest pairs over all divisions of a set."""
+        if len(sizes) == 1:
+            return self._divider.weight(self.tables.low_list[mask])
+        key = (mask, sizes)
+        found = self._slow.get(key)
+        if found is None:
+            if len(self._slow) > _REMEMBERED * 10:
+                self._slow.clear()
+            found = self._slow[key] = min(
+                self._divider.weight(self.tables.low_list[own]) + self._slowest(mask ^ own, rest)
+                for own, rest in _first_parts(mask, sizes)
+            )
+        return found
+
+
+def _first_parts(mask: int, sizes: tuple[int, ...]) -> list[tuple[int, tuple[int, ...]]]:
+    """Every set that the lowest GPU may be in, with the sizes that are left."""
+    out = []
+    first = mask & -mask
+    rest = mask ^ first
+    for i, size in enumerate(sizes):
+        if i and sizes[i - 1] == size:
+            continue
+        left = sizes[:i] + sizes[i + 1 :]
+        out += [(first | own, left) for own in subsets(rest, size - 1)]
+    return out
+
+
+def subsets(mask: int, size: int) -> list[int]:
+    """Every subset of a size."""
+    from itertools import combinations
+
+    return [sum(chosen) for chosen in combinations([1 << i for i in bits_of(mask)], size)]
+
+
+def candidates(count: int, free: int, size: int) -> Masks:
+    """Every set of a size out of the free GPUs of `count`."""
+    masks = masks_of_size(count, size)
+    return np.asarray(masks[(masks & ~free) == 0])
+
+
+@lru_cache(maxsize=1024)
+def judge_of(pattern: Pattern) -> Judge:
+    """The Judge of a pattern, shared by its machines."""
+    return Judge(pattern)
+
+
+class Chooser:
+    """Choices on one machine."""
+
+    def __init__(
+        self,
+        matrix: Matrix,
+        numa: tuple[int, ...] | None,
+        roots: tuple[str, ...] | None,
+        table: PartitionTable | None,
+    ) -> None:
+        self.matrix = matrix
+        self.tables: Tables = tables(matrix.pattern)
+        self.divider = Divider(self.tables, matrix.floors)
+        self._numa, self._roots = numa, roots
+        one_class = matrix.source != "" and matrix.pattern.classes == 1
+        self.table = table or (aligned_table(matrix.pattern.size) if one_class else None)
+        self._known: dict[tuple[int, int, tuple[Want, ...], Objective], Sets | None] = {}
+        self._covers: dict[int, int] = {}
+
+    def choose(self, free: int, held: int, wants: tuple[Want, ...], objective: Objective = "bottleneck") -> Sets | None:
+        """The GPUs of each pod, pods in order; None where they cannot all be given what they want.
+
+        free: GPUs that may be given; held: those that bound members of the pods' group hold.
+        """
+        key = (free, held, wants, objective)
+        if key not in self._known:
+            if len(self._known) > _REMEMBERED:
+                self._known.clear()
+            self._known[key] = self._choose(free, held, wants, objective)
+        return self._known[key]
+
+    def judge(self, free: int, held: int, wants: tuple[Want, ...]) -> Judged | None:
+        """What the choice is worth to a comparison of nodes."""
+        if all(want.plain for want in wants):
+            return judge_of(self.matrix.pattern).judge(free, held, tuple(sorted(want.count for want in wants)))
+        sets = self.choose(free, held, wants)
+        if sets is None:
+            return None
+        low, union = self.tables.low_list, held
+        for own, _ in sets:
+            union |= own
+        return Judged(low[union], tuple(sorted(low[own] for own, _ in sets)))
+
+    # -- the rules ----------------------------------------------------------------------------------------------------
+
+    def _choose(self, free: int, held: int, wants: tuple[Want, ...], objective: Objective) -> Sets | None:
+        if not wants:
+            return ()
+        if objective == "partition":
+            masks = division_choice(self.matrix, self.tables.size, free, wants)
+            if masks is not None:
+                return self._with_containers(masks, wants)
+        us = candidates(self.tables.size, free, sum(want.count for want in wants))
+        us = self._able(us, wants)
+        if not len(us):
+            return None
+        flat = all(want.plain for want in wants) and self.tables.is_flat(free | held)
+        rules = _Rules(self, us, free, held, wants, flat=flat)
+        if objective == "sum":
+            rules.largest_sum()
+        rules.apply()
+        return self._with_containers(rules.division(), wants)
+
+    def _able(self, us: Masks, wants: tuple[Want, ...]) -> Masks:
+        """The candidates that can be divided as wanted, and of them those with the best listed sets."""
+        if all(want.plain for want in wants) or not len(us):
+            return us
+        kinds = counted(wants)
+        found = [(u, cost) for u in us.tolist() if (cost := self.divider.best(u, kinds)) is not None]
+        if not found:
+            return us[:0]
+        best = min(cost[:2] for _, cost in found)
+        return np.array([u for u, cost in found if cost[:2] == best], dtype=np.int64)
+
+    def _with_containers(self, masks: Sequence[int], wants: tuple[Want, ...]) -> Sets:
+        return tuple(
+            (mask, self.divider.containers(mask, want.containers)[2]) for mask, want in zip(masks, wants, strict=True)
+        )
+
+    # -- figures of sets ----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _floor_matrix(self) -> NDArray[np.int64]:
+        ranks = np.array([list(row) for row in self.matrix.pattern.ranks], dtype=np.int64)
+        floors = np.array(self.matrix.floors, dtype=np.int64)[ranks]
+        np.fill_diagonal(floors, 0)
+        return floors
+
+    def sums(self, masks: Masks) -> NDArray[np.int64]:
+        """Sums of the class floors over the pairs of each set."""
+        bits = (masks[:, None] >> np.arange(self.tables.size)) & 1
+        return np.asarray(((bits @ self._floor_matrix) * bits).sum(axis=1) // 2)
+
+    def towards(self, masks: Masks, others: int) -> NDArray[np.int64]:
+        """Sums of the class floors from each set to other GPUs."""
+        bits = (masks[:, None] >> np.arange(self.tables.size)) & 1
+        far = ((others & ~masks)[:, None] >> np.arange(self.tables.size)) & 1
+        return np.asarray(((bits @ self._floor_matrix) * far).sum(axis=1))
+
+    @property
+    def places(self) -> list[Sequence[object]]:
+        """NUMA node, then PCIe root, of each GPU; left out where a GPU does not tell."""
+        return [of for of in (self._numa, self._roots) if of is not None]
+
+    def whole(self, rest: Masks, size: int) -> NDArray[np.int64]:
+        """Score of the listed sets of a size that are whole in each rest."""
+        out = np.zeros(len(rest), dtype=np.int64)
+        for one in self.table.of(size) if self.table is not None else ():
+            out += np.where((rest & one.mask) == one.mask, one.score, 0)
+        return out
+
+    def cover(self, mask: int) -> int:
+        """Fewest disjoint listed sets that make up a set, a GPU in none counting as one."""
+        if not mask or self.table is None:
+            return 0
+        found = self._covers.get(mask)
+        if found is None:
+            first = mask & -mask
+            found = 1 + self.cover(mask ^ first)
+            for one in self.table.sets:
+                if one.mask & first and not one.mask & ~mask:
+                    found = min(found, 1 + self.cover(mask ^ one.mask))
+            self._covers[mask] = found
+        return found
+
+
+def _distinct(of: Sequence[object], masks: Masks) -> NDArray[np.int64]:
+    """Number of distinct values among the GPUs of each set."""
+    out = np.zeros(len(masks), dtype=np.int64)
+    for value in dict.fromkeys(of):
+        here = sum(1 << i for i, one in enumerate(of) if one == value)
+        out += (masks & here) != 0
+    return out
+
+
+class _Rules:
+    """The candidates that are left as rule after rule is applied."""
+
+    def __init__(self, owner: Chooser, us: Masks, free: int, held: int, wants: tuple[Want, ...], *, flat: bool) -> None:
+        self.owner, self.us, self.free, self.held, self.wants, self.flat = owner, us, free, held, wants, flat
+        self.tables, self.divider = owner.tables, owner.divider
+
+    def _keep(self, values: Callable[[], Any]) -> None:
+        """Leaves the candidates of the largest value; nothing is computed for one that is alone."""
+        if len(self.us) > 1:
+            found = np.asarray(values())
+            self.us = self.us[found == found.max()]
+
+    def _keep_each(self, value: Callable[[int], Any]) -> None:
+        if len(self.us) > 1:
+            found = [value(u) for u in self.us.tolist()]
+            best = max(found)
+            self.us = self.us[[one == best for one in found]]
+
+    def largest_sum(self) -> None:
+        """Objective `sum`: the sum over all pairs; for one GPU alone the least of its links to other free ones."""
+        if sum(want.count for want in self.wants) == 1 and not self.held:
+            self._keep(lambda: -self.owner.towards(self.us, self.free))
+        else:
+            self._keep(lambda: self.owner.sums(self.us | self.held))
+
+    def apply(self) -> None:
+        """Rules 1 to 7."""
+        self._keep(lambda: self.tables.low[self.us | self.held])
+        if not self.flat:
+            self._own_links()
+            self._keep_each(lambda u: self.tables.ring(u | self.held))
+            for size in PACKED_SIZES:
+                if self.free.bit_count() - int(self.us[0]).bit_count() >= size:
+                    self._keep(lambda size=size: self.tables.packed(size)[self.free & ~self.us])  # type: ignore[misc]
+            self._own_sums()
+            self._keep(lambda: self.owner.sums(self.us | self.held))
+        for of in self.owner.places:
+            self._keep(lambda of=of: -_distinct(of, self.us | self.held))  # type: ignore[misc]
+        self._whole_sets()
+
+    def _own_links(self) -> None:
+        """Rule 2, and of rule 3 what concerns each pod."""
+        if len(self.wants) > 1:
+            kinds = counted(self.wants)
+            self._keep_each(lambda u: [-part for part in (self.divider.best(u, kinds) or ())[2:5]])
+            return
+        sizes = self.wants[0].containers
+        self._keep(lambda: self.tables.low[self.us])
+        self._keep_each(lambda u: -self.divider.containers(u, sizes)[0])
+        self._keep_each(self.tables.ring)
+
+    def _own_sums(self) -> None:
+        """Of rule 5 what concerns containers and pods."""
+        if len(self.wants) > 1:
+            kinds = counted(self.wants)
+            self._keep_each(lambda u: [-part for part in (self.divider.best(u, kinds) or ())[5:]])
+            return
+        sizes = self.wants[0].containers
+        self._keep_each(lambda u: self.divider.containers(u, sizes)[1])
+        self._keep(lambda: self.owner.sums(self.us))
+
+    def _whole_sets(self) -> None:
+        """Rule 7."""
+        if self.owner.table is None:
+            return
+        for size in WHOLE_SIZES:
+            self._keep(lambda size=size: self.owner.whole(self.free & ~self.us, size))  # type: ignore[misc]
+        self._keep_each(lambda u: -self.owner.cover(u))
+
+    def division(self) -> tuple[int, ...]:
+        """Rule 8: the set of each pod."""
+        if len(self.wants) == 1 or self.flat:
+            turned = reversed_bits(self.tables.size)[self.us]
+            mask = int(self.us[int(turned.argmax())])
+            return _cut(mask, self.wants)
+        found = [self.divider.first(u, self.wants) for u in self.us.tolist()]
+        return min(found, key=lambda masks: [bits_of(mask) for mask in masks])
+
+
+def _cut(mask: int, wants: Sequence[Want]) -> tuple[int, ...]:
+    """A set dealt out in ascending order."""
+    bits, out, at = bits_of(mask), [], 0
+    for want in wants:
+        out.append(sum(1 << i for i in bits[at : at + want.count]))
+        at += want.count
+    return tuple(out)
+
+
+@lru_cache(maxsize=4096)
+def _shared(
+    matrix: Matrix, numa: tuple[int, ...] | None, roots: tuple[str, ...] | None, table: PartitionTable | None
+) -> Chooser:
+    return Chooser(matrix, numa, roots, table)
+
+
+def chooser_of(machine: Machine) -> Chooser:
+    """The Chooser of a machine, shared by machines of equal links and places."""
+    return _shared(machine.matrix, machine.numa, machine.roots, machine.table)

@@ -1,0 +1,75 @@
+"""Objective `partition`: what NVIDIA's go-gpuallocator does, pod by pod.
+
+Source: gpu-topology.md section 4. The free GPUs are divided into sets of the request's size (one may be smaller); the
+division of the highest total of pair scores wins, the first of equal ones, sets written in ascending order and compared
+as lists; of its full sets the best score, then the first. A single GPU is the lowest.
+"""
+
+from itertools import combinations
+
+from koordpy.cluster.gpus import Matrix
+from koordpy.planning.gpu.tables import bits_of
+from koordpy.planning.gpu.wants import Want
+
+
+def division_choice(matrix: Matrix, size: int, free: int, wants: tuple[Want, ...]) -> tuple[int, ...] | None:
+    """The set of each pod; None where they do not fit, or where what the library would give breaks a hard wish."""
+    out: list[int] = []
+    for want in wants:
+        if free.bit_count() < want.count:
+            return None
+        own = free & -free if want.count == 1 else _Library(matrix, want.count).pick(free)
+        listed = want.listed or ()
+        if not want.linked(own) or (want.must and all(one.mask != own for one in listed)):
+            return None
+        out.append(own)
+        free &= ~own
+    return tuple(out)
+
+
+class _Library:
+    def __init__(self, matrix: Matrix, count: int) -> None:
+        self.matrix, self.count = matrix, count
+        self._totals: dict[int, int] = {}
+        self._scores: dict[int, int] = {}
+
+    def _pair(self, i: int, j: int) -> int:
+        if self.matrix.links is None:
+            return self.matrix.floors[self.matrix.pattern.ranks[i][j]]
+        link = self.matrix.links[i][j]
+        return link.score if link is not None else 0
+
+    def _score(self, mask: int) -> int:
+        found = self._scores.get(mask)
+        if found is None:
+            found = self._scores[mask] = sum(self._pair(i, j) for i, j in combinations(bits_of(mask), 2))
+        return found
+
+    def _parts(self, mask: int) -> list[int]:
+        """Sets that the lowest GPU may be in, as lists in ascending order."""
+        first, *others = bits_of(mask)
+        sizes = {self.count} if mask.bit_count() >= self.count else set()
+        if mask.bit_count() % self.count:
+            sizes.add(mask.bit_count() % self.count)
+        found = [(first, *chosen) for size in sizes for chosen in combinations(others, size - 1)]
+        return [sum(1 << i for i in chosen) for chosen in sorted(found)]
+
+    def _total(self, mask: int) -> int:
+        """Highest total over the divisions of a set."""
+        if not mask:
+            return 0
+        found = self._totals.get(mask)
+        if found is None:
+            found = self._totals[mask] = max(self._score(own) + self._total(mask ^ own) for own in self._parts(mask))
+        return found
+
+    def pick(self, free: int) -> int:
+        """The set that is given."""
+        full: list[int] = []
+        while free:
+            goal = self._total(free)
+            own = next(p for p in self._parts(free) if self._score(p) + self._total(free ^ p) == goal)
+            if own.bit_count() == self.count:
+                full.append(own)
+            free ^= own
+        return max(full, key=lambda mask: (self._score(mask), [-i for i in bits_of(mask)]))

@@ -1,0 +1,266 @@
+"""The GPUs of every node as a draft leaves them: what is free, who holds what, and what nodes are worth to pods.
+
+Source: gpu-topology.md sections 2, 3 and 5.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from koordpy.api import keys
+from koordpy.api.config import Gpu
+from koordpy.cluster.gpu_book import GpuView, NodeGpus
+from koordpy.cluster.gpus import GroupKey, Machine
+from koordpy.cluster.links import MAX_GBS, kbs
+from koordpy.cluster.partitions import quantity
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.snapshot import Draft, Ints
+from koordpy.planning.gpu.choice import Chooser, Judged, chooser_of
+from koordpy.planning.gpu.tables import bits_of
+from koordpy.planning.gpu.wants import PodWant, Sets, want_on
+
+
+class Unreadable(ValueError):
+    """Why a pod's wishes about GPUs cannot be read."""
+
+
+def want_of(pod: PodInfo) -> PodWant:
+    """What a pod with GPUs wants. Raises Unreadable with the words for its owner."""
+    ask = pod.gpus
+    if ask is None:
+        raise ValueError(f"{pod.key} asks for no GPU")
+    if ask.fault:
+        raise Unreadable(ask.fault)
+    annotations = pod.pod.metadata.annotations
+    least = 0
+    text = annotations.get(keys.GPU_MIN_BANDWIDTH)
+    if text is not None:
+        least = _positive(text)
+    restricted, ring = _partition_spec(annotations.get(keys.GPU_PARTITION_SPEC))
+    return PodWant(ask.count, tuple(n for _, n in ask.containers), least, restricted, ring)
+
+
+def _positive(text: str) -> int:
+    try:
+        value = float(text) if text.isascii() and "_" not in text else 0.0
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= MAX_GBS:  # also false of NaN
+        raise Unreadable(f"annotation {keys.GPU_MIN_BANDWIDTH} cannot be read: {text!r} is no positive number of GB/s")
+    return max(1, kbs(value))
+
+
+def _partition_spec(text: str | None) -> tuple[bool, int | None]:
+    """(restricted to listed sets, bandwidth that a listed set must state)."""
+    if text is None:
+        return False, None
+    what = ""
+    raw: Any = None
+    try:
+        raw = json.loads(text)
+    except (ValueError, RecursionError):
+        what = "no JSON"
+    if not what and not isinstance(raw, dict):
+        what = "no mapping"
+    policy = raw.get("allocatePolicy", "") if not what else ""
+    if not what and policy not in ("", "Restricted", "BestEffort"):
+        what = f"allocatePolicy {policy!r} is neither Restricted nor BestEffort"
+    ring: int | None = None
+    if not what and raw.get("ringBusBandwidth") is not None:
+        try:
+            ring = quantity(raw["ringBusBandwidth"])
+        except ValueError as fault:
+            what = f"ringBusBandwidth {fault}"
+    if what:
+        raise Unreadable(f"annotation {keys.GPU_PARTITION_SPEC} cannot be read: {what}")
+    return policy == "Restricted", ring
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The GPUs of one node. machine: None where none is known by name; free: those that may be given; unknown: whether
+    a holder's GPUs cannot be told; requested: GPUs that pods on the node ask for."""
+
+    machine: Machine | None
+    free: int
+    unknown: bool
+    requested: int
+    groups: Mapping[GroupKey, int] = field(default_factory=dict)
+
+    @property
+    def by_name(self) -> Machine | None:
+        """The machine where GPUs are given by name; None on a count-only node."""
+        return None if self.unknown else self.machine
+
+    @property
+    def healthy(self) -> int | None:
+        """Healthy GPUs; None where they are not known."""
+        return self.machine.healthy.bit_count() if self.machine is not None else None
+
+
+NOTHING = State(None, 0, False, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What pods put on a node together are worth between nodes: class over all machines of the slowest pair of all,
+    and of each pod's own, slowest first. The number of classes stands for no limit."""
+
+    low: int
+    lows: tuple[int, ...]
+
+
+class GpuNodes:
+    """The nodes' GPUs on a draft."""
+
+    def __init__(self, draft: Draft, config: Gpu) -> None:
+        self.draft, self.config = draft, config
+        self.view: GpuView = draft.snapshot.gpus
+        self._states: dict[int, State] = {}
+        self._seen = 0
+        self._changed: set[int] = set()
+
+    @property
+    def classes(self) -> int:
+        """Number of classes between nodes; it stands for no limit, too."""
+        return self.view.comparison.classes
+
+    def state(self, node: int) -> State:
+        """A node's GPUs as the draft leaves them."""
+        touched = self.draft.touched
+        if self._seen < len(touched):
+            for one in touched[self._seen :]:
+                self._states.pop(one, None)
+                self._changed.add(one)
+            self._seen = len(touched)
+        found = self._states.get(node)
+        if found is None:
+            found = self._states[node] = self._read(node)
+        return found
+
+    def _read(self, node: int) -> State:
+        known = self.view.nodes.get(self.draft.snapshot.nodes[node].name)
+        if known is None:
+            return NOTHING
+        if node not in self._changed:
+            groups = {one.group: known.group(one.group) for one in known.holders.values() if one.group is not None}
+            return State(known.machine, known.machine.healthy & ~known.held, known.unknown, known.requested, groups)
+        return self._drafted(node, known)
+
+    def _drafted(self, node: int, known: NodeGpus) -> State:
+        machine, draft = known.machine, self.draft
+        held, requested, unknown = 0, 0, False
+        groups: dict[GroupKey, int] = {}
+        for key, one in known.holders.items():
+            if key in draft.evicted:
+                continue
+            mask = known.masks.get(key)
+            requested += one.count
+            unknown |= mask is None
+            held |= mask or 0
+            if one.group is not None:
+                groups[one.group] = groups.get(one.group, 0) | (mask or 0)
+        for key, pod in draft.placed_on.get(node, {}).items():
+            if pod.gpus is None:
+                continue
+            requested += pod.gpus.count
+            mask = machine.mask(draft.chips.get(key, ()))
+            unknown |= mask.bit_count() < pod.gpus.count
+            held |= mask
+            if pod.group is not None:
+                groups[pod.group] = groups.get(pod.group, 0) | mask
+        return State(machine, machine.healthy & ~held, unknown, requested, groups)
+
+    def allocatable(self, node: int, pod: PodInfo) -> int:
+        """GPUs that a node has by the resource that a pod asks by."""
+        amounts = self.draft.snapshot.nodes[node].allocatable
+        names = pod.gpus.resources if pod.gpus is not None else ()
+        return min((amounts.get(n, 0) // (100 if n in keys.HUNDREDTHS else 1) for n in names), default=0)
+
+    def devices(self, node: int, pod: PodInfo) -> int | None:
+        """GPUs that may still be given as far as devices tell; None where nothing is known of them."""
+        state = self.state(node)
+        if state.machine is None:
+            return None
+        if state.unknown:
+            return min(self.allocatable(node, pod), state.healthy or 0) - state.requested
+        return state.free.bit_count()
+
+    def room(self, node: int, pod: PodInfo) -> int:
+        """GPUs that pods like this one may still get on a node (section 2)."""
+        draft = self.draft
+        out: int | None = self.devices(node, pod)
+        for name in pod.gpus.resources if pod.gpus is not None else ():
+            column = draft.snapshot.columns[name]
+            left = int(draft.snapshot.allocatable[node, column] - draft.used[node, column])
+            cards = left // (100 if name in keys.HUNDREDTHS else 1)
+            out = cards if out is None else min(out, cards)
+        return max(0, out or 0)
+
+    def counted(self, nodes: Ints, pod: PodInfo) -> Ints:
+        """Room of some nodes by what they state alone."""
+        draft = self.draft
+        out = None
+        for name in pod.gpus.resources if pod.gpus is not None else ():
+            column = draft.snapshot.columns[name]
+            left = draft.snapshot.allocatable[nodes, column] - draft.used[nodes, column]
+            cards = left // (100 if name in keys.HUNDREDTHS else 1)
+            out = cards if out is None else np.minimum(out, cards)
+        return np.maximum(out, 0) if out is not None else np.zeros(len(nodes), dtype=np.int64)
+
+    # -- worth --------------------------------------------------------------------------------------------------------
+
+    def worth(self, node: int, wants: Sequence[PodWant], group: GroupKey | None) -> Worth | None:
+        """What a node is worth to pods that it would take together; None where it cannot take them so."""
+        state = self.state(node)
+        machine = state.by_name
+        count = sum(want.count for want in wants)
+        if machine is None or not machine.has_matrix:
+            if machine is not None and state.free.bit_count() < count:
+                return None
+            return self._unlinked(state, wants, group)
+        if state.free.bit_count() < count:
+            return None
+        held = state.groups.get(group, 0) if group is not None else 0
+        chooser = chooser_of(machine)
+        own = tuple(want_on(machine, want) for want in wants)
+        if self.view.comparison.source == "links" and machine.matrix.measured is not None:
+            sets = chooser.choose(state.free, held, own)
+            return None if sets is None else self._by_links(machine, sets, held)
+        judged = chooser.judge(state.free, held, own)
+        return None if judged is None else self._by_floors(chooser, judged)
+
+    def _by_floors(self, chooser: Chooser, judged: Judged) -> Worth:
+        ranks, floors = self.view.comparison.ranks, chooser.matrix.floors
+        over = [*(ranks[floor] for floor in floors), self.classes]
+        return Worth(over[judged.low], tuple(sorted(over[low] for low in judged.lows)))
+
+    def _by_links(self, machine: Machine, sets: Sets, held: int) -> Worth:
+        """Where machines are compared by link classes and this one is chosen on by what was measured."""
+        union = held
+        for own, _ in sets:
+            union |= own
+        return Worth(self._link_rank(machine, union), tuple(sorted(self._link_rank(machine, own) for own, _ in sets)))
+
+    def _link_rank(self, machine: Machine, mask: int) -> int:
+        links, at = machine.matrix.links, bits_of(mask)
+        if links is None or len(at) < 2:
+            return self.classes
+        pairs = (links[i][j] for i in at for j in at if i < j)
+        return self.view.comparison.ranks[min(one.bandwidth_kbs if one is not None else 0 for one in pairs)]
+
+    def _unlinked(self, state: State, wants: Sequence[PodWant], group: GroupKey | None) -> Worth | None:
+        """On a node without links every pair counts 0; where there is no pair nothing limits."""
+        machine = state.by_name
+        held = state.groups.get(group, 0).bit_count() if group is not None else 0
+        if any(want.count > 1 and want.least_kbs for want in wants):
+            return None
+        if machine is not None:
+            own = tuple(want_on(machine, want) for want in wants)
+            if not all(one.plain for one in own) and chooser_of(machine).choose(state.free, 0, own) is None:
+                return None
+        lows = tuple(sorted(0 if want.count > 1 else self.classes for want in wants))
+        return Worth(0 if held + sum(want.count for want in wants) > 1 else self.classes, lows)

@@ -1,0 +1,55 @@
+"""The best node of a plain pod with GPUs (gpu-topology.md section 5, kube-parity.md 3).
+
+The slowest pair it would get, then the fewest free GPUs left, then the total of the scores, fewest free slots, and the
+natural order of names. Figures of nodes are kept per shape; only nodes that the draft changed are looked at again.
+"""
+
+import numpy as np
+
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.snapshot import Ints
+from koordpy.planning.gpu.nodes import GpuNodes, Unreadable, want_of
+from koordpy.planning.gpu.wants import PodWant
+
+
+class PlainGpus:
+    """What nodes are worth to a plain pod of one shape. slow: [nodes] class of the slowest pair, -1 where the pod does
+    not go; left: [nodes] free GPUs that it would leave."""
+
+    def __init__(self, pod: PodInfo, gpus: GpuNodes) -> None:
+        self._pod, self._gpus = pod, gpus
+        try:
+            self._want: PodWant | None = want_of(pod)
+        except Unreadable:
+            self._want = None
+        count = len(gpus.draft.snapshot.nodes)
+        self.slow: Ints = np.full(count, -1, dtype=np.int64)
+        self.left: Ints = np.zeros(count, dtype=np.int64)
+        self._known = np.zeros(count, dtype=bool)
+        self._seen = len(gpus.draft.touched)
+
+    def at(self, nodes: Ints) -> tuple[Ints, Ints]:
+        """(slow, left) of some nodes."""
+        if not self._gpus.view.nodes and self._want is not None and not self._want.least_kbs:
+            return np.zeros(len(nodes), dtype=np.int64), self._gpus.counted(nodes, self._pod) - self._want.count
+        touched = self._gpus.draft.touched
+        for node in touched[self._seen :]:
+            self._known[node] = False
+        self._seen = len(touched)
+        for node in nodes[~self._known[nodes]].tolist():
+            self._look(node)
+        return self.slow[nodes], self.left[nodes]
+
+    def _look(self, node: int) -> None:
+        self._known[node] = True
+        gpus, want = self._gpus, self._want
+        worth = gpus.worth(node, (want,), None) if want is not None else None
+        self.slow[node] = -1 if worth is None else worth.low
+        self.left[node] = gpus.room(node, self._pod) - (want.count if want is not None else 0)
+
+
+def best_of(able: Ints, *, figures: PlainGpus, total: Ints, slots: Ints, names: Ints) -> int:
+    """The best of the nodes that can take the pod. total, slots, names: [nodes] as for any plain pod."""
+    slow, left = figures.at(able)
+    order = np.lexsort((names[able], slots[able], -total[able], left, -slow))
+    return int(able[order[0]])
