@@ -26,6 +26,7 @@ from koordpy.planning.filters.rules import DomainTable
 from koordpy.planning.filters.spread import FILTERS, SpreadDefaults, Spreading, constraints_of
 from koordpy.planning.selectors import selector_matches
 from koordpy.planning.ties_among import Apart, Interaction, Near, Spread, renumbered
+from koordpy.planning.volumes_among import volumes_among
 
 Ask = tuple[int, int]
 
@@ -200,6 +201,12 @@ class _Reader:
             if key in objects.claims and objects.is_delayed(objects.claims[key])
         }
         of_class = Counter(waiting.values())
+        contested = {name for name, count in of_class.items() if count > 1 and name in objects.contested}
+        if contested and all(users[key] == 1 for key in waiting):
+            found = volumes_among(self.kinds, self.draft, self.table, sorted(contested))
+            for room, asks in found.columns:
+                self._column(room, asks)
+            contested = set(found.unknown)
         for shape, pod in self.kinds.items():
             for key in claims_of(pod):
                 claim = objects.claims.get(key)
@@ -208,7 +215,7 @@ class _Reader:
                 if users[key] > 1 and "ReadWriteOncePod" in claim.spec.access_modes:
                     self._refuse(shape, "VolumeRestrictions", "ReadWriteOncePod claims")
                 name = waiting.get(key)
-                if name is not None and (users[key] > 1 or (of_class[name] > 1 and name in objects.contested)):
+                if name is not None and (users[key] > 1 or name in contested):
                     self._refuse(shape, "VolumeBinding", "unbound persistent volume claims")
 
     def _limits(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import ssl
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -62,11 +63,25 @@ def call_of(method: str, path: str, *, watch: bool, status: int) -> Call:
     return Call(method, path, status, verb, group, resource, namespace, name)
 
 
+@dataclass(frozen=True)
+class Instead:
+    """An answer in place of the server's: `status`, after the call was carried out or without that."""
+
+    status: int
+    carried_out: bool = False
+    retry_after: int | None = None
+
+
+Meddler = Callable[[str, str], Awaitable[Instead | None]]
+"""(method, path) of a call before it is passed on -> what to answer instead, None for the server's answer."""
+
+
 class Recorder:
-    """`async with` it; `calls` are in the order of their answers."""
+    """`async with` it; `calls` are in the order of their answers. `meddle` hears of each call that writes first."""
 
     def __init__(self, server: str, ca: Path) -> None:
         self.calls: list[Call] = []
+        self.meddle: Meddler | None = None
         self.url = ""
         self._server, self._ca = server, ca
 
@@ -107,11 +122,19 @@ class Recorder:
     async def _pass_on(self, request: web.Request) -> web.StreamResponse:
         headers = {name: value for name, value in request.headers.items() if name.lower() not in HOP_BY_HOP}
         body = await request.read()
+        instead = None
+        if self.meddle is not None and request.method != "GET":
+            instead = await self.meddle(request.method, request.path)
+        if instead is not None and not instead.carried_out:
+            return _answer(instead)
         async with self._session.request(
             request.method, f"{self._server}{request.path_qs}", headers=headers, data=body or None
         ) as answer:
             watch = request.query.get("watch", "") in ("1", "true", "True")
             self.calls.append(call_of(request.method, request.path, watch=watch, status=answer.status))
+            if instead is not None:
+                await answer.read()
+                return _answer(instead)
             kept = {name: value for name, value in answer.headers.items() if name.lower() not in HOP_BY_HOP}
             response = web.StreamResponse(status=answer.status, headers=kept)
             await response.prepare(request)
@@ -119,3 +142,9 @@ class Recorder:
                 await response.write(chunk)
             await response.write_eof()
             return response
+
+
+def _answer(instead: Instead) -> web.Response:
+    headers = {"Retry-After": str(instead.retry_after)} if instead.retry_after is not None else {}
+    status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": instead.status, "message": "weather"}
+    return web.json_response(status, status=instead.status, headers=headers)

@@ -538,7 +538,7 @@ def test_volumes_of_members_add_up_and_shared_ones_do_not() -> None:
 
 def test_members_with_claims_that_would_compete_are_refused() -> None:
     members = [user(f"p-{i}", name, gang="g") for i, name in enumerate(("c", "d"))]
-    objects = [*NODES, LOCAL, disk("v", "5Gi", "n1"), disk("w", "5Gi", "n2"), claim("c"), claim("d")]
+    objects = [*NODES, LOCAL, disk("v", "5Gi", "n1", "n2"), disk("w", "5Gi", "n2"), claim("c"), claim("d")]
     plan = planned([*objects, group("g", 2), *members])
     assert messages(plan)["p-0"].startswith(
         "0/2 nodes are available: unsupported: unbound persistent volume claims among the members of a gang."

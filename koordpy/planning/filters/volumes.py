@@ -126,6 +126,18 @@ class _Delayed:
     selected: str
 
 
+@dataclass(frozen=True, eq=False)
+class OpenClaim:
+    """A claim whose volume is still to be chosen. candidates: names, smallest first. made: [nodes] where one may be
+    made. reserved: the only candidate is its own already."""
+
+    key: str
+    class_name: str
+    candidates: tuple[str, ...]
+    made: Mask
+    reserved: bool
+
+
 class VolumeBinding(Rule):
     """Bound claims by their volume's node affinity; claims that wait by what the node has for them."""
 
@@ -178,6 +190,19 @@ class VolumeBinding(Rule):
         for delayed, volume in self._take(node):
             out[delayed.key] = volume.metadata.name if volume is not None else ""
         return out
+
+    def open_claims(self) -> list[OpenClaim]:
+        """The claims without a choice, on the draft as it is."""
+        return [
+            OpenClaim(
+                delayed.key,
+                self._objects.class_of(delayed.claim),
+                tuple(volume.metadata.name for volume in volumes),
+                delayed.provision & delayed.room,
+                any(volume.spec.claim_ref is not None for volume in volumes),
+            )
+            for delayed, volumes in self._open()
+        ]
 
     # -- claims that wait ----------------------------------------------------------------------------------------------
 
