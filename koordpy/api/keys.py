@@ -55,6 +55,7 @@ SYSTEM_QUOTA = "koordinator-system-quota"
 ROOT_QUOTA = "koordinator-root-quota"
 BUILT_IN_QUOTAS = (DEFAULT_QUOTA, SYSTEM_QUOTA, ROOT_QUOTA)
 SYSTEM_NAMESPACE = "kube-system"
+MIRROR = "kubernetes.io/config.mirror"
 
 # Resources
 GPU_RESOURCES = ("nvidia.com/gpu", "koordinator.sh/gpu", "aliyun.com/gpu", "aliyun.com/gpu-count")

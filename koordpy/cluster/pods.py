@@ -148,6 +148,14 @@ def in_group(info: PodInfo, priority: int | None) -> PodInfo:
 
 _PRIORITY = b"\nof the group: "
 """Nominated pods concern those of lower priority only, so the shape tells priorities apart; JSON holds no newline."""
+
+
+def non_preemptible(pod: Pod) -> bool:
+    """Whether no rule may evict the pod, and its quota's min has to hold it (quota-fairness.md 5)."""
+    labels = pod.metadata.labels
+    return labels.get(keys.QUOTA_PREEMPTIBLE) == "false" or labels.get(keys.DISABLE_PREEMPTIBLE) == "true"
+
+
 _TRAILING = re.compile(r"([0-9]+)$", re.ASCII)
 _WHOLE = re.compile(r"[0-9]{1,18}", re.ASCII)
 
@@ -227,6 +235,7 @@ def shape_of(
             owner and (owner.api_version, owner.kind, owner.name),
             _ascend_keys(pod, requests),
             gpus and _gpu_shape(pod, gpus),
+            (labels.get(keys.QUOTA_NAME, ""), non_preemptible(pod)),
         )
     )
 

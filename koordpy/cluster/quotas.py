@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from koordpy.api import keys
 from koordpy.api.objects import ElasticQuota
-from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.pods import PodInfo, non_preemptible
 from koordpy.cluster.quota_tree import QuotaFault, QuotaTree, read_quotas
 from koordpy.cluster.resources import Amounts
 from koordpy.cluster.tally import Tally
@@ -45,9 +45,9 @@ class Owner(NamedTuple):
 def owner_of(pod: PodInfo) -> Owner:
     """Whose pod it is, as far as its own labels tell."""
     labels = pod.pod.metadata.labels
-    get = labels.get
-    rigid = get(keys.QUOTA_PREEMPTIBLE) == "false" or get(keys.DISABLE_PREEMPTIBLE) == "true"
-    return Owner(pod.namespace, get(keys.QUOTA_NAME, ""), get(keys.QUOTA_USER, ""), rigid)
+    return Owner(
+        pod.namespace, labels.get(keys.QUOTA_NAME, ""), labels.get(keys.QUOTA_USER, ""), non_preemptible(pod.pod)
+    )
 
 
 class Queue(NamedTuple):
@@ -137,6 +137,19 @@ class Quotas:
         return _summed((self._user(owner), asked) for owner, asked in self.waiting.items())
 
     @cached_property
+    def users_sharing(self) -> Sums:
+        """The same without the pods of the system quota, whose use is taken off the total before it is shared."""
+        system = keys.SYSTEM_QUOTA
+        owners = ((o, h) for o, h in self.held.items() if self.tree.quota_of(o.namespace, o.quota) != system)
+        return _summed((self._user(owner), held) for owner, held in owners)
+
+    @cached_property
+    def shared(self) -> Amounts:
+        """What is shared among users or queues: all nodes less what the system quota uses (section 3)."""
+        system = self.own_used.get(keys.SYSTEM_QUOTA, _NOTHING)
+        return {name: max(0, amount - system.get(name, 0)) for name, amount in self.total.items() if name != COUNT}
+
+    @cached_property
     def queues(self) -> Mapping[Queue, Mapping[str, int]]:
         """Queue -> requests of its assigned pods, those of the system quota left out (they are off the total)."""
         system = keys.SYSTEM_QUOTA
@@ -168,10 +181,13 @@ class QuotaUse:
         self._rigid: dict[str, Amounts] = {}
         self._users: dict[str, Amounts] = {}
         self._queues: dict[Queue, Amounts] = {}
+        self.losses = 0
+        """Grows with every pod that is taken away: somebody's use may have fallen."""
 
     def change(self, pod: PodInfo, sign: int) -> None:
         """Counts a pod that was placed (1) or taken away (-1)."""
         owner = owner_of(pod)
+        self.losses += sign < 0
         found = self._places.get(owner)
         if found is None:
             quota = self.quotas.quota_of(pod)
@@ -203,8 +219,18 @@ class QuotaUse:
         return held + device_hundredths(self._users.get(user, _NOTHING))
 
     def queue(self, queue: Queue, resource: str) -> int:
-        """What the pods of one queue hold of a resource, those of inner queues not summed."""
+        """What the pods of one queue hold of a resource; of a quota with all that is below it."""
+        if queue.quota:
+            return self.used(queue.quota, resource)
         return _both(self.quotas.queues.get(queue), self._queues.get(queue), resource)
+
+    def queue_devices(self, queue: Queue) -> int:
+        """Accelerators of a queue, likewise, in hundredths."""
+        if queue.quota:
+            held, changed = self.quotas.used.get(queue.quota), self._used.get(queue.quota)
+        else:
+            held, changed = self.quotas.queues.get(queue), self._queues.get(queue)
+        return device_hundredths(held or _NOTHING) + device_hundredths(changed or _NOTHING)
 
 
 class QuotaBook:

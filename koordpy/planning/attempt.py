@@ -3,13 +3,15 @@
 Source: gang-network.md sections 2.3 to 2.8; kube-parity.md 3 for plain pods.
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import PodInfo
+from koordpy.planning.admission import QuotaRefusal
 from koordpy.planning.ascend.joint import place_jointly
 from koordpy.planning.ascend.notes import allocation_notes, merged
 from koordpy.planning.ascend.place import npu_gate, place_npus
@@ -24,6 +26,9 @@ from koordpy.planning.units import Gate, Groups, Unit, gate
 from koordpy.planning.verify import check_plan
 from koordpy.planning.victims.search import Relief, Search, Victim, one_by_one
 
+if TYPE_CHECKING:
+    from koordpy.planning.holding import Hold
+
 
 @dataclass(frozen=True, slots=True)
 class Tried:
@@ -36,6 +41,10 @@ class Tried:
     """Pod key -> node position."""
     runs: tuple[SolverRun, ...] = ()
     fault: str = ""
+    refusal: QuotaRefusal | None = None
+    """The quota that does not admit it."""
+    hold: "Hold | None" = None
+    """Nodes that are kept for it."""
     notes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Pod key -> what its Binding is annotated with for the devices that it got."""
     remark: str = ""
@@ -49,12 +58,47 @@ class Tried:
     least: int | None = None
     """Pods evicted at least, where the set is not proven least."""
 
+    @property
+    def lacks_room(self) -> bool:
+        """Whether it was planned, and no node or domain had room."""
+        return not self.nodes and self.gate is None and self.refusal is None and not self.fault
+
+    def like(self, unit: Unit) -> "Tried":
+        """The same verdict on a unit of the same shape."""
+        refusal = self.refusal
+        if refusal is not None and unit.plain is None:
+            refusal = replace(refusal, gang=unit.group_id)
+        return replace(self, unit=unit, refusal=refusal, hold=None)
+
+
+def unit_shape(unit: Unit, figures: Figures) -> Hashable | None:
+    """Equal for units that fail alike: same requests, constraints, quotas and gang layout; None where none is like it.
+
+    Gangs with bound members, or whose members look at other pods, are like no others.
+    """
+    quotas = figures.snapshot.quotas
+    # what a pod may take from others depends on whose it is and on its policy (preemption.md 1)
+    first = unit.members[0]
+    owner = quotas.user_of(first), quotas.queue_of(first)
+    if unit.plain is not None:
+        return figures.key(first), owner, first.pod.spec.preemption_policy
+    if unit.bound_any or any(figures.concerned(pod) for pod in unit.pending):
+        return None
+    position = {gang.ref: i for i, gang in enumerate(unit.gangs)}
+    layout = tuple((unit.need(g), g.min_member, g.exists, g.fault, g.wish, g.hard_keys, g.links) for g in unit.gangs)
+    resources = tuple(tuple(sorted(gang.min_resources.items())) for gang in unit.gangs)
+    members = tuple((position[pod.gang] if pod.gang is not None else 0, figures.key(pod)) for pod in unit.pending)
+    return layout, resources, members, owner, tuple(pod.pod.spec.preemption_policy for pod in unit.pending)
+
 
 def try_plain(unit: Unit, pod: PodInfo, figures: Figures, search: Search | None = None) -> Tried:
     """The same for a plain pod: its best node."""
     held = npu_gate(unit, figures)
     if held is not None:
         return Tried(unit, Proof.UNKNOWN, gate=held)
+    refusal = figures.admission.refusal(unit, figures.draft.quotas)
+    if refusal is not None:
+        return Tried(unit, Proof.INFEASIBLE, refusal=refusal)
     node = _best_node(pod, figures)
     if node is None:
         return _relieved(Tried(unit, Proof.INFEASIBLE), figures, search)
@@ -71,6 +115,10 @@ def try_unit(unit: Unit, groups: Groups, figures: Figures, search: Search | None
     held = gate(unit, groups) or npu_gate(unit, figures) or check_min_resources(unit, figures)
     if held is not None:
         return Tried(unit, Proof.UNKNOWN, gate=held)
+    use = figures.draft.quotas
+    refusal = figures.admission.refusal(unit, use)
+    if refusal is not None:
+        return Tried(unit, Proof.INFEASIBLE, refusal=refusal)
     own = place_npus(unit, figures)
     if own is not None:
         if not own.nodes:
@@ -78,7 +126,8 @@ def try_unit(unit: Unit, groups: Groups, figures: Figures, search: Search | None
         return _accept(unit, dict(own.nodes), figures, own.proof, own.runs, own.notes)
     best = place_jointly(unit, build(unit, figures), figures)
     if not best.placed:
-        return _relieved(Tried(unit, best.proof, runs=best.runs), figures, search)
+        refusal = figures.admission.core_refusal(unit, use)
+        return _relieved(Tried(unit, best.proof, runs=best.runs, refusal=refusal), figures, search)
     nodes = {unit.members[rank].key: node for rank, node in sorted(best.nodes.items())}
     return _accept(unit, nodes, figures, best.proof, best.runs)
 

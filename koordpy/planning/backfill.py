@@ -7,7 +7,7 @@ beside it. Nothing is remembered: snapshot and `now` tell it anew each round, an
 bring the time forward.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import inf
@@ -85,9 +85,11 @@ class Backfill:
         """(object, text) of annotations that cannot be read."""
         return sorted(self.runtimes.unreadable.items())
 
-    def key(self, unit: Unit, shape: bytes) -> bytes:
+    def key(self, unit: Unit, shape: Hashable) -> Hashable | None:
         """Equal for plain pods that fare alike: of one shape, and on the same side of the reservation."""
-        return shape + (b"+" if self._held is not None and self._ends_in_time(unit, self._held) else b"")
+        if unit.plain is None:
+            return None
+        return shape, self._held is not None and self._ends_in_time(unit, self._held)
 
     def wanted(self, unit: Unit) -> bool:
         """Whether a unit is to be tried: it is due, or comes before the reservation and may hold room."""
@@ -254,8 +256,8 @@ class Backfill:
 
 
 def _lacks_room(outcome: Tried) -> bool:
-    """Proven not to fit: not held by a gate, nor refused by the check, nor undecided."""
-    return not outcome.nodes and outcome.gate is None and not outcome.fault and outcome.proof is Proof.INFEASIBLE
+    """Proven not to fit: not held by a gate or a quota, nor refused by the check, nor undecided."""
+    return outcome.lacks_room and outcome.proof is Proof.INFEASIBLE
 
 
 def _name(unit: Unit) -> str:

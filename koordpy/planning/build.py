@@ -116,6 +116,7 @@ def build(unit: Unit, figures: Figures) -> Problem:
         pipeline=unit.pipeline if goal else 1,
         deterministic_time=figures.config.solver.deterministic_time,
         interactions=among.interactions(numbers) if among is not None else (),
+        allowances=figures.admission.allowances(unit, numbers, figures.draft.quotas),
     )
 
 

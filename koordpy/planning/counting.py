@@ -54,7 +54,7 @@ def count(problem: Problem) -> Counted | Solution:
     shape = problem.members[problem.pending[0]].shape
     slots = problem.slots_of[shape]
     reach = Reach(problem, shape)
-    size = reach.largest(core=problem.core_size, limit=len(problem.pending))
+    size = reach.largest(core=problem.core_size, limit=problem.most_of(shape))
     ranks = choose_ranks(problem, size) if size else ()
     if not ranks:
         return Solution({}, Proof.INFEASIBLE)

@@ -80,8 +80,11 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
     misses: list[str] = []
     if unit.plain is None:
         held = gate(unit, groups) or npu_gate(unit, figures) or check_min_resources(unit, figures)
-        if held is None:
-            domains, misses = _domains(unit, figures)
+    refusal = figures.admission.refusal(unit, figures.draft.quotas) if held is None else None
+    if refusal is not None:
+        misses = list(refusal.misses)
+    elif unit.plain is None and held is None:
+        domains, misses = _domains(unit, figures)
     feasible = sum(node.feasible for node in nodes)
     message, miss = _promise(snapshot, config, unit.id) if held is None else ("", [])
     misses += miss
@@ -91,7 +94,7 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
         feasible_nodes=feasible,
         nodes=tuple(sorted(nodes, key=lambda node: natural_key(node.node))),
         domains=domains,
-        message=held.text if held is not None else message,
+        message=held.text if held is not None else refusal.text(len(nodes)) if refusal is not None else message,
         would_fit_if=tuple(misses + (_node_misses(pod, figures) if not feasible else [])),
     )
 

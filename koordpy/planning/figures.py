@@ -18,6 +18,7 @@ from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.cluster.snapshot import Draft, Ints, Snapshot
 from koordpy.cluster.ties import spread_keys
+from koordpy.planning.admission import Admission
 from koordpy.planning.among import Among, among, concerned
 from koordpy.planning.ascend.filter import AscendChips, illegal
 from koordpy.planning.ascend.job import Job, Jobs
@@ -338,6 +339,7 @@ class Figures:
         self._spread_defaults = SpreadDefaults(spread, self.snapshot.owners)
         if not spread_keys(spread.constraints) <= self.snapshot.looked_for:
             raise ValueError("ClusterState.look_for was not told the configured constraints' labels")
+        self.admission = Admission(self.snapshot.quotas, config.quota)
         self._shapes: dict[bytes, ShapeFigures] = {}
         self._among: dict[GangRef, tuple[int, Among]] = {}
         self._plain_gpus: dict[bytes, PlainGpus] = {}
@@ -538,6 +540,11 @@ class Figures:
         else:
             found.refresh()
         return found
+
+    def forget(self) -> None:
+        """Drops what depends on room, after a change of the draft that is no placement."""
+        self._shapes.clear()
+        self._among.clear()
 
     def _look(self, pod: PodInfo) -> Static:
         nodes, wire = self.snapshot.nodes, pod.pod

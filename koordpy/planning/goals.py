@@ -283,6 +283,10 @@ def violations(problem: Problem, nodes: Mapping[int, int]) -> list[str]:
             found.append(
                 f"{tree.node_names[node]} has {problem.free[node, column]} of column {column}, {amount} placed"
             )
+    for one in problem.allowances:
+        taken = sum(one.amounts[members[rank].shape] for rank in nodes)
+        if taken > one.room:
+            found.append(f"{taken} taken of an allowance of {one.room}")
     placed = Counter(members[rank].gang for rank in nodes)
     for gang, need in enumerate(problem.needs):
         if placed[gang] < need:

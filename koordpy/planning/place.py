@@ -9,7 +9,7 @@ import numpy as np
 
 from koordpy.planning.counting import Counted, NotCountable, applies, count
 from koordpy.planning.plan import Proof
-from koordpy.planning.problem import Problem, Solution
+from koordpy.planning.problem import Allowance, Problem, Solution
 
 
 def place(problem: Problem) -> Solution:
@@ -70,7 +70,20 @@ def hopeless(problem: Problem) -> bool:
         )
         if room < need:
             return True
+    if any(_beyond(problem, one) for one in problem.allowances):
+        return True
     return not any(problem.slots_of[problem.members[rank].shape].any() for rank in problem.pending)
+
+
+def _beyond(problem: Problem, allowance: Allowance) -> bool:
+    """Whether even the members that take least are more than an allowance has room for."""
+    least = 0
+    for gang, need in enumerate(problem.needs):
+        own = (problem.members[rank] for rank in problem.pending)
+        least += sum(sorted(allowance.amounts[member.shape] for member in own if member.gang == gang)[:need])
+    if not any(problem.needs):
+        least = min(allowance.amounts[problem.members[rank].shape] for rank in problem.pending)
+    return least > allowance.room
 
 
 def _in_order(problem: Problem, counted: Counted) -> dict[int, int] | None:

@@ -5,7 +5,7 @@ of specs: pods of equal shape are one kind, filters have become capacities. Exac
 solver, plain enumeration in tests) all take this and give a Solution, so that they can be compared goal by goal.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -45,6 +45,14 @@ class Member:
     node: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What a quota leaves the unit of one resource; amounts: what a pod of each shape takes of it."""
+
+    room: int
+    amounts: tuple[int, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Problem:
     """One unit on one snapshot.
@@ -56,6 +64,7 @@ class Problem:
     gather: whether a gather goal exists; without one the order is: members, fewest nodes, largest total score, fewest
     slots on the nodes used, then for the pods in rank order the naturally smallest node names (name_rank); bound
     siblings and PP play no part. interactions: what the planned pods ask of each other's places in the end.
+    allowances: what the planned pods may take together, wherever they stand.
     """
 
     tree: Tree
@@ -72,6 +81,7 @@ class Problem:
     deterministic_time: float = 2.0
     seed: int = 0
     interactions: tuple[Interaction, ...] = ()
+    allowances: tuple[Allowance, ...] = ()
 
     @cached_property
     def pending(self) -> tuple[int, ...]:
@@ -96,6 +106,17 @@ class Problem:
     def core_size(self) -> int:
         """Pods one plan must place: the sum of the needs, at least one."""
         return max(1, sum(self.needs))
+
+    def allowed(self, ranks: Iterable[int]) -> bool:
+        """Whether every allowance has room for the given members."""
+        shapes = [self.members[rank].shape for rank in ranks] if self.allowances else []
+        return all(sum(one.amounts[shape] for shape in shapes) <= one.room for one in self.allowances)
+
+    def most_of(self, shape: int) -> int:
+        """Pods of one shape, and of no other, that the allowances take; at most the pending members."""
+        most = [max(0, one.room) // one.amounts[shape] for one in self.allowances if one.amounts[shape]]
+        blocked = any(one.room < 0 for one in self.allowances)
+        return 0 if blocked else min([len(self.pending), *most])
 
     def reference(self, ranks: tuple[int, ...] | None = None) -> int:
         """Reference shape of the given (default: pending) members: fewest slots in the cluster, ties lowest rank."""

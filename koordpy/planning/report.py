@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from koordpy.api import keys
 from koordpy.cluster.pods import PodInfo
+from koordpy.planning.admission import PLUGIN
 from koordpy.planning.attempt import Tried
 from koordpy.planning.figures import Figures
 from koordpy.planning.gpu.warnings import pod_warnings
@@ -21,7 +22,7 @@ from koordpy.planning.plan import (
     RoundPlan,
     UnitReport,
 )
-from koordpy.planning.units import Gang, Groups, Unit, unenforced, wish_warnings
+from koordpy.planning.units import Gang, Groups, Unit, wish_warnings
 from koordpy.planning.victims.wording import benefit, evictions, nominations, preemption_sentence
 from koordpy.planning.wording import KEPT, filter_sentence, gang_sentence, met_sentence
 
@@ -81,7 +82,7 @@ def report(groups: Groups, figures: Figures, tried: list[Tried], *, every: bool)
 def _warnings(units: list[Unit], figures: Figures) -> list[tuple[str, str]]:
     """What a setting asks for and the planner does not do."""
     mode = figures.config.fairness.mode
-    out = wish_warnings(units, figures.snapshot) + unenforced(units, figures.snapshot)
+    out = wish_warnings(units, figures.snapshot)
     out += figures.snapshot.topology_warnings
     out += [*figures.snapshot.gpus.warnings, *pod_warnings(units)]
     if mode in ("exact", "kai"):
@@ -142,6 +143,15 @@ def _denials(
             gang = pod.gang.key if pod.gang is not None else None
             out.append(PendingPod(pod.key, one.unit.id, gang, reason, text, gated=one.gate is not None))
         return out
+    refusal = figures.admission.core_refusal(after, figures.draft.quotas) if one.nodes or one.refusal else None
+    if refusal is None and not one.nodes:
+        refusal = one.refusal
+    if refusal is not None:
+        text = refusal.text(len(figures.snapshot.nodes))
+        for pod in waiting:
+            gang = pod.gang.key if pod.gang is not None else None
+            out.append(PendingPod(pod.key, one.unit.id, gang, Reason.UNSCHEDULABLE, text, plugins=(PLUGIN,)))
+        return out
     alone = one.unit.plain is not None
     tail = ""
     met: dict[str, str] = {}
@@ -167,6 +177,8 @@ def _denials(
         if not alone:
             text = f"{text} {met.get(gang or '', '')}"
         text += tail
+        if one.hold is not None:
+            text = f"{text}{'' if alone and not one.remark else ';'} {one.hold.text}"
         out.append(PendingPod(pod.key, one.unit.id, gang, Reason.UNSCHEDULABLE, text, plugins=plugins))
     return out
 

@@ -5,16 +5,16 @@ give the same RoundPlan; nothing is remembered between calls but figures that de
 Sources: gang-network.md sections 2, 6 and 8; simulate.md.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 
 from koordpy.api.config import KoordpyConfiguration
-from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Draft, Snapshot
-from koordpy.planning.attempt import Tried, try_unit
+from koordpy.planning.attempt import Tried, try_unit, unit_shape
 from koordpy.planning.backfill import Backfill
 from koordpy.planning.figures import Figures, PlannerCache
-from koordpy.planning.order import Queue
+from koordpy.planning.holding import apply_hold, find_hold
+from koordpy.planning.order import UnitOrder
 from koordpy.planning.plan import RoundPlan
 from koordpy.planning.report import report
 from koordpy.planning.units import Groups, Unit
@@ -55,25 +55,33 @@ def plan_round(
     def attempt(unit: Unit) -> Tried:
         return backfill.attempt(unit) if backfill is not None else try_unit(unit, groups, figures, search)
 
-    queue = Queue(units, use=draft.quotas, config=config.fairness)
+    queue = UnitOrder(units, use=draft.quotas, config=config.fairness, now=snapshot.now)
     tried: list[Tried] = []
-    failed: dict[bytes, Tried] = {}
+    failed: dict[Hashable, Tried] = {}
     later: list[int] = []
+    held = False
     for unit in queue:
         if backfill is not None and not backfill.wanted(unit):
             continue
-        shape = _shape(unit.plain, figures) if unit.plain is not None else None
+        shape = unit_shape(unit, figures)
         if backfill is not None and shape is not None:
             shape = backfill.key(unit, shape)
         if shape is not None and shape in failed:
-            tried.append(replace(failed[shape], unit=unit))
+            tried.append(failed[shape].like(unit))
             continue
         outcome = attempt(unit)
+        free = backfill is None or backfill.reservation is None
+        if free and not held and unit.id in queue.starving and outcome.lacks_room:
+            hold = find_hold(unit, groups, figures, planner_cache)
+            if hold is not None:
+                held = True
+                apply_hold(hold, figures)
+                outcome = replace(outcome, hold=hold)
         tried.append(outcome)
         if outcome.nodes:
             queue.placed()
-        elif unit.plain is not None and shape is not None and not outcome.fault:
-            if figures.of(unit.plain).follows:
+        elif shape is not None and outcome.gate is None and not outcome.fault:
+            if unit.plain is not None and outcome.refusal is None and figures.of(unit.plain).follows:
                 later.append(len(tried) - 1)
             else:
                 failed[shape] = outcome
@@ -85,15 +93,8 @@ def plan_round(
     return replace(plan, reservation=backfill.reservation, warnings=(*plan.warnings, *backfill.warnings))
 
 
-def _shape(pod: PodInfo, figures: Figures) -> bytes:
-    """Equal for plain pods that fail alike: by their figures, and by what they may take from others."""
-    quotas, policy = figures.snapshot.quotas, pod.pod.spec.preemption_policy
-    owner = (quotas.user_of(pod), quotas.queue_of(pod), policy)
-    return figures.key(pod) + repr(owner).encode()
-
-
 def _again(
-    tried: list[Tried], later: list[int], figures: Figures, queue: Queue, attempt: Callable[[Unit], Tried]
+    tried: list[Tried], later: list[int], figures: Figures, queue: UnitOrder, attempt: Callable[[Unit], Tried]
 ) -> None:
     """Plain pods that no node took, and that a pod placed after them may have made room for (affinity, spread)."""
     moved = True

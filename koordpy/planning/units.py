@@ -376,16 +376,6 @@ def _unknown_layer(unit: Unit, snapshot: Snapshot) -> Gate | None:
     return None
 
 
-def unenforced(units: Iterable[Unit], snapshot: Snapshot) -> list[tuple[str, str]]:
-    """(object, text) of quotas that pods are in: their limits are not looked at yet, which nobody may take for kept."""
-    known = snapshot.quotas.tree.quotas
-    if not known:
-        return []
-    named = {snapshot.quotas.quota_of(pod) for u in units for pod in u.pending}
-    text = "quota admission is not built yet: min and max are not enforced"
-    return [(f"ElasticQuota/{name}", text) for name in sorted(named & known.keys(), key=natural_key)]
-
-
 def wish_warnings(units: Iterable[Unit], snapshot: Snapshot) -> list[tuple[str, str]]:
     """(object, text) of settings that are read but do nothing: an unknown layer under PreferGather, DP x PP."""
     out: list[tuple[str, str]] = []

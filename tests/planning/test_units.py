@@ -3,8 +3,8 @@
 import json
 
 from koordpy.api import keys
+from koordpy.api.objects import ObjectMeta as Meta
 from koordpy.api.objects import (
-    ElasticQuota,
     Pod,
     PodSpec,
     SchedulingGate,
@@ -16,7 +16,6 @@ from koordpy.api.objects import (
     UpstreamPolicy,
     UpstreamTopologyConstraint,
 )
-from koordpy.api.objects import ObjectMeta as Meta
 from koordpy.planning.plan import GangStatus, Proof, Reason, RoundPlan
 from tests.scenarios.cluster import (
     TWO_LAYERS,
@@ -172,12 +171,6 @@ def test_min_resources_that_cannot_fit_hold_the_gang() -> None:
     plan = world.add(group("g", 1, min_resources={"cpu": "3"}), pod("p-0", gang="g")).plan()
     assert messages(plan) == {"p-0": "gang default/g: minResources do not fit: cpu 3, free 2"}
     assert bound(world.add(group("g", 1, min_resources={"cpu": "2"})).plan()) == {"p-0": "n1"}
-
-
-def test_a_quota_that_is_not_enforced_is_told() -> None:
-    quota = ElasticQuota(metadata=Meta(name="team", namespace="default"))
-    plan = World().add(node("n1"), quota, pod("p", labels={keys.QUOTA_NAME: "team"}), pod("q")).plan()
-    assert plan.warnings == (("ElasticQuota/team", "quota admission is not built yet: min and max are not enforced"),)
 
 
 def test_pods_of_other_schedulers_are_left_alone() -> None:

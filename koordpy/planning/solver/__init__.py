@@ -40,7 +40,7 @@ def _place(problem: Problem, budget: Budget) -> dict[int, int]:
     if core is None or not pending:
         return {}
     room = _room(problem, pending)
-    if nodes := _best(problem, pending, room, budget):
+    if problem.allowed(pending) and (nodes := _best(problem, pending, room, budget)):
         return nodes
     if core == pending:
         return {}

@@ -1,0 +1,187 @@
+"""Nodes held for a job that has waited too long: the starvation guard.
+
+Source: quota-fairness.md section 2. A job that fits an empty cluster and nothing of the present one would lose its
+nodes to small jobs for ever. So the first such job keeps, for one round, the nodes of the placement that needs the
+fewest accelerators still to come free, then the fewest pods to end, then natural order. What it needs there counts
+as used for every job behind it; the rest of the nodes stays open.
+"""
+
+import heapq
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from koordpy.api import keys
+from koordpy.api.natural import natural_key
+from koordpy.api.quantity import quantity_text
+from koordpy.cluster.npus import npu_resource
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.resources import Amounts
+from koordpy.cluster.snapshot import PODS, Draft, Snapshot
+from koordpy.planning.attempt import try_unit
+from koordpy.planning.build import build
+from koordpy.planning.figures import Figures, PlannerCache
+from koordpy.planning.problem import Problem
+from koordpy.planning.reach import Reach
+from koordpy.planning.units import Groups, Unit
+
+_DEVICES = (*keys.GPU_RESOURCES, *keys.NPU_RESOURCES)
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What one starving job holds. needs: node position -> what its pods there ask, their number under PODS."""
+
+    needs: Mapping[int, Amounts]
+    names: tuple[str, ...]
+    lacking: Amounts
+    """What is still to come free, summed over the nodes."""
+
+    @property
+    def text(self) -> str:
+        """As its pods' messages say it."""
+        held = f"holding nodes [{' '.join(self.names)}]"
+        short = ", ".join(f"{quantity_text(name, amount)} {name}" for name, amount in sorted(self.lacking.items()))
+        return f"{held}: waiting for {short}" if short else held
+
+
+def stays(pod: PodInfo) -> bool:
+    """Whether a pod never makes room: one of a DaemonSet, or a mirror of a static one; such come straight back."""
+    meta = pod.pod.metadata
+    return keys.MIRROR in meta.annotations or any(o.kind == "DaemonSet" and o.controller for o in meta.owner_references)
+
+
+def find_hold(unit: Unit, groups: Groups, figures: Figures, cache: PlannerCache | None = None) -> Hold | None:
+    """The nodes for a unit that has no room; None where it would not fit an empty cluster either."""
+    snapshot = figures.snapshot
+    empty = Draft(snapshot)
+    own = {pod.key for pod in unit.members}
+    for pod in snapshot.pods.values():
+        if pod.bound and pod.key not in own and not stays(pod):
+            empty.evict(pod)
+    ended = Figures(empty, figures.config, cache)
+    mark = empty.mark()
+    found = try_unit(unit, groups, ended)
+    if not found.nodes:
+        return None
+    pods = [pod for pod in unit.pending if pod.key in found.nodes]
+    nodes = [found.nodes[pod.key] for pod in pods]
+    empty.undo(mark)
+    problem = build(unit, ended)
+    if _simple(unit, problem):
+        nodes = _cheapest(pods[0], len(pods), problem, figures)
+    needs: dict[int, Amounts] = {}
+    for pod, node in zip(pods, nodes, strict=True):
+        _add(needs.setdefault(node, {}), {PODS: 1, **pod.requests})
+    return _hold(needs, figures)
+
+
+def apply_hold(hold: Hold, figures: Figures) -> None:
+    """Counts what is held as used, from here on."""
+    columns = figures.snapshot.columns
+    for node, amounts in hold.needs.items():
+        for name, amount in amounts.items():
+            figures.draft.used[node, columns[name]] += amount
+    figures.forget()
+
+
+def _hold(needs: Mapping[int, Amounts], figures: Figures) -> Hold:
+    snapshot, free = figures.snapshot, figures.draft.free()
+    lacking: Amounts = {}
+    for node, amounts in needs.items():
+        short = {name: amount - max(0, int(free[node, snapshot.columns[name]])) for name, amount in amounts.items()}
+        _add(lacking, {name: amount for name, amount in short.items() if amount > 0})
+    names = sorted((snapshot.nodes[node].name for node in needs), key=natural_key)
+    return Hold(needs, tuple(names), lacking)
+
+
+def _add(total: Amounts, more: Mapping[str, int]) -> None:
+    for name, amount in more.items():
+        total[name] = total.get(name, 0) + amount
+
+
+def _simple(unit: Unit, problem: Problem) -> bool:
+    """Whether pods go anywhere that has a slot, under a hard layer at most: equal ones without further ties."""
+    equal = len({problem.members[rank].shape for rank in problem.pending}) == 1
+    keyed = any(gang.hard_keys for gang in unit.gangs)
+    free = equal and npu_resource(unit.pending[0].requests) is None
+    return free and not problem.interactions and not problem.multiples and not keyed
+
+
+def _cheapest(pod: PodInfo, number: int, problem: Problem, figures: Figures) -> list[int]:
+    """Nodes of `number` equal pods, in natural order: pod by pod where the next one waits for least."""
+    shape = problem.members[problem.pending[0]].shape
+    slots = problem.slots_of[shape]
+    level = problem.tree.levels[problem.hard]
+    waits = _Waits(pod, figures)
+    best: tuple[tuple[int, int], int, list[int]] | None = None
+    for domain in Reach(problem, shape).domains(problem.hard, number).tolist():
+        bound = problem.bound_counts
+        inside = range(int(level.start[domain]), int(level.end[domain]))
+        if problem.hard and bound.any() and not bound[inside.start : inside.stop].any():
+            continue
+        cost, nodes = _fill([node for node in inside if slots[node] > 0], number, slots, waits)
+        if best is None or cost < best[0]:
+            best = cost, domain, nodes
+    assert best is not None, "the unit fits, so some domain holds it"
+    return best[2]
+
+
+def _fill(nodes: Iterable[int], number: int, slots: np.ndarray, waits: "_Waits") -> tuple[tuple[int, int], list[int]]:
+    """((accelerators, pods) to come free, nodes) of so many pods on the given nodes.
+
+    Accelerators to come free grow ever faster with the pods on a node, so taking the cheapest next pod is best.
+    """
+    taken: dict[int, int] = {}
+    heap = [(waits.total(node, 1), node) for node in nodes]
+    heapq.heapify(heap)
+    devices = ended = 0
+    for _ in range(number):
+        (more, pods), node = heapq.heappop(heap)
+        devices, ended = devices + more, ended + pods
+        count = taken[node] = taken.get(node, 0) + 1
+        if count < slots[node]:
+            before, after = waits.total(node, count), waits.total(node, count + 1)
+            heapq.heappush(heap, ((after[0] - before[0], after[1] - before[1]), node))
+    return (devices, ended), [node for node in sorted(taken) for _ in range(taken[node])]
+
+
+class _Waits:
+    """What has to end on a node before so many pods of one kind fit."""
+
+    def __init__(self, pod: PodInfo, figures: Figures) -> None:
+        self.snapshot: Snapshot = figures.snapshot
+        self.draft = figures.draft
+        self.request = {PODS: 1, **{r: n for r, n in pod.requests.items() if not figures.ignored(r)}}
+        self.free = figures.draft.free()
+        self._known: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def total(self, node: int, pods: int) -> tuple[int, int]:
+        """(accelerators in hundredths, running pods) that have to go for `pods` pods."""
+        found = self._known.get((node, pods))
+        if found is None:
+            short = {}
+            for name, amount in self.request.items():
+                lacking = amount * pods - int(self.free[node, self.snapshot.columns[name]])
+                if lacking > 0:
+                    short[name] = lacking
+            devices = sum(n * (1 if name in keys.HUNDREDTHS else 100) for name, n in short.items() if name in _DEVICES)
+            found = self._known[node, pods] = devices, self._ending(node, short)
+        return found
+
+    def _ending(self, node: int, short: Amounts) -> int:
+        """How many pods have to end, those first that free the largest part of what is short."""
+        if not short:
+            return 0
+        there = [*self.snapshot.pods_on.get(self.snapshot.nodes[node].name, ())]
+        there += self.draft.placed_on.get(node, {}).values()
+        left = dict(short)
+        running = [{PODS: 1, **pod.requests} for pod in there if pod.key not in self.draft.evicted and not stays(pod)]
+        count = 0
+        while running and any(amount > 0 for amount in left.values()):
+            gain = [sum(min(n, pod.get(name, 0)) / n for name, n in left.items() if n > 0) for pod in running]
+            pod = running.pop(max(range(len(gain)), key=lambda i: (gain[i], -i)))
+            left = {name: amount - pod.get(name, 0) for name, amount in left.items()}
+            count += 1
+        return count
