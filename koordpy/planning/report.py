@@ -159,6 +159,8 @@ def _denials(
         tail, met = gang_sentence(after, figures), met_sentence(after)
         if one.proof is Proof.UNKNOWN:
             tail += "; not decided in time"
+    if one.hold is not None:
+        tail += f"{'' if alone else ';'} {one.hold.text}"
     if one.remark:
         tail += f" pod {waiting[0].key}: {one.remark}" if alone else f"; {one.remark}"
     for pod in waiting:
@@ -177,8 +179,6 @@ def _denials(
         if not alone:
             text = f"{text} {met.get(gang or '', '')}"
         text += tail
-        if one.hold is not None:
-            text = f"{text}{'' if alone and not one.remark else ';'} {one.hold.text}"
         out.append(PendingPod(pod.key, one.unit.id, gang, Reason.UNSCHEDULABLE, text, plugins=plugins))
     return out
 
