@@ -129,6 +129,14 @@ def keeps(choices: Choices, taken: Collection[int]) -> bool:
     return all(_crosses_once(crossing, chosen) for crossing in choices.crossings)
 
 
+def reachable(choices: Choices) -> bool:
+    """Whether everything together would be enough for the limits that ask for some."""
+    for limit in choices.limits:
+        if limit.least is not None and not limit.when and sum(amount for _, amount in limit.terms) < limit.least:
+            return False
+    return True
+
+
 def _crosses_once(crossing: Crossing, chosen: set[int]) -> bool:
     taken = [(dict(terms), room) for terms, room in crossing.resources]
     if not any(option in amounts for amounts, _ in taken for option in chosen):

@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koordpy.cluster.pods import GangRef, PodInfo
+from koordpy.cluster.resources import Amounts
 from koordpy.cluster.snapshot import Draft, Ints
 from koordpy.planning.units import Groups
-from koordpy.planning.victims.units import Kind, Lending, VictimUnit, find_candidates
+from koordpy.planning.victims.units import Lending, VictimUnit, find_candidates
 
 Frees = tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
 
@@ -47,6 +48,7 @@ class Pool:
         self.__dict__.pop("ranks", None)
         self.__dict__.pop("masks", None)
         self._frees: dict[int, Frees] = {}
+        self._leaves: dict[int, dict[str, Amounts]] = {}
 
     def at(self, unit: VictimUnit) -> int:
         """Position of a unit."""
@@ -130,16 +132,22 @@ class Pool:
         np.add.at(out, (nodes[taken], columns[taken]), amounts[taken])
         return out
 
-    def foreign(self, unit: VictimUnit) -> bool:
-        """Whether another scheduler's pod is in it."""
+    def foreign(self, i: int) -> bool:
+        """Whether another scheduler's pod is in a unit."""
         names = self.draft.snapshot.scheduler_names
-        return any(pod.pod.spec.scheduler_name not in names for pod in unit.pods)
+        return any(pod.pod.spec.scheduler_name not in names for pod in self.units[i].pods)
+
+    def leaves(self, i: int) -> dict[str, Amounts]:
+        """Quota (a built-in one too) -> what a unit's pods in it hold."""
+        found = self._leaves.get(i)
+        if found is None:
+            found = self._leaves[i] = {}
+            for pod in self.units[i].pods:
+                held = found.setdefault(self.draft.snapshot.quotas.quota_of(pod), {})
+                for name, amount in pod.requests.items():
+                    held[name] = held.get(name, 0) + amount
+        return found
 
     def group_units(self, group: str) -> list[int]:
         """Positions of the units of a GangGroup."""
         return [i for i, unit in enumerate(self.units) if self.alive[i] and unit.group == group]
-
-
-def is_core(unit: VictimUnit) -> bool:
-    """Whether taking it breaks a gang."""
-    return unit.kind is Kind.CORE

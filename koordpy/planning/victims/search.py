@@ -6,18 +6,17 @@ every member; nothing is changed here but a draft that is put back as it was.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from koordpy.cluster.pods import PodInfo
+from koordpy.planning.ascend.joint import place_jointly
 from koordpy.planning.build import build, partitions, unit_multiples
 from koordpy.planning.figures import Figures
-from koordpy.planning.place import place_best
 from koordpy.planning.plan import Proof, SolverRun
 from koordpy.planning.problem import Problem, only_ranks
+from koordpy.planning.runtime import limits, quota_figures
 from koordpy.planning.selection import core_ranks
 from koordpy.planning.units import Groups, Unit
 from koordpy.planning.victims.budgets import Budget, budgets_of
@@ -31,21 +30,14 @@ from koordpy.planning.victims.choice import (
     UnitFigures,
     cost_levels,
     late_levels,
+    reachable,
 )
+from koordpy.planning.victims.names import RuleName
 from koordpy.planning.victims.necessary import Lack, lacking
 from koordpy.planning.victims.pool import Pool
 from koordpy.planning.victims.reach import Opened, opened
+from koordpy.planning.victims.rules import Law, Mask
 from koordpy.planning.victims.units import VictimUnit
-
-
-class RuleName(StrEnum):
-    """Why a unit goes (simulate.md, evictions[].rule)."""
-
-    PRIORITY = "priority"
-    QUOTA = "quota"
-    FAIR_SHARE = "fair-share"
-    CONSOLIDATION = "consolidation"
-    STALE_GANG = "stale-gang"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +107,9 @@ class Search:
     @property
     def open(self) -> bool:
         """Whether any rule may take a pod at all."""
-        return self.config.preemption.enabled
+        config = self.config
+        reclaims = config.fairness.reclaim != "off" and config.preemption.across_quotas != "any"
+        return config.preemption.enabled or (reclaims and bool(self.figures.snapshot.quotas.tree.quotas))
 
     def took(self, victims: Sequence[Victim]) -> None:
         """The victims of a plan that is on the draft now."""
@@ -165,17 +159,49 @@ class Search:
             yield core or pending[:1]
 
     def _steps(self, asked: Asked) -> Relief:
-        return self._by_priority(asked)
+        """Steps 4, 5 and 7: each rule alone, then the open ones together."""
+        law = self._law(asked)
+        free = self._free(asked)
+        reasons: list[str] = []
+        runs: list[SolverRun] = []
+        proof = Proof.INFEASIBLE
+        steps: list[dict[RuleName, Mask]] = [
+            {RuleName.QUOTA: law.by_quota(free, strictly=True)},
+            {RuleName.PRIORITY: law.by_priority(free)},
+        ]
+        steps.append({RuleName.QUOTA: law.by_quota(free, strictly=False), **steps[1]})
+        for rules in steps:
+            named = {name: mask for name, mask in rules.items() if mask.any()}
+            if not named or len(named) < len(rules):
+                continue
+            found = self._take(asked, law, named)
+            runs += found.runs
+            if found.nodes:
+                return replace(found, runs=tuple(runs))
+            reasons += [text for text in found.reasons if text not in reasons]
+            if found.proof is Proof.UNKNOWN:
+                proof = Proof.UNKNOWN
+        if law.reclaims and law.closed:
+            reasons.append(f"{law.closed}.")
+        return Relief(proof=proof, runs=tuple(runs), reasons=tuple(reasons))
 
     # --- rules ------------------------------------------------------------------------------------------------------
 
-    def _by_priority(self, asked: Asked) -> Relief:
-        if asked.never:
-            return Relief()
-        eligible = self._free(asked) & (self.pool.priority < asked.priority)
-        return self._take(asked, {RuleName.PRIORITY: eligible})
+    def _law(self, asked: Asked) -> Law:
+        return Law(
+            asked.pods,
+            pool=self.pool,
+            use=self.figures.draft.quotas,
+            config=self.config,
+            limit_of=lambda name: self._limits[name],
+        )
 
-    def _free(self, asked: Asked) -> NDArray[np.bool_]:
+    @cached_property
+    def _limits(self) -> Mapping[str, Mapping[str, int]]:
+        quotas, settings = self.figures.snapshot.quotas, self.config.quota
+        return limits(quota_figures(quotas, settings), quotas, settings)
+
+    def _free(self, asked: Asked) -> Mask:
         """[units] that live, are not the beneficiary's own and not bound in this round."""
         pool = self.pool
         out = np.array(pool.alive, dtype=bool)
@@ -190,7 +216,7 @@ class Search:
 
     # --- one step ---------------------------------------------------------------------------------------------------
 
-    def _take(self, asked: Asked, rules: dict[RuleName, NDArray[np.bool_]]) -> Relief:
+    def _take(self, asked: Asked, law: Law, rules: dict[RuleName, Mask]) -> Relief:
         """The least harmful victims under some rules, in the order in which a victim would carry them."""
         eligible = np.logical_or.reduce(list(rules.values()))
         open_to = self._opened(asked, eligible)
@@ -202,8 +228,10 @@ class Search:
         best: tuple[object, Relief] | None = None
         proofs = set[Proof]()
         for part in partitions(asked.unit, open_to.problem, self.figures):
-            choices, units = self._choices(asked, part, rules, open_to)
-            found = self._choose(asked, choices, units, open_to)
+            choices, units = self._choices(asked, part, law, rules, open_to)
+            if not reachable(choices):
+                continue
+            found = self._choose(asked, choices, units, open_to, law, tuple(rules))
             proofs.add(found[1].proof)
             if found[1].nodes and (best is None or found[0] < best[0]):  # type: ignore[operator]
                 best = found
@@ -216,7 +244,7 @@ class Search:
         columns = self.figures.snapshot.columns
         return tuple(sorted(columns, key=lambda name: columns[name]))
 
-    def _opened(self, asked: Asked, eligible: NDArray[np.bool_]) -> Opened:
+    def _opened(self, asked: Asked, eligible: Mask) -> Opened:
         """The problem with every node that victims might open."""
         if not any(self.figures.of(pod).has_rules for pod in {pod.shape: pod for pod in asked.pods}.values()):
             return Opened(asked.problem, {}, frozenset())
@@ -225,7 +253,7 @@ class Search:
         return opened(asked.unit, asked.problem, self.figures, list(victims.values()))
 
     def _choices(
-        self, asked: Asked, part: Problem, rules: dict[RuleName, NDArray[np.bool_]], open_to: Opened
+        self, asked: Asked, part: Problem, law: Law, rules: dict[RuleName, Mask], open_to: Opened
     ) -> tuple[Choices, list[int]]:
         """The numbers of a choice, and the pool's position of each unit of it."""
         pool, budgets = self.pool, budgets_of(self.figures.draft)
@@ -234,14 +262,21 @@ class Search:
         number = {i: n for n, i in enumerate(units)}
         options: list[Option] = []
         of: dict[int, list[int]] = {}
-        for r, mask in enumerate(rules.values()):
+        named: dict[RuleName, dict[int, int]] = {}
+        for r, (name, mask) in enumerate(rules.items()):
             for i in units:
                 if mask[i]:
                     of.setdefault(i, []).append(len(options))
+                    named.setdefault(name, {})[i] = len(options)
                     options.append(Option(number[i], r))
         selectors = {pod.selector for pod in asked.unit.pending if pod.selector} if part.gather else set[str]()
         figures = tuple(self._figures(i, budgets, selectors) for i in units)
-        limits, multiples = self._gangs(number, of)
+        tied, multiples = self._gangs(number, of)
+        covered = [
+            (budget.allowed, {i: n for i in units for b, n in figures[number[i]].budgets if b == at})
+            for at, budget in enumerate(budgets)
+        ]
+        bound = law.together(named, covered)
         covering: dict[str, list[int]] = {}
         if open_to.looked_at:
             for i in units:
@@ -253,7 +288,9 @@ class Search:
             units=figures,
             options=tuple(options),
             budgets=tuple(budget.allowed for budget in budgets),
-            limits=tuple(limits),
+            limits=(*tied, *bound.limits),
+            crossings=tuple(bound.crossings),
+            shortfalls=tuple(bound.shortfalls),
             multiples=tuple(multiples),
             blockers={place: tuple(tuple(covering[key]) for key in pods) for place, pods in open_to.blockers.items()},
             deterministic_time=self.config.preemption.time_limit,
@@ -289,7 +326,7 @@ class Search:
     def _gangs(self, number: dict[int, int], of: dict[int, list[int]]) -> tuple[list[Limit], list[Multiple]]:
         """What ties the units of one gang: its surplus or its core, and its podCountMultiple."""
         pool = self.pool
-        limits: list[Limit] = []
+        tied: list[Limit] = []
         multiples: list[Multiple] = []
         for lendings in pool.lendings.values():
             for one in lendings:
@@ -298,11 +335,11 @@ class Search:
                 terms = [(o, 1) for i in surplus for o in of.get(i, ())]
                 whole = [(o, one.most) for o in of.get(core, ())]
                 if terms and (whole or len(surplus) > one.most):
-                    limits.append(Limit((*terms, *whole), most=one.most))
+                    tied.append(Limit((*terms, *whole), most=one.most))
             unit = lendings[0].unit
             if any(i in number for one in lendings for i in map(pool.at, one.surplus)):
                 multiples += self._multiples(unit, of)
-        return limits, multiples
+        return tied, multiples
 
     def _multiples(self, unit: Unit, of: dict[int, list[int]]) -> list[Multiple]:
         """podCountMultiple of what stays of a GangGroup."""
@@ -327,7 +364,15 @@ class Search:
 
     # --- the choice and its check -------------------------------------------------------------------------------------
 
-    def _choose(self, asked: Asked, choices: Choices, units: Sequence[int], open_to: Opened) -> tuple[object, Relief]:
+    def _choose(
+        self,
+        asked: Asked,
+        choices: Choices,
+        units: Sequence[int],
+        open_to: Opened,
+        law: Law,
+        rules: tuple[RuleName, ...],
+    ) -> tuple[object, Relief]:
         from koordpy.planning.solver.victims import Cut, choose
 
         pool = self.pool
@@ -347,15 +392,14 @@ class Search:
         choice: Choice = choose(choices, check)
         if not plan or not choice.options:
             return (), Relief(proof=choice.proof, runs=choice.runs)
-        names = tuple(self._rules)
-        victims = tuple(
-            Victim(pool.units[units[choices.options[o].unit]], names[choices.options[o].rule]) for o in choice.options
-        )
+        victims = []
+        for o in choice.options:
+            i, rule = units[choices.options[o].unit], rules[choices.options[o].rule]
+            why = law.why_quota(i) if rule is RuleName.QUOTA else ""
+            victims.append(Victim(pool.units[i], rule, why))
         keys = tuple((asked.unit.members[rank].key, node) for rank, node in sorted(plan.items()))
         cost = (cost_levels(choices, choice.options), late_levels(choices, choice.options))
-        return cost, Relief(victims, keys, choice.proof, choice.runs, bound=choice.bound)
-
-    _rules: tuple[RuleName, ...] = (RuleName.PRIORITY,)
+        return cost, Relief(tuple(victims), keys, choice.proof, choice.runs, bound=choice.bound)
 
     def _placed(
         self, asked: Asked, problem: Problem, chosen: Sequence[VictimUnit], places: dict[tuple[int, int], int]
@@ -368,7 +412,7 @@ class Search:
                 draft.evict(pod)
         whole = build(asked.unit, figures)
         ranks = set(asked.problem.pending)
-        found = place_best(only_ranks(part, ranks) for part in partitions(asked.unit, whole, figures))
+        found = place_jointly(asked.unit, only_ranks(whole, ranks), figures)
         nodes = dict(found.nodes) if len(found.nodes) == len(ranks) else None
         closed = () if nodes is not None else tuple(p for p in places if not whole.shapes[p[0]].allowed[p[1]])
         draft.undo(mark)

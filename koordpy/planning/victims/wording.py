@@ -13,7 +13,7 @@ from koordpy.planning.attempt import Tried
 from koordpy.planning.figures import Figures
 from koordpy.planning.filters.base import Code
 from koordpy.planning.plan import Benefit, Eviction, Nomination, Proof
-from koordpy.planning.victims.search import RuleName
+from koordpy.planning.victims.names import RuleName
 from koordpy.planning.victims.units import Kind, terminating
 
 NO_VICTIMS = "No preemption victims found for incoming pod"
@@ -101,6 +101,8 @@ def evictions(one: Tried, figures: Figures) -> list[Eviction]:
         for pod in victim.unit.pods:
             if victim.rule is RuleName.PRIORITY:
                 text = f"Preempted by {who} over {pod.priority}) on node {pod.node}"
+            elif victim.rule in (RuleName.QUOTA, RuleName.FAIR_SHARE):
+                text = f"Reclaimed for {kind} {name}: {victim.why}"
             else:
                 text = victim.why
             grace = pod.pod.spec.termination_grace_period_seconds
