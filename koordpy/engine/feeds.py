@@ -6,7 +6,6 @@ is looked for again every ten minutes and when a CustomResourceDefinition change
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -219,16 +218,21 @@ class Feeds:
         self._recheck.set()
 
     async def _discover_for_ever(self) -> None:
+        soon: list[float] = []
         while True:
-            seconds = self._rediscovery
+            seconds = soon.pop() if soon else self._rediscovery
             try:
                 await self._discover()
             except (ApiError, Unreachable) as error:
                 logger.warning("discovery: %s", error)
                 seconds = 2.0
-            with contextlib.suppress(TimeoutError):
+            try:
                 await asyncio.wait_for(self._recheck.wait(), seconds)
+            except TimeoutError:
+                continue
             self._recheck.clear()
+            # a new definition is served a moment after it is established
+            soon = [10.0, 3.0, 1.0]
 
     async def _discover(self) -> None:
         found = await discover(self._client, self._optional)

@@ -138,9 +138,9 @@ class KopfThread:
                 lambda: self._hosted.topology_seen(_plain(plain), deleted=type == "DELETED")
             )
 
-        async def definition(type: str | None, **_: Any) -> None:
-            if type is not None:
-                self._loop.call_soon_threadsafe(self._hosted.definitions_changed)
+        async def definition(**_: Any) -> None:
+            # those of the first list, too: one may have come since the scheduler looked
+            self._loop.call_soon_threadsafe(self._hosted.definitions_changed)
 
         kopf.on.login(registry=registry)(login)
         kopf.on.startup(registry=registry)(startup)
