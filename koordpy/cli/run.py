@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from koordpy.api.config import KoordpyConfiguration
+    from koordpy.operator.webhook import Webhook
 
 FAILED = 1
 SWITCH_SECONDS = 0.002
@@ -43,6 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kube-api-burst", metavar="N", type=int, help="requests at once")
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
     parser.add_argument("--log-format", choices=("text", "json"), default="text")
+    parser.add_argument("--webhook-address", metavar="HOST:PORT", help="serve the admission webhook there (off)")
+    parser.add_argument("--webhook-certificates", metavar="FOLDER", help="with tls.crt and tls.key of the webhook")
     parser.add_argument("--dry-run", action="store_true", help="plan, count and log, but write nothing")
 
 
@@ -66,7 +69,26 @@ def run(args: argparse.Namespace) -> int:
 
         factory = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
-        return runner.run(_serve(config, dry_run=args.dry_run))
+        webhook = _webhook(args, config)
+        return runner.run(_serve(config, webhook, dry_run=args.dry_run))
+
+
+def _webhook(args: argparse.Namespace, config: "KoordpyConfiguration") -> "Webhook | None":
+    """The admission webhook that the flags ask for. Raises InputFaultsError."""
+    from pathlib import Path
+
+    from koordpy.cli.offline import InputFaultsError
+
+    if args.webhook_address is None:
+        return None
+    if not args.webhook_certificates:
+        raise InputFaultsError(["--webhook-certificates: is needed with --webhook-address"])
+    from koordpy.operator.webhook import Webhook
+
+    try:
+        return Webhook(args.webhook_address, Path(args.webhook_certificates), resources=config.gpu.resources)
+    except ValueError as fault:
+        raise InputFaultsError([f"--webhook-address: {fault}"]) from None
 
 
 def configuration(args: argparse.Namespace) -> "KoordpyConfiguration":
@@ -107,7 +129,7 @@ def configuration(args: argparse.Namespace) -> "KoordpyConfiguration":
     return config
 
 
-async def _serve(config: "KoordpyConfiguration", *, dry_run: bool) -> int:
+async def _serve(config: "KoordpyConfiguration", webhook: "Webhook | None", *, dry_run: bool) -> int:
     import logging
     import sys
 
@@ -133,6 +155,7 @@ async def _serve(config: "KoordpyConfiguration", *, dry_run: bool) -> int:
             lambda snapshot, only: plan_round(snapshot, config, only=only, planner_cache=cache, evict=False),
             settings=engine_settings(config, dry_run=dry_run),
             config=config,
+            webhook=webhook,
         )
         logger.info("scheduling for %s on %s", ", ".join(config.scheduler_names), access.server)
         try:

@@ -22,6 +22,7 @@ from koordpy.engine.settings import EngineSettings
 from koordpy.observe.health import HealthServer
 from koordpy.operator.handlers import KopfThread
 from koordpy.operator.topology import TopologyStatusWriter
+from koordpy.operator.webhook import Webhook
 
 logger = logging.getLogger(__name__)
 
@@ -44,12 +45,14 @@ class OperatorHost:
         config: KoordpyConfiguration,
         with_kopf: bool = True,
         settle_seconds: float = SETTLE_SECONDS,
+        webhook: Webhook | None = None,
     ) -> None:
         self.scheduler = Scheduler(client, planner, settings=settings)
         self.topologies = TopologyStatusWriter(client, self.scheduler)
         self.kopf: KopfThread | None = None
         self._client, self._config, self._with_kopf, self._settle = client, config, with_kopf, settle_seconds
         self._ended = asyncio.Event()
+        self._webhook = webhook
         scheduler = self.scheduler
         self.health = HealthServer(
             config.bind_address,
@@ -65,8 +68,15 @@ class OperatorHost:
         )
 
     async def run(self) -> int:
-        """Runs until a signal, the loss of the lease or a failure. Raises OSError where bindAddress cannot be had."""
+        """Runs until a signal, the loss of the lease or a failure. Raises OSError where bindAddress, or the address or
+        the certificate of the webhook, cannot be had."""
         await self.health.start()
+        if self._webhook is not None:
+            try:
+                await self._webhook.start()
+            except OSError:
+                await self.health.stop()
+                raise
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
@@ -87,6 +97,8 @@ class OperatorHost:
             if self.kopf is not None:
                 self.kopf.stop()
                 await self.kopf.join()
+            if self._webhook is not None:
+                await self._webhook.stop()
             await self.health.stop()
 
     def stop(self) -> None:

@@ -61,9 +61,14 @@ class Release:
     def kinds(self) -> set[str]:
         return {manifest["kind"] for manifest in self.objects}
 
-    def of(self, kind: str) -> Json:
-        """The only object of its kind."""
-        (found,) = (manifest for manifest in self.objects if manifest["kind"] == kind)
+    def of(self, kind: str, *, component: str | None = None) -> Json:
+        """The only object of its kind: the scheduler's, or that of a component."""
+        label = "app.kubernetes.io/component"
+        (found,) = (
+            manifest
+            for manifest in self.objects
+            if manifest["kind"] == kind and manifest["metadata"].get("labels", {}).get(label) == component
+        )
         return found
 
     @property

@@ -54,8 +54,8 @@ def path_of(manifest: Json) -> str:
     """An object's own path."""
     group = manifest["apiVersion"].rpartition("/")[0]
     plural = manifest["kind"].lower() + "s"
-    if manifest["kind"] == "NetworkPolicy":
-        plural = "networkpolicies"
+    if plural.endswith("policys"):
+        plural = plural.removesuffix("ys") + "ies"
     root = f"/apis/{manifest['apiVersion']}" if group else "/api/v1"
     namespace = manifest["metadata"].get("namespace")
     within = f"/namespaces/{namespace}" if namespace else ""

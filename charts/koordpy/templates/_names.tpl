@@ -40,3 +40,27 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) -}}
 {{- end -}}
 {{- end -}}
+
+{{- define "koordpy.agentLabels" -}}
+app.kubernetes.io/name: {{ include "koordpy.name" . }}-agent
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{/* The names that API servers know our service accounts by. */}}
+{{- define "koordpy.account" -}}
+system:serviceaccount:{{ .Release.Namespace }}:{{ include "koordpy.serviceAccountName" . }}
+{{- end -}}
+
+{{- define "koordpy.agentAccount" -}}
+system:serviceaccount:{{ .Release.Namespace }}:{{ include "koordpy.fullname" . }}-agent
+{{- end -}}
+
+{{/* schedulerNames as a list in CEL. */}}
+{{- define "koordpy.schedulerNames" -}}
+{{- toJson (.Values.config.schedulerNames | default (list "koord-scheduler")) -}}
+{{- end -}}
+
+{{/* GPU resources as a list in CEL. */}}
+{{- define "koordpy.gpuResources" -}}
+{{- toJson (dig "gpu" "resources" (list "nvidia.com/gpu" "koordinator.sh/gpu" "aliyun.com/gpu" "aliyun.com/gpu-count") .Values.config) -}}
+{{- end -}}

@@ -1,0 +1,72 @@
+"""What the admission webhook answers: the variables that a GPU pod's containers read their GPUs from.
+
+Source: gpu-topology.md section 10, `env`. Pure: an AdmissionReview in, its answer out. The rule itself, which variable a
+container gets, is koordpy.cluster.gpu_env's, which `simulate` and the scheduler's own check use, too.
+"""
+
+import base64
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import msgspec
+import orjson
+
+from koordpy.api.objects import Container, Pod
+from koordpy.cluster.gpu_env import NAMES, VOID, expected
+from koordpy.cluster.gpus import gpu_ask
+
+API_VERSION = "admission.k8s.io/v1"
+FORBIDDEN = 403
+
+
+class ReviewError(ValueError):
+    """The request is no AdmissionReview of a pod."""
+
+
+def answer(review: Mapping[str, Any], resources: Collection[str]) -> dict[str, Any]:
+    """The AdmissionReview that answers another. Raises ReviewError."""
+    request = review.get("request")
+    if not isinstance(request, Mapping) or not request.get("uid") or not isinstance(request.get("object"), Mapping):
+        raise ReviewError("no request with uid and object")
+    pod = request["object"]
+    response: dict[str, Any] = {"uid": request["uid"], "allowed": True}
+    try:
+        named = msgspec.convert(pod, Pod, strict=False)
+    except msgspec.ValidationError as fault:
+        raise ReviewError(f"request.object: {fault}") from None
+    if gpu_ask(named, resources) is not None:
+        fault = _literal(pod)
+        if fault:
+            response |= {"allowed": False, "status": {"code": FORBIDDEN, "reason": "Forbidden", "message": fault}}
+        elif patch := injection(pod, resources):
+            response |= {"patchType": "JSONPatch", "patch": base64.b64encode(orjson.dumps(patch)).decode()}
+    return {"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response}
+
+
+def injection(pod: Mapping[str, Any], resources: Collection[str]) -> list[dict[str, Any]]:
+    """JSON patch that gives every container of a GPU pod its variables; empty where all have them already."""
+    spec = pod["spec"]
+    patch = []
+    for field in ("initContainers", "containers", "ephemeralContainers"):
+        for number, container in enumerate(spec.get(field) or ()):
+            typed = msgspec.convert({"resources": container.get("resources") or {}}, Container, strict=False)
+            wanted = expected(typed, number if field == "containers" else None, resources)
+            variables = [msgspec.to_builtins(one) for one in wanted]
+            names = {one["name"] for one in variables}
+            env = container.get("env") or []
+            new = [*(one for one in env if one.get("name") not in names), *variables]
+            if new != env:
+                patch.append({"op": "add", "path": f"/spec/{field}/{number}/env", "value": new})
+    return patch
+
+
+def _literal(pod: Mapping[str, Any]) -> str:
+    """What is wrong with a GPU pod that names its GPUs itself; `void`, which gives none, may stand."""
+    for field in ("initContainers", "containers", "ephemeralContainers"):
+        for number, container in enumerate(pod["spec"].get(field) or ()):
+            for one in container.get("env") or ():
+                if one.get("name") in NAMES and one.get("value") not in (None, "", VOID):
+                    return (
+                        f"spec.{field}[{number}].env: GPU pods do not set {one['name']}: the scheduler chooses the GPUs"
+                    )
+    return ""

@@ -1,0 +1,85 @@
+"""The admission webhook's server: TLS from files that are read again when they change.
+
+Source: gpu-topology.md section 10. Every replica answers, leader or not. The certificate comes from a Secret that the
+chart makes and mounts, so that koordpy needs no right to read Secrets.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Collection
+from pathlib import Path
+
+import orjson
+from aiohttp import web
+
+from koordpy.observe.health import split_address
+from koordpy.operator.injection import ReviewError, answer
+
+logger = logging.getLogger(__name__)
+
+PATH = "/mutate-pods"
+CERTIFICATE, KEY = "tls.crt", "tls.key"
+LOOK_SECONDS = 30.0
+MOST_BYTES = 8 << 20
+
+
+class Webhook:
+    """Serves the webhook at an address, with the certificate and key of a folder. resources: what counts as a GPU."""
+
+    def __init__(self, address: str, folder: Path, *, resources: Collection[str]) -> None:
+        self._host, self._port = split_address(address)
+        self._folder, self._resources = folder, tuple(resources)
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self._loaded: tuple[int, int] | None = None
+        self._runner: web.AppRunner | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self.port = 0
+
+    async def start(self) -> None:
+        """Listens. Raises OSError where the address, the certificate or the key cannot be had."""
+        self._load()
+        app = web.Application(client_max_size=MOST_BYTES)
+        app.router.add_post(PATH, self._mutate)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=2.0)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, self._host, self._port, ssl_context=self._context).start()
+        self.port = int(self._runner.addresses[0][1])
+        self._looking = asyncio.create_task(self._look())
+        logger.info("admission webhook on port %d", self.port)
+
+    async def stop(self) -> None:
+        """Closes the port; requests under way are answered first."""
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def _mutate(self, request: web.Request) -> web.Response:
+        try:
+            body = answer(orjson.loads(await request.read()), self._resources)
+        except (ReviewError, orjson.JSONDecodeError) as fault:
+            raise web.HTTPBadRequest(text=f"{fault}\n") from None
+        return web.Response(body=orjson.dumps(body), content_type="application/json")
+
+    def _load(self) -> None:
+        """Takes the certificate and key as they are now; connections that are open keep theirs."""
+        files = [self._folder / CERTIFICATE, self._folder / KEY]
+        stamp = (files[0].stat().st_mtime_ns, files[1].stat().st_mtime_ns)
+        if stamp != self._loaded:
+            try:
+                self._context.load_cert_chain(*files)
+            except ssl.SSLError as fault:
+                raise OSError(f"{self._folder}: {CERTIFICATE} and {KEY} cannot be used: {fault}") from None
+            self._loaded = stamp
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                self._load()
+            except OSError as fault:
+                logger.error("the webhook goes on with the certificate it has: %s", fault)

@@ -1,0 +1,205 @@
+"""Who may write what about GPUs: the chart's admission policies on the real API server, and the agent under them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.client import APPLY, Client, Refused, condition, pod_manifest, pods_path
+from tests.e2e.controlplane import ControlPlane
+from tests.e2e.installed import KOORD, RELEASE, Install, Installed, Json
+from tests.e2e.process import Process, eventually
+
+DEVICES = f"/apis/{KOORD}/v1alpha1/devices"
+ALLOCATION, VISIBLE = (
+    "topology.scheduling.koordinator.sh/gpu",
+    "topology.scheduling.koordinator.sh/nvidia-visible-devices",
+)
+CUDA, ALLOCATED = (
+    "topology.scheduling.koordinator.sh/cuda-visible-devices.0",
+    "scheduling.koordinator.sh/device-allocated",
+)
+OURS, OTHERS = "koord-scheduler", "default-scheduler"
+PLUGIN = {"agent": {"enabled": True, "delivery": "device-plugin"}}
+
+
+async def agent_token(api: Client, installed: Installed, node: str) -> str:
+    """A token of the agent's account as the kubelet of a node gets it for the agent's pod there."""
+    reference = {"apiVersion": "v1", "kind": "Node", "name": node}
+    spec = {"expirationSeconds": 3600, "boundObjectRef": reference}
+    wanted = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+    answer = await api.create(f"/api/v1/namespaces/{installed.namespace}/serviceaccounts/{RELEASE}-agent/token", wanted)
+    return str(answer["status"]["token"])
+
+
+@asynccontextmanager
+async def agent_of(api: Client, installed: Installed, plane: ControlPlane, node: str) -> AsyncIterator[Client]:
+    async with Client(plane.url, token=await agent_token(api, installed, node), ca=plane.ca) as client:
+        yield client
+
+
+def gpu_pod(
+    name: str, *, scheduler: str = OURS, annotations: Json | None = None, env: list[Json] | None = None
+) -> Json:
+    manifest = pod_manifest(name, scheduler=scheduler, requests={"nvidia.com/gpu": "1"})
+    manifest["metadata"]["annotations"] = annotations or {}
+    if env:
+        manifest["spec"]["containers"][0]["env"] = env
+    return manifest
+
+
+async def refused(call: object, said: str) -> None:
+    with pytest.raises(Refused) as raised:
+        await call  # type: ignore[misc]
+    assert raised.value.status == 403, raised.value
+    assert said in raised.value.message
+
+
+async def enforced(api: Client) -> None:
+    """Policies take a moment to be seen."""
+
+    async def forbids() -> bool:
+        try:
+            await api.create(pods_path() + "?dryRun=All", gpu_pod("probe", annotations={ALLOCATION: "{}"}))
+        except Refused as answer:
+            return answer.status == 403
+        return False
+
+    await eventually(forbids, what="the policies are enforced", within_s=30)
+
+
+async def test_nobody_but_the_scheduler_says_which_gpus_a_pod_has(
+    api: Client, install: Install, controlplane: ControlPlane
+) -> None:
+    installed = await install()
+    (node,) = await api.make_nodes(1)
+    await enforced(api)
+    for key in (ALLOCATION, VISIBLE, CUDA):
+        for scheduler in (OURS, OTHERS):
+            await refused(api.create(pods_path(), gpu_pod("p", scheduler=scheduler, annotations={key: "0"})), key)
+    for key in (ALLOCATED, "ALIYUN_COM_GPU_ID_0"):
+        await refused(api.create(pods_path(), gpu_pod("p", annotations={key: "0"})), key)
+        await api.create(pods_path(), gpu_pod("of-others", scheduler=OTHERS, annotations={key: "0"}))
+        await api.delete(f"{pods_path()}/of-others")
+
+    pod = await api.create(pods_path(), gpu_pod("p", annotations={"note": "mine"}))
+    path = f"{pods_path()}/p"
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "p", "uid": pod["metadata"]["uid"], "annotations": {ALLOCATION: '{"allocatedGPUs": {}}'}},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
+    await installed.client.create(f"{path}/binding", binding)
+    assert (await api.get(path))["metadata"]["annotations"][ALLOCATION]
+    await api.patch(path, {"metadata": {"annotations": {"note": "changed"}}})
+    await refused(api.patch(path, {"metadata": {"annotations": {ALLOCATION: "{}"}}}), f"writes {ALLOCATION}")
+    await refused(api.patch(path, {"metadata": {"annotations": {VISIBLE: "all"}}}), f"writes {VISIBLE}")
+    await refused(api.patch(path, {"metadata": {"annotations": {ALLOCATION: None}}}), f"removes {ALLOCATION}")
+    await refused(api.patch(f"{path}/status", {"metadata": {"annotations": {CUDA: "all"}}}), f"writes {CUDA}")
+    await api.patch(f"{path}/status", {"status": {"phase": "Running"}})
+
+
+async def test_a_gpu_pod_of_ours_does_not_name_its_gpus_itself(api: Client, install: Install) -> None:
+    await install()
+    await enforced(api)
+    every = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
+    await refused(api.create(pods_path(), gpu_pod("p", env=[every])), "the scheduler chooses the GPUs")
+    second = gpu_pod("p")
+    second["spec"]["initContainers"] = [
+        {"name": "init", "image": "x", "env": [{"name": "CUDA_VISIBLE_DEVICES", "value": "0"}]}
+    ]
+    await refused(api.create(pods_path(), second), "the scheduler chooses the GPUs")
+    field = {"fieldRef": {"fieldPath": f"metadata.annotations['{VISIBLE}']"}}
+    for name, env in (("void", {"value": "void"}), ("injected", {"valueFrom": field})):
+        await api.create(pods_path(), gpu_pod(name, env=[{"name": "NVIDIA_VISIBLE_DEVICES", **env}]))
+    await api.create(pods_path(), gpu_pod("others", scheduler=OTHERS, env=[every]))
+    no_gpu = pod_manifest("no-gpu", scheduler=OURS)
+    no_gpu["spec"]["containers"][0]["env"] = [every]
+    await api.create(pods_path(), no_gpu)
+
+
+def device(name: str) -> Json:
+    return {"apiVersion": f"{KOORD}/v1alpha1", "kind": "Device", "metadata": {"name": name}, "spec": {"devices": []}}
+
+
+async def test_an_agent_writes_the_device_and_the_pods_of_its_own_node_only(
+    api: Client, install: Install, controlplane: ControlPlane
+) -> None:
+    installed = await install(PLUGIN)
+    here, there = await api.make_nodes(2)
+    await enforced(api)
+    pods = {}
+    for name, node in (("here", here), ("there", there)):
+        pods[name] = await api.create(pods_path(), gpu_pod(name))
+        await api.bind(pods[name], node)
+    async with agent_of(api, installed, controlplane, here) as agent:
+        force = "?fieldManager=koordpy-agent&force=true"
+        await agent.call("PATCH", f"{DEVICES}/{here}{force}", device(here), content=APPLY)
+        only = "by the agent of its own node only"
+        await refused(agent.call("PATCH", f"{DEVICES}/{there}{force}", device(there), content=APPLY), only)
+        await refused(api.create(DEVICES, device(there)), only)
+        await refused(
+            api.patch(f"{DEVICES}/{here}", {"spec": {"devices": []}, "metadata": {"labels": {"a": "b"}}}), only
+        )
+        swap = {"metadata": {"annotations": {ALLOCATION: "{}", VISIBLE: "GPU-1", CUDA: "GPU-1", ALLOCATED: "{}"}}}
+        await agent.patch(f"{pods_path()}/here", swap)
+        await refused(agent.patch(f"{pods_path()}/there", swap), "")
+        nothing = "nothing but the annotations"
+        for change in (
+            {"metadata": {"annotations": {"note": "x"}}},
+            {"metadata": {"labels": {"a": "b"}}},
+            {"metadata": {"finalizers": ["a.example/b"]}},
+            {"spec": {"activeDeadlineSeconds": 5}},
+        ):
+            await refused(agent.patch(f"{pods_path()}/here", change), nothing)
+        for method, path in (("GET", "/api/v1/secrets"), ("DELETE", f"{DEVICES}/{here}"), ("GET", "/api/v1/nodes")):
+            await refused(agent.call(method, path), "")
+    await api.delete(f"{DEVICES}/{here}")
+
+
+async def test_the_agent_reports_with_the_rights_of_the_chart(
+    api: Client, install: Install, controlplane: ControlPlane, tmp_path: Path
+) -> None:
+    installed = await install({"agent": {"enabled": True}})
+    (node,) = await api.make_nodes(1)
+    await enforced(api)
+    machine = tmp_path / "machine.yaml"
+    machine.write_text("gpus: 4\nfabric: 18\nfaults: [{poll: 3, uuid: GPU-2, xid: 79}]\n")
+    kubeconfig = controlplane.kubeconfig("agent", token=await agent_token(api, installed, node))
+    command = [
+        sys.executable,
+        "-m",
+        "koordpy",
+        "agent",
+        "--node",
+        node,
+        "--backend",
+        f"fake:{machine}",
+        "--poll",
+        "0.5",
+    ]
+    process = Process("agent", [*command, "--kubeconfig", kubeconfig], log=tmp_path / "agent.log")
+    with process:
+
+        async def lost() -> bool:
+            try:
+                found = await api.get(f"{DEVICES}/{node}")
+            except Refused:
+                return False
+            healthy = [entry["health"] for entry in found["spec"]["devices"]]
+            ready = (condition(found, "Ready") or {}).get("status")
+            return healthy == [True, True, False, True] and ready == "True"
+
+        await eventually(lost, what="the lost GPU is reported", within_s=30, processes=[process])
+        found = await api.get(f"{DEVICES}/{node}")
+        assert (
+            found["metadata"]["ownerReferences"][0]["uid"]
+            == (await api.get(f"/api/v1/nodes/{node}"))["metadata"]["uid"]
+        )
+        assert process.stop() == 0
+    await api.delete(f"{DEVICES}/{node}")
