@@ -35,9 +35,8 @@ def answer(review: Mapping[str, Any], resources: Collection[str]) -> dict[str, A
     except msgspec.ValidationError as fault:
         raise ReviewError(f"request.object: {fault}") from None
     if gpu_ask(named, resources) is not None:
-        fault = _literal(pod)
-        if fault:
-            response |= {"allowed": False, "status": {"code": FORBIDDEN, "reason": "Forbidden", "message": fault}}
+        if wrong := _literal(pod):
+            response |= {"allowed": False, "status": {"code": FORBIDDEN, "reason": "Forbidden", "message": wrong}}
         elif patch := injection(pod, resources):
             response |= {"patchType": "JSONPatch", "patch": base64.b64encode(orjson.dumps(patch)).decode()}
     return {"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response}

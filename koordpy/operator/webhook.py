@@ -39,7 +39,7 @@ class Webhook:
 
     async def start(self) -> None:
         """Listens. Raises OSError where the address, the certificate or the key cannot be had."""
-        self._load()
+        self.reload()
         app = web.Application(client_max_size=MOST_BYTES)
         app.router.add_post(PATH, self._mutate)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=2.0)
@@ -65,13 +65,13 @@ class Webhook:
             raise web.HTTPBadRequest(text=f"{fault}\n") from None
         return web.Response(body=orjson.dumps(body), content_type="application/json")
 
-    def _load(self) -> None:
+    def reload(self) -> None:
         """Takes the certificate and key as they are now; connections that are open keep theirs."""
-        files = [self._folder / CERTIFICATE, self._folder / KEY]
-        stamp = (files[0].stat().st_mtime_ns, files[1].stat().st_mtime_ns)
+        certificate, key = self._folder / CERTIFICATE, self._folder / KEY
+        stamp = (certificate.stat().st_mtime_ns, key.stat().st_mtime_ns)
         if stamp != self._loaded:
             try:
-                self._context.load_cert_chain(*files)
+                self._context.load_cert_chain(str(certificate), str(key))
             except ssl.SSLError as fault:
                 raise OSError(f"{self._folder}: {CERTIFICATE} and {KEY} cannot be used: {fault}") from None
             self._loaded = stamp
@@ -80,6 +80,6 @@ class Webhook:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             try:
-                self._load()
+                self.reload()
             except OSError as fault:
                 logger.error("the webhook goes on with the certificate it has: %s", fault)

@@ -1,0 +1,112 @@
+"""What the admission webhook answers, and that its answer is what the scheduler asks for."""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from koordpy.api.keys import GPU_RESOURCES
+from koordpy.api.objects import Pod
+from koordpy.cluster.gpu_env import is_injected
+from koordpy.operator.injection import ReviewError, answer
+from koordpy.operator.webhook import Webhook
+
+
+def container(gpus: int = 0, **fields: Any) -> dict[str, Any]:
+    limits = {"nvidia.com/gpu": str(gpus)} if gpus else {}
+    return {"name": "c", "image": "x", "resources": {"limits": limits}, **fields}
+
+
+def review(*containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": list(containers), **spec}}
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "u", "object": pod}}
+
+
+def patched(asked: dict[str, Any]) -> dict[str, Any]:
+    """The pod with the answer's patch applied."""
+    response = answer(asked, GPU_RESOURCES)["response"]
+    assert response["allowed"], response
+    pod: dict[str, Any] = json.loads(json.dumps(asked["request"]["object"]))
+    for change in json.loads(base64.b64decode(response.get("patch", "W10="))):
+        assert change["op"] == "add"
+        _, spec, field, number, env = change["path"].split("/")
+        pod[spec][field][int(number)][env] = change["value"]
+    return pod
+
+
+def variables(one: dict[str, Any]) -> dict[str, str]:
+    return {
+        e["name"]: e["value"] if "value" in e else e["valueFrom"]["fieldRef"]["fieldPath"] for e in one.get("env", [])
+    }
+
+
+VISIBLE = "metadata.annotations['topology.scheduling.koordinator.sh/nvidia-visible-devices']"
+CUDA = "metadata.annotations['topology.scheduling.koordinator.sh/cuda-visible-devices.{}']"
+
+
+def test_each_container_gets_the_variables_of_its_place() -> None:
+    asked = review(
+        container(2),
+        container(),
+        container(1, env=[{"name": "A", "value": "b"}]),
+        initContainers=[container(1), container()],
+        ephemeralContainers=[{"name": "e", "image": "x"}],
+    )
+    spec = patched(asked)["spec"]
+    assert variables(spec["containers"][0]) == {
+        "NVIDIA_VISIBLE_DEVICES": VISIBLE,
+        "CUDA_VISIBLE_DEVICES": CUDA.format(0),
+    }
+    assert variables(spec["containers"][1]) == {"NVIDIA_VISIBLE_DEVICES": "void"}
+    assert variables(spec["containers"][2])["A"] == "b"
+    assert variables(spec["containers"][2])["CUDA_VISIBLE_DEVICES"] == CUDA.format(2)
+    assert variables(spec["initContainers"][0]) == {"NVIDIA_VISIBLE_DEVICES": VISIBLE}
+    assert variables(spec["initContainers"][1]) == {"NVIDIA_VISIBLE_DEVICES": "void"}
+    assert variables(spec["ephemeralContainers"][0]) == {"NVIDIA_VISIBLE_DEVICES": "void"}
+
+
+def test_what_is_injected_is_what_the_scheduler_asks_for_and_a_second_answer_changes_nothing() -> None:
+    pod = patched(review(container(1), container(), initContainers=[container(1)]))
+    assert is_injected(msgspec.convert(pod, Pod), GPU_RESOURCES)
+    again = {"request": {"uid": "u", "object": pod}}
+    assert "patch" not in answer(again, GPU_RESOURCES)["response"]
+
+
+def test_a_pod_without_gpus_stays_as_it_is() -> None:
+    assert answer(review(container()), GPU_RESOURCES)["response"] == {"uid": "u", "allowed": True}
+
+
+def test_a_gpu_pod_that_names_its_gpus_is_refused_by_container() -> None:
+    asked = review(container(1), container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]))
+    response = answer(asked, GPU_RESOURCES)["response"]
+    assert not response["allowed"]
+    assert response["status"]["message"].startswith(
+        "spec.containers[1].env: GPU pods do not set NVIDIA_VISIBLE_DEVICES"
+    )
+
+
+def test_a_variable_that_stands_twice_ends_as_ours() -> None:
+    other = {"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}}
+    (one,) = patched(review(container(1, env=[other, other])))["spec"]["containers"]
+    assert [e["name"] for e in one["env"]] == ["NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"]
+    assert variables(one)["NVIDIA_VISIBLE_DEVICES"] == VISIBLE
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"request": {}}, {"request": {"uid": "u"}}, {"request": {"uid": "u", "object": []}}]
+)
+def test_what_is_no_review_is_refused(body: dict[str, Any]) -> None:
+    with pytest.raises(ReviewError):
+        answer(body, GPU_RESOURCES)
+
+
+async def test_without_a_certificate_it_does_not_start(tmp_path: Path) -> None:
+    with pytest.raises(OSError):
+        await Webhook("127.0.0.1:0", tmp_path, resources=GPU_RESOURCES).start()
+    (tmp_path / "tls.crt").write_text("x")
+    (tmp_path / "tls.key").write_text("x")
+    with pytest.raises(OSError, match="cannot be used"):
+        await Webhook("127.0.0.1:0", tmp_path, resources=GPU_RESOURCES).start()
