@@ -23,7 +23,8 @@ REFRESH_SECONDS = 300.0
 
 
 class NodeAgent:
-    """One node's agent. measure: gives the measurement file's content, None without one."""
+    """One node's agent. measure: gives the measurement file's content, None without one; looked: told after each look,
+    whether the Device could be written or not."""
 
     def __init__(
         self,
@@ -33,9 +34,10 @@ class NodeAgent:
         *,
         delivery: str = FOREIGN,
         measure: Callable[[], Any] = lambda: None,
+        looked: Callable[[HealthBook], None] = lambda book: None,
     ) -> None:
         self.node, self.backend, self.book = node, backend, book
-        self.delivery, self._measure = delivery, measure
+        self.delivery, self._measure, self.looked = delivery, measure, looked
         self._before: Mapping[tuple[str, str], str] = {}
         self.undeliverable = ""
         self._watching = False
@@ -100,6 +102,7 @@ class NodeAgent:
                 publisher.forget()
                 written = started
             report = await asyncio.to_thread(self.look, timeout=timeout)
+            self.looked(self.book)
             try:
                 if self.delivery == ENV:
                     lacking = await publisher.lacks_runtime()

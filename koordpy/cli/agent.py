@@ -1,6 +1,8 @@
 """`koordpy agent`: reports a node's GPUs and their links as the node's Device (gpu-topology.md section 9)."""
 
 import argparse
+import contextlib
+from collections.abc import AsyncIterator
 from typing import Any
 
 FAILED = 1
@@ -21,6 +23,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, the service account")
     parser.add_argument("--measurements", metavar="FILE", help="matrix of measured GB/s in the order of minors (YAML)")
     parser.add_argument("--delivery", choices=DELIVERIES, default="foreign", help="how containers get their GPUs")
+    parser.add_argument("--resource", default="nvidia.com/gpu", help="what the device plugin offers to the kubelet")
+    parser.add_argument(
+        "--kubelet-folder", metavar="FOLDER", default="/var/lib/kubelet", help="with device-plugins and pod-resources"
+    )
+    parser.add_argument("--cdi", action="store_true", help="the device plugin also names CDI devices")
     parser.add_argument("--poll", metavar="SECONDS", type=_positive, default=10.0, help="longest time between looks")
     parser.add_argument(
         "--recover-after", metavar="N", type=_count, default=3, help="clean polls until a GPU is healthy again"
@@ -110,7 +117,6 @@ def _show(agent: Any) -> int:
 
 async def _serve(agent: Any, args: argparse.Namespace) -> int:
     import asyncio
-    import contextlib
     import logging
     import signal
 
@@ -121,9 +127,11 @@ async def _serve(agent: Any, args: argparse.Namespace) -> int:
     logger = logging.getLogger("koordpy.cli.agent")
     try:
         access = await load_access(args.kubeconfig or None)
-        async with ApiClient(access) as client:
+        async with ApiClient(access) as client, contextlib.AsyncExitStack() as beside:
             if agent.delivery == "foreign":
                 logger.info("delivery foreign: the kubelet's device plugin may choose other GPUs than the scheduler")
+            if agent.delivery == "device-plugin" and not args.once:
+                await beside.enter_async_context(_plugin(client, agent, args))
             task = asyncio.create_task(agent.run(DevicePublisher(client, agent.node), once=args.once, poll=args.poll))
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, task.cancel)
@@ -133,3 +141,37 @@ async def _serve(agent: Any, args: argparse.Namespace) -> int:
         logger.error("%s", fault)
         return FAILED
     return 0
+
+
+@contextlib.asynccontextmanager
+async def _plugin(client: Any, agent: Any, args: argparse.Namespace) -> AsyncIterator[None]:
+    """The device plugin beside the agent: it offers what the agent sees."""
+    import asyncio
+    from pathlib import Path
+
+    from koordpy.agent.health import HealthBook
+    from koordpy.agent.plugin.pods import NodePods
+    from koordpy.agent.plugin.server import Offer
+    from koordpy.agent.plugin.service import PluginService
+
+    folder = Path(args.kubelet_folder)
+    pods = NodePods(client, agent.node, resource=args.resource, gpus=lambda: agent.book.gpus)
+    service = PluginService(
+        pods.read,
+        pods.write,
+        resource=args.resource,
+        folder=folder / "device-plugins",
+        pod_resources=folder / "pod-resources" / "kubelet.sock",
+        cdi=args.cdi,
+    )
+
+    def offer(book: HealthBook) -> None:
+        service.offer([Offer(gpu.key, not book.why_sick(gpu.key), gpu.numa) for gpu in book.gpus if not gpu.mig])
+
+    agent.looked = offer
+    task = asyncio.create_task(service.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

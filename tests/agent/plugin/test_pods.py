@@ -1,0 +1,111 @@
+"""The node's pods at an API server: what is reserved, and what is written when two pods got each other's GPUs."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from koordpy.agent.machine import Gpu
+from koordpy.agent.plugin.ledger import Correction
+from koordpy.agent.plugin.pods import NodePods
+from koordpy.engine.client import ApiClient
+from koordpy.engine.credentials import ClusterAccess
+from koordpy.sim.clusters import node
+from koordpy.sim.server import ApiServer
+from tests.agent.plugin.test_annotations import GPU, notes
+
+GPUS = [Gpu(index=n, minor=n, uuid=f"GPU-{n}") for n in range(4)]
+PODS = "/api/v1/namespaces/default/pods"
+
+
+def container(name: str, gpus: int) -> dict[str, Any]:
+    amounts = {"nvidia.com/gpu": str(gpus)} if gpus else {}
+    return {"name": name, "image": "x", "resources": {"requests": amounts, "limits": amounts}}
+
+
+def pod(
+    name: str, *gpus: int, on: str = "n1", annotations: dict[str, str] | None = None, **spec: Any
+) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "annotations": annotations or {}},
+        "spec": {"nodeName": on, "containers": [container(f"c{i}", n) for i, n in enumerate(gpus)], **spec},
+    }
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[ApiClient]:
+    async with ApiServer() as server, ApiClient(ClusterAccess(server=server.url)) as running:
+        for name in ("n1", "n2"):
+            await running.post("/api/v1/nodes", node(name))
+        yield running
+
+
+def pods_of(client: ApiClient) -> NodePods:
+    return NodePods(client, "n1", resource="nvidia.com/gpu", gpus=lambda: GPUS)
+
+
+async def test_containers_have_reserved_what_the_annotation_says(client: ApiClient) -> None:
+    both = notes([0], [], [2, 3])
+    await client.post(PODS, pod("a", 1, 0, 2, annotations=both, initContainers=[container("init", 2)]))
+    await client.post(PODS, pod("elsewhere", 1, on="n2", annotations=notes([1])))
+    await client.post(PODS, pod("silent", 1))
+    await client.post(PODS, pod("broken", 1, annotations={GPU: "["}))
+    await client.post(PODS, pod("short", 2, annotations=notes([1])))
+    await client.post(PODS, pod("unknown", 1, annotations=notes([9])))
+    found = {(one.pod, one.container): one.gpus for one in await pods_of(client).read()}
+    assert found == {
+        ("a", "c0"): ("GPU-0",),
+        ("a", "c2"): ("GPU-2", "GPU-3"),
+        ("a", "init"): ("GPU-0", "GPU-2"),
+    }
+
+
+async def test_an_exchange_is_written_on_both_pods(client: ApiClient) -> None:
+    await client.post(PODS, pod("a", 1, annotations=notes([0])))
+    await client.post(PODS, pod("b", 1, annotations=notes([1])))
+    pods = pods_of(client)
+    a, b = sorted(await pods.read(), key=lambda one: one.pod)
+    await pods.write([Correction(a, b.gpus), Correction(b, a.gpus)])
+    found = {one.pod: one.gpus for one in await pods.read()}
+    assert found == {"a": ("GPU-1",), "b": ("GPU-0",)}
+    written = await client.get(f"{PODS}/a", type=dict[str, Any])
+    assert {**notes([1])}.items() <= written["metadata"]["annotations"].items()
+
+
+async def test_at_no_moment_of_an_exchange_is_one_of_the_gpus_free(client: ApiClient) -> None:
+    for name, minors in (("a", [0]), ("b", [1]), ("c", [2])):
+        await client.post(PODS, pod(name, 1, annotations=notes(minors)))
+    pods = pods_of(client)
+    a, b, c = sorted(await pods.read(), key=lambda one: one.pod)
+    seen = []
+    patch = client.patch
+
+    async def watched(path: str, body: Any, **options: Any) -> Any:
+        result = await patch(path, body, **options)
+        page = await client.list_page(PODS, type=dict[str, Any])
+        held: set[str] = set()
+        for one in page.items or ():
+            for minors in json.loads(one["metadata"]["annotations"][GPU])["allocatedGPUs"].values():
+                held |= set(minors)
+        seen.append(held)
+        return result
+
+    client.patch = watched  # type: ignore[method-assign]
+    await pods.write([Correction(a, b.gpus), Correction(b, c.gpus), Correction(c, a.gpus)])
+    assert len(seen) == 6
+    assert all(held == {"0", "1", "2"} for held in seen)
+
+
+async def test_a_pod_that_has_gone_or_was_made_anew_is_passed_over(client: ApiClient) -> None:
+    await client.post(PODS, pod("a", 1, annotations=notes([0])))
+    await client.post(PODS, pod("b", 1, annotations=notes([1])))
+    pods = pods_of(client)
+    a, b = sorted(await pods.read(), key=lambda one: one.pod)
+    await client.delete(f"{PODS}/a", grace_seconds=0)
+    await client.post(PODS, pod("a", 1, annotations=notes([3])))
+    await pods.write([Correction(a, b.gpus), Correction(b, a.gpus)])
+    found = {one.pod: one.gpus for one in await pods.read()}
+    assert found == {"a": ("GPU-3",), "b": ("GPU-0",)}
