@@ -15,6 +15,7 @@ from koordpy.engine.client import ApiClient, ApiError
 
 PAGE = 500
 GONE = (404, 409)
+INVALID = 422
 
 
 def reserved_of(pod: Pod, ids: Mapping[int, str], resource: str) -> list[Reserved]:
@@ -91,5 +92,5 @@ class NodePods:
         try:
             await self._client.patch(f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}", body)
         except ApiError as fault:
-            if fault.status not in GONE:
+            if fault.status not in GONE and not (fault.status == INVALID and "metadata.uid" in str(fault)):
                 raise
