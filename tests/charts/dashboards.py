@@ -1,0 +1,188 @@
+"""The chart's Grafana dashboards, written from one table: `python -m tests.charts.dashboards` makes the files anew.
+
+Grafana's JSON repeats itself for every panel; what is meant fits on a line each. test_dashboards.py holds the files to
+this table and every query to the metrics that koordpy has.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).resolve().parents[2] / "charts" / "koordpy" / "dashboards"
+WIDTH, HEIGHT = 24, 8
+Json = dict[str, Any]
+
+SELECT = 'job=~"$job"'
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One panel. queries: (PromQL, legend)."""
+
+    title: str
+    queries: tuple[tuple[str, str], ...]
+    unit: str = "short"
+    columns: int = 3
+    kind: str = "timeseries"
+    about: str = ""
+
+
+def rate(metric: str, by: str = "", more: str = "") -> str:
+    """Rate a second, summed over replicas."""
+    return f"sum{_by(by)} (rate({metric}{{{_with(more)}}}[$__rate_interval]))"
+
+
+def gauge(metric: str, by: str = "", more: str = "") -> str:
+    """Of the replica that leads: the others' figures stand still."""
+    return f"max{_by(by)} ({metric}{{{_with(more)}}})"
+
+
+def quantile(q: float, metric: str, by: str = "", more: str = "") -> str:
+    return f"histogram_quantile({q}, {rate(metric + '_bucket', ', '.join(filter(None, ('le', by))), more)})"
+
+
+def _by(labels: str) -> str:
+    return f" by ({labels})" if labels else ""
+
+
+def _with(more: str) -> str:
+    return ", ".join(filter(None, (SELECT, more)))
+
+
+OVERVIEW: dict[str, tuple[Panel, ...]] = {
+    "Is it well": (
+        Panel(
+            "Leaders", ((f"sum(koordpy_leader{{{SELECT}}})", "leaders"),), kind="stat", columns=6, about="Exactly one."
+        ),
+        Panel("Pods waiting", ((gauge("scheduler_pending_pods", "queue"), "{{queue}}"),), kind="stat", columns=6),
+        Panel("Half-bound gangs", ((gauge("koordpy_gangs_half_bound"), "gangs"),), kind="stat", columns=6, about="0."),
+        Panel("Gangs", ((gauge("koordpy_gangs", "status"), "{{status}}"),), kind="stat", columns=6),
+        Panel(
+            "Lag of watches",
+            ((quantile(0.99, "koordpy_watch_lag_seconds", "resource"), "{{resource}} p99"),),
+            unit="s",
+            columns=6,
+        ),
+        Panel("Conflicts with others", ((rate("koordpy_conflicts_total", "kind"), "{{kind}}"),), columns=6),
+    ),
+    "Waiting": (
+        Panel("Pending pods by queue", ((gauge("scheduler_pending_pods", "queue"), "{{queue}}"),)),
+        Panel("Why pods wait", ((gauge("scheduler_unschedulable_pods", "plugin"), "{{plugin}}"),)),
+        Panel("What wakes pods", ((rate("scheduler_queue_incoming_pods_total", "event"), "{{event}}"),)),
+        Panel(
+            "Wait of gangs",
+            (
+                (quantile(0.5, "koordpy_gang_wait_seconds"), "p50"),
+                (quantile(0.95, "koordpy_gang_wait_seconds"), "p95"),
+            ),
+            unit="s",
+        ),
+        Panel(
+            "Wait of pods",
+            (
+                (quantile(0.5, "scheduler_pod_scheduling_sli_duration_seconds"), "p50"),
+                (quantile(0.99, "scheduler_pod_scheduling_sli_duration_seconds"), "p99"),
+            ),
+            unit="s",
+        ),
+        Panel("Attempts", ((rate("scheduler_schedule_attempts_total", "result"), "{{result}}"),)),
+    ),
+    "Placing": (
+        Panel(
+            "Lowest common layer of gangs",
+            ((rate("koordpy_gang_layer_total", "layer"), "{{layer}}"),),
+            about="How near to each other the members of gangs with a gather goal came.",
+        ),
+        Panel("Pipeline groups by layer", ((rate("koordpy_gang_pp_groups_crossing_total", "layer"), "{{layer}}"),)),
+        Panel("Gang members bound", ((rate("koordpy_gang_members_bound_total"), "members/s"),)),
+        Panel(
+            "Planning, a round",
+            ((quantile(0.5, "koordpy_plan_seconds"), "p50"), (quantile(0.99, "koordpy_plan_seconds"), "p99")),
+            unit="s",
+        ),
+        Panel("Answers of the solver", ((rate("koordpy_solver_status_total", "status"), "{{status}}"),)),
+        Panel("Age of snapshots at commit", ((quantile(0.99, "koordpy_snapshot_age_seconds"), "p99"),), unit="s"),
+        Panel("Bindings", ((rate("koordpy_binds_total", "outcome"), "{{outcome}}"),)),
+        Panel("Time of a Binding", ((quantile(0.99, "koordpy_bind_seconds"), "p99"),), unit="s"),
+        Panel("Cache", ((gauge("scheduler_cache_size", "type"), "{{type}}"),)),
+    ),
+}
+
+
+def dashboard(uid: str, title: str, rows: dict[str, tuple[Panel, ...]]) -> Json:
+    """The whole dashboard as Grafana imports it."""
+    panels: list[Json] = []
+    y = 0
+    for name, row in rows.items():
+        panels.append({"type": "row", "title": name, "gridPos": {"h": 1, "w": WIDTH, "x": 0, "y": y}, "panels": []})
+        y += 1
+        x = 0
+        for panel in row:
+            width = WIDTH // panel.columns
+            height = HEIGHT // 2 if panel.columns > 4 else HEIGHT
+            if x + width > WIDTH:
+                x, y = 0, y + height
+            panels.append(_panel(panel, {"h": height, "w": width, "x": x, "y": y}))
+            x += width
+        y += height
+    for number, one in enumerate(panels, start=1):
+        one["id"] = number
+    return {
+        "uid": uid,
+        "title": title,
+        "tags": ["koordpy", "scheduler"],
+        "schemaVersion": 39,
+        "refresh": "30s",
+        "time": {"from": "now-6h", "to": "now"},
+        "editable": True,
+        "panels": panels,
+        "templating": {"list": [_data_source(), _jobs()]},
+    }
+
+
+def _panel(panel: Panel, place: Json) -> Json:
+    source = {"type": "prometheus", "uid": "${datasource}"}
+    return {
+        "type": panel.kind,
+        "title": panel.title,
+        **({"description": panel.about} if panel.about else {}),
+        "datasource": source,
+        "gridPos": place,
+        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
+        "targets": [
+            {"refId": chr(ord("A") + n), "expr": query, "legendFormat": legend, "datasource": source}
+            for n, (query, legend) in enumerate(panel.queries)
+        ],
+    }
+
+
+def _data_source() -> Json:
+    return {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus", "current": {}}
+
+
+def _jobs() -> Json:
+    query = "label_values(koordpy_leader, job)"
+    return {
+        "name": "job",
+        "type": "query",
+        "datasource": {"type": "prometheus", "uid": "${datasource}"},
+        "query": {"query": query, "refId": "job"},
+        "definition": query,
+        "refresh": 2,
+        "includeAll": True,
+        "multi": True,
+        "current": {"text": "All", "value": "$__all"},
+    }
+
+
+DASHBOARDS = {"koordpy.json": dashboard("koordpy-overview", "koordpy", OVERVIEW)}
+
+
+def main() -> None:
+    for name, content in DASHBOARDS.items():
+        (FOLDER / name).write_text(json.dumps(content, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

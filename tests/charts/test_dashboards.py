@@ -1,0 +1,77 @@
+"""Dashboards and alerts ask for metrics and labels that koordpy has, and the files are those of their table."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from koordpy.observe.metrics import Metrics
+from tests.charts.dashboards import DASHBOARDS, FOLDER
+
+RULES = FOLDER.parent / "alerts.yaml"
+NAME = re.compile(r"\b(?:koordpy|scheduler)_[a-z_]+")
+
+
+def known() -> dict[str, set[str]]:
+    """Series -> label names."""
+    out: dict[str, set[str]] = {}
+    for metric in Metrics().registry._collector_to_names:  # type: ignore[attr-defined]
+        labels = set(metric._labelnames)
+        name = metric._name
+        match metric._type:
+            case "counter":
+                out[f"{name}_total"] = labels
+            case "histogram":
+                out |= {f"{name}_bucket": labels | {"le"}, f"{name}_sum": labels, f"{name}_count": labels}
+            case _:
+                out[name] = labels
+    return out
+
+
+SERIES = known()
+
+
+def queries() -> Iterator[tuple[str, str]]:
+    for name, dashboard in DASHBOARDS.items():
+        for panel in dashboard["panels"]:
+            for target in panel.get("targets", []):
+                yield f"{name}: {panel['title']}", target["expr"]
+    for group in yaml.safe_load(RULES.read_text())["groups"]:
+        for rule in group["rules"]:
+            yield f"alerts.yaml: {rule['alert']}", rule["expr"]
+
+
+@pytest.mark.parametrize(("where", "query"), list(queries()), ids=lambda value: str(value)[:40])
+def test_every_query_asks_for_series_and_labels_that_are_there(where: str, query: str) -> None:
+    names = NAME.findall(query)
+    assert names and set(names) <= set(SERIES), where
+    by = {label.strip() for found in re.findall(r"by \(([^)]*)\)", query) for label in found.split(",")}
+    assert by - {"job"} <= set().union(*(SERIES[name] for name in names)), where
+
+
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_the_files_are_those_of_the_table(name: str) -> None:
+    written = json.loads((FOLDER / name).read_text())
+    assert written == DASHBOARDS[name], "run `python -m tests.charts.dashboards`"
+
+
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_panels_lie_beside_and_below_each_other(name: str) -> None:
+    taken: set[tuple[int, int]] = set()
+    panels: list[dict[str, Any]] = DASHBOARDS[name]["panels"]
+    for panel in panels:
+        place = panel["gridPos"]
+        cells = {(place["x"] + i, place["y"] + j) for i in range(place["w"]) for j in range(place["h"])}
+        assert not cells & taken, panel["title"]
+        assert all(x < 24 for x, _ in cells)
+        taken |= cells
+
+
+def test_every_alert_says_what_to_do() -> None:
+    for group in yaml.safe_load(RULES.read_text())["groups"]:
+        for rule in group["rules"]:
+            assert {"summary", "description"} <= set(rule["annotations"]), rule["alert"]
+            assert rule["labels"]["severity"] in ("critical", "warning")
