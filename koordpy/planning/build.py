@@ -10,10 +10,12 @@ from math import lcm
 
 import numpy as np
 
+from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Ints
 from koordpy.planning.among import Among
 from koordpy.planning.figures import Figures, ShapeFigures
-from koordpy.planning.problem import Member, Problem, Shape, slots
+from koordpy.planning.gpu.between import by_count, gpu_room, standing_nodes
+from koordpy.planning.problem import Allowance, Member, Problem, Shape, slots
 from koordpy.planning.units import Unit
 
 
@@ -71,6 +73,7 @@ def build(unit: Unit, figures: Figures) -> Problem:
     snapshot = figures.snapshot
     goal = unit.has_goal
     numbers: dict[bytes, int] = {}
+    keyed: dict[tuple[bytes, object], int] = {}
     shapes: list[Shape] = []
     members: list[Member] = []
     gangs = {gang.ref: i for i, gang in enumerate(unit.gangs)}
@@ -83,25 +86,40 @@ def build(unit: Unit, figures: Figures) -> Problem:
     if among is not None:
         free = np.concatenate([free, among.room], axis=1)
     copies: list[Ints] = []
+    room = gpu_room(unit.pending, figures.gpus)
+    if room is not None:
+        copies.append(room)
+    devices = free.shape[1]
+    tied = among is not None and bool(among.ties)  # what members ask of each other knows them by shape alone
+    kinds: list[PodInfo] = []
     for pod in unit.members:
         gang = gangs[pod.gang] if pod.gang is not None else 0
         if not pod.pending:
             members.append(Member(gang=gang, shape=-1, node=snapshot.index.get(pod.node, -1)))
             continue
-        number = numbers.get(pod.shape)
+        key = (pod.shape, pod.group if pod.gpus is not None and not tied else None)
+        number = keyed.get(key)
         if number is None:
-            number = numbers[pod.shape] = len(shapes)
+            number = keyed[key] = len(shapes)
+            numbers.setdefault(pod.shape, len(numbers))
+            kinds.append(pod)
             own = figures.of(pod)
             asks = among.asks.get(pod.shape, ()) if among is not None else ()
             request = (*own.request, *((first + column, amount) for column, amount in asks))
             if own.chips is not None:
                 request = (*request, (free.shape[1] + len(copies), 1))
                 copies.append(own.chips.copies())
+            if pod.gpus is not None and room is not None:
+                request = (*request, (devices, pod.gpus.count))
+            if own.gpu_copies is not None:
+                request = (*request, (free.shape[1] + len(copies), 1))
+                copies.append(own.gpu_copies)
             allowed = own.allowed_beside(among.judged(pod.shape)) if among is not None else own.allowed
             shapes.append(Shape(request, allowed, (own.soft if goal else own.total).copy()))
         members.append(Member(gang=gang, shape=number))
     if copies:
         free = np.concatenate([free, np.stack(copies, axis=1)], axis=1)
+    table = by_count(kinds, figures.gpus)
     return Problem(
         tree=snapshot.tree,
         free=free,
@@ -116,7 +134,12 @@ def build(unit: Unit, figures: Figures) -> Problem:
         pipeline=unit.pipeline if goal else 1,
         deterministic_time=figures.config.solver.deterministic_time,
         interactions=among.interactions(numbers) if among is not None else (),
-        allowances=figures.admission.allowances(unit, numbers, figures.draft.quotas),
+        allowances=tuple(
+            Allowance(one.room, tuple(one.amounts[numbers[pod.shape]] for pod in kinds))
+            for one in figures.admission.allowances(unit, numbers, figures.draft.quotas)
+        ),
+        by_count=table,
+        standing=standing_nodes(unit.members, figures.gpus) if table is not None and not goal else None,
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from koordpy.cluster.tree import Tree
+from koordpy.planning.packed import PackedCosts
 from koordpy.planning.problem import Ints
 
 Costs = Any
@@ -38,15 +39,23 @@ class CostTables:
         pipeline: int,
         per: Sequence[int],
         multiples: dict[int, int],
+        extra: PackedCosts | None = None,
     ) -> None:
         """slots, loss, bound: [nodes] further pods that fit, what one pod loses of the score there, bound members.
+        extra: what counts before the score and is no sum over pods.
 
         pipeline: size of a PP group, 1 for none. per: per level the pods of an entry, each a multiple of that of the
         level below. multiples: level -> k > 1 of those that `per` does not keep.
         """
         self.tree, self.n, self.per = tree, n, tuple(per)
         self.slots, self.loss = slots, loss
-        self.pipeline, self.multiples = pipeline, multiples
+        self.pipeline, self.multiples, self.extra = pipeline, multiples, extra
+        idle = extra.idle if extra is not None else []
+        self.idle_in: list[list[int]] = [
+            [sum(idle[a:b]) for a, b in zip(level.start.tolist(), level.end.tolist(), strict=True)] if any(idle) else []
+            for level in tree.levels
+        ]
+        """Per level what its domains cost in `extra` where they take no pod; empty where that is nothing anywhere."""
         self.bound_in = [level.sums(bound) for level in tree.levels]
         self._bound_any = bool(bound.any())
         self._weigh(used=int((bound > 0).sum()))
@@ -62,11 +71,13 @@ class CostTables:
 
     def monotone(self, level: int) -> bool:
         """Whether more pods never cost less in a domain of the level."""
-        return not self.multiples and self.whole(level)
+        return not self.multiples and self.whole(level) and self.extra is None
 
     def _weigh(self, *, used: int) -> None:
         n, depth = self.n, self.tree.depth
         weight = int(self.loss.max(initial=0)) * n + 1
+        self.extra_weight = weight
+        weight *= self.extra.base if self.extra is not None else 1
         self.score_base = weight
         self.domain_weight = [0] * (depth + 1)
         self.domain_base = [1] * (depth + 1)
@@ -98,6 +109,8 @@ class CostTables:
         more = [self.bound_in[-1]] if self._bound_any else []
         if self.loss.any():
             more.append(np.unique(self.loss, return_inverse=True)[1].reshape(-1))
+        if self.extra is not None:
+            more.append(self.extra.kinds)
         for part in more:
             code = code * (int(part.max(initial=0)) + 1) + part
         return np.asarray(np.unique(code, return_inverse=True)[1].reshape(-1), dtype=np.int64)
@@ -146,6 +159,10 @@ class CostTables:
             total = self.array(range(int(self.capacity(level)[domain]) + 1)) * (
                 int(self.loss[domain]) * self.per[level]
             )
+            if self.extra is not None:
+                own = self.extra.tables[int(self.extra.kinds[domain])]
+                own = own[:: self.per[level]][: len(total)]
+                total = total + self.array([cost * self.extra_weight for cost in own])
         else:
             inside = self.tree.children(level, domain)
             kinds, times = np.unique(self.kinds(level + 1)[inside.start : inside.stop], return_counts=True)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from koordpy.planning.cost_tables import INT64_LIMIT, Costs, CostTables
+from koordpy.planning.packed import NotPackable, PackedCosts, packed
 from koordpy.planning.plan import Proof
 from koordpy.planning.problem import Ints, Problem, Solution
 from koordpy.planning.reach import Reach
@@ -58,11 +59,21 @@ def count(problem: Problem) -> Counted | Solution:
     ranks = choose_ranks(problem, size) if size else ()
     if not ranks:
         return Solution({}, Proof.INFEASIBLE)
+    extra = _extra(problem, slots, shape, len(ranks))
     if not problem.gather:
-        return Counted(ranks, _spread_flat(problem, slots, shape, len(ranks)), 0, 0)
+        return Counted(ranks, _spread_flat(problem, slots, shape, len(ranks), extra), 0, 0)
     if problem.pipeline > 1 and (len(ranks) % problem.pipeline or ranks != tuple(range(len(ranks)))):
         raise NotCountable
-    return _Gather(problem, slots, shape, reach, ranks).solve()
+    return _Gather(problem, slots, shape, reach, ranks, extra).solve()
+
+
+def _extra(problem: Problem, slots: Ints, shape: int, n: int) -> PackedCosts | None:
+    if problem.by_count is None:
+        return None
+    try:
+        return packed(problem.by_count, shape, shapes=len(problem.shapes), slots=slots, n=n)
+    except NotPackable:
+        raise NotCountable from None
 
 
 class NotCountable(Exception):
@@ -72,8 +83,16 @@ class NotCountable(Exception):
 class _Gather:
     """Goals 1 to 6 for n equal pods."""
 
-    def __init__(self, problem: Problem, slots: Ints, shape: int, reach: Reach, ranks: tuple[int, ...]) -> None:
-        self.problem = problem
+    def __init__(
+        self,
+        problem: Problem,
+        slots: Ints,
+        shape: int,
+        reach: Reach,
+        ranks: tuple[int, ...],
+        extra: PackedCosts | None,
+    ) -> None:
+        self.problem, self.extra = problem, extra
         self.tree = problem.tree
         self.reach = reach
         self.ranks = ranks
@@ -129,7 +148,8 @@ class _Gather:
             if able.any():
                 steps, candidates = whole, [d for d, ok in zip(candidates, able.tolist(), strict=True) if ok]
                 break
-        if not multiples and steps[depth] % size == 0 and len(set(steps[level:])) == 1:
+        linear = self.extra is None
+        if linear and not multiples and steps[depth] % size == 0 and len(set(steps[level:])) == 1:
             common = int(np.gcd(np.gcd.reduce(self.slots // steps[depth]), n // steps[depth]))
             steps = [step * common for step in steps]
         self.tables = CostTables(
@@ -141,6 +161,7 @@ class _Gather:
             pipeline=size,
             per=steps,
             multiples=multiples,
+            extra=self.extra,
         )
         return candidates
 
@@ -199,9 +220,12 @@ class _Gather:
     def _outside(self, level: int, domain: int) -> int:
         """Goal 4 outside c: its ancestors, and domains that hold bound members only."""
         tables, tree = self.tables, self.tree
+        idle = 0
+        if tables.idle_in[0]:
+            idle = (tables.idle_in[0][0] - tables.idle_in[level][domain]) * tables.extra_weight
         if not self.bound.any():
-            return sum(tables.domain_weight[1:level])
-        total, at = 0, domain
+            return sum(tables.domain_weight[1:level]) + idle
+        total, at = idle, domain
         lo, hi = int(tree.levels[level].start[domain]), int(tree.levels[level].end[domain])
         for number in range(tree.depth, 0, -1):
             lv, held = tree.levels[number], tables.bound_in[number]
@@ -283,7 +307,8 @@ class _Gather:
         out = []
         for child, number, ok in zip(children, kinds, able.tolist(), strict=True):
             seen[number] = seen.get(number, 0) + 1
-            if tables.bound_in[level][child] or (ok and seen[number] <= used):
+            idle = tables.idle_in[level]
+            if tables.bound_in[level][child] or (idle and idle[child]) or (ok and seen[number] <= used):
                 out.append(child)
         return out
 
@@ -299,8 +324,8 @@ class _Spread:
     suffix: list[Costs]
 
 
-def _spread_flat(problem: Problem, slots: Ints, shape: int, n: int) -> dict[int, int]:
-    """Without a gather goal: fewest nodes, largest total score, fewest slots on them, then names in natural order.
+def _spread_flat(problem: Problem, slots: Ints, shape: int, n: int, extra: PackedCosts | None) -> dict[int, int]:
+    """Without a gather goal: fewest nodes, `extra`, largest total score, fewest slots, then names in natural order.
 
     The nodes in order of names; of nodes alike in slots and score only the first n by name can be needed.
     """
@@ -309,31 +334,38 @@ def _spread_flat(problem: Problem, slots: Ints, shape: int, n: int) -> dict[int,
     room = slots[able]
     score = problem.shapes[shape].score[able]
     loss = int(score.max()) - score
-    _, kind = np.unique(np.stack([room, loss]), axis=1, return_inverse=True)
+    costs = extra.kinds[able] if extra is not None else np.zeros(len(able), dtype=np.int64)
+    stands = problem.standing[able] if problem.standing is not None else np.zeros(len(able), dtype=np.int64)
+    _, kind = np.unique(np.stack([room, loss, costs, stands]), axis=1, return_inverse=True)
     kind = kind.reshape(-1)
     order = np.argsort(kind, kind="stable")
     place = np.empty(len(able), dtype=np.int64)
     starts = np.concatenate(([0], np.nonzero(np.diff(kind[order]))[0] + 1))
     place[order] = np.arange(len(able)) - np.repeat(starts, np.diff(np.concatenate((starts, [len(able)]))))
     capped = np.minimum(room, n)
-    keep = place < -(-n // np.maximum(capped, 1)) if len(starts) == 1 else place < n
-    able, room, loss = able[keep], room[keep], loss[keep]
+    keep = place < -(-n // np.maximum(capped, 1)) if len(starts) == 1 and not stands.any() else place < n
+    able, room, loss, costs, stands = able[keep], room[keep], loss[keep], costs[keep], stands[keep]
     slot_base = int(np.sort(room)[::-1][:n].sum()) + 1
-    node_weight = slot_base * (int(loss.max()) * n + 1)
+    extra_weight = slot_base * (int(loss.max()) * n + 1)
+    node_weight = extra_weight * (2 * extra.base if extra is not None else 1)
     wide = node_weight * (n + 1) >= INT64_LIMIT
     dtype: Any = object if wide else np.int64
     inf = node_weight * (n + 2) * 2 if wide else INT64_LIMIT
-    tables: dict[tuple[int, int], Any] = {}
+    tables: dict[tuple[int, int, int, int], Any] = {}
+    rows = np.stack([room, loss, costs, stands], axis=1).tolist()
     suffix = np.full((len(able) + 1, n + 1), inf, dtype=dtype)
     suffix[-1, 0] = 0
     for i in range(len(able) - 1, -1, -1):
-        key = (int(room[i]), int(loss[i]))
+        slots_here, loss_here, costs_here, stands_here = key = tuple(rows[i])
         table = tables.get(key)
         if table is None:
-            table = np.array(
-                [0] + [node_weight + slot_base * key[1] * m + key[0] for m in range(1, min(key[0], n) + 1)], dtype=dtype
-            )
-            tables[key] = table
+            own = extra.tables[costs_here] if extra is not None else (0,) * (n + 1)
+            fixed = (0 if stands_here else node_weight) + slots_here
+            values = [0] + [
+                fixed + slot_base * loss_here * m + extra_weight * (own[m] - own[0])
+                for m in range(1, min(slots_here, n) + 1)
+            ]
+            table = tables[key] = np.array(values, dtype=dtype)
         row = suffix[i + 1].copy()
         for m in range(1, len(table)):
             np.minimum(row[m:], suffix[i + 1][: n + 1 - m] + table[m], out=row[m:])
@@ -341,7 +373,7 @@ def _spread_flat(problem: Problem, slots: Ints, shape: int, n: int) -> dict[int,
     counts: dict[int, int] = {}
     rest = n
     for i in range(len(able)):
-        table = tables[int(room[i]), int(loss[i])]
+        table = tables[tuple(rows[i])]
         for take in range(min(rest, len(table) - 1), -1, -1):
             if table[take] + suffix[i + 1][rest - take] == suffix[i][rest]:
                 break

@@ -285,6 +285,12 @@ class ShapeFigures:
         return next((rule for rule in self._rules if isinstance(rule, AscendChips)), None)
 
     @property
+    def gpu_copies(self) -> Ints | None:
+        """[nodes] copies that the GPUs' devices take where more than their number decides; None for most pods."""
+        rule = next((one for one in self._rules if isinstance(one, GPUDevices)), None)
+        return rule.copies() if rule is not None and rule.constrained else None
+
+    @property
     def follows(self) -> bool:
         """Whether a placement of another pod may make a node fit: what failed may pass later in the round."""
         return any(not (isinstance(one, Rule) and one.local) for one in self._followers)

@@ -139,7 +139,7 @@ class Goals:
     @property
     def stages(self) -> tuple[Callable[[Mapping[int, int]], Goal], ...]:
         if not self.problem.gather:
-            return (self.members, self.fewest_nodes, self.score, self.fewest_slots, self.names)
+            return (self.members, self.fewest_nodes, self.counted, self.score, self.fewest_slots, self.names)
         return (
             self.members,
             self.layers,
@@ -147,6 +147,7 @@ class Goals:
             self.pipeline,
             self.domains,
             self.best_fit,
+            self.counted,
             self.score,
             self.inside,
             self.ranks,
@@ -194,6 +195,25 @@ class Goals:
         level, domain = self.tree.lowest_common(list(nodes.values()))
         return tuple(int(usable[n][d]) for n, d in self._upwards(level, domain))
 
+    def counted(self, nodes: Mapping[int, int]) -> Goal:
+        """What nodes are worth by the pods that each takes, against what they are worth without (ByCount)."""
+        table, members = self.problem.by_count, self.problem.members
+        if table is None:
+            return ()
+        shapes = range(len(self.problem.shapes))
+        there: dict[int, Counter[int]] = {}
+        for rank, node in nodes.items():
+            there.setdefault(node, Counter())[members[rank].shape] += 1
+        out = [0] * table.width
+        for node, counts in there.items():
+            kind = int(table.kinds[node])
+            with_pods = table.cost(kind, tuple(counts[shape] for shape in shapes))
+            without = table.cost(kind, (0,) * len(shapes))
+            if with_pods is None or without is None:
+                raise ValueError(f"{self.tree.node_names[node]} cannot take its pods")
+            out = [total + a - b for total, a, b in zip(out, with_pods, without, strict=True)]
+        return tuple(out)
+
     def score(self, nodes: Mapping[int, int]) -> Goal:
         """The total of the scores, more is better; between goals 5 and 6."""
         shapes, members = self.problem.shapes, self.problem.members
@@ -224,8 +244,12 @@ class Goals:
         return {**bound, **nodes}
 
     def fewest_nodes(self, nodes: Mapping[int, int]) -> Goal:
-        """Without a gather goal: nodes used by the new pods."""
-        return (len(set(nodes.values())),)
+        """Without a gather goal: nodes used by the new pods, and those that stand for bound ones."""
+        standing = self.problem.standing
+        used = set(nodes.values())
+        if standing is not None:
+            used.update(np.nonzero(standing)[0].tolist())
+        return (len(used),)
 
     def fewest_slots(self, nodes: Mapping[int, int]) -> Goal:
         """Without a gather goal: slots of the reference pod on the nodes used."""
@@ -301,7 +325,23 @@ def violations(problem: Problem, nodes: Mapping[int, int]) -> list[str]:
             f"{tree.layer_name(number)} {tree.path(number, int(d))} holds {held[d]}, no multiple of {k}"
             for d in (np.nonzero(held % k)[0] if k > 1 else ())
         )
-    return found + interaction_faults(problem, nodes)
+    return found + _unserved(problem, nodes) + interaction_faults(problem, nodes)
+
+
+def _unserved(problem: Problem, nodes: Mapping[int, int]) -> list[str]:
+    """Nodes that cannot take their pods together though each finds room."""
+    table = problem.by_count
+    if table is None:
+        return []
+    there: dict[int, Counter[int]] = {}
+    for rank, node in nodes.items():
+        there.setdefault(node, Counter())[problem.members[rank].shape] += 1
+    shapes = range(len(problem.shapes))
+    return [
+        f"{problem.tree.node_names[node]} cannot take its pods together"
+        for node, counts in sorted(there.items())
+        if table.cost(int(table.kinds[node]), tuple(counts[shape] for shape in shapes)) is None
+    ]
 
 
 def interaction_faults(problem: Problem, nodes: Mapping[int, int]) -> list[str]:

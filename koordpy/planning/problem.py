@@ -5,7 +5,7 @@ of specs: pods of equal shape are one kind, filters have become capacities. Exac
 solver, plain enumeration in tests) all take this and give a Solution, so that they can be compared goal by goal.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -53,6 +53,30 @@ class Allowance:
     amounts: tuple[int, ...]
 
 
+Vector = tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class ByCount:
+    """What a placement is worth by how many pods of each shape a node takes, where that is no sum over pods.
+
+    kinds: [nodes] number of a node's kind; nodes of one kind cost alike. cost: (kind, pods per shape) -> vector of
+    `width` numbers, none negative, None where the node cannot take them so. The vectors of all nodes add up, also of
+    those that take none, and the sum that is lexicographically least is best.
+    """
+
+    kinds: Ints
+    cost: Callable[[int, tuple[int, ...]], Vector | None]
+    width: int
+
+    def idle(self, shapes: int) -> Ints:
+        """[nodes, width] vectors of nodes that take no pod."""
+        none = (0,) * shapes
+        kinds = int(self.kinds.max(initial=-1)) + 1
+        rows = np.array([self.cost(kind, none) for kind in range(kinds)], dtype=np.int64).reshape(kinds, self.width)
+        return np.asarray(rows[self.kinds])
+
+
 @dataclass(frozen=True, eq=False)
 class Problem:
     """One unit on one snapshot.
@@ -65,6 +89,8 @@ class Problem:
     slots on the nodes used, then for the pods in rank order the naturally smallest node names (name_rank); bound
     siblings and PP play no part. interactions: what the planned pods ask of each other's places in the end.
     allowances: what the planned pods may take together, wherever they stand.
+    by_count: one goal more: before the score with a gather goal, else after the fewest nodes. standing: [nodes] nodes
+    that count as used without any new pod where there is no gather goal (gpu-topology.md section 5 (b)).
     """
 
     tree: Tree
@@ -82,6 +108,8 @@ class Problem:
     seed: int = 0
     interactions: tuple[Interaction, ...] = ()
     allowances: tuple[Allowance, ...] = ()
+    by_count: ByCount | None = None
+    standing: Ints | None = None
 
     @cached_property
     def pending(self) -> tuple[int, ...]:

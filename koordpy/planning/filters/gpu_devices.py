@@ -69,6 +69,16 @@ class GPUDevices(Rule):
     def copies(self) -> Ints:
         return self._room
 
+    @cached_property
+    def constrained(self) -> bool:
+        """Whether more than the number of free devices decides on some node."""
+        want, view = self._want, self._gpus.view
+        if (want.least_kbs and want.count > 1) or want.restricted or self._gpus.config.delivery == "env":
+            return True
+        if any(known.machine.delivery == "env" or known.machine.honor for known in view.nodes.values()):
+            return True
+        return any(keys.GPU_PARTITION_POLICY in node.labels for node in self._nodes)
+
     def _constrained(self, machine: Machine) -> bool:
         want = self._want
         return bool(want.least_kbs and want.count > 1) or machine.honor or want.restricted

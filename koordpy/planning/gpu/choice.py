@@ -160,6 +160,10 @@ class Chooser:
             union |= own
         return Judged(low[union], tuple(sorted(low[own] for own, _ in sets)))
 
+    def low(self, mask: int) -> int:
+        """Class of the slowest pair of a set."""
+        return self.tables.low_list[mask]
+
     # -- the rules ----------------------------------------------------------------------------------------------------
 
     def _choose(self, free: int, held: int, wants: tuple[Want, ...], objective: Objective) -> Sets | None:

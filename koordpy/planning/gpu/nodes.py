@@ -233,6 +233,20 @@ class GpuNodes:
         judged = chooser.judge(state.free, held, own)
         return None if judged is None else self._by_floors(chooser, judged)
 
+    def standing(self, node: int, group: GroupKey) -> int:
+        """Class over all machines of the slowest pair that bound members of a group hold on a node."""
+        state = self.state(node)
+        held = state.groups.get(group, 0)
+        if held.bit_count() < 2:
+            return self.classes
+        machine = state.by_name
+        if machine is None or not machine.has_matrix:
+            return 0
+        if self.view.comparison.source == "links" and machine.matrix.measured is not None:
+            return self._link_rank(machine, held)
+        chooser = chooser_of(machine)
+        return self._by_floors(chooser, Judged(chooser.low(held), ())).low
+
     def _by_floors(self, chooser: Chooser, judged: Judged) -> Worth:
         ranks, floors = self.view.comparison.ranks, chooser.matrix.floors
         over = [*(ranks[floor] for floor in floors), self.classes]

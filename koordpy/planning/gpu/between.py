@@ -1,0 +1,160 @@
+"""What nodes are worth to a unit with GPUs, by how many of its pods each takes (gpu-topology.md section 5 (b) to (e)).
+
+The sorted list of the nodes' slowest pairs, compared worst first, is with the number of nodes equal the vector of how
+many nodes have their slowest pair in the lowest class, in the next, and so on. So each node adds a vector of its own:
+one number for each class of (c), the free GPUs it leaves (d), and one number for each class of (e).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from koordpy.cluster.gpus import GroupKey, Machine
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.snapshot import Ints
+from koordpy.planning.gpu.allocation import choice_sets
+from koordpy.planning.gpu.nodes import GpuNodes, State, Unreadable, want_of
+from koordpy.planning.gpu.wants import PodWant
+from koordpy.planning.problem import ByCount
+
+Vector = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Pods of one shape of the unit: one of them, what it wants, None without GPUs."""
+
+    pod: PodInfo
+    want: PodWant | None
+
+
+def gpu_room(pods: Sequence[PodInfo], gpus: GpuNodes) -> Ints | None:
+    """[nodes] GPUs that the devices of each node still give to pods like these; None where they say nothing."""
+    first = next((pod for pod in pods if pod.gpus is not None), None)
+    if first is None or not gpus.view.nodes:
+        return None
+    nodes = gpus.draft.snapshot.nodes
+    most = int(gpus.draft.snapshot.allocatable.max(initial=0)) + sum(pod.gpus.count for pod in pods if pod.gpus)
+    found = (gpus.devices(i, first) for i in range(len(nodes)))
+    return np.fromiter((most if one is None else max(0, one) for one in found), dtype=np.int64, count=len(nodes))
+
+
+def standing_nodes(members: Sequence[PodInfo], gpus: GpuNodes) -> Ints:
+    """[nodes] 1 where bound members of the pods' GPU groups or gangs stand, if the unit asks for GPUs (b)."""
+    snapshot = gpus.draft.snapshot
+    out = np.zeros(len(snapshot.nodes), dtype=np.int64)
+    pending = [pod for pod in members if pod.pending]
+    if all(pod.gpus is None for pod in pending):
+        return out
+    groups = {pod.group: None for pod in pending if pod.group is not None}
+    for group in groups:
+        for name in gpus.view.group_nodes.get(group, {}):
+            if name in snapshot.index:
+                out[snapshot.index[name]] = 1
+    for key, node in gpus.draft.placed.items():
+        if snapshot.pods[key].group in groups:
+            out[node] = 1
+    if any(pod.group is None for pod in pending):
+        for pod in members:
+            if pod.bound and pod.node in snapshot.index:
+                out[snapshot.index[pod.node]] = 1
+    return out
+
+
+def by_count(pods: Sequence[PodInfo], gpus: GpuNodes) -> ByCount | None:
+    """The table of a unit whose shapes are those of the given pods, in order; None for a unit without GPUs."""
+    kinds = []
+    for pod in pods:
+        try:
+            kinds.append(_Kind(pod, want_of(pod) if pod.gpus is not None else None))
+        except Unreadable:
+            return None
+    if all(kind.want is None for kind in kinds):
+        return None
+    table = _Table(tuple(kinds), gpus)
+    return ByCount(table.kinds(), table.cost, table.width)
+
+
+class _Table:
+    """Vectors by kind of node and pods per shape."""
+
+    def __init__(self, kinds: tuple[_Kind, ...], gpus: GpuNodes) -> None:
+        self._kinds, self._gpus = kinds, gpus
+        self._classes = gpus.classes
+        self.width = 2 * self._classes + 1
+        self._first: list[int] = []
+        self._known: dict[tuple[int, tuple[int, ...]], Vector | None] = {}
+        self._groups: tuple[GroupKey, ...] = tuple(
+            dict.fromkeys(kind.pod.group for kind in kinds if kind.pod.group is not None)
+        )
+
+    def kinds(self) -> Ints:
+        """[nodes] number of each node's kind: equal where the GPUs that are free and those of siblings are."""
+        gpus, numbers = self._gpus, dict[object, int]()
+        asking = next(kind.pod for kind in self._kinds if kind.want is not None)
+        count = len(gpus.draft.snapshot.nodes)
+        out = np.zeros(count, dtype=np.int64)
+        if not gpus.view.nodes:
+            rooms = gpus.counted(np.arange(count), asking)
+            _, first, which = np.unique(rooms, return_index=True, return_inverse=True)
+            self._first = [int(i) for i in first]
+            return which.reshape(-1).astype(np.int64)
+        for node in range(count):
+            state = gpus.state(node)
+            key = (self._machine_key(state.by_name), state.free, self._held(state), gpus.room(node, asking))
+            number = numbers.setdefault(key, len(numbers))
+            if number == len(self._first):
+                self._first.append(node)
+            out[node] = number
+        return out
+
+    def _held(self, state: State) -> tuple[int, ...]:
+        return tuple(state.groups.get(group, 0) for group in self._groups)
+
+    @staticmethod
+    def _machine_key(machine: Machine | None) -> object:
+        if machine is None:
+            return None
+        return id(machine.matrix), machine.table, machine.honor, machine.numa, machine.roots
+
+    def cost(self, kind: int, counts: tuple[int, ...]) -> Vector | None:
+        """The vector of a node of a kind with so many pods of each shape; None where its GPUs cannot serve them."""
+        key = (kind, counts)
+        if key not in self._known:
+            self._known[key] = self._vector(self._first[kind], counts)
+        return self._known[key]
+
+    def _vector(self, node: int, counts: tuple[int, ...]) -> Vector | None:
+        slow, own = [0] * self._classes, [0] * self._classes
+        gpus = self._gpus
+        if not any(counts):
+            for group in self._groups:
+                self._count(slow, gpus.standing(node, group))
+            return (*slow, 0, *own)
+        pods = [kind.pod for kind, number in zip(self._kinds, counts, strict=True) for _ in range(number)]
+        given = [pod for pod in pods if pod.gpus is not None]
+        asking = next(kind.pod for kind in self._kinds if kind.want is not None)
+        left = gpus.room(node, asking) - sum(pod.gpus.count for pod in given if pod.gpus is not None)
+        served: set[GroupKey] = set()
+        for together, wants in self._choices(given):
+            worth = gpus.worth(node, wants, together)
+            if worth is None:
+                return None
+            self._count(slow, worth.low)
+            for low in worth.lows:
+                self._count(own, low)
+            if together is not None:
+                served.add(together)
+        for group in self._groups:
+            if group not in served:
+                self._count(slow, gpus.standing(node, group))
+        return (*slow, max(0, left), *own)
+
+    def _count(self, numbers: list[int], rank: int) -> None:
+        if rank < self._classes:
+            numbers[rank] += 1
+
+    def _choices(self, given: Sequence[PodInfo]) -> list[tuple[GroupKey | None, tuple[PodWant, ...]]]:
+        """Pods whose GPUs are chosen together: (their group, what they want)."""
+        return [(pods[0].group, tuple(want_of(pod) for pod in pods)) for pods in choice_sets(given)]
