@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 UPSTREAM_GANG_GATES = (
@@ -27,8 +28,9 @@ CONTROLLERS = (
 )
 
 
-def _gates(upstream_gangs: bool) -> list[str]:
-    return [f"--feature-gates={UPSTREAM_GANG_GATES}"] if upstream_gangs else []
+def _gates(upstream_gangs: bool, more: Sequence[str] = ()) -> list[str]:
+    gates = [*([UPSTREAM_GANG_GATES] if upstream_gangs else []), *(f"{gate}=true" for gate in more)]
+    return [f"--feature-gates={','.join(gates)}"] if gates else []
 
 
 def etcd(program: Path, *, data: Path, client_url: str, peer_url: str) -> list[str]:
@@ -57,6 +59,7 @@ def kube_apiserver(
     service_account_key: Path,
     upstream_gangs: bool,
     unlimited: bool,
+    gates: Sequence[str] = (),
 ) -> list[str]:
     """tokens: CSV of token, user, uid, groups. The server makes its own certificate in `certificates`.
 
@@ -81,7 +84,7 @@ def kube_apiserver(
         f"--service-account-key-file={service_account_key}",
         f"--service-account-signing-key-file={service_account_key}",
         *runtime,
-        *_gates(upstream_gangs),
+        *_gates(upstream_gangs, gates),
         *(limits if unlimited else []),
     ]
 
@@ -106,14 +109,15 @@ def kube_controller_manager(
     ]
 
 
-def kube_scheduler(program: Path, *, configuration: Path, upstream_gangs: bool) -> list[str]:
+def kube_scheduler(program: Path, *, configuration: Path, upstream_gangs: bool, gates: Sequence[str] = ()) -> list[str]:
     """`configuration` holds scheduler_configuration()."""
-    return [str(program), f"--config={configuration}", "--secure-port=0", *_gates(upstream_gangs)]
+    return [str(program), f"--config={configuration}", "--secure-port=0", *_gates(upstream_gangs, gates)]
 
 
-def scheduler_configuration(kubeconfig: Path) -> dict[str, object]:
+def scheduler_configuration(kubeconfig: Path, profiles: Sequence[Mapping[str, object]] = ()) -> dict[str, object]:
     """kube-scheduler with its own limit on requests lifted, alone and therefore without a lease."""
     return {
+        **({"profiles": list(profiles)} if profiles else {}),
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
         "clientConnection": {"kubeconfig": str(kubeconfig), "qps": 100_000, "burst": 100_000},

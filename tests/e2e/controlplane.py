@@ -46,6 +46,8 @@ class ControlPlane:
 
     upstream_gangs: serve scheduling.k8s.io/v1alpha2 and turn the gang gates on, in the scheduler too.
     unlimited: no limit on requests in flight, no priority and fairness (for measurements).
+    scheduler_profiles: of kube-scheduler's configuration; its default one when empty.
+    gates: features to turn on in the API server and the scheduler.
     users: user name -> groups; each gets a token (`tokens`) and can have a kubeconfig. "admin" is always there.
     folder: where data, logs and kubeconfig files go; a temporary one that is removed when None.
     port: of the API server; a free one when None.
@@ -59,11 +61,14 @@ class ControlPlane:
         unlimited: bool = False,
         controller_manager: bool = False,
         scheduler: bool = False,
+        scheduler_profiles: Sequence[Mapping[str, object]] = (),
+        gates: Sequence[str] = (),
         users: Mapping[str, Sequence[str]] | None = None,
         folder: Path | None = None,
         port: int | None = None,
     ) -> None:
         self.assets = assets
+        self._scheduler_profiles, self._gates = scheduler_profiles, gates
         self.upstream_gangs, self.unlimited = upstream_gangs, unlimited
         self._with_controller_manager, self._with_scheduler = controller_manager, scheduler
         self._groups = {
@@ -125,11 +130,13 @@ class ControlPlane:
 
     def scheduler_command(self) -> list[str]:
         """kube-scheduler's command line (it runs in the foreground), its limit on requests lifted."""
-        configuration = components.scheduler_configuration(self.kubeconfig("system:kube-scheduler"))
+        configuration = components.scheduler_configuration(
+            self.kubeconfig("system:kube-scheduler"), self._scheduler_profiles
+        )
         file = self.folder / "kube-scheduler.yaml"
         file.write_text(json.dumps(configuration, indent=1) + "\n")
         return components.kube_scheduler(
-            self.assets / "kube-scheduler", configuration=file, upstream_gangs=self.upstream_gangs
+            self.assets / "kube-scheduler", configuration=file, upstream_gangs=self.upstream_gangs, gates=self._gates
         )
 
     def start_scheduler(self) -> Process:
@@ -225,6 +232,7 @@ class ControlPlane:
                 service_account_key=self.folder / "service-accounts.key",
                 upstream_gangs=self.upstream_gangs,
                 unlimited=self.unlimited,
+                gates=self._gates,
             )
             server = self._start("kube-apiserver", command)
             last = self._given_port is not None or attempt == PORT_TRIES - 1

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.e2e.controlplane import ControlPlane
-from tests.e2e.differential import run
+from tests.e2e.differential import plane_of, run
 
 
 async def test_verdicts_and_words_are_kube_schedulers(assets: Path, tmp_path: Path) -> None:
-    with ControlPlane(assets, folder=tmp_path / "plane", scheduler=True) as plane:
+    with plane_of(assets, tmp_path / "plane") as plane:
         outcome = await run(plane, pods=200, seed=1000)
     assert outcome.differences == []
     assert 20 < outcome.fitted < outcome.tried == 200
