@@ -4,9 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST_ARGS ?=
+SOAK_ARGS ?=
+export MINUTES
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock demo test lint format type bench e2e chart controlplane clean
+.PHONY: help install lock demo test lint format type bench soak e2e chart controlplane clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -42,6 +44,9 @@ type: install ## Types (mypy, strict)
 
 bench: install ## Speed of the reflector, the planner and binding, as a table
 	$(BIN)/python -m bench
+
+soak: install ## The live scheduler against a real control plane, each figure beside its bar (MINUTES=3, SOAK_ARGS=...)
+	$(BIN)/python -m bench.live $(SOAK_ARGS)
 
 controlplane: ## etcd, kube-apiserver, helm: from KUBEBUILDER_ASSETS, else built with Go; the last line tells the folder
 	@controlplane/build.sh

@@ -91,36 +91,52 @@ def _pod_level(pod: Pod, total: Amounts, infeasible: bool) -> None:
     total.update({n: amount for n, amount in asked.items() if n in ("cpu", "memory") or n.startswith("hugepages-")})
 
 
+def _stated(pod: Pod) -> tuple[dict[str, ContainerStatus], bool]:
+    """What the kubelet says of the containers of a pod on a node, by name; whether their resize cannot be done.
+
+    Of init containers only those that restart count: the others are over when a pod is resized.
+    """
+    spec, status = pod.spec, pod.status
+    if not spec.node_name or not (status.container_statuses or status.init_container_statuses):
+        return {}, False
+    over = {c.name for c in spec.init_containers if c.restart_policy != "Always"}
+    stated = {s.name: s for s in (*status.init_container_statuses, *status.container_statuses) if s.name not in over}
+    pending = next((c for c in status.conditions if c.type == "PodResizePending"), None)
+    return stated, pending is not None and pending.reason == "Infeasible"
+
+
 def pod_requests(pod: Pod) -> Amounts:
     """The whole pod's request per resource, zeros left out.
 
     Of a pod on a node the figures of its status count too: what the kubelet has given it, before and after a resize.
     """
-    spec, status = pod.spec, pod.status
-    stated: dict[str, ContainerStatus] = {}
-    infeasible = False
-    if spec.node_name and (status.container_statuses or status.init_container_statuses):
-        stated = {s.name: s for s in (*status.init_container_statuses, *status.container_statuses)}
-        infeasible = any(c.type == "PodResizePending" and c.reason == "Infeasible" for c in status.conditions)
-    apps = [_container(c, stated.get(c.name), infeasible) for c in spec.containers]
-    inits = [_container(c, stated.get(c.name), infeasible) for c in spec.init_containers]
-    total = _sum(pod, apps, inits)
+    return {name: amount for name, amount in _requests(pod, {}).items() if amount > 0}
+
+
+def _requests(pod: Pod, missing: Mapping[str, int]) -> Amounts:
+    """`missing`: what a container counts for that does not say what it asks for."""
+    spec = pod.spec
+    stated, infeasible = _stated(pod)
+
+    def asked(container: Container) -> Amounts:
+        own = _container(container, stated.get(container.name), infeasible)
+        return {**missing, **own} if missing else own
+
+    total = _sum(pod, map(asked, spec.containers), map(asked, spec.init_containers))
     _pod_level(pod, total, infeasible)
     if spec.overhead:
         _add(total, amounts(spec.overhead))
-    return {name: amount for name, amount in total.items() if amount > 0}
+    return total
 
 
 def score_requests(pod: Pod) -> tuple[int, int]:
-    """(milli-cores, bytes) that scores count: a container without a request weighs 100m and 200Mi."""
+    """(milli-cores, bytes) that scores count: a container without a request weighs 100m and 200Mi.
 
-    def weighed(container: Container) -> Amounts:
-        asked = _container(container, None, False)
-        return {"cpu": asked.get("cpu", DEFAULT_CPU_MILLI), "memory": asked.get("memory", DEFAULT_MEMORY_BYTES)}
-
-    total = _sum(pod, map(weighed, pod.spec.containers), map(weighed, pod.spec.init_containers))
-    _pod_level(pod, total, False)
-    if pod.spec.overhead:
-        over = amounts(pod.spec.overhead)
-        _add(total, {n: over.get(n, 0) for n in ("cpu", "memory")})
+    Where the pod as a whole says what it asks for, that holds for a resource that neither it nor a container names.
+    """
+    missing = {"cpu": DEFAULT_CPU_MILLI, "memory": DEFAULT_MEMORY_BYTES}
+    if pod.spec.resources is not None and pod.spec.resources.requests:
+        named = _requests(pod, {})
+        missing = {name: amount for name, amount in missing.items() if name not in named}
+    total = _requests(pod, missing)
     return total.get("cpu", 0), total.get("memory", 0)

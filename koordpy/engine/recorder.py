@@ -20,6 +20,9 @@ logger = logging.getLogger(__name__)
 
 NOTE_BYTES = 1024
 SERIES_REFRESH_SECONDS = 360.0
+HOLD_SECONDS = 5.0
+"""An event stands back this long at most while what it tells of is still being written."""
+HOLD_STEP_SECONDS = 0.05
 SERIES_KEPT = 8192
 QUEUE_LENGTH = 8192
 EventType = Literal["Normal", "Warning"]
@@ -66,6 +69,8 @@ class _Series:
     last_seen: datetime
     sent_at: float
     queued: bool
+    due: float = 0.0
+    """Sent from then on, even beside more urgent writes."""
 
 
 def cut_note(note: str) -> str:
@@ -94,8 +99,11 @@ class EventRecorder:
         queue_length: int = QUEUE_LENGTH,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        busy: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`controller` is the schedulerName; the reporting instance is `schedulerName-host`."""
+        """`controller` is the schedulerName; the reporting instance is `schedulerName-host`. `busy`: whether Bindings
+        or conditions wait to be sent, which events let pass."""
+        self._busy = busy
         self.dropped = 0
         self.sent = 0
         self.failed = 0
@@ -156,7 +164,7 @@ class EventRecorder:
             return
         try:
             self._queue.put_nowait(key)
-            series.queued = True
+            series.queued, series.due = True, self._clock() + HOLD_SECONDS
         except asyncio.QueueFull:
             self.dropped += 1
             if series.sent_count == 0:
@@ -173,6 +181,7 @@ class EventRecorder:
             key = await self._queue.get()
             try:
                 if (series := self._series.get(key)) is not None:
+                    await self._stand_back(series)
                     await self._send(key, series)
             except Exception as error:  # an event is never worth more than a line in the log
                 self.failed += 1
@@ -182,6 +191,11 @@ class EventRecorder:
                 )
             finally:
                 self._queue.task_done()
+
+    async def _stand_back(self, series: _Series) -> None:
+        """The API server answers a burst of Bindings a tenth faster without events between them."""
+        while self._busy() and self._clock() < series.due:  # noqa: ASYNC110 - not an event
+            await asyncio.sleep(HOLD_STEP_SECONDS)
 
     async def _send(self, key: _Key, series: _Series) -> None:
         series.queued, series.sent_at = False, self._clock()

@@ -107,7 +107,9 @@ class Scheduler:
         self.recorders: Mapping[str, EventRecorder] = {}
         if not settings.dry_run:
             self.recorders = {
-                name: EventRecorder(client, controller=name, qps=settings.event_qps, burst=settings.event_burst)
+                name: EventRecorder(
+                    client, controller=name, qps=settings.event_qps, burst=settings.event_burst, busy=self._writing
+                )
                 for name in settings.scheduler_names
             }
         self.announcer = Announcer(self.recorders)
@@ -197,6 +199,10 @@ class Scheduler:
         if self.settings.dry_run:
             return False
         return self.leading.is_set() and (self.elector is None or self.elector.may_write())
+
+    def _writing(self) -> bool:
+        """Whether Bindings or conditions of pods are under way."""
+        return bool(self.committer.open) or (self.pod_status is not None and self.pod_status.lined_up > 0)
 
     def stop(self) -> None:
         """Ends `run` in order: no new plans, the batch in flight, the lease."""

@@ -98,6 +98,11 @@ class PodStatusWriter:
         """Verdicts not sent yet, held ones included."""
         return len(self._wanted)
 
+    @property
+    def lined_up(self) -> int:
+        """Verdicts that wait for nothing but their turn."""
+        return self._ready.qsize()
+
     async def run(self) -> None:
         """Sends verdicts until cancelled."""
         async with asyncio.TaskGroup() as group:

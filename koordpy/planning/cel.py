@@ -98,6 +98,13 @@ def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Value, Value], bo
     return value
 
 
+def _among(a: Value, b: Value) -> bool:
+    """An item of a list, or a name that a domain states."""
+    if not isinstance(b, list | Mapping):
+        raise Missing
+    return any(_same(a, one) for one in b)
+
+
 _COMPARISONS: dict[str, Callable[[Value, Value], bool]] = {
     "==": _same,
     "!=": lambda a, b: not _same(a, b),
@@ -105,7 +112,7 @@ _COMPARISONS: dict[str, Callable[[Value, Value], bool]] = {
     ">": _ordered(lambda a, b: a > b),
     "<=": _ordered(lambda a, b: a <= b),
     ">=": _ordered(lambda a, b: a >= b),
-    "in": lambda a, b: any(_same(a, one) for one in b),
+    "in": _among,
 }
 
 
@@ -180,6 +187,8 @@ class _Parser:
             return _always(parse_exact(text[1:-1]))
         if text == "device":
             return self._device()
+        if text == "has":
+            return self._stated()
         raise Unsupported(f"expression {self.text!r}")
 
     def _listed(self) -> Lookup:
@@ -202,20 +211,57 @@ class _Parser:
         self._take("[")
         kind, domain = self._take()
         self._take("]")
-        self._take(".")
-        word, name = self._take()
-        if kind != "text" or word != "word":
+        if kind != "text":
             raise Unsupported(f"expression {self.text!r}")
 
+        def table(facts: Facts) -> Mapping[str, Value]:
+            of = facts.attributes if what == "attributes" else facts.capacity
+            return of.get(domain[1:-1], {})
+
+        name = self._name()
+        if name is None:
+            return table
+
         def value(facts: Facts) -> Value:
-            table = facts.attributes if what == "attributes" else facts.capacity
-            found = table.get(domain[1:-1], {}).get(name)
+            found = table(facts).get(name)
             if found is None:
                 raise Missing
             return found
 
         if what == "capacity" and self._next() == ".":
             return self._compare_to(value)
+        return value
+
+    def _name(self) -> str | None:
+        """`.name` or `["name"]` behind a domain; None where the domain itself is meant."""
+        if self._next() == ".":
+            self._take()
+            word, name = self._take()
+            if word != "word":
+                raise Unsupported(f"expression {self.text!r}")
+            return name
+        if self._next() == "[":
+            self._take()
+            kind, text = self._take()
+            self._take("]")
+            if kind != "text":
+                raise Unsupported(f"expression {self.text!r}")
+            return text[1:-1]
+        return None
+
+    def _stated(self) -> Lookup:
+        """`has(device.attributes["d"].name)`: whether a device states it."""
+        self._take("(")
+        self._take("device")
+        inner = self._device()
+        self._take(")")
+
+        def value(facts: Facts) -> Value:
+            try:
+                return not isinstance(inner(facts), Mapping)
+            except Missing:
+                return False
+
         return value
 
     def _compare_to(self, left: Lookup) -> Lookup:

@@ -86,6 +86,32 @@ def test_scores_weigh_a_container_that_asks_for_nothing() -> None:
     assert score_requests(pod({"containers": [asks("0")]})) == (0, 200 * 2**20)
 
 
+def test_an_init_container_that_is_over_is_not_resized() -> None:
+    spec = {"nodeName": "n", "containers": [asks("1", name="a")],
+            "initContainers": [asks("2", name="once"), asks("1", name="beside", restartPolicy="Always")]}  # fmt: skip
+    status = {"initContainerStatuses": [{"name": name, "resources": {"requests": {"cpu": "8"}}}
+                                        for name in ("once", "beside")]}  # fmt: skip
+    assert pod_requests(pod(spec, status)) == {"cpu": 9000}
+
+
+def test_scores_weigh_what_the_kubelet_gave() -> None:
+    spec = {"nodeName": "n", "containers": [asks("1", name="a")]}
+    status = {"containerStatuses": [{"name": "a", "resources": {"requests": {"cpu": "3"}}}]}
+    assert score_requests(pod(spec, status)) == (3000, 200 * 2**20)
+
+
+def test_scores_take_what_the_whole_pod_asks_for() -> None:
+    bare = {"name": "a", "resources": {}}
+    assert score_requests(pod({"containers": [bare, asks("1")], "resources": {"requests": {"cpu": "3"}}})) == (
+        3000,
+        2 * 200 * 2**20,
+    )
+    assert score_requests(pod({"containers": [bare, asks("1")], "resources": {"requests": {"memory": "1Gi"}}})) == (
+        1000,
+        2**30,
+    )
+
+
 def test_an_unreadable_quantity_is_named() -> None:
     with pytest.raises(ValueError, match=r"nvidia\.com/gpu.*whole"):
         pod_requests(pod({"containers": [{"name": "a", "resources": {"requests": {"nvidia.com/gpu": "500m"}}}]}))

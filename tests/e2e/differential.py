@@ -247,8 +247,8 @@ async def _one(api: Client, made: Json, before: list[Wire], outcome: Outcome) ->
         if chosen not in feasible:
             why = next((node.reasons for node in ours.nodes if node.node == chosen), ())
             outcome.differences.append(f"{key}: kube-scheduler took {chosen}, koordpy refuses it: {why}")
-        elif not made["spec"].get("volumes") and not made["spec"].get("resourceClaims"):
-            # scores of volumes and devices are kube-scheduler's alone
+        elif not {"volumes", "resourceClaims", "resources"} & made["spec"].keys():
+            # scores of volumes and devices are kube-scheduler's alone, and it forgets what a pod asks for as a whole
             outcome.scored += 1
             highest = max(node.total for node in feasible.values())
             if feasible[chosen].total < highest:
@@ -313,10 +313,9 @@ def main() -> int:
         print(f"{number:6}  {reason}")
     seconds = time.monotonic() - began
     compared = outcome.tried - outcome.given_up
-    print(
-        f"{compared - len(outcome.differences)} of {compared} pods agreed ({outcome.fitted} fitted, the totals of {outcome.scored} compared) "
-        f"in {seconds:.0f} s"
-    )
+    agreed = compared - len(outcome.differences)
+    told = f"{outcome.fitted} fitted, the totals of {outcome.scored} compared"
+    print(f"{agreed} of {compared} pods agreed ({told}) in {seconds:.0f} s")
     return 1 if outcome.differences else 0
 
 

@@ -276,3 +276,21 @@ async def test_a_status_patch_of_what_is_gone_is_no_error(answer: Any, there: bo
         kinds = [request.headers["Content-Type"] for request in server.seen]
         assert kinds == ["application/strategic-merge-patch+json", "application/merge-patch+json"]
         assert server.seen[1].body == {"status": {"phase": "Pending"}}
+
+
+async def test_events_let_bindings_pass_but_not_for_ever() -> None:
+    busy = True
+    async with recording(busy=lambda: busy) as bench:
+        bench.fail(note="first")
+        await asyncio.sleep(0.15)
+        assert not bench.server.seen
+        busy = False
+        await bench.settled()
+        assert len(bench.server.seen) == 1
+        busy = True
+        bench.fail(note="second")
+        await asyncio.sleep(0.15)
+        assert len(bench.server.seen) == 1
+        bench.seconds += 5.0
+        await bench.settled()
+        assert len(bench.server.seen) == 2

@@ -280,6 +280,16 @@ EXPRESSIONS = {
     f'device.capacity["{DRIVER}"].memory.compareTo(quantity("100Gi")) < 0': True,
     "true": True,
     f"{ATTRIBUTE}.model": False,
+    f'{ATTRIBUTE}["model"] == "a"': True,
+    f"'ok' in {ATTRIBUTE} && {ATTRIBUTE}.ok": True,
+    f"'missing' in {ATTRIBUTE}": False,
+    f"!('missing' in {ATTRIBUTE}) && {ATTRIBUTE}.ok": True,
+    "'ok' in device.attributes['other.example.com']": False,
+    f"3 in {ATTRIBUTE}.index": False,
+    f"has({ATTRIBUTE}.ok)": True,
+    f"has({ATTRIBUTE}.missing) || {ATTRIBUTE}.index == 3": True,
+    f"!has({ATTRIBUTE}.missing)": True,
+    f'has(device.capacity["{DRIVER}"].memory)': True,
 }
 
 
