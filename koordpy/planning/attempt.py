@@ -180,6 +180,8 @@ def _best_node(pod: PodInfo, figures: Figures) -> int | None:
     if npu_resource(pod.requests) is not None:
         return best_node(pod, figures)
     own = figures.of(pod)
+    if pod.gpus is None and (ranked := own.ranked()) is not None:
+        return ranked.first()
     able = np.nonzero(own.slots > 0)[0]
     if not len(able):
         return None

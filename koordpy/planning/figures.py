@@ -44,6 +44,7 @@ from koordpy.planning.filters.volumes import VolumeBinding, VolumeReach, VolumeZ
 from koordpy.planning.gpu.nodes import GpuNodes
 from koordpy.planning.gpu.plain import PlainGpus
 from koordpy.planning.nominated import Reserved, reserve
+from koordpy.planning.ranked import RankedNodes
 from koordpy.planning.scores import (
     BALANCED,
     PACKING,
@@ -85,6 +86,9 @@ class PlannerCache:
         return self
 
 
+ASKED_BEFORE_RANKING = 4
+
+
 class ShapeFigures:
     """Figures of one shape on a Draft. `slots` and `total` are current after `refresh`."""
 
@@ -115,6 +119,8 @@ class ShapeFigures:
         self.slots: Ints = np.zeros(count, dtype=np.int64)
         self.fit: Ints = np.zeros(count, dtype=np.int64)
         self._seen = len(owner.draft.touched)
+        self._ranked: RankedNodes | None = None
+        self._asked = 0
         self._update(slice(None))
         self._level()
 
@@ -189,6 +195,17 @@ class ShapeFigures:
             self._level()
         else:
             self.total[rows] = self._constant[rows] + self._by_room(rows)
+            if self._ranked is not None:
+                self._ranked.changed(rows)
+
+    def ranked(self) -> RankedNodes | None:
+        """The nodes in order of worth, where they are asked for often enough for the order to pay."""
+        if self._ranked is None and self._reserved is None:
+            self._asked += 1
+            if self._asked > ASKED_BEFORE_RANKING:
+                names = self._owner.snapshot.name_rank
+                self._ranked = RankedNodes(slots=self.slots, total=self.total, names=names)
+        return self._ranked
 
     def _follow(self, number: int, rows: NDArray[np.int64]) -> bool:
         """Tells the rules of the last changes of the draft, which were on the nodes of `rows`.
@@ -246,6 +263,7 @@ class ShapeFigures:
 
     def _level(self) -> None:
         """Normalises the scores over the nodes that are feasible now."""
+        self._ranked, self._asked = None, 0
         scores = self._owner.config.scores
         raw = self.static.scores
         self._varies = bool(raw.untolerated.any() or raw.preferred.any() or not all(one.silent for one in self._soft))

@@ -106,6 +106,7 @@ def resources_fit(
     weights = np.zeros(len(whole), dtype=np.int64)
     held = used[rows]
     score_held = score_used[rows]
+    ratio = config.strategy == "RequestedToCapacityRatio"
     for resource in config.resources:
         name = resource.name
         column = columns.get(name)
@@ -117,19 +118,20 @@ def resources_fit(
         else:
             taken = held[:, column] + pod.requests.get(name, 0)
         have = whole[:, column]
-        exists = have > 0
-        safe = np.where(exists, have, 1)
-        over = taken > have
-        # Exact integers: bytes times 100 stay within 64 bits below 80 PiB a node.
-        if config.strategy == "MostAllocated":
-            share = np.where(over, 0, taken * 100 // safe)
-        elif config.strategy == "LeastAllocated":
-            share = np.where(over, 0, (have - taken) * 100 // safe)
-        else:
-            share = _shaped(np.where(over | ~exists, 100, taken * 100 // safe), config)
-        total += np.where(exists, share * resource.weight, 0)
-        weights += np.where(exists, resource.weight, 0)
-    return np.asarray(np.where(weights > 0, total // np.maximum(weights, 1), 0), dtype=np.int64)
+        counts = have > 0
+        # Exact integers: bytes times 100 stay within 64 bits below 80 PiB a node. What is assumed of containers that
+        # ask for nothing may exceed the node, which is then full.
+        share = np.minimum(taken, have) * 100 // np.where(counts, have, 1)
+        if config.strategy == "LeastAllocated":
+            share = np.maximum(have - taken, 0) * 100 // np.where(counts, have, 1)
+        elif ratio:
+            share = _shaped(share, config)
+            counts = counts & (share > 0)
+        total += np.where(counts, share * resource.weight, 0)
+        weights += np.where(counts, resource.weight, 0)
+    safe = np.maximum(weights, 1)
+    # kube-scheduler rounds this one, and leaves out what scores nothing
+    return np.asarray((2 * total + safe) // (2 * safe) if ratio else total // safe, dtype=np.int64)
 
 
 def balanced_allocation(snapshot: Snapshot, used: Ints, pod: PodInfo, *, rows: NDArray[np.int64] | slice) -> Ints:

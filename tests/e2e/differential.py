@@ -21,7 +21,14 @@ from typing import Any
 
 import msgspec
 
-from koordpy.api.config import Filters, KoordpyConfiguration, NodeAffinityArgs, NodeResourcesFitArgs, Scores
+from koordpy.api.config import (
+    Filters,
+    KoordpyConfiguration,
+    NodeAffinityArgs,
+    NodeResourcesFitArgs,
+    Scores,
+    UtilizationPoint,
+)
 from koordpy.api.config import NodeResourcesFitScore as FitScore
 from koordpy.api.config import ResourceWeight as Weight
 from koordpy.api.dra import DeviceClass, ResourceClaim, ResourceSlice
@@ -37,7 +44,7 @@ from tests.e2e.assets import find_assets
 from tests.e2e.client import Client, Refused, condition, pods_path
 from tests.e2e.controlplane import ControlPlane
 from tests.e2e.process import eventually
-from tests.e2e.random_pods import CONFIGURED, NAMESPACES, PLAIN, Maker
+from tests.e2e.random_pods import CONFIGURED, NAMESPACES, PLAIN, SHAPED, Maker
 from tests.e2e.random_volumes import CLAIMS, PROVISIONED, RESOURCE, VolumeMaker
 
 PODS_A_CLUSTER = 25
@@ -48,6 +55,7 @@ ADDED = {
         "nodeSelectorTerms": [{"matchExpressions": [random_pods.ADDED_AFFINITY]}]
     }
 }
+SHAPE = [{"utilization": 10, "score": 0}, {"utilization": 60, "score": 10}, {"utilization": 100, "score": 3}]
 UNBALANCED = {"score": {"disabled": [{"name": "NodeResourcesBalancedAllocation"}]}}
 """koordpy leaves this score out, and its formula is that of 1.35 (kube-parity.md section 3)."""
 PROFILES: list[Json] = [
@@ -57,7 +65,40 @@ PROFILES: list[Json] = [
         "plugins": UNBALANCED,
         "pluginConfig": [
             {"name": "NodeAffinity", "args": {"addedAffinity": ADDED}},
-            {"name": "NodeResourcesFit", "args": {"ignoredResources": [random_pods.IGNORED_RESOURCE]}},
+            {
+                "name": "NodeResourcesFit",
+                "args": {
+                    "ignoredResources": [random_pods.IGNORED_RESOURCE],
+                    "scoringStrategy": {
+                        "type": "MostAllocated",
+                        "resources": [
+                            {"name": "cpu", "weight": 1},
+                            {"name": "memory", "weight": 2},
+                            {"name": "nvidia.com/gpu", "weight": 5},
+                        ],
+                    },
+                },
+            },
+        ],
+    },
+    {
+        "schedulerName": SHAPED,
+        "plugins": UNBALANCED,
+        "pluginConfig": [
+            {
+                "name": "NodeResourcesFit",
+                "args": {
+                    "scoringStrategy": {
+                        "type": "RequestedToCapacityRatio",
+                        "resources": [
+                            {"name": "cpu", "weight": 3},
+                            {"name": "memory", "weight": 1},
+                            {"name": "nvidia.com/gpu", "weight": 5},
+                        ],
+                        "requestedToCapacityRatio": {"shape": SHAPE},
+                    },
+                },
+            }
         ],
     },
 ]
@@ -65,10 +106,24 @@ PROFILES: list[Json] = [
 ITS_SCORES = Scores(
     node_resources_fit=FitScore(strategy="LeastAllocated", resources=(Weight(name="cpu"), Weight(name="memory"))),
 )
+PACKED = Scores(
+    node_resources_fit=FitScore(
+        strategy="MostAllocated",
+        resources=(Weight(name="cpu"), Weight(name="memory", weight=2), Weight(name="nvidia.com/gpu", weight=5)),
+    )
+)
+CURVED = Scores(
+    node_resources_fit=FitScore(
+        strategy="RequestedToCapacityRatio",
+        resources=(Weight(name="cpu", weight=3), Weight(name="memory"), Weight(name="nvidia.com/gpu", weight=5)),
+        shape=tuple(msgspec.convert(point, UtilizationPoint) for point in SHAPE),
+    )
+)
 CONFIGURATIONS = {
     PLAIN: KoordpyConfiguration(scores=ITS_SCORES),
+    SHAPED: KoordpyConfiguration(scores=CURVED),
     CONFIGURED: KoordpyConfiguration(
-        scores=ITS_SCORES,
+        scores=PACKED,
         filters=Filters(
             node_affinity=NodeAffinityArgs(added_affinity=msgspec.convert(ADDED, NodeAffinity)),
             node_resources_fit=NodeResourcesFitArgs(ignored_resources=(random_pods.IGNORED_RESOURCE,)),
@@ -232,7 +287,7 @@ async def _one(api: Client, made: Json, before: list[Wire], outcome: Outcome) ->
     """The pod, once it is bound."""
     namespace, name = made["metadata"]["namespace"], made["metadata"]["name"]
     chosen, theirs = await _verdict(api, made)
-    state = ClusterState(scheduler_names=(PLAIN, CONFIGURED), storage=True, devices=True)
+    state = ClusterState(scheduler_names=(PLAIN, CONFIGURED, SHAPED), storage=True, devices=True)
     for obj in (*before, msgspec.convert(made, Pod)):
         state.upsert(obj)
     key = f"{namespace}/{name}"

@@ -12,7 +12,7 @@ APPS = ("web", "db", "job")
 TIERS = ("1", "5", "10", "x")
 NAMESPACES = {"default": {}, "team-a": {"team": "a"}, "team-b": {"team": "b"}}
 """Namespace -> labels."""
-PLAIN, CONFIGURED = "default-scheduler", "configured-scheduler"
+PLAIN, CONFIGURED, SHAPED = "default-scheduler", "configured-scheduler", "shaped-scheduler"
 ADDED_AFFINITY = {"key": "tier", "operator": "NotIn", "values": ["x"]}
 IGNORED_RESOURCE = "example.com/token"
 """What CONFIGURED is told beyond its defaults."""
@@ -75,7 +75,7 @@ class Maker:
         if self.chance(0.3):
             labels["version"] = self.rng.choice(["1", "2"])
         spec: Json = {
-            "schedulerName": CONFIGURED if self.chance(0.2) else PLAIN,
+            "schedulerName": self.rng.choice([PLAIN, PLAIN, CONFIGURED, SHAPED]),
             "terminationGracePeriodSeconds": 0,
             "containers": [self._container("main")],
         }
