@@ -9,11 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from koordpy.api import keys
 from koordpy.api.config import Quota as QuotaSettings
 from koordpy.api.quantity import quantity_text
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quotas import Quotas, QuotaUse, owner_of
 from koordpy.cluster.resources import Amounts
+from koordpy.cluster.snapshot import Snapshot
 from koordpy.planning.problem import Allowance
 from koordpy.planning.runtime import QuotaFigures, limits, quota_figures
 from koordpy.planning.units import Unit
@@ -227,6 +229,17 @@ class Admission:
                     if wanted > gate.free(resource):
                         out[Allowance(gate.free(resource), tuple(amounts))] = None
         return tuple(out)
+
+
+def quota_warnings(units: Iterable[Unit], snapshot: Snapshot) -> list[tuple[str, str]]:
+    """(object, text) of pods whose label names a quota that nobody knows (section 1)."""
+    quotas = snapshot.quotas
+    return [
+        (f"Pod/{pod.key}", f"label {keys.QUOTA_NAME}: no ElasticQuota {name}: the pod counts in {quotas.quota_of(pod)}")
+        for unit in units
+        for pod in unit.pending
+        if (name := quotas.unknown(pod))
+    ]
 
 
 def core_members(unit: Unit) -> tuple[PodInfo, ...]:

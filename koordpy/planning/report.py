@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from koordpy.api import keys
 from koordpy.cluster.pods import PodInfo
-from koordpy.planning.admission import PLUGIN
+from koordpy.planning.admission import PLUGIN, quota_warnings
 from koordpy.planning.attempt import Tried
 from koordpy.planning.figures import Figures
 from koordpy.planning.gpu.warnings import pod_warnings
@@ -80,14 +80,10 @@ def report(groups: Groups, figures: Figures, tried: list[Tried], *, every: bool)
 
 
 def _warnings(units: list[Unit], figures: Figures) -> list[tuple[str, str]]:
-    """What a setting asks for and the planner does not do."""
-    mode = figures.config.fairness.mode
-    out = wish_warnings(units, figures.snapshot)
+    """What settings ask for that is not done, and labels that name nothing."""
+    out = wish_warnings(units, figures.snapshot) + quota_warnings(units, figures.snapshot)
     out += figures.snapshot.topology_warnings
     out += [*figures.snapshot.gpus.warnings, *pod_warnings(units)]
-    if mode in ("exact", "kai"):
-        text = f"fairness.mode {mode} is not built yet: the order is that of gpu-count"
-        out.append(("KoordpyConfiguration", text))
     return out
 
 

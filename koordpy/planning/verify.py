@@ -15,6 +15,7 @@ from koordpy.planning.filters import node as node_filters
 from koordpy.planning.selectors import term_matches
 from koordpy.planning.units import Unit
 from koordpy.planning.verify_gpus import check_gpus
+from koordpy.planning.verify_quotas import check_quotas
 from koordpy.planning.verify_ties import check_ties
 
 
@@ -31,6 +32,7 @@ def check_plan(
         return faults
     placed = [(pods[key], node) for key, node in nodes.items()]
     faults += _room(placed, figures)
+    faults += check_quotas([pod for pod, _ in placed], figures)
     faults += _static(placed, figures)
     faults += check_ties(placed, figures.draft)
     faults += check_gpus(placed, chips or {}, figures.draft)

@@ -1,0 +1,224 @@
+"""May a job start (quota-fairness.md section 5, its examples, and the words of section 6), through a whole round."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from koordpy.api import keys
+from koordpy.api.config import KoordpyConfiguration, Preemption, Quota
+from koordpy.planning.explain import explain
+from koordpy.planning.plan import GangStatus, Proof, RoundPlan
+from tests.scenarios.cluster import World, bound, gang_pods, group, messages, node, pod
+from tests.scenarios.quotas import GPU, belongs, quota
+
+
+def config(**settings_: Any) -> KoordpyConfiguration:
+    return KoordpyConfiguration(preemption=Preemption(enabled=False), quota=Quota(**settings_))
+
+
+def plan(world: World, **settings_: Any) -> RoundPlan:
+    return world.plan(config=config(**settings_))
+
+
+def test_a_pod_is_refused_with_the_numbers_of_its_quota() -> None:
+    world = World().add(node("n1:32"), quota("team-a", 2, 7))
+    world.add(pod("r", labels=belongs("team-a"), cpu="6", at="n1"), pod("p", labels=belongs("team-a"), cpu="2"))
+    done = plan(world)
+    assert bound(done) == {}
+    assert messages(done)["p"] == (
+        "0/1 nodes are available: Insufficient quotas, quotaName: team-a, runtime: cpu=7, used: cpu=6, "
+        "request: cpu=2, exceedDimensions: [cpu]."
+    )
+    assert done.pending[0].plugins == ("ElasticQuota",)
+
+
+def test_max_stands_for_the_runtime_where_runtimes_are_off() -> None:
+    world = World().add(node("n1:4"), quota("a", 0, 6), quota("b", 0, 9))
+    world.add(pod("r", labels=belongs("a"), cpu="5", at="n1"), pod("p", labels=belongs("a"), cpu="2"))
+    assert "max: cpu=6, used: cpu=5, request: cpu=2" in messages(plan(world, enable_runtime_quota=False))["p"]
+
+
+def test_the_first_quota_that_refuses_from_the_leaf_up_is_named_with_the_path() -> None:
+    world = World().add(node("n1:32"), quota("org", 3, 7, inner=True), quota("team", 3, 20, parent="org"))
+    world.add(pod("r", labels=belongs("team"), cpu="6", at="n1"), pod("p", labels=belongs("team"), cpu="2"))
+    # the leaf's runtime is cut to what its parent has
+    assert "quotaName: team, quotaNameTopo: [org team], runtime: cpu=7" in messages(plan(world))["p"]
+    off = messages(plan(world, enable_runtime_quota=False))["p"]
+    assert "quotaName: org, quotaNameTopo: [org team], max: cpu=7, used: cpu=6" in off
+
+
+def test_siblings_count_against_their_parent() -> None:
+    world = World().add(node("n1:32"), quota("org", 0, 7, inner=True))
+    world.add(quota("a", 0, 7, parent="org"), quota("b", 0, 7, parent="org"))
+    world.add(pod("r", labels=belongs("b"), cpu="5", at="n1"), pod("p", labels=belongs("a"), cpu="3"))
+    assert "quotaName: org" in messages(plan(world, enable_runtime_quota=False))["p"]
+
+
+def test_resources_are_listed_sorted_and_only_those_that_are_exceeded() -> None:
+    most = {"memory": "4Gi", GPU: 1, "cpu": 64}
+    world = World().add(node("n1:64", **{GPU: "8"}), quota("a", 0, most))
+    world.add(pod("p", labels=belongs("a"), cpu="1", requests={GPU: "2", "memory": "6Gi"}))
+    assert (
+        f"runtime: memory=4Gi,{GPU}=1, used: memory=0,{GPU}=0, request: memory=6Gi,{GPU}=2, "
+        f"exceedDimensions: [memory {GPU}]." in messages(plan(world))["p"]
+    )
+
+
+def test_11_non_preemptible_pods_are_held_against_min() -> None:
+    world = World().add(node("n1:32"), quota("team-a", 5, 10))
+    world.add(pod("r", labels=belongs("team-a", rigid=True), cpu="4", at="n1"))
+    world.add(pod("p", labels=belongs("team-a", rigid=True), cpu="2"), pod("q", labels=belongs("team-a"), cpu="2"))
+    done = plan(world)
+    assert bound(done) == {"q": "n1"}
+    assert messages(done)["p"] == (
+        "0/1 nodes are available: Insufficient non-preemptible quotas, quotaName: team-a, min: cpu=5, used: cpu=4, "
+        "request: cpu=2, exceedDimensions: [cpu]."
+    )
+
+
+def test_min_of_every_ancestor_holds_non_preemptible_pods_and_a_key_that_it_lacks_is_0() -> None:
+    world = World().add(node("n1:32", **{GPU: "4"}))
+    world.add(quota("org", {"cpu": 3}, {"cpu": 9, GPU: 4}, inner=True, forced=True))
+    world.add(quota("a", {"cpu": 4}, {"cpu": 9, GPU: 4}, parent="org"))
+    world.add(pod("p", labels=belongs("a", rigid=True), cpu="4"))
+    assert "Insufficient non-preemptible quotas, quotaName: org" in messages(plan(world))["p"]
+    world.add(pod("p", labels=belongs("a", rigid=True), cpu="1", requests={GPU: "1"}))
+    assert f"quotaName: a, quotaNameTopo: [org a], min: {GPU}=0" in messages(plan(world))["p"]
+    world.add(pod("p", labels={keys.QUOTA_NAME: "a", keys.DISABLE_PREEMPTIBLE: "true"}, cpu="4"))
+    assert "Insufficient non-preemptible" in messages(plan(world))["p"]
+
+
+def test_keys_that_max_does_not_name_are_free() -> None:
+    world = World().add(node("n1:32"), quota("a", {}, {GPU: 0}))
+    assert bound(plan(world.add(pod("p", labels=belongs("a", rigid=True), cpu="20")))) == {"p": "n1"}
+
+
+def test_a_pod_in_a_parent_quota_stays_pending() -> None:
+    world = World().add(node("n1:32"), quota("org", 9, 9, inner=True), pod("p", labels=belongs("org")))
+    assert messages(plan(world))["p"] == "0/1 nodes are available: quota org is a parent: use one of its leaves."
+
+
+def test_an_unknown_quota_is_none_and_told() -> None:
+    world = World().add(node("n1:32"), quota("default", 0, 0), pod("p", labels=belongs("typo")), pod("q"))
+    done = plan(world)
+    assert bound(done) == {"p": "n1"}
+    assert done.warnings == (
+        ("Pod/default/p", f"label {keys.QUOTA_NAME}: no ElasticQuota typo: the pod counts in {keys.DEFAULT_QUOTA}"),
+    )
+
+
+def test_12_the_need_of_a_gang_is_admitted_whole() -> None:
+    gpu = {"requests": {GPU: "1"}}
+
+    def world(minimum: int) -> World:
+        made = World().add(node("n1:32", **{GPU: "8"}), quota("a", 0, {GPU: 3}), group("g", minimum))
+        return made.add(gang_pods("g", 4, labels=belongs("a"), **gpu))
+
+    done = plan(world(4))
+    assert bound(done) == {}
+    assert set(messages(done).values()) == {
+        f"0/1 nodes are available: Insufficient quotas, quotaName: a, runtime: {GPU}=3, used: {GPU}=0, "
+        f"request: {GPU}=4, exceedDimensions: [{GPU}], gang default/g needs 4 members, quota has room for 3."
+    }
+    assert (done.gangs[0].status, done.gangs[0].proof) == (GangStatus.UNSCHEDULABLE, Proof.INFEASIBLE)
+    done = plan(world(2))
+    assert bound(done) == {"p-0": "n1", "p-1": "n1", "p-2": "n1"}
+    assert "gang default/g needs 1 members, quota has room for 0" in messages(done)["p-3"]
+    assert (done.gangs[0].status, done.gangs[0].proof) == (GangStatus.SCHEDULED, Proof.OPTIMAL)
+
+
+def test_bound_members_are_in_used_already() -> None:
+    world = World().add(node("n1:32"), quota("a", 0, 5), group("g", 2))
+    world.add(gang_pods("g", 2, prefix="r", labels=belongs("a"), at="n1", cpu="2"))
+    world.add(gang_pods("g", 2, labels=belongs("a"), cpu="1"))
+    assert bound(plan(world)) == {"p-0": "n1"}
+
+
+def test_the_needs_of_a_gang_group_pass_together() -> None:
+    links = {keys.GANG_GROUPS: '["default/g", "default/h"]'}
+    world = World().add(node("n1:32"), quota("a", 0, 3), quota("b", 0, 9))
+    world.add(group("g", 2, links), group("h", 2, links))
+    world.add(gang_pods("g", 2, "g", labels=belongs("a")), gang_pods("h", 2, "h", labels=belongs("a")))
+    done = plan(world)
+    assert bound(done) == {}
+    assert "gang default/g,default/h needs 4 members, quota has room for 3" in messages(done)["h-1"]
+    world.add(gang_pods("h", 2, "h", labels=belongs("b")))
+    assert len(bound(plan(world))) == 4
+
+
+def test_a_core_of_others_may_start_where_the_first_is_too_much() -> None:
+    world = World().add(node("n1:32"), quota("a", 0, 3), group("g", 2))
+    world.add(pod("p-0", gang="g", labels=belongs("a"), cpu="4"))
+    world.add(*(pod(f"p-{i}", gang="g", labels=belongs("a")) for i in (1, 2)))
+    done = plan(world)
+    assert bound(done) == {"p-1": "n1", "p-2": "n1"}
+    assert "request: cpu=4" in messages(done)["p-0"]
+
+
+def test_placements_of_the_round_count() -> None:
+    world = World().add(node("n1:32"), quota("a", 0, 3))
+    world.add(*(pod(f"p-{i}", labels=belongs("a"), created=i) for i in range(5)))
+    done = plan(world)
+    assert bound(done) == {"p-0": "n1", "p-1": "n1", "p-2": "n1"}
+    assert "used: cpu=3, request: cpu=1" in messages(done)["p-4"]
+
+
+def test_a_refused_job_does_not_speak_for_those_of_another_quota() -> None:
+    world = World().add(node("n1:32"), quota("a", 0, 0), quota("b", 0, 9))
+    world.add(pod("p", labels=belongs("a")), pod("q", labels=belongs("b"), created=1))
+    world.add(pod("r", labels=belongs("b", rigid=True), created=2), pod("s", labels=belongs("b"), created=3))
+    assert bound(plan(world)) == {"q": "n1", "s": "n1"}
+
+
+def test_explain_says_what_the_quota_lacks() -> None:
+    world = World().add(node("n1:32"), quota("team-a", 2, 7))
+    world.add(pod("r", labels=belongs("team-a"), cpu="6", at="n1"), pod("p", labels=belongs("team-a"), cpu="2"))
+    found = explain(world.snapshot(), config(), "default/p")
+    assert found.message.startswith("0/1 nodes are available: Insufficient quotas, quotaName: team-a")
+    assert (found.feasible_nodes, found.would_fit_if) == (1, ("runtime of quota team-a left 1 more cpu",))
+
+
+@pytest.mark.parametrize("runtime", [True, False])
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_no_limit_is_exceeded_at_any_ancestor(runtime: bool, data: st.DataObject) -> None:
+    """Invariants I3 and I10, over rounds until nothing moves."""
+    draw = data.draw
+    world = World().add(node("n1:12"), node("n2:6"))
+    names = []
+    for i in range(draw(st.integers(1, 5))):
+        inner = draw(st.booleans())
+        most = draw(st.integers(0, 12))
+        parent = draw(st.sampled_from(["", *(name for name, is_inner in names if is_inner)]))
+        world.add(quota(f"q{i}", draw(st.integers(0, most)), most, parent=parent, inner=inner, forced=True))
+        names.append((f"q{i}", inner))
+    leaves = [name for name, inner in names if not inner]
+    for g in range(draw(st.integers(0, 3))):
+        count = draw(st.integers(1, 4))
+        world.add(group(f"g{g}", draw(st.integers(0, count))))
+        for i in range(count):
+            labels = belongs(draw(st.sampled_from([*leaves, ""])), rigid=draw(st.booleans()))
+            cpu = str(draw(st.integers(1, 4)))
+            world.add(pod(f"g{g}-{i}", gang=f"g{g}", labels=labels, cpu=cpu))
+    for i in range(draw(st.integers(0, 4))):
+        labels = belongs(draw(st.sampled_from([*leaves, ""])), rigid=draw(st.booleans()))
+        world.add(pod(f"p{i}", labels=labels, cpu=str(draw(st.integers(1, 4)))))
+    for _ in range(3):
+        before = world.snapshot().quotas
+        done = plan(world, enable_runtime_quota=runtime)
+        assert not [p for p in done.pending if "refused by its check" in p.message]
+        for placement in done.placements:
+            world.state.bind(placement.pod_key, placement.node, dict(placement.annotations))
+        after = world.snapshot().quotas
+        from koordpy.planning.runtime import limits, quota_figures
+
+        settings_ = Quota(enable_runtime_quota=runtime)
+        most_of = limits(quota_figures(before, settings_), before, settings_)
+        for name, one in after.tree.quotas.items():
+            used = after.used.get(name, {}).get("cpu", 0)
+            assert used <= most_of[name]["cpu"]
+            assert after.rigid_used.get(name, {}).get("cpu", 0) <= one.least("cpu")
+        if not done.placements:
+            break
