@@ -1,0 +1,117 @@
+"""The starvation guard (quota-fairness.md section 2): nodes that are held for a job that has waited too long."""
+
+from typing import Any
+
+from koordpy.api.config import Fairness, KoordpyConfiguration, Preemption
+from koordpy.planning.plan import RoundPlan
+from koordpy.planning.round import plan_round
+from tests.scenarios.cluster import TWO_LAYERS, World, bound, gang_pods, group, messages, node, nodes_of, pod, wish
+from tests.scenarios.quotas import GPU, belongs, quota
+
+EPOCH = 1767225600.0  # 2026-01-01T00:00:00Z
+OFF = Preemption(enabled=False)
+
+
+def plan(world: World, hours: float = 1.5, **fairness: Any) -> RoundPlan:
+    config = KoordpyConfiguration(preemption=OFF, fairness=Fairness(**fairness))
+    return plan_round(world.state.snapshot(EPOCH + hours * 3600), config)
+
+
+def gpus(count: int) -> dict[str, str]:
+    return {GPU: str(count)}
+
+
+def two_nodes() -> World:
+    """a has 2 GPUs free, b 3."""
+    world = World().add(node("a:64", **gpus(8)), node("b:64", **gpus(8)))
+    world.add(pod("ra", at="a", requests=gpus(6)), pod("rb", at="b", requests=gpus(5)))
+    return world
+
+
+def small(number: int, **settings: Any) -> list[Any]:
+    return [pod(f"s-{i}", requests=gpus(1), created=3000, **settings) for i in range(number)]
+
+
+def test_the_node_that_waits_for_fewest_accelerators_is_held() -> None:
+    done = plan(two_nodes().add(pod("big", requests=gpus(4)), small(4)))
+    assert bound(done) == {"s-0": "a", "s-1": "a"}
+    assert messages(done)["big"].endswith(f" holding nodes [b]: waiting for 1 {GPU}")
+    assert "holding" not in messages(done)["s-2"]
+
+
+def test_nothing_is_held_in_every_second_period_before_the_first_or_without_the_guard() -> None:
+    world = two_nodes().add(pod("big", requests=gpus(4)), small(5))
+    for done in (plan(world, 2.5), plan(world, 0.9), plan(world, 1.5, starvation_after=0.0)):
+        assert len(bound(done)) == 5
+        assert "holding" not in messages(done)["big"]
+
+
+def test_a_job_that_asks_for_nothing_short_goes_to_a_held_node() -> None:
+    world = two_nodes().add(pod("big", requests=gpus(4)), small(2))
+    world.add(pod("cpu", cpu="60", created=3100), pod("cpu2", cpu="60", created=3100))
+    assert sorted(bound(plan(world)).items()) == [("cpu", "a"), ("cpu2", "b"), ("s-0", "a"), ("s-1", "a")]
+
+
+def test_fewest_pods_to_end_then_natural_order_decide_between_equal_nodes() -> None:
+    world = World().add(*(node(f"n{i}:64", **gpus(4)) for i in (10, 9, 8)))
+    world.add(pod("x", at="n8", requests=gpus(1)), pod("y", at="n8", requests=gpus(1)))
+    world.add(pod("z", at="n10", requests=gpus(2)), pod("w", at="n9", requests=gpus(2)))
+    done = plan(world.add(pod("big", requests=gpus(4))))
+    assert f"holding nodes [n9]: waiting for 2 {GPU}" in messages(done)["big"]
+
+
+def test_one_that_does_not_fit_an_empty_cluster_holds_nothing_and_the_next_one_does() -> None:
+    world = two_nodes().add(pod("never", requests=gpus(9)), pod("big", requests=gpus(4), created=60), small(4))
+    done = plan(world)
+    assert "holding" not in messages(done)["never"]
+    assert "holding nodes [b]" in messages(done)["big"]
+
+
+def test_pods_of_daemon_sets_never_make_room() -> None:
+    from msgspec.structs import replace
+
+    from koordpy.api.objects import OwnerReference
+
+    world = World().add(node("a:64", **gpus(4)))
+    agent = pod("agent", at="a", requests=gpus(1))
+    owner = OwnerReference(kind="DaemonSet", name="agent", controller=True)
+    world.add(replace(agent, metadata=replace(agent.metadata, owner_references=[owner])))
+    assert "holding" not in messages(plan(world.add(pod("big", requests=gpus(4)))))["big"]
+
+
+def test_a_job_that_a_quota_refuses_holds_nothing() -> None:
+    world = two_nodes().add(quota("a", {}, {GPU: 3}), pod("big", requests=gpus(4), labels=belongs("a")), small(5))
+    done = plan(world)
+    assert len(bound(done)) == 5
+    assert "Insufficient quotas" in messages(done)["big"]
+
+
+def test_one_hold_at_a_time() -> None:
+    world = two_nodes().add(pod("big", requests=gpus(4)), pod("huge", requests=gpus(8), created=60), small(4))
+    done = plan(world)
+    assert "holding nodes [b]" in messages(done)["big"]
+    assert "holding" not in messages(done)["huge"]
+    assert bound(done) == {"s-0": "a", "s-1": "a"}
+
+
+def test_a_gang_holds_the_nodes_of_its_domain() -> None:
+    world = World().add(
+        TWO_LAYERS, nodes_of("s{b0: a1:4 a2:4; b1: c1:4 c2:4}"), group("g", 2, wish({"blockLayer": "Must"}))
+    )
+    world.add(pod("r1", at="a1", cpu="3"), pod("r2", at="c1", cpu="2"), pod("r3", at="c2", cpu="2"))
+    world.add(gang_pods("g", 2, cpu="4"))
+    world.add(*(pod(f"s-{i}", created=3000) for i in range(9)))
+    done = plan(world)
+    # without accelerators the fewest pods to end decide: one in b0, two in b1
+    assert messages(done)["p-1"].endswith("; holding nodes [a1 a2]: waiting for 3 cpu")
+    assert set(bound(done).values()) == {"c1", "c2"}
+    assert len(bound(done)) == 4
+
+
+def test_the_longest_waiting_one_holds() -> None:
+    world = two_nodes().add(
+        pod("big", requests=gpus(4), created=60), pod("first", requests=gpus(5), created=0), small(1)
+    )
+    done = plan(world)
+    assert "holding nodes [b]: waiting for 2" in messages(done)["first"]
+    assert "holding" not in messages(done)["big"]
