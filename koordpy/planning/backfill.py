@@ -61,7 +61,7 @@ class Backfill:
     ) -> None:
         """due: whether the round may place a unit; others are looked at only as far as they hold room.
 
-        search: where units may look for victims, as long as nothing is reserved.
+        search: where units may look for victims, until something is reserved; None where nobody is evicted.
         """
         self._search = search
         self._groups, self._figures, self._cache, self._due = groups, figures, cache, due
@@ -89,7 +89,7 @@ class Backfill:
         """Equal for plain pods that fare alike: of one shape, and on the same side of the reservation."""
         if unit.plain is None:
             return None
-        return shape, self._held is not None and self._ends_in_time(unit, self._held)
+        return shape, self._head, self._held is not None and self._ends_in_time(unit, self._held)
 
     def wanted(self, unit: Unit) -> bool:
         """Whether a unit is to be tried: it is due, or comes before the reservation and may hold room."""
@@ -113,18 +113,20 @@ class Backfill:
 
     def _at(self, unit: Unit, end: float) -> Tried:
         """The unit's attempt once every pod that ends by then has ended; infinite: every pod but its own."""
-        snapshot = self._figures.snapshot
+        snapshot, main = self._figures.snapshot, self._figures.draft
         draft = Draft(snapshot)
         own = {pod.key for pod in unit.members}
+        gone = dict(main.evicted)
         if end == inf:
-            gone = [pod for pod in snapshot.pods.values() if pod.bound]
+            gone.update((key, pod) for key, pod in snapshot.pods.items() if pod.bound)
         else:
-            gone = [pod for when, pod in self._ends if when <= end]
-            for key, node in self._figures.draft.placed.items():
+            gone.update((pod.key, pod) for when, pod in self._ends if when <= end)
+            for key, node in main.placed.items():
                 if self._placed_end(key) > end:
-                    _copy(snapshot.pods[key], node, self._figures.draft, draft)
-        for pod in gone:
-            if pod.key not in own:
+                    _copy(snapshot.pods[key], node, main, draft)
+            draft.used += _kept_back(main)
+        for key, pod in gone.items():
+            if key not in own:
                 draft.evict(pod)
         return try_unit(unit, self._groups, Figures(draft, self._figures.config, self._cache))
 
@@ -142,20 +144,23 @@ class Backfill:
         return self.runtimes.end_from_now(unit)
 
     def _reserve(self, unit: Unit, start: float, nodes: Mapping[str, int]) -> None:
-        snapshot = self._figures.snapshot
+        snapshot, main = self._figures.snapshot, self._figures.draft
         lacking = np.zeros_like(snapshot.allocatable)
         for key, node in nodes.items():
             _add(lacking[node], snapshot.pods[key], snapshot.columns, 1)
         own = {pod.key for pod in unit.members}
         for end, pod in self._ends:
             node = snapshot.index.get(pod.node, -1)
-            if end <= start and node >= 0 and pod.key not in own:
+            if end <= start and node >= 0 and pod.key not in own and pod.key not in main.evicted:
                 _add(lacking[node], pod, snapshot.columns, -1)
         draft = Draft(snapshot)
-        for key, node in self._figures.draft.placed.items():
+        for pod in main.evicted.values():
+            draft.evict(pod)
+        for key, node in main.placed.items():
             if self._placed_end(key) <= start:
                 _add(lacking[node], snapshot.pods[key], snapshot.columns, -1)
-            _copy(snapshot.pods[key], node, self._figures.draft, draft)
+            _copy(snapshot.pods[key], node, main, draft)
+        draft.used += _kept_back(main)
         reserved = np.unique(np.array(sorted(nodes.values()), dtype=np.int64))
         others = np.ones(len(lacking), dtype=bool)
         others[reserved] = False
@@ -202,41 +207,61 @@ class Backfill:
         in_time = self._ends_in_time(unit, held)
         figures = self._figures if in_time else held.figures
         mark = figures.draft.mark()
-        outcome = try_unit(unit, self._groups, figures)
+        # a search of its own: victims are those of the draft that it is tried on, and as it is now
+        search = Search(self._groups, figures) if self._search is not None else None
+        outcome = try_unit(unit, self._groups, figures, search)
         if outcome.nodes:
-            if not in_time and self._disturbs(unit, outcome.nodes, held):
+            if not in_time and self._disturbs(outcome, held):
                 figures.draft.undo(mark)
                 text = f"it would keep {_name(held.unit)} from its promised start at {moment(held.start)}"
                 return Tried(unit, Proof.INFEASIBLE, remark=text, figures=figures)
-            self._both(outcome.nodes, figures.draft, held, in_time=in_time)
+            self._both(outcome, figures.draft, held, in_time=in_time)
             return outcome
         if in_time or not _lacks_room(outcome):
             return outcome
         return replace(outcome, figures=held.figures, remark=self._kept(unit, held))
 
-    def _both(self, nodes: Mapping[str, int], made: Draft, held: _Held, *, in_time: bool) -> None:
-        """Carries a placement over to the other draft; the room of a pod that ends in time is left again by then."""
+    def _both(self, outcome: Tried, made: Draft, held: _Held, *, in_time: bool) -> None:
+        """Carries a placement and its victims over to the other draft.
+
+        The room of a pod that ends in time is left again by then; that of a victim that would have ended by then is
+        there now, and will not come a second time.
+        """
         snapshot = self._figures.snapshot
-        reserved = set(held.nodes.values())
-        for key, node in nodes.items():
+        other = held.figures.draft if in_time else self._figures.draft
+        ends = {pod.key: end for end, pod in self._ends} if outcome.victims else {}
+        for pod in (pod for victim in outcome.victims for pod in victim.unit.pods):
+            if ends.get(pod.key, inf) <= held.start:
+                self._leave(held, pod, snapshot.index.get(pod.node, -1), 1)
+            other.evict(pod)
+        for key, node in (outcome.nodes or {}).items():
             pod = snapshot.pods[key]
             if in_time:
-                if node in reserved:
-                    before = np.maximum(held.lacking[node], 0)
-                    _add(held.lacking[node], pod, snapshot.columns, -1)
-                    held.figures.draft.used[node] += np.maximum(held.lacking[node], 0) - before
-                _copy(pod, node, made, held.figures.draft)
-            else:
-                _copy(pod, node, made, self._figures.draft)
+                self._leave(held, pod, node, -1)
+            _copy(pod, node, made, other)
+        if outcome.victims:
+            held.figures.forget()
 
-    def _disturbs(self, unit: Unit, nodes: Mapping[str, int], held: _Held) -> bool:
+    def _leave(self, held: _Held, pod: PodInfo, node: int, sign: int) -> None:
+        """What pods leave of a reserved node by the start changes by one pod: what is taken off follows."""
+        if node not in held.nodes.values():
+            return
+        before = np.maximum(held.lacking[node], 0)
+        _add(held.lacking[node], pod, self._figures.snapshot.columns, sign)
+        held.figures.draft.used[node] += np.maximum(held.lacking[node], 0) - before
+
+    def _disturbs(self, outcome: Tried, held: _Held) -> bool:
         """Whether pods that stay keep the reserved unit from its start by more than the room they take."""
-        draft = held.figures.draft
+        draft, nodes = held.figures.draft, outcome.nodes or {}
         plain = not any(self._figures.snapshot.pods[key].ties or key in draft.chips for key in nodes)
+        plain = plain and not outcome.victims
         plain = plain and not any(draft.allocations(key) or draft.claims(key) for key in nodes)
         if plain and not any(self._figures.of(pod).follows for pod in held.unit.pending):
             return False
         mark = self._figures.draft.mark()
+        for victim in outcome.victims:
+            for pod in victim.unit.pods:
+                self._figures.draft.evict(pod)
         for key, node in nodes.items():
             _copy(self._figures.snapshot.pods[key], node, draft, self._figures.draft)
         tried = self._at(held.unit, held.start)
@@ -253,6 +278,19 @@ class Backfill:
             return ""
         what = "node" if count == 1 else "nodes"
         return f"room on {count} {what} is reserved for {_name(held.unit)} until {moment(held.start)}"
+
+
+def _kept_back(draft: Draft) -> Ints:
+    """[nodes, resources] what counts as used on a draft beside pods: nodes held for a starving unit."""
+    snapshot = draft.snapshot
+    out = draft.used - snapshot.used
+    for key, node in draft.placed.items():
+        _add(out[node], snapshot.pods[key], snapshot.columns, -1)
+    for pod in draft.evicted.values():
+        node = snapshot.index.get(pod.node, -1)
+        if node >= 0:
+            _add(out[node], pod, snapshot.columns, 1)
+    return np.asarray(out)
 
 
 def _lacks_room(outcome: Tried) -> bool:

@@ -227,6 +227,29 @@ def test_a_pod_that_would_repel_the_promised_one_is_held_back_though_it_takes_no
     )
 
 
+def test_equal_pods_behind_the_promised_one_are_told_of_its_room_not_of_a_promise() -> None:
+    world = World().add(node("n1:4"), running("a", "n1", length="1h", cpu="3"))
+    done = plan(world.add([pod(f"wide-{i}", cpu="2", created=i) for i in range(3)]))
+    said = messages(done)
+    assert said["wide-0"].endswith("pod default/wide-0: start promised at 2026-01-01T01:00:00Z")
+    assert "promise" not in said["wide-1"] + said["wide-2"] and bound(done) == {}
+
+
+OTHER_USER = {keys.QUOTA_USER: "someone"}
+
+
+@pytest.mark.parametrize(("low", "victims"), [(0, ["default/low"]), (6, [])])
+def test_a_pod_behind_a_promise_evicts_where_it_delays_nobody(low: int, victims: list[str]) -> None:
+    """The least of the pods in the way is the one that goes; where that one's end was counted on, none does."""
+    world = World().add(node("n1"), node("n2"), running("a", "n1", length="1h", priority=5))
+    world.add(pod("low", at="n2", priority=low), gang("big", 1))
+    done = plan(world.add(pod("high", created=1, priority=9, labels=OTHER_USER)))
+    assert done.reservation is not None and set(done.reservation.nodes.values()) == {"n1"}
+    assert [one.pod_key for one in done.evictions] == victims
+    assert messages(done)["big-0"].endswith("start promised at 2026-01-01T01:00:00Z")
+    assert ("high" in bound(done)) == bool(victims)
+
+
 def test_a_round_of_some_units_keeps_the_room_of_those_that_wait_elsewhere() -> None:
     world = busy().add(gang("big", 3), gang("long", 1, created=1), gang("short", 1, length="10m", created=2))
     done = plan(world, only=frozenset(["gang:default/long", "gang:default/short"]))
