@@ -98,7 +98,7 @@ def try_plain(unit: Unit, pod: PodInfo, figures: Figures, search: Search | None 
         return Tried(unit, Proof.UNKNOWN, gate=held)
     refusal = figures.admission.refusal(unit, figures.draft.quotas)
     if refusal is not None:
-        return Tried(unit, Proof.INFEASIBLE, refusal=refusal)
+        return _relieved(Tried(unit, Proof.INFEASIBLE, refusal=refusal), figures, search)
     node = _best_node(pod, figures)
     if node is None:
         return _relieved(Tried(unit, Proof.INFEASIBLE), figures, search)
@@ -118,7 +118,7 @@ def try_unit(unit: Unit, groups: Groups, figures: Figures, search: Search | None
     use = figures.draft.quotas
     refusal = figures.admission.refusal(unit, use)
     if refusal is not None:
-        return Tried(unit, Proof.INFEASIBLE, refusal=refusal)
+        return _relieved(Tried(unit, Proof.INFEASIBLE, refusal=refusal), figures, search)
     own = place_npus(unit, figures)
     if own is not None:
         if not own.nodes:
@@ -137,6 +137,8 @@ def _relieved(refused: Tried, figures: Figures, search: Search | None) -> Tried:
     if search is None:
         return refused
     unit = refused.unit
+    if refused.refusal is not None and not refused.refusal.limit_name:
+        return refused
     relief = search.relieve(unit)
     if not relief.nodes:
         unknown = Proof.UNKNOWN in (relief.proof, refused.proof)

@@ -5,7 +5,6 @@ other, the optimum of each fixed for the next. What sums cannot say of filters c
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from ortools.sat.python import cp_model
 
@@ -14,22 +13,12 @@ from koordpy.planning.problem import Problem, hard_regions
 from koordpy.planning.solver.budget import Budget
 from koordpy.planning.solver.interacting import Interacting
 from koordpy.planning.solver.victims_topology import Topology
-from koordpy.planning.victims.choice import Choice, Choices, Crossing
+from koordpy.planning.victims.choice import Choice, Choices, Crossing, Cut
 
 Term = tuple[cp_model.IntVar, int]
 _AT_ONCE = 40
 """Units of level 9 that one solve decides: their weights are powers of two."""
 _MOST_TRIES = 200
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """A set of options that does not help: the assignment of the units `among` that `taken` makes, where a pod stands
-    on one of `places` (shape, node); anywhere without places."""
-
-    taken: frozenset[int]
-    among: tuple[int, ...]
-    places: tuple[tuple[int, int], ...] = ()
 
 
 Check = Callable[[tuple[int, ...], dict[tuple[int, int], int]], Cut | None]

@@ -108,6 +108,16 @@ class Choice:
     """Pods evicted at least, where more than that is not proven needed."""
 
 
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A set of options that does not help: the assignment of the units `among` that `taken` makes, where a pod stands
+    on one of `places` (shape, node); anywhere without places."""
+
+    taken: frozenset[int]
+    among: tuple[int, ...]
+    places: tuple[tuple[int, int], ...] = ()
+
+
 Cost = tuple[int, ...]
 
 

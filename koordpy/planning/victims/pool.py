@@ -7,6 +7,7 @@ for all of them.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,20 @@ from koordpy.planning.units import Groups
 from koordpy.planning.victims.units import Lending, VictimUnit, find_candidates
 
 Frees = tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
+
+
+Mask = NDArray[np.bool_]
+T = TypeVar("T")
+
+
+def below(path: tuple[T, ...], other: tuple[T, ...]) -> tuple[T, ...]:
+    """What of a path from the top down is not part of another."""
+    shared = 0
+    for a, b in zip(path, other, strict=False):
+        if a != b:
+            break
+        shared += 1
+    return path[shared:]
 
 
 @dataclass(eq=False)

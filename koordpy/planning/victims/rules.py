@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from koordpy.api import keys
 from koordpy.api.config import KoordpyConfiguration
@@ -20,10 +19,11 @@ from koordpy.cluster.quota_tree import Quota
 from koordpy.cluster.quotas import QuotaUse, owner_of
 from koordpy.cluster.resources import Amounts
 from koordpy.planning.victims.choice import Crossing, Limit, Shortfall
+from koordpy.planning.victims.fairness import FairShare
+from koordpy.planning.victims.lines import Lines
 from koordpy.planning.victims.names import RuleName
-from koordpy.planning.victims.pool import Pool
+from koordpy.planning.victims.pool import Mask, Pool, below
 
-Mask = NDArray[np.bool_]
 Options = Mapping[RuleName, Mapping[int, int]]
 """Rule -> unit of the pool -> option."""
 
@@ -40,7 +40,8 @@ class Together:
 
 
 class Law:
-    """The rules of one beneficiary. `pods` are placed together; `limit_of`: what a quota's pods may hold at most."""
+    """The rules of one beneficiary. `pods` are placed together; `limit_of`: what a quota's pods may hold at most;
+    `lines`: the share lines, where fair share is reclaimed at all."""
 
     def __init__(
         self,
@@ -50,7 +51,9 @@ class Law:
         use: QuotaUse,
         config: KoordpyConfiguration,
         limit_of: Callable[[str], Mapping[str, int]],
+        lines: Lines | None = None,
     ) -> None:
+        self.fair = FairShare(pods, pool=pool, use=use, lines=lines) if lines is not None else None
         self.pods, self.pool, self.use, self.config = pods, pool, use, config
         self.quotas = use.quotas
         self.tree = use.quotas.tree
@@ -107,11 +110,11 @@ class Law:
 
     def below(self, leaf: str) -> tuple[str, ...]:
         """Quotas on the path of a leaf below its LCA with the beneficiary's; none for pods without a quota."""
-        return _below(self.tree.path(leaf), self.tree.path(self.leaf))
+        return below(self.tree.path(leaf), self.tree.path(self.leaf))
 
     def own_below(self, leaf: str) -> tuple[str, ...]:
         """The same on the beneficiary's side."""
-        return _below(self.tree.path(self.leaf), self.tree.path(leaf))
+        return below(self.tree.path(self.leaf), self.tree.path(leaf))
 
     # --- who may go -------------------------------------------------------------------------------------------------
 
@@ -129,6 +132,15 @@ class Law:
                 out[i] = all(leaf == self.leaf or leaf not in self.tree.quotas for leaf in leaves)
             else:
                 out[i] = all(taken <= self._spare(name, r) for name, r, taken in self._takes(i))
+        return out
+
+    def by_share(self, free: Mask, *, strictly: bool) -> Mask:
+        """Units of other users or queues above their share, whose quotas' guarantee they do not touch by themselves."""
+        if self.fair is None or not self.admissible:
+            return np.zeros(len(free), dtype=bool)
+        out = self.fair.eligible(free, strictly=strictly)
+        for i in np.nonzero(out)[0].tolist():
+            out[i] = all(taken <= self._spare(name, r) for name, r, taken in self._takes(i))
         return out
 
     def _spare(self, name: str, resource: str) -> int:
@@ -192,6 +204,13 @@ class Law:
         self._admission(out, every)
         if RuleName.PRIORITY in options and self.config.preemption.across_quotas == "overMin":
             self._guarantees(out, options[RuleName.PRIORITY], every)
+        if RuleName.PRIORITY in options and self.fair is not None:
+            out.limits.extend(self.fair.floors(options[RuleName.PRIORITY], every))
+        if RuleName.FAIR_SHARE in options and self.fair is not None:
+            own = options[RuleName.FAIR_SHARE]
+            self._guarantees(out, own, every)
+            out.limits.extend(self.fair.gates(own, every))
+            out.crossings.extend(self.fair.crossings(own))
         for rule in (RuleName.QUOTA, RuleName.FAIR_SHARE, RuleName.CONSOLIDATION):
             if rule in options:
                 for allowed, covered in budgets:
@@ -226,7 +245,7 @@ class Law:
                     out.limits.append(Limit(terms, least=over))
 
     def _guarantees(self, out: Together, own: Mapping[int, int], every: Sequence[tuple[int, int]]) -> None:
-        """3.1: used_after >= min(used_before, min) wherever priority takes from another quota."""
+        """used_after >= min(used_before, min) wherever priority (3.1) or fair share (3.3) takes from another quota."""
         touched: dict[str, list[int]] = {}
         for i, o in own.items():
             for name in self._by_quota(i):
@@ -305,15 +324,6 @@ class Law:
         text = f"quota {name} uses {quantity_text(resource, uses)} of min {quantity_text(resource, least)} {resource}"
         line = quantity_text(resource, own.least(resource))
         return f"{text}, quota {self.leaf} gets {quantity_text(resource, gets)} of min {line}"
-
-
-def _below(path: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
-    shared = 0
-    for a, b in zip(path, other, strict=False):
-        if a != b:
-            break
-        shared += 1
-    return path[shared:]
 
 
 def _add(total: Amounts, more: Mapping[str, int]) -> None:

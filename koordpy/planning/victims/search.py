@@ -16,14 +16,13 @@ from koordpy.planning.build import build, partitions, unit_multiples
 from koordpy.planning.figures import Figures
 from koordpy.planning.plan import Proof, SolverRun
 from koordpy.planning.problem import Problem, only_ranks
-from koordpy.planning.runtime import limits, quota_figures
 from koordpy.planning.selection import core_ranks
 from koordpy.planning.units import Groups, Unit
 from koordpy.planning.victims.budgets import Budget, budgets_of
 from koordpy.planning.victims.check import check_victims
 from koordpy.planning.victims.choice import (
-    Choice,
     Choices,
+    Cut,
     Limit,
     Multiple,
     Option,
@@ -32,11 +31,13 @@ from koordpy.planning.victims.choice import (
     late_levels,
     reachable,
 )
+from koordpy.planning.victims.lines import Lines, lines_of
 from koordpy.planning.victims.names import RuleName
 from koordpy.planning.victims.necessary import Lack, lacking
-from koordpy.planning.victims.pool import Pool
+from koordpy.planning.victims.pool import Mask, Pool
 from koordpy.planning.victims.reach import Opened, opened
-from koordpy.planning.victims.rules import Law, Mask
+from koordpy.planning.victims.rules import Law
+from koordpy.planning.victims.shortcut import shortcut
 from koordpy.planning.victims.units import VictimUnit
 
 
@@ -108,8 +109,10 @@ class Search:
     def open(self) -> bool:
         """Whether any rule may take a pod at all."""
         config = self.config
+        if config.preemption.enabled or (config.fairness.reclaim == "all" and config.fairness.mode != "off"):
+            return True
         reclaims = config.fairness.reclaim != "off" and config.preemption.across_quotas != "any"
-        return config.preemption.enabled or (reclaims and bool(self.figures.snapshot.quotas.tree.quotas))
+        return reclaims and bool(self.figures.snapshot.quotas.tree.quotas)
 
     def took(self, victims: Sequence[Victim]) -> None:
         """The victims of a plan that is on the draft now."""
@@ -161,6 +164,8 @@ class Search:
     def _steps(self, asked: Asked) -> Relief:
         """Steps 4, 5 and 7: each rule alone, then the open ones together."""
         law = self._law(asked)
+        if not law.admissible:
+            return Relief()
         free = self._free(asked)
         reasons: list[str] = []
         runs: list[SolverRun] = []
@@ -169,12 +174,16 @@ class Search:
             {RuleName.QUOTA: law.by_quota(free, strictly=True)},
             {RuleName.PRIORITY: law.by_priority(free)},
         ]
-        steps.append({RuleName.QUOTA: law.by_quota(free, strictly=False), **steps[1]})
-        for rules in steps:
-            named = {name: mask for name, mask in rules.items() if mask.any()}
-            if not named or len(named) < len(rules):
+        if law.fair is not None:
+            steps.append({RuleName.FAIR_SHARE: law.by_share(free, strictly=True)})
+        wide = {RuleName.QUOTA: law.by_quota(free, strictly=False), **steps[1]}
+        if law.fair is not None:
+            wide[RuleName.FAIR_SHARE] = law.by_share(free, strictly=False)
+        wide = {name: mask for name, mask in wide.items() if mask.any()}
+        for rules in [*steps, *([wide] if len(wide) > 1 else [])]:
+            if not all(mask.any() for mask in rules.values()):
                 continue
-            found = self._take(asked, law, named)
+            found = self._take(asked, law, rules)
             runs += found.runs
             if found.nodes:
                 return replace(found, runs=tuple(runs))
@@ -193,13 +202,13 @@ class Search:
             pool=self.pool,
             use=self.figures.draft.quotas,
             config=self.config,
-            limit_of=lambda name: self._limits[name],
+            limit_of=lambda name: self.figures.admission.limits[name],
+            lines=self._lines,
         )
 
     @cached_property
-    def _limits(self) -> Mapping[str, Mapping[str, int]]:
-        quotas, settings = self.figures.snapshot.quotas, self.config.quota
-        return limits(quota_figures(quotas, settings), quotas, settings)
+    def _lines(self) -> Lines | None:
+        return lines_of(self.figures.snapshot, self.config.fairness) if self.config.fairness.reclaim == "all" else None
 
     def _free(self, asked: Asked) -> Mask:
         """[units] that live, are not the beneficiary's own and not bound in this round."""
@@ -373,8 +382,6 @@ class Search:
         law: Law,
         rules: tuple[RuleName, ...],
     ) -> tuple[object, Relief]:
-        from koordpy.planning.solver.victims import Cut, choose
-
         pool = self.pool
         plan: dict[int, int] = {}
         seen = [n for n, i in enumerate(units) if any(pod.key in open_to.looked_at for pod in pool.units[i].pods)]
@@ -389,13 +396,21 @@ class Search:
                 return Cut(frozenset(taken), tuple(seen), closed)
             return Cut(frozenset(taken), tuple(range(len(choices.units))))
 
-        choice: Choice = choose(choices, check)
+        quick = shortcut(choices)
+        if quick is not None and check(quick.options, {}) is None:
+            choice = quick
+        else:
+            from koordpy.planning.solver.victims import choose
+
+            choice = choose(choices, check)
         if not plan or not choice.options:
             return (), Relief(proof=choice.proof, runs=choice.runs)
         victims = []
         for o in choice.options:
             i, rule = units[choices.options[o].unit], rules[choices.options[o].rule]
             why = law.why_quota(i) if rule is RuleName.QUOTA else ""
+            if rule is RuleName.FAIR_SHARE and law.fair is not None:
+                why = law.fair.why(i)
             victims.append(Victim(pool.units[i], rule, why))
         keys = tuple((asked.unit.members[rank].key, node) for rank, node in sorted(plan.items()))
         cost = (cost_levels(choices, choice.options), late_levels(choices, choice.options))

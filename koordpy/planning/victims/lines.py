@@ -1,0 +1,129 @@
+"""The share lines of a round: whose every pod is by the fairness mode, what its party uses, and what it deserves.
+
+Source: preemption.md 3.3, quota-fairness.md 3. In gpu-count the parties are users and accelerators are counted (in
+hundredths); in exact and kai they are queues, which stand in a tree, and every shared resource is counted.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil, floor
+from typing import Protocol
+
+from koordpy.api import keys
+from koordpy.api.config import Fairness
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.quotas import Queue, QuotaUse, device_hundredths
+from koordpy.cluster.snapshot import Snapshot
+from koordpy.planning.queues import QueueShares, UserShares, counts, queue_ages, queue_shares, user_shares
+
+ACCELERATORS = "accelerators"
+"""What gpu-count counts, in hundredths of a device."""
+
+Party = Queue
+Path = tuple[Party, ...]
+"""A party and those above it, from the top down."""
+
+
+class Lines(Protocol):
+    """Lines of one mode. Amounts in hundredths of a device, or in the units of requests."""
+
+    def path(self, pod: PodInfo) -> Path:
+        """The parties a pod belongs to; none where nothing is shared with it."""
+
+    def amounts(self, requests: Mapping[str, int]) -> Mapping[str, int]:
+        """What of a request is counted."""
+
+    def counted(self, party: Party, resource: str) -> bool:
+        """Whether a resource is shared out to a party."""
+
+    def use(self, use: QuotaUse, party: Party, resource: str) -> int:
+        """What its pods hold."""
+
+    def share(self, party: Party, resource: str) -> Fraction:
+        """What it deserves, rounded."""
+
+    def exact(self, party: Party, resource: str) -> Fraction:
+        """The same unrounded."""
+
+
+def lines_of(snapshot: Snapshot, config: Fairness) -> Lines | None:
+    """The lines of the configured mode; None where none are drawn (mode off)."""
+    quotas = snapshot.quotas
+    if config.mode == "off":
+        return None
+    if config.mode == "gpu-count":
+        oldest: dict[str, float] = {}
+        for pod in snapshot.pending:
+            user = quotas.user_of(pod)
+            oldest[user] = min(oldest.get(user, pod.created), pod.created)
+        return _Users(snapshot, user_shares(quotas, config, oldest))
+    ages: dict[Queue, float] = {}
+    for pod in snapshot.pending:
+        queue = quotas.queue_of(pod)
+        ages[queue] = min(ages.get(queue, pod.created), pod.created)
+    return _Queues(snapshot, queue_shares(quotas, config, queue_ages(quotas, ages)))
+
+
+@dataclass(frozen=True)
+class _Users:
+    snapshot: Snapshot
+    shares: UserShares
+
+    def path(self, pod: PodInfo) -> Path:
+        quotas = self.snapshot.quotas
+        return () if quotas.quota_of(pod) == keys.SYSTEM_QUOTA else (Queue("", quotas.user_of(pod)),)
+
+    def amounts(self, requests: Mapping[str, int]) -> Mapping[str, int]:
+        devices = device_hundredths(requests)
+        return {ACCELERATORS: devices} if devices else {}
+
+    def counted(self, party: Party, resource: str) -> bool:
+        return resource == ACCELERATORS
+
+    def use(self, use: QuotaUse, party: Party, resource: str) -> int:
+        return use.user_devices(party.user)
+
+    def share(self, party: Party, resource: str) -> Fraction:
+        return Fraction(self.shares.whole.get(party.user, 0)) * 100
+
+    def exact(self, party: Party, resource: str) -> Fraction:
+        return Fraction(self.shares.exact.get(party.user, 0)) * 100
+
+
+@dataclass(frozen=True)
+class _Queues:
+    snapshot: Snapshot
+    shares: QueueShares
+
+    def path(self, pod: PodInfo) -> Path:
+        quotas = self.snapshot.quotas
+        if quotas.quota_of(pod) == keys.SYSTEM_QUOTA:
+            return ()
+        queue = quotas.queue_of(pod)
+        return tuple(Queue(name) for name in quotas.tree.path(queue.quota)) if queue.quota else (queue,)
+
+    def amounts(self, requests: Mapping[str, int]) -> Mapping[str, int]:
+        return requests
+
+    def counted(self, party: Party, resource: str) -> bool:
+        return counts(self.snapshot.quotas, party, resource)
+
+    def use(self, use: QuotaUse, party: Party, resource: str) -> int:
+        return use.queue(party, resource)
+
+    def share(self, party: Party, resource: str) -> Fraction:
+        return Fraction(self.shares.whole.get(party, {}).get(resource, 0))
+
+    def exact(self, party: Party, resource: str) -> Fraction:
+        return Fraction(self.shares.exact.get(party, {}).get(resource, 0))
+
+
+def above(use: int, share: Fraction) -> int:
+    """How much is used beyond a share: taken < this, in whole units, leaves use above the share."""
+    return ceil(use - share)
+
+
+def spare(use: int, share: Fraction) -> int:
+    """What may be taken without falling below min(use, share)."""
+    return max(0, floor(use - share))

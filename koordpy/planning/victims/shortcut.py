@@ -1,0 +1,354 @@
+"""The counting shortcut: exact victims for pods of one shape where every unit lies on one node.
+
+Source: preemption.md section 6. What ties units of different nodes together (surplus of a gang, quotas, budgets with
+some allowance) is left out at first; where the least harmful set keeps it all the same, it is the least of all.
+Levels 1 and 2 are settled by which units may be used, the rest is one integer per set that adds up over nodes: gangs
+broken, accelerators, pods, then goals 3 and 4, the priorities, and level 9 as a power of two per unit. Without a gather
+goal nodes combine by a convex merge or a min-plus table, with one bottom up along the tree.
+"""
+
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from koordpy.planning.plan import Proof
+from koordpy.planning.problem import hard_regions, slots
+from koordpy.planning.victims.choice import Choice, Choices, cost_levels, keeps
+from koordpy.planning.victims.cover import Item, Unwieldy, covers
+
+_FIELD = 64
+"""Bits of a level of the cost: more than any sum reaches."""
+_SHIFT = 1 << 31
+"""Priorities may be negative; counted from here, each pod's is not."""
+_MOST_STEPS = 3_000_000
+"""Additions of the min-plus tables beyond which the solver is no slower."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """What one node offers: for m = 0, 1, ... pods the cost and the options taken."""
+
+    costs: tuple[int, ...]
+    taken: tuple[tuple[int, ...], ...]
+
+
+def applies(choices: Choices) -> bool:
+    """Whether units of different nodes can be chosen apart."""
+    problem = choices.problem
+    shapes = {problem.members[rank].shape for rank in problem.pending}
+    if len(shapes) != 1 or problem.interactions or problem.multiples or choices.blockers or choices.multiples:
+        return False
+    if len({option.rule for option in choices.options}) > 1 or any(limit.least for limit in choices.limits):
+        return False
+    if problem.gather and (problem.bound_counts.any() or any(unit.attracts for unit in choices.units)):
+        return False
+    return problem.pipeline <= 1 or len(problem.pending) % problem.pipeline == 0
+
+
+def shortcut(choices: Choices) -> Choice | None:
+    """The least harmful options, proven; None where this method does not apply or cannot prove its answer."""
+    if not applies(choices):
+        return None
+    try:
+        taken = _Search(choices).solve()
+    except Unwieldy:
+        return None
+    if taken is None or not keeps(choices, taken):
+        return None
+    levels = cost_levels(choices, taken)
+    if levels[0] or levels[5]:
+        return None
+    return Choice(tuple(sorted(taken)), Proof.OPTIMAL)
+
+
+class _Search:
+    def __init__(self, choices: Choices) -> None:
+        self.choices, self.problem = choices, choices.problem
+        self.number = len(self.problem.pending)
+        self.shape = self.problem.members[self.problem.pending[0]].shape
+        self.asked = self.problem.shapes[self.shape]
+        self.columns = [column for column, _ in self.asked.request]
+        self.request = [amount for _, amount in self.asked.request]
+        self.regions = [domain for _, domain in hard_regions(self.problem)]
+
+    # --- which units may be used ------------------------------------------------------------------------------------
+
+    def _usable(self) -> tuple[list[int], list[int]]:
+        """Options of units on one node, and of those on several, that no limit forbids by itself and no budget."""
+        closed = {
+            option
+            for limit in self.choices.limits
+            if limit.most is not None and not limit.when
+            for option, amount in limit.terms
+            if amount > limit.most
+        }
+        single: list[int] = []
+        wide: list[int] = []
+        for o, option in enumerate(self.choices.options):
+            unit = self.choices.units[option.unit]
+            if o in closed or not unit.frees:
+                continue
+            if any(pods > self.choices.budgets[b] for b, pods in unit.budgets):
+                continue
+            (single if len(unit.frees) == 1 else wide).append(o)
+        return single, wide
+
+    def _fits(self, options: Iterable[int]) -> bool:
+        """Whether some hard domain holds all pods once all of these are gone (a pod may be counted twice)."""
+        freed = self.problem.free.copy()
+        for o in options:
+            for node, amounts in self.choices.units[self.choices.options[o].unit].frees:
+                for column, amount in amounts:
+                    freed[node, column] += amount
+        room = slots(freed, self.asked)
+        return bool((self.problem.tree.levels[self.problem.hard].sums(room)[self.regions] >= self.number).any())
+
+    def _priority(self, option: int) -> int:
+        return self.choices.units[self.choices.options[option].unit].priority
+
+    def solve(self) -> list[int] | None:
+        """The options taken; None where nothing is found or proven."""
+        single, wide = self._usable()
+        steps = sorted({self._priority(o) for o in single})
+        low, high = 0, len(steps)
+        while low < high:
+            middle = (low + high) // 2
+            if self._fits(o for o in single if self._priority(o) <= steps[middle]):
+                high = middle
+            else:
+                low = middle + 1
+        if low == len(steps):
+            return None
+        top = steps[low]
+        cheaper = [o for o in wide if self._priority(o) < top]
+        if cheaper and self._fits([o for o in (*single, *wide) if self._priority(o) < top]):
+            return None
+        beside = [o for o in wide if self._priority(o) <= top]
+        if any(not self.choices.units[self.choices.options[o].unit].breaks for o in beside):
+            return None
+        usable = [o for o in single if self._priority(o) <= top]
+        found = self._choose(usable)
+        if found is None or (beside and any(self._unit(o).breaks for o in found)):
+            return None
+        return found
+
+    def _unit(self, option: int) -> Any:
+        return self.choices.units[self.choices.options[option].unit]
+
+    # --- per node ---------------------------------------------------------------------------------------------------
+
+    def _choose(self, usable: list[int]) -> list[int] | None:
+        order = sorted(usable, key=lambda o: self._unit(o).rank)
+        bit = {o: i for i, o in enumerate(order)}
+        width = len(order)
+        self.late = width + _FIELD
+        """Bits below goals 3 and 4: level 9, then the priorities."""
+        tree = self.problem.tree
+        self.goals = _FIELD * (2 * tree.depth) if self.problem.gather else 0
+        gangs, cores = self._gangs()
+        on: dict[int, list[Item]] = {}
+        for o in usable:
+            unit = self._unit(o)
+            node, amounts = unit.frees[0]
+            held = dict(amounts)
+            early = unit.breaks
+            early = early << _FIELD | unit.devices
+            early = early << _FIELD | unit.pods
+            cost = early << self.goals + self.late | (unit.priorities + _SHIFT * unit.pods) << width | 1 << bit[o]
+            frees = tuple(held.get(column, 0) for column in self.columns)
+            on.setdefault(node, []).append(Item(o, frees, cost, gangs.get(o, -1), o in cores))
+        room = self.problem.free
+        able = np.nonzero(self.asked.allowed)[0].tolist()
+        nodes: dict[int, _Node] = {}
+        for node in able:
+            free = [int(room[node, column]) for column in self.columns]
+            items = on.get(node, [])
+            whole = [have + sum(item.frees[c] for item in items) for c, have in enumerate(free)]
+            most = min(self.number, *(have // amount for have, amount in zip(whole, self.request, strict=True)))
+            if most > 0:
+                found = covers(free, self.request, items, most)
+                if len(found) > 1:
+                    nodes[node] = _Node(tuple(c for c, _ in found), tuple(t for _, t in found))
+        if not nodes:
+            return None
+        return self._gathered(nodes) if self.problem.gather else self._flat(nodes)
+
+    def _gangs(self) -> tuple[dict[int, int], set[int]]:
+        """Option -> number of its gang where a core is among the options; the cores. Ties of a gang are limits."""
+        gangs: dict[int, int] = {}
+        cores = {o for o in range(len(self.choices.options)) if self._unit(o).breaks}
+        if cores:
+            for number, limit in enumerate(self.choices.limits):
+                if any(o in cores for o, _ in limit.terms):
+                    for o, _ in limit.terms:
+                        gangs[o] = number
+            for number, o in enumerate(sorted(cores)):
+                gangs.setdefault(o, len(self.choices.limits) + number)
+        return gangs, cores
+
+    # --- without a gather goal --------------------------------------------------------------------------------------
+
+    def _flat(self, nodes: dict[int, _Node]) -> list[int] | None:
+        """The least sum over nodes: by the cheapest steps where steps only get dearer, else by a table."""
+        if self.number == 1:
+            best = min(nodes.values(), key=lambda one: one.costs[1])
+            return list(best.taken[1])
+        if all(_convex(one.costs) for one in nodes.values()):
+            heap = [(one.costs[1] - one.costs[0], node, 1) for node, one in nodes.items()]
+            heapq.heapify(heap)
+            counts: dict[int, int] = {}
+            for _ in range(self.number):
+                if not heap:
+                    return None
+                _, node, m = heapq.heappop(heap)
+                counts[node] = m
+                costs = nodes[node].costs
+                if m + 1 < len(costs):
+                    heapq.heappush(heap, (costs[m + 1] - costs[m], node, m + 1))
+        else:
+            found = self._table(nodes)
+            if found is None:
+                return None
+            counts = found
+        return [o for node, m in counts.items() for o in nodes[node].taken[m]]
+
+    def _table(self, nodes: dict[int, _Node]) -> dict[int, int] | None:
+        if sum(len(one.costs) for one in nodes.values()) * self.number > _MOST_STEPS:
+            raise Unwieldy
+        order = sorted(nodes)
+        tables: list[Costs] = [_array([0])]
+        for node in order:
+            tables.append(_merge(tables[-1], _array(nodes[node].costs), self.number))
+        rest = self.number
+        if rest >= len(tables[-1]) or tables[-1][rest] >= _NEVER:
+            return None
+        counts: dict[int, int] = {}
+        for at in range(len(order) - 1, -1, -1):
+            m = _split(tables[at], nodes[order[at]].costs, rest, tables[at + 1][rest])
+            if m:
+                counts[order[at]] = m
+            rest -= m
+        return counts
+
+    # --- with one ---------------------------------------------------------------------------------------------------
+
+    def _gathered(self, nodes: dict[int, _Node]) -> list[int] | None:
+        """Levels 1 to 6 of the whole hard layer, then goals 1 to 4 among the domains that reach them, then 8 and 9."""
+        tree = self.problem.tree
+        size = sum(len(one.costs) for one in nodes.values())
+        if size * self.number * tree.depth > _MOST_STEPS:
+            raise Unwieldy
+        self.costs: list[dict[int, Costs]] = [{} for _ in tree.levels]
+        for node, one in nodes.items():
+            self.costs[tree.depth][node] = self._own(tree.depth, _array(one.costs))
+        for level in range(tree.depth - 1, -1, -1):
+            for node in self.costs[level + 1]:
+                domain = int(tree.levels[level + 1].parent[node]) if level else 0
+                known = self.costs[level].get(domain)
+                table = self.costs[level + 1][node]
+                self.costs[level][domain] = table if known is None else _merge(known, table, self.number)
+            if level:
+                for domain, table in self.costs[level].items():
+                    self.costs[level][domain] = self._own(level, table)
+        reached: dict[tuple[int, int], int] = {}
+        for level in range(self.problem.hard, tree.depth + 1):
+            for domain, table in self.costs[level].items():
+                if self.number < len(table) and table[self.number] < _NEVER:
+                    reached[level, domain] = int(table[self.number])
+        inside = [(k, v) for k, v in reached.items() if k[0] == self.problem.hard and k[1] in set(self.regions)]
+        if not inside:
+            return None
+        early = min(self._early(cost) for _, cost in inside)
+        ready = [key for key, cost in reached.items() if self._early(cost) == early]
+        lowest = max(level for level, _ in ready)
+        ready = [key for key in ready if key[0] == lowest]
+        pull = {key: self._attraction(*key) for key in ready}
+        most = max(pull.values())
+        best = min((key for key in ready if pull[key] == most), key=lambda key: reached[key])
+        out: list[int] = []
+        self._descend(best[0], best[1], self.number, nodes, out)
+        return out
+
+    def _early(self, cost: int) -> int:
+        """Levels 3 to 5 of a cost; goals are counted from a base so that no field turns negative."""
+        return cost >> self.goals + self.late
+
+    def _attraction(self, level: int, domain: int) -> tuple[int, ...]:
+        tree = self.problem.tree
+        node = int(tree.levels[level].start[domain])
+        return tuple(
+            int(tree.levels[n].sums(self.problem.attract)[tree.domain_of[n, node]]) for n in range(level, -1, -1)
+        )
+
+    def _own(self, level: int, table: "Costs") -> "Costs":
+        """Adds what goals 3 and 4 count of a domain: groups that it does not hold whole, and that it is used."""
+        depth, size = self.problem.tree.depth, self.problem.pipeline
+        used = 1 << self.late + _FIELD * (depth - level)
+        split = 1 << self.late + _FIELD * (2 * depth - level)
+        out = table.copy()
+        for m in range(1, len(out)):
+            if out[m] >= _NEVER:
+                continue
+            out[m] += used
+            if size > 1:
+                # whole groups count for less: m stands for m - size * (m // size) broken ones, summed over domains
+                out[m] += split * (m - size * (m // size))
+        return out
+
+    def _descend(self, level: int, domain: int, m: int, nodes: dict[int, _Node], out: list[int]) -> None:
+        tree = self.problem.tree
+        if not m:
+            return
+        if level == tree.depth:
+            out += nodes[domain].taken[m]
+            return
+        children = [c for c in tree.children(level, domain) if c in self.costs[level + 1]]
+        tables: list[Costs] = [_array([0])]
+        for child in children:
+            tables.append(_merge(tables[-1], self.costs[level + 1][child], self.number))
+        rest = m
+        for at in range(len(children) - 1, -1, -1):
+            take = _split(tables[at], self.costs[level + 1][children[at]], rest, tables[at + 1][rest])
+            self._descend(level + 1, children[at], take, nodes, out)
+            rest -= take
+
+
+Costs = Any
+"""numpy array of Python integers over m = 0 .. n pods; _NEVER and more where they do not go in."""
+
+_NEVER = 1 << (1 << 17)
+"""Beyond every cost."""
+
+
+def _array(values: Sequence[int]) -> Costs:
+    out = np.empty(len(values), dtype=object)
+    out[:] = list(values)
+    return out
+
+
+def _merge(left: Costs, right: Costs, most: int) -> Costs:
+    """The least sums over all ways to split m pods, for m up to `most`."""
+    if len(left) < len(right):
+        left, right = right, left
+    size = min(len(left) + len(right) - 1, most + 1)
+    out = np.full(size, _NEVER, dtype=object)
+    for j in range(min(len(right), size)):
+        if right[j] < _NEVER:
+            upto = min(len(left), size - j)
+            np.minimum(out[j : j + upto], left[:upto] + right[j], out=out[j : j + upto])
+    return out
+
+
+def _split(before: Costs, own: Sequence[int], rest: int, goal: int) -> int:
+    """How many of `rest` pods the last part takes in a least sum."""
+    for m in range(min(rest, len(own) - 1), -1, -1):
+        if rest - m < len(before) and before[rest - m] + own[m] == goal:
+            return m
+    raise AssertionError("a sum that was found can be split")
+
+
+def _convex(costs: Sequence[int]) -> bool:
+    return all(b - a <= c - b for a, b, c in zip(costs, costs[1:], costs[2:], strict=False))
