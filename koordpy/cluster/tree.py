@@ -5,7 +5,7 @@ arrays and sums over domains are differences of prefix sums. A node that lacks a
 there, named like the node and equal to no other.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -130,7 +130,14 @@ _Vertex = tuple[tuple[bool, str], ...]
 
 
 def build_tree(layers: Layers, nodes: Mapping[str, Mapping[str, str]], *, has_object: bool = True) -> Tree:
-    """Builds the tree of the nodes (name -> labels): a graph first, checked to be a tree, then its arrays."""
+    """Builds the tree of the nodes (name -> labels): a graph first, checked to be a tree, then its arrays.
+
+    Without layers above the nodes there is nothing to check, and no graph: networkx takes longer to import than a small
+    cluster takes to plan.
+    """
+    if len(layers.chain) == 1:
+        below: dict[_Vertex, list[_Vertex]] = {(): [((False, name),) for name in nodes]}
+        return _flatten(layers, below.__getitem__, unlabelled=(), has_object=has_object)
     import networkx as nx
 
     graph: nx.DiGraph[Any] = nx.DiGraph()
@@ -147,10 +154,16 @@ def build_tree(layers: Layers, nodes: Mapping[str, Mapping[str, str]], *, has_ob
     if not nx.is_arborescence(graph):  # cannot happen: a vertex is its own path
         raise AssertionError("the topology graph is not a tree")
     unlabelled = tuple((layer.name, n) for layer, n in zip(layers.chain, missing, strict=False) if n)
-    return _flatten(layers, graph, unlabelled=unlabelled, has_object=has_object)
+    return _flatten(layers, graph.successors, unlabelled=unlabelled, has_object=has_object)
 
 
-def _flatten(layers: Layers, graph: Any, *, unlabelled: tuple[tuple[str, int], ...], has_object: bool) -> Tree:
+def _flatten(
+    layers: Layers,
+    children: Callable[[_Vertex], Iterable[_Vertex]],
+    *,
+    unlabelled: tuple[tuple[str, int], ...],
+    has_object: bool,
+) -> Tree:
     def order(vertex: _Vertex) -> tuple[NaturalKey, bool]:
         private, name = vertex[-1]
         return natural_key(name), private
@@ -163,7 +176,7 @@ def _flatten(layers: Layers, graph: Any, *, unlabelled: tuple[tuple[str, int], .
         if len(vertex) == depth:
             leaves.append(vertex)
         else:
-            stack.extend(sorted(graph.successors(vertex), key=order, reverse=True))
+            stack.extend(sorted(children(vertex), key=order, reverse=True))
     levels = []
     domain_of = np.zeros((depth + 1, len(leaves)), dtype=np.int64)
     for number in range(depth + 1):
