@@ -23,6 +23,8 @@ MAX_UNITS = 2**62
 
 RawQuantity = str | int | float
 
+MAX_DIGITS = 400
+
 
 def parse_exact(raw: RawQuantity) -> Fraction:
     """The exact value of a quantity. Raises ValueError with what is wrong."""
@@ -33,6 +35,8 @@ def parse_exact(raw: RawQuantity) -> Fraction:
     if match is None or match[2] == ".":
         raise ValueError(f"{text!r} is no quantity (as in 2, 500m, 16Gi)")
     sign, number, suffix = match.groups()
+    if len(number) > MAX_DIGITS:
+        raise ValueError(f"{text[:20]}... has more than {MAX_DIGITS} digits")
     scale = _SUFFIX.get(suffix)
     if scale is None:
         exponent = _EXPONENT.fullmatch(suffix)

@@ -188,8 +188,8 @@ def _node_misses(pod: PodInfo, figures: Figures) -> list[str]:
             if free < amount:
                 what = name or "pods"
                 text = f"{quantity_text(what, amount - free)} more {what} (free {quantity_text(what, free)})"
-                if amount > int(snapshot.allocatable[i, column]):
-                    text = f"{what} of {quantity_text(what, amount)} (it has {snapshot.allocatable[i, column]} in all)"
+                if amount > (whole := int(snapshot.allocatable[i, column])):
+                    text = f"{what} of {quantity_text(what, amount)} (it has {quantity_text(what, whole)} in all)"
                 parts.append(text)
                 worst = max(worst, (amount - free) * 1000 // amount)
         if parts:

@@ -19,8 +19,14 @@ def int64(text: str) -> int | None:
 
 
 def expression_matches(requirement: Requirement, labels: Labels) -> bool:
-    """One expression of a label or node selector; an unknown operator matches nothing."""
+    """One expression of a label or node selector.
+
+    What the API server would refuse matches nothing (kube-parity.md section 9, 6): an unknown operator, In and NotIn
+    without values, Exists and DoesNotExist with some.
+    """
     value = labels.get(requirement.key)
+    if bool(requirement.values) == (requirement.operator in ("Exists", "DoesNotExist")):
+        return False
     match requirement.operator:
         case "In":
             return value is not None and value in requirement.values
