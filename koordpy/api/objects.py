@@ -427,9 +427,17 @@ class ElasticQuotaSpec(Wire, frozen=True):
     max: Quantities = {}
 
 
+class ElasticQuotaStatus(Wire, frozen=True):
+    used: Quantities = {}
+    request: Quantities = {}
+    runtime: Quantities = {}
+    conditions: list[Condition] = []
+
+
 class ElasticQuota(Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: ElasticQuotaSpec = ElasticQuotaSpec()
+    status: ElasticQuotaStatus = ElasticQuotaStatus()
 
 
 class DeviceTopology(Wire, frozen=True):

@@ -18,6 +18,8 @@ from koordpy.api.quantity import quantity_text, units
 from koordpy.cluster.pods import seconds
 from koordpy.cluster.resources import Amounts
 
+OVER_USED = "OverUsed"
+"""Condition of a quota whose use is above its runtime."""
 TOP = ""
 """Parent of the quotas at the top."""
 
@@ -53,6 +55,8 @@ class Quota:
     tree_id: str = ""
     total: Amounts | None = None
     namespaces: tuple[str, ...] = ()
+    over_since: float | None = None
+    """Since when its condition OverUsed is True; None while it is not."""
 
     def least(self, resource: str) -> int:
         """min of a resource; a key that min lacks is 0."""
@@ -183,6 +187,7 @@ class _Reading:
             tree_id=labels.get(keys.QUOTA_TREE_ID, ""),
             total=self._annotated(key, meta.annotations, keys.QUOTA_TOTAL),
             namespaces=self._listed(key, meta.annotations),
+            over_since=over_since(obj),
         )
 
     def _amounts(self, key: str, where: str, raw: Quantities) -> Amounts:
@@ -321,6 +326,12 @@ class _Reading:
         out = {namespace: quota.name for namespace, quota in listed.items()}
         out.update({q.name: q.name for q in self.quotas.values() if q.key == f"{q.name}/{q.name}"})
         return out
+
+
+def over_since(obj: ElasticQuota) -> float | None:
+    """Since when the condition OverUsed of an object is True, in seconds since the epoch."""
+    found = [c for c in obj.status.conditions if c.type == OVER_USED and c.status == "True"]
+    return seconds(found[0].last_transition_time) if found else None
 
 
 def _by_age(obj: ElasticQuota) -> Any:

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 from koordpy.api import keys
 from koordpy.api.objects import ElasticQuota
 from koordpy.cluster.pods import PodInfo, non_preemptible
-from koordpy.cluster.quota_tree import QuotaFault, QuotaTree, read_quotas
+from koordpy.cluster.quota_tree import QuotaFault, QuotaTree, over_since, read_quotas
 from koordpy.cluster.resources import Amounts
 from koordpy.cluster.tally import Tally
 
@@ -241,9 +241,12 @@ class QuotaBook:
         self._tree: QuotaTree | None = QuotaTree()
         self._held: Tally[Owner, str] = Tally()
         self._waiting: Tally[Owner, str] = Tally()
+        self.version = 0
+        """Grows with every change, also of an object's status."""
 
     def put(self, key: str, quota: ElasticQuota) -> None:
         """Takes an ElasticQuota in."""
+        self.version += 1
         old = self._objects.get(key)
         self._objects[key] = quota
         if old is None or (old.spec, _marks(old)) != (quota.spec, _marks(quota)):
@@ -252,6 +255,7 @@ class QuotaBook:
     def drop(self, key: str) -> None:
         """Forgets an ElasticQuota."""
         if self._objects.pop(key, None) is not None:
+            self.version += 1
             self._tree = None
 
     def get(self, key: str) -> ElasticQuota | None:
@@ -288,6 +292,7 @@ class QuotaBook:
         return Quotas(self.tree, total, self._held.frozen(), self._waiting.frozen())
 
     def _count(self, tally: Tally[Owner, str], pod: PodInfo, sign: int) -> None:
+        self.version += 1
         owner = owner_of(pod)
         tally.add(owner, COUNT, sign)
         for name, amount in pod.requests.items():
@@ -297,7 +302,7 @@ class QuotaBook:
 def _marks(quota: ElasticQuota) -> object:
     """What of the metadata counts."""
     meta = quota.metadata
-    return meta.creation_timestamp, meta.labels, meta.annotations
+    return meta.creation_timestamp, meta.labels, meta.annotations, over_since(quota)
 
 
 def _add(total: Amounts, more: Mapping[str, int], sign: int = 1) -> None:

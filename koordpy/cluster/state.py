@@ -44,7 +44,7 @@ from koordpy.cluster.hypernodes import HyperNodeFault, read_hypernodes
 from koordpy.cluster.npus import NpuBook
 from koordpy.cluster.owners import OwnerBook
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo, in_group, pod_info, shape_of
-from koordpy.cluster.quotas import QuotaBook
+from koordpy.cluster.quotas import QuotaBook, Quotas
 from koordpy.cluster.resources import Amounts, node_allocatable
 from koordpy.cluster.snapshot import PODS, UNSCHEDULABLE_TAINT, Ints, NodeInfo, Snapshot
 from koordpy.cluster.tally import Tally
@@ -121,6 +121,7 @@ class ClusterState:
         self._groups: dict[str, PodGroup] = {}
         self._upstream: dict[str, UpstreamPodGroup] = {}
         self.quotas = QuotaBook()
+        self._capacity_marks = 0
         self._total: Amounts | None = None
         """Allocatable of all nodes that are not being deleted; None while it has to be summed anew."""
         self._linkers: dict[tuple[str, str], GangRef] = {}
@@ -188,6 +189,7 @@ class ClusterState:
         self._nodes[info.name] = info
         if old is None or old.allocatable != info.allocatable or old.going != info.going:
             self._total = None
+            self._capacity_marks += 1
         self._npus.put_node(node)
         self._gpus.put_node(node)
         if old is None or old.labels != info.labels:
@@ -202,6 +204,7 @@ class ClusterState:
     def _delete_node(self, name: str) -> None:
         if self._nodes.pop(name, None) is not None:
             self._total = None
+            self._capacity_marks += 1
             self._npus.drop_node(name)
             self._gpus.drop_node(name)
             self._tree = None
@@ -641,7 +644,7 @@ class ClusterState:
             selectors={value: dict(counts) for value, counts in self._selectors.items() if counts},
             pod_groups=dict(self._groups),
             upstream_groups=dict(self._upstream),
-            quotas=self.quotas.view(self._capacity()),
+            quotas=self.quota_view(),
             classes=self._classes.frozen(),
             looked_for=frozenset(self._looked_for),
             terms=self._terms.frozen(),
@@ -665,6 +668,15 @@ class ClusterState:
             ),
             budgets=self.disruption_budgets(),
         )
+
+    def quota_view(self) -> Quotas:
+        """Quotas and users as they are now."""
+        return self.quotas.view(self._capacity())
+
+    @property
+    def quota_marks(self) -> object:
+        """Equal for as long as nothing changed that figures of quotas depend on."""
+        return self.quotas.version, self._capacity_marks
 
     def _capacity(self) -> Amounts:
         """Allocatable of all nodes that are not being deleted, cordoned ones too (quota-fairness.md 4)."""

@@ -120,6 +120,8 @@ class Feeds:
         """Our pods that have scheduling gates."""
         self.group_resources: dict[str, Resource] = {}
         """PodGroup key -> where it lives."""
+        self.quota_resources: dict[str, Resource] = {}
+        """ElasticQuota key -> where it lives."""
         self._served: dict[Wanted, Resource | None] = {}
         """What is not served everywhere, and where it is here."""
         devices = _Sink(self._upsert_devices, self._delete_devices)
@@ -143,8 +145,8 @@ class Feeds:
         self._feed(POD_DISRUPTION_BUDGETS, PodDisruptionBudget, self._plain(Wake.NOTHING))
         self._feed(POD_GROUPS, PodGroup, _Sink(self._upsert_group, self._delete_group))
         self._feed(POD_GROUPS_X, PodGroup, _Sink(self._upsert_group_x, self._delete_group_x))
-        self._feed(ELASTIC_QUOTAS, ElasticQuota, self._plain(Wake.QUOTA))
-        self._feed(ELASTIC_QUOTAS_X, ElasticQuota, self._plain(Wake.QUOTA))
+        for resource in (ELASTIC_QUOTAS_X, ELASTIC_QUOTAS):
+            self._feed(resource, ElasticQuota, self._quotas(resource))
         self._feed(
             CLUSTER_NETWORK_TOPOLOGIES,
             ClusterNetworkTopology,
@@ -510,6 +512,33 @@ class Feeds:
         self.queue.broadcast(wake, type(obj).__name__)
         for pod in self._claiming.users(claim):
             self.queue.wake(pod, Wake.CLAIM, type(obj).__name__)
+
+    def _quotas(self, resource: Resource) -> _Sink:
+        """ElasticQuotas of one of the two groups; of two with one key that of scheduling.sigs.k8s.io counts."""
+
+        def upsert(quota: ElasticQuota, old: ElasticQuota | None) -> None:
+            key = _key(quota)
+            if resource != ELASTIC_QUOTAS and self.quota_resources.get(key) == ELASTIC_QUOTAS:
+                return
+            before = self.state.quotas.get(key)
+            self.state.upsert(quota)
+            self.quota_resources[key] = resource
+            # our own writes of its status are no news
+            if before is None or (before.spec, before.metadata.labels, before.metadata.annotations) != (
+                quota.spec,
+                quota.metadata.labels,
+                quota.metadata.annotations,
+            ):
+                self.queue.broadcast(Wake.QUOTA, "ElasticQuota")
+
+        def delete(quota: ElasticQuota) -> None:
+            key = _key(quota)
+            if self.quota_resources.get(key) == resource:
+                del self.quota_resources[key]
+                self.state.delete(ElasticQuota, key)
+                self.queue.broadcast(Wake.QUOTA, "ElasticQuota")
+
+        return _Sink(upsert, delete)
 
     # -- the rest -----------------------------------------------------------------------------------------------------
 

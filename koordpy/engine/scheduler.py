@@ -16,7 +16,7 @@ import msgspec
 from koordpy.api.objects import Wire
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
 from koordpy.cluster.state import ClusterState
-from koordpy.engine.announce import Announcer
+from koordpy.engine.announce import Announcer, reference
 from koordpy.engine.binder import Binder
 from koordpy.engine.claims import ClaimBinder
 from koordpy.engine.client import ApiClient, ApiError, Unreachable
@@ -27,6 +27,7 @@ from koordpy.engine.groupstatus import GroupStatusWriter
 from koordpy.engine.lease import LeaderElector
 from koordpy.engine.loop import Planner, SchedulingLoop
 from koordpy.engine.queue import State, UnitQueue
+from koordpy.engine.quotastatus import QuotaStatusWriter
 from koordpy.engine.recorder import EventRecorder, ObjectReference
 from koordpy.engine.releases import DeviceReleaser
 from koordpy.engine.reservations import DeviceReserver
@@ -38,6 +39,7 @@ from koordpy.engine.versions import reached
 from koordpy.observe.decisions import DecisionLog
 from koordpy.observe.health import Check
 from koordpy.observe.metrics import Metrics
+from koordpy.observe.quotas import quota_gauges, share_gauges
 from koordpy.planning.plan import PendingPod, Reason
 
 logger = logging.getLogger(__name__)
@@ -152,6 +154,7 @@ class Scheduler:
         )
         self.pod_status: PodStatusWriter | None = None
         self.group_status: list[GroupStatusWriter | UpstreamStatusWriter] = []
+        self.quota_status: QuotaStatusWriter | None = None
         if not settings.dry_run:
             self.pod_status = PodStatusWriter(
                 client,
@@ -174,6 +177,14 @@ class Scheduler:
                 )
                 for writer in (GroupStatusWriter, UpstreamStatusWriter)
             ]
+            self.quota_status = QuotaStatusWriter(
+                client,
+                self.feeds,
+                settings=settings.quota,
+                may_write=self.may_write,
+                interval_seconds=settings.group_status_seconds,
+                clock=clock,
+            )
             self.feeds.listeners.pod_gone.append(self.pod_status.gone)
         conflicts = self.metrics.conflicts
         self.feeds.listeners.conflict.append(lambda reason: conflicts.labels(f"kubelet_{reason}").inc())
@@ -234,6 +245,8 @@ class Scheduler:
                     start(planning, self.releaser.run(), "claims of pods that are gone")
                 if self.pod_status is not None:
                     start(planning, self.pod_status.run(), "pod status")
+                if self.quota_status is not None:
+                    start(planning, self.quota_status.run(), "ElasticQuota status")
                 for writer in self.group_status:
                     start(planning, writer.run(), "PodGroup status")
                 start(planning, self.loop.run(), "rounds")
@@ -367,6 +380,8 @@ class Scheduler:
             items += [(hypernodes, obj) for obj in self.state.hypernodes()]
         items += [(NODES, node.node) for node in self.state.nodes()]
         items += [(self.feeds.group_resources[key], group) for key, group in self.state.pod_groups().items()]
+        quotas = self.state.quotas.objects
+        items += [(resource, quotas[key]) for key, resource in self.feeds.quota_resources.items() if key in quotas]
         items += [(PODS, info.pod) for info in self.state.pods()]
         owners = OWNERS if self.settings.reads_owners else ()
         kinds = (*STORAGE, *self.feeds.dynamic_resources(), *owners)
@@ -388,6 +403,8 @@ class Scheduler:
         metrics.set_gauge(metrics.unschedulable, by_plugin)
         for kind, size in self.state.sizes.items():
             metrics.cache_size.labels(kind).set(size)
+        metrics.set_gauge(metrics.quota, quota_gauges(self.state.quota_view(), self.settings.quota))
+        metrics.set_gauge(metrics.share, share_gauges(self.state.quota_view(), self.settings.fairness))
         metrics.leader.set(1 if self.leading.is_set() else 0)
         metrics.events_dropped.set(sum(recorder.dropped for recorder in self.recorders.values()))
 
@@ -413,8 +430,11 @@ class Scheduler:
         group = self.state.pod_group(key) if kind == "PodGroup" else None
         if group is not None and (resource := self.feeds.group_resources.get(key)) is not None:
             meta = group.metadata
-            reference = ObjectReference(resource.api_version, resource.kind, meta.name, meta.namespace, meta.uid)
-            self.announcer.invalid(reference, text)
+            target = ObjectReference(resource.api_version, resource.kind, meta.name, meta.namespace, meta.uid)
+            self.announcer.invalid(target, text)
+        pod = self.state.pod(key) if kind == "Pod" else None
+        if pod is not None:
+            self.announcer.invalid(reference(pod), text)
 
 
 def _encode_list(items: list[tuple[Resource, Wire]]) -> bytes:

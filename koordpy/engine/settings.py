@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from koordpy.api.config import Gpu, KoordpyConfiguration
+from koordpy.api.config import Fairness, Gpu, KoordpyConfiguration, Quota
 from koordpy.api.keys import DEFAULT_SCHEDULER_NAME
 from koordpy.cluster.ties import spread_keys
 
@@ -29,6 +29,8 @@ class EngineSettings:
     """Services and controllers are watched, for default constraints of spread."""
     gpu: Gpu = field(default_factory=Gpu)
     """How GPUs are counted and their links are read."""
+    quota: Quota = field(default_factory=Quota)
+    fairness: Fairness = field(default_factory=Fairness)
     lease: LeaseSettings | None = field(default_factory=LeaseSettings)
     """None: no leader election; this process is alone."""
     dry_run: bool = False
@@ -56,7 +58,7 @@ class EngineSettings:
     drain_seconds: float = 10.0
     """What SIGTERM leaves for the batch in flight (4.9)."""
     group_status_seconds: float = 1.0
-    """A PodGroup's status is written at most this often."""
+    """A PodGroup's status, or an ElasticQuota's, is written at most this often."""
     rediscovery_seconds: float = 600.0
     event_qps: float = 50.0
     event_burst: int = 100
@@ -78,6 +80,8 @@ def engine_settings(config: KoordpyConfiguration, *, dry_run: bool = False) -> E
         looked_for=spread_keys(config.filters.pod_topology_spread.constraints),
         reads_owners=config.filters.pod_topology_spread.reads_owners,
         gpu=config.gpu,
+        quota=config.quota,
+        fairness=config.fairness,
         lease=lease if election.leader_elect and not dry_run else None,
         dry_run=dry_run,
         initial_backoff_seconds=config.pod_initial_backoff,

@@ -107,6 +107,14 @@ class Metrics:
             "koordpy_watch_lag_seconds", "Seconds from the arrival of watch events until they were applied.",
             ["resource"], buckets=_FINE, registry=registry,
         )  # fmt: skip
+        self.quota = Gauge(
+            "koordpy_quota", "Figures of ElasticQuotas: min, max, runtime, used, request.",
+            ["quota", "resource", "kind"], registry=registry,
+        )  # fmt: skip
+        self.share = Gauge(
+            "koordpy_share", "Accelerators that users or queues deserve (fair) and hold (used).", ["queue", "kind"],
+            registry=registry,
+        )  # fmt: skip
         self.leader = Gauge("koordpy_leader", "1 while this process leads.", registry=registry)
         self.events_dropped = Gauge("koordpy_events_dropped", "Events that were not sent.", registry=registry)
         self._statuses = {status: self.gangs.labels(status=status.value) for status in GangStatus}

@@ -73,6 +73,25 @@ def limits(figures: Mapping[str, QuotaFigures], quotas: Quotas, settings: QuotaS
     return {name: quota.max for name, quota in quotas.tree.quotas.items()}
 
 
+def overdue(
+    quotas: Quotas, figures: Mapping[str, QuotaFigures], settings: QuotaSettings, *, now: float
+) -> dict[str, Amounts]:
+    """Quota -> what it has to give back per resource: used above runtime for delayEvictTime without a break (section 5).
+
+    Since when is what the condition OverUsed says; a delay of 0 asks for no condition. Nothing unless monitorAllQuotas
+    is on with runtimes. In natural name order.
+    """
+    if not (settings.monitor_all_quotas and settings.enable_runtime_quota):
+        return {}
+    out = {}
+    for name, quota in quotas.tree.quotas.items():
+        over, since = figures[name].over, quota.over_since
+        waited = settings.delay_evict_time <= 0 or (since is not None and now - since >= settings.delay_evict_time)
+        if over and waited:
+            out[name] = over
+    return out
+
+
 class _Level:
     """One resource over the whole tree."""
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from koordpy.api import keys
 from koordpy.api.config import Quota
 from koordpy.api.objects import ElasticQuota
-from koordpy.planning.runtime import QuotaFigures, limits, quota_figures
+from koordpy.planning.runtime import QuotaFigures, limits, overdue, quota_figures
 from tests.scenarios.cluster import World, node, pod
 from tests.scenarios.quotas import GPU, belongs, quota
 
@@ -207,3 +207,26 @@ def test_runtimes_of_siblings_never_exceed_what_they_share(
                 assert runtime[name] >= least[name]
         hungry = [n for n in children if runtime[n] < limited[n] and tree.quotas[n].weight["cpu"]]
         assert not hungry or sum(runtime.values()) == total
+
+
+def test_over_use_is_to_be_given_back_once_it_has_lasted() -> None:
+    from msgspec.structs import replace
+
+    from koordpy.api.objects import Condition, ElasticQuotaStatus
+
+    over = quota("a", 0, 9)
+    since = Condition(type="OverUsed", status="True", last_transition_time="2026-01-01T00:00:00Z")
+    told = replace(over, status=ElasticQuotaStatus(conditions=[since]))
+    start = 1767225600.0
+
+    def due(obj: ElasticQuota, now: float, **settings_: Any) -> dict[str, dict[str, int]]:
+        world = World().add(node("n1:20"), obj, quota("b", 0, 9), pod("r", labels=belongs("a"), cpu="12", at="n1"))
+        quotas, config = world.snapshot().quotas, Quota(**{"monitor_all_quotas": True, **settings_})
+        return overdue(quotas, quota_figures(quotas, config), config, now=now)
+
+    assert due(over, start) == {}
+    assert due(over, start, delay_evict_time=0.0) == {"a": {"cpu": 3000}}
+    assert due(told, start + 119) == {}
+    assert due(told, start + 120) == {"a": {"cpu": 3000}}
+    assert due(told, start + 120, monitor_all_quotas=False) == {}
+    assert due(told, start + 120, enable_runtime_quota=False) == {}

@@ -1,0 +1,44 @@
+"""Gauges of quotas and shares: koordpy_quota and koordpy_share (kube-parity.md section 5), read when scraped."""
+
+from koordpy.api import keys
+from koordpy.api.config import Fairness
+from koordpy.api.config import Quota as QuotaSettings
+from koordpy.cluster.quotas import Queue, Quotas, device_hundredths
+from koordpy.planning.queues import queue_ages, queue_shares, user_shares
+from koordpy.planning.runtime import quota_figures
+
+Gauges = dict[tuple[str, ...], float]
+
+
+def quota_gauges(quotas: Quotas, settings: QuotaSettings) -> Gauges:
+    """(quota, resource, kind) -> cores, bytes or devices."""
+    out: Gauges = {}
+    if not quotas.tree.quotas:
+        return out
+    for name, figures in quota_figures(quotas, settings).items():
+        quota = quotas.tree.quotas.get(name)
+        kinds = {"runtime": figures.runtime, "used": figures.used, "request": figures.request}
+        if quota is not None:
+            kinds |= {"min": {r: quota.least(r) for r in quota.max}, "max": quota.max}
+        for kind, amounts in kinds.items():
+            for resource, amount in amounts.items():
+                out[name, resource, kind] = amount / 1000 if resource == "cpu" else amount
+    return out
+
+
+def share_gauges(quotas: Quotas, config: Fairness) -> Gauges:
+    """(queue, kind) -> accelerators that a user (mode gpu-count) or queue deserves, and holds."""
+    out: Gauges = {}
+    if config.mode in ("exact", "kai"):
+        shares = queue_shares(quotas, config, queue_ages(quotas, {})).whole
+        for queue, amounts in shares.items():
+            name = queue.quota or queue.user
+            whole = {r: int(amount) for r, amount in amounts.items() if r in (*keys.GPU_RESOURCES, *keys.NPU_RESOURCES)}
+            held = quotas.used.get(queue.quota, {}) if queue.quota else quotas.queues.get(Queue("", queue.user), {})
+            out[name, "fair"] = device_hundredths(whole) / 100
+            out[name, "used"] = device_hundredths(held) / 100
+    elif config.mode == "gpu-count":
+        for user, share in user_shares(quotas, config, {}).whole.items():
+            out[user, "fair"] = float(share)
+            out[user, "used"] = device_hundredths(quotas.users.get(user, {})) / 100
+    return out

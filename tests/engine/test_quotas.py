@@ -1,0 +1,153 @@
+"""ElasticQuotas live: their status and conditions, what wakes refused pods, the event of an unknown name."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from msgspec import convert
+from msgspec.structs import replace
+
+from koordpy.api import keys
+from koordpy.api.config import Fairness, Quota
+from koordpy.api.objects import ElasticQuotaStatus
+from koordpy.cluster.quota_tree import QuotaFault
+from koordpy.cluster.state import ClusterState
+from koordpy.engine.quotastatus import current_status, quota_status, status_patch
+from koordpy.observe.quotas import quota_gauges, share_gauges
+from koordpy.planning.runtime import QuotaFigures
+from tests.engine.live import Live, live, small, until
+from tests.scenarios.cluster import World, node, pod
+from tests.scenarios.quotas import GPU, belongs, quota
+
+QUOTAS = "elasticquotas.scheduling.sigs.k8s.io"
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def manifest(name: str, least: dict[str, Any], most: dict[str, Any], **meta: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
+        "kind": "ElasticQuota",
+        "metadata": {"name": name, "namespace": "default", **meta},
+        "spec": {"min": least, "max": most},
+    }
+
+
+def status(cluster: Live, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = cluster.server.store.get(QUOTAS, name, "default").get("status", {})
+    return found
+
+
+def conditions(cluster: Live, name: str) -> dict[str, tuple[str, str]]:
+    return {c["type"]: (c["status"], c["message"]) for c in status(cluster, name).get("conditions", [])}
+
+
+# -- the body ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_status_tells_figures_and_conditions_and_equals_itself_once_written() -> None:
+    obj = quota("a", 2, 9)
+    figures = QuotaFigures("a", {"cpu": 12_000}, {"cpu": 11_500}, {}, runtime={"cpu": 9000})
+    fault = QuotaFault("default/a", "spec.min.cpu", "min cpu 12 > max 9", "lower it")
+    wanted = quota_status(obj, figures, [fault], now=NOW)
+    assert {k: wanted[k] for k in ("used", "request", "runtime")} == {
+        "used": {"cpu": "11500m"},
+        "request": {"cpu": "12"},
+        "runtime": {"cpu": "9"},
+    }
+    said = {c["type"]: (c["status"], c["reason"], c["message"]) for c in wanted["conditions"]}
+    assert said == {
+        "Valid": ("False", "Invalid", "spec.min.cpu: min cpu 12 > max 9 (lower it)"),
+        "OverUsed": ("True", "AboveRuntime", "used is above runtime: cpu 11500m > 9"),
+    }
+    written = replace(obj, status=convert(wanted, ElasticQuotaStatus))
+    assert status_patch(quota_status(written, figures, [fault], now=NOW), current_status(written)) == {}
+
+
+def test_a_resource_that_is_no_longer_shown_is_taken_out() -> None:
+    patch = status_patch({"used": {"cpu": "1"}}, {"used": {"cpu": "1", "memory": "2"}})
+    assert patch == {"used": {"cpu": "1", "memory": None}}
+
+
+@pytest.mark.parametrize("mode", ["gpu-count", "exact", "kai"])
+def test_gauges_tell_limits_and_shares(mode: Any) -> None:
+    world = World().add(node("n1:8", **{GPU: "4"}), quota("a", {GPU: 1}, {GPU: 4}, weight={GPU: 1}))
+    world.add(
+        pod("r", labels=belongs("a"), at="n1", requests={GPU: "1"}), pod("p", labels=belongs("a"), requests={GPU: "4"})
+    )
+    world.add(pod("q", labels=belongs(user="bob"), requests={GPU: "3"}))
+    quotas = world.snapshot().quotas
+    assert quota_gauges(quotas, Quota())["a", GPU, "used"] == 1
+    assert quota_gauges(quotas, Quota())["a", GPU, "request"] == 5
+    shares = share_gauges(quotas, Fairness(mode=mode))
+    assert shares["a", "used"] == 1
+    assert shares["a", "fair"] + shares["bob", "fair"] == 4
+
+
+def test_a_change_of_status_alone_leaves_the_tree_as_it_is() -> None:
+    state = ClusterState()
+    obj = quota("a", 0, 9)
+    state.upsert(obj)
+    tree = state.quotas.tree
+    state.upsert(replace(obj, status=convert({"used": {"cpu": "3"}}, ElasticQuotaStatus)))
+    assert state.quotas.tree is tree
+
+
+# -- against the embedded API server ----------------------------------------------------------------------------------
+
+
+async def test_a_pod_waits_for_its_quota_and_starts_when_that_grows() -> None:
+    async with live([small("n1")]) as cluster, cluster.running() as scheduler:
+        cluster.server.store.create(QUOTAS, manifest("team", {}, {"cpu": "1"}))
+        cluster.pod("p-0", labels={keys.QUOTA_NAME: "team"})
+        await until(lambda: cluster.bound("p-0"))
+        cluster.pod("p-1", labels={keys.QUOTA_NAME: "team"})
+        await until(lambda: cluster.condition("p-1"))
+        assert (
+            "Insufficient quotas, quotaName: team, runtime: cpu=1, used: cpu=1" in cluster.condition("p-1")["message"]
+        )
+        await until(lambda: status(cluster, "team").get("request") == {"cpu": "2"})
+        assert status(cluster, "team")["used"] == {"cpu": "1"}
+        assert conditions(cluster, "team") == {"Valid": ("True", ""), "OverUsed": ("False", "")}
+        writer = scheduler.quota_status
+        assert writer is not None
+        sent = writer.sent
+        resource = cluster.server.store.resource(QUOTAS)
+        old = cluster.server.store.get(QUOTAS, "team", "default")
+        cluster.server.store.replace(resource, ("default", "team"), {**old, "spec": {"min": {}, "max": {"cpu": "2"}}})
+        await until(lambda: cluster.bound("p-1"))
+        await until(lambda: status(cluster, "team").get("used") == {"cpu": "2"})
+        assert writer.sent > sent
+
+
+async def test_a_fault_and_over_use_are_conditions_with_the_remedy() -> None:
+    async with live([small("n1")]) as cluster, cluster.running():
+        cluster.server.store.create(QUOTAS, manifest("a", {}, {"cpu": "1"}, labels={keys.QUOTA_PARENT: "gone"}))
+        cluster.create(small("n2"))
+        cluster.pod("p", labels={keys.QUOTA_NAME: "a"}, scheduler_name="other")
+        cluster.bind("p", "n2")
+        cluster.pod("q", labels={keys.QUOTA_NAME: "a"}, scheduler_name="other")
+        cluster.bind("q", "n2")
+        await until(lambda: conditions(cluster, "a").get("OverUsed", ("",))[0] == "True")
+        found = conditions(cluster, "a")
+        assert found["OverUsed"] == ("True", "used is above runtime: cpu 2 > 1")
+        assert found["Valid"][0] == "False"
+        assert "parent gone not found (it counts at the top with min 0: create it or name another)" in found["Valid"][1]
+
+
+async def test_an_unknown_quota_is_told_by_an_event_and_the_pod_moves_over_when_it_comes() -> None:
+    async with live([small("n1")]) as cluster, cluster.running() as scheduler:
+        cluster.pod("p", labels={keys.QUOTA_NAME: "team"})
+        await until(lambda: cluster.bound("p"))
+        await until(lambda: any(e["reason"] == "InvalidAnnotation" for e in cluster.events()))
+        (event,) = [e for e in cluster.events() if e["reason"] == "InvalidAnnotation"]
+        assert event["type"] == "Warning" and "no ElasticQuota team" in event["message"]
+        cluster.server.store.create(QUOTAS, manifest("team", {}, {"cpu": "4"}))
+        await until(lambda: status(cluster, "team").get("used") == {"cpu": "1"})
+        assert b'koordpy_quota{kind="used",quota="team",resource="cpu"} 1.0' in scheduler.metrics.render()
+
+
+async def test_the_snapshot_for_replay_holds_the_quotas() -> None:
+    async with live([small("n1")]) as cluster, cluster.running() as scheduler:
+        cluster.server.store.create(QUOTAS, manifest("team", {}, {"cpu": "4"}))
+        await until(lambda: scheduler.state.quotas.get("default/team") is not None)
+        assert b'"kind":"ElasticQuota"' in scheduler.debug_snapshot()()
