@@ -76,7 +76,7 @@ def limits(figures: Mapping[str, QuotaFigures], quotas: Quotas, settings: QuotaS
 def overdue(
     quotas: Quotas, figures: Mapping[str, QuotaFigures], settings: QuotaSettings, *, now: float
 ) -> dict[str, Amounts]:
-    """Quota -> what it has to give back per resource: used above runtime for delayEvictTime without a break (section 5).
+    """Quota -> what it has to give back per resource: used above runtime for delayEvictTime without a break.
 
     Since when is what the condition OverUsed says; a delay of 0 asks for no condition. Nothing unless monitorAllQuotas
     is on with runtimes. In natural name order.
