@@ -18,8 +18,10 @@ _SUFFIX = {
 }  # fmt: skip
 _BINARY = [(2**60, "Ei"), (2**50, "Pi"), (2**40, "Ti"), (2**30, "Gi"), (2**20, "Mi"), (2**10, "Ki")]
 
-MAX_UNITS = 2**62
-"""Larger amounts are cut to this, so that sums of two stay within 64 bits; no machine has as much of anything."""
+MAX_UNITS = 2**60
+"""Larger amounts are cut to this; no machine has as much of anything."""
+MAX_SUM = 2**61
+"""Sums of amounts are cut to this, so that one more amount stays within 64 bits."""
 
 RawQuantity = str | int | float
 

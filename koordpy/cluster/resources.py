@@ -6,7 +6,7 @@ Source: kube-parity.md section 2.5 (KEP-753 for sidecars, KEP-2837 for pod-level
 from collections.abc import Iterable, Mapping
 
 from koordpy.api.objects import Container, ContainerStatus, Node, Pod, Quantities
-from koordpy.api.quantity import units
+from koordpy.api.quantity import MAX_SUM, units
 
 Amounts = dict[str, int]
 """Milli-cores of cpu, whole units of everything else."""
@@ -110,7 +110,7 @@ def pod_requests(pod: Pod) -> Amounts:
 
     Of a pod on a node the figures of its status count too: what the kubelet has given it, before and after a resize.
     """
-    return {name: amount for name, amount in _requests(pod, {}).items() if amount > 0}
+    return {name: min(amount, MAX_SUM) for name, amount in _requests(pod, {}).items() if amount > 0}
 
 
 def _requests(pod: Pod, missing: Mapping[str, int]) -> Amounts:
@@ -139,4 +139,4 @@ def score_requests(pod: Pod) -> tuple[int, int]:
         named = _requests(pod, {})
         missing = {name: amount for name, amount in missing.items() if name not in named}
     total = _requests(pod, missing)
-    return total.get("cpu", 0), total.get("memory", 0)
+    return min(total.get("cpu", 0), MAX_SUM), min(total.get("memory", 0), MAX_SUM)

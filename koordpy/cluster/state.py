@@ -31,6 +31,7 @@ from koordpy.api.objects import (
     Wire,
 )
 from koordpy.api.owners import OWNER_KINDS
+from koordpy.api.quantity import MAX_SUM
 from koordpy.api.storage import (
     STORAGE_KINDS,
     PersistentVolume,
@@ -753,8 +754,8 @@ class ClusterState:
                 continue
             used[i, 0] = len(holder.pods)
             for resource, amount in holder.used.items():
-                used[i, self._columns[resource]] = amount
-            score_used[i] = holder.cpu, holder.memory
+                used[i, self._columns[resource]] = min(amount, MAX_SUM)
+            score_used[i] = min(holder.cpu, MAX_SUM), min(holder.memory, MAX_SUM)
         self._touched.clear()
         return rows
 

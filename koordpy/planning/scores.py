@@ -87,6 +87,9 @@ def _image_scores(nodes: Sequence[NodeInfo], pod: Pod) -> Ints:
     return scores
 
 
+_EXACT_BELOW = 2**56
+
+
 def resources_fit(
     snapshot: Snapshot,
     used: Ints,
@@ -119,8 +122,10 @@ def resources_fit(
             taken = held[:, column] + pod.requests.get(name, 0)
         have = whole[:, column]
         counts = have > 0
-        # Exact integers: bytes times 100 stay within 64 bits below 80 PiB a node. What is assumed of containers that
-        # ask for nothing may exceed the node, which is then full.
+        # Exact integers; above 64 PiB a node a hundredth is told without the last bits, which stay within 64 so.
+        bits = np.where(have > _EXACT_BELOW, 8, 0)
+        have, taken = have >> bits, taken >> bits
+        # What is assumed of containers that ask for nothing may exceed the node, which is then full.
         share = np.minimum(taken, have) * 100 // np.where(counts, have, 1)
         if config.strategy == "LeastAllocated":
             share = np.maximum(have - taken, 0) * 100 // np.where(counts, have, 1)

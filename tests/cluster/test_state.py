@@ -195,3 +195,13 @@ def test_pods_are_told_apart_by_the_labels_that_someone_looks_for() -> None:
     state.delete(Pod, "default/c")
     assert state.snapshot(0.0).classes == {web: {("n1", False): 1}}
     assert before.classes[web] == {("n1", False): 2}
+
+
+def test_amounts_beyond_any_machine_neither_fail_nor_wrap_around() -> None:
+    state = ClusterState()
+    state.upsert(node("n1"))
+    for i in range(5):
+        state.upsert(pod(f"p{i}", at="n1", requests={"memory": "8Ei"}))
+    snapshot = state.snapshot(0.0)
+    free = snapshot.allocatable - snapshot.used
+    assert int(free[0, snapshot.columns["memory"]]) < 0
