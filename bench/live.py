@@ -128,9 +128,21 @@ async def _drain(soak: Soak, scheduler: str, count: int) -> tuple[float, float]:
     return count / (times[-1] - times[0]), cpu
 
 
+async def _bound(soak: Soak, count: int) -> float:
+    """Bindings a second that the machine can take now, without any scheduler."""
+    uids = await soak.pods(count, soak.name("bound"), scheduler="nobody", requests=PLAIN)
+    pods = [pod for uid, pod in soak.watch.pods.items() if uid in uids]
+    began = time.monotonic()
+    await soak.api.each(enumerate(pods), lambda one: soak.api.bind(one[1], f"n{one[0] % soak.nodes:05d}"), in_flight=64)
+    took = time.monotonic() - began
+    await soak.clean()
+    return len(pods) / took
+
+
 async def plain(soak: Soak) -> None:
     """3,000 plain pods beside kube-scheduler."""
     count = 3000
+    soak.row("Bindings/s without a scheduler, at this moment", f"{await _bound(soak, 1000):.0f}", "", True)
     ours, our_cpu = await _drain(soak, KOORDPY, count)
     theirs, their_cpu = await _drain(soak, KUBE_SCHEDULER, count)
     what = f"{count} plain pods on {soak.nodes} nodes: "
