@@ -154,7 +154,8 @@ class Scores(Section, frozen=True):
 
 
 class Solver(Section, frozen=True):
-    """`deterministic_time` in the solver's own units, never of the wall; the watchdog only reports."""
+    """`deterministic_time` in the solver's own units, never of the wall; the watchdog, of the wall, only ends a solve
+    that those units do not bound."""
 
     deterministic_time: Positive = 2.0
     wall_time_watchdog: Seconds = 10.0

@@ -133,6 +133,7 @@ def build(unit: Unit, figures: Figures) -> Problem:
         multiples=_bounded(unit_multiples(unit, figures), shapes, free, bound=len(unit.members) - len(unit.pending)),
         pipeline=unit.pipeline if goal else 1,
         deterministic_time=figures.config.solver.deterministic_time,
+        watchdog_seconds=figures.config.solver.wall_time_watchdog,
         interactions=among.interactions(numbers) if among is not None else (),
         allowances=tuple(
             Allowance(one.room, tuple(one.amounts[numbers[pod.shape]] for pod in kinds))

@@ -105,6 +105,7 @@ class Problem:
     multiples: Mapping[int, int] = field(default_factory=dict)
     pipeline: int = 1
     deterministic_time: float = 2.0
+    watchdog_seconds: float = 10.0
     seed: int = 0
     interactions: tuple[Interaction, ...] = ()
     allowances: tuple[Allowance, ...] = ()

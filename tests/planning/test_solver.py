@@ -142,10 +142,19 @@ def test_a_master_and_its_workers_are_planned_on_a_large_cluster() -> None:
     assert solution.nodes == {rank: rank // 8 for rank in range(64)}
 
 
-def test_without_time_the_answer_is_unknown_and_nothing_is_placed() -> None:
+def test_without_time_what_filling_node_after_node_finds_is_taken() -> None:
     places = [Place(("b", "a"), (8,)), Place(("b", "c"), (8,))]
     members = [(0, shape, None) for shape in (0, 1, 1, 2)]
-    solution = solve(problem_of(places, [(3,), (4,), (5,)], members, deterministic_time=0.0))
+    problem = problem_of(places, [(3,), (4,), (5,)], members, deterministic_time=0.0)
+    solution = solve(problem)
+    assert solution.proof is Proof.FEASIBLE
+    assert len(solution.nodes) == 4 and violations(problem, solution.nodes) == []
+
+
+def test_without_time_the_answer_is_unknown_where_only_search_finds_one() -> None:
+    members = [(g, g, None) for i in range(48) for g in ((0, 1) if i < 16 else (1,))]
+    places = _block(16, 9, block="c")
+    solution = solve(problem_of(places, [(3,), (2,)], members, hard=1, deterministic_time=0.0))
     assert (dict(solution.nodes), solution.proof) == ({}, Proof.UNKNOWN)
 
 

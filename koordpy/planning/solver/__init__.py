@@ -6,27 +6,36 @@ Source: gang-network.md sections 5 and 7. The only package that imports ortools;
 from collections import Counter
 from collections.abc import Sequence
 
-from koordpy.planning.goals import core_of
+import numpy as np
+
+from koordpy.planning.goals import core_of, violations
 from koordpy.planning.plan import Proof
 from koordpy.planning.problem import Problem, Solution
-from koordpy.planning.solver.assignment import assign
+from koordpy.planning.rank_order import assign_groups
+from koordpy.planning.solver.assignment import assign, settle_ranks
 from koordpy.planning.solver.budget import Budget
 from koordpy.planning.solver.gather import Gather
+from koordpy.planning.solver.greedy import Greedy
 from koordpy.planning.solver.members import Members
 from koordpy.planning.solver.plain import Plain
 from koordpy.planning.solver.room import Room
 
 __all__ = ["solve"]
 
+_TRIES = 16
+"""Domains of a level that are tried where the solver's time is up."""
+
 
 def solve(problem: Problem) -> Solution:
     """The best placement of a problem by the goals of section 5, and what is proven of it.
 
     OPTIMAL when every stage was proven, FEASIBLE when the deterministic time ran out on the way, INFEASIBLE when no
-    placement exists, UNKNOWN (no nodes) when the time ran out before one was found.
+    placement exists, UNKNOWN (no nodes) when the time ran out and filling node after node finds none either.
     """
-    budget = Budget(problem.deterministic_time, seed=problem.seed)
+    budget = Budget(problem.deterministic_time, seed=problem.seed, watchdog_seconds=problem.watchdog_seconds)
     nodes = _place(problem, budget)
+    if not nodes and not budget.proven:
+        nodes = _first_found(problem, budget)
     if nodes:
         proof = Proof.OPTIMAL if budget.proven else Proof.FEASIBLE
     else:
@@ -48,6 +57,26 @@ def _place(problem: Problem, budget: Budget) -> dict[int, int]:
     if ranks is None:
         return {}
     return _best(problem, ranks, _room(problem, ranks), budget) or {}
+
+
+def _first_found(problem: Problem, budget: Budget) -> dict[int, int]:
+    """All pending members by `Greedy` in the lowest domains that have room; empty where it finds no valid placement."""
+    ranks, tree = problem.pending, problem.tree
+    room = _room(problem, ranks)
+    counts = np.array(room.wanted, dtype=np.int64)
+    greedy = Greedy(room, counts)
+    for level in range(tree.depth if problem.gather else problem.hard, problem.hard - 1, -1):
+        most = room.most_in(level)
+        domains = np.nonzero(room.could(level, counts))[0]
+        for domain in domains[np.argsort(-most[domains], kind="stable")][:_TRIES].tolist():
+            found = greedy.fill((level, domain))
+            if found is None:
+                continue
+            pods = {n: {s: k for s, k in zip(room.shapes, held, strict=True) if k} for n, held in found.items()}
+            start = assign_groups(problem, pods, ranks, whole={}, groups=[])
+            if not violations(problem, start):
+                return settle_ranks(problem, start, budget=budget) if problem.gather else start
+    return {}
 
 
 def _room(problem: Problem, ranks: Sequence[int]) -> Room:

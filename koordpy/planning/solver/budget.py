@@ -13,12 +13,17 @@ _PROOFS = {
     cp_model.INFEASIBLE: Proof.INFEASIBLE,
 }
 
+_SETUP = 1e-5
+"""Deterministic time that one variable or constraint is charged."""
+
 
 class Budget:
     """Runs CP-SAT models in order until the shared limit is spent. `proven` turns false with the first open answer."""
 
-    def __init__(self, deterministic_time: float, *, seed: int) -> None:
+    def __init__(self, deterministic_time: float, *, seed: int, watchdog_seconds: float = 10.0) -> None:
+        """watchdog_seconds: of the wall, for one solve; only for what the solver's own clock does not see."""
         self.left = deterministic_time
+        self._watchdog = watchdog_seconds
         self.proven = True
         self.runs: list[SolverRun] = []
         self._seed = seed
@@ -29,12 +34,15 @@ class Budget:
         """Solves one model with at most `share` of what is left. Returns what is proven and the values (or none)."""
         limit = self.left * share
         if limit <= 1e-6:
+            if self.proven:
+                self.runs.append(SolverRun(stage=stage, status=Proof.UNKNOWN, deterministic_time=0.0))
             self.proven = False
             return Proof.UNKNOWN, []
         solver = cp_model.CpSolver()
         solver.parameters.num_workers = 1
         solver.parameters.random_seed = self._seed
         solver.parameters.max_deterministic_time = limit
+        solver.parameters.max_time_in_seconds = self._watchdog
         solver.parameters.linearization_level = linearization
         # else a solve leaves the process with SIGINT's default action: Ctrl-C would kill it without any cleaning up
         solver.parameters.catch_sigint_signal = False
@@ -43,7 +51,8 @@ class Budget:
             raise AssertionError(model.validate())
         proof = _PROOFS.get(status, Proof.UNKNOWN)
         used = float(solver.response_proto.deterministic_time)
-        self.left -= used
+        # taking a model in and simplifying it is not in the solver's deterministic time
+        self.left -= used + _SETUP * (len(model.proto.variables) + len(model.proto.constraints))
         self.runs.append(SolverRun(stage=stage, status=proof, deterministic_time=used))
         if proof in (Proof.FEASIBLE, Proof.UNKNOWN):
             self.proven = False

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+import numpy as np
+from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
 from koordpy.planning.plan import Proof
@@ -52,7 +54,9 @@ def linear(terms: Iterable[Term]) -> cp_model.LinearExprT:
 class CountModel:
     """Counts inside one region. counts: pods per shape position, or None when `shape_totals` stay open.
 
-    keep: node -> most pods, for a model of the given nodes only, each a cell of its own.
+    keep: for a model of the given nodes only, each a cell of its own. opened: level -> domains that the new pods open,
+    where that is known: of domains alike no more are needed. only: [nodes] those that may take pods. ordered: whether
+    domains alike must be filled in their order.
     """
 
     def __init__(
@@ -64,6 +68,9 @@ class CountModel:
         budget: Budget,
         split: bool = False,
         keep: Sequence[int] | None = None,
+        opened: Mapping[int, int] | None = None,
+        only: NDArray[np.bool_] | None = None,
+        ordered: bool = True,
     ) -> None:
         self.room, self.tree, self.problem = room, room.tree, room.problem
         self.region, self.budget, self.split = region, budget, split or room.singly
@@ -71,6 +78,7 @@ class CountModel:
         self.values: list[int] = []
         self.possible = True
         self._whole: dict[tuple[int, int, int], cp_model.IntVar] = {}
+        self._twins, self._only, self._ordered = dict(opened or {}), only, ordered
         self.limit = sum(room.wanted if counts is None else counts)
         level, domain = region
         self.nodes = range(int(self.tree.levels[level].start[domain]), int(self.tree.levels[level].end[domain]))
@@ -125,13 +133,17 @@ class CountModel:
             taken: dict[int, int] = {}
             for child in tree.children(level, domain):
                 sign = int(signs[child])
-                if self._keep is None and taken.get(sign, 0) >= self.limit and not self._holds_bound(level + 1, child):
+                if (
+                    self._keep is None
+                    and taken.get(sign, 0) >= self._needed(level + 1)
+                    and not self._holds_bound(level + 1, child)
+                ):
                     continue
                 if self._domain(level + 1, child) is None:
                     continue
                 total = self.totals[level + 1][child]
                 taken[sign] = taken.get(sign, 0) + 1
-                if sign in last and self._keep is None:
+                if sign in last and self._keep is None and self._ordered:
                     self.model.add(total <= last[sign])
                 last[sign] = total
                 terms.append((total, 1))
@@ -146,6 +158,10 @@ class CountModel:
         self._multiple(level, [(var, 1)], bound)
         return [(var, 1)]
 
+    def _needed(self, level: int) -> int:
+        """How many domains of a level that are alike may be used."""
+        return self._twins.get(level, self.limit)
+
     def _holds_bound(self, level: int, domain: int) -> bool:
         place = self.tree.levels[level]
         return bool(self.problem.bound_counts[place.start[domain] : place.end[domain]].any())
@@ -157,19 +173,22 @@ class CountModel:
         room, bound, depth = self.room, self.problem.bound_counts, self.tree.depth
         classes: dict[int, list[int]] = {}
         for node in nodes:
-            if room.most[node] and (self._keep is None or node in self._keep):
+            wanted = (self._keep is None or node in self._keep) and (self._only is None or self._only[node])
+            if room.most[node] and wanted:
                 classes.setdefault(int(room.signatures[depth][node]), []).append(node)
             else:
                 self._multiple(depth, [], int(bound[node]))
         out: list[Cell] = []
         for same in classes.values():
             kind = room.types[room.type_of[same[0]]]
-            same = same[: self.limit]
+            same = [n for i, n in enumerate(same) if i < self._needed(depth) or bound[n]]
+            if not same:
+                continue
             if len(same) == 1 or self.split or kind.fillings is None or depth in self.problem.multiples:
                 singles = [self._single(node) for node in same]
                 # goal 6 wants larger counts first; names alone, with several shapes, only that no empty node is first
                 weight = 1 if self.problem.gather or len(room.shapes) == 1 else self.limit
-                for before, after in pairwise(singles):
+                for before, after in pairwise(singles if self._ordered else []):
                     first = [(v, c * weight) for v, c in before.total]
                     self.model.add(linear([*first, *((v, -c) for v, c in after.total)]) >= 0)
                 out.extend(singles)
@@ -368,7 +387,35 @@ class CountModel:
         """Hints at the counts per node of a solution of the same region."""
         for cell in self.cells:
             for i, var in cell.pods.items():
-                self.model.add_hint(var, pods[cell.nodes[0]][i] if cell.nodes[0] in pods else 0)
+                self.model.add_hint(var, sum(pods[node][i] for node in cell.nodes if node in pods))
+
+    def adopt(self, pods: Mapping[int, Sequence[int]]) -> None:
+        """Takes a placement (node -> pods per shape position) of the region as the current solution, without a solve.
+
+        Only for models without multiples, interactions and order among domains alike.
+        """
+        self.values = [0] * len(self.model.proto.variables)
+        placed = np.zeros(len(self.problem.free), dtype=np.int64)
+        for node, held in pods.items():
+            placed[node] = sum(held)
+        for cell in self.cells:
+            here = [pods[node] for node in cell.nodes if node in pods]
+            for i, var in cell.pods.items():
+                self.values[var.index] = sum(held[i] for held in here)
+            for held in here:
+                if cell.fillings:
+                    var = next(v for v, f in cell.fillings if all(a <= b for a, b in zip(held, f, strict=True)))
+                    self.values[var.index] += 1
+                elif cell.used:
+                    self.values[cell.used[0][0].index] = 1
+        for number, domains in self.totals.items():
+            sums = self.tree.levels[number].sums(placed)
+            for domain, var in domains.items():
+                self.values[var.index] = int(sums[domain])
+                for used, _ in self.used.get(number, {}).get(domain, []):
+                    self.values[used.index] = int(sums[domain] > 0)
+        for i, var in enumerate(self.shape_totals):
+            self.values[var.index] = sum(held[i] for held in pods.values())
 
     def _hint(self) -> None:
         self.model.clear_hints()  # type: ignore[no-untyped-call]

@@ -9,11 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from koordpy.planning.goals import domain_order, pipeline_groups, slots_by_level
 from koordpy.planning.problem import Ints, Problem
 from koordpy.planning.solver.budget import Budget
 from koordpy.planning.solver.counts import CountModel, GroupType, Term
+from koordpy.planning.solver.cover import Cover, TooMuchWork
+from koordpy.planning.solver.greedy import Greedy
 from koordpy.planning.solver.room import Room
 from koordpy.planning.ties_among import faults
 
@@ -30,8 +33,10 @@ class Reached:
     pipeline: tuple[int, ...]
     domains: tuple[int, ...]
     score: int
-    model: CountModel | None
-    """None for a single node, where nothing is to be solved."""
+    model: CountModel | None = None
+    """None for a single node, where nothing is to be solved, and where a table told the goals."""
+    opened: dict[int, int] | None = None
+    """Level -> domains that the new pods open, where a table told."""
 
 
 @dataclass(slots=True)
@@ -56,6 +61,20 @@ class Candidate:
     domains_above: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Narrow:
+    """only: [nodes] that a model may use, None for all; opened: level -> domains that the best opens at most; exact:
+    whether nothing is lost by that."""
+
+    only: NDArray[np.bool_] | None
+    opened: dict[int, int]
+    exact: bool
+
+
+MOST_NODES = 384
+"""Regions with more nodes that have room are modelled in part."""
+
+
 class Gather:
     """Searches the best counts per node for the pods of given ranks."""
 
@@ -69,6 +88,8 @@ class Gather:
         self.held = [set(level.tolist()) for level in self.tree.domain_of[:, self.bound]]
         self.groups: dict[GroupType, list[list[int]]] = self._group_types(set(ranks))
         self.types = tuple(self.groups)
+        cover = Cover(room, self.counts)
+        self.cover = cover if not self.types and cover.applies() else None
         self.whole: dict[tuple[int, int, int], int] = {}
         """(type, level, domain) -> groups whole there, once goal 6 is settled."""
 
@@ -162,6 +183,8 @@ class Gather:
         if winner is None:
             return None
         candidate, reached = winner
+        if reached.opened is not None:
+            return self._modelled(candidate, reached)
         if (
             reached.model is not None and reached.model.region != candidate.region
         ):  # a twin was solved; the winner's own nodes are wanted
@@ -269,15 +292,34 @@ class Gather:
                 return None
             score = self._most_score(*candidate.region)
             return Reached(candidate.whole_above, candidate.domains_above, score, None)
+        if self.cover is not None:
+            try:
+                return self._by_table(candidate)
+            except TooMuchWork:
+                self.cover = None
         whole_nodes = bool(self.types) and self._most_whole(depth, candidate.region) > 0
+        guess = self._guess(candidate.region)
+        narrow = self._narrow(candidate.region, guess) if guess is not None else _Narrow(None, {}, True)
         model = CountModel(
-            self.room, candidate.region, counts=self.counts.tolist(), budget=self.budget, split=whole_nodes
+            self.room,
+            candidate.region,
+            counts=self.counts.tolist(),
+            budget=self.budget,
+            split=whole_nodes,
+            only=narrow.only,
+            opened=narrow.opened,
+            ordered=guess is None,
         )
         model.add_used()
         model.add_groups(self.types)
-        model.find("feasible")
+        if guess is not None:
+            model.adopt(guess)
+        else:
+            model.find("feasible")
         if not model.values:
             return None
+        if not narrow.exact:
+            self.budget.proven = False
         whole = list(candidate.whole_above)
         for n in range(level + 1, depth + 1):
             bound = -self._most_whole(n, candidate.region)
@@ -294,6 +336,96 @@ class Gather:
         bound = -self._most_score(*candidate.region)
         score = -model.minimise("score", self._score(model), bound=bound)
         return Reached(tuple(whole), tuple(domains), score, model)
+
+    def _guess(self, region: Region) -> dict[int, tuple[int, ...]] | None:
+        """A placement to begin with, for regions that are too large to be modelled whole."""
+        if self.problem.multiples or self.problem.interactions or not self._large(region):
+            return None
+        return Greedy(self.room, self.counts).fill(region)
+
+    def _large(self, region: Region) -> bool:
+        place = self.tree.levels[region[0]]
+        nodes = slice(int(place.start[region[1]]), int(place.end[region[1]]))
+        return int((self.room.most[nodes] > 0).sum()) > MOST_NODES
+
+    def _narrow(
+        self, region: Region, guess: Mapping[int, tuple[int, ...]], known: Mapping[int, int] | None = None
+    ) -> _Narrow:
+        """The part of a large region that is modelled: what the first placement uses, then the first in goal 6's order.
+
+        It is exact where only domains are left out of which the placement uses fewer than there are others alike.
+        """
+        tree, level = self.tree, region[0] + 1
+        opened = dict(known or {})
+        for n in range(level, tree.depth + 1) if known is None else ():
+            opened[n] = len({int(d) for d in tree.domain_of[n, list(guess)]})
+            if opened[n] > self._fewest(n, region):
+                break
+        exact = not self.types and not self.bound
+        order = domain_order(self.problem, self.reference, *region)[level].tolist()
+        own = {int(d) for d in tree.domain_of[level, list(guess)]}
+        alike: Counter[int] = Counter()
+        only = np.zeros(len(self.problem.free), dtype=bool)
+        left = MOST_NODES
+        place = tree.levels[level]
+        for domain in sorted(order, key=lambda d: d not in own):
+            nodes = slice(int(place.start[domain]), int(place.end[domain]))
+            sign = int(self.room.signatures[level][domain])
+            number = int((self.room.most[nodes] > 0).sum())
+            if not number or (alike[sign] >= opened[level] and domain not in own):
+                continue
+            alike[sign] += 1
+            if domain not in own and number > left:
+                exact = False
+                continue
+            left -= number
+            only[nodes] = True
+        return _Narrow(only, opened if exact else {}, exact)
+
+    def _by_table(self, candidate: Candidate) -> Reached | None:
+        """Goal 4 of a region where only room matters."""
+        assert self.cover is not None
+        level, domain = candidate.region
+        opened = self.cover.least(candidate.region)
+        if opened is None:
+            return None
+        levels = range(level + 1, self.tree.depth + 1)
+        held = [int((self.tree.levels[n].sums(self.problem.bound_counts) > 0).sum()) for n in levels]
+        domains = (*candidate.domains_above, *(a + b for a, b in zip(held, opened, strict=True)))
+        score = self._most_score(level, domain)
+        whole = (*candidate.whole_above, *(0 for _ in levels))
+        return Reached(whole, domains, score, opened=dict(zip(levels, opened, strict=True)))
+
+    def _modelled(self, candidate: Candidate, reached: Reached) -> Found | None:
+        """The model of a region whose goal 4 a table told, held to it."""
+        assert self.cover is not None and reached.opened is not None
+        self.cover.least(candidate.region)
+        pods = self.cover.pods()
+        large = self._large(candidate.region)
+        narrow = self._narrow(candidate.region, pods, reached.opened) if large else _Narrow(None, reached.opened, True)
+        model = CountModel(
+            self.room,
+            candidate.region,
+            counts=self.counts.tolist(),
+            budget=self.budget,
+            only=narrow.only,
+            opened=narrow.opened,
+            ordered=not large,
+        )
+        model.add_used()
+        for level, number in reached.opened.items():
+            model.hold(model.opened(level), number)
+        if large:
+            model.adopt(pods)
+        else:
+            model.start_from(pods)
+            model.find("feasible")
+        if not model.values:
+            return None
+        if not narrow.exact:
+            self.budget.proven = False
+        reached.model = model
+        return Found(candidate.region, reached)
 
     def _score(self, model: CountModel) -> list[Term]:
         """The negated total score."""

@@ -4,6 +4,7 @@ Nodes with the same fillings are the same to every goal but the names, so models
 (gang-network.md section 7: nodes of one parent into classes).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -67,7 +68,7 @@ class Room:
         self.most: Ints = np.array([t.most for t in self.types], dtype=np.int64)[self.type_of]
 
     def _type(self, slots: list[int], caps: list[int]) -> NodeType:
-        fillings = _fillings(slots, caps, self.request.tolist())
+        fillings = maximal_fillings(slots, caps, self.request.tolist(), most=MOST_FILLINGS)
         if fillings is not None:
             most = max(sum(f) for f in fillings)
         else:
@@ -151,23 +152,25 @@ class Room:
         return tuple(np.array(signs, dtype=np.int64) for signs in reversed(out))
 
 
-def _fillings(slots: list[int], caps: list[int], request: list[list[int]]) -> tuple[tuple[int, ...], ...] | None:
-    """All maximal counts per shape that fit a node together; None where there are too many."""
+def maximal_fillings(
+    slots: Sequence[int], caps: Sequence[int], request: list[list[int]], *, most: int
+) -> tuple[tuple[int, ...], ...] | None:
+    """All maximal counts per shape that fit a node together; None where there are more than `most`."""
     found: list[tuple[int, ...]] = []
     chosen = [0] * len(slots)
     tries = 0
 
-    def room_for(shape: int, left: list[int]) -> int:
+    def room_for(shape: int, left: Sequence[int]) -> int:
         return min([slots[shape], *(have // need for have, need in zip(left, request[shape], strict=True) if need)])
 
-    def step(shape: int, left: list[int]) -> bool:
+    def step(shape: int, left: Sequence[int]) -> bool:
         nonlocal tries
         tries += 1
-        if tries > 20 * MOST_FILLINGS:
+        if tries > 20 * most:
             return False
-        most = room_for(shape, left)
+        fit = room_for(shape, left)
         last = shape == len(slots) - 1
-        for n in range(most, most - 1 if last else -1, -1):
+        for n in range(fit, fit - 1 if last else -1, -1):
             chosen[shape] = n
             rest = [have - n * need for have, need in zip(left, request[shape], strict=True)]
             if not last:
@@ -177,6 +180,6 @@ def _fillings(slots: list[int], caps: list[int], request: list[list[int]]) -> tu
                 found.append(tuple(chosen))
         return True
 
-    if not step(0, caps) or len(found) > MOST_FILLINGS:
+    if not step(0, caps) or len(found) > most:
         return None
     return tuple(found)
