@@ -8,7 +8,7 @@ SOAK_ARGS ?=
 export MINUTES
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock demo test lint format type bench soak e2e chart controlplane clean
+.PHONY: help install lock demo test lint format type bench soak e2e chart controlplane clean oracle
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -47,6 +47,9 @@ bench: install ## Speed of the reflector, the planner and binding, as a table
 
 soak: install ## The live scheduler against a real control plane, each figure beside its bar (MINUTES=3, SOAK_ARGS=...)
 	$(BIN)/python -m bench.live $(SOAK_ARGS)
+
+oracle: install ## The planner and the solver against plain enumeration on COUNT (1000) random problems of each family
+	$(BIN)/python -m tests.planning.agreement $(or $(COUNT),1000)
 
 controlplane: ## etcd, kube-apiserver, helm: from KUBEBUILDER_ASSETS, else built with Go; the last line tells the folder
 	@controlplane/build.sh

@@ -26,9 +26,10 @@ from koordpy.planning.selection import choose_ranks
 def applies(problem: Problem) -> bool:
     """Whether counts alone decide: one shape, and pipeline groups, if any, that count as m // PP in every domain.
 
-    Members that ask something of each other's places are the solver's.
+    Members that ask something of each other's places are the solver's, and so are hard rules without a gather goal,
+    which no unit has.
     """
-    if problem.interactions:
+    if problem.interactions or (not problem.gather and (problem.hard or problem.multiples)):
         return False
     if len({problem.members[rank].shape for rank in problem.pending}) != 1:
         return False

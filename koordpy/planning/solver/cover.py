@@ -15,8 +15,8 @@ from koordpy.planning.solver.room import Room, maximal_fillings
 
 MOST_STATES = 400_000
 """Vectors of pods per shape."""
-MOST_WORK = 400_000_000
-"""Table entries written for one unit: about a second."""
+MOST_WORK = 150_000_000
+"""Table entries written for one unit: less than a second."""
 MOST_FILLINGS = 200
 _NEVER = 1 << 60
 
@@ -52,6 +52,9 @@ class Cover:
         """
         tree, depth = self.tree, self.tree.depth
         place = tree.levels[region[0]]
+        self.work -= self._work(slice(int(place.start[region[1]]), int(place.end[region[1]])))
+        if self.work < 0:
+            raise TooMuchWork
         self._weights = [0] * (depth + 1)
         bases, weight = [1] * (depth + 1), 1
         lo, hi = int(place.start[region[1]]), int(place.end[region[1]])
@@ -78,6 +81,12 @@ class Cover:
         self._leave(*self._region, self._start, self._end, self.states - 1, found)
         return dict(sorted(found.items()))
 
+    def _work(self, nodes: slice) -> int:
+        """Entries that are written for some nodes."""
+        types, times = np.unique(self.room.type_of[nodes], return_counts=True)
+        fillings = sum(len(self._of_type(t)) * n for t, n in zip(types.tolist(), times.tolist(), strict=True))
+        return self.states * int(fillings)
+
     def _price(self, level: int, domain: int) -> int:
         return 0 if self._held[level][domain] else self._weights[level]
 
@@ -86,11 +95,7 @@ class Cover:
         price = self._price(level, domain)
         if level == self.tree.depth:
             after = before
-            fillings = self._of_type(int(self.room.type_of[domain]))
-            self.work -= self.states * len(fillings)
-            if self.work < 0:
-                raise TooMuchWork
-            for filling in fillings:
+            for filling in self._of_type(int(self.room.type_of[domain])):
                 after = np.minimum(after, before[self._step(filling)] + price)
             return after
         table = before + price if price else before

@@ -15,7 +15,7 @@ from koordpy.planning.goals import domain_order, pipeline_groups, slots_by_level
 from koordpy.planning.problem import Ints, Problem
 from koordpy.planning.solver.budget import Budget
 from koordpy.planning.solver.counts import CountModel, GroupType, Term
-from koordpy.planning.solver.cover import Cover, TooMuchWork
+from koordpy.planning.solver.cover import MOST_WORK, Cover, TooMuchWork
 from koordpy.planning.solver.greedy import Greedy
 from koordpy.planning.solver.room import Room
 from koordpy.planning.ties_among import faults
@@ -292,11 +292,11 @@ class Gather:
                 return None
             score = self._most_score(*candidate.region)
             return Reached(candidate.whole_above, candidate.domains_above, score, None)
-        if self.cover is not None:
+        if self.cover is not None and self.cover.work > 0:
             try:
                 return self._by_table(candidate)
             except TooMuchWork:
-                self.cover = None
+                self.cover.work = 0
         whole_nodes = bool(self.types) and self._most_whole(depth, candidate.region) > 0
         guess = self._guess(candidate.region)
         narrow = self._narrow(candidate.region, guess) if guess is not None else _Narrow(None, {}, True)
@@ -399,6 +399,7 @@ class Gather:
     def _modelled(self, candidate: Candidate, reached: Reached) -> Found | None:
         """The model of a region whose goal 4 a table told, held to it."""
         assert self.cover is not None and reached.opened is not None
+        self.cover.work += MOST_WORK  # what was done once within the limits is done again, for the nodes this time
         self.cover.least(candidate.region)
         pods = self.cover.pods()
         large = self._large(candidate.region)

@@ -1,0 +1,112 @@
+"""Mixed kinds: the table of fewest domains against enumeration, first placements that hold before any solve."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from koordpy.planning.goals import Goals, violations
+from koordpy.planning.plan import Proof
+from koordpy.planning.problem import Problem
+from koordpy.planning.rank_order import assign_groups
+from koordpy.planning.solver import solve
+from koordpy.planning.solver.budget import Budget
+from koordpy.planning.solver.counts import CountModel
+from koordpy.planning.solver.cover import Cover
+from koordpy.planning.solver.greedy import Greedy
+from koordpy.planning.solver.room import Room
+from tests.planning.oracle import Place, _placements, problem_of
+
+
+def mixed(seed: int) -> Problem:
+    """Two or three kinds on a few nodes of two layers; all must be placed."""
+    rng = np.random.default_rng(seed)
+    columns = int(rng.integers(1, 3))
+    places = [
+        Place(
+            (f"s{rng.integers(2)}", f"b{rng.integers(2)}", f"n{i}"), tuple(int(n) for n in rng.integers(0, 8, columns))
+        )
+        for i in range(int(rng.integers(2, 5)))
+    ]
+    kinds = int(rng.integers(2, 4))
+    requests = [tuple(int(n) for n in rng.integers(1, 4, columns)) for _ in range(kinds)]
+    members = [(0, int(rng.integers(kinds)), None) for _ in range(int(rng.integers(2, 5)))]
+    return problem_of(places, requests, members)
+
+
+def room_of(problem: Problem) -> tuple[Room, np.ndarray]:
+    counts = Counter(problem.members[rank].shape for rank in problem.pending)
+    room = Room(problem, dict(counts))
+    return room, np.array([counts[s] for s in room.shapes], dtype=np.int64)
+
+
+def assigned(problem: Problem, room: Room, pods: dict[int, tuple[int, ...]]) -> dict[int, int]:
+    held = {node: {s: n for s, n in zip(room.shapes, there, strict=True) if n} for node, there in pods.items()}
+    return assign_groups(problem, held, problem.pending, whole={}, groups=[])
+
+
+@pytest.mark.parametrize("block", range(8))
+def test_the_table_tells_the_fewest_domains_that_any_placement_opens(block: int) -> None:
+    told = 0
+    for seed in range(block * 25, block * 25 + 25):
+        problem = mixed(seed)
+        room, counts = room_of(problem)
+        cover = Cover(room, counts)
+        assert cover.applies()
+        every = [p for p in _placements(problem) if len(p) == len(problem.pending)]
+        opened = cover.least((0, 0))
+        if not every:
+            assert opened is None, seed
+            continue
+        assert opened == min(Goals(problem).domains(nodes) for nodes in every), seed
+        nodes = assigned(problem, room, cover.pods())
+        assert violations(problem, nodes) == [] and Goals(problem).domains(nodes) == opened, seed
+        told += 1
+    assert told > 5
+
+
+def test_bound_members_hold_their_domains_open_for_the_table() -> None:
+    places = [Place(("s", "b0", "n0"), (2,)), Place(("s", "b1", "n1"), (3,)), Place(("s", "b1", "n2"), (3,))]
+    members = [(0, 0, None), (0, 1, None), (0, 0, "n1")]
+    room, counts = room_of(problem_of(places, [(1,), (2,)], members))
+    assert Cover(room, counts).least((0, 0)) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_a_first_placement_is_valid_and_a_model_takes_it_as_it_is(seed: int) -> None:
+    problem = mixed(seed)
+    room, counts = room_of(problem)
+    pods = Greedy(room, counts).fill((0, 0))
+    if pods is None:
+        return
+    assert violations(problem, assigned(problem, room, pods)) == []
+    model = CountModel(room, (0, 0), counts=counts.tolist(), budget=Budget(1.0, seed=0), ordered=False)
+    model.add_used()
+    model.adopt(pods)
+    for index, value in enumerate(model.values):
+        model.model.add(model.model.get_int_var_from_proto_index(index) == value)
+    assert model.find("as it is") is Proof.OPTIMAL
+
+
+def test_most_first_placements_are_found() -> None:
+    found = placeable = 0
+    for seed in range(120):
+        problem = mixed(seed)
+        room, counts = room_of(problem)
+        if any(len(p) == len(problem.pending) for p in _placements(problem)):
+            placeable += 1
+            found += Greedy(room, counts).fill((0, 0)) is not None
+    assert placeable * 9 <= found * 10 <= placeable * 10
+
+
+def cluster(nodes: int) -> list[Place]:
+    return [Place((f"s{i // 64}", f"b{i // 8}", f"n{i}"), (64, 8)) for i in range(nodes)]
+
+
+def test_three_kinds_over_several_spines_are_placed_best_though_the_cluster_is_too_large_to_be_modelled() -> None:
+    members = [(0, 0, None)] * 2 + [(0, 1, None)] * 90 + [(0, 2, None)] * 260
+    problem = problem_of(cluster(640), [(16, 0), (4, 1), (2, 2)], members, deterministic_time=20.0)
+    solution = solve(problem)
+    assert solution.proof is Proof.OPTIMAL
+    assert violations(problem, solution.nodes) == []
+    assert Goals(problem).domains(solution.nodes) == (2, 10, 77)
