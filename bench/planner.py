@@ -1,13 +1,17 @@
 """How long one round takes, planner only: from a snapshot to a checked plan.
 
-`python -m bench.planner`. Each case is planned several times; the median is shown, and beside it how many rounds of the
-first case (8 pods on 500 nodes) that is, which compares between machines.
+`python -m bench.planner [TEXT]`: the cases whose name holds the text, else all. Each case is planned several times; the
+median is shown, the share of it that CP-SAT took, and whether the bar holds where one is set. How many rounds of the
+first case (8 pods on 500 nodes) that is compares between machines.
 """
 
 import json
+import random
 import statistics
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,13 +52,40 @@ class Case:
     nodes: int
     objects: Sequence[dict[str, Any]]
     settings: dict[str, Any] = field(default_factory=dict)
+    bar: float = 0.0
+    """Seconds that the median may take, 0 for none."""
+    loaded: bool = False
+    """Whether every node runs a pod of 0 to 8 GPUs already."""
 
     def state(self) -> ClusterState:
         """The cluster with everything pending."""
         state = ClusterState()
-        for manifest in (*training_cluster(self.nodes, **self.settings).manifests(), *self.objects):
+        cluster = training_cluster(self.nodes, **self.settings)
+        running = _running(cluster.nodes) if self.loaded else []
+        for manifest in (*cluster.manifests(), *running, *self.objects):
             state.upsert(msgspec.convert(_stamped(manifest), _KINDS[manifest["kind"]]))
         return state
+
+
+def _running(nodes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    rng, out = random.Random(1), []
+    for i, node in enumerate(nodes):
+        gpus = rng.randint(0, 8)
+        if gpus:
+            manifest = pod(f"running-{i}", gpus=gpus, cpu=str(8 * gpus))
+            manifest["spec"]["nodeName"] = node["metadata"]["name"]
+            out.append({**manifest, "status": {"phase": "Running"}})
+    return out
+
+
+def _kinds(name: str, kinds: Sequence[tuple[int, str, int]]) -> list[dict[str, Any]]:
+    """A gang of several kinds: (pods, cpu, GPUs) each."""
+    out = gang(name, sum(n for n, _, _ in kinds), annotations=_gathers(blockLayer="Prefer", spineLayer="Prefer"))
+    asked = [(cpu, gpus) for n, cpu, gpus in kinds for _ in range(n)]
+    for manifest, (cpu, gpus) in zip(out[1:], asked, strict=True):
+        amounts = {"cpu": cpu, "nvidia.com/gpu": str(gpus)} if gpus else {"cpu": cpu}
+        manifest["spec"]["containers"][0]["resources"] = {"requests": amounts, "limits": amounts}
+    return out
 
 
 def _stamped(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -79,37 +110,73 @@ def cases() -> list[Case]:
     for i, manifest in enumerate(mixed[1:]):
         cpu = "24" if i % 2 else "8"
         manifest["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu}}
+    plain = [pod(f"p-{i}", gpus=0, cpu="100m") for i in range(3000)]
+    pipelined = gang("g", 1024, annotations=_pipeline(8), gpus=1)
+    few, large = [(1, "16", 0), (32, "8", 1), (63, "8", 2)], [(4, "32", 0), (252, "8", 1), (256, "4", 2)]
+    block = {"cpu_per_node": 64, "accelerators_per_block": 8}
     return [
         *out,
-        Case("1,024 pods, PP 8, on 5,000 nodes", 5000, gang("g", 1024, annotations=_pipeline(8), gpus=1)),
-        Case("100 gangs of 8 on 1,000 nodes", 1000, many),
-        Case("a hopeless gang of 600 on 1,000 nodes", 1000, gang("g", 600, annotations=prefer, gpus=9)),
-        Case("64 pods of two sizes fill a block of 16", 16, mixed, {"cpu_per_node": 64, "accelerators_per_block": 8}),
-        Case("3,000 plain pods on 1,000 nodes", 1000, [pod(f"p-{i}", gpus=0, cpu="100m") for i in range(3000)]),
+        Case("1,024 pods, PP 8, on 5,000 nodes", 5000, pipelined, bar=1.0),
+        Case("1,024 pods, PP 8, on 5,000 loaded nodes", 5000, pipelined, bar=1.0, loaded=True),
+        Case("4,096 pods on 100,000 nodes", 100_000, gang("g", 4096, annotations=prefer, gpus=1), bar=2.0),
+        Case("100 gangs of 8 on 1,000 nodes", 1000, many, bar=1.0),
+        Case("a hopeless gang of 600 on 1,000 nodes", 1000, gang("g", 600, annotations=prefer, gpus=9), bar=0.05),
+        Case("64 pods of two sizes fill a block of 16", 16, mixed, block, bar=2.0),
+        Case("96 pods of 3 kinds on 5,000 nodes", 5000, _kinds("m", few), bar=3.0),
+        Case("96 pods of 3 kinds on 5,000 loaded nodes", 5000, _kinds("m", few), bar=3.0, loaded=True),
+        Case("512 pods of 3 kinds on 5,000 nodes", 5000, _kinds("m", large), bar=3.0),
+        Case("512 pods of 3 kinds on 5,000 loaded nodes", 5000, _kinds("m", large), bar=3.0, loaded=True),
+        Case("3,000 plain pods on 1,000 nodes", 1000, plain, bar=3.0),
+        Case("3,000 plain pods on 5,000 nodes", 5000, plain, bar=3.0),
     ]
 
 
-def run(repeats: int = REPEATS) -> list[Row]:
+@contextmanager
+def _solver_seconds() -> Iterator[list[float]]:
+    """Adds up what the solver's runs take."""
+    from koordpy.planning.solver.budget import Budget
+
+    spent, solve = [0.0], Budget.solve
+
+    def timed(*args: Any, **settings: Any) -> Any:
+        start = time.process_time()
+        try:
+            return solve(*args, **settings)
+        finally:
+            spent[0] += time.process_time() - start
+
+    Budget.solve = timed  # type: ignore[method-assign]
+    try:
+        yield spent
+    finally:
+        Budget.solve = solve  # type: ignore[method-assign]
+
+
+def run(repeats: int = REPEATS, *, text: str = "") -> Iterator[Row]:
     """Rows of (what, median milliseconds, note)."""
-    rows: list[Row] = []
     unit = 0.0
     for case in cases():
+        if text not in case.name:
+            continue
         state = case.state()
         state.snapshot(0.0)
-        times = []
+        times, shares = [], []
         for _ in range(repeats):
             snapshot = state.snapshot(0.0)
-            start = time.perf_counter()
-            plan = plan_round(snapshot)
-            times.append(time.perf_counter() - start)
+            with _solver_seconds() as solved:
+                start = time.process_time()
+                plan = plan_round(snapshot)
+                times.append(time.process_time() - start)
+            shares.append(solved[0] / times[-1])
         median = statistics.median(times)
         unit = unit or median
         proofs = ", ".join(sorted({str(report.proof) for report in plan.units}))
-        note = f"{len(plan.placements)} placed, {len(plan.pending)} pending, {proofs}; {median / unit:.1f} of the first"
-        rows.append((f"plan: {case.name}", f"{median * 1000:.1f} ms", note))
-    return rows
+        bar = f"bar {case.bar * 1000:,.0f} ms {'holds' if median < case.bar else 'MISSED'}; " if case.bar else ""
+        share = f"CP-SAT {statistics.median(shares):.0%}"
+        note = f"{bar}{share}; {len(plan.placements)} placed, {len(plan.pending)} pending, {proofs}"
+        yield f"plan: {case.name}", f"{median * 1000:.1f} ms", f"{note}; {median / unit:.1f} of the first"
 
 
 if __name__ == "__main__":
-    for row in run():
-        print("{:<48}{:>12}  {}".format(*row))
+    for row in run(text=" ".join(sys.argv[1:])):
+        print("{:<52}{:>12}  {}".format(*row), flush=True)

@@ -39,13 +39,15 @@ class CostTables:
         pipeline: int,
         per: Sequence[int],
         multiples: dict[int, int],
+        most: Sequence[int],
         extra: PackedCosts | None = None,
     ) -> None:
         """slots, loss, bound: [nodes] further pods that fit, what one pod loses of the score there, bound members.
         extra: what counts before the score and is no sum over pods.
 
         pipeline: size of a PP group, 1 for none. per: per level the pods of an entry, each a multiple of that of the
-        level below. multiples: level -> k > 1 of those that `per` does not keep.
+        level below. multiples: level -> k > 1 of those that `per` does not keep. most: per level the domains that the
+        best uses at most; what uses more may be taken for worse still.
         """
         self.tree, self.n, self.per = tree, n, tuple(per)
         self.slots, self.loss = slots, loss
@@ -58,6 +60,7 @@ class CostTables:
         """Per level what its domains cost in `extra` where they take no pod; empty where that is nothing anywhere."""
         self.bound_in = [level.sums(bound) for level in tree.levels]
         self._bound_any = bool(bound.any())
+        self._most = most
         self._weigh(used=int((bound > 0).sum()))
         depth = tree.depth
         self._kinds: list[Ints | None] = [None] * (depth + 1)
@@ -69,9 +72,13 @@ class CostTables:
         """Whether no domain of the level is given a part of a PP group."""
         return self.per[level] % self.pipeline == 0
 
+    def open(self, level: int) -> bool:
+        """Whether a domain of the level takes any number up to its capacity, goal 4 first."""
+        return not self.multiples and self.whole(level)
+
     def monotone(self, level: int) -> bool:
         """Whether more pods never cost less in a domain of the level."""
-        return not self.multiples and self.whole(level) and self.extra is None
+        return self.open(level) and self.extra is None
 
     def _weigh(self, *, used: int) -> None:
         n, depth = self.n, self.tree.depth
@@ -84,7 +91,7 @@ class CostTables:
         self.group_weight = [0] * (depth + 1)
         for level in range(depth, 0, -1):
             self.domain_weight[level] = weight
-            self.domain_base[level] = min(len(self.tree.levels[level]), n // self.per[level] + used) + 1
+            self.domain_base[level] = min(self._most[level], n // self.per[level] + used) + 1
             weight *= self.domain_base[level]
         for level in range(depth, 0, -1):
             if not self.whole(level):

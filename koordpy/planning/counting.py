@@ -162,9 +162,31 @@ class _Gather:
             pipeline=size,
             per=steps,
             multiples=multiples,
+            most=self._most_used(level, candidates, steps),
             extra=self.extra,
         )
         return candidates
+
+    def _most_used(self, level: int, candidates: list[int], steps: list[int]) -> list[int]:
+        """Per level the domains that the best placement uses at most, bound members' not counted as new."""
+        tree = self.tree
+        if self.bound.any():
+            return [len(lv) for lv in tree.levels]
+        out = [1] * (level + 1)
+        start, end = (edge[candidates] for edge in (tree.levels[level].start, tree.levels[level].end))
+        for number in range(level + 1, tree.depth + 1):
+            first, last = (np.searchsorted(tree.levels[number].start, edge) for edge in (start, end))
+            out.append(int((last - first).max()))
+        if level < tree.depth and len(candidates) == 1 and steps[level + 1] % self.problem.pipeline == 0:
+            inside = tree.children(level, candidates[0])
+            room = self._capacities(level + 1, list(inside), steps)
+            out[level + 1] = (
+                int(np.searchsorted(np.cumsum(np.sort(room)[::-1]), len(self.ranks) // steps[level + 1])) + 1
+            )
+            for number in range(level + 1, tree.depth):
+                below = np.sort(np.diff(tree.first_child(number)))[::-1]
+                out[number + 1] = min(out[number + 1], int(below[: out[number]].sum()))
+        return out
 
     def _capacities(self, level: int, domains: list[int], steps: list[int]) -> Ints:
         """Steps that go into the domains when every level below takes its own steps only."""
@@ -296,7 +318,7 @@ class _Gather:
         """
         tables = self.tables
         kinds, sizes = tables.kinds(level)[children].tolist(), tables.capacity(level)[children]
-        if tables.monotone(level) and not self.bound.any():
+        if tables.open(level) and not self.bound.any():
             sums = np.cumsum(np.sort(sizes)[::-1])
             used = int(np.searchsorted(sums, m)) + 1
             able = (sizes > 0) & (sizes >= m - (int(sums[used - 2]) if used > 1 else 0))

@@ -159,6 +159,7 @@ def _denials(
         tail += f"{'' if alone else ';'} {one.hold.text}"
     if one.remark:
         tail += f" pod {waiting[0].key}: {one.remark}" if alone else f"; {one.remark}"
+    said: dict[tuple[bytes, str | None], str] = {}
     for pod in waiting:
         key = figures.key(pod)
         beside = one.figures is not None
@@ -170,7 +171,13 @@ def _denials(
                 else filter_sentence(pod, figures, alone=alone)
             )
         text, plugins = known
-        text = " ".join(part for part in (text, preemption_sentence(pod, figures), *one.reasons) if part)
+        words = (key, pod.pod.spec.preemption_policy)
+        preemption = None if pod.nominated_node else said.get(words)
+        if preemption is None:
+            preemption = preemption_sentence(pod, figures)
+            if not pod.nominated_node:
+                said[words] = preemption
+        text = " ".join(part for part in (text, preemption, *one.reasons) if part)
         gang = pod.gang.key if pod.gang is not None else None
         if not alone:
             text = f"{text} {met.get(gang or '', '')}"
