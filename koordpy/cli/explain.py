@@ -25,7 +25,9 @@ def run(args: argparse.Namespace) -> int:
     if ready.state.pod(key) is None:  # the state forgets finished pods
         found = Explanation(key, None, 0, (), (), "pod is finished", ())
     else:
-        found = explain(ready.state.snapshot(ready.now.timestamp()), ready.config, key)
+        snapshot = ready.state.snapshot(ready.now.timestamp())
+        found = explain(snapshot, ready.config, key)
+        ready.warnings.extend(f"{subject}: {text}" for subject, text in snapshot.topology_warnings)
     for line in ready.warnings:
         print(f"warning: {line}", file=sys.stderr)
     document = output.explanation_document(found)

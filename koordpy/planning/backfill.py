@@ -69,6 +69,8 @@ class Backfill:
         self._head = False
         """Whether the first unit that lacks room has been met."""
         self._held: _Held | None = None
+        self._told: dict[str, str] = {}
+        """Unit -> remark of those that are kept from reserved room."""
         self._known: list[tuple[float, PodInfo]] | None = None
 
     @property
@@ -78,7 +80,7 @@ class Backfill:
         if held is None:
             return None
         names = {key: self._figures.snapshot.nodes[node].name for key, node in held.nodes.items()}
-        return Reservation(held.unit.id, held.start, names)
+        return Reservation(held.unit.id, held.start, names, dict(self._told))
 
     @property
     def warnings(self) -> list[tuple[str, str]]:
@@ -214,12 +216,16 @@ class Backfill:
             if not in_time and self._disturbs(outcome, held):
                 figures.draft.undo(mark)
                 text = f"it would keep {_name(held.unit)} from its promised start at {moment(held.start)}"
+                self._told[unit.id] = text
                 return Tried(unit, Proof.INFEASIBLE, remark=text, figures=figures)
             self._both(outcome, figures.draft, held, in_time=in_time)
             return outcome
         if in_time or not _lacks_room(outcome):
             return outcome
-        return replace(outcome, figures=held.figures, remark=self._kept(unit, held))
+        remark = self._kept(unit, held)
+        if remark:
+            self._told[unit.id] = remark
+        return replace(outcome, figures=held.figures, remark=remark)
 
     def _both(self, outcome: Tried, made: Draft, held: _Held, *, in_time: bool) -> None:
         """Carries a placement and its victims over to the other draft.

@@ -174,6 +174,8 @@ class Reservation:
     """Promised start, seconds since the epoch."""
     nodes: Mapping[str, str]
     """Pod key -> node of the placement then."""
+    kept: Mapping[str, str] = field(default_factory=dict)
+    """Unit -> what it is told, of those that it keeps from room they could take now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,6 +153,20 @@ def test_faults_of_hypernodes_are_named_and_the_tree_is_shown_all_the_same(ask: 
     assert "tier1" in out and "1 node without HyperNode, it is a domain of its own there: n2" in out
 
 
+def test_simulate_and_explain_warn_of_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    members = [{"type": "Node", "selector": {"exactMatch": {"name": "gone"}}}]
+    hyper = {"apiVersion": "topology.volcano.sh/v1alpha1", "kind": "HyperNode", "metadata": {"name": "h"}}
+    path = tmp_path / "in.yaml"
+    manifests = [{**hyper, "spec": {"tier": 1, "members": members}}, node("n1"), pod("p", 1)]
+    path.write_text("---\n".join(yaml.safe_dump(one) for one in manifests))
+    for command in (["simulate"], ["explain", "--pod", "p"]):
+        assert main([*command, "-f", str(path)]) == 0
+        said = capsys.readouterr().err.splitlines()
+        assert said == ["warning: HyperNode/h: spec.members[0].selector.exactMatch.name: there is no Node 'gone'"], (
+            command
+        )
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [

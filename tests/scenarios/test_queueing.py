@@ -264,7 +264,9 @@ def test_explain_shows_the_promise() -> None:
     found = explain(snapshot, ON, "default/big-0")
     assert found.message == "start promised at 2026-01-01T01:00:00Z"
     assert "it were 2026-01-01T01:00:00Z: by then enough running pods will have ended" in found.would_fit_if
-    assert explain(snapshot, ON, "default/other-0").message == ""
+    assert explain(snapshot, ON, "default/other-0").message == (
+        "room on 1 node is reserved for gang default/big until 2026-01-01T01:00:00Z"
+    )
     assert explain(snapshot, KoordpyConfiguration(), "default/big-0").message == ""
 
 
@@ -388,9 +390,9 @@ def test_what_is_placed_now_leaves_the_promised_room_and_nothing_is_overbooked(
     assert all(used[name] <= room[name] for name in room)
     if held is not None:
         for key, name in held.nodes.items():
-            info = play.state.pod(key)
-            assert info is not None and not info.bound
-            then[name] += info.requests["cpu"] // 1000
+            waiting = play.state.pod(key)
+            assert waiting is not None and not waiting.bound
+            then[name] += waiting.requests["cpu"] // 1000
         assert all(then[name] <= room[name] for name in room)
 
 
