@@ -87,10 +87,8 @@ class Backfill:
         """(object, text) of annotations that cannot be read."""
         return sorted(self.runtimes.unreadable.items())
 
-    def key(self, unit: Unit, shape: Hashable) -> Hashable | None:
-        """Equal for plain pods that fare alike: of one shape, and on the same side of the reservation."""
-        if unit.plain is None:
-            return None
+    def key(self, unit: Unit, shape: Hashable) -> Hashable:
+        """Equal for units that fare alike: of one shape, and on the same side of the reservation."""
         return shape, self._head, self._held is not None and self._ends_in_time(unit, self._held)
 
     def wanted(self, unit: Unit) -> bool:

@@ -107,12 +107,14 @@ def _promise(snapshot: Snapshot, config: KoordpyConfiguration | None, unit: str)
     if plan.reservation is not None and plan.reservation.unit == unit:
         start = moment(plan.reservation.start)
         return f"start promised at {start}", [f"it were {start}: by then enough running pods will have ended"]
-    if plan.reservation is not None and unit in plan.reservation.kept:
-        told = plan.reservation.kept[unit]
+    said = next((one.message for one in plan.pending if one.unit == unit), "")
+    # units of equal shape share a verdict
+    told = (
+        next((text for text in plan.reservation.kept.values() if said.endswith(text)), "") if plan.reservation else ""
+    )
+    if plan.reservation is not None and told:
         return told, [f"it said that it ends by {moment(plan.reservation.start)} (max-runtime): {told}"]
-    if any(one.unit == unit and one.message.endswith(NO_PROMISE) for one in plan.pending):
-        return NO_PROMISE, []
-    return "", []
+    return (NO_PROMISE, []) if said.endswith(NO_PROMISE) else ("", [])
 
 
 def _nodes(pod: PodInfo, figures: Figures) -> list[NodeExplanation]:
