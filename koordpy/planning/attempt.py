@@ -140,6 +140,10 @@ def _relieved(refused: Tried, figures: Figures, search: Search | None) -> Tried:
     if refused.refusal is not None and not refused.refusal.limit_name:
         return refused
     relief = search.relieve(unit)
+    if relief.awaited is not None:
+        for key, node in relief.awaited.nodes.items():
+            figures.draft.assign(figures.snapshot.pods[key], node)
+        return replace(refused, reasons=(relief.awaited.text,))
     if not relief.nodes:
         unknown = Proof.UNKNOWN in (relief.proof, refused.proof)
         proof = Proof.UNKNOWN if unknown else refused.proof

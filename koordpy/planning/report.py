@@ -3,7 +3,7 @@
 Sources: gang-network.md sections 2.7 and 6; kube-parity.md 1.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from koordpy.api import keys
@@ -23,7 +23,15 @@ from koordpy.planning.plan import (
     UnitReport,
 )
 from koordpy.planning.units import Gang, Groups, Unit, wish_warnings
-from koordpy.planning.victims.wording import benefit, evictions, nominations, preemption_sentence
+from koordpy.planning.victims.stale import StaleGang
+from koordpy.planning.victims.wording import (
+    below_minimum,
+    benefit,
+    evictions,
+    nominations,
+    preemption_sentence,
+    stale_evictions,
+)
 from koordpy.planning.wording import KEPT, filter_sentence, gang_sentence, met_sentence
 
 
@@ -42,8 +50,13 @@ def _unit_after(unit: Unit, placed: Mapping[str, str], evicted: Collection[str])
     return Unit(id=unit.id, gangs=gangs)
 
 
-def report(groups: Groups, figures: Figures, tried: list[Tried], *, every: bool) -> RoundPlan:
-    """The RoundPlan of what was tried; `every`: with the gangs that nothing was planned for."""
+def report(
+    groups: Groups, figures: Figures, tried: list[Tried], *, every: bool, stale: Sequence[StaleGang] = ()
+) -> RoundPlan:
+    """The RoundPlan of what was tried.
+
+    every: with the gangs that nothing was planned for; stale: those that give up.
+    """
     snapshot = figures.snapshot
     placed = {key: snapshot.nodes[node].name for one in tried if one.nodes for key, node in one.nodes.items()}
     placements: list[Placement] = []
@@ -69,7 +82,10 @@ def report(groups: Groups, figures: Figures, tried: list[Tried], *, every: bool)
             gang_reports[ref.source.value + ref.key] = known
     return RoundPlan(
         placements=tuple(placements),
-        evictions=tuple(eviction for one in tried for eviction in evictions(one, figures)),
+        evictions=(
+            *(eviction for one in tried for eviction in evictions(one, figures)),
+            *(eviction for one in stale for eviction in stale_evictions(one)),
+        ),
         pending=tuple(pending),
         gangs=tuple(gang_reports.values()),
         units=tuple(units),
@@ -202,6 +218,8 @@ def _gang_report(gang: Gang, unit: Unit, figures: Figures, one: Tried | None, me
     else:
         status = GangStatus.UNSCHEDULABLE
     where = _domain(unit, figures, gang.bound)
+    if bound > 0 and bound + gang.succeeded < gang.min_member:
+        message = below_minimum(gang, message)
     return GangReport(
         name=gang.key,
         members=len(gang.members),

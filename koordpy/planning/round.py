@@ -19,6 +19,7 @@ from koordpy.planning.plan import RoundPlan
 from koordpy.planning.report import report
 from koordpy.planning.units import Groups, Unit
 from koordpy.planning.victims.search import Search
+from koordpy.planning.victims.stale import give_up
 
 __all__ = ["PlannerCache", "plan_round"]
 
@@ -86,10 +87,11 @@ def plan_round(
             else:
                 failed[shape] = outcome
     _again(tried, later, figures, queue, attempt)
+    stale = give_up(groups, figures, tried=None if only is None else {one.unit.id for one in tried}) if evict else []
     if backfill is None:
-        return report(groups, figures, tried, every=only is None)
+        return report(groups, figures, tried, every=only is None, stale=stale)
     tried = [one for one in tried if only is None or one.unit.id in only]
-    plan = report(groups, figures, tried, every=only is None)
+    plan = report(groups, figures, tried, every=only is None, stale=stale)
     return replace(plan, reservation=backfill.reservation, warnings=(*plan.warnings, *backfill.warnings))
 
 

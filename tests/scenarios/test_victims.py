@@ -259,6 +259,36 @@ def test_members_above_the_minimum_ask_one_by_one() -> None:
     assert bound(plan) == {"p-1": "n2", "p-2": "n2"}
 
 
+# --- pods that are leaving -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("ended_at", "goes"), [("1970-01-01T00:00:00Z", set()), ("1969-12-31T23:57:59Z", {"low"})])
+def test_room_that_comes_free_is_waited_for_until_it_is_stuck(ended_at: str, goes: set[str]) -> None:
+    leaving = _changed(runs("leaving", "n1"), deletion_timestamp=ended_at)
+    plan = planned([gpus("n1", 1), gpus("n2", 1), leaving, runs("low", "n2"), waits("p", priority=5)])
+    assert evicted(plan) == goes
+    if not goes:
+        assert "waiting for 1 terminating pod(s) on n1." in messages(plan)["p"]
+
+
+def test_awaited_room_is_given_to_one_only() -> None:
+    leaving = _changed(runs("leaving", "n1"), deletion_timestamp="1970-01-01T00:00:00Z")
+    both = [waits("p", priority=5), waits("q", priority=4)]
+    plan = planned([gpus("n1", 1), gpus("n2", 1), leaving, runs("low", "n2"), *both])
+    assert evicted(plan) == {"low"}
+    assert bound(plan) == {"q": "n2"}
+
+
+def test_a_pod_whose_nominated_node_is_being_emptied_chooses_nobody_else() -> None:
+    leaving = _changed(runs("leaving", "n1", gpu=2), deletion_timestamp="1970-01-01T00:00:00Z")
+    asks = waits("p", gpu=4, priority=5)
+    asks = replace(asks, status=replace(asks.status, nominated_node_name="n1"))
+    plan = planned([gpus("n1", 4), gpus("n2", 4), leaving, runs("x", "n1", gpu=2), runs("low", "n2", gpu=4), asks])
+    assert not plan.evictions
+    ending = "preemption: not eligible due to a terminating pod on the nominated node."
+    assert ending in whole_messages(plan)["p"]
+
+
 # --- filters on what is left -----------------------------------------------------------------------------------------
 
 

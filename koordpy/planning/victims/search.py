@@ -31,6 +31,7 @@ from koordpy.planning.victims.choice import (
     late_levels,
     reachable,
 )
+from koordpy.planning.victims.ending import Awaited, await_ending, ending_pods, waits_on_nominated
 from koordpy.planning.victims.lines import Lines, lines_of
 from koordpy.planning.victims.names import RuleName
 from koordpy.planning.victims.necessary import Lack, lacking
@@ -64,6 +65,8 @@ class Relief:
     reasons: tuple[str, ...] = ()
     bound: int | None = None
     """Pods evicted at least, where the set is not proven least."""
+    awaited: Awaited | None = None
+    """Where it will stand once pods that are ending are gone; nobody is evicted then."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +132,13 @@ class Search:
 
         placed: pod key -> node of members that got room just before, one by one.
         """
-        if not self.open or not self.figures.snapshot.nodes:
+        if not self.figures.snapshot.nodes:
+            return Relief()
+        if not placed and self.figures.admission.core_refusal(unit, self.figures.draft.quotas) is None:
+            awaited = await_ending(unit, self.figures, self._ending)
+            if awaited is not None:
+                return Relief(awaited=awaited)
+        if not self.open or any(waits_on_nominated(pod, self.figures) for pod in unit.pending):
             return Relief()
         problem = build(unit, self.figures)
         if placed:
@@ -205,6 +214,10 @@ class Search:
             limit_of=lambda name: self.figures.admission.limits[name],
             lines=self._lines,
         )
+
+    @cached_property
+    def _ending(self) -> list[PodInfo]:
+        return ending_pods(self.figures)
 
     @cached_property
     def _lines(self) -> Lines | None:

@@ -7,21 +7,22 @@ from collections import Counter
 
 import numpy as np
 
-from koordpy.cluster.pods import PodInfo, seconds
+from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quotas import device_hundredths
 from koordpy.planning.attempt import Tried
 from koordpy.planning.figures import Figures
 from koordpy.planning.filters.base import Code
 from koordpy.planning.plan import Benefit, Eviction, Nomination, Proof
+from koordpy.planning.units import Gang
+from koordpy.planning.victims.ending import waits_on_nominated
 from koordpy.planning.victims.names import RuleName
-from koordpy.planning.victims.units import Kind, terminating
+from koordpy.planning.victims.stale import StaleGang
+from koordpy.planning.victims.units import Kind
 
 NO_VICTIMS = "No preemption victims found for incoming pod"
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
 NEVER = "preemption: not eligible due to preemptionPolicy=Never."
 ENDING = "preemption: not eligible due to a terminating pod on the nominated node."
-STUCK_SECONDS = 120
-"""A pod that is still there so long after its deletionTimestamp is stuck: its room is not counted on."""
 
 
 def preemption_sentence(pod: PodInfo, figures: Figures) -> str:
@@ -45,24 +46,6 @@ def preemption_sentence(pod: PodInfo, figures: Figures) -> str:
             counts[NOT_HELPFUL if refusal.code is Code.UNRESOLVABLE else NO_VICTIMS] += number
     entries = sorted(f"{number} {reason}" for reason, number in counts.items() if number)
     return f"preemption: 0/{total} nodes are available: {', '.join(entries)}."
-
-
-def waits_on_nominated(pod: PodInfo, figures: Figures) -> bool:
-    """Whether the node a pod is nominated to still holds pods of lower priority that are ending for it."""
-    name = pod.nominated_node
-    if not name or name not in figures.snapshot.index:
-        return False
-    node = figures.snapshot.index[name]
-    refusal = figures.of(pod).verdict().of(node)
-    if refusal is not None and refusal.code is Code.UNRESOLVABLE:
-        return False
-    there = figures.snapshot.pods_on.get(name, ())
-    return any(coming_free(other, figures.snapshot.now) and other.priority < pod.priority for other in there)
-
-
-def coming_free(pod: PodInfo, now: float) -> bool:
-    """Whether a pod is ending and not stuck: its room counts as coming free."""
-    return terminating(pod) and now <= seconds(pod.pod.metadata.deletion_timestamp) + STUCK_SECONDS
 
 
 # --- events -----------------------------------------------------------------------------------------------------------
@@ -105,7 +88,6 @@ def evictions(one: Tried, figures: Figures) -> list[Eviction]:
                 text = f"Reclaimed for {kind} {name}: {victim.why}"
             else:
                 text = victim.why
-            grace = pod.pod.spec.termination_grace_period_seconds
             out.append(
                 Eviction(
                     pod_key=pod.key,
@@ -117,7 +99,7 @@ def evictions(one: Tried, figures: Figures) -> list[Eviction]:
                     reason=_REASONS[victim.rule],
                     message=text,
                     priority=pod.priority,
-                    grace_seconds=DEFAULT_GRACE_SECONDS if grace is None else grace,
+                    grace_seconds=_grace(pod),
                 )
             )
     return out
@@ -150,3 +132,37 @@ def benefit(one: Tried, figures: Figures) -> Benefit:
     if one.proof is not Proof.OPTIMAL:
         text = f"best found: {len(pods)} pods" + (f", bound {one.least}" if one.least is not None else "") + f"; {text}"
     return Benefit(one.unit.id, name, len(pods), devices, broken, dict(rules), one.proof, text)
+
+
+def stale_evictions(one: StaleGang) -> list[Eviction]:
+    """The members of a gang that gives up; the beneficiary is the gang itself."""
+    unit = "gang:" + one.gang.key
+    return [
+        Eviction(
+            pod_key=pod.key,
+            uid=pod.uid,
+            node=pod.node,
+            rule=str(RuleName.STALE_GANG),
+            beneficiary=one.gang.key,
+            unit=unit,
+            reason=_REASONS[RuleName.STALE_GANG],
+            message=one.text,
+            priority=pod.priority,
+            grace_seconds=_grace(pod),
+        )
+        for pod in one.pods
+    ]
+
+
+def below_minimum(gang: Gang, why: str) -> str:
+    """`4 of 5 members`, and why the others cannot be placed."""
+    have = len(gang.bound) + gang.succeeded
+    if not why:
+        known = len(gang.members) + gang.succeeded
+        why = f"gang {gang.key}: waiting for members, {known} of minMember {gang.min_member} exist"
+    return f"{have} of {gang.min_member} members; {why}"
+
+
+def _grace(pod: PodInfo) -> int:
+    given = pod.pod.spec.termination_grace_period_seconds
+    return DEFAULT_GRACE_SECONDS if given is None else given

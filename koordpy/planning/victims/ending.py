@@ -1,0 +1,75 @@
+"""Waiting for pods that are leaving already: a unit that fits once they are gone has nobody evicted.
+
+Source: preemption.md sections 1 (step 2) and 4. A pod's room counts as coming free until 120 s after its
+deletionTimestamp; later it is stuck. A unit whose nominated node still holds pods that end for it waits likewise.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from koordpy.api.natural import natural_key
+from koordpy.cluster.pods import PodInfo, seconds
+from koordpy.planning.ascend.joint import place_jointly
+from koordpy.planning.build import build
+from koordpy.planning.figures import Figures
+from koordpy.planning.filters.base import Code
+from koordpy.planning.units import Unit
+from koordpy.planning.victims.units import terminating
+
+STUCK_SECONDS = 120
+_LISTED = 3
+
+
+def coming_free(pod: PodInfo, now: float) -> bool:
+    """Whether a pod is ending and not stuck: its room counts as coming free."""
+    return terminating(pod) and now <= seconds(pod.pod.metadata.deletion_timestamp) + STUCK_SECONDS
+
+
+def ending_pods(figures: Figures) -> list[PodInfo]:
+    """The pods whose room is coming free."""
+    snapshot, gone = figures.snapshot, figures.draft.evicted
+    return [pod for pod in snapshot.pods.values() if pod.key not in gone and coming_free(pod, snapshot.now)]
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """Where a unit will stand: pod key -> node, and the pods that it waits for."""
+
+    nodes: Mapping[str, int]
+    pods: tuple[PodInfo, ...]
+
+    @property
+    def text(self) -> str:
+        """For the message of its pods."""
+        names = sorted({pod.node for pod in self.pods}, key=natural_key)
+        more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+        return f"waiting for {len(self.pods)} terminating pod(s) on {', '.join(names[:_LISTED])}{more}."
+
+
+def await_ending(unit: Unit, figures: Figures, ending: list[PodInfo]) -> Awaited | None:
+    """Where a unit fits once the ending pods are gone; None where it does not. The draft is left as it was."""
+    if not ending:
+        return None
+    draft, snapshot = figures.draft, figures.snapshot
+    mark = draft.mark()
+    for pod in ending:
+        draft.evict(pod)
+    found = place_jointly(unit, build(unit, figures), figures)
+    draft.undo(mark)
+    if not found.placed:
+        return None
+    nodes = {unit.members[rank].key: node for rank, node in sorted(found.nodes.items())}
+    used = {snapshot.nodes[node].name for node in nodes.values()}
+    return Awaited(nodes, tuple(pod for pod in ending if pod.node in used))
+
+
+def waits_on_nominated(pod: PodInfo, figures: Figures) -> bool:
+    """Whether the node a pod is nominated to still holds pods of lower priority that are ending for it."""
+    name = pod.nominated_node
+    if not name or name not in figures.snapshot.index:
+        return False
+    refusal = figures.of(pod).verdict().of(figures.snapshot.index[name])
+    if refusal is not None and refusal.code is Code.UNRESOLVABLE:
+        return False
+    there = figures.snapshot.pods_on.get(name, ())
+    return any(coming_free(other, figures.snapshot.now) and other.priority < pod.priority for other in there)

@@ -1,0 +1,122 @@
+"""Gangs that were bound and have lost members: after a grace they give back what they still hold.
+
+Source: preemption.md section 7. Looked at when a round has tried everybody: where the missing members got room the gang
+is repaired. Nothing is remembered: since when follows from the PodGroup's condition, or from the members that failed.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from koordpy.api import keys
+from koordpy.api.durations import parse_duration
+from koordpy.api.natural import natural_key
+from koordpy.api.objects import ObjectMeta
+from koordpy.cluster.pods import GangSource, PodInfo, seconds
+from koordpy.planning.figures import Figures
+from koordpy.planning.units import Gang, Groups
+from koordpy.planning.victims.budgets import budgets_of, violations
+from koordpy.planning.victims.units import terminating, untouchable
+
+CONDITION = "Stale"
+
+
+@dataclass(frozen=True, slots=True)
+class StaleGang:
+    """A gang that gives up: its bound members go. `have`: members bound or Succeeded."""
+
+    gang: Gang
+    pods: tuple[PodInfo, ...]
+    have: int
+    seconds: float
+
+    @property
+    def text(self) -> str:
+        """Of the event on each victim."""
+        return f"gang {self.gang.key} has {self.have} of {self.gang.min_member} members for {self.seconds:.0f}s"
+
+
+def present(gang: Gang, figures: Figures) -> int:
+    """Members bound or Succeeded, with what the round binds and evicts."""
+    draft = figures.draft
+    bound = sum(pod.key not in draft.evicted for pod in gang.bound)
+    return bound + sum(pod.key in draft.placed for pod in gang.pending) + gang.succeeded
+
+
+def is_stale(gang: Gang, figures: Figures) -> bool:
+    """Strict, with members bound, and fewer than the minimum of them."""
+    return gang.strict and bool(gang.bound) and present(gang, figures) < gang.min_member
+
+
+def give_up(groups: Groups, figures: Figures, *, tried: Collection[str] | None) -> list[StaleGang]:
+    """The stale gangs whose grace has passed; their members leave the draft.
+
+    tried: ids of the units that the round has tried, None for all; of others nothing can be said.
+    """
+    if not figures.config.stale_gangs.enabled:
+        return []
+    snapshot, draft = figures.snapshot, figures.draft
+    out: list[StaleGang] = []
+    refs = [ref for ref, pods in snapshot.members.items() if any(pod.bound for pod in pods)]
+    for ref in sorted(refs, key=lambda ref: (natural_key(ref.namespace), natural_key(ref.name), ref.source.value)):
+        gang = groups.gang(ref)
+        if not gang.exists or not is_stale(gang, figures):
+            continue
+        unit = groups.unit(ref)
+        if tried is not None and unit.pending and unit.id not in tried:
+            continue
+        waited = snapshot.now - since(gang, figures)
+        grace = grace_seconds(gang, figures)
+        pods = tuple(pod for pod in gang.bound if not terminating(pod) and pod.key not in draft.evicted)
+        if grace < 0 or waited < grace or not pods or not _may_go(pods, figures):
+            continue
+        for pod in pods:
+            draft.evict(pod)
+        out.append(StaleGang(gang, pods, present(gang, figures) + len(pods), waited))
+    return out
+
+
+def _may_go(pods: tuple[PodInfo, ...], figures: Figures) -> bool:
+    names = figures.snapshot.scheduler_names
+    if any(untouchable(pod) or pod.pod.spec.scheduler_name not in names for pod in pods):
+        return False
+    return not violations(budgets_of(figures.draft), pods)
+
+
+def _meta(gang: Gang, figures: Figures) -> ObjectMeta | None:
+    """The object that carries the gang's settings."""
+    key, snapshot = gang.ref.key, figures.snapshot
+    if gang.ref.source is GangSource.GROUP:
+        return snapshot.pod_groups[key].metadata if key in snapshot.pod_groups else None
+    if gang.ref.source is GangSource.UPSTREAM:
+        return snapshot.upstream_groups[key].metadata if key in snapshot.upstream_groups else None
+    oldest = min(gang.pods, key=lambda pod: (pod.created, natural_key(pod.name)), default=None)
+    return oldest.pod.metadata if oldest is not None else None
+
+
+def grace_seconds(gang: Gang, figures: Figures) -> float:
+    """The gang's own grace, else the configured one; negative for never. An unreadable one counts as absent."""
+    meta = _meta(gang, figures)
+    text = meta.annotations.get(keys.GANG_STALE_GRACE) if meta is not None else None
+    if text is None:
+        return figures.config.stale_gangs.grace
+    if text.strip() == "-1":
+        return -1.0
+    try:
+        return parse_duration(text.strip())
+    except ValueError:
+        return figures.config.stale_gangs.grace
+
+
+def since(gang: Gang, figures: Figures) -> float:
+    """Since when it is stale: what the condition says, else when its last member failed, else now."""
+    group = figures.snapshot.pod_groups.get(gang.ref.key) if gang.ref.source is GangSource.GROUP else None
+    for condition in group.status.conditions if group is not None else ():
+        if condition.type == CONDITION and condition.status == "True" and condition.last_transition_time:
+            return seconds(condition.last_transition_time)
+    ends = [_finished(pod) for pod in gang.pods if pod.pod.status.phase == "Failed"]
+    return max((end for end in ends if end), default=figures.snapshot.now)
+
+
+def _finished(pod: PodInfo) -> float:
+    states = [status.state for status in pod.pod.status.container_statuses if status.state is not None]
+    return max((seconds(s.terminated.finished_at) for s in states if s.terminated is not None), default=0.0)
