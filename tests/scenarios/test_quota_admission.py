@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from koordpy.api import keys
 from koordpy.api.config import KoordpyConfiguration, Preemption, Quota
+from koordpy.api.objects import Pod
 from koordpy.planning.explain import explain
 from koordpy.planning.plan import GangStatus, Proof, RoundPlan
 from tests.scenarios.cluster import World, bound, gang_pods, group, messages, node, pod
@@ -209,6 +210,8 @@ def test_no_limit_is_exceeded_at_any_ancestor(runtime: bool, data: st.DataObject
         before = world.snapshot().quotas
         done = plan(world, enable_runtime_quota=runtime)
         assert not [p for p in done.pending if "refused by its check" in p.message]
+        for eviction in done.evictions:
+            world.state.delete(Pod, eviction.pod_key)
         for placement in done.placements:
             world.state.bind(placement.pod_key, placement.node, dict(placement.annotations))
         after = world.snapshot().quotas
