@@ -221,7 +221,8 @@ def test_no_limit_is_exceeded_at_any_ancestor(runtime: bool, data: st.DataObject
         most_of = limits(quota_figures(before, settings_), before, settings_)
         for name, one in after.tree.quotas.items():
             used = after.used.get(name, {}).get("cpu", 0)
-            assert used <= most_of[name]["cpu"]
+            # a limit falls below what is used already where pods of the built-in quotas come in beside
+            assert used <= max(most_of[name]["cpu"], before.used.get(name, {}).get("cpu", 0))
             assert after.rigid_used.get(name, {}).get("cpu", 0) <= one.least("cpu")
         if not done.placements:
             break
