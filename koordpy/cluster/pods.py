@@ -29,6 +29,8 @@ class GangSource(Enum):
     """By spec.schedulingGroup; the settings are those of a scheduling.k8s.io PodGroup."""
     NAMED = "named"
     """By labels or annotations of its own; the oldest pod decides the settings."""
+    GPUS = "gpus"
+    """By nothing: the pods of one GPU group outside any gang, which are planned together without a minimum."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from koordpy.api import keys
 from koordpy.api.objects import ObjectMeta
 from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.cluster.snapshot import Snapshot
-from koordpy.planning.units import Groups
+from koordpy.planning.units import Groups, group_unit_id
 
 
 class UnitNames:
@@ -33,7 +33,10 @@ class UnitNames:
 
     def of_pod(self, pod: PodInfo) -> str:
         """Id of the unit that a pod is planned in."""
-        return pod.key if pod.gang is None else self.of_gang(pod.gang)
+        if pod.gang is not None:
+            return self.of_gang(pod.gang)
+        group = pod.group
+        return pod.key if group is None else group_unit_id(group)
 
     def refresh(self, snapshot: Snapshot) -> bool:
         """Reads the groups of a snapshot anew where gangs are linked; True when an id changed."""

@@ -145,7 +145,7 @@ class Admission:
         self, unit: Unit, gate: _Gate, path: tuple[str, ...], asked: Mapping[str, int], over: Sequence[str]
     ) -> QuotaRefusal:
         gang, needed, room = "", 0, 0
-        if unit.plain is None:
+        if unit.is_gang:
             gang, needed = unit.group_id, max(1, sum(unit.need(g) for g in unit.gangs))
             inside = self._counted(unit.pending, gate)
             room = min(_fitting([pod.requests.get(r, 0) for pod in inside], gate.free(r)) for r in over)

@@ -20,6 +20,7 @@ from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
 from koordpy.planning.gpu.allocation import NO_GPUS, allocate
 from koordpy.planning.gpu.plain import best_of
+from koordpy.planning.place import place_in_turn
 from koordpy.planning.plan import Proof, SolverRun
 from koordpy.planning.resources_gate import check_min_resources
 from koordpy.planning.units import Gate, Groups, Unit, gate
@@ -124,7 +125,8 @@ def try_unit(unit: Unit, groups: Groups, figures: Figures, search: Search | None
         if not own.nodes:
             return Tried(unit, own.proof, runs=own.runs, remark=own.remark)
         return _accept(unit, dict(own.nodes), figures, own.proof, own.runs, own.notes)
-    best = place_jointly(unit, build(unit, figures), figures)
+    problem = build(unit, figures)
+    best = place_jointly(unit, problem, figures) if unit.is_gang else place_in_turn(problem)
     if not best.placed:
         refusal = figures.admission.core_refusal(unit, use)
         return _relieved(Tried(unit, best.proof, runs=best.runs, refusal=refusal), figures, search)

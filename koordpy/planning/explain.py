@@ -70,7 +70,7 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
     pod = snapshot.pods[pod_key]
     figures = Figures(Draft(snapshot), config or KoordpyConfiguration())
     groups = Groups(snapshot)
-    unit = Unit(id=pod.key, gangs=(), plain=pod) if pod.gang is None else groups.unit(pod.gang)
+    unit = groups.unit_of(pod)
     if not pod.pending:
         state = f"bound to {pod.node}" if pod.node else pod.pod.status.phase or "not to be scheduled by koordpy"
         return Explanation(pod.key, pod.gang.key if pod.gang else None, 0, (), (), f"pod is {state}", ())
@@ -83,7 +83,7 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
     refusal = figures.admission.refusal(unit, figures.draft.quotas) if held is None else None
     if refusal is not None:
         misses = list(refusal.misses)
-    elif unit.plain is None and held is None:
+    elif unit.is_gang and held is None:
         domains, misses = _domains(unit, figures)
     feasible = sum(node.feasible for node in nodes)
     message, miss = _promise(snapshot, config, unit.id) if held is None else ("", [])

@@ -4,12 +4,13 @@ Source: gang-network.md section 7.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 
 from koordpy.planning.counting import Counted, NotCountable, applies, count
 from koordpy.planning.plan import Proof
-from koordpy.planning.problem import Allowance, Problem, Solution
+from koordpy.planning.problem import Allowance, Problem, Solution, only_ranks
 
 
 def place(problem: Problem) -> Solution:
@@ -49,6 +50,28 @@ def place_best(parts: Iterable[Problem]) -> Solution:
         return Solution({}, Proof.UNKNOWN if Proof.UNKNOWN in proofs else Proof.INFEASIBLE, runs)
     _, best = min(found, key=lambda pair: goal_vector(pair[0], pair[1].nodes))
     return Solution(best.nodes, Proof.OPTIMAL if proofs <= {Proof.OPTIMAL, Proof.INFEASIBLE} else Proof.FEASIBLE, runs)
+
+
+def place_in_turn(problem: Problem) -> Solution:
+    """The pods of a job that is not all or nothing: all of them where they fit, else in order, one that does not fit
+    left out (gpu-topology.md section 5)."""
+    pending = problem.pending
+    if len({problem.members[rank].shape for rank in pending}) < 2:
+        return place(problem)
+    found = place(replace(problem, needs=(len(pending),)))
+    if found.placed:
+        return found
+    best, taken, sure = Solution({}, Proof.INFEASIBLE), list[int](), True
+    runs = list(found.runs)
+    for rank in pending:
+        tried = place(replace(only_ranks(problem, {*taken, rank}), needs=(len(taken) + 1,)))
+        runs += tried.runs
+        sure &= tried.proof is not Proof.UNKNOWN
+        if tried.placed:
+            best = tried
+            taken.append(rank)
+    proof = best.proof if sure else Proof.FEASIBLE if best.placed else Proof.UNKNOWN
+    return Solution(best.nodes, proof, tuple(runs))
 
 
 def _solver(problem: Problem) -> Solution:

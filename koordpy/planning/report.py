@@ -71,7 +71,7 @@ def report(
         pending += texts
         units.append(_unit_report(one, after, figures))
         by_gang = {p.gang: p.message for p in reversed(texts)}
-        for gang in after.gangs:
+        for gang in after.gangs if after.is_gang else ():
             message = by_gang.get(gang.key, "")
             gang_reports[gang.ref.source.value + gang.key] = _gang_report(gang, after, figures, one, message)
     for ref in groups.every() if every else ():
@@ -118,7 +118,7 @@ def _placements(one: Tried, after: Unit, figures: Figures) -> list[Placement]:
     snapshot = figures.snapshot
     notes: dict[str, str] = {}
     ranks: dict[str, int] = {}
-    if one.unit.plain is None:
+    if one.unit.is_gang:
         ranks = {pod.key: rank for rank, pod in enumerate(one.unit.members)}
         where = _domain(after, figures, tuple(pod for pod in after.members if pod.bound))
         if where is not None:
@@ -164,7 +164,7 @@ def _denials(
             gang = pod.gang.key if pod.gang is not None else None
             out.append(PendingPod(pod.key, one.unit.id, gang, Reason.UNSCHEDULABLE, text, plugins=(PLUGIN,)))
         return out
-    alone = one.unit.plain is not None
+    alone = not one.unit.is_gang
     tail = ""
     met: dict[str, str] = {}
     if not alone:

@@ -13,6 +13,7 @@ from koordpy.api.durations import parse_duration
 from koordpy.api.gangspec import TopologyWish, UnreadableError, parse_topology_wish
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import ObjectMeta
+from koordpy.cluster.gpus import GroupKey
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
 from koordpy.cluster.resources import Amounts, amounts
 from koordpy.cluster.snapshot import Snapshot
@@ -88,6 +89,11 @@ class Unit:
     def group_id(self) -> str:
         """Names of its gangs in natural order joined by `,`; empty for a plain pod."""
         return ",".join(gang.key for gang in self.gangs)
+
+    @property
+    def is_gang(self) -> bool:
+        """Whether it is of gangs: no plain pod, and no GPU group outside any gang."""
+        return self.plain is None and not any(gang.ref.source is GangSource.GPUS for gang in self.gangs)
 
     @cached_property
     def members(self) -> tuple[PodInfo, ...]:
@@ -306,17 +312,62 @@ class Groups:
         gangs = tuple(self.gang(r) for r in self._group.get(ref, (ref,)))
         return Unit(id="gang:" + ",".join(gang.ref.id for gang in gangs), gangs=gangs)
 
+    def unit_of(self, pod: PodInfo) -> Unit:
+        """The unit that a pending pod is planned in."""
+        if pod.gang is not None:
+            return self.unit(pod.gang)
+        group = pod.group
+        return Unit(id=pod.key, gangs=(), plain=pod) if group is None else self.group_unit(group)
+
+    def group_unit(self, group: GroupKey) -> Unit:
+        """The pending members of a GPU group that are in no gang: planned together, as far as they fit."""
+        ref = GangRef(group[0], f"{group[1]}/{group[2]}", GangSource.GPUS)
+        pods = self._grouped.get(group, ())
+        gang = Gang(
+            ref=ref,
+            exists=True,
+            min_member=0,
+            match_policy="",
+            strict=False,
+            waiting_seconds=DEFAULT_WAITING_SECONDS,
+            links=(),
+            wish=TopologyWish(),
+            hard_keys=(),
+            min_resources={},
+            fault="",
+            pods=pods,
+        )
+        return Unit(id=group_unit_id(group), gangs=(gang,))
+
+    @cached_property
+    def _grouped(self) -> dict[GroupKey, tuple[PodInfo, ...]]:
+        out: dict[GroupKey, list[PodInfo]] = {}
+        for pod in self.snapshot.pending:
+            if pod.gang is None and (group := pod.group) is not None:
+                out.setdefault(group, []).append(pod)
+        return {group: tuple(pods) for group, pods in out.items()}
+
     def units(self) -> list[Unit]:
         """Every unit with a pending member, in no particular order."""
         out: list[Unit] = []
         seen: set[GangRef] = set()
+        groups: set[GroupKey] = set()
         for pod in self.snapshot.pending:
-            if pod.gang is None:
+            if pod.gang is None and (group := pod.group) is not None:
+                if group not in groups:
+                    groups.add(group)
+                    out.append(self.group_unit(group))
+            elif pod.gang is None:
                 out.append(Unit(id=pod.key, gangs=(), plain=pod))
             elif pod.gang not in seen:
                 seen.update(self._group.get(pod.gang, (pod.gang,)))
                 out.append(self.unit(pod.gang))
         return out
+
+
+def group_unit_id(group: GroupKey) -> str:
+    """Id of the unit of a GPU group's members that are in no gang."""
+    return "gpus:" + "/".join(group)
 
 
 def unit_ids(snapshot: Snapshot) -> dict[str, str]:

@@ -76,7 +76,7 @@ def evictions(one: Tried, figures: Figures) -> list[Eviction]:
     name = beneficiary_of(one)
     placed = [figures.snapshot.pods[key] for key in one.nodes or {}]
     number = len(placed)
-    kind = "pod" if one.unit.plain is not None else "gang"
+    kind = "gang" if one.unit.is_gang else "pod"
     priority = min((pod.priority for pod in placed), default=0)
     who = f"{kind} {name}" + (f" ({number} pods, priority {priority}" if kind == "gang" else f" (priority {priority}")
     out = []
