@@ -27,6 +27,8 @@ from koordpy.planning.units import Gate, Groups, Unit, gate
 from koordpy.planning.wording import domain_slots
 
 _MISSES = 5
+GPU_SCORE = "GPUTopology"
+"""Shown beside the scores and no part of the total (gpu-topology.md section 3)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class NodeExplanation:
     node: str
     feasible: bool
     reasons: tuple[tuple[str, str, str], ...]
-    scores: dict[str, int]
+    scores: dict[str, float]
     total: int
 
 
@@ -124,11 +126,14 @@ def _nodes(pod: PodInfo, figures: Figures) -> list[NodeExplanation]:
     if own.chips is not None:
         scores[AFFINITY] = affinity_scores(pod, figures)
     total = own.total.tolist()
+    marks = pod.gpus is not None and own.refusal is None
     out = []
     for i, node in enumerate(figures.snapshot.nodes):
         refusal = own.refusal or verdict.of(i)
         if refusal is None:
-            shown = {plugin: values[i] for plugin, values in sorted(scores.items())}
+            shown: dict[str, float] = {plugin: values[i] for plugin, values in sorted(scores.items())}
+            if marks and (mark := figures.gpus.mean_mark(i, pod)) is not None:
+                shown[GPU_SCORE] = round(mark, 2)
             out.append(NodeExplanation(node.name, True, (), shown, total[i]))
         else:
             reasons = tuple((refusal.plugin, refusal.code.value, reason) for reason in refusal.reasons)

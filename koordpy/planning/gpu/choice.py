@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from koordpy.cluster.gpus import Machine, Matrix, Pattern
 from koordpy.cluster.partitions import PartitionTable, aligned_table
 from koordpy.planning.gpu.divisions import division_choice
+from koordpy.planning.gpu.large import LargeMachine
 from koordpy.planning.gpu.splits import Divider, counted
-from koordpy.planning.gpu.tables import Masks, Tables, bits_of, masks_of_size, reversed_bits, tables
+from koordpy.planning.gpu.tables import EXACT, Masks, Tables, bits_of, masks_of_size, reversed_bits, tables
 from koordpy.planning.gpu.wants import Sets, Want
 
 Objective = Literal["bottleneck", "sum", "partition"]
@@ -345,13 +346,46 @@ def _cut(mask: int, wants: Sequence[Want]) -> tuple[int, ...]:
     return tuple(out)
 
 
+class LargeChooser:
+    """The same on a machine of more GPUs than EXACT."""
+
+    def __init__(self, large: LargeMachine) -> None:
+        self.large, self.matrix = large, large.matrix
+        self._known: dict[tuple[int, int, tuple[Want, ...]], Sets | None] = {}
+
+    def choose(self, free: int, held: int, wants: tuple[Want, ...], objective: Objective = "bottleneck") -> Sets | None:
+        """The GPUs of each pod; of the objectives only the first is known here."""
+        key = (free, held, wants)
+        if key not in self._known:
+            if len(self._known) > _REMEMBERED:
+                self._known.clear()
+            self._known[key] = self.large.choose(free, held, wants)
+        return self._known[key]
+
+    def judge(self, free: int, held: int, wants: tuple[Want, ...]) -> Judged | None:
+        """What the choice is worth to a comparison of nodes."""
+        sets = self.choose(free, held, wants)
+        if sets is None:
+            return None
+        union = held
+        for own, _ in sets:
+            union |= own
+        return Judged(self.low(union), tuple(sorted(self.low(own) for own, _ in sets)))
+
+    def low(self, mask: int) -> int:
+        """Class of the slowest pair of a set."""
+        return self.large.low(mask)
+
+
 @lru_cache(maxsize=4096)
 def _shared(
     matrix: Matrix, numa: tuple[int, ...] | None, roots: tuple[str, ...] | None, table: PartitionTable | None
-) -> Chooser:
+) -> Chooser | LargeChooser:
+    if matrix.pattern.size > EXACT:
+        return LargeChooser(LargeMachine(matrix, numa, roots, table))
     return Chooser(matrix, numa, roots, table)
 
 
-def chooser_of(machine: Machine) -> Chooser:
+def chooser_of(machine: Machine) -> Chooser | LargeChooser:
     """The Chooser of a machine, shared by machines of equal links and places."""
     return _shared(machine.matrix, machine.numa, machine.roots, machine.table)

@@ -18,7 +18,7 @@ from koordpy.cluster.links import MAX_GBS, kbs
 from koordpy.cluster.partitions import quantity
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Draft, Ints
-from koordpy.planning.gpu.choice import Chooser, Judged, chooser_of
+from koordpy.planning.gpu.choice import Chooser, Judged, LargeChooser, chooser_of
 from koordpy.planning.gpu.tables import bits_of
 from koordpy.planning.gpu.wants import PodWant, Sets, want_on
 
@@ -247,7 +247,7 @@ class GpuNodes:
         chooser = chooser_of(machine)
         return self._by_floors(chooser, Judged(chooser.low(held), ())).low
 
-    def _by_floors(self, chooser: Chooser, judged: Judged) -> Worth:
+    def _by_floors(self, chooser: Chooser | LargeChooser, judged: Judged) -> Worth:
         ranks, floors = self.view.comparison.ranks, chooser.matrix.floors
         over = [*(ranks[floor] for floor in floors), self.classes]
         return Worth(over[judged.low], tuple(sorted(over[low] for low in judged.lows)))
@@ -265,6 +265,24 @@ class GpuNodes:
             return self.classes
         pairs = (links[i][j] for i in at for j in at if i < j)
         return self.view.comparison.ranks[min(one.bandwidth_kbs if one is not None else 0 for one in pairs)]
+
+    def mean_mark(self, node: int, pod: PodInfo) -> float | None:
+        """Mean mark of the links of the set that a pod alone would get on a node; None where classes are not known, or
+        where there is no pair (section 3)."""
+        machine = self.state(node).by_name
+        if machine is None or machine.matrix.links is None or pod.gpus is None or pod.gpus.count < 2:
+            return None
+        state = self.state(node)
+        held = state.groups.get(pod.group, 0) if pod.group is not None else 0
+        want = want_on(machine, want_of(pod))
+        sets = chooser_of(machine).choose(state.free, held, (want,), self.config.objective)
+        if sets is None:
+            return None
+        at, links = bits_of(sets[0][0]), machine.matrix.links
+        marks = [links[i][j] for i in at for j in at if i < j]
+        if any(one is None for one in marks):
+            return None
+        return sum(one.mark for one in marks if one is not None) / len(marks)
 
     def _unlinked(self, state: State, wants: Sequence[PodWant], group: GroupKey | None) -> Worth | None:
         """On a node without links every pair counts 0; where there is no pair nothing limits."""
