@@ -325,7 +325,12 @@ def violations(problem: Problem, nodes: Mapping[int, int]) -> list[str]:
             f"{tree.layer_name(number)} {tree.path(number, int(d))} holds {held[d]}, no multiple of {k}"
             for d in (np.nonzero(held % k)[0] if k > 1 else ())
         )
-    return found + _unserved(problem, nodes) + interaction_faults(problem, nodes)
+    return found + faults_together(problem, nodes)
+
+
+def faults_together(problem: Problem, nodes: Mapping[int, int]) -> list[str]:
+    """What a placement breaks though each pod alone finds room where it is."""
+    return _unserved(problem, nodes) + interaction_faults(problem, nodes)
 
 
 def _unserved(problem: Problem, nodes: Mapping[int, int]) -> list[str]:

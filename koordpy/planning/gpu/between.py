@@ -73,7 +73,8 @@ def by_count(pods: Sequence[PodInfo], gpus: GpuNodes) -> ByCount | None:
     if all(kind.want is None for kind in kinds):
         return None
     table = _Table(tuple(kinds), gpus)
-    return ByCount(table.kinds(), table.cost, table.width)
+    active = tuple(i for i, kind in enumerate(kinds) if kind.want is not None)
+    return ByCount(table.kinds(), table.cost, table.width, active)
 
 
 class _Table:

@@ -6,7 +6,7 @@ Source: gang-network.md section 5, goal 7.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from koordpy.planning.goals import Goals, interaction_faults
+from koordpy.planning.goals import Goals, faults_together
 from koordpy.planning.problem import Problem
 from koordpy.planning.rank_order import assign_groups, order_ranks
 from koordpy.planning.solver.budget import Budget
@@ -38,7 +38,11 @@ def settle_ranks(problem: Problem, start: Mapping[int, int], *, budget: Budget) 
         crossed=goals.pipeline(start),
         score=-goals.score(start)[0] if mixed else None,
     )
-    if mixed and ordered is not None and interaction_faults(problem, ordered):
+    if (
+        mixed
+        and ordered is not None
+        and (faults_together(problem, ordered) or goals.counted(ordered) != goals.counted(start))
+    ):
         ordered, proven = None, False
     if proven and ordered is not None:
         return ordered

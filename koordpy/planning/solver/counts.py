@@ -15,6 +15,7 @@ from ortools.sat.python import cp_model
 
 from koordpy.planning.plan import Proof
 from koordpy.planning.solver.budget import Budget
+from koordpy.planning.solver.counted import Counted, Fits
 from koordpy.planning.solver.interacting import Interacting
 from koordpy.planning.solver.room import Room
 
@@ -95,6 +96,8 @@ class CountModel:
             self.model.add(linear((c.pods[i], 1) for c in self.cells if i in c.pods) == total)
             self.shape_totals.append(total)
         self._interactions()
+        self.counted = self._counted()
+        """What a ByCount adds, as terms of this model; None without one."""
 
     # --- building -----------------------------------------------------------------------------------------------
 
@@ -233,6 +236,28 @@ class CountModel:
         most = dict(zip(shapes, self.room.wanted, strict=True))
         Interacting(self.model, places, most=most).add(self.problem.interactions)
 
+    def _counted(self) -> Counted | None:
+        table = self.problem.by_count
+        if table is None:
+            return None
+        room = self.room
+        counted = Counted(self.model, table, shapes=len(self.problem.shapes))
+        request = {shape: room.request[i].tolist() for i, shape in enumerate(room.shapes)}
+        for cell in self.cells:
+            kind = room.types[room.type_of[cell.nodes[0]]]
+            pods = {room.shapes[i]: var for i, var in cell.pods.items()}
+            most = {room.shapes[i]: kind.slots[i] for i in cell.pods}
+            counted.add(cell.nodes[0], pods, most, Fits(kind.caps, request))
+        if not counted.complete:
+            self.budget.proven = False
+        return counted
+
+    def least_counted(self) -> tuple[int, ...]:
+        """Brings the vector of the ByCount to its least value, number by number, and holds it there."""
+        if self.counted is None or not self.counted.complete:
+            return ()
+        return tuple(self.minimise("counted", terms) for terms in self.counted.components)
+
     # --- used domains and whole groups --------------------------------------------------------------------------
 
     def add_used(self, *, siblings: bool = True) -> None:
@@ -267,8 +292,13 @@ class CountModel:
                 for i, var in cell.pods.items():
                     self.model.add(linear([(var, 1), (used, -int(room.slots[i][cell.nodes[0]]))]) <= 0)
                 cell.used = [(used, 1)]
-            if counts_here:
+            if counts_here and not self._stands(cell.nodes[0]):
                 self.used[depth][cell.nodes[0]] = cell.used
+
+    def _stands(self, node: int) -> bool:
+        """Whether a node counts as used without new pods, where there is no gather goal."""
+        standing = self.problem.standing
+        return standing is not None and bool(standing[node])
 
     def opened(self, level: int) -> list[Term]:
         """How many domains of a level the new pods open."""

@@ -42,6 +42,7 @@ class Cover:
             self.states <= MOST_STATES
             and not problem.multiples
             and not problem.interactions
+            and problem.by_count is None
             and all(len(np.unique(problem.shapes[s].score)) <= 1 for s in self.room.shapes)
         )
 

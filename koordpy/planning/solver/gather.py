@@ -22,8 +22,9 @@ from koordpy.planning.ties_among import faults
 
 Region = tuple[int, int]
 
-Value = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int, int]
-"""Goals 3, 4 and 5, the negated score and the place in natural order of a region."""
+Value = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...], int, int]
+"""Goals 3, 4 and 5, what a ByCount adds, the negated score and the place in natural order of a region."""
+_LEAST = -(1 << 60)
 
 
 @dataclass(slots=True)
@@ -32,6 +33,7 @@ class Reached:
 
     pipeline: tuple[int, ...]
     domains: tuple[int, ...]
+    counted: tuple[int, ...]
     score: int
     model: CountModel | None = None
     """None for a single node, where nothing is to be solved, and where a table told the goals."""
@@ -175,6 +177,7 @@ class Gather:
                 reached.pipeline,
                 reached.domains,
                 candidate.best_fit,
+                reached.counted,
                 -reached.score,
                 candidate.region[1],
             )
@@ -216,9 +219,16 @@ class Gather:
             (*whole_above, *whole_below),
             (*domains_above, *domains_below),
             best_fit,
+            self._least_counted,
             -self._most_score(level, domain),
         )
         return Candidate((*best, domain), (level, domain), best_fit, key, whole_above, domains_above)
+
+    @property
+    def _least_counted(self) -> tuple[int, ...]:
+        """Lower bound on what a ByCount adds."""
+        table = self.problem.by_count
+        return (_LEAST,) * table.width if table is not None else ()
 
     def _residue(self, level: int, domain: int) -> int:
         place = self.tree.levels[level]
@@ -290,8 +300,11 @@ class Gather:
             shapes = zip(self.room.shapes, self.counts.tolist(), strict=True)
             if faults(self.problem.interactions, {(shape, candidate.region[1]): n for shape, n in shapes}):
                 return None
+            counted = self._counted_on(candidate.region[1])
+            if counted is None:
+                return None
             score = self._most_score(*candidate.region)
-            return Reached(candidate.whole_above, candidate.domains_above, score, None)
+            return Reached(candidate.whole_above, candidate.domains_above, counted, score, None)
         if self.cover is not None and self.cover.work > 0:
             try:
                 return self._by_table(candidate)
@@ -333,13 +346,30 @@ class Gather:
             domains.append(held + model.minimise("domains", model.opened(n), bound=bound))
             if best is not None and (tuple(whole), domains) > (best[0], list(best[1][:n])):
                 return None
+        counted = model.least_counted()
         bound = -self._most_score(*candidate.region)
         score = -model.minimise("score", self._score(model), bound=bound)
-        return Reached(tuple(whole), tuple(domains), score, model)
+        return Reached(tuple(whole), tuple(domains), counted, score, model)
+
+    def _counted_on(self, node: int) -> tuple[int, ...] | None:
+        """What a ByCount adds where all pods go to one node; None where it cannot take them."""
+        table = self.problem.by_count
+        if table is None:
+            return ()
+        counts = dict(zip(self.room.shapes, self.counts.tolist(), strict=True))
+        shapes = range(len(self.problem.shapes))
+        kind = int(table.kinds[node])
+        vector = table.cost(kind, tuple(counts.get(shape, 0) for shape in shapes))
+        idle = table.cost(kind, (0,) * len(shapes))
+        if vector is None or idle is None:
+            return None
+        return tuple(a - b for a, b in zip(vector, idle, strict=True))
 
     def _guess(self, region: Region) -> dict[int, tuple[int, ...]] | None:
         """A placement to begin with, for regions that are too large to be modelled whole."""
-        if self.problem.multiples or self.problem.interactions or not self._large(region):
+        problem = self.problem
+        beyond = problem.multiples or problem.interactions or problem.by_count is not None
+        if beyond or not self._large(region):
             return None
         return Greedy(self.room, self.counts).fill(region)
 
@@ -394,7 +424,7 @@ class Gather:
         domains = (*candidate.domains_above, *(a + b for a, b in zip(held, opened, strict=True)))
         score = self._most_score(level, domain)
         whole = (*candidate.whole_above, *(0 for _ in levels))
-        return Reached(whole, domains, score, opened=dict(zip(levels, opened, strict=True)))
+        return Reached(whole, domains, (), score, opened=dict(zip(levels, opened, strict=True)))
 
     def _modelled(self, candidate: Candidate, reached: Reached) -> Found | None:
         """The model of a region whose goal 4 a table told, held to it."""

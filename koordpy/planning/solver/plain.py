@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from koordpy.planning.goals import interaction_faults
+from koordpy.planning.goals import Goals, faults_together
 from koordpy.planning.problem import Ints, Problem, hard_regions
 from koordpy.planning.solver.budget import Budget
 from koordpy.planning.solver.counts import CountModel, Term
@@ -47,12 +47,17 @@ class Plain:
         for level, domain in regions:
             inside |= problem.tree.domain_of[level] == domain
         nodes = np.nonzero(inside & self.room.could(problem.tree.depth, self.counts))[0]
-        possible = [node for node in nodes.tolist() if not interaction_faults(problem, {rank: node})]
+        possible = [node for node in nodes.tolist() if not faults_together(problem, {rank: node})]
         if not possible:
             return None
-        nodes = np.array(possible, dtype=np.int64)
-        order = np.lexsort((problem.name_rank[nodes], slots[nodes], -score[nodes]))
-        return {rank: int(nodes[order[0]])}
+        goals = Goals(problem)
+
+        def value(node: int) -> tuple[object, ...]:
+            at = {rank: node}
+            counted = goals.counted(at)
+            return goals.fewest_nodes(at), counted, -score[node], slots[node], problem.name_rank[node]
+
+        return {rank: min(possible, key=value)}
 
     def _in_region(self, region: tuple[int, int]) -> tuple[tuple[int, ...], dict[int, int]] | None:
         problem, depth = self.problem, self.problem.tree.depth
@@ -61,17 +66,19 @@ class Plain:
         model.find("feasible")
         if not model.values:
             return None
-        nodes = model.minimise("nodes", model.opened(depth), bound=1)
+        standing = int(problem.standing.sum()) if problem.standing is not None else 0
+        nodes = model.minimise("nodes", model.opened(depth), bound=0 if standing else 1)
         pods = model.node_pods()
-        single = self._model(region, self._like(region, reference, limit=nodes))
+        single = self._model(region, self._like(region, reference, limit=max(1, nodes + standing)))
         single.hold(single.opened(depth), nodes)
         single.start_from(pods)
         single.find("score")
         model = single if single.values else model
+        counted = model.least_counted()
         score = model.minimise("score", self._score(model))
         slots = model.minimise("slots", self._slots(model, reference))
         names = self._names(model)
-        return (nodes, score, slots, *(int(problem.name_rank[names[r]]) for r in self.ranks)), names
+        return (nodes, *counted, score, slots, *(int(problem.name_rank[names[r]]) for r in self.ranks)), names
 
     def _model(self, region: tuple[int, int], keep: Sequence[int]) -> CountModel:
         model = CountModel(self.room, region, counts=self.counts.tolist(), budget=self.budget, split=True, keep=keep)

@@ -13,6 +13,7 @@ from koordpy.planning.goals import Goals, pipeline_groups
 from koordpy.planning.problem import Problem
 from koordpy.planning.rank_search import RankSearch
 from koordpy.planning.solver.budget import Budget
+from koordpy.planning.solver.counted import Counted, Fits
 from koordpy.planning.solver.counts import Term, linear
 from koordpy.planning.solver.interacting import Interacting
 
@@ -67,6 +68,33 @@ class Ring:
                 if sum(amount for _, amount in terms) > problem.free[node, column]:
                     model.add(linear(terms) <= int(problem.free[node, column]))
         self._keep_apart()
+        self._keep_counted()
+
+    def _keep_counted(self) -> None:
+        """Holds the vector of a ByCount, where pods of several shapes may change their places."""
+        problem, table = self.problem, self.problem.by_count
+        shape_of = {rank: problem.members[rank].shape for rank in self.start}
+        wanted = Counter(shape_of.values())
+        if table is None or len(wanted) == 1:
+            return
+        counted = Counted(self.model, table, shapes=len(problem.shapes))
+        for node in self.nodes:
+            held: dict[int, list[Term]] = {}
+            for (rank, at), var in self.at.items():
+                if at == node:
+                    held.setdefault(shape_of[rank], []).append((var, 1))
+            most = {shape: min(len(terms), int(problem.slots_of[shape][node])) for shape, terms in held.items()}
+            pods = {}
+            for shape, terms in held.items():
+                pods[shape] = self.model.new_int_var(0, most[shape], "")
+                self.model.add(linear([*terms, (pods[shape], -1)]) == 0)
+            counted.add(node, pods, most, Fits((), {}))
+        if not counted.complete:
+            self.budget.proven = False
+            return
+        for terms, goal in zip(counted.components, self.goals.counted(self.start), strict=True):
+            if terms:
+                self.model.add(linear(terms) == int(goal))
 
     def _keep_apart(self) -> None:
         """What members ask of each other's places depends on shapes alone, so pods of one shape may change theirs."""

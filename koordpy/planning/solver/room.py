@@ -58,8 +58,13 @@ class Room:
         self.caps: Ints = np.minimum(caps, self.slots.T @ self.request)
         """[nodes, columns] scaled; cut to the sum of all slots, where it does not bind."""
         signs = [codes[:, None] for one in problem.interactions for codes in one.signs]
-        self.singly = any(bool((codes < -1).any()) for codes in signs)
-        """Whether interacting members look at single nodes: then equal nodes must not be counted together."""
+        self.singly = any(bool((codes < -1).any()) for codes in signs) or problem.by_count is not None
+        """Whether single nodes are looked at: by interacting members, or by goals that are no sum over pods. Then equal
+        nodes must not be counted together."""
+        if problem.by_count is not None:
+            signs.append(problem.by_count.kinds[:, None])
+        if problem.standing is not None:
+            signs.append(problem.standing[:, None])
         rows = np.concatenate((self.slots.T, self.caps, *signs), axis=1)
         unique, inverse = np.unique(rows, axis=0, return_inverse=True)
         self.type_of: Ints = np.asarray(inverse, dtype=np.int64).reshape(-1)

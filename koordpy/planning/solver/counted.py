@@ -1,0 +1,94 @@
+"""A ByCount in a model that counts pods per shape and node: a 0/1 for each way to fill a node with what matters.
+
+Source: gpu-topology.md section 5. Of shapes that do not matter only whether any of them stands on the node is told.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+
+from ortools.sat.python import cp_model
+
+from koordpy.planning.problem import ByCount
+
+Term = tuple[cp_model.IntVar, int]
+MOST_WAYS = 20_000
+"""0/1 variables of one model; beyond, the goal is left out and nothing is proven."""
+
+
+class Counted:
+    """Adds the table to a model. components: per number of the vector what the nodes add to it, against none."""
+
+    def __init__(self, model: cp_model.CpModel, table: ByCount, *, shapes: int) -> None:
+        self.model, self.table, self.shapes = model, table, shapes
+        self.components: list[list[Term]] = [[] for _ in range(table.width)]
+        self.complete = True
+        self._ways = 0
+
+    def add(self, node: int, pods: Mapping[int, cp_model.IntVar], most: Mapping[int, int], fits: "Fits") -> None:
+        """One node. pods, most: shape -> new pods of it there, and their upper bound."""
+        kind = int(self.table.kinds[node])
+        active = [shape for shape in self.table.active if shape in pods]
+        inert = [shape for shape in pods if shape not in self.table.active]
+        number = 2 if inert else 1
+        for shape in active:
+            number *= most[shape] + 1
+        if not self.complete or number > MOST_WAYS:
+            self.complete = False
+            return
+        idle = self.table.cost(kind, (0,) * self.shapes)
+        assert idle is not None
+        chosen: list[tuple[cp_model.IntVar, tuple[int, ...], bool]] = []
+        for counts, beside in self._fillings(active, inert, most, fits):
+            vector = self.table.cost(kind, self._whole(counts, inert[0] if beside else None))
+            if vector is None:
+                continue
+            way = self.model.new_bool_var("")
+            chosen.append((way, tuple(counts[shape] for shape in active), beside))
+            for at, (one, none) in enumerate(zip(vector, idle, strict=True)):
+                if one != none:
+                    self.components[at].append((way, one - none))
+        self._ways += len(chosen)
+        if self._ways > MOST_WAYS:
+            self.complete = False
+        self.model.add_exactly_one([way for way, _, _ in chosen])
+        for i, shape in enumerate(active):
+            terms = [(way, counts[i]) for way, counts, _ in chosen if counts[i]]
+            self._equal(pods[shape], terms)
+        if inert:
+            beside_ways = [way for way, _, beside in chosen if beside]
+            total = sum(most[shape] for shape in inert)
+            left = cp_model.LinearExpr.sum([pods[shape] for shape in inert])
+            self.model.add(left <= total * cp_model.LinearExpr.sum(beside_ways))
+            self.model.add(left >= cp_model.LinearExpr.sum(beside_ways))
+
+    def _equal(self, var: cp_model.IntVar, terms: Sequence[Term]) -> None:
+        self.model.add(cp_model.LinearExpr.weighted_sum([v for v, _ in terms], [c for _, c in terms]) == var)
+
+    def _whole(self, counts: Mapping[int, int], beside: int | None) -> tuple[int, ...]:
+        out = [counts.get(shape, 0) for shape in range(self.shapes)]
+        if beside is not None:
+            out[beside] = 1
+        return tuple(out)
+
+    def _fillings(
+        self, active: Sequence[int], inert: Sequence[int], most: Mapping[int, int], fits: "Fits"
+    ) -> Iterator[tuple[dict[int, int], bool]]:
+        for numbers in product(*(range(most[shape] + 1) for shape in active)):
+            counts = dict(zip(active, numbers, strict=True))
+            if fits(counts):
+                yield counts, False
+                if inert:
+                    yield counts, True
+
+
+class Fits:
+    """Whether so many pods of each shape fit a node by its resources. request: shape -> amount per column."""
+
+    def __init__(self, caps: Sequence[int], request: Mapping[int, Sequence[int]]) -> None:
+        self.caps, self.request = caps, request
+
+    def __call__(self, counts: Mapping[int, int]) -> bool:
+        return all(
+            sum(number * self.request[shape][column] for shape, number in counts.items()) <= cap
+            for column, cap in enumerate(self.caps)
+        )

@@ -1,0 +1,68 @@
+"""Goals that depend on how many pods a node takes: counting and the solver against plain enumeration."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from koordpy.planning.goals import goal_vector, violations
+from koordpy.planning.place import place
+from koordpy.planning.plan import Proof
+from koordpy.planning.problem import ByCount, Problem
+from koordpy.planning.solver import solve
+from tests.planning.oracle import best_placement
+from tests.planning.test_solver import random_problem
+
+
+def with_table(problem: Problem, seed: int, *, hard: bool) -> Problem:
+    """The problem with random vectors; `hard`: some nodes cannot take some numbers of pods of several shapes."""
+    rng = np.random.default_rng(seed)
+    width, shapes = int(rng.integers(1, 4)), len(problem.shapes)
+    kinds = rng.integers(0, 3, size=len(problem.free))
+    active = tuple(i for i in range(shapes) if rng.random() < 0.7) or (0,)
+    known: dict[tuple[int, tuple[int, ...]], tuple[int, ...] | None] = {}
+
+    def cost(kind: int, counts: tuple[int, ...]) -> tuple[int, ...] | None:
+        beside = any(n for i, n in enumerate(counts) if i not in active)
+        key = (kind, (*(counts[i] for i in active), beside))
+        if key not in known:
+            own = np.random.default_rng(hash((seed, kind, key[1])) & 0xFFFFFFFF)
+            several = sum(1 for i in active if counts[i]) > 1
+            no = hard and several and own.random() < 0.3
+            known[key] = None if no else tuple(int(n) for n in own.integers(0, 3, size=width))
+        return known[key]
+
+    standing = rng.integers(0, 2, size=len(problem.free)) if not problem.gather and rng.random() < 0.5 else None
+    return replace(problem, by_count=ByCount(kinds, cost, width, active), standing=standing)
+
+
+def check(problem: Problem) -> None:
+    best = best_placement(problem)
+    for method in (solve, place):
+        solution = method(problem)
+        if best is None:
+            assert not solution.nodes and solution.proof is Proof.INFEASIBLE, method.__name__
+            continue
+        assert solution.proof is Proof.OPTIMAL, method.__name__
+        assert violations(problem, solution.nodes) == [], method.__name__
+        assert goal_vector(problem, solution.nodes) == goal_vector(problem, best), method.__name__
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_both_methods_find_the_best_of_all(seed: int) -> None:
+    check(with_table(random_problem(seed), seed, hard=False))
+
+
+@pytest.mark.parametrize("seed", range(1000, 1060))
+def test_nodes_that_cannot_take_some_mixtures_are_left_alone(seed: int) -> None:
+    check(with_table(random_problem(seed), seed, hard=True))
+
+
+@pytest.mark.parametrize("seed", range(2000, 2080))
+def test_equal_pods_are_counted_without_the_solver(seed: int) -> None:
+    problem = random_problem(seed)
+    alike = tuple(replace(member, shape=0) if member.shape >= 0 else member for member in problem.members)
+    kept = replace(problem, members=alike, shapes=problem.shapes[:1], pipeline=1)
+    if not kept.gather:  # hard layers and multiples are gather goals
+        kept = replace(kept, hard=0, multiples={})
+    check(with_table(kept, seed, hard=False))
