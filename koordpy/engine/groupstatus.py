@@ -79,7 +79,8 @@ def group_status(group: PodGroup, pods: Iterable[PodInfo], verdict: Verdict | No
     }
     if owners or group.status.occupied_by:
         status["occupiedBy"] = ",".join(sorted(owners)) or group.status.occupied_by
-    condition = _condition(group, counts, verdict, status.get("scheduleStartTime", ""), now=now)
+    waiting = any(not pod.finished and not pod.pod.spec.node_name for pod in known)
+    condition = _condition(group, counts, verdict, status.get("scheduleStartTime", ""), waiting=waiting, now=now)
     conditions = merged_conditions(group.status.conditions, [condition] if condition is not None else [], now=now)
     if conditions:
         status["conditions"] = conditions
@@ -87,7 +88,13 @@ def group_status(group: PodGroup, pods: Iterable[PodInfo], verdict: Verdict | No
 
 
 def _condition(
-    group: PodGroup, counts: Mapping[str, int], verdict: Verdict | None, started: str, *, now: datetime
+    group: PodGroup,
+    counts: Mapping[str, int],
+    verdict: Verdict | None,
+    started: str,
+    *,
+    waiting: bool,
+    now: datetime,
 ) -> Condition | None:
     bound, need = counts["scheduled"] + counts["succeeded"], max(1, group.spec.min_member)
     old = condition_of(group.status.conditions, SCHEDULED)
@@ -95,6 +102,10 @@ def _condition(
         if old is not None and old.status == "True":
             return None
         return _made(group, "True", SCHEDULED, f"{bound} members have a node, minMember is {group.spec.min_member}")
+    if not waiting and (bound if old is None else old.status != "True"):
+        # nobody is left to be tried, so no round says it
+        text = f"{bound} of minMember {group.spec.min_member} members are bound, no other exists"
+        return _made(group, "False", GangStatus.INCOMPLETE.value, text)
     if verdict is None or verdict.report.status is GangStatus.SCHEDULED:
         return None
     reason, message = verdict.report.status.value, verdict.report.message

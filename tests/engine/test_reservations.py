@@ -7,6 +7,7 @@ from tests.engine.live import Live, live, pod, small, until
 from tests.engine.storage import hold_writes
 
 DRIVER = "gpu.example.com"
+CLAIMS_OF_DEVICES = "resourceclaims.resource.k8s.io"
 TOLD = {"opaque": {"driver": DRIVER, "parameters": {"sharing": "none"}}}
 
 
