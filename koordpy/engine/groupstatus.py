@@ -240,7 +240,10 @@ class GroupStatusWriter:
             logger.warning("PodGroup %s: its status was not written: %s", key, error)
             self._dirty[key] = None
             return
-        if found:
+        if not found:
+            # gone, which the watch will tell; or others wrote it again and again
+            self._dirty[key] = None
+        else:
             self.sent += 1
             self._sent[key], self._wrote_at[key] = (meta.uid, wanted), self._clock()
             said = condition_of(group.status.conditions, SCHEDULED)

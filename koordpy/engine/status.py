@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from koordpy.cluster.pods import PodInfo
@@ -151,7 +151,9 @@ class PodStatusWriter:
                 self.sent += 1
                 self._announcer.failed(info, want.message)
             else:
+                # gone, which the watch will tell; or others wrote it again and again
                 self._told.pop(key, None)
+                self._wanted.setdefault(key, replace(want, due=self._clock() + RETRY_SECONDS))
         except (ApiError, Unreachable) as error:
             logger.warning("pod %s: its condition was not written: %s", key, error)
             if before is not None:

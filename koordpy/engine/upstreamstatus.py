@@ -150,7 +150,10 @@ class UpstreamStatusWriter:
             logger.warning("PodGroup %s: its condition was not written: %s", key, error)
             self._dirty[key] = None
             return
-        if found:
+        if not found:
+            # gone, which the watch will tell; or others wrote it again and again
+            self._dirty[key] = None
+        else:
             self.sent += 1
             self._told[key] = (meta.uid, wanted, self._clock())
             self._announce(key, wanted)
