@@ -149,10 +149,23 @@ class Storm:
             )
 
         for _ in range(4):
+            await until(lambda: self._is_known(scheduler), 20)
             await until(idle, 20)
             await asyncio.sleep(0.15)
         await until(idle, 20)
         self.look()
+
+    def _is_known(self, scheduler: Scheduler) -> bool:
+        """Whether every watch has brought all that there is; after bad weather they come back by and by."""
+        feeds = scheduler.feeds.reflectors()
+        for plural in KINDS:
+            there = {
+                obj["metadata"]["uid"]: obj["metadata"]["resourceVersion"]
+                for obj in self.cluster.server.store.list(plural)
+            }
+            if {uid: obj.metadata.resource_version for uid, obj in feeds[plural].objects.items()} != there:
+                return False
+        return True
 
     def plan_afresh(self) -> RoundPlan:
         """What a planner does that knows nothing but the API server's objects."""
