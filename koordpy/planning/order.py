@@ -21,6 +21,7 @@ from koordpy.planning.queues import QueueShares, counts, queue_ages, queue_share
 from koordpy.planning.units import Unit
 
 _INFINITE = float("inf")
+_MOST_COMPARED = 300
 _WITHIN = (*keys.GPU_RESOURCES, *keys.NPU_RESOURCES, "cpu", "memory")
 """The resources that KAI-Scheduler knows."""
 
@@ -121,7 +122,7 @@ class UnitOrder:
             if losses != self._use.losses:  # somebody lost pods: every key may have changed
                 losses = self._use.losses
                 self._fill(root, keys_)
-            leaf = self._descend(root, keys_)
+            leaf = self._descend(root)
             self._got = False
             while leaf.jobs and not self._got:
                 job = heapq.heappop(leaf.jobs)
@@ -183,11 +184,11 @@ class UnitOrder:
             heapq.heappop(node.ages)
         return node.ages[0][0] if node.ages else _INFINITE
 
-    def _descend(self, root: _Node, keys_: "_Keys") -> _Node:
+    def _descend(self, root: _Node) -> _Node:
         """The queue whose turn it is; it and the queues above it are off their heaps until `_ascend`."""
         node = root
         while not node.jobs:
-            node = keys_.pop(node.heap)[-1]
+            node = heapq.heappop(node.heap)[-1]
         return node
 
     def _ascend(self, leaf: _Node, keys_: "_Keys") -> None:
@@ -214,10 +215,6 @@ class _Keys:
     def key(self, queue: Queue, job: Job, oldest: float) -> Any:
         """oldest: age of the oldest pending job in the queue."""
         return ()
-
-    def pop(self, heap: list[Any]) -> Any:
-        """Takes the entry whose turn it is."""
-        return heapq.heappop(heap)
 
 
 class _ByCount(_Keys):
@@ -289,6 +286,7 @@ class _Kai(_ByShare):
     def __init__(self, use: QuotaUse, config: Fairness, jobs: list[Job]) -> None:
         super().__init__(use, config, jobs)
         self._most: dict[Queue, Mapping[str, Any]] = {}
+        self._depths: dict[Queue, int] = {}
 
     def allocatable(self, queue: Queue) -> Mapping[str, Any]:
         """Resource -> min(limit, max(quota, share)); constants of the round."""
@@ -313,31 +311,40 @@ class _Kai(_ByShare):
             any(after[r] > 0 and not most[r] for r in after),
             max((Fraction(after[r]) / most[r] for r in after if most[r]), default=Fraction(0)),
             max((Fraction(held[r]) / most[r] for r in held if most[r]), default=Fraction(0)),
+            self._depth(queue),
             self.ages.get(queue, oldest),
             self.name(queue),
         )
 
-    def pop(self, heap: list[Any]) -> Any:
-        """Of queues alike so far one with a smaller allocatable goes first; else the older one."""
-        first = heapq.heappop(heap)
-        if not heap or heap[0][0][:5] != first[0][:5]:
-            return first
-        alike = [first]
-        while heap and heap[0][0][:5] == first[0][:5]:
-            alike.append(heapq.heappop(heap))
-        vectors = list({tuple(sorted(self.allocatable(e[-1].queue).items())): e for e in reversed(alike)}.values())
-        vectors.sort(key=lambda entry: entry[:2])
-        chosen = next(e for e in vectors if not any(self._less(other[-1].queue, e[-1].queue) for other in vectors))
-        for entry in alike:
-            if entry is not chosen:
-                heapq.heappush(heap, entry)
-        return chosen
+    def _depth(self, queue: Queue) -> int:
+        """How many siblings' allocatables lie below a queue's one below the other: a smaller allocatable goes first."""
+        if queue not in self._depths:
+            parent = self._parent(queue)
+            self._depths.update(self._chains([one for one in self.ages if self._parent(one) == parent]))
+            self._depths.setdefault(queue, 0)
+        return self._depths[queue]
 
-    def _less(self, left: Queue, right: Queue) -> bool:
-        """Whether no resource of the left one may grow larger, and some less large; uncounted ones are unlimited."""
-        a, b = self.allocatable(left), self.allocatable(right)
-        pairs = [(a.get(r, _INFINITE), b.get(r, _INFINITE)) for r in {**a, **b}]
-        return all(x <= y for x, y in pairs) and any(x < y for x, y in pairs)
+    def _parent(self, queue: Queue) -> str:
+        return self.quotas.tree.quotas[queue.quota].parent if queue.quota else ""
+
+    def _chains(self, queues: list[Queue]) -> dict[Queue, int]:
+        """Queue -> length of the longest chain of smaller allocatables; an uncounted resource is unlimited.
+
+        Of very many different ones the sums of their parts decide, which puts every smaller one first as well.
+        """
+        names = sorted({name for queue in queues for name in self.allocatable(queue)})
+        vectors = {q: tuple(self.allocatable(q).get(name, _INFINITE) for name in names) for q in queues}
+        order = sorted(set(vectors.values()))
+        if len(names) == 1 or len(order) > _MOST_COMPARED:
+            top = [max((v[i] for v in order if v[i] < _INFINITE), default=1) or 1 for i in range(len(names))]
+            sums = {v: sum(x / m if x < _INFINITE else _INFINITE for x, m in zip(v, top, strict=True)) for v in order}
+            place = {total: at for at, total in enumerate(sorted(set(sums.values())))}
+            return {queue: place[sums[vector]] for queue, vector in vectors.items()}
+        depth: dict[tuple[Any, ...], int] = {}
+        for vector in order:  # whatever is smaller in every part comes before it
+            below = [d for v, d in depth.items() if all(x <= y for x, y in zip(v, vector, strict=True))]
+            depth[vector] = max(below, default=-1) + 1
+        return {queue: depth[vector] for queue, vector in vectors.items()}
 
 
 _MODES: Mapping[str, type[_Keys]] = {"off": _Keys, "gpu-count": _ByCount, "exact": _Exact, "kai": _Kai}

@@ -1,0 +1,99 @@
+"""How long fair shares, quota runtimes and the order of many queues take.
+
+`python -m bench.shares`. Processor time, the best of several runs.
+"""
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+from koordpy.api import keys
+from koordpy.api.config import Fairness, Quota
+from koordpy.api.objects import (
+    Container,
+    ElasticQuota,
+    ElasticQuotaSpec,
+    Node,
+    NodeStatus,
+    ObjectMeta,
+    Pod,
+    PodSpec,
+    ResourceRequirements,
+)
+from koordpy.cluster.snapshot import Draft, Snapshot
+from koordpy.cluster.state import ClusterState
+from koordpy.planning.order import UnitOrder
+from koordpy.planning.runtime import quota_figures
+from koordpy.planning.shares import Claim, exact_shares, kai_shares, whole_shares
+from koordpy.planning.units import Groups
+
+Row = tuple[str, str, str]
+QUEUES = 10_000
+REPEATS = 5
+MODES = ("gpu-count", "exact", "kai")
+GPU = keys.GPU_RESOURCES[0]
+
+
+def _claims(count: int) -> list[Claim]:
+    """Queues whose requests, quotas and weights differ, in no order."""
+    return [
+        Claim(request=1 + i * 37 % 64, quota=i * 11 % 8, weight=1 + i * 7 % 50, priority=100 if i % 3 else 50)
+        for i in range(count)
+    ]
+
+
+def _quotas(count: int) -> Snapshot:
+    """A hundred departments of equally many quotas, each with a pod that waits."""
+    state = ClusterState()
+    state.upsert(Node(metadata=ObjectMeta(name="n"), status=NodeStatus(allocatable={GPU: count * 2, "pods": "110"})))
+    for d in range(100):
+        labels = {keys.QUOTA_IS_PARENT: "true"}
+        meta = ObjectMeta(name=f"dept-{d}", namespace="default", labels=labels)
+        state.upsert(ElasticQuota(metadata=meta, spec=ElasticQuotaSpec(min={GPU: count // 100}, max={GPU: count})))
+    for i in range(count):
+        meta = ObjectMeta(name=f"q-{i}", namespace="default", labels={keys.QUOTA_PARENT: f"dept-{i % 100}"})
+        state.upsert(ElasticQuota(metadata=meta, spec=ElasticQuotaSpec(min={GPU: 1}, max={GPU: 64})))
+        own = ObjectMeta(name=f"p-{i}", namespace="default", uid=f"p-{i}", labels={keys.QUOTA_NAME: f"q-{i}"})
+        box = Container(name="c", resources=ResourceRequirements(requests={GPU: 1 + i % 8}))
+        state.upsert(Pod(metadata=own, spec=PodSpec(scheduler_name=keys.DEFAULT_SCHEDULER_NAME, containers=[box])))
+    return state.snapshot(0.0)
+
+
+def _best(job: Callable[[], object]) -> str:
+    times = []
+    for _ in range(REPEATS):
+        start = time.process_time()
+        job()
+        times.append(time.process_time() - start)
+    return f"{min(times) * 1000:.1f} ms"
+
+
+def run() -> list[Row]:
+    """The rows of this part."""
+    claims = _claims(QUEUES)
+    total = QUEUES * 10
+    snapshot = _quotas(1000)
+    units = Groups(snapshot).units()
+
+    def order(mode: str) -> None:
+        draft = Draft(snapshot)
+        queue = UnitOrder(units, use=draft.quotas, config=Fairness(mode=mode), now=0.0)  # type: ignore[arg-type]
+        for unit in queue:
+            draft.assign(unit.pending[0], 0)
+            queue.placed()
+
+    return [
+        (
+            f"exact shares, {QUEUES} queues",
+            _best(lambda: whole_shares(claims, exact_shares(total, claims))),
+            "goal 50 ms",
+        ),
+        (f"KAI's formula, {QUEUES} queues", _best(lambda: kai_shares(total, claims)), "goal 50 ms"),
+        ("runtimes of 1000 quotas in a tree", _best(lambda: quota_figures(snapshot.quotas, Quota())), ""),
+        *((f"order of 1000 jobs in 1000 queues, {mode}", _best(partial(order, mode)), "") for mode in MODES),
+    ]
+
+
+if __name__ == "__main__":
+    for what, figure, note in run():
+        print(f"{what:<52}{figure:>16}  {note}")
