@@ -15,7 +15,7 @@ from koordpy.api.quantity import quantity_text
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quotas import Quotas, QuotaUse, owner_of
 from koordpy.cluster.resources import Amounts
-from koordpy.cluster.snapshot import Snapshot
+from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.problem import Allowance
 from koordpy.planning.runtime import QuotaFigures, limits, quota_figures
 from koordpy.planning.units import Unit
@@ -94,8 +94,9 @@ class _Gate:
 class Admission:
     """The limits of one round. Asked with the use of a draft, it answers for the moment."""
 
-    def __init__(self, quotas: Quotas, settings: QuotaSettings) -> None:
-        self.quotas = quotas
+    def __init__(self, draft: Draft, settings: QuotaSettings) -> None:
+        self.draft = draft
+        self.quotas: Quotas = draft.snapshot.quotas
         self.settings = settings
 
     @cached_property
@@ -133,7 +134,7 @@ class Admission:
         for name in dict.fromkeys(self.quotas.quota_of(pod) for pod in core):
             path = self.quotas.tree.path(name)
             for at in reversed(path):
-                for gate in self._gates(at, use):
+                for gate in self._gates(at, use, unit):
                     inside = self._counted(core, gate)
                     asked = _summed(inside)
                     over = [r for r in gate.used if asked.get(r, 0) > gate.free(r)]
@@ -161,14 +162,28 @@ class Admission:
             room=room,
         )
 
-    def _gates(self, name: str, use: QuotaUse) -> list[_Gate]:
+    def _gates(self, name: str, use: QuotaUse, unit: Unit) -> list[_Gate]:
         quota = self.quotas.tree.quotas[name]
         limit_name = "runtime" if self.settings.enable_runtime_quota else "max"
         used = {r: use.used(name, r) for r in quota.max}
         rigid = {r: use.rigid_used(name, r) for r in quota.max}
+        for pod in self._coming(unit) if self.draft.snapshot.nominated else ():
+            if name in self.quotas.tree.path(self.quotas.quota_of(pod)):
+                for r in quota.max:
+                    used[r] += pod.requests.get(r, 0)
+                    rigid[r] += pod.requests.get(r, 0) if owner_of(pod).rigid else 0
         return [
             _Gate(name, limit_name, self.limits[name], used, rigid=False),
             _Gate(name, "min", quota.min, rigid, rigid=True),
+        ]
+
+    def _coming(self, unit: Unit) -> list[PodInfo]:
+        """Nominated pods of other units whose room in a quota is kept from this one, as their room on nodes is."""
+        own, least = {pod.key for pod in unit.members}, min(pod.priority for pod in unit.pending)
+        return [
+            pod
+            for pod in self.draft.snapshot.nominated
+            if pod.priority >= least and pod.key not in own and pod.key not in self.draft.placed
         ]
 
     def _counted(self, pods: Iterable[PodInfo], gate: _Gate) -> list[PodInfo]:
@@ -194,7 +209,7 @@ class Admission:
         """Whether even the smallest requests are more than some limit leaves, resource by resource."""
         names = {at for pod in unit.pending for at in self.quotas.tree.path(self.quotas.quota_of(pod))}
         for name in sorted(names):
-            for gate in self._gates(name, use):
+            for gate in self._gates(name, use, unit):
                 counted = {pod.key for pod in self._counted(unit.pending, gate)}
                 for resource in gate.used:
                     least = 0
@@ -218,7 +233,7 @@ class Admission:
         names = {at for pod in first.values() for at in self.quotas.tree.path(self.quotas.quota_of(pod))}
         out: dict[Allowance, None] = {}
         for name in sorted(names):
-            for gate in self._gates(name, use):
+            for gate in self._gates(name, use, unit):
                 counted = {pod.key for pod in self._counted(unit.pending, gate)}
                 for resource in gate.used:
                     amounts = [0] * len(numbers)

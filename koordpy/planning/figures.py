@@ -363,7 +363,7 @@ class Figures:
         self._spread_defaults = SpreadDefaults(spread, self.snapshot.owners)
         if not spread_keys(spread.constraints) <= self.snapshot.looked_for:
             raise ValueError("ClusterState.look_for was not told the configured constraints' labels")
-        self.admission = Admission(self.snapshot.quotas, config.quota)
+        self.admission = Admission(draft, config.quota)
         self._shapes: dict[bytes, ShapeFigures] = {}
         self._among: dict[GangRef, tuple[int, Among]] = {}
         self._plain_gpus: dict[bytes, PlainGpus] = {}

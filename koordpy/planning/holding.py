@@ -7,7 +7,7 @@ as used for every job behind it; the rest of the nodes stays open.
 """
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +26,8 @@ from koordpy.planning.problem import Problem
 from koordpy.planning.reach import Reach
 from koordpy.planning.units import Groups, Unit
 
+_MOST_BESIDE = 64
+"""Units that are not due and looked at in a round."""
 _DEVICES = (*keys.GPU_RESOURCES, *keys.NPU_RESOURCES)
 
 
@@ -52,38 +54,92 @@ def stays(pod: PodInfo) -> bool:
     return keys.MIRROR in meta.annotations or any(o.kind == "DaemonSet" and o.controller for o in meta.owner_references)
 
 
-def find_hold(unit: Unit, groups: Groups, figures: Figures, cache: PlannerCache | None = None) -> Hold | None:
-    """The nodes for a unit that has no room; None where it would not fit an empty cluster either."""
-    snapshot = figures.snapshot
-    empty = Draft(snapshot)
-    own = {pod.key for pod in unit.members}
-    for pod in snapshot.pods.values():
-        if pod.bound and pod.key not in own and not stays(pod):
-            empty.evict(pod)
-    ended = Figures(empty, figures.config, cache)
-    mark = empty.mark()
-    found = try_unit(unit, groups, ended)
-    if not found.nodes:
+def starving_beside(groups: Groups, only: Collection[str] | None, after: float) -> list[Unit]:
+    """Units that are not due in this round and may be starving, the longest wait first: their nodes are held, too."""
+    if only is None or after <= 0:
+        return []
+    latest = groups.snapshot.now - after
+    waiting = sorted((pod for pod in groups.snapshot.pending if pod.created <= latest), key=lambda pod: pod.created)
+    out: dict[str, Unit] = {}
+    for pod in waiting:
+        if len(out) >= _MOST_BESIDE:
+            break
+        unit = Unit(id=pod.key, gangs=(), plain=pod) if pod.gang is None else groups.unit(pod.gang)
+        if unit.id not in only:
+            out.setdefault(unit.id, unit)
+    return list(out.values())
+
+
+class Guard:
+    """The guard of one round: at most one hold."""
+
+    def __init__(self, groups: Groups, figures: Figures, cache: PlannerCache | None = None) -> None:
+        self._groups, self._figures, self._cache = groups, figures, cache
+        self._ended: Figures | None = None
+        self.hold: Hold | None = None
+
+    def keep(self, unit: Unit) -> Hold | None:
+        """Holds the nodes of a starving unit that has no room: what it needs there counts as used from here on.
+
+        None where nodes are held already, or where it would not fit an empty cluster either.
+        """
+        if self.hold is None:
+            self.hold = self._find(unit)
+            if self.hold is not None:
+                self._apply(self.hold)
+                return self.hold
         return None
-    pods = [pod for pod in unit.pending if pod.key in found.nodes]
-    nodes = [found.nodes[pod.key] for pod in pods]
-    empty.undo(mark)
-    problem = build(unit, ended)
-    if _simple(unit, problem):
-        nodes = _cheapest(pods[0], len(pods), problem, figures)
-    needs: dict[int, Amounts] = {}
-    for pod, node in zip(pods, nodes, strict=True):
-        _add(needs.setdefault(node, {}), {PODS: 1, **pod.requests})
-    return _hold(needs, figures)
 
+    def keep_waiting(self, unit: Unit) -> None:
+        """The same for a starving unit that is not due in this round: it is looked at, and not placed."""
+        if self.hold is not None:
+            return
+        draft = self._figures.draft
+        mark = draft.mark()
+        outcome = try_unit(unit, self._groups, self._figures)
+        draft.undo(mark)
+        if outcome.lacks_room:
+            self.keep(unit)
 
-def apply_hold(hold: Hold, figures: Figures) -> None:
-    """Counts what is held as used, from here on."""
-    columns = figures.snapshot.columns
-    for node, amounts in hold.needs.items():
-        for name, amount in amounts.items():
-            figures.draft.used[node, columns[name]] += amount
-    figures.forget()
+    def _find(self, unit: Unit) -> Hold | None:
+        figures = self._figures
+        ended = self._after_all(unit)
+        mark = ended.draft.mark()
+        found = try_unit(unit, self._groups, ended)
+        ended.draft.undo(mark)
+        if not found.nodes:
+            return None
+        pods = [pod for pod in unit.pending if pod.key in found.nodes]
+        nodes = [found.nodes[pod.key] for pod in pods]
+        problem = build(unit, ended)
+        if _simple(unit, problem):
+            nodes = _cheapest(pods[0], len(pods), problem, figures)
+        needs: dict[int, Amounts] = {}
+        for pod, node in zip(pods, nodes, strict=True):
+            _add(needs.setdefault(node, {}), {PODS: 1, **pod.requests})
+        return _hold(needs, figures)
+
+    def _after_all(self, unit: Unit) -> Figures:
+        """The cluster once every pod that can end has ended, the unit's own bound members apart."""
+        own = {pod.key for pod in unit.members if pod.bound}
+        if self._ended is not None and not own:
+            return self._ended
+        snapshot = self._figures.snapshot
+        empty = Draft(snapshot)
+        for pod in snapshot.pods.values():
+            if pod.bound and pod.key not in own and not stays(pod):
+                empty.evict(pod)
+        ended = Figures(empty, self._figures.config, self._cache)
+        if not own:
+            self._ended = ended
+        return ended
+
+    def _apply(self, hold: Hold) -> None:
+        figures = self._figures
+        for node, amounts in hold.needs.items():
+            for name, amount in amounts.items():
+                figures.draft.used[node, figures.snapshot.columns[name]] += amount
+        figures.forget()
 
 
 def _hold(needs: Mapping[int, Amounts], figures: Figures) -> Hold:

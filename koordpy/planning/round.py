@@ -13,7 +13,7 @@ from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.attempt import Tried, try_unit, unit_shape
 from koordpy.planning.backfill import Backfill
 from koordpy.planning.figures import Figures, PlannerCache
-from koordpy.planning.holding import apply_hold, find_hold
+from koordpy.planning.holding import Guard, starving_beside
 from koordpy.planning.order import UnitOrder
 from koordpy.planning.plan import RoundPlan
 from koordpy.planning.report import report
@@ -52,6 +52,7 @@ def plan_round(
         )
     else:
         units = [unit for unit in groups.units() if only is None or unit.id in only]
+        units += starving_beside(groups, only, config.fairness.starvation_after)
 
     def attempt(unit: Unit) -> Tried:
         return backfill.attempt(unit) if backfill is not None else try_unit(unit, groups, figures, search)
@@ -60,9 +61,13 @@ def plan_round(
     tried: list[Tried] = []
     failed: dict[Hashable, Tried] = {}
     later: list[int] = []
-    held = False
+    guard = Guard(groups, figures, planner_cache)
     for unit in queue:
         if backfill is not None and not backfill.wanted(unit):
+            continue
+        if backfill is None and only is not None and unit.id not in only:
+            if unit.id in queue.starving:
+                guard.keep_waiting(unit)
             continue
         shape = unit_shape(unit, figures)
         if backfill is not None and shape is not None:
@@ -72,12 +77,8 @@ def plan_round(
             continue
         outcome = attempt(unit)
         free = backfill is None or backfill.reservation is None
-        if free and not held and unit.id in queue.starving and outcome.lacks_room:
-            hold = find_hold(unit, groups, figures, planner_cache)
-            if hold is not None:
-                held = True
-                apply_hold(hold, figures)
-                outcome = replace(outcome, hold=hold)
+        if free and unit.id in queue.starving and outcome.lacks_room:
+            outcome = replace(outcome, hold=guard.keep(unit))
         tried.append(outcome)
         if outcome.nodes:
             queue.placed()

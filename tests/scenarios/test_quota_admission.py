@@ -226,3 +226,16 @@ def test_no_limit_is_exceeded_at_any_ancestor(runtime: bool, data: st.DataObject
             assert after.rigid_used.get(name, {}).get("cpu", 0) <= one.least("cpu")
         if not done.placements:
             break
+
+
+def test_room_in_a_quota_is_kept_for_nominated_pods_of_the_same_or_a_higher_priority() -> None:
+    from msgspec.structs import replace
+
+    world = World().add(node("n1:1"), node("n2:8"), quota("a", 0, 3))
+    world.add(pod("going", at="n1", cpu="1"))
+    coming = pod("coming", labels=belongs("a"), cpu="1", node_selector={"kubernetes.io/hostname": "n1"}, priority=5)
+    world.add(replace(coming, status=replace(coming.status, nominated_node_name="n1")))
+    world.add(*(pod(f"p-{i}", labels=belongs("a"), created=i) for i in range(3)))
+    assert sorted(bound(plan(world))) == ["p-0", "p-1"]
+    world.add(pod("urgent", labels=belongs("a"), cpu="3", priority=9))
+    assert sorted(bound(plan(world))) == ["urgent"]

@@ -3,6 +3,7 @@
 from typing import Any
 
 from koordpy.api.config import Fairness, KoordpyConfiguration, Preemption
+from koordpy.api.objects import Pod
 from koordpy.planning.plan import RoundPlan
 from koordpy.planning.round import plan_round
 from tests.scenarios.cluster import TWO_LAYERS, World, bound, gang_pods, group, messages, node, nodes_of, pod, wish
@@ -115,3 +116,15 @@ def test_the_longest_waiting_one_holds() -> None:
     done = plan(world)
     assert "holding nodes [b]: waiting for 2" in messages(done)["first"]
     assert "holding" not in messages(done)["big"]
+
+
+def test_a_starving_job_that_is_not_due_holds_its_nodes_and_is_not_placed() -> None:
+    world = two_nodes().add(pod("big", requests=gpus(4)), small(3))
+    config = KoordpyConfiguration(preemption=OFF)
+    due = frozenset(f"default/s-{i}" for i in range(3))
+    done = plan_round(world.state.snapshot(EPOCH + 5400), config, only=due)
+    assert bound(done) == {"s-0": "a", "s-1": "a"}
+    assert "big" not in messages(done)
+    world.state.delete(Pod, "default/rb")
+    done = plan_round(world.state.snapshot(EPOCH + 5400), config, only=due)
+    assert sorted(bound(done)) == ["s-0", "s-1", "s-2"]
