@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koordpy.api import keys
-from koordpy.api.config import KoordpyConfiguration, Preemption, Quota
+from koordpy.api.config import Fairness, KoordpyConfiguration, Preemption, Quota
 from koordpy.api.objects import Pod
 from koordpy.planning.explain import explain
 from koordpy.planning.plan import GangStatus, Proof, RoundPlan
@@ -16,7 +16,8 @@ from tests.scenarios.quotas import GPU, belongs, quota
 
 
 def config(**settings_: Any) -> KoordpyConfiguration:
-    return KoordpyConfiguration(preemption=Preemption(enabled=False), quota=Quota(**settings_))
+    alone = Preemption(enabled=False), Fairness(reclaim="off")  # nobody is evicted
+    return KoordpyConfiguration(preemption=alone[0], fairness=alone[1], quota=Quota(**settings_))
 
 
 def plan(world: World, **settings_: Any) -> RoundPlan:

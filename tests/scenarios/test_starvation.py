@@ -14,7 +14,7 @@ OFF = Preemption(enabled=False)
 
 
 def plan(world: World, hours: float = 1.5, **fairness: Any) -> RoundPlan:
-    config = KoordpyConfiguration(preemption=OFF, fairness=Fairness(**fairness))
+    config = KoordpyConfiguration(preemption=OFF, fairness=Fairness(reclaim="off", **fairness))
     return plan_round(world.state.snapshot(EPOCH + hours * 3600), config)
 
 
@@ -120,7 +120,7 @@ def test_the_longest_waiting_one_holds() -> None:
 
 def test_a_starving_job_that_is_not_due_holds_its_nodes_and_is_not_placed() -> None:
     world = two_nodes().add(pod("big", requests=gpus(4)), small(3))
-    config = KoordpyConfiguration(preemption=OFF)
+    config = KoordpyConfiguration(preemption=OFF, fairness=Fairness(reclaim="off"))
     due = frozenset(f"default/s-{i}" for i in range(3))
     done = plan_round(world.state.snapshot(EPOCH + 5400), config, only=due)
     assert bound(done) == {"s-0": "a", "s-1": "a"}
