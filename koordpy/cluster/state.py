@@ -40,6 +40,7 @@ from koordpy.api.storage import (
     select_node,
 )
 from koordpy.cluster.devices import DeviceBook, DeviceId
+from koordpy.cluster.foreseen import Foreseen
 from koordpy.cluster.gpu_book import GpuBook
 from koordpy.cluster.hypernodes import HyperNodeFault, read_hypernodes
 from koordpy.cluster.npus import NpuBook
@@ -118,6 +119,7 @@ class ClusterState:
         self._promised_devices: dict[str, Mapping[str, tuple[tuple[str, DeviceId], ...]]] = {}
         """Assumed pod -> resource claim -> (request, device) that it is allocated."""
         self._nominated: dict[str, PodInfo] = {}
+        self._foreseen = Foreseen()
         self._looked_for: set[str] = set()
         self._groups: dict[str, PodGroup] = {}
         self._upstream: dict[str, UpstreamPodGroup] = {}
@@ -213,7 +215,10 @@ class ClusterState:
             self._static_version += 1
             self._capacity_version += 1
 
-    def _upsert_pod(self, pod: Pod) -> None:
+    def _upsert_pod(self, pod: Pod, *, seen: bool = True) -> None:
+        """seen: at the API server; else the pod is as it is foreseen already."""
+        if seen and self._foreseen:
+            pod = self._foreseen.applied(pod)
         key = pod.key
         old = self._pods.get(key)
         same = old is not None and old.uid == pod.metadata.uid
@@ -265,6 +270,7 @@ class ClusterState:
         old = self._pods.pop(key, None)
         self._assumed.pop(key, None)
         if old is not None:
+            self._foreseen.forget(old.uid)
             self._remove(old)
         self._chips.pop(key, None)
 
@@ -493,6 +499,30 @@ class ClusterState:
         if chips:
             self._chips[key] = chips
         self._add(replace(info, node=node, pending=False))
+
+    def foresee_nomination(self, key: str, node: str) -> None:
+        """A pending pod is being nominated to a node (to none: empty): its room is kept from now on."""
+        if (info := self._pods.get(key)) is not None:
+            self._upsert_pod(self._foreseen.nominate(info.pod, node), seen=False)
+
+    def foresee_end(self, key: str, timestamp: str) -> None:
+        """A bound pod is being evicted and will be gone about then (RFC 3339)."""
+        if (info := self._pods.get(key)) is not None:
+            self._upsert_pod(self._foreseen.end(info.pod, timestamp), seen=False)
+
+    def unforesee(self, key: str, uid: str) -> None:
+        """What was foreseen of a pod did not happen."""
+        pod, info = self._foreseen.forget(uid), self._pods.get(key)
+        if pod is not None and info is not None and info.uid == uid:
+            self._upsert_pod(pod, seen=False)
+
+    def someone_leaves(self, node: str) -> bool:
+        """Whether a pod on a node is being deleted."""
+        return any(info.node == node and info.pod.metadata.deletion_timestamp for info in self._pods.values())
+
+    def nominated(self) -> list[PodInfo]:
+        """Pods that room is kept for."""
+        return list(self._nominated.values())
 
     def forget(self, key: str) -> None:
         """Takes an assumption back; a pod that is gone or confirmed is left as it is."""

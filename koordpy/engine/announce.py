@@ -49,6 +49,18 @@ class Announcer:
         if self._default is not None:
             self._default.record(group, type="Warning", reason="GangUnschedulable", action="Scheduling", note=note)
 
+    def evicted(self, info: PodInfo, reason: str, message: str, beneficiary: ObjectReference | None) -> None:
+        """The pod makes room for others, or its gang is below its minimum."""
+        if (recorder := self._of(info)) is not None:
+            action = "Preempting" if reason == "Preempted" else "Reclaiming"
+            about = reference(info)
+            recorder.record(about, type="Normal", reason=reason, action=action, note=message, related=beneficiary)
+
+    def room_made(self, beneficiary: ObjectReference, message: str) -> None:
+        """Others go for a pod or a gang; the totals."""
+        if self._default is not None:
+            self._default.record(beneficiary, type="Normal", reason="RoomMade", action="Preempting", note=message)
+
     def invalid(self, obj: ObjectReference, note: str) -> None:
         """A setting that cannot be read, or does nothing."""
         if self._default is not None:

@@ -13,18 +13,30 @@ from dataclasses import dataclass
 
 from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.cluster.snapshot import Snapshot
+from koordpy.engine.announce import group_reference, reference
 from koordpy.engine.commit import Committer, UnitCommit
+from koordpy.engine.evictor import EvictionPlan, Evictor
 from koordpy.engine.feeds import Feeds
 from koordpy.engine.groupstatus import GroupStatusWriter
 from koordpy.engine.overtaken import by_node, overtaken
 from koordpy.engine.queue import Entry
+from koordpy.engine.recorder import ObjectReference
 from koordpy.engine.settings import EngineSettings
 from koordpy.engine.status import PodStatusWriter
 from koordpy.engine.upstreamstatus import UpstreamStatusWriter
 from koordpy.engine.wakeups import Wake, helpful
 from koordpy.observe.decisions import DecisionLog
 from koordpy.observe.metrics import Metrics
-from koordpy.planning.plan import GangReport, GangStatus, PendingPod, Placement, Reason, Reservation, RoundPlan
+from koordpy.planning.plan import (
+    Eviction,
+    GangReport,
+    GangStatus,
+    PendingPod,
+    Placement,
+    Reason,
+    Reservation,
+    RoundPlan,
+)
 from koordpy.planning.units import read_gang
 
 logger = logging.getLogger(__name__)
@@ -61,9 +73,11 @@ class SchedulingLoop:
         now: Callable[[], float] = time.time,
         stuck: Callable[[list[PodInfo]], None] = lambda pods: None,
         warned: Callable[[str, str], None] = lambda obj, text: None,
+        evictor: Evictor | None = None,
     ) -> None:
         """Without writers (dry run) verdicts are only counted and logged. `stuck` hears of pods of one unit that fit
-        nowhere for the sake of their resource claims, `warned` of settings that do nothing."""
+        nowhere for the sake of their resource claims, `warned` of settings that do nothing. Without an evictor plans
+        must have no victims."""
         self.rounds = 0
         self.last_turn = clock()
         self._feeds, self._state, self._queue = feeds, feeds.state, feeds.queue
@@ -71,6 +85,7 @@ class SchedulingLoop:
         self._pod_status, self._group_status = pod_status, group_status
         self._metrics, self._decisions, self._settings = metrics, decisions, settings
         self._clock, self._now, self._stuck, self._warned = clock, now, stuck, warned
+        self._evictor = evictor
         self._wake = asyncio.Event()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="planner")
         self._first_tried: dict[str, float] = {}
@@ -187,6 +202,9 @@ class SchedulingLoop:
         for verdict in plan.pending:
             pending.setdefault(verdict.unit, []).append(verdict)
         reports = {report.ref: report for report in plan.gangs}
+        evictions: dict[str, list[Eviction]] = {}
+        for eviction in plan.evictions:
+            evictions.setdefault(eviction.unit, []).append(eviction)
         pods_tried = sum(len(unit.pod_keys) for unit in plan.units) or 1
         foreign = by_node(self._feeds.foreign)
         for unit in plan.units:
@@ -199,6 +217,17 @@ class SchedulingLoop:
                 logger.info("%s: its plan was overtaken (%s); planning again", unit.unit, why)
                 self._metrics.conflicts.labels(f"overtaken_{why}").inc()
                 self._queue.settle_again(entry)
+                continue
+            victims = evictions.pop(unit.unit, [])
+            if victims and not self._all_there(victims):
+                logger.info("%s: its victims have changed; planning again", unit.unit)
+                self._metrics.conflicts.labels("overtaken_victim").inc()
+                self._queue.settle_again(entry)
+                continue
+            if victims:
+                for verdict in left:
+                    self._tell(verdict)
+                self._evict(plan, unit.unit, victims, entry)
                 continue
             waiting = min((read_gang(snapshot, ref).waiting_seconds for ref in gangs), default=600.0)
             mine = tuple(reports[ref] for ref in gangs if ref in reports)
@@ -219,16 +248,67 @@ class SchedulingLoop:
             self._count_attempts(entry, left, gang=bool(gangs), placed=bool(placed), seconds=seconds / pods_tried)
             for verdict in left:
                 self._tell(verdict)
+            if left and self._evictor is not None:
+                kept = (self._state.pod(verdict.pod_key) for verdict in left)
+                self._evictor.refused(unit.unit, [info for info in kept if info is not None and info.nominated_node])
             self._settle(entry, left, gang=bool(gangs), seconds=seconds * len(unit.pod_keys) / pods_tried)
         tried = {unit.unit for unit in plan.units}
         for name, entry in entries.items():
             if name not in tried:
                 # its pods are gone or in another unit now; the feeds have said so, or will
                 self._queue.settle_error(entry)
+        for unit_id, victims in evictions.items():
+            if self._all_there(victims):
+                self._evict(plan, unit_id, victims, None)
         for obj, text in plan.warnings:
             if (obj, text) not in self._said:
                 self._said.add((obj, text))
                 self._warned(obj, text)
+
+    # -- victims ------------------------------------------------------------------------------------------------------
+
+    def _all_there(self, victims: Iterable[Eviction]) -> bool:
+        """Whether the victims are still what they were when they were chosen."""
+        for victim in victims:
+            info = self._state.pod(victim.pod_key)
+            if info is None or info.uid != victim.uid or info.node != victim.node or info.finished:
+                return False
+            if info.pod.metadata.deletion_timestamp:
+                return False
+        return True
+
+    def _evict(self, plan: RoundPlan, unit: str, victims: Sequence[Eviction], entry: Entry | None) -> None:
+        """Starts what makes a unit's room. It is planned again when its victims are going: then it waits for them."""
+        if self._evictor is None:
+            raise RuntimeError(f"{unit}: a plan with victims, and nobody who evicts")
+        benefit = next((one for one in plan.benefits if one.unit == unit), None)
+        chosen = EvictionPlan(
+            unit,
+            tuple(victims),
+            tuple(one for one in plan.nominations if one.unit == unit),
+            benefit,
+            self._reference(benefit.beneficiary) if benefit is not None else None,
+        )
+
+        def done(ended: EvictionPlan, why: str) -> None:
+            if entry is None:
+                return
+            if why:
+                self._queue.settle_error(entry)
+            else:
+                self._queue.settle_again(entry)
+
+        self._evictor.submit(chosen, done)
+
+    def _reference(self, name: str) -> ObjectReference | None:
+        """A plain pod or a gang as the object of an event; a gang without an object by one of its pods."""
+        if (info := self._state.pod(name)) is not None:
+            return reference(info)
+        group, resource = self._state.pod_group(name), self._feeds.group_resources.get(name)
+        if group is not None and resource is not None:
+            meta = group.metadata
+            return group_reference(resource, meta.namespace, meta.name, meta.uid)
+        return None
 
     def _settle(self, entry: Entry, left: Iterable[PendingPod], *, gang: bool, seconds: float) -> None:
         left = list(left)

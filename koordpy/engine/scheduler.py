@@ -21,6 +21,7 @@ from koordpy.engine.binder import Binder
 from koordpy.engine.claims import ClaimBinder
 from koordpy.engine.client import ApiClient, ApiError, Unreachable
 from koordpy.engine.commit import Committer
+from koordpy.engine.evictor import Evictor
 from koordpy.engine.feeds import Feeds
 from koordpy.engine.grouping import UnitNames
 from koordpy.engine.groupstatus import GroupStatusWriter
@@ -186,6 +187,19 @@ class Scheduler:
                 clock=clock,
             )
             self.feeds.listeners.pod_gone.append(self.pod_status.gone)
+        self.evictor: Evictor | None = None
+        if not settings.dry_run:
+            self.evictor = Evictor(
+                client,
+                self.state,
+                self.announcer,
+                metrics=self.metrics,
+                may_write=self.may_write,
+                wake=self.queue.touch,
+                unit_of=self.queue.unit_of,
+                clock=clock,
+                extra_seconds=settings.nomination_extra_seconds,
+            )
         conflicts = self.metrics.conflicts
         self.feeds.listeners.conflict.append(lambda reason: conflicts.labels(f"kubelet_{reason}").inc())
         self.loop = SchedulingLoop(
@@ -200,6 +214,7 @@ class Scheduler:
             clock=clock,
             stuck=self.releaser.unstick,
             warned=self._warned,
+            evictor=self.evictor,
         )
         self.metrics.on_scrape(self._set_gauges)
 
@@ -247,6 +262,8 @@ class Scheduler:
                     start(planning, self.pod_status.run(), "pod status")
                 if self.quota_status is not None:
                     start(planning, self.quota_status.run(), "ElasticQuota status")
+                if self.evictor is not None:
+                    start(planning, self.evictor.run(), "evictions")
                 for writer in self.group_status:
                     start(planning, writer.run(), "PodGroup status")
                 start(planning, self.loop.run(), "rounds")
@@ -322,6 +339,8 @@ class Scheduler:
             if self.committer.open:
                 logger.info("finishing %d Bindings", self.committer.open)
             await self.committer.drain(self.settings.drain_seconds)
+            if self.evictor is not None:
+                await self.evictor.drain(1.0)
             for writer in self.group_status:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(writer.flush(), 1.0)

@@ -55,6 +55,8 @@ class EngineSettings:
     """A condition whose message differs in counts only waits this long (4.5)."""
     gated_hold_seconds: float = 1.0
     """A gang that still waits for members says so after this long: most are complete by then."""
+    nomination_extra_seconds: float = 60.0
+    """What room is kept for a unit beyond the longest grace period of its victims (preemption.md 4)."""
     drain_seconds: float = 10.0
     """What SIGTERM leaves for the batch in flight (4.9)."""
     group_status_seconds: float = 1.0

@@ -62,6 +62,14 @@ class Metrics:
             "scheduler_podgroup_schedule_attempts_total", "Attempts to schedule gangs.", ["result", "profile"],
             registry=registry,
         )  # fmt: skip
+        self.preemption_attempts = Counter(
+            "scheduler_preemption_attempts_total", "Plans with victims that were carried out.", registry=registry
+        )
+        self.preemption_victims = Histogram(
+            "scheduler_preemption_victims", "Pods evicted for one plan.", buckets=(1, 2, 4, 8, 16, 32, 64, 128, 512),
+            registry=registry,
+        )  # fmt: skip
+        self.victims = Counter("koordpy_victims_total", "Pods evicted by rule.", ["rule"], registry=registry)
         self.gangs = Gauge("koordpy_gangs", "Gangs by status.", ["status"], registry=registry)
         self.gangs_half_bound = Gauge(
             "koordpy_gangs_half_bound", "Gangs with some members bound, but fewer than their minimum.",

@@ -1,0 +1,367 @@
+"""Makes the room that a plan with victims needs: nominations first, then the evictions, then the wait for their end.
+
+Sources: kube-parity.md 4.5 and 4.7, preemption.md 4 and 8. Priority preemption marks the victim (DisruptionTarget)
+and deletes it; everything else asks the eviction API, and one refusal (429, a PodDisruptionBudget) drops the whole
+plan: what is not evicted yet stays. Nothing is bound here. The members are planned anew as the victims end; until
+then, or until the longest grace period and a minute have passed, their nomination keeps the room.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.state import ClusterState
+from koordpy.engine.announce import Announcer
+from koordpy.engine.backoff import Backoff
+from koordpy.engine.client import ApiClient, ApiError, Unreachable
+from koordpy.engine.patches import patch_pod_status, pod_unschedulable, rfc3339
+from koordpy.engine.recorder import ObjectReference
+from koordpy.engine.resources import PODS
+from koordpy.observe.metrics import Metrics
+from koordpy.planning.plan import Benefit, Eviction, Nomination, Reason
+
+logger = logging.getLogger(__name__)
+
+WORKERS = 16
+TRIES = 4
+EXTRA_SECONDS = 60.0
+"""What the room stays reserved beyond the longest grace period of the victims (preemption.md 4)."""
+RESTORED_SECONDS = 90.0
+"""The same for nominations that are older than this process."""
+CONFIRM_SECONDS = 30.0
+PRIORITY = "priority"
+TOO_MANY, NOT_FOUND, CONFLICT = 429, 404, 409
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionPlan:
+    """One unit's victims, and where its members are to go. unit is empty where nobody in particular gains."""
+
+    unit: str
+    evictions: tuple[Eviction, ...]
+    nominations: tuple[Nomination, ...] = ()
+    benefit: Benefit | None = None
+    beneficiary: ObjectReference | None = None
+
+
+Done = Callable[[EvictionPlan, str], None]
+"""Hears how a plan ended: empty where its victims are going, else why it was dropped."""
+
+
+@dataclass(slots=True)
+class _Kept:
+    """Room that is kept for a unit. pods: key -> uid of its members; victims: the same of those that go."""
+
+    deadline: float
+    pods: dict[str, str]
+    victims: dict[str, str] = field(default_factory=dict)
+
+
+class _Dropped(Exception):
+    """The plan is not carried out further; the text says why."""
+
+
+class Evictor:
+    """Carries out plans with victims. Owned by the event loop; `run` works until cancelled."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        state: ClusterState,
+        announcer: Announcer,
+        *,
+        metrics: Metrics,
+        may_write: Callable[[], bool],
+        wake: Callable[[str, str], None],
+        unit_of: Callable[[str], str | None],
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        extra_seconds: float = EXTRA_SECONDS,
+        restored_seconds: float = RESTORED_SECONDS,
+        look_seconds: float = 1.0,
+    ) -> None:
+        """`wake(unit, event)` has a unit tried again; `unit_of(pod key)` names the unit that a queued pod is in."""
+        self._client, self._state, self._announcer, self._metrics = client, state, announcer, metrics
+        self._may_write, self._wake, self._unit_of = may_write, wake, unit_of
+        self._clock, self._now = clock, now
+        self._extra_seconds, self._restored_seconds, self._look_seconds = extra_seconds, restored_seconds, look_seconds
+        self._slots = asyncio.Semaphore(WORKERS)
+        self._jobs: set[asyncio.Task[None]] = set()
+        self._kept: dict[str, _Kept] = {}
+
+    @property
+    def open(self) -> int:
+        """Plans whose evictions are being sent."""
+        return len(self._jobs)
+
+    def submit(self, plan: EvictionPlan, done: Done) -> None:
+        """Starts a plan. From now on its room is kept and its victims are seen as going."""
+        now = self._now()
+        for one in plan.nominations:
+            self._state.foresee_nomination(one.pod_key, one.node)
+        for victim in plan.evictions:
+            self._state.foresee_end(victim.pod_key, rfc3339(now + timedelta(seconds=victim.grace_seconds)))
+        task = asyncio.create_task(self._carry_out(plan, done), name=f"evictions for {plan.unit or 'quotas'}")
+        self._jobs.add(task)
+        task.add_done_callback(self._jobs.discard)
+
+    async def run(self) -> None:
+        """Ends nominations in time, until cancelled; then the evictions that are under way are left as they are."""
+        self._restore()
+        try:
+            while True:
+                await asyncio.sleep(self._look_seconds)
+                await self._look()
+        finally:
+            for task in self._jobs:
+                task.cancel()
+            await asyncio.gather(*self._jobs, return_exceptions=True)
+
+    async def drain(self, seconds: float) -> None:
+        """Waits until the plans under way are carried out, at most so long."""
+        if self._jobs:
+            await asyncio.wait(self._jobs, timeout=seconds)
+
+    # -- one plan -----------------------------------------------------------------------------------------------------
+
+    async def _carry_out(self, plan: EvictionPlan, done: Done) -> None:
+        gone: set[str] = set()
+        why = ""
+        try:
+            await self._nominate(plan)
+            self._metrics.preemption_attempts.inc()
+            await self._evict_all(plan, gone)
+        except _Dropped as dropped:
+            why = str(dropped)
+        except Exception as error:
+            logger.exception("%s: evicting failed", plan.unit)
+            why = f"{type(error).__name__}: {error}"
+        if gone:
+            self._metrics.preemption_victims.observe(len(gone))
+        if why:
+            logger.warning("%s: its plan with victims is dropped: %s", plan.unit, why)
+            await self._withdraw(plan, gone)
+        elif plan.nominations:
+            longest = max((victim.grace_seconds for victim in plan.evictions), default=0)
+            self._kept[plan.unit] = _Kept(
+                self._clock() + longest + self._extra_seconds,
+                {one.pod_key: one.uid for one in plan.nominations},
+                {victim.pod_key: victim.uid for victim in plan.evictions},
+            )
+        if plan.benefit is not None and plan.beneficiary is not None and not why:
+            self._announcer.room_made(plan.beneficiary, plan.benefit.message)
+        done(plan, why)
+
+    async def _nominate(self, plan: EvictionPlan) -> None:
+        """status.nominatedNodeName of every member, with the condition; before any victim goes."""
+        message = plan.benefit.message if plan.benefit is not None else ""
+        await self._clear_lesser(plan)
+
+        async def one(nomination: Nomination) -> None:
+            info = self._state.pod(nomination.pod_key)
+            if info is None or info.uid != nomination.uid or info.node:
+                raise _Dropped(f"pod {nomination.pod_key} is not pending any more")
+            body = pod_unschedulable(info.pod, reason=Reason.UNSCHEDULABLE.value, message=message, now=self._now())
+            body = body or {"metadata": {"uid": info.uid}, "status": {}}
+            body["status"]["nominatedNodeName"] = nomination.node
+            if not await self._patch(info, body):
+                raise _Dropped(f"pod {nomination.pod_key} is gone")
+
+        await self._each(plan.nominations, one)
+
+    async def _clear_lesser(self, plan: EvictionPlan) -> None:
+        """Less important pods that are nominated to the same nodes will not find their room there."""
+        if not plan.nominations:
+            return
+        mine = {one.pod_key for one in plan.nominations}
+        nodes = {one.node for one in plan.nominations}
+        known = [self._state.pod(key) for key in mine]
+        least = min((info.priority for info in known if info is not None), default=0)
+        lesser = [
+            info
+            for info in self._state.nominated()
+            if info.nominated_node in nodes and info.priority < least and info.pending and info.key not in mine
+        ]
+        await self._clear(lesser)
+
+    async def _evict_all(self, plan: EvictionPlan, gone: set[str]) -> None:
+        refused: list[str] = []
+
+        async def one(eviction: Eviction) -> None:
+            if refused:
+                return
+            try:
+                await self._evict(eviction)
+            except _Dropped as why:
+                refused.append(str(why))
+                return
+            gone.add(eviction.pod_key)
+            self._metrics.victims.labels(eviction.rule).inc()
+            info = self._state.pod(eviction.pod_key)
+            if info is not None:
+                self._announcer.evicted(info, eviction.reason, eviction.message, plan.beneficiary)
+
+        await self._each(plan.evictions, one)
+        if refused:
+            raise _Dropped(refused[0])
+
+    async def _evict(self, eviction: Eviction) -> None:
+        """One victim. Its being gone, or another pod under its name, is success; raises _Dropped."""
+        info = await self._confirmed(eviction)
+        if info is None:
+            return
+        path = PODS.path(info.namespace, info.name)
+        if eviction.rule == PRIORITY:
+            await self._patch(info, self._disruption_target(info))
+            await self._send(lambda: self._client.delete(path, uid=info.uid), info.key)
+        else:
+            body = {
+                "apiVersion": "policy/v1",
+                "kind": "Eviction",
+                "metadata": {"name": info.name, "namespace": info.namespace},
+                "deleteOptions": {"preconditions": {"uid": info.uid}},
+            }
+            await self._send(lambda: self._client.post(f"{path}/eviction", body), info.key)
+
+    async def _confirmed(self, eviction: Eviction) -> PodInfo | None:
+        """The victim, once it is on its node for certain; None where it is gone."""
+        until = self._clock() + CONFIRM_SECONDS
+        while True:
+            info = self._state.pod(eviction.pod_key)
+            if info is None or info.uid != eviction.uid or info.finished:
+                return None
+            if not self._state.assumed_node(eviction.pod_key):
+                if info.node != eviction.node:
+                    raise _Dropped(f"pod {eviction.pod_key} is not on {eviction.node} any more")
+                return info
+            if self._clock() > until:
+                raise _Dropped(f"pod {eviction.pod_key} was never seen on {eviction.node}")
+            await asyncio.sleep(0.02)
+
+    def _disruption_target(self, info: PodInfo) -> dict[str, Any]:
+        name = next(iter(self._state.scheduler_names), "koord-scheduler")
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "PreemptionByScheduler",
+            "message": f"{name}: preempting to accommodate a higher priority pod",
+            "lastTransitionTime": rfc3339(self._now()),
+        }
+        return {"metadata": {"uid": info.uid}, "status": {"conditions": [condition]}}
+
+    # -- the end of a plan --------------------------------------------------------------------------------------------
+
+    async def _withdraw(self, plan: EvictionPlan, gone: set[str]) -> None:
+        """Nobody else goes, and no room is kept."""
+        for victim in plan.evictions:
+            if victim.pod_key not in gone:
+                self._state.unforesee(victim.pod_key, victim.uid)
+        members = [self._state.pod(one.pod_key) for one in plan.nominations]
+        await self._clear([info for info in members if info is not None])
+
+    async def _clear(self, pods: Iterable[PodInfo]) -> None:
+        """Takes nominations back, here at once and at the API server as well as that can be done."""
+
+        async def one(info: PodInfo) -> None:
+            self._state.foresee_nomination(info.key, "")
+            try:
+                await self._patch(info, {"metadata": {"uid": info.uid}, "status": {"nominatedNodeName": None}})
+            except (_Dropped, ApiError, Unreachable) as why:
+                logger.warning("pod %s: its nomination was not cleared: %s", info.key, why)
+
+        await self._each([info for info in pods if not info.node], one)
+
+    def _restore(self) -> None:
+        """Nominations of pods that another process made: their room is kept for a while."""
+        for info in self._state.nominated():
+            if info.pending and (unit := self._unit_of(info.key)) is not None and unit not in self._kept:
+                deadline = self._clock() + self._restored_seconds
+                self._kept[unit] = _Kept(deadline, {})
+        for info in self._state.nominated():
+            if (unit := self._unit_of(info.key)) is not None and unit in self._kept:
+                self._kept[unit].pods[info.key] = info.uid
+
+    async def _look(self) -> None:
+        """Ends what is over: units that are bound or gone, and nominations whose time is up."""
+        for unit, kept in list(self._kept.items()):
+            waiting = self._waiting(kept)
+            if not waiting:
+                del self._kept[unit]
+            elif self._clock() > kept.deadline and self._may_write():
+                del self._kept[unit]
+                logger.warning("%s: its victims are not gone in time; it is planned anew", unit)
+                await self._clear(waiting)
+                self._wake(unit, "NominationExpired")
+
+    def _waiting(self, kept: _Kept) -> list[PodInfo]:
+        pods = [self._state.pod(key) for key in kept.pods]
+        return [info for info in pods if info is not None and info.nominated_node and info.uid == kept.pods[info.key]]
+
+    def refused(self, unit: str, pods: Iterable[PodInfo]) -> None:
+        """A unit was planned anew and found no place: room that it is nominated to and nobody is leaving is void."""
+        kept = self._kept.get(unit)
+        if kept is not None and any(self._still_there(key, uid) for key, uid in kept.victims.items()):
+            return
+        void = [
+            info
+            for info in pods
+            if info.nominated_node and info.pending and not self._state.someone_leaves(info.nominated_node)
+        ]
+        if void and self._may_write():
+            self._kept.pop(unit, None)
+            task = asyncio.create_task(self._clear(void), name=f"void nominations of {unit}")
+            self._jobs.add(task)
+            task.add_done_callback(self._jobs.discard)
+
+    def _still_there(self, key: str, uid: str) -> bool:
+        info = self._state.pod(key)
+        return info is not None and info.uid == uid and not info.finished
+
+    # -- calls --------------------------------------------------------------------------------------------------------
+
+    async def _each(self, things: Sequence[Any], call: Callable[[Any], Any]) -> None:
+        """All of them, so many at a time; the first failure is raised when all have ended."""
+
+        async def one(thing: Any) -> None:
+            async with self._slots:
+                await call(thing)
+
+        for result in await asyncio.gather(*(one(thing) for thing in things), return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
+
+    async def _patch(self, info: PodInfo, body: dict[str, Any]) -> bool:
+        found: list[bool] = []
+
+        async def patch() -> None:
+            found.append(await patch_pod_status(self._client, info.pod, body))
+
+        await self._send(patch, info.key)
+        return bool(found) and found[0]
+
+    async def _send(self, call: Callable[[], Any], key: str) -> None:
+        """A call that may be repeated. Gone is done; raises _Dropped for a refusal, the loss of the lease, or when the
+        API server cannot be had."""
+        backoff = Backoff(first_seconds=0.05, most_seconds=2.0)
+        for attempt in range(TRIES):
+            if not self._may_write():
+                raise _Dropped("leadership ended")
+            try:
+                await call()
+                return
+            except ApiError as error:
+                if error.status in (NOT_FOUND, CONFLICT):
+                    return
+                if error.status == TOO_MANY and "disruption" in str(error).lower():
+                    raise _Dropped(f"pod {key}: {error}") from None
+                if (error.status < 500 and error.status != TOO_MANY) or attempt == TRIES - 1:
+                    raise _Dropped(f"pod {key}: {error}") from None
+            except Unreachable as error:
+                if attempt == TRIES - 1:
+                    raise _Dropped(f"pod {key}: {error}") from None
+            await asyncio.sleep(backoff.next())

@@ -1,0 +1,179 @@
+"""Plans with victims, carried out against the embedded API server: who goes, in which order, and what is kept."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from koordpy.sim.clusters import pod
+from tests.engine.live import QUICK, Live, gang, live, small, until
+
+
+@asynccontextmanager
+async def cluster_of(*names: str) -> AsyncIterator[Live]:
+    """Nodes of 4 GPUs, and a class of important pods."""
+    async with live([small(name) for name in names]) as cluster:
+        important_class = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}}
+        cluster.server.store.create("priorityclasses.scheduling.k8s.io", {**important_class, "value": 1000})
+        yield cluster
+
+
+def worker(name: str, *, high: bool = False, gpus: int = 1, grace: int = 30, **options: Any) -> dict[str, Any]:
+    manifest = pod(name, gpus=gpus, cpu="0", memory="1Mi", **options)
+    manifest["spec"] |= {"terminationGracePeriodSeconds": grace, **({"priorityClassName": "high"} if high else {})}
+    return manifest
+
+
+def important(name: str, members: int, **options: Any) -> list[dict[str, Any]]:
+    group, *pods = gang(name, members, **options)
+    for member in pods:
+        member["spec"]["priorityClassName"] = "high"
+    return [group, *pods]
+
+
+def running_on(cluster: Live, node: str, *manifests: dict[str, Any]) -> None:
+    for manifest in manifests:
+        cluster.create(manifest)
+        if manifest["kind"] == "Pod":
+            cluster.bind(manifest["metadata"]["name"], node)
+
+
+def ending(cluster: Live) -> set[str]:
+    return {name for name, obj in cluster.pods().items() if obj["metadata"].get("deletionTimestamp")}
+
+
+def marked(cluster: Live, name: str) -> dict[str, Any]:
+    conditions = cluster.pods()[name].get("status", {}).get("conditions", [])
+    return next((c for c in conditions if c["type"] == "DisruptionTarget"), {})
+
+
+def nominated(cluster: Live) -> dict[str, str]:
+    found = {name: obj.get("status", {}).get("nominatedNodeName") for name, obj in cluster.pods().items()}
+    return {name: node for name, node in found.items() if node}
+
+
+async def test_a_more_important_pod_takes_the_place_of_the_youngest_and_waits_for_its_end() -> None:
+    async with cluster_of("n1") as cluster:
+        running_on(cluster, "n1", *(worker(f"old-{i}") for i in range(4)))
+        async with cluster.running():
+            cluster.create(worker("vip", high=True))
+            await until(lambda: ending(cluster) == {"old-3"})
+            assert nominated(cluster) == {"vip": "n1"}
+            target = marked(cluster, "old-3")
+            assert (target["status"], target["reason"]) == ("True", "PreemptionByScheduler")
+            assert target["message"] == "koord-scheduler: preempting to accommodate a higher priority pod"
+            await asyncio.sleep(0.3)
+            assert not cluster.bound("vip")
+            assert ending(cluster) == {"old-3"}
+            cluster.delete("old-3")
+            await until(lambda: cluster.bound("vip"))
+            assert nominated(cluster) == {}
+            cluster.assert_no_node_is_overbooked()
+            await until(lambda: any(e["reason"] == "Preempted" for e in cluster.events()))
+            (event,) = (e for e in cluster.events() if e["reason"] == "Preempted")
+            assert event["regarding"]["name"] == "old-3"
+            assert event["related"]["name"] == "vip"
+
+
+async def test_the_room_is_kept_from_less_important_pods_while_the_victims_end() -> None:
+    async with cluster_of("n1") as cluster:
+        running_on(cluster, "n1", *(worker(f"old-{i}", gpus=2) for i in range(2)))
+        async with cluster.running():
+            cluster.create(worker("vip", high=True, gpus=1))
+            await until(lambda: len(ending(cluster)) == 1)
+            (victim,) = ending(cluster)
+            cluster.create(worker("small", gpus=2))
+            await until(lambda: bool(cluster.condition("small")))
+            cluster.delete(victim)
+            await until(lambda: cluster.bound("vip"))
+            await asyncio.sleep(0.2)
+            assert not cluster.bound("small")
+            cluster.assert_no_node_is_overbooked()
+
+
+async def test_a_gang_evicts_one_whole_gang_and_is_bound_whole() -> None:
+    async with cluster_of("n1", "n2") as cluster:
+        running_on(cluster, "n1", *gang("one", 4, gpus=1))
+        running_on(cluster, "n2", *gang("two", 4, gpus=1))
+        async with cluster.running():
+            cluster.create(*important("vip", 3, gpus=1))
+            await until(lambda: len(ending(cluster)) == 4)
+            assert ending(cluster) in ({f"one-{i}" for i in range(4)}, {f"two-{i}" for i in range(4)})
+            (node,) = set(nominated(cluster).values())
+            assert set(nominated(cluster)) == {"vip-0", "vip-1", "vip-2"}
+            for i, name in enumerate(sorted(ending(cluster))):
+                assert not cluster.bound("vip-0")
+                cluster.delete(name)
+                if i == 1:
+                    await asyncio.sleep(0.2)
+            await until(lambda: cluster.bound("vip-0", "vip-1", "vip-2"))
+            assert {cluster.places()[f"vip-{i}"] for i in range(3)} == {node}
+            assert len([n for n in cluster.pods() if n.startswith(("one", "two"))]) == 4
+
+
+@pytest.mark.parametrize("status", [500, 503])
+async def test_errors_of_the_server_do_not_keep_victims_or_take_more(status: int) -> None:
+    async with cluster_of("n1") as cluster:
+        running_on(cluster, "n1", *(worker(f"old-{i}", grace=0) for i in range(4)))
+        cluster.server.faults.fail(status, method="DELETE", path="*/pods/*", times=2)
+        async with cluster.running():
+            cluster.create(worker("vip", high=True, gpus=2))
+            await until(lambda: cluster.bound("vip"))
+            assert set(cluster.places()) == {"old-0", "old-1", "vip"}
+
+
+async def test_a_scheduler_that_starts_anew_chooses_no_second_victims() -> None:
+    async with cluster_of("n1") as cluster:
+        running_on(cluster, "n1", *(worker(f"old-{i}") for i in range(4)))
+        async with cluster.running():
+            cluster.create(worker("vip", high=True))
+            await until(lambda: len(ending(cluster)) == 1)
+        async with cluster.running():
+            await until(lambda: "terminating" in cluster.condition("vip").get("message", "") or cluster.bound("vip"))
+            await asyncio.sleep(0.3)
+            (victim,) = ending(cluster)
+            cluster.delete(victim)
+            await until(lambda: cluster.bound("vip"))
+            assert len(cluster.places()) == 4
+
+
+async def test_victims_that_do_not_end_in_time_void_the_nomination() -> None:
+    async with cluster_of("n1") as cluster:
+        running_on(cluster, "n1", *(worker(f"old-{i}", grace=0) for i in range(4)))
+        finalizers = {"metadata": {"finalizers": ["example/hold"]}}
+        for name in ("old-0", "old-1", "old-2", "old-3"):
+            obj = cluster.server.store.get("pods", name, "default")
+            new = {**obj, "metadata": {**obj["metadata"], **finalizers["metadata"]}}
+            cluster.server.store.replace(cluster.server.store.resource("pods"), ("default", name), new)
+        async with cluster.running(QUICK, nomination_extra_seconds=0.5):
+            cluster.create(worker("vip", high=True))
+            await until(lambda: nominated(cluster) == {"vip": "n1"})
+            await until(lambda: nominated(cluster) == {})
+            assert not cluster.bound("vip")
+
+
+async def test_a_pod_that_is_gone_before_its_victims_leaves_them_alone_from_then_on() -> None:
+    async with cluster_of("n1") as cluster:
+        running_on(cluster, "n1", *(worker(f"old-{i}") for i in range(4)))
+        async with cluster.running():
+            cluster.create(worker("vip", high=True))
+            await until(lambda: len(ending(cluster)) == 1)
+            cluster.delete("vip")
+            (victim,) = ending(cluster)
+            cluster.delete(victim)
+            cluster.create(worker("next"))
+            await until(lambda: cluster.bound("next"))
+            assert ending(cluster) == set()
+
+
+async def test_preemption_policy_never_evicts_nobody() -> None:
+    async with cluster_of("n1") as cluster:
+        running_on(cluster, "n1", *(worker(f"old-{i}") for i in range(4)))
+        async with cluster.running():
+            manifest = worker("vip", high=True)
+            manifest["spec"]["preemptionPolicy"] = "Never"
+            cluster.create(manifest)
+            await until(lambda: "preemptionPolicy=Never" in cluster.condition("vip").get("message", ""))
+            assert ending(cluster) == set()
