@@ -1,0 +1,216 @@
+"""Room made by evictions on a real API server, with real PodDisruptionBudgets (kube-controller-manager keeps them)."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from koordpy.api import keys
+from tests.e2e.client import Client, condition, pod_manifest, pods_path
+from tests.e2e.conftest import CRDS
+from tests.e2e.controlplane import ControlPlane
+from tests.e2e.process import Process, eventually
+from tests.e2e.test_scheduler import GROUPS, Json, places, start
+
+BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+QUOTAS = "/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/default/elasticquotas"
+CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def plane(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane whose controllers run: budgets have a status, evictions ask them."""
+    with ControlPlane(assets, controller_manager=True, folder=tmp_path_factory.mktemp("disruption")) as running:
+        yield running
+
+
+@pytest.fixture
+async def api(plane: ControlPlane) -> AsyncIterator[Client]:
+    plane.must_run()
+    async with plane.client() as client:
+        await client.apply_crds(CRDS)
+        high = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}}
+        await client.delete(f"{CLASSES}/high")
+        await client.create(CLASSES, {**high, "value": 1000})
+        yield client
+        for path in (BUDGETS, QUOTAS, GROUPS):
+            await client.delete(path)
+        await client.clear()
+
+
+@asynccontextmanager
+async def scheduler(plane: ControlPlane, folder: Path, *, config: str = "") -> AsyncIterator[Process]:
+    flags = ["--leader-elect=false"]
+    if config:
+        file = folder / "config.yaml"
+        file.write_text(config)
+        flags += ["--config", str(file)]
+    with start(plane, folder, f"koordpy-{next(_numbers)}", *flags) as process:
+        yield process
+        assert await asyncio.to_thread(process.stop) == 0
+
+
+def worker(name: str, *, gang: str = "", high: bool = False, labels: Json | None = None) -> Json:
+    found = {**(labels or {}), **({keys.LABEL_POD_GROUP: gang} if gang else {})}
+    manifest = pod_manifest(name, scheduler="koord-scheduler", requests={"nvidia.com/gpu": "1"}, labels=found)
+    if high:
+        manifest["spec"]["priorityClassName"] = "high"
+    return manifest
+
+
+async def make_gang(api: Client, name: str, size: int, *, high: bool = False) -> None:
+    group = {"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": name}}
+    await api.create(GROUPS, {**group, "spec": {"minMember": size}})
+    for i in range(size):
+        await api.create(pods_path(), worker(f"{name}-{i}", gang=name, high=high))
+
+
+async def make_nodes(api: Client, count: int) -> None:
+    room = {"cpu": "32", "memory": "64Gi", "pods": "50", "nvidia.com/gpu": "4"}
+    await api.make_nodes(count, allocatable=room)
+
+
+async def make_budget(api: Client, name: str, labels: Json, allowed: int) -> None:
+    """A budget, once its status allows so many disruptions."""
+    spec = {"maxUnavailable": allowed, "selector": {"matchLabels": labels}}
+    await api.create(
+        BUDGETS, {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name}, "spec": spec}
+    )
+
+
+async def budget_status(api: Client, name: str) -> Json:
+    found: Json = (await api.get(f"{BUDGETS}/{name}")).get("status", {})
+    return found
+
+
+async def make_ready(api: Client) -> None:
+    """What kubelets do: pods on nodes run and are ready."""
+    for pod in await api.items(pods_path()):
+        if pod["spec"].get("nodeName") and pod.get("status", {}).get("phase") != "Running":
+            ready = [{"type": "Ready", "status": "True"}]
+            status = {"status": {"phase": "Running", "conditions": ready}}
+            path = f"{pods_path()}/{pod['metadata']['name']}/status"
+            await api.patch(path, status, content="application/strategic-merge-patch+json")
+
+
+async def names(api: Client, *starts: str) -> set[str]:
+    return {n for n in await places(api) if n.startswith(starts)}
+
+
+async def bound(api: Client, process: Process, *wanted: str) -> None:
+    async def all_bound() -> bool:
+        return set(wanted) <= set(await places(api))
+
+    await eventually(all_bound, what=f"{', '.join(wanted)} bound", within_s=60, processes=[process])
+
+
+async def test_a_priority_gang_preempts_exactly_one_gang_and_marks_its_pods(
+    api: Client, plane: ControlPlane, tmp_path: Path
+) -> None:
+    await make_nodes(api, 2)
+    async with scheduler(plane, tmp_path) as process:
+        for name in ("one", "two"):
+            await make_gang(api, name, 4)
+        await bound(api, process, *(f"{gang}-{i}" for gang in ("one", "two") for i in range(4)))
+        hold = {"metadata": {"finalizers": ["tests.example/hold"]}}
+        for name in await names(api, "one", "two"):
+            await api.patch(f"{pods_path()}/{name}", hold)
+        await make_gang(api, "vip", 3, high=True)
+
+        async def going() -> set[str] | None:
+            pods = await api.items(pods_path())
+            leaving = {p["metadata"]["name"] for p in pods if p["metadata"].get("deletionTimestamp")}
+            return leaving if len(leaving) >= 4 else None
+
+        leaving = await eventually(going, what="a gang goes", within_s=60, processes=[process])
+        assert leaving in ({f"one-{i}" for i in range(4)}, {f"two-{i}" for i in range(4)})
+        for name in leaving:
+            target = condition(await api.get(f"{pods_path()}/{name}"), "DisruptionTarget")
+            assert target is not None
+            assert (target["status"], target["reason"]) == ("True", "PreemptionByScheduler")
+        assert not await names(api, "vip")
+        for i in range(3):
+            assert (await api.get(f"{pods_path()}/vip-{i}"))["status"]["nominatedNodeName"]
+        for name in leaving:
+            await api.patch(f"{pods_path()}/{name}", {"metadata": {"finalizers": None}})
+        await bound(api, process, "vip-0", "vip-1", "vip-2")
+        assert len(await names(api, "one", "two")) == 4
+        for name in await names(api, "one", "two"):
+            await api.patch(f"{pods_path()}/{name}", {"metadata": {"finalizers": None}})
+
+        async def told() -> bool:
+            return {e["reason"] for e in await api.items(EVENTS)} >= {"Preempted", "RoomMade"}
+
+        await eventually(told, what="events", within_s=20, processes=[process])
+
+
+async def test_a_borrower_gives_back_what_its_owner_asks_for_and_no_more(
+    api: Client, plane: ControlPlane, tmp_path: Path
+) -> None:
+    await make_nodes(api, 2)
+    for name in ("team-a", "team-b"):
+        quota = {"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "kind": "ElasticQuota", "metadata": {"name": name}}
+        await api.create(QUOTAS, {**quota, "spec": {"min": {"nvidia.com/gpu": 4}, "max": {"nvidia.com/gpu": 8}}})
+    async with scheduler(plane, tmp_path) as process:
+        for i in range(8):
+            await api.create(pods_path(), worker(f"b-{i}", labels={keys.QUOTA_NAME: "team-b"}))
+        await bound(api, process, *(f"b-{i}" for i in range(8)))
+        for i in range(3):
+            await api.create(pods_path(), worker(f"a-{i}", labels={keys.QUOTA_NAME: "team-a"}))
+        await bound(api, process, "a-0", "a-1", "a-2")
+        await asyncio.sleep(3)
+        assert await names(api, "b-") == {f"b-{i}" for i in range(5)}
+
+
+async def test_a_budget_that_allows_nothing_keeps_its_pods_from_reclaim(
+    api: Client, plane: ControlPlane, tmp_path: Path
+) -> None:
+    await make_nodes(api, 1)
+    for name in ("team-a", "team-b"):
+        quota = {"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "kind": "ElasticQuota", "metadata": {"name": name}}
+        await api.create(QUOTAS, {**quota, "spec": {"min": {"nvidia.com/gpu": 2}, "max": {"nvidia.com/gpu": 4}}})
+    await make_budget(api, "b", {"app": "b"}, 0)
+    async with scheduler(plane, tmp_path) as process:
+        for i in range(4):
+            await api.create(pods_path(), worker(f"b-{i}", labels={keys.QUOTA_NAME: "team-b", "app": "b"}))
+        await bound(api, process, *(f"b-{i}" for i in range(4)))
+        await make_ready(api)
+
+        async def counted() -> bool:
+            return (await budget_status(api, "b")).get("currentHealthy") == 4
+
+        await eventually(counted, what="the budget counts its pods", within_s=60, processes=plane.processes)
+        await api.create(pods_path(), worker("a-0", labels={keys.QUOTA_NAME: "team-a"}))
+
+        async def told() -> bool:
+            said = condition(await api.get(f"{pods_path()}/a-0"), "PodScheduled")
+            return said is not None and said["status"] == "False"
+
+        await eventually(told, what="the pod is told", within_s=30, processes=[process])
+        await asyncio.sleep(2)
+        assert await names(api, "b-") == {f"b-{i}" for i in range(4)}
+        await api.patch(f"{BUDGETS}/b", {"spec": {"maxUnavailable": 1}})
+        await bound(api, process, "a-0")
+        assert await names(api, "b-") == {"b-0", "b-1", "b-2"}
+
+
+async def test_two_users_end_at_equal_shares_and_stay_there(api: Client, plane: ControlPlane, tmp_path: Path) -> None:
+    await make_nodes(api, 1)
+    async with scheduler(plane, tmp_path, config="fairness: {reclaim: all}\n") as process:
+        for i in range(4):
+            await api.create(pods_path(), worker(f"bob-{i}", labels={keys.QUOTA_USER: "bob"}))
+        await bound(api, process, *(f"bob-{i}" for i in range(4)))
+        for i in range(2):
+            await api.create(pods_path(), worker(f"alice-{i}", labels={keys.QUOTA_USER: "alice"}))
+        await bound(api, process, "alice-0", "alice-1")
+        for i in (2, 3):  # their owner makes them anew
+            await api.create(pods_path(), worker(f"bob-{i}", labels={keys.QUOTA_USER: "bob"}))
+        await asyncio.sleep(5)
+        assert await names(api, "alice", "bob") == {"alice-0", "alice-1", "bob-0", "bob-1"}
