@@ -142,7 +142,7 @@ class Feeds:
         self._feed(NODES, Node, _Sink(self._upsert_node, self._delete_node))
         self._feed(NAMESPACES, Namespace, self._plain(Wake.NAMESPACE))
         self._feed(PRIORITY_CLASSES, PriorityClass, self._plain(Wake.NOTHING))
-        self._feed(POD_DISRUPTION_BUDGETS, PodDisruptionBudget, self._plain(Wake.NOTHING))
+        self._feed(POD_DISRUPTION_BUDGETS, PodDisruptionBudget, self._budgets())
         self._feed(POD_GROUPS, PodGroup, _Sink(self._upsert_group, self._delete_group))
         self._feed(POD_GROUPS_X, PodGroup, _Sink(self._upsert_group_x, self._delete_group_x))
         for resource in (ELASTIC_QUOTAS_X, ELASTIC_QUOTAS):
@@ -541,6 +541,21 @@ class Feeds:
         return _Sink(upsert, delete)
 
     # -- the rest -----------------------------------------------------------------------------------------------------
+
+    def _budgets(self) -> _Sink:
+        """PodDisruptionBudgets: one that allows more may let a unit take its room from others."""
+
+        def upsert(new: PodDisruptionBudget, old: PodDisruptionBudget | None) -> None:
+            self.state.upsert(new)
+            allowed = new.status.disruptions_allowed or 0
+            if old is not None and (old.spec != new.spec or allowed > (old.status.disruptions_allowed or 0)):
+                self.queue.broadcast(Wake.ROOM, "PodDisruptionBudget")
+
+        def delete(gone: PodDisruptionBudget) -> None:
+            self.state.delete(PodDisruptionBudget, _key(gone))
+            self.queue.broadcast(Wake.ROOM, "PodDisruptionBudget")
+
+        return _Sink(upsert, delete)
 
     def _plain(self, wake: Wake) -> _Sink:
         """A resource that is only kept; a change of it may help as `wake` says."""
