@@ -77,9 +77,9 @@ async def make_nodes(api: Client, count: int) -> None:
     await api.make_nodes(count, allocatable=room)
 
 
-async def make_budget(api: Client, name: str, labels: Json, allowed: int) -> None:
-    """A budget, once its status allows so many disruptions."""
-    spec = {"maxUnavailable": allowed, "selector": {"matchLabels": labels}}
+async def make_budget(api: Client, name: str, labels: Json, at_least: int) -> None:
+    """A budget for bare pods: only numbers that must stay are counted without a controller."""
+    spec = {"minAvailable": at_least, "selector": {"matchLabels": labels}}
     await api.create(
         BUDGETS, {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name}, "spec": spec}
     )
@@ -176,7 +176,7 @@ async def test_a_budget_that_allows_nothing_keeps_its_pods_from_reclaim(
     for name in ("team-a", "team-b"):
         quota = {"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "kind": "ElasticQuota", "metadata": {"name": name}}
         await api.create(QUOTAS, {**quota, "spec": {"min": {"nvidia.com/gpu": 2}, "max": {"nvidia.com/gpu": 4}}})
-    await make_budget(api, "b", {"app": "b"}, 0)
+    await make_budget(api, "b", {"app": "b"}, 4)
     async with scheduler(plane, tmp_path) as process:
         for i in range(4):
             await api.create(pods_path(), worker(f"b-{i}", labels={keys.QUOTA_NAME: "team-b", "app": "b"}))
@@ -196,7 +196,7 @@ async def test_a_budget_that_allows_nothing_keeps_its_pods_from_reclaim(
         await eventually(told, what="the pod is told", within_s=30, processes=[process])
         await asyncio.sleep(2)
         assert await names(api, "b-") == {f"b-{i}" for i in range(4)}
-        await api.patch(f"{BUDGETS}/b", {"spec": {"maxUnavailable": 1}})
+        await api.patch(f"{BUDGETS}/b", {"spec": {"minAvailable": 3}})
         await bound(api, process, "a-0")
         assert len(await names(api, "b-")) == 3
 

@@ -73,7 +73,7 @@ async def test_a_more_important_pod_takes_the_place_of_the_youngest_and_waits_fo
             cluster.assert_no_node_is_overbooked()
             await until(lambda: any(e["reason"] == "Preempted" for e in cluster.events()))
             (event,) = (e for e in cluster.events() if e["reason"] == "Preempted")
-            assert event["regarding"]["name"] == "old-3"
+            assert event["involvedObject"]["name"] == "old-3"
             assert event["related"]["name"] == "vip"
 
 
