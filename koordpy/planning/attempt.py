@@ -25,6 +25,7 @@ from koordpy.planning.plan import Proof, SolverRun
 from koordpy.planning.resources_gate import check_min_resources
 from koordpy.planning.units import Gate, Groups, Unit, gate
 from koordpy.planning.verify import check_plan
+from koordpy.planning.victims.moving import Back
 from koordpy.planning.victims.search import Relief, Search, Victim, one_by_one
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ class Tried:
     """What it was tried on, where that is not the round's own."""
     victims: tuple[Victim, ...] = ()
     """Who is evicted for it."""
+    back: tuple[Back, ...] = ()
+    """Where those of them return to that are only moved."""
     reasons: tuple[str, ...] = ()
     """Why nobody is evicted for it, beyond the count of nodes."""
     least: int | None = None
@@ -160,7 +163,9 @@ def _relieved(refused: Tried, figures: Figures, search: Search | None) -> Tried:
             break
         proof = tried.proof if more.proof is Proof.OPTIMAL else more.proof
         nodes = {**tried.nodes, **more.nodes}
-        tried = replace(more, nodes=nodes, proof=proof, victims=(*tried.victims, *more.victims))
+        tried = replace(
+            more, nodes=nodes, proof=proof, victims=(*tried.victims, *more.victims), back=(*tried.back, *more.back)
+        )
     return tried
 
 
@@ -177,7 +182,9 @@ def _make_room(unit: Unit, relief: Relief, figures: Figures, search: Search) -> 
         draft.undo(mark)
         return replace(tried, nodes=None, proof=Proof.UNKNOWN, fault="; ".join(faults[:3]) or tried.fault)
     search.took(relief.victims)
-    return replace(tried, victims=relief.victims, least=relief.bound)
+    for back in relief.back:
+        draft.assign(back.pod, back.node)
+    return replace(tried, victims=relief.victims, back=relief.back, least=relief.bound)
 
 
 def _best_node(pod: PodInfo, figures: Figures) -> int | None:

@@ -76,6 +76,8 @@ class Eviction:
     priority: int = 0
     grace_seconds: int = 30
     """What the pod's spec gives it to end in."""
+    returns_to: str = ""
+    """Node whose room is kept for it (consolidation)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,14 +158,17 @@ class _Run:
         self.budgets.changed(gone=[info for _, _, info in gone], come=come)
         for eviction, pod, _ in gone:
             if evicted == "recreate" or eviction.rule == CONSOLIDATION:
-                self._recreate(pod)
+                self._recreate(pod, eviction.returns_to)
 
     def _gang(self, key: str) -> str | None:
         info = self.state.pod(key)
         return info.gang.key if info is not None and info.gang is not None else None
 
-    def _recreate(self, pod: Pod) -> None:
-        """The same pod as its owner would make it again: pending, newest of all, with a new uid."""
+    def _recreate(self, pod: Pod, returns_to: str) -> None:
+        """The same pod as its owner would make it again: pending, newest of all, with a new uid.
+
+        returns_to: node that room is kept on for a moved one.
+        """
         self.recreated += 1
         meta = replace(
             pod.metadata,
@@ -173,7 +176,7 @@ class _Run:
             creation_timestamp=time_text(self.now + timedelta(milliseconds=self.recreated)),
             deletion_timestamp=None,
         )
-        status = PodStatus(phase="Pending")
+        status = PodStatus(phase="Pending", nominated_node_name=returns_to)
         self.state.upsert(replace(pod, metadata=meta, spec=replace(pod.spec, node_name=""), status=status))
 
     def quotas(self, config: KoordpyConfiguration) -> tuple[tuple[str, QuotaFigures, Quota | None], ...]:

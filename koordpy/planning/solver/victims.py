@@ -150,38 +150,33 @@ class _Model:
                 self.base.add(_sum([(self.pods[shape, node], 1), *gone]) <= 0)
 
     def _room(self) -> None:
+        """No node is asked for more of a resource than it has free and gets back; others are not looked at."""
         problem = self.problem
-        at: dict[int, list[int]] = {}
-        for shape, node in self.pods:
-            at.setdefault(node, []).append(shape)
-        for node, shapes in at.items():
-            columns = {column for shape in shapes for column, _ in problem.shapes[shape].request}
-            for column in sorted(columns):
-                asked = [
-                    (self.pods[shape, node], amount)
-                    for shape in shapes
-                    for c, amount in problem.shapes[shape].request
-                    if c == column
-                ]
+        loads: dict[int, list[tuple[cp_model.IntVar, tuple[tuple[int, int], ...], int]]] = {}
+        for (shape, node), var in self.pods.items():
+            loads.setdefault(node, []).append((var, problem.shapes[shape].request, self.wanted[shape]))
+        for u, parts in enumerate(self.choices.returns):
+            for part in parts if u in self.of_unit else ():
+                back = {node: self.base.new_int_var(0, part.pods, "") for node in part.nodes}
+                self.base.add(_sum([*((var, 1) for var in back.values()), *self._unit(u, -part.pods)]) == 0)
+                for node, var in back.items():
+                    loads.setdefault(node, []).append((var, part.request, part.pods))
+        for node, load in loads.items():
+            for column in sorted({column for _, request, _ in load for column, _ in request}):
+                asked = [(var, amount) for var, request, _ in load for c, amount in request if c == column]
+                most = sum(amount * number for _, request, number in load for c, amount in request if c == column)
                 free = int(problem.free[node, column])
-                most = sum(
-                    amount * min(self.wanted[s], 1 << 30)
-                    for s in shapes
-                    for c, amount in problem.shapes[s].request
-                    if c == column
-                )
                 if most <= free:
                     continue
-                back = [
-                    t for u, frees in self.relief.get(node, ()) for t in self._unit(u, -frees.get(column, 0)) if t[1]
-                ]
+                relief = self.relief.get(node, ())
+                freed = [t for u, frees in relief for t in self._unit(u, -frees.get(column, 0)) if t[1]]
                 if free >= 0:
-                    self.base.add(_sum([*asked, *back]) <= free)
+                    self.base.add(_sum([*asked, *freed]) <= free)
                     continue
                 some = self.base.new_bool_var("")
                 for var, _ in asked:
                     self.base.add(var <= 0).only_enforce_if(~some)
-                self.base.add(_sum([*asked, *back]) <= free).only_enforce_if(some)
+                self.base.add(_sum([*asked, *freed]) <= free).only_enforce_if(some)
 
     def _domains(self) -> None:
         """The hard layer, multiples of the beneficiary, and what members ask of each other."""
@@ -267,7 +262,7 @@ class _Model:
         every = [(u, units[u]) for u in self.of_unit]
         self.early: list[tuple[str, list[Term]]] = [
             ("violations", violated),
-            ("highest priority", [(top, 1)] if steps else []),
+            ("highest priority", [(top, 1)] if steps and not choices.returns else []),
             ("gangs broken", [t for u, unit in every if unit.breaks for t in self._unit(u, unit.breaks)]),
             ("accelerators", [t for u, unit in every if unit.devices for t in self._unit(u, unit.devices)]),
             ("pods", [t for u, unit in every for t in self._unit(u, unit.pods)]),

@@ -77,6 +77,15 @@ class Shortfall:
     slack: int
 
 
+@dataclass(frozen=True, slots=True)
+class Return:
+    """Pods of a moved unit that are alike, and the nodes that they may come back to. request: (column, amount)."""
+
+    pods: int
+    request: tuple[tuple[int, int], ...]
+    nodes: tuple[int, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Choices:
     """All pending members of `problem` are to be placed; problem.free is without evictions.
@@ -94,6 +103,8 @@ class Choices:
     multiples: tuple[Multiple, ...] = ()
     shortfalls: tuple[Shortfall, ...] = ()
     blockers: Mapping[tuple[int, int], tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    returns: tuple[tuple[Return, ...], ...] = ()
+    """Per unit what must find room again (consolidation, where level 2 is no cost); empty where evicted units are gone."""
     deterministic_time: float = 2.0
 
 

@@ -33,6 +33,7 @@ from koordpy.planning.victims.choice import (
 )
 from koordpy.planning.victims.ending import Awaited, await_ending, ending_pods, waits_on_nominated
 from koordpy.planning.victims.lines import Lines, lines_of
+from koordpy.planning.victims.moving import MOST_PLACES, Back, bring_back, movable, returns_of
 from koordpy.planning.victims.names import RuleName
 from koordpy.planning.victims.necessary import Lack, lacking
 from koordpy.planning.victims.pool import Mask, Pool
@@ -65,6 +66,8 @@ class Relief:
     reasons: tuple[str, ...] = ()
     bound: int | None = None
     """Pods evicted at least, where the set is not proven least."""
+    back: tuple[Back, ...] = ()
+    """Where moved pods return to."""
     awaited: Awaited | None = None
     """Where it will stand once pods that are ending are gone; nobody is evicted then."""
 
@@ -112,6 +115,8 @@ class Search:
     def open(self) -> bool:
         """Whether any rule may take a pod at all."""
         config = self.config
+        if config.consolidation.enabled:
+            return True
         if config.preemption.enabled or (config.fairness.reclaim == "all" and config.fairness.mode != "off"):
             return True
         reclaims = config.fairness.reclaim != "off" and config.preemption.across_quotas != "any"
@@ -179,6 +184,10 @@ class Search:
         reasons: list[str] = []
         runs: list[SolverRun] = []
         proof = Proof.INFEASIBLE
+        if self.config.consolidation.enabled:
+            found = self._consolidate(asked, law, free)
+            if found.nodes:
+                return found
         steps: list[dict[RuleName, Mask]] = [
             {RuleName.QUOTA: law.by_quota(free, strictly=True)},
             {RuleName.PRIORITY: law.by_priority(free)},
@@ -202,6 +211,16 @@ class Search:
         if law.reclaims and law.closed:
             reasons.append(f"{law.closed}.")
         return Relief(proof=proof, runs=tuple(runs), reasons=tuple(reasons))
+
+    def _consolidate(self, asked: Asked, law: Law, free: Mask) -> Relief:
+        """Step 3: units move, nobody loses anything; a quota that has no room for the beneficiary is no reason to."""
+        if self.figures.admission.core_refusal(asked.unit, self.figures.draft.quotas) is not None:
+            return Relief()
+        eligible = movable(self.pool, free, self.figures, priority=asked.priority)
+        pods = sum(len(self.pool.units[i].pods) for i in np.nonzero(eligible)[0].tolist())
+        if not pods or pods * len(self.figures.snapshot.nodes) > MOST_PLACES:
+            return Relief()
+        return self._take(asked, law, {RuleName.CONSOLIDATION: eligible})
 
     # --- rules ------------------------------------------------------------------------------------------------------
 
@@ -305,8 +324,10 @@ class Search:
                 for pod in pool.units[i].pods:
                     if pod.key in open_to.looked_at:
                         covering.setdefault(pod.key, []).append(number[i])
+        moves = RuleName.CONSOLIDATION in rules
         choices = Choices(
             problem=part,
+            returns=tuple(returns_of(pool.units[i], self.figures) for i in units) if moves else (),
             units=figures,
             options=tuple(options),
             budgets=tuple(budget.allowed for budget in budgets),
@@ -397,14 +418,17 @@ class Search:
     ) -> tuple[object, Relief]:
         pool = self.pool
         plan: dict[int, int] = {}
+        moves, back = RuleName.CONSOLIDATION in rules, list[Back]()
         seen = [n for n, i in enumerate(units) if any(pod.key in open_to.looked_at for pod in pool.units[i].pods)]
 
         def check(taken: tuple[int, ...], places: dict[tuple[int, int], int]) -> Cut | None:
             chosen = [pool.units[units[choices.options[o].unit]] for o in taken]
-            nodes, closed = self._placed(asked, choices.problem, chosen, places)
+            nodes, closed = self._placed(asked, choices.problem, chosen, places, back if moves else None)
             if nodes is not None:
                 plan.update(nodes)
                 return None
+            if moves:
+                return Cut(frozenset(taken), tuple(range(len(choices.units))))
             if closed and seen:
                 return Cut(frozenset(taken), tuple(seen), closed)
             return Cut(frozenset(taken), tuple(range(len(choices.units))))
@@ -422,15 +446,24 @@ class Search:
         for o in choice.options:
             i, rule = units[choices.options[o].unit], rules[choices.options[o].rule]
             why = law.why_quota(i) if rule is RuleName.QUOTA else ""
+            if rule is RuleName.CONSOLIDATION:
+                keys_ = {pod.key for pod in pool.units[i].pods}
+                at = sorted({self.figures.snapshot.nodes[one.node].name for one in back if one.pod.key in keys_})
+                why = f"room on {', '.join(at)} was planned for it"
             if rule is RuleName.FAIR_SHARE and law.fair is not None:
                 why = law.fair.why(i)
             victims.append(Victim(pool.units[i], rule, why))
         keys = tuple((asked.unit.members[rank].key, node) for rank, node in sorted(plan.items()))
         cost = (cost_levels(choices, choice.options), late_levels(choices, choice.options))
-        return cost, Relief(tuple(victims), keys, choice.proof, choice.runs, bound=choice.bound)
+        return cost, Relief(tuple(victims), keys, choice.proof, choice.runs, bound=choice.bound, back=tuple(back))
 
     def _placed(
-        self, asked: Asked, problem: Problem, chosen: Sequence[VictimUnit], places: dict[tuple[int, int], int]
+        self,
+        asked: Asked,
+        problem: Problem,
+        chosen: Sequence[VictimUnit],
+        places: dict[tuple[int, int], int],
+        back: list[Back] | None,
     ) -> tuple[dict[int, int] | None, tuple[tuple[int, int], ...]]:
         """(rank -> node with the victims gone, all filters looked at; or None with the places that stay closed)."""
         draft, figures = self.figures.draft, self.figures
@@ -442,6 +475,14 @@ class Search:
         ranks = set(asked.problem.pending)
         found = place_jointly(asked.unit, only_ranks(whole, ranks), figures)
         nodes = dict(found.nodes) if len(found.nodes) == len(ranks) else None
+        if nodes is not None and back is not None:
+            for rank, node in nodes.items():
+                draft.assign(asked.unit.members[rank], node)
+            again = bring_back(chosen, self.groups, figures)
+            if again is None:
+                nodes = None
+            else:
+                back[:] = again
         closed = () if nodes is not None else tuple(p for p in places if not whole.shapes[p[0]].allowed[p[1]])
         draft.undo(mark)
         return nodes, closed

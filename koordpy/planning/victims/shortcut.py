@@ -39,7 +39,14 @@ def applies(choices: Choices) -> bool:
     """Whether units of different nodes can be chosen apart."""
     problem = choices.problem
     shapes = {problem.members[rank].shape for rank in problem.pending}
-    if len(shapes) != 1 or problem.interactions or problem.multiples or choices.blockers or choices.multiples:
+    if (
+        len(shapes) != 1
+        or problem.interactions
+        or problem.multiples
+        or choices.blockers
+        or choices.multiples
+        or choices.returns
+    ):
         return False
     if len({option.rule for option in choices.options}) > 1 or any(limit.least for limit in choices.limits):
         return False

@@ -79,6 +79,7 @@ def evictions(one: Tried, figures: Figures) -> list[Eviction]:
     kind = "gang" if one.unit.is_gang else "pod"
     priority = min((pod.priority for pod in placed), default=0)
     who = f"{kind} {name}" + (f" ({number} pods, priority {priority}" if kind == "gang" else f" (priority {priority}")
+    back = {b.pod.key: figures.snapshot.nodes[b.node].name for b in one.back}
     out = []
     for victim in one.victims:
         for pod in victim.unit.pods:
@@ -87,7 +88,7 @@ def evictions(one: Tried, figures: Figures) -> list[Eviction]:
             elif victim.rule in (RuleName.QUOTA, RuleName.FAIR_SHARE):
                 text = f"Reclaimed for {kind} {name}: {victim.why}"
             else:
-                text = victim.why
+                text = f"Moved for {kind} {name}: {victim.why}"
             out.append(
                 Eviction(
                     pod_key=pod.key,
@@ -100,6 +101,7 @@ def evictions(one: Tried, figures: Figures) -> list[Eviction]:
                     message=text,
                     priority=pod.priority,
                     grace_seconds=_grace(pod),
+                    returns_to=back.get(pod.key, ""),
                 )
             )
     return out
