@@ -104,7 +104,7 @@ class Choices:
     shortfalls: tuple[Shortfall, ...] = ()
     blockers: Mapping[tuple[int, int], tuple[tuple[int, ...], ...]] = field(default_factory=dict)
     returns: tuple[tuple[Return, ...], ...] = ()
-    """Per unit what must find room again (consolidation, where level 2 is no cost); empty where evicted units are gone."""
+    """Per unit what must find room again (consolidation, level 2 is no cost); empty where they are gone."""
     deterministic_time: float = 2.0
 
 
