@@ -76,9 +76,9 @@ class QueueFile:
         shares = whole_shares(claims, exact_shares(total, claims, k=self.k), unit=unit)
         if self.mode == "gpu-count":
             for i in reversed(self._downwards(position)):
-                below = [j for j, queue in enumerate(self.queues) if queue.parent == self.queues[i].name]
-                if below:
-                    shares[i] = sum(shares[j] for j in below)
+                parent = self.queues[i].parent
+                if parent:  # inner queues, which claim nothing, are the sum of what is below them
+                    shares[position[parent]] += shares[i]
         return shares
 
     def _claim(self, queue: FileQueue, resource: str, position: Mapping[str, int], *, inner: bool) -> Claim:
@@ -98,9 +98,12 @@ class QueueFile:
         )
 
     def _downwards(self, position: Mapping[str, int]) -> list[int]:
-        out = [i for i, queue in enumerate(self.queues) if not queue.parent]
+        children: dict[str, list[int]] = {}
+        for i, queue in enumerate(self.queues):
+            children.setdefault(queue.parent, []).append(i)
+        out = list(children.get("", ()))
         for i in out:
-            out += [position[queue.name] for queue in self.queues if queue.parent == self.queues[i].name]
+            out += children.get(self.queues[i].name, ())
         return out
 
     def _unit(self, resource: str, claims: list[Claim], total: Rational) -> Rational:

@@ -242,7 +242,7 @@ def _quota_fields(key: str, figures: QuotaFigures, quota: Quota | None) -> dict[
 
     return {
         "name": key,
-        "min": shown(quota.min if quota is not None else {}),
+        "min": shown({r: quota.least(r) for r in quota.max} if quota is not None else {}),
         "max": shown(quota.max if quota is not None else {}),
         "request": shown(figures.request),
         "runtime": shown(figures.runtime),
