@@ -273,18 +273,32 @@ class GpuBook:
             if not places:
                 del self._groups[group]
 
+    def taken(self, node: str, chips: Mapping[str, tuple[int, ...]]) -> bool:
+        """Whether GPUs (minors) that pods are given on a node are others' by now, sick or gone.
+
+        A holder whose GPUs cannot be told may hold any of them.
+        """
+        wanted = {minor for minors in chips.values() for minor in minors}
+        for key, one in self._holders.get(node, {}).items():
+            if key not in chips and (one.minors is None or not wanted.isdisjoint(one.minors)):
+                return True
+        machine = self._machine(node)
+        return machine is None or not wanted <= set(machine.minors_of(machine.healthy))
+
+    def _machine(self, name: str) -> Machine | None:
+        """The machine of a node, read when it is first asked for."""
+        if name not in self._machines:
+            device = self._devices.get(name)
+            known = self._nodes.get(name, ({}, {}))
+            self._machines[name] = read_machine(device, *known, self.config) if device is not None else None
+        return self._machines[name]
+
     # -- out ----------------------------------------------------------------------------------------------------------
 
     def view(self) -> GpuView:
         """The GPUs of this moment."""
         for name in self._changed:
-            device = self._devices.get(name)
-            if device is None:
-                self._seen.pop(name, None)
-                continue
-            machine = self._machines.get(name)
-            if name not in self._machines:
-                machine = self._machines[name] = read_machine(device, *self._nodes.get(name, ({}, {})), self.config)
+            machine = self._machine(name)
             if machine is None:
                 self._seen.pop(name, None)
             else:

@@ -550,6 +550,10 @@ class ClusterState:
         """Whether an assumed pod has the say over what a resource claim is allocated."""
         return any(claim in taken for key, taken in self._promised_devices.items() if key in self._assumed)
 
+    def gpus_taken(self, node: str, chips: Mapping[str, tuple[int, ...]]) -> bool:
+        """Whether GPUs (minors) that pods are given on a node are others' by now, sick or gone."""
+        return self._gpus.taken(node, chips)
+
     def assumed_node(self, key: str) -> str | None:
         """Node an unconfirmed pod is assumed on."""
         return self._assumed.get(key)

@@ -28,7 +28,7 @@ def overtaken(
     placements: Sequence[Placement],
     foreign: Mapping[str, Sequence[PodInfo]],
 ) -> str:
-    """What overtook the plan of one unit: `pod`, `node`, `room`, `neighbour`, `group`, `topology`; empty for nothing.
+    """What overtook a unit's plan: `pod`, `node`, `room`, `neighbour`, `gpus`, `group`, `topology`; empty for nothing.
 
     `foreign`: pods that others bound to a node since the snapshot.
     """
@@ -58,7 +58,19 @@ def overtaken(
                 return "room"
             if any(interacts or _interacts(pod) for pod in neighbours):
                 return "neighbour"
+    if _gpus_taken(state, placements):
+        return "gpus"
     return _group_changed(state, snapshot, gangs, need)
+
+
+def _gpus_taken(state: ClusterState, placements: Sequence[Placement]) -> bool:
+    """Whether a GPU that the plan gives by name is somebody else's by now, or sick."""
+    given: dict[str, dict[str, tuple[int, ...]]] = {}
+    for placement in placements:
+        pod = state.pod(placement.pod_key)
+        if placement.chips and pod is not None and pod.gpus is not None:
+            given.setdefault(placement.node, {})[placement.pod_key] = placement.chips
+    return any(state.gpus_taken(node, chips) for node, chips in given.items())
 
 
 def overcommitted(state: ClusterState, name: str) -> bool:

@@ -81,6 +81,7 @@ BY_FILTER: dict[str, Wake] = {
         | Wake.STORAGE_CAPACITY
     ),
     "DynamicResources": Wake.NODE_ADDED | Wake.NODE_LABELS | Wake.ROOM | Wake.CLAIM | Wake.DYNAMIC_DEVICE,
+    "GPUDevices": Wake.NODE_ADDED | Wake.NODE_ALLOCATABLE | Wake.NODE_LABELS | Wake.ROOM | Wake.DEVICE,
     "ElasticQuota": Wake.NODE_ADDED | Wake.NODE_ALLOCATABLE | Wake.ROOM | Wake.POD_LABELS | Wake.QUOTA,
     "VolumeZone": Wake.NODE_ADDED | Wake.NODE_LABELS | Wake.CLAIM | Wake.VOLUME | Wake.STORAGE_CLASS,
 }
