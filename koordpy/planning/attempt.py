@@ -14,7 +14,7 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.planning.admission import QuotaRefusal
 from koordpy.planning.ascend.joint import place_jointly
 from koordpy.planning.ascend.notes import allocation_notes, merged
-from koordpy.planning.ascend.place import npu_gate, place_npus
+from koordpy.planning.ascend.place import Placed, npu_gate, place_npus
 from koordpy.planning.ascend.ranked import assign, best_node
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
@@ -103,6 +103,9 @@ def try_plain(unit: Unit, pod: PodInfo, figures: Figures, search: Search | None 
     refusal = figures.admission.refusal(unit, figures.draft.quotas)
     if refusal is not None:
         return _relieved(Tried(unit, Proof.INFEASIBLE, refusal=refusal), figures, search)
+    own = place_npus(unit, figures)
+    if own is not None:
+        return _accepted(unit, own, figures)
     node = _best_node(pod, figures)
     if node is None:
         return _relieved(Tried(unit, Proof.INFEASIBLE), figures, search)
@@ -125,9 +128,7 @@ def try_unit(unit: Unit, groups: Groups, figures: Figures, search: Search | None
         return _relieved(Tried(unit, Proof.INFEASIBLE, refusal=refusal), figures, search)
     own = place_npus(unit, figures)
     if own is not None:
-        if not own.nodes:
-            return Tried(unit, own.proof, runs=own.runs, remark=own.remark)
-        return _accept(unit, dict(own.nodes), figures, own.proof, own.runs, own.notes)
+        return _accepted(unit, own, figures)
     problem = build(unit, figures)
     best = place_jointly(unit, problem, figures) if unit.is_gang else place_in_turn(problem)
     if not best.placed:
@@ -213,6 +214,13 @@ def _best_node(pod: PodInfo, figures: Figures) -> int | None:
     return int(able[0])
 
 
+def _accepted(unit: Unit, placed: Placed, figures: Figures) -> Tried:
+    """The same for the answer of the Ascend planner."""
+    if not placed.nodes:
+        return Tried(unit, placed.proof, runs=placed.runs, remark=placed.remark)
+    return _accept(unit, dict(placed.nodes), figures, placed.proof, placed.runs, placed.notes)
+
+
 def _accept(
     unit: Unit,
     nodes: dict[str, int],
@@ -233,4 +241,5 @@ def _accept(
     for key, node in nodes.items():
         assign(pods[key], node, figures, given.chips.get(key, ()))
     own = merged(allocation_notes(nodes, figures), merged(given.notes, notes or {}))
+    figures.notes.update(own)
     return Tried(unit, proof, nodes=nodes, runs=runs, notes=own)

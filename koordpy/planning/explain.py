@@ -76,7 +76,7 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
     if not pod.pending:
         state = f"bound to {pod.node}" if pod.node else pod.pod.status.phase or "not to be scheduled by koordpy"
         return Explanation(pod.key, pod.gang.key if pod.gang else None, 0, (), (), f"pod is {state}", ())
-    nodes = _nodes(pod, figures)
+    nodes = _nodes(pod, unit, figures)
     held: Gate | None = npu_gate(unit, figures) if unit.plain is not None else None
     domains: tuple[DomainExplanation, ...] = ()
     misses: list[str] = []
@@ -119,12 +119,12 @@ def _promise(snapshot: Snapshot, config: KoordpyConfiguration | None, unit: str)
     return (NO_PROMISE, []) if said.endswith(NO_PROMISE) else ("", [])
 
 
-def _nodes(pod: PodInfo, figures: Figures) -> list[NodeExplanation]:
+def _nodes(pod: PodInfo, unit: Unit, figures: Figures) -> list[NodeExplanation]:
     own = figures.of(pod)
     verdict = own.verdict()
     scores = {plugin: values.tolist() for plugin, values in own.plugin_scores().items()}
     if own.chips is not None:
-        scores[AFFINITY] = affinity_scores(pod, figures)
+        scores[AFFINITY] = affinity_scores(pod, unit, figures)
     total = own.total.tolist()
     marks = pod.gpus is not None and own.refusal is None
     out = []

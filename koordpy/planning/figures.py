@@ -4,7 +4,7 @@ The part that depends on labels and taints alone is computed once a shape and sh
 part that depends on room is an array whose rows of changed nodes are computed anew (kube-parity.md sections 2 and 3).
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -364,6 +364,8 @@ class Figures:
         if not spread_keys(spread.constraints) <= self.snapshot.looked_for:
             raise ValueError("ClusterState.look_for was not told the configured constraints' labels")
         self.admission = Admission(draft, config.quota)
+        self.notes: dict[str, Mapping[str, str]] = {}
+        """Pod key -> what the Binding of a pod says that this round has placed."""
         self._shapes: dict[bytes, ShapeFigures] = {}
         self._among: dict[GangRef, tuple[int, Among]] = {}
         self._plain_gpus: dict[bytes, PlainGpus] = {}

@@ -17,6 +17,7 @@ from koordpy.cluster.gpus import GroupKey
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
 from koordpy.cluster.resources import Amounts, amounts
 from koordpy.cluster.snapshot import Snapshot
+from koordpy.planning.ascend.multilevel import with_levels
 from koordpy.planning.plan import GangStatus, Reason
 
 DEFAULT_WAITING_SECONDS = 600.0
@@ -182,6 +183,13 @@ def _waiting(notes: Mapping[str, str], timeout_seconds: int | None) -> float:
     return float(timeout_seconds) if timeout_seconds is not None and timeout_seconds > 0 else DEFAULT_WAITING_SECONDS
 
 
+def _said(key: str, meta: ObjectMeta, pods: tuple[PodInfo, ...]) -> str | None:
+    """An annotation of the gang's object, else of one of its pods."""
+    if key in meta.annotations:
+        return meta.annotations[key]
+    return next((pod.pod.metadata.annotations[key] for pod in pods if key in pod.pod.metadata.annotations), None)
+
+
 def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
     """A gang of the snapshot with its settings."""
     pods = snapshot.members.get(ref, ())
@@ -223,6 +231,8 @@ def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
         min_member = number or 0
     wish, links, unreadable = _settings(meta)
     notes = meta.annotations
+    said = {key: _said(key, meta, pods) for key in (keys.SCHEDULE_POLICY, keys.AFFINITY_CONFIG)}
+    wish = with_levels(wish, said[keys.SCHEDULE_POLICY], said[keys.AFFINITY_CONFIG], snapshot.tree.layers)
     return Gang(
         ref=ref,
         exists=exists,

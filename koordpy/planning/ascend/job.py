@@ -17,6 +17,7 @@ from koordpy.cluster.npus import npu_resource, super_pod_of
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.planning.ascend import presets as table
+from koordpy.planning.ascend.multilevel import LevelsFaultError, check_levels
 from koordpy.planning.ascend.presets import Preset
 from koordpy.planning.ascend.switches import Switches, TableFaultError, read_table, resolve
 
@@ -256,6 +257,8 @@ class Jobs:
         in_blocks = keys.SP_BLOCK in own.annotations or (policy or "").endswith("-sp")
         if tor is not Tor.NONE:
             self._check_switches(tor, pods, in_blocks=in_blocks)
+        if policy == table.MULTILEVEL:
+            self._check_levels(own, pods)
         blocks = self._blocks(own, pods, wants) if in_blocks else None
         return Job(name, pods, own, wants, tor, in_blocks, blocks)
 
@@ -317,6 +320,19 @@ class Jobs:
         most = switches.table.positions
         if switches.table.single_layer and len(pods) > most:
             raise JobFaultError(f"single-layer network holds at most {most} pods of a job, got {len(pods)}")
+
+    def _check_levels(self, own: JobKeys, pods: tuple[PodInfo, ...]) -> None:
+        text = own.annotations.get(keys.AFFINITY_CONFIG)
+        if text is None:
+            raise JobFaultError(
+                f"{keys.AFFINITY_CONFIG} is missing: {keys.SCHEDULE_POLICY} {table.MULTILEVEL} needs it"
+            )
+        gang = pods[0].gang
+        members = self.snapshot.members.get(gang, ()) if gang is not None else pods
+        try:
+            check_levels(text, self.snapshot.tree.layers, sum(pod.bound or pod.pending for pod in members))
+        except LevelsFaultError as fault:
+            raise JobFaultError(str(fault)) from None
 
     def _blocks(
         self, own: JobKeys, pods: tuple[PodInfo, ...], wants: Mapping[tuple[str, int, str], Want]

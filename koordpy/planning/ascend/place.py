@@ -1,18 +1,29 @@
 """Where an Ascend job goes: the gate of illegal jobs, and the placement of units that have an order of their own.
 
-Units with a gather goal and neither switches nor SuperPoDs are placed by the generic planner (ascend.md 3, 6).
+Jobs with switches or SuperPoDs are planned gang by gang, the largest size that has a plan; whoever else is in the unit
+is placed ordinarily beside them. Units with a gather goal and neither are placed by the generic planner (ascend.md 6).
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+import numpy as np
+
+from koordpy.api import keys
 from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import PodInfo
+from koordpy.planning.ascend.blocks import BlockJob, step
 from koordpy.planning.ascend.job import Job
-from koordpy.planning.ascend.ranked import place_ranked
+from koordpy.planning.ascend.joint import place_jointly
+from koordpy.planning.ascend.ranked import after, assign, place_ranked
+from koordpy.planning.ascend.switch_jobs import Bools, Seated, SwitchJob
+from koordpy.planning.build import build, hard_level
 from koordpy.planning.figures import Figures
 from koordpy.planning.plan import GangStatus, Proof, Reason, SolverRun
-from koordpy.planning.units import Gate, Unit
+from koordpy.planning.units import Gang, Gate, Unit
+
+OWN, PLANNED, SHARED = 200, 100, 99
+"""AscendAffinity of the nodes of a plan: the pod's own, another, one under a shared leaf."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +49,133 @@ def npu_gate(unit: Unit, figures: Figures) -> Gate | None:
 
 def place_npus(unit: Unit, figures: Figures) -> Placed | None:
     """The placement of a unit with NPU pods; None where the generic planner places it."""
-    jobs = [job for pod in unit.pending if isinstance(job := figures.npu_job(pod), Job)]
-    if not jobs:
+    jobs = {pod.gang: job for pod in unit.pending if isinstance(job := figures.npu_job(pod), Job)}
+    if any(job.own_order for job in jobs.values()):
+        return _OwnOrder(unit, [job for job in jobs.values() if job.own_order], figures).place()
+    if not jobs or unit.plain is not None or unit.has_goal:
         return None
-    if unit.has_goal or all(npu_resource(pod.requests) is None for pod in unit.pending):
-        return None
-    nodes, proof, runs = place_ranked(unit, figures)
+    nodes, proof, runs = place_ranked(unit, build(unit, figures), figures)
     return Placed(nodes, proof, runs)
 
 
-def affinity_scores(pod: PodInfo, figures: Figures) -> list[int]:
-    """[nodes] AscendAffinity of an NPU pod as `explain` shows it: on the snapshot as it is."""
+@dataclass
+class _OwnOrder:
+    """A unit of which some jobs ask for switches or SuperPoDs."""
+
+    unit: Unit
+    jobs: Sequence[Job]
+    figures: Figures
+
+    def place(self) -> Placed:
+        remark = ""
+        for within in self._places():
+            draft = self.figures.draft
+            mark = draft.mark()
+            try:
+                found = self._within(within)
+            finally:
+                draft.undo(mark)
+            if found.nodes:
+                return found
+            remark = remark or found.remark
+        return Placed({}, Proof.INFEASIBLE, remark=remark)
+
+    def _places(self) -> Iterator[Bools | None]:
+        """Where the members may go: anywhere, or each domain of the lowest mandatory layer in natural order."""
+        tree = self.figures.snapshot.tree
+        level = hard_level(self.unit, self.figures)
+        if not level:
+            yield None
+            return
+        index = self.figures.snapshot.index
+        held = {int(tree.domain_of[level, index[pod.node]]) for pod in self.unit.members if pod.node in index}
+        for domain in range(len(tree.levels[level])):
+            if not held or held == {domain}:
+                yield np.asarray(tree.domain_of[level] == domain)
+
+    def _within(self, within: Bools | None) -> Placed:
+        nodes: dict[str, int] = {}
+        notes: dict[str, Mapping[str, str]] = {}
+        for job in self.jobs:
+            seated, remark = self._job(job, within)
+            if seated is None:
+                return Placed({}, Proof.INFEASIBLE, remark=remark)
+            for key, node in seated.nodes.items():
+                assign(self.figures.snapshot.pods[key], node, self.figures)
+            nodes |= seated.nodes
+            notes |= seated.notes
+        return self._others(nodes, notes)
+
+    def _job(self, job: Job, within: Bools | None) -> tuple[Seated | None, str]:
+        """The largest size of a job that has a plan; else why there is none."""
+        pods = [pod for pod in job.pods if pod.pending]
+        kind = BlockJob if job.blocks is not None else SwitchJob
+        planner = kind(job, self.figures, within=within)
+        remark = ""
+        for size in self._sizes(job, pods):
+            seated = planner.plan(pods[:size])
+            remark = remark or planner.remark()
+            if seated is not None:
+                return seated, ""
+        return None, remark
+
+    def _sizes(self, job: Job, pods: Sequence[PodInfo]) -> Iterator[int]:
+        """Numbers of pending NPU pods to try, the largest first."""
+        yield len(pods)
+        gang = self._gang(pods[0])
+        if gang is None:
+            return
+        others = sum(npu_resource(pod.requests) is None for pod in gang.pending)
+        least = max(1, self.unit.need(gang) - others)
+        unit_step = step(job.blocks)
+        standing = len(job.pods) - len(pods)
+        for size in range(len(pods) - 1, least - 1, -1):
+            if (size + standing) % unit_step == 0:
+                yield size
+
+    def _gang(self, pod: PodInfo) -> Gang | None:
+        return next((gang for gang in self.unit.gangs if gang.ref == pod.gang), None)
+
+    def _others(self, nodes: dict[str, int], notes: Mapping[str, Mapping[str, str]]) -> Placed:
+        """Everybody else of the unit, with the jobs above in place."""
+        own = {pod.key for job in self.jobs for pod in job.pods}
+        if self.unit.plain is not None or all(pod.key in own for pod in self.unit.pending):
+            return Placed(nodes, Proof.OPTIMAL, notes=notes)
+        unit = after(self.unit, nodes, self.figures)
+        waiting = {pod.key for pod in unit.pending if pod.key in own}
+        gangs = tuple(replace(g, pods=tuple(p for p in g.pods if p.key not in waiting)) for g in unit.gangs)
+        rest = Unit(id=unit.id, gangs=gangs)
+        needs = []
+        for gang, before in zip(gangs, self.unit.gangs, strict=True):
+            placed = sum(pod.key in nodes for pod in before.pending)
+            needs.append(max(0, self.unit.need(before) - placed))
+        problem = replace(build(rest, self.figures), needs=tuple(needs))
+        if unit.has_goal:
+            found = place_jointly(rest, problem, self.figures)
+            more, proof, runs = {rest.members[r].key: n for r, n in found.nodes.items()}, found.proof, found.runs
+        else:
+            more, proof, runs = place_ranked(rest, problem, self.figures)
+        if not more and any(needs):
+            return Placed({}, proof, runs)
+        proof = Proof.OPTIMAL if proof is Proof.INFEASIBLE else proof
+        both = nodes | more
+        ordered = {pod.key: both[pod.key] for pod in self.unit.members if pod.key in both}
+        return Placed(ordered, proof, runs, notes)
+
+
+def affinity_scores(pod: PodInfo, unit: Unit, figures: Figures) -> list[int]:
+    """[nodes] AscendAffinity of an NPU pod as `explain` shows it: on the snapshot as it is, nothing of its gang placed
+    yet; of a job with switches or SuperPoDs by its plan."""
+    job = figures.npu_job(pod)
     chips = figures.of(pod).chips
-    assert chips is not None
-    return [int(value) for value in chips.affinity.tolist()]
+    if not isinstance(job, Job) or not job.own_order or chips is None:
+        return [int(value) for value in chips.affinity.tolist()] if chips is not None else []
+    out = [0] * len(figures.snapshot.nodes)
+    placed = place_npus(unit, figures)
+    for key, node in placed.nodes.items() if placed is not None else ():
+        if key in job.ranks:
+            shared = placed is not None and placed.notes.get(key, {}).get(keys.SHARED_TOR) == "1"
+            out[node] = SHARED if shared else PLANNED
+    if placed is not None and pod.key in placed.nodes:
+        out[placed.nodes[pod.key]] = OWN
+    return out

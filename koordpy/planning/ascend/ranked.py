@@ -17,7 +17,7 @@ from koordpy.planning.ascend.joint import place_jointly
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
 from koordpy.planning.plan import Proof, SolverRun
-from koordpy.planning.problem import Solution
+from koordpy.planning.problem import Problem, Solution
 from koordpy.planning.units import Unit
 
 
@@ -69,6 +69,8 @@ def assign(pod: PodInfo, node: int, figures: Figures, gpus: tuple[int, ...] = ()
 
 def after(unit: Unit, nodes: Mapping[str, int], figures: Figures) -> Unit:
     """The unit with some pods where a plan puts them."""
+    if unit.plain is not None:
+        return unit
     names = {key: figures.snapshot.nodes[node].name for key, node in nodes.items()}
 
     def moved(pod: PodInfo) -> PodInfo:
@@ -153,9 +155,9 @@ def place_all(unit: Unit, chosen: Sequence[str], figures: Figures, *, besides: s
     return Solution(nodes, found.proof, found.runs)
 
 
-def place_ranked(unit: Unit, figures: Figures) -> tuple[dict[str, int], Proof, tuple[SolverRun, ...]]:
+def place_ranked(unit: Unit, problem: Problem, figures: Figures) -> tuple[dict[str, int], Proof, tuple[SolverRun, ...]]:
     """(pod key -> node, proof, solver runs) of a gang without a gather goal; no nodes where there is no plan."""
-    first = place_jointly(unit, build(unit, figures), figures)
+    first = place_jointly(unit, problem, figures)
     if not first.placed:
         return {}, first.proof, first.runs
     members = unit.members

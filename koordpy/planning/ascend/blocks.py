@@ -1,0 +1,176 @@
+"""A job in logical SuperPoDs: its candidate nodes, its blocks, which rank stands where (ascend.md 5.2, 5.3)."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from koordpy.api import keys
+from koordpy.api.natural import natural_key
+from koordpy.cluster.pods import PodInfo
+from koordpy.planning.ascend.job import Blocks, Job
+from koordpy.planning.ascend.superpods import Grid, by_code, by_objective, short_blocks
+from koordpy.planning.ascend.switch_jobs import Bools, Seated
+from koordpy.planning.figures import Figures
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Nodes of one block in natural order."""
+
+    super_pod: str
+    nodes: tuple[int, ...]
+
+
+class BlockJob:
+    """One job on a draft; `plan` answers for any of its pending pods."""
+
+    def __init__(self, job: Job, figures: Figures, *, within: Bools | None = None) -> None:
+        """within: [nodes] where members may go at all."""
+        assert job.blocks is not None
+        self.job, self.figures, self.wish = job, figures, job.blocks
+        self.grid = Grid(self.wish.size, self.wish.reserve)
+        self.why = ""
+        draft, snapshot = figures.draft, figures.snapshot
+        able = np.ones(len(snapshot.nodes), dtype=bool) if within is None else within.copy()
+        self._chips = None
+        for pod in {figures.key(pod): pod for pod in job.pods if pod.pending and pod.key not in draft.placed}.values():
+            able &= figures.of(pod).slots > 0
+            self._chips = figures.of(pod).chips
+        for pod in job.pods:
+            if pod.bound and pod.node in snapshot.index and pod.key not in draft.evicted:
+                able[snapshot.index[pod.node]] = False
+        found: dict[str, list[int]] = {}
+        super_pods = figures.jobs.super_pods
+        for node in np.nonzero(able)[0].tolist():
+            if node in super_pods:
+                found.setdefault(super_pods[node], []).append(node)
+        self.candidates: dict[str, list[int]] = {
+            name: sorted(found[name], key=self._healthy_first) for name in sorted(found, key=natural_key)
+        }
+        """SuperPoD id -> nodes: healthy ones first, natural names."""
+
+    def _healthy_first(self, node: int) -> tuple[bool, int]:
+        sick = self._chips is not None and self._chips.sub_healthy(node)
+        return sick, int(self.figures.snapshot.name_rank[node])
+
+    @property
+    def standing(self) -> dict[int, PodInfo]:
+        """Rank -> pod, of those on nodes."""
+        gone = self.figures.draft.evicted
+        return {rank: pod for rank, pod in enumerate(self.job.pods) if pod.bound and pod.key not in gone}
+
+    def plan(self, pods: Sequence[PodInfo]) -> Seated | None:
+        """Places pending pods of the job, in rank order; None where they wait, and `why` says for what."""
+        ranks = [self.job.ranks[pod.key] for pod in pods]
+        numbers = self.numbers()
+        shared = {numbers[rank] for rank in self.standing}
+        homes = self.homes(numbers)
+        seats: dict[int, tuple[int, int]] = {}
+        left = {name: list(nodes) for name, nodes in self.candidates.items()}
+        for k in sorted({numbers[rank] for rank in ranks} & shared):
+            coming = [rank for rank in ranks if numbers[rank] == k]
+            free = left.get(homes.get(k, ""), [])
+            if len(free) < len(coming):
+                where = f"SuperPoD {homes[k]}" if homes.get(k) else "no SuperPoD"
+                self.why = (
+                    f"SuperPoD affinity: block {k} in {where} needs {len(coming)} more nodes, {len(free)} are usable"
+                )
+                return None
+            taken, left[homes[k]] = free[: len(coming)], free[len(coming) :]
+            seats |= zip(coming, ((k, node) for node in self._named(taken)), strict=True)
+        coming = [rank for rank in ranks if numbers[rank] not in shared]
+        if coming:
+            blocks = self.choose(left, len(coming))
+            if blocks is None:
+                return None
+            names = sorted({numbers[rank] for rank in coming})
+            names += [max(numbers.values()) + 1 + i for i in range(len(blocks) - len(names))]
+            places = [(names[i], node) for i, block in enumerate(blocks) for node in block.nodes]
+            seats |= zip(coming, places, strict=True)
+        super_pods = self.figures.jobs.super_pods
+        nodes, notes = {}, {}
+        for pod, rank in zip(pods, ranks, strict=True):
+            number, node = seats[rank]
+            nodes[pod.key] = node
+            notes[pod.key] = {keys.SUPER_POD_RANK: str(number), keys.BOUND_SUPER_POD: super_pods[node]}
+        return Seated(nodes, notes)
+
+    def choose(self, left: Mapping[str, Sequence[int]], number: int) -> list[Block] | None:
+        """Blocks for so many pods on nodes by SuperPoD, in the order of their numbers; None, and `why`."""
+        grid, soft = self.grid, self.wish.soft
+        names = list(left)
+        sizes = [len(left[name]) for name in names]
+        need = number // grid.size
+        total = sum(map(grid.most, sizes))
+        if not soft and (total < need or number % grid.size):
+            self.why = f"SuperPoD affinity: required {-(-number // grid.size)}, total {total}"
+            return None
+        if soft and sum(sizes) < number:
+            self.why = f"SuperPoD affinity: required {number} nodes, total {sum(sizes)} nodes"
+            return None
+        whole = min(need, total)
+        by = by_code if self.figures.config.ascend.super_pod_order == "code" else by_objective
+        given = by(sizes, whole, grid)
+        assert given is not None
+        used = [0] * len(names)
+        out: list[Block] = []
+        for i, share in given:
+            for _ in range(share):
+                out.append(self._block(names[i], left[names[i]][used[i] : used[i] + grid.size]))
+                used[i] += grid.size
+        rest = [size - taken for size, taken in zip(sizes, used, strict=True)]
+        short = short_blocks(rest, [taken > 0 for taken in used], number - whole * grid.size, grid)
+        assert short is not None
+        for i, taken in short:
+            out.append(self._block(names[i], left[names[i]][used[i] : used[i] + taken]))
+        return out
+
+    def _block(self, name: str, nodes: Sequence[int]) -> Block:
+        return Block(name, tuple(self._named(nodes)))
+
+    def _named(self, nodes: Sequence[int]) -> list[int]:
+        return sorted(nodes, key=lambda node: int(self.figures.snapshot.name_rank[node]))
+
+    def numbers(self) -> dict[int, int]:
+        """Rank -> block: what bound pods are annotated with; by position for the others, unless short blocks shift
+        them: then the block of the nearest rank that stands."""
+        size = self.grid.size
+        said: dict[int, int] = {}
+        for rank, pod in self.standing.items():
+            text = pod.pod.metadata.annotations.get(keys.SUPER_POD_RANK, "")
+            said[rank] = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else rank // size
+        out: dict[int, int] = {}
+        for rank in range(len(self.job.pods)):
+            if rank in said:
+                out[rank] = said[rank]
+                continue
+            mates = [said[other] for other in range(rank // size * size, rank // size * size + size) if other in said]
+            below = [other for other in said if other < rank]
+            plain = all(said[other] == other // size for other in below)
+            if plain and all(k == rank // size for k in mates):
+                out[rank] = rank // size
+            else:
+                nearest = max(below) if below else min(said)
+                out[rank] = said[nearest]
+        return out
+
+    def homes(self, numbers: Mapping[int, int]) -> dict[int, str]:
+        """Block -> SuperPoD that most of its bound members are in."""
+        snapshot, super_pods = self.figures.snapshot, self.figures.jobs.super_pods
+        counts: dict[int, Counter[str]] = {}
+        for rank, pod in self.standing.items():
+            name = super_pods.get(snapshot.index.get(pod.node, -1))
+            if name is not None:
+                counts.setdefault(numbers[rank], Counter())[name] += 1
+        return {k: min(own, key=lambda name: (-own[name], natural_key(name))) for k, own in counts.items()}
+
+    def remark(self) -> str:
+        """Why the pods wait."""
+        return self.why
+
+
+def step(blocks: Blocks | None) -> int:
+    """By how many pods an elastic job grows."""
+    return blocks.size if blocks is not None else 1

@@ -1,0 +1,177 @@
+"""The leaves of the switch network as one job finds them: usable servers, and which other jobs use their uplinks.
+
+Nothing is remembered: the state of a leaf follows from the pods that stand under it (ascend.md 4).
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from koordpy.api import keys
+from koordpy.cluster.pods import GangRef, PodInfo
+from koordpy.planning.ascend.job import Job, Jobs, Tor
+from koordpy.planning.ascend.switches import Switches
+
+
+class Server(NamedTuple):
+    """A node under a leaf. at: slice position; affinity: AscendAffinity for the job's pods."""
+
+    node: int
+    at: int
+    affinity: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeafState:
+    """One leaf. servers: usable ones by slice; spanning: what each other job is that spans and stands here.
+
+    whole: whether the one spanning job has marked the leaf as wholly its own.
+    """
+
+    number: int
+    tor_id: int
+    tor_ip: str
+    servers: tuple[Server, ...]
+    spanning: tuple[Tor, ...] = ()
+    whole: bool = False
+
+    @property
+    def count(self) -> int:
+        """Usable servers."""
+        return len(self.servers)
+
+    @property
+    def idle(self) -> bool:
+        return not self.spanning
+
+    @property
+    def exclusive(self) -> bool:
+        return self.spanning == (Tor.FOUNDATION,) and self.whole
+
+    @property
+    def shared(self) -> bool:
+        return not self.idle and not self.exclusive
+
+    @property
+    def healthy(self) -> bool:
+        """Whether none of the jobs that span here is common or unlabelled."""
+        return all(kind in (Tor.FOUNDATION, Tor.PADDING) for kind in self.spanning)
+
+    def part(self, number: int) -> tuple[Server, ...]:
+        """Some of the servers: by AscendAffinity, then slice; in the order of slices."""
+        chosen = sorted(self.servers, key=lambda server: (-server.affinity, server.at))[:number]
+        return tuple(sorted(chosen, key=lambda server: server.at))
+
+
+class Seat(NamedTuple):
+    """A server of a plan and its leaf."""
+
+    server: Server
+    leaf: LeafState
+
+
+def leaf_order(leaves: Sequence[LeafState]) -> list[LeafState]:
+    """Most usable servers first, then tor_id."""
+    return sorted(leaves, key=lambda leaf: (-leaf.count, leaf.tor_id))
+
+
+def tightest(leaves: Sequence[LeafState], number: int) -> LeafState | None:
+    """The leaf with the fewest usable servers that holds so many pods."""
+    able = [leaf for leaf in leaves if leaf.count >= number]
+    return min(able, key=lambda leaf: (leaf.count, leaf.tor_id), default=None)
+
+
+def seats(leaf: LeafState, number: int) -> list[Seat]:
+    """So many of a leaf's servers, in the order of slices."""
+    return [Seat(server, leaf) for server in leaf.part(number)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Spanning:
+    kind: Tor
+    leaves: frozenset[int]
+    marks: Mapping[int, frozenset[str]]
+    """Leaf -> what the job's pods there say of it."""
+
+
+class Uplinks:
+    """Which jobs span, over the snapshot and the draft."""
+
+    def __init__(self, jobs: Jobs, switches: Switches) -> None:
+        self._jobs, self._switches = jobs, switches
+        self._base: dict[GangRef, tuple[PodInfo, ...]] = dict(jobs.snapshot.npus.jobs)
+
+    def of(
+        self,
+        placed: Mapping[str, int],
+        evicted: Mapping[str, PodInfo],
+        marks: Mapping[str, Mapping[str, str]],
+        *,
+        without: GangRef | None,
+    ) -> dict[int, list[_Spanning]]:
+        """Leaf -> the other jobs that span and stand there. placed: pods of the draft with their nodes; marks: what
+        their Bindings say."""
+        snapshot, leaf_of = self._jobs.snapshot, self._switches.leaf_of
+        added: dict[GangRef, list[tuple[str, int]]] = {}
+        for key, node in placed.items():
+            gang = snapshot.pods[key].gang
+            if gang is not None and gang != without:
+                added.setdefault(gang, []).append((key, node))
+        out: dict[int, list[_Spanning]] = {}
+        for ref in dict.fromkeys((*self._base, *added)):
+            if ref == without:
+                continue
+            said: dict[int, set[str]] = {}
+            for pod in self._base.get(ref, ()):
+                at = leaf_of.get(snapshot.index.get(pod.node, -1))
+                if at is not None and pod.key not in evicted:
+                    said.setdefault(at, set()).add(pod.pod.metadata.annotations.get(keys.SHARED_TOR, ""))
+            for key, node in added.get(ref, ()):
+                at = leaf_of.get(node)
+                if at is not None and key in self._npu_keys(ref):
+                    said.setdefault(at, set()).add(marks.get(key, {}).get(keys.SHARED_TOR, ""))
+            if len(said) > 1:
+                frozen = {leaf: frozenset(texts) for leaf, texts in said.items()}
+                one = _Spanning(self._jobs.tor(ref), frozenset(frozen), frozen)
+                for leaf in frozen:
+                    out.setdefault(leaf, []).append(one)
+        return out
+
+    def _npu_keys(self, ref: GangRef) -> frozenset[str]:
+        return frozenset(pod.key for pod in self._jobs.members(ref))
+
+
+def read_leaves(
+    switches: Switches, usable: Mapping[int, int], spanning: Mapping[int, Sequence[_Spanning]]
+) -> tuple[LeafState, ...]:
+    """The leaves by tor_id. usable: node -> AscendAffinity."""
+    servers: dict[int, list[Server]] = {}
+    for node, affinity in usable.items():
+        home = switches.leaf_of.get(node)
+        if home is not None:
+            servers.setdefault(home, []).append(Server(node, switches.slice_of[node], affinity))
+    out = []
+    for number, leaf in enumerate(switches.table.leaves):
+        own = sorted(servers.get(number, ()), key=lambda server: server.at)
+        jobs = spanning.get(number, ())
+        whole = len(jobs) == 1 and jobs[0].marks[number] == {"2"}
+        kinds = tuple(sorted((job.kind for job in jobs), key=lambda kind: kind.value))
+        out.append(LeafState(number, leaf.tor_id, leaf.tor_ip, tuple(own), kinds, whole))
+    return tuple(out)
+
+
+def bound_seats(job: Job, switches: Switches, index: Mapping[str, int], gone: Mapping[str, PodInfo]) -> dict[int, int]:
+    """Rank -> node position of the job's pods that stand under a leaf."""
+    out = {}
+    for rank, pod in enumerate(job.pods):
+        node = index.get(pod.node, -1) if pod.bound and pod.key not in gone else -1
+        if node in switches.leaf_of:
+            out[rank] = node
+    return out
+
+
+def per_position(leaves: Sequence[LeafState], positions: int) -> str:
+    """`0: 4, 1: 3`: usable servers of each slice position."""
+    counts = Counter(server.at for leaf in leaves for server in leaf.servers)
+    return ", ".join(f"{at}: {counts[at]}" for at in range(positions))

@@ -1,0 +1,184 @@
+"""Switch affinity 1.0: rows of servers, so that ranks r and r + c share a slice position (ascend.md 4.1, 4.3)."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from koordpy.planning.ascend.job import Tor
+from koordpy.planning.ascend.leaves import LeafState, Seat, Server, leaf_order, seats, tightest
+
+
+def place(leaves: Sequence[LeafState], number: int, positions: int, kind: Tor) -> list[Seat] | None:
+    """Seats of a job of so many pods in rank order; None where it waits. positions: c, slice positions of a leaf."""
+    open_ = [leaf for leaf in leaves if not _blank(leaf, number, kind)]
+    if number < positions or kind is Tor.PADDING:
+        one = tightest(open_, number)
+        if one is not None:
+            return seats(one, number)
+        if kind is Tor.PADDING:
+            return None
+    found = whole_leaves(open_, number, positions) or logical(open_, number, positions)
+    if found is None and kind is Tor.COMMON:
+        found = anywhere(open_, number)
+    return found
+
+
+def _blank(leaf: LeafState, number: int, kind: Tor) -> bool:
+    """Whether another job's uplinks forbid a leaf to a job that would span."""
+    rivals = [one for one in leaf.spanning if kind is not Tor.COMMON or one is Tor.FOUNDATION]
+    return bool(rivals) and number > leaf.count
+
+
+def whole_leaves(leaves: Sequence[LeafState], number: int, positions: int) -> list[Seat] | None:
+    """Rows that are leaves with every position usable, the last one as far as it is needed, by slice."""
+    rows = -(-number // positions)
+    full = [leaf for leaf in leaf_order(leaves) if leaf.count == positions][:rows]
+    if len(full) < rows:
+        return None
+    return [Seat(server, leaf) for leaf in full for server in leaf.servers][:number]
+
+
+def logical(leaves: Sequence[LeafState], number: int, positions: int) -> list[Seat] | None:
+    """Rows of servers from any leaves, one slice position a column."""
+    rows = -(-number // positions)
+    last = number - (rows - 1) * positions
+    lists: dict[int, list[Seat]] = {}
+    for leaf in leaf_order(leaves):
+        for server in leaf.servers:
+            lists.setdefault(server.at, []).append(Seat(server, leaf))
+    columns = [lists[at] for at in sorted(lists, key=lambda at: (-len(lists[at]), at))]
+    needed = [rows if j < last else rows - 1 for j in range(positions)]
+    if any(need > (len(columns[j]) if j < len(columns) else 0) for j, need in enumerate(needed)):
+        return None
+    if number < positions:
+        row = len(columns[number - 1]) - 1
+        return [columns[j][row] for j in range(number)]
+    return [columns[rank % positions][rank // positions] for rank in range(number)]
+
+
+def anywhere(leaves: Sequence[LeafState], number: int) -> list[Seat] | None:
+    """Any servers in leaf order."""
+    found: list[Seat] = []
+    for leaf in leaf_order(leaves):
+        found += seats(leaf, number - len(found))
+    return found if len(found) == number else None
+
+
+@dataclass
+class _Return:
+    """Ranks that come back to a job of which others stand."""
+
+    leaves: Sequence[LeafState]
+    positions: int
+    kind: Tor
+    at: dict[int, tuple[int, int]]
+    """Rank -> (leaf number, slice) of those that stand or have been seated."""
+    taken: set[int] = field(default_factory=set)
+
+    def choices(self, rank: int, where: int) -> list[Seat]:
+        """Servers at a slice position for a rank, the best first."""
+        found = [
+            Seat(server, leaf)
+            for leaf in self.leaves
+            if not leaf.spanning or self.kind is Tor.COMMON
+            for server in leaf.servers
+            if server.at == where and server.node not in self.taken
+        ]
+        return sorted(found, key=lambda seat: self.preference(rank, seat))
+
+    def preference(self, rank: int, seat: Seat) -> tuple[int, ...]:
+        """The leaf of the row, another leaf of the job, the fullest leaf; a common job likes its uplinks alone."""
+        row = Counter(leaf for other, (leaf, _) in self.at.items() if other // self.positions == rank // self.positions)
+        own = {leaf for leaf, _ in self.at.values()}
+        number = seat.leaf.number
+        rivals = int(bool(seat.leaf.spanning))
+        if number in row:
+            return rivals, 0, -row[number], seat.leaf.tor_id, seat.server.at
+        if number in own:
+            return rivals, 1, 0, seat.leaf.tor_id, seat.server.at
+        return rivals, 2, seat.leaf.count, seat.leaf.tor_id, seat.server.at
+
+    def sit(self, rank: int, seat: Seat) -> None:
+        self.at[rank] = seat.leaf.number, seat.server.at
+        self.taken.add(seat.server.node)
+
+
+def place_again(
+    leaves: Sequence[LeafState],
+    at: Mapping[int, tuple[int, int]],
+    pending: Sequence[int],
+    positions: int,
+    kind: Tor,
+) -> dict[int, Seat] | None:
+    """Rank -> seat of the pending ranks while others stand. at: rank -> (leaf number, slice) of those that stand."""
+    if kind is Tor.PADDING:
+        return _own_leaf(leaves, at, pending)
+    state = _Return(leaves, positions, kind, dict(at))
+    found = _congruent(state, pending)
+    if found is None and kind is Tor.COMMON:
+        state = _Return(leaves, positions, kind, dict(at))
+        return _free_seats(state, pending)
+    return found
+
+
+def _own_leaf(
+    leaves: Sequence[LeafState], at: Mapping[int, tuple[int, int]], pending: Sequence[int]
+) -> dict[int, Seat] | None:
+    """A padding job stays under the leaf of its bound pods."""
+    held = Counter(leaf for leaf, _ in at.values())
+    own = sorted((leaf for leaf in leaves if leaf.number in held), key=lambda leaf: (-held[leaf.number], leaf.tor_id))
+    found: list[Seat] = []
+    for leaf in own:
+        found += seats(leaf, len(pending) - len(found))
+    return dict(zip(sorted(pending), found, strict=True)) if len(found) == len(pending) else None
+
+
+def _congruent(state: _Return, pending: Sequence[int]) -> dict[int, Seat] | None:
+    """Every rank at the slice position of the bound ranks congruent to it; else at one that no column uses."""
+    c = state.positions
+    columns: dict[int, list[int]] = {}
+    for rank in sorted(pending):
+        columns.setdefault(rank % c, []).append(rank)
+    held: dict[int, Counter[int]] = {}
+    for rank, (_, where) in state.at.items():
+        held.setdefault(rank % c, Counter())[where] += 1
+    position = {j: min(counts, key=lambda at: (-counts[at], at)) for j, counts in held.items()}
+    unknown = [j for j in sorted(columns, key=lambda j: columns[j][0]) if j not in position]
+    free = [at for at in range(c) if at not in {where for counts in held.values() for where in counts}]
+    room = {at: len(state.choices(columns[j][0], at)) for j in unknown[:1] for at in free}
+    for k, j in enumerate(unknown):
+        needs = sorted((len(columns[other]) for other in unknown[k + 1 :]), reverse=True)
+        options = []
+        for at in free:
+            others = sorted((room[other] for other in free if other != at), reverse=True)
+            if room[at] < len(columns[j]) or len(others) < len(needs):
+                continue
+            if all(need <= have for need, have in zip(needs, others, strict=False)):
+                options.append((state.preference(columns[j][0], state.choices(columns[j][0], at)[0]), at))
+        if not options:
+            return None
+        position[j] = min(options)[1]
+        free.remove(position[j])
+    found: dict[int, Seat] = {}
+    for rank in sorted(pending):
+        choices = state.choices(rank, position[rank % c])
+        if not choices:
+            return None
+        found[rank] = choices[0]
+        state.sit(rank, choices[0])
+    return found
+
+
+def _free_seats(state: _Return, pending: Sequence[int]) -> dict[int, Seat] | None:
+    """A common job that cannot keep its positions: any usable server, the job's own leaves first."""
+    found: dict[int, Seat] = {}
+    for rank in sorted(pending):
+        open_: list[tuple[Server, LeafState]] = [
+            (server, leaf) for leaf in state.leaves for server in leaf.servers if server.node not in state.taken
+        ]
+        if not open_:
+            return None
+        seat = min((Seat(*pair) for pair in open_), key=lambda seat: state.preference(rank, seat))
+        found[rank] = seat
+        state.sit(rank, seat)
+    return found

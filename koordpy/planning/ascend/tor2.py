@@ -1,0 +1,135 @@
+"""Switch affinity 2.0: leaves taken whole, at most q of them shared (ascend.md 4.2, 4.3)."""
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+
+from koordpy.api import keys
+from koordpy.planning.ascend.job import Tor
+from koordpy.planning.ascend.leaves import LeafState, Seat, leaf_order, seats, tightest
+
+
+def place(
+    leaves: Sequence[LeafState], number: int, positions: int, *, kind: Tor, shared_most: int
+) -> list[Seat] | None:
+    """Seats of a job of so many pods in rank order; None where it waits. shared_most: q, healthy shared leaves."""
+    if number < positions or kind is Tor.PADDING:
+        for group in (
+            [leaf for leaf in leaves if leaf.exclusive],
+            [leaf for leaf in leaves if leaf.shared and not leaf.healthy],
+            [leaf for leaf in leaves if leaf.shared and leaf.healthy],
+            [leaf for leaf in leaves if leaf.idle],
+        ):
+            one = tightest(group, number)
+            if one is not None:
+                return seats(one, number)
+        if kind is Tor.PADDING:
+            return None
+    idle = [leaf for leaf in leaf_order(leaves) if leaf.idle and leaf.count]
+    healthy = [leaf for leaf in leaf_order(leaves) if leaf.shared and leaf.healthy and leaf.count]
+    most = sum(leaf.count for leaf in idle) + sum(leaf.count for leaf in healthy[:shared_most])
+    if number > most:
+        return _beyond(leaves, number, idle, healthy, shared_most) if kind is Tor.COMMON else None
+    found: list[Seat] = []
+    rest = number
+    for leaf in idle:
+        if rest < leaf.count:
+            break
+        found += seats(leaf, leaf.count)
+        rest -= leaf.count
+    if not rest:
+        return found
+    few = fewest(healthy, rest, shared_most)
+    if few is None:
+        broken = idle[len({seat.leaf.number for seat in found})]
+        return found + seats(broken, rest)
+    return found + _used_up(few, rest)
+
+
+def fewest(leaves: Sequence[LeafState], number: int, most: int) -> list[LeafState] | None:
+    """At most `most` leaves that hold so many pods: the fewest, then the smallest total; the smaller one first."""
+    alike: dict[int, list[LeafState]] = {}
+    for leaf in sorted(leaves, key=lambda leaf: leaf.tor_id):
+        alike.setdefault(leaf.count, []).append(leaf)
+    # of leaves with equal counts only the first can be part of the best answer
+    kept = [leaf for same in alike.values() for leaf in same[:most]]
+    for size in range(1, most + 1):
+        able = [group for group in combinations(kept, size) if sum(leaf.count for leaf in group) >= number]
+        if able:
+            best = min(able, key=lambda g: (sum(leaf.count for leaf in g), sorted(leaf.tor_id for leaf in g)))
+            return sorted(best, key=lambda leaf: (leaf.count, leaf.tor_id))
+    return None
+
+
+def _used_up(leaves: Sequence[LeafState], number: int) -> list[Seat]:
+    """Leaves one after the other, each used up before the next."""
+    found: list[Seat] = []
+    for leaf in leaves:
+        found += seats(leaf, number - len(found))
+    return found
+
+
+def _beyond(
+    leaves: Sequence[LeafState],
+    number: int,
+    idle: Sequence[LeafState],
+    healthy: Sequence[LeafState],
+    most: int,
+) -> list[Seat] | None:
+    """A common job beyond what idle and healthy leaves hold: unhealthy shared ones before healthy ones."""
+    sick = sorted(
+        (leaf for leaf in leaves if leaf.shared and not leaf.healthy), key=lambda leaf: (leaf.count, leaf.tor_id)
+    )
+    found = _used_up([*idle, *sick], number)
+    rest = number - len(found)
+    if not rest:
+        return found
+    few = fewest(healthy, rest, most)
+    return found + _used_up(few, rest) if few is not None else None
+
+
+def place_again(
+    leaves: Sequence[LeafState],
+    own: Mapping[int, str],
+    number: int,
+    *,
+    kind: Tor,
+    shared_most: int,
+) -> list[Seat] | None:
+    """Seats of pending pods while others stand, in the order of their ranks. own: leaf number -> isSharedTor there."""
+    first = [leaf for leaf in leaf_order(leaves) if own.get(leaf.number) == "2"]
+    second = [leaf for leaf in leaf_order(leaves) if leaf.number in own and leaf not in first]
+    if kind is Tor.PADDING:
+        found = _used_up([*first, *second], number)
+        return found if len(found) == number else None
+    idle = [leaf for leaf in leaf_order(leaves) if leaf.idle and leaf.number not in own]
+    found = _used_up([*first, *second, *idle], number)
+    rest = number - len(found)
+    if not rest:
+        return found
+    held = sum(leaf.shared and leaf.healthy for leaf in second)
+    other = [leaf for leaf in leaf_order(leaves) if leaf.shared and leaf.healthy and leaf.number not in own]
+    few = fewest([leaf for leaf in other if leaf.count], rest, max(0, shared_most - held))
+    return found + _used_up(few, rest) if few is not None else None
+
+
+def marks(taken: Sequence[Seat], kind: Tor, own: Mapping[int, str] | None = None) -> list[dict[str, str]]:
+    """Annotations of each pod of a plan. own: leaf number -> isSharedTor of the job's pods that stand there."""
+    own = own or {}
+    numbers = {seat.leaf.number for seat in taken} | set(own)
+    used: dict[int, int] = {}
+    for seat in taken:
+        used[seat.leaf.number] = used.get(seat.leaf.number, 0) + 1
+    out = []
+    for seat in taken:
+        leaf = seat.leaf
+        if len(numbers) == 1:
+            mark = "0"
+        elif own.get(leaf.number) in ("1", "2"):
+            mark = own[leaf.number]
+        else:
+            mark = "2" if leaf.idle and used[leaf.number] == leaf.count and leaf.number not in own else "1"
+        notes = {keys.SHARED_TOR: mark, keys.TOR_HEALTHY: "1" if mark == "1" and kind is Tor.COMMON else "0"}
+        if mark == "1":
+            notes[keys.SHARED_TOR_IP] = leaf.tor_ip
+        out.append(notes)
+    return out
