@@ -146,7 +146,7 @@ class _OwnOrder:
         gangs = tuple(replace(g, pods=tuple(p for p in g.pods if p.key not in waiting)) for g in unit.gangs)
         rest = Unit(id=unit.id, gangs=gangs)
         needs = []
-        for gang, before in zip(gangs, self.unit.gangs, strict=True):
+        for before in self.unit.gangs:
             placed = sum(pod.key in nodes for pod in before.pending)
             needs.append(max(0, self.unit.need(before) - placed))
         problem = replace(build(rest, self.figures), needs=tuple(needs))
