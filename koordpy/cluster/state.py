@@ -43,7 +43,7 @@ from koordpy.cluster.devices import DeviceBook, DeviceId
 from koordpy.cluster.foreseen import Foreseen
 from koordpy.cluster.gpu_book import GpuBook
 from koordpy.cluster.hypernodes import HyperNodeFault, read_hypernodes
-from koordpy.cluster.npus import NpuBook
+from koordpy.cluster.npus import NpuBook, npu_resource
 from koordpy.cluster.owners import OwnerBook
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo, in_group, pod_info, shape_of
 from koordpy.cluster.quotas import QuotaBook, Quotas
@@ -88,6 +88,8 @@ class ClusterState:
         self._gpus = GpuBook(gpu or Gpu())
         self._chips: dict[str, tuple[int, ...]] = {}
         """Assumed pod -> GPUs (minors) or NPUs of its node that it is given."""
+        self._noted: dict[str, tuple[Pod, Mapping[str, str]]] = {}
+        """Assumed NPU pod -> as the cluster knows it, and what its Binding says beside."""
         self.scheduler_names = frozenset(scheduler_names)
         self.layers: Layers = FLAT
         self.topology: ClusterNetworkTopology | None = None
@@ -225,6 +227,11 @@ class ClusterState:
         assumed = self._assumed.get(key, "") if same and not pod.spec.node_name else ""
         if pod.spec.affinity is not None or pod.spec.topology_spread_constraints:
             self.look_for(selected_keys(pod))
+        if not assumed:
+            self._noted.pop(key, None)
+        elif key in self._noted:
+            self._noted[key] = pod, self._noted[key][1]
+            pod = annotated(pod, self._noted[key][1])
         info = pod_info(
             pod,
             scheduler_names=self.scheduler_names,
@@ -479,11 +486,13 @@ class ClusterState:
         claims: Mapping[str, str] | None = None,
         devices: Mapping[str, tuple[tuple[str, DeviceId], ...]] | None = None,
         chips: tuple[int, ...] = (),
+        annotations: Mapping[str, str] | None = None,
     ) -> None:
         """Counts a pending pod as bound to a node until the watch confirms it or `forget` takes it back.
 
         claims: claim -> volume that it takes, empty for one that is to be provisioned on the node; devices: resource
-        claim -> what it is allocated; chips: GPUs (minors) or NPUs of the node that it is given.
+        claim -> what it is allocated; chips: GPUs (minors) or NPUs of the node that it is given; annotations: what its
+        Binding says, which later plans read of NPU pods.
 
         Raises KeyError for an unknown pod and ValueError for one that has a node already.
         """
@@ -498,6 +507,9 @@ class ClusterState:
             self._promised_devices[key] = devices
         if chips:
             self._chips[key] = chips
+        if annotations and npu_resource(info.requests) is not None:
+            self._noted[key] = info.pod, annotations
+            info = replace(info, pod=annotated(info.pod, annotations))
         self._add(replace(info, node=node, pending=False))
 
     def foresee_nomination(self, key: str, node: str) -> None:
@@ -530,7 +542,8 @@ class ClusterState:
         self._promised_devices.pop(key, None)
         if self._assumed.pop(key, None) is None:
             return
-        self._upsert_pod(self._pods[key].pod)
+        bare = self._noted.pop(key, None)
+        self._upsert_pod(bare[0] if bare is not None else self._pods[key].pod)
 
     def is_promised(self, claim: str) -> bool:
         """Whether an assumed pod has the say over what a claim takes."""
@@ -586,8 +599,7 @@ class ClusterState:
                 self.upsert(select_node(claim, node))
         pod = self._pods[key].pod
         spec = _replace(pod.spec, node_name=node)
-        meta = _replace(pod.metadata, annotations={**pod.metadata.annotations, **(annotations or {})})
-        self._upsert_pod(_replace(pod, spec=spec, metadata=meta))
+        self._upsert_pod(annotated(_replace(pod, spec=spec), annotations or {}))
 
     # -- out ----------------------------------------------------------------------------------------------------------
 
@@ -797,6 +809,13 @@ class ClusterState:
 def _object_key(obj: Any) -> str:
     meta = obj.metadata
     return f"{meta.namespace}/{meta.name}" if meta.namespace else str(meta.name)
+
+
+def annotated(pod: Pod, annotations: Mapping[str, str]) -> Pod:
+    """A pod with further annotations."""
+    notes = {**pod.metadata.annotations, **annotations}
+    changed: Pod = _replace(pod, metadata=_replace(pod.metadata, annotations=notes))
+    return changed
 
 
 def _replace(struct: Any, **changes: Any) -> Any:

@@ -155,7 +155,9 @@ class Committer:
                 queued = QueuedPod(key, info.uid, now, info.priority, info.created, light=False)
             if info.nominated_node not in ("", placement.node):
                 self._queue.broadcast(Wake.ROOM, "NominationEnd")
-            self._state.assume(key, placement.node, placement.claims, placement.devices, placement.chips)
+            self._state.assume(
+                key, placement.node, placement.claims, placement.devices, placement.chips, placement.annotations
+            )
             if not self._dry_run:
                 if (unbound := unbound_claims(self._state, info, placement)) is not None:
                     claims.append(unbound)

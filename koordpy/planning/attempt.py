@@ -105,7 +105,7 @@ def try_plain(unit: Unit, pod: PodInfo, figures: Figures, search: Search | None 
         return _relieved(Tried(unit, Proof.INFEASIBLE, refusal=refusal), figures, search)
     own = place_npus(unit, figures)
     if own is not None:
-        return _accepted(unit, own, figures)
+        return _accepted(unit, own, figures, search)
     node = _best_node(pod, figures)
     if node is None:
         return _relieved(Tried(unit, Proof.INFEASIBLE), figures, search)
@@ -128,7 +128,7 @@ def try_unit(unit: Unit, groups: Groups, figures: Figures, search: Search | None
         return _relieved(Tried(unit, Proof.INFEASIBLE, refusal=refusal), figures, search)
     own = place_npus(unit, figures)
     if own is not None:
-        return _accepted(unit, own, figures)
+        return _accepted(unit, own, figures, search)
     problem = build(unit, figures)
     best = place_jointly(unit, problem, figures) if unit.is_gang else place_in_turn(problem)
     if not best.placed:
@@ -214,10 +214,12 @@ def _best_node(pod: PodInfo, figures: Figures) -> int | None:
     return int(able[0])
 
 
-def _accepted(unit: Unit, placed: Placed, figures: Figures) -> Tried:
+def _accepted(unit: Unit, placed: Placed, figures: Figures, search: Search | None) -> Tried:
     """The same for the answer of the Ascend planner."""
     if not placed.nodes:
-        return Tried(unit, placed.proof, runs=placed.runs, remark=placed.remark)
+        refusal = figures.admission.core_refusal(unit, figures.draft.quotas)
+        tried = Tried(unit, placed.proof, runs=placed.runs, remark=placed.remark, refusal=refusal)
+        return tried if placed.own_order else _relieved(tried, figures, search)
     return _accept(unit, dict(placed.nodes), figures, placed.proof, placed.runs, placed.notes)
 
 

@@ -4,8 +4,9 @@ Jobs with switches or SuperPoDs are planned gang by gang, the largest size that 
 is placed ordinarily beside them. Units with a gather goal and neither are placed by the generic planner (ascend.md 6).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -29,13 +30,15 @@ OWN, PLANNED, SHARED = 200, 100, 99
 @dataclass(frozen=True, slots=True)
 class Placed:
     """What became of a unit. nodes: pod key -> node, empty where there is no plan; notes: pod key -> annotations
-    beside those of its chips; remark: what the pods that wait are told."""
+    beside those of its chips; remark: what the pods that wait are told; own_order: whether switches or SuperPoDs
+    decide."""
 
     nodes: Mapping[str, int]
     proof: Proof
     runs: tuple[SolverRun, ...] = ()
     notes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     remark: str = ""
+    own_order: bool = True
 
 
 def npu_gate(unit: Unit, figures: Figures) -> Gate | None:
@@ -55,7 +58,7 @@ def place_npus(unit: Unit, figures: Figures) -> Placed | None:
     if not jobs or unit.plain is not None or unit.has_goal:
         return None
     nodes, proof, runs = place_ranked(unit, build(unit, figures), figures)
-    return Placed(nodes, proof, runs)
+    return Placed(nodes, proof, runs, own_order=False)
 
 
 @dataclass
@@ -113,6 +116,8 @@ class _OwnOrder:
         planner = kind(job, self.figures, within=within)
         remark = ""
         for size in self._sizes(job, pods):
+            if not self._allowed(pods[:size]):
+                continue
             seated = planner.plan(pods[:size])
             remark = remark or planner.remark()
             if seated is not None:
@@ -132,6 +137,15 @@ class _OwnOrder:
         for size in range(len(pods) - 1, least - 1, -1):
             if (size + standing) % unit_step == 0:
                 yield size
+
+    @cached_property
+    def _allowed(self) -> Callable[[Sequence[PodInfo]], bool]:
+        """Whether quotas leave room for some of the unit's pods together."""
+        if not self.figures.snapshot.quotas.tree.quotas:
+            return lambda pods: True
+        problem = build(self.unit, self.figures)
+        ranks = {pod.key: rank for rank, pod in enumerate(self.unit.members)}
+        return lambda pods: problem.allowed(ranks[pod.key] for pod in pods)
 
     def _gang(self, pod: PodInfo) -> Gang | None:
         return next((gang for gang in self.unit.gangs if gang.ref == pod.gang), None)
