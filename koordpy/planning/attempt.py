@@ -14,7 +14,7 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.planning.admission import QuotaRefusal
 from koordpy.planning.ascend.joint import place_jointly
 from koordpy.planning.ascend.notes import allocation_notes, merged
-from koordpy.planning.ascend.place import Placed, npu_gate, place_npus
+from koordpy.planning.ascend.place import Placed, has_own_order, npu_gate, place_npus
 from koordpy.planning.ascend.ranked import assign, best_node
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
@@ -140,7 +140,7 @@ def try_unit(unit: Unit, groups: Groups, figures: Figures, search: Search | None
 
 def _relieved(refused: Tried, figures: Figures, search: Search | None) -> Tried:
     """A unit that found no room, with the room that victims make for it, or why there is none."""
-    if search is None:
+    if search is None or has_own_order(refused.unit, figures):
         return refused
     unit = refused.unit
     if refused.refusal is not None and not refused.refusal.limit_name:
@@ -219,7 +219,7 @@ def _accepted(unit: Unit, placed: Placed, figures: Figures, search: Search | Non
     if not placed.nodes:
         refusal = figures.admission.core_refusal(unit, figures.draft.quotas)
         tried = Tried(unit, placed.proof, runs=placed.runs, remark=placed.remark, refusal=refusal)
-        return tried if placed.own_order else _relieved(tried, figures, search)
+        return _relieved(tried, figures, search)
     return _accept(unit, dict(placed.nodes), figures, placed.proof, placed.runs, placed.notes)
 
 

@@ -118,6 +118,7 @@ class ShapeFigures:
         count = len(snapshot.nodes)
         self.slots: Ints = np.zeros(count, dtype=np.int64)
         self.fit: Ints = np.zeros(count, dtype=np.int64)
+        self._word: tuple[int, Verdict] | None = None
         self._seen = len(owner.draft.touched)
         self._ranked: RankedNodes | None = None
         self._asked = 0
@@ -332,6 +333,12 @@ class ShapeFigures:
 
     def verdict(self) -> Verdict:
         """Every filter's word on the draft as it is, this pod alone."""
+        version = self._owner.draft.version
+        if self._word is None or self._word[0] != version:
+            self._word = version, self._every_word()
+        return self._word[1]
+
+    def _every_word(self) -> Verdict:
         owner = self._owner
         fit = check_fit(owner.snapshot.allocatable, owner.draft.used, self.request, self.names)
         early = [rule.verdict() for rule in self._rules if rule.before_fit]

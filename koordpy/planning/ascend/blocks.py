@@ -52,7 +52,7 @@ class BlockJob:
         """SuperPoD id -> nodes: healthy ones first, natural names."""
 
     def _healthy_first(self, node: int) -> tuple[bool, int]:
-        sick = self._chips is not None and self._chips.sub_healthy(node)
+        sick = self._chips is not None and bool(self._chips.sub_healthy[node])
         return sick, int(self.figures.snapshot.name_rank[node])
 
     @property

@@ -4,6 +4,7 @@ Row 15 of the filters (kube-parity.md 1); tables and wording: ascend.md 2 to 5.
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Ints
@@ -116,6 +117,7 @@ class AscendChips(Rule):
         """Chips that a pod may take on a node."""
         return self._stock.of(self.resource).for_job(node, several=self._several)
 
-    def sub_healthy(self, node: int) -> bool:
-        """Whether a node is to come after healthy ones."""
-        return self._chips.sub_healthy[node]
+    @property
+    def sub_healthy(self) -> NDArray[np.bool_]:
+        """[nodes] that are to come after healthy ones."""
+        return self._chips.sub_healthy

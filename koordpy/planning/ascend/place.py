@@ -30,15 +30,13 @@ OWN, PLANNED, SHARED = 200, 100, 99
 @dataclass(frozen=True, slots=True)
 class Placed:
     """What became of a unit. nodes: pod key -> node, empty where there is no plan; notes: pod key -> annotations
-    beside those of its chips; remark: what the pods that wait are told; own_order: whether switches or SuperPoDs
-    decide."""
+    beside those of its chips; remark: what the pods that wait are told."""
 
     nodes: Mapping[str, int]
     proof: Proof
     runs: tuple[SolverRun, ...] = ()
     notes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     remark: str = ""
-    own_order: bool = True
 
 
 def npu_gate(unit: Unit, figures: Figures) -> Gate | None:
@@ -50,6 +48,11 @@ def npu_gate(unit: Unit, figures: Figures) -> Gate | None:
     return None
 
 
+def has_own_order(unit: Unit, figures: Figures) -> bool:
+    """Whether switches or SuperPoDs decide where some job of a unit goes."""
+    return any(isinstance(job := figures.npu_job(pod), Job) and job.own_order for pod in unit.pending)
+
+
 def place_npus(unit: Unit, figures: Figures) -> Placed | None:
     """The placement of a unit with NPU pods; None where the generic planner places it."""
     jobs = {pod.gang: job for pod in unit.pending if isinstance(job := figures.npu_job(pod), Job)}
@@ -58,7 +61,7 @@ def place_npus(unit: Unit, figures: Figures) -> Placed | None:
     if not jobs or unit.plain is not None or unit.has_goal:
         return None
     nodes, proof, runs = place_ranked(unit, build(unit, figures), figures)
-    return Placed(nodes, proof, runs, own_order=False)
+    return Placed(nodes, proof, runs)
 
 
 @dataclass

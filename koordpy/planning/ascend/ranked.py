@@ -6,7 +6,7 @@ placement of the pods to come, which is repaired by a swap or by room beside it,
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -27,9 +27,8 @@ def node_order(pod: PodInfo, figures: Figures) -> list[int]:
     chips = own.chips
     assert chips is not None
     able = np.nonzero(own.slots > 0)[0]
-    sick = np.array([chips.sub_healthy(int(node)) for node in able], dtype=bool)
     names = figures.snapshot.name_rank[able]
-    order = np.lexsort((names, sick, -own.total[able], -chips.affinity[able]))
+    order = np.lexsort((names, chips.sub_healthy[able], -own.total[able], -chips.affinity[able]))
     return [int(node) for node in able[order]]
 
 
@@ -44,8 +43,8 @@ def best_node(pod: PodInfo, figures: Figures) -> int | None:
             own_values = values[able]
             able = able[own_values == own_values.max()]
     if len(able) > 1:
-        healthy = [int(node) for node in able if not chips.sub_healthy(int(node))]
-        able = np.array(healthy or able, dtype=np.int64)
+        healthy = able[~chips.sub_healthy[able]]
+        able = healthy if len(healthy) else able
     return int(able[np.argmin(figures.snapshot.name_rank[able])]) if len(able) else None
 
 
@@ -81,11 +80,17 @@ def after(unit: Unit, nodes: Mapping[str, int], figures: Figures) -> Unit:
 
 @dataclass
 class _Walk:
-    """The pods so far are on the draft; `coming` holds a place for each of the others."""
+    """The pods so far, `placed`, are on the draft; `coming` holds a place for each of the others."""
 
-    unit: Unit
+    whole: Unit
     figures: Figures
     coming: dict[str, int]
+    placed: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def unit(self) -> Unit:
+        """The unit with the pods so far in place."""
+        return after(self.whole, self.placed, self.figures)
 
     def choose(self, pod: PodInfo) -> int:
         """The best node for a pod from which the rest can still be placed; the witness is kept right."""
@@ -131,12 +136,12 @@ class _Walk:
         mark = draft.mark()
         try:
             assign(pod, node, figures)
-            found = place_all(after(self.unit, {pod.key: node}, figures), list(self.coming), figures, besides=pod.key)
+            unit = after(self.unit, {pod.key: node}, figures)
+            found = place_all(unit, list(self.coming), figures, besides=pod.key)
         finally:
             draft.undo(mark)
         if not found.placed and len(self.coming) > 1:
             return False
-        unit = after(self.unit, {pod.key: node}, figures)
         self.coming = {pod.key: node, **{unit.members[rank].key: at for rank, at in found.nodes.items()}}
         return True
 
@@ -169,10 +174,9 @@ def place_ranked(unit: Unit, problem: Problem, figures: Figures) -> tuple[dict[s
             pod = members[rank]
             if npu_resource(pod.requests) is None:
                 continue
-            node = nodes[pod.key] = walk.choose(pod)
+            node = nodes[pod.key] = walk.placed[pod.key] = walk.choose(pod)
             assign(pod, node, figures)
             del walk.coming[pod.key]
-            walk.unit = after(walk.unit, {pod.key: node}, figures)
         if walk.coming:
             rest = place_all(walk.unit, list(walk.coming), figures)
             nodes |= {members[rank].key: node for rank, node in rest.nodes.items()} or walk.coming

@@ -6,6 +6,9 @@ serves all shapes of a round; a change of the draft writes one row anew.
 
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from koordpy.cluster.npus import Holding, npu_resource
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Draft
@@ -25,7 +28,7 @@ class Chips:
     unlinked: list[int]
     height: list[int]
     disagrees: list[bool]
-    sub_healthy: list[bool]
+    sub_healthy: NDArray[np.bool_]
     capacity: list[int]
 
     def for_job(self, node: int, *, several: bool) -> int:
@@ -73,7 +76,7 @@ class Stock:
         size = len(nodes)
         present = [i for i, node in enumerate(nodes) if resource in reports.get(node.name, ())]
         zero, no = [0] * size, [False] * size
-        chips = Chips(resource, present, zero, zero.copy(), zero.copy(), no, no.copy(), zero.copy())
+        chips = Chips(resource, present, zero, zero.copy(), zero.copy(), no, np.array(no, dtype=bool), zero.copy())
         for node in present:
             report = reports[nodes[node].name][resource]
             chips.unlinked[node] = report.unlinked

@@ -51,7 +51,8 @@ class SwitchJob:
             if pod.bound and pod.node in snapshot.index and pod.key not in draft.evicted:
                 able[snapshot.index[pod.node]] = False
         chips = figures.of(next(iter(pending.values()))).chips if pending else None
-        usable = {int(i): int(chips.affinity[i]) for i in np.nonzero(able)[0]} if chips is not None else {}
+        where = np.nonzero(able)[0]
+        usable = dict(zip(where.tolist(), chips.affinity[where].tolist(), strict=True)) if chips is not None else {}
         gang = job.pods[0].gang
         spanning = Uplinks(figures.jobs, switches).of(draft.placed, draft.evicted, figures.notes, without=gang)
         self.leaves: tuple[LeafState, ...] = read_leaves(switches, usable, spanning)
