@@ -13,6 +13,7 @@ from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.admission import QuotaRefusal
 from koordpy.planning.ascend.joint import place_jointly
+from koordpy.planning.ascend.moves import keep_room
 from koordpy.planning.ascend.notes import allocation_notes, merged
 from koordpy.planning.ascend.place import Placed, has_own_order, npu_gate, place_npus
 from koordpy.planning.ascend.ranked import assign, best_node
@@ -26,7 +27,9 @@ from koordpy.planning.resources_gate import check_min_resources
 from koordpy.planning.units import Gate, Groups, Unit, gate
 from koordpy.planning.verify import check_plan
 from koordpy.planning.victims.moving import Back
+from koordpy.planning.victims.names import RuleName
 from koordpy.planning.victims.search import Relief, Search, Victim, one_by_one
+from koordpy.planning.victims.units import Kind, VictimUnit
 
 if TYPE_CHECKING:
     from koordpy.planning.holding import Hold
@@ -220,7 +223,28 @@ def _accepted(unit: Unit, placed: Placed, figures: Figures, search: Search | Non
         refusal = figures.admission.core_refusal(unit, figures.draft.quotas)
         tried = Tried(unit, placed.proof, runs=placed.runs, remark=placed.remark, refusal=refusal)
         return _relieved(tried, figures, search)
-    return _accept(unit, dict(placed.nodes), figures, placed.proof, placed.runs, placed.notes)
+    if placed.evicted:
+        return _moved(unit, placed, figures, search)
+    tried = _accept(unit, dict(placed.nodes), figures, placed.proof, placed.runs, placed.notes)
+    return replace(tried, remark=placed.remark)
+
+
+def _moved(unit: Unit, placed: Placed, figures: Figures, search: Search | None) -> Tried:
+    """Members of the unit are evicted so that others, and they, stand together (ascend.md 5.3)."""
+    if search is None:
+        return Tried(unit, Proof.INFEASIBLE, remark=placed.remark)
+    draft = figures.draft
+    mark = draft.mark()
+    for pod in placed.evicted:
+        draft.evict(pod)
+    tried = _accept(unit, dict(placed.nodes), figures, placed.proof, placed.runs, placed.notes)
+    if not tried.nodes:
+        draft.undo(mark)
+        return tried
+    keep_room(placed.returns, figures)
+    victim = Victim(VictimUnit(Kind.BROKEN, placed.evicted, unit.group_id), RuleName.STALE_GANG, placed.moved)
+    search.reread()
+    return replace(tried, victims=(victim,), remark=placed.remark)
 
 
 def _accept(

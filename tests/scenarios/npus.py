@@ -61,6 +61,7 @@ def npu_pod(
     annotations: Mapping[str, str] | None = None,
     created: int = 0,
     containers: Sequence[Mapping[str, int]] = (),
+    scheduler: str = keys.DEFAULT_SCHEDULER_NAME,
     **spec: Any,
 ) -> Pod:
     """A pod that asks for NPUs; `at` binds it, `holds` are its chips then (by default the lowest)."""
@@ -85,7 +86,7 @@ def npu_pod(
         )
         for i, part in enumerate(parts)
     ]
-    wire = PodSpec(scheduler_name=keys.DEFAULT_SCHEDULER_NAME, node_name=at, containers=made, **spec)
+    wire = PodSpec(scheduler_name=scheduler, node_name=at, containers=made, **spec)
     return Pod(metadata=meta, spec=wire, status=PodStatus(phase="Running" if at else "Pending"))
 
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -26,12 +27,19 @@ class Block:
 class BlockJob:
     """One job on a draft; `plan` answers for any of its pending pods."""
 
-    def __init__(self, job: Job, figures: Figures, *, within: Bools | None = None) -> None:
-        """within: [nodes] where members may go at all."""
+    def __init__(
+        self, job: Job, figures: Figures, *, within: Bools | None = None, numbers: Mapping[int, int] | None = None
+    ) -> None:
+        """within: [nodes] where members may go at all; numbers: rank -> block, where it is known."""
         assert job.blocks is not None
         self.job, self.figures, self.wish = job, figures, job.blocks
         self.grid = Grid(self.wish.size, self.wish.reserve)
         self.why = ""
+        self.stuck: tuple[int, ...] = ()
+        """Blocks with bound members whose SuperPoD has too few nodes for the others."""
+        self.worth: tuple[Any, ...] = ()
+        """How good the last choice was, by the levels of the objective; smaller is better."""
+        self._numbers = numbers
         draft, snapshot = figures.draft, figures.snapshot
         able = np.ones(len(snapshot.nodes), dtype=bool) if within is None else within.copy()
         self._chips = None
@@ -69,23 +77,33 @@ class BlockJob:
         homes = self.homes(numbers)
         seats: dict[int, tuple[int, int]] = {}
         left = {name: list(nodes) for name, nodes in self.candidates.items()}
+        self.why, self.stuck = "", ()
+        fresh = [rank for rank in ranks if numbers[rank] not in shared]
         for k in sorted({numbers[rank] for rank in ranks} & shared):
             coming = [rank for rank in ranks if numbers[rank] == k]
-            free = left.get(homes.get(k, ""), [])
+            home = homes.get(k, "")
+            free = left.get(home, [])
+            if self.wish.soft and len(free) < len(coming):
+                # a short block has no size of its own: who finds no room forms another one
+                fresh += coming[len(free) :]
+                coming = coming[: len(free)]
             if len(free) < len(coming):
-                where = f"SuperPoD {homes[k]}" if homes.get(k) else "no SuperPoD"
-                self.why = (
-                    f"SuperPoD affinity: block {k} in {where} needs {len(coming)} more nodes, {len(free)} are usable"
-                )
-                return None
-            taken, left[homes[k]] = free[: len(coming)], free[len(coming) :]
-            seats |= zip(coming, ((k, node) for node in self._named(taken)), strict=True)
-        coming = [rank for rank in ranks if numbers[rank] not in shared]
-        if coming:
+                where = f"SuperPoD {home}" if home else "no SuperPoD"
+                lacks = f"block {k} in {where} needs {len(coming)} more nodes, {len(free)} are usable"
+                self.why = self.why or f"SuperPoD affinity: {lacks}"
+                self.stuck = (*self.stuck, k)
+                continue
+            if coming:
+                taken, left[home] = free[: len(coming)], free[len(coming) :]
+                seats |= zip(coming, ((k, node) for node in self._named(taken)), strict=True)
+        if self.stuck:
+            return None
+        if fresh:
+            coming = sorted(fresh)
             blocks = self.choose(left, len(coming))
             if blocks is None:
                 return None
-            names = sorted({numbers[rank] for rank in coming})
+            names = sorted({numbers[rank] for rank in coming} - shared)
             names += [max(numbers.values()) + 1 + i for i in range(len(blocks) - len(names))]
             places = [(names[i], node) for i, block in enumerate(blocks) for node in block.nodes]
             seats |= zip(coming, places, strict=True)
@@ -95,7 +113,7 @@ class BlockJob:
             number, node = seats[rank]
             nodes[pod.key] = node
             notes[pod.key] = {keys.SUPER_POD_RANK: str(number), keys.BOUND_SUPER_POD: super_pods[node]}
-        return Seated(nodes, notes)
+        return Seated(nodes, notes, self.worth)
 
     def choose(self, left: Mapping[str, Sequence[int]], number: int) -> list[Block] | None:
         """Blocks for so many pods on nodes by SuperPoD, in the order of their numbers; None, and `why`."""
@@ -120,6 +138,10 @@ class BlockJob:
             for _ in range(share):
                 out.append(self._block(names[i], left[names[i]][used[i] : used[i] + grid.size]))
                 used[i] += grid.size
+        shares = sorted((share for _, share in given), reverse=True)
+        eaten = sum(max(0, share - grid.keep(sizes[i])) for i, share in given)
+        suits = tuple(grid.key(sizes[i], share) for i, share in given)
+        self.worth = (-whole, eaten, len(given), tuple(-share for share in shares), suits)
         rest = [size - taken for size, taken in zip(sizes, used, strict=True)]
         short = short_blocks(rest, [taken > 0 for taken in used], number - whole * grid.size, grid)
         assert short is not None
@@ -136,6 +158,8 @@ class BlockJob:
     def numbers(self) -> dict[int, int]:
         """Rank -> block: what bound pods are annotated with; by position for the others, unless short blocks shift
         them: then the block of the nearest rank that stands."""
+        if self._numbers is not None:
+            return dict(self._numbers)
         size = self.grid.size
         said: dict[int, int] = {}
         for rank, pod in self.standing.items():

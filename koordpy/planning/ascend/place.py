@@ -7,6 +7,7 @@ is placed ordinarily beside them. Units with a gather goal and neither are place
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.planning.ascend.blocks import BlockJob, step
 from koordpy.planning.ascend.job import Job
 from koordpy.planning.ascend.joint import place_jointly
+from koordpy.planning.ascend.moves import Move, keep_room, move
 from koordpy.planning.ascend.ranked import after, assign, place_ranked
 from koordpy.planning.ascend.switch_jobs import Bools, Seated, SwitchJob
 from koordpy.planning.build import build, hard_level
@@ -37,6 +39,12 @@ class Placed:
     runs: tuple[SolverRun, ...] = ()
     notes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     remark: str = ""
+    evicted: tuple[PodInfo, ...] = ()
+    """Bound members of the unit that have to go first: a block that moves."""
+    returns: Mapping[str, int] = field(default_factory=dict)
+    """Evicted member -> node that is kept for it."""
+    moved: str = ""
+    worth: tuple[Any, ...] = ()
 
 
 def npu_gate(unit: Unit, figures: Figures) -> Gate | None:
@@ -73,18 +81,21 @@ class _OwnOrder:
     figures: Figures
 
     def place(self) -> Placed:
-        remark = ""
-        for within in self._places():
-            draft = self.figures.draft
-            mark = draft.mark()
-            try:
-                found = self._within(within)
-            finally:
-                draft.undo(mark)
-            if found.nodes:
-                return found
-            remark = remark or found.remark
-        return Placed({}, Proof.INFEASIBLE, remark=remark)
+        best: Placed | None = None
+        for may_move in (False, True):
+            for within in self._places():
+                draft = self.figures.draft
+                mark = draft.mark()
+                try:
+                    found = self._within(within, may_move=may_move)
+                finally:
+                    draft.undo(mark)
+                order = (-len(found.nodes), found.worth)
+                if best is None or (found.nodes and (not best.nodes or order < (-len(best.nodes), best.worth))):
+                    best = found
+            if best is not None and best.nodes:
+                break
+        return best or Placed({}, Proof.INFEASIBLE)
 
     def _places(self) -> Iterator[Bools | None]:
         """Where the members may go: anywhere, or each domain of the lowest mandatory layer in natural order."""
@@ -99,21 +110,43 @@ class _OwnOrder:
             if not held or held == {domain}:
                 yield np.asarray(tree.domain_of[level] == domain)
 
-    def _within(self, within: Bools | None) -> Placed:
+    def _within(self, within: Bools | None, *, may_move: bool) -> Placed:
         nodes: dict[str, int] = {}
         notes: dict[str, Mapping[str, str]] = {}
+        worth: list[Any] = []
+        remarks: list[str] = []
+        moves: list[Move] = []
         for job in self.jobs:
             seated, remark = self._job(job, within)
+            if seated is None and may_move and job.blocks is not None:
+                pods = [pod for pod in job.pods if pod.pending]
+                found = move(job, self.figures, pods, within=within)
+                if found is not None:
+                    moves.append(found)
+                    seated = found.seated
+                    for pod in found.evicted:
+                        self.figures.draft.evict(pod)
+                    keep_room(found.returns, self.figures)
             if seated is None:
                 return Placed({}, Proof.INFEASIBLE, remark=remark)
             for key, node in seated.nodes.items():
                 assign(self.figures.snapshot.pods[key], node, self.figures)
             nodes |= seated.nodes
             notes |= seated.notes
-        return self._others(nodes, notes)
+            worth.append(seated.worth)
+            remarks += [remark] if remark else []
+        placed = self._others(nodes, notes)
+        return replace(
+            placed,
+            remark="; ".join(remarks),
+            worth=tuple(worth),
+            evicted=tuple(pod for one in moves for pod in one.evicted),
+            returns={key: node for one in moves for key, node in one.returns.items()},
+            moved="; ".join(one.why for one in moves),
+        )
 
     def _job(self, job: Job, within: Bools | None) -> tuple[Seated | None, str]:
-        """The largest size of a job that has a plan; else why there is none."""
+        """(the largest size of a job that has a plan, why it is not the whole job)."""
         pods = [pod for pod in job.pods if pod.pending]
         kind = BlockJob if job.blocks is not None else SwitchJob
         planner = kind(job, self.figures, within=within)
@@ -122,9 +155,9 @@ class _OwnOrder:
             if not self._allowed(pods[:size]):
                 continue
             seated = planner.plan(pods[:size])
-            remark = remark or planner.remark()
             if seated is not None:
-                return seated, ""
+                return seated, remark
+            remark = remark or planner.remark()
         return None, remark
 
     def _sizes(self, job: Job, pods: Sequence[PodInfo]) -> Iterator[int]:

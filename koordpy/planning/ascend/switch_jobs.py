@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -27,10 +28,12 @@ Bools = np.typing.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Seated:
-    """Pod key -> node, and what the Bindings say of the switches."""
+    """Pod key -> node, and what the Bindings say of the network; worth: smaller is better, among places that a
+    mandatory layer allows."""
 
     nodes: Mapping[str, int]
     notes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    worth: tuple[Any, ...] = ()
 
 
 class SwitchJob:
@@ -91,7 +94,7 @@ class SwitchJob:
         notes: dict[str, Mapping[str, str]] = {}
         if second:
             notes = {pod.key: own for pod, own in zip(pods, tor2.marks(found, job.tor, own), strict=True)}
-        return Seated(nodes, notes)
+        return Seated(nodes, notes, (len({seat.leaf.number for seat in found}),))
 
     def _own_marks(self) -> dict[int, str]:
         """Leaf -> isSharedTor of the job's pods that stand under it."""

@@ -127,6 +127,10 @@ class Search:
         if victims:
             self.pool.evicted([victim.unit for victim in victims])
 
+    def reread(self) -> None:
+        """Pods have left the draft by no plan of this search: the victim units are read anew when next asked for."""
+        self._pool = None
+
     def faults(self, unit: Unit, relief: Relief) -> list[str]:
         """What an independent check finds wrong with a plan whose victims are off the draft."""
         victims = [(pod, str(victim.rule)) for victim in relief.victims for pod in victim.unit.pods]

@@ -1,0 +1,82 @@
+"""A block that is stuck moves as a whole, where its job asks for it; where that is no way out, the whole job does.
+
+Decided by proof on the snapshot, not by counting tries (ascend.md 5.3): the block's SuperPoD has too few usable nodes
+for the members that are missing, and the new place exists in the same plan.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from koordpy.api import keys
+from koordpy.cluster.npus import chip_numbers, npu_resource
+from koordpy.cluster.pods import PodInfo
+from koordpy.planning.ascend.blocks import BlockJob
+from koordpy.planning.ascend.job import Job
+from koordpy.planning.ascend.switch_jobs import Bools, Seated
+from koordpy.planning.figures import Figures
+from koordpy.planning.victims.units import untouchable
+
+ASKED = ("grace", "force")
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """evicted: bound members that go; returns: the same -> node that is kept for them; why: the event on each."""
+
+    seated: Seated
+    evicted: tuple[PodInfo, ...]
+    returns: Mapping[str, int]
+    why: str
+
+
+def move(job: Job, figures: Figures, pods: Sequence[PodInfo], *, within: Bools | None) -> Move | None:
+    """A plan for the pending pods of a job of which a block is stuck; None where it may not move, or has no way out."""
+    labels, notes = job.keys.labels, job.keys.annotations
+    path = notes.get(keys.RECOVER_POLICY)
+    if labels.get(keys.FAULT_SCHEDULING) not in ASKED or path == "pod":
+        return None
+    planner = BlockJob(job, figures, within=within)
+    if planner.plan(pods) is not None or not planner.stuck:
+        return None
+    numbers = planner.numbers()
+    whole = path is None or "job" in path.split(",")
+    for evicted, what in _evictions(planner, numbers, whole=whole):
+        if any(untouchable(pod) for pod in evicted):
+            continue
+        draft = figures.draft
+        mark = draft.mark()
+        try:
+            for pod in evicted:
+                draft.evict(pod)
+            again = BlockJob(job, figures, within=within, numbers=numbers)
+            coming = sorted((*pods, *evicted), key=lambda pod: job.ranks[pod.key])
+            found = again.plan(coming)
+        finally:
+            draft.undo(mark)
+        if found is not None:
+            gone = {pod.key for pod in evicted}
+            returns = {key: node for key, node in found.nodes.items() if key in gone}
+            stay = {key: node for key, node in found.nodes.items() if key not in gone}
+            said = {key: own for key, own in found.notes.items() if key not in gone}
+            places = ", ".join(dict.fromkeys(found.notes[pod.key][keys.BOUND_SUPER_POD] for pod in coming))
+            return Move(Seated(stay, said), evicted, returns, f"{what} of {job.name} moves to SuperPoD {places}")
+    return None
+
+
+def _evictions(
+    planner: BlockJob, numbers: Mapping[int, int], *, whole: bool
+) -> Iterator[tuple[tuple[PodInfo, ...], str]]:
+    """Who would have to go: the stuck blocks, then everybody."""
+    standing = planner.standing
+    blocks = ", ".join(str(k) for k in planner.stuck)
+    yield tuple(pod for rank, pod in sorted(standing.items()) if numbers[rank] in planner.stuck), f"block {blocks}"
+    if whole:
+        yield tuple(pod for _, pod in sorted(standing.items())), "the whole job"
+
+
+def keep_room(move_: Mapping[str, int], figures: Figures) -> None:
+    """Holds nodes on the draft for members that come back in a later round."""
+    for key, node in move_.items():
+        pod = figures.snapshot.pods[key]
+        resource = npu_resource(pod.requests) or ""
+        figures.draft.assign(pod, node, chips=chip_numbers(figures.stock.of(resource).free[node]))
