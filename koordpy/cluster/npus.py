@@ -78,6 +78,7 @@ def parse_chips(text: str, resource: str) -> int:
     return mask
 
 
+_PREFIX = "huawei.com/"
 _NUMBER = re.compile(r"[0-9]{1,4}", re.ASCII)
 
 
@@ -98,19 +99,33 @@ def super_pod_of(node: Node) -> str:
     return meta.labels.get(keys.SUPER_POD_ID) or meta.annotations.get(keys.SUPER_POD_ID_ANNOTATION, "")
 
 
+def said_of_npus(node: Node) -> tuple[object, ...]:
+    """What of a node is read for its NPUs, beside its labels and amounts."""
+    notes = node.metadata.annotations
+    own = [(key, text) for key, text in notes.items() if key.startswith(_PREFIX) or key == keys.SUPER_POD_ID_ANNOTATION]
+    return tuple(own), tuple(address.address for address in node.status.addresses) if node.status.addresses else ()
+
+
+def watched(config_map: ConfigMap) -> ConfigMap | None:
+    """A ConfigMap that says something of NPUs; None for any other."""
+    meta = config_map.metadata
+    own = meta.name == keys.SWITCH_TABLE or meta.name.startswith(keys.DEVICE_INFO_PREFIX)
+    return config_map if own and meta.namespace == keys.SYSTEM_NAMESPACE else None
+
+
 def read_reports(node: Node, info: ConfigMap | None) -> dict[str, ChipReport]:
     """Resource -> report of a node, from its annotations or the ConfigMap that replaces them."""
     status = node.status
     out: dict[str, ChipReport] = {}
-    device_list = _device_list(info)
+    listed_by_plugin = device_list(info)
     for resource in keys.NPU_RESOURCES:
         capacity = _count(resource, status.capacity.get(resource, status.allocatable.get(resource)))
         if not capacity:
             continue
         said: Mapping[str, Any] = node.metadata.annotations
         listed = (1 << capacity) - 1
-        if device_list is not None and resource in device_list:
-            said = device_list
+        if listed_by_plugin is not None and resource in listed_by_plugin:
+            said = listed_by_plugin
             listed = parse_chips(str(said[resource]), resource)
         out[resource] = ChipReport(
             capacity=capacity,
@@ -130,7 +145,7 @@ def _count(resource: str, text: str | int | float | None) -> int:
         return 0
 
 
-def _device_list(info: ConfigMap | None) -> Mapping[str, Any] | None:
+def device_list(info: ConfigMap | None) -> Mapping[str, Any] | None:
     """The DeviceList of a device-info ConfigMap; None where there is none that can be read."""
     if info is None:
         return None

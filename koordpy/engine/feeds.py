@@ -15,6 +15,7 @@ from koordpy.api.dra import ResourceClaim
 from koordpy.api.hypernodes import HyperNode
 from koordpy.api.objects import (
     ClusterNetworkTopology,
+    ConfigMap,
     Device,
     ElasticQuota,
     Namespace,
@@ -25,6 +26,7 @@ from koordpy.api.objects import (
     PriorityClass,
     UpstreamPodGroup,
 )
+from koordpy.cluster.npus import watched
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
 from koordpy.cluster.quotas import device_hundredths
 from koordpy.cluster.state import ClusterState
@@ -36,6 +38,7 @@ from koordpy.engine.queue import QueuedPod, UnitQueue
 from koordpy.engine.reflector import Reflector
 from koordpy.engine.resources import (
     CLUSTER_NETWORK_TOPOLOGIES,
+    CONFIG_MAPS,
     DEVICES,
     DYNAMIC_RESOURCES,
     ELASTIC_QUOTAS,
@@ -57,7 +60,7 @@ from koordpy.engine.resources import (
     discover,
 )
 from koordpy.engine.versions import is_older
-from koordpy.engine.wakeups import Wake, changes_itself, of_devices, of_node, of_pod, of_storage
+from koordpy.engine.wakeups import Wake, changes_itself, of_config_map, of_devices, of_node, of_pod, of_storage
 
 logger = logging.getLogger(__name__)
 
@@ -153,6 +156,8 @@ class Feeds:
             _Sink(self._upsert_topology, self._delete_topology),
         )
         self._feed(DEVICES, Device, self._plain(Wake.DEVICE))
+        npu_reports = _Sink(self._upsert_config_map, self._delete_config_map)
+        self._feed(CONFIG_MAPS, ConfigMap, npu_reports, transform=watched)
         for resource, kind in STORAGE.items():
             self._feed(resource, kind, _Sink(self._upsert_storage, self._delete_storage))
         for resource, kind in OWNERS.items() if owners else ():
@@ -378,6 +383,18 @@ class Feeds:
             self.queue.broadcast(wake, "NodeAdd" if before is None else "NodeUpdate")
         if wake & (Wake.NODE_ADDED | Wake.NODE_LABELS):
             self._topology_changed()
+
+    def _upsert_config_map(self, config_map: ConfigMap, old: ConfigMap | None) -> None:
+        self.state.upsert(config_map)
+        self._reported(of_config_map(old, config_map))
+
+    def _delete_config_map(self, config_map: ConfigMap) -> None:
+        self.state.delete(ConfigMap, _key(config_map))
+        self._reported(of_config_map(config_map, None))
+
+    def _reported(self, wake: Wake) -> None:
+        if wake:
+            self.queue.broadcast(wake, "NpuReport")
 
     def _delete_node(self, node: Node) -> None:
         self.state.delete(Node, node.metadata.name)

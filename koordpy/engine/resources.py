@@ -21,6 +21,8 @@ class Resource:
     plural: str
     kind: str
     namespaced: bool = True
+    within: str = ""
+    """The one namespace that is looked at; empty for all."""
 
     @property
     def api_version(self) -> str:
@@ -34,8 +36,8 @@ class Resource:
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """Path of the collection, of one object, or of its subresource. An empty namespace means all of them."""
         parts = ["/apis/" + self.group if self.group else "/api", self.version]
-        if namespace and self.namespaced:
-            parts += ["namespaces", namespace]
+        if (namespace or self.within) and self.namespaced:
+            parts += ["namespaces", namespace or self.within]
         parts.append(self.plural)
         if name:
             parts.append(name)
@@ -47,7 +49,7 @@ class Resource:
 PODS = Resource("", "v1", "pods", "Pod")
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
-CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", within=keys.SYSTEM_NAMESPACE)
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
 POD_DISRUPTION_BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")

@@ -8,8 +8,9 @@ import enum
 from collections.abc import Iterable
 from typing import Any
 
+from koordpy.api import keys
 from koordpy.api.dra import DeviceClass, ResourceClaim
-from koordpy.api.objects import Pod
+from koordpy.api.objects import ConfigMap, Pod
 from koordpy.api.storage import (
     CSIDriver,
     CSINode,
@@ -19,6 +20,7 @@ from koordpy.api.storage import (
     StorageClass,
     VolumeAttachment,
 )
+from koordpy.cluster.npus import device_list, said_of_npus
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import NodeInfo
 
@@ -47,6 +49,8 @@ class Wake(enum.Flag):
     """A claim that the pod itself names, of volumes or of devices."""
     VOLUME = enum.auto()
     """A volume came, changed or was given up."""
+    NPU_REPORT = enum.auto()
+    """What is said of a node's NPUs, its SuperPoD or its switch changed."""
     STORAGE_CLASS = enum.auto()
     STORAGE_CAPACITY = enum.auto()
     ATTACHABLE = enum.auto()
@@ -59,13 +63,15 @@ ANY = ~Wake.NOTHING
 _CLAIMED = Wake.CLAIM | Wake.VOLUME | Wake.STORAGE_CLASS | Wake.STORAGE_CAPACITY | Wake.ATTACHABLE | Wake.DYNAMIC_DEVICE
 GANG = ANY & ~(Wake.POD_BOUND | Wake.POD_LABELS | Wake.NAMESPACE | _CLAIMED)
 """What may help a gang's own verdict: room, nodes, their place in the tree. Load never does."""
-_NO_NEIGHBOURS = Wake.QUOTA | Wake.DEVICE | Wake.TOPOLOGY | _CLAIMED
+_NO_NEIGHBOURS = Wake.QUOTA | Wake.DEVICE | Wake.NPU_REPORT | Wake.TOPOLOGY | _CLAIMED
 BY_FILTER: dict[str, Wake] = {
     "NodeUnschedulable": Wake.NODE_ADDED | Wake.NODE_TAINTS,
     "NodeName": Wake.NODE_ADDED,
     "TaintToleration": Wake.NODE_ADDED | Wake.NODE_TAINTS,
     "NodeAffinity": Wake.NODE_ADDED | Wake.NODE_LABELS,
     "NodePorts": Wake.NODE_ADDED | Wake.ROOM,
+    "AscendChips": Wake.NODE_ADDED | Wake.NODE_LABELS | Wake.NODE_ALLOCATABLE | Wake.ROOM | Wake.NPU_REPORT,
+    "AscendJob": Wake.NODE_ADDED | Wake.NODE_GONE | Wake.NODE_LABELS | Wake.NPU_REPORT,
     "NodeResourcesFit": Wake.NODE_ADDED | Wake.NODE_ALLOCATABLE | Wake.ROOM,
     "PodTopologySpread": ANY & ~_NO_NEIGHBOURS,
     "InterPodAffinity": ANY & ~_NO_NEIGHBOURS,
@@ -99,6 +105,20 @@ def helpful(plugins: Iterable[str], *, gang: bool) -> Wake:
     return mask
 
 
+def of_config_map(before: ConfigMap | None, after: ConfigMap | None) -> Wake:
+    """What the change of a ConfigMap may help with: a report that says the same again helps nobody."""
+    one = after if after is not None else before
+    if one is None:
+        return Wake.NOTHING
+    if before is None or after is None:
+        return Wake.NPU_REPORT
+    if one.metadata.name == keys.SWITCH_TABLE:
+        same = before.data == after.data
+    else:
+        same = device_list(before) == device_list(after)
+    return Wake.NOTHING if same else Wake.NPU_REPORT
+
+
 def of_node(before: NodeInfo | None, after: NodeInfo | None) -> Wake:
     """What the change of a node may help with; NOTHING for heartbeats, status and shrinking."""
     if after is None:
@@ -114,6 +134,8 @@ def of_node(before: NodeInfo | None, after: NodeInfo | None) -> Wake:
         wake |= Wake.NODE_LABELS
     if before.taints != after.taints:
         wake |= Wake.NODE_TAINTS
+    if said_of_npus(before.node) != said_of_npus(after.node):
+        wake |= Wake.NPU_REPORT
     return wake
 
 

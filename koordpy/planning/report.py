@@ -151,9 +151,12 @@ def _denials(
     if one.gate is not None or one.fault:
         text = one.gate.text if one.gate is not None else f"plan refused by its check: {one.fault}"
         reason = one.gate.reason if one.gate is not None else Reason.SCHEDULER_ERROR
+        # an illegal job may become legal by what is said of nodes and switches, a gated one only by its own objects
+        illegal = reason is Reason.JOB_VALIDATE_FAILED
+        held, asked = one.gate is not None and not illegal, ("AscendJob",) if illegal else ()
         for pod in waiting:
             gang = pod.gang.key if pod.gang is not None else None
-            out.append(PendingPod(pod.key, one.unit.id, gang, reason, text, gated=one.gate is not None))
+            out.append(PendingPod(pod.key, one.unit.id, gang, reason, text, gated=held, plugins=asked))
         return out
     refusal = figures.admission.core_refusal(after, figures.draft.quotas) if one.nodes or one.refusal else None
     if refusal is None and not one.nodes:
