@@ -22,7 +22,7 @@ from koordpy.planning.figures import Figures
 from koordpy.planning.gpu.allocation import NO_GPUS, allocate
 from koordpy.planning.gpu.plain import best_of
 from koordpy.planning.place import place_in_turn
-from koordpy.planning.plan import Proof, SolverRun
+from koordpy.planning.plan import GangStatus, Proof, SolverRun
 from koordpy.planning.resources_gate import check_min_resources
 from koordpy.planning.units import Gate, Groups, Unit, gate
 from koordpy.planning.verify import check_plan
@@ -122,6 +122,9 @@ def try_unit(unit: Unit, groups: Groups, figures: Figures, search: Search | None
     """
     if unit.plain is not None:
         return try_plain(unit, unit.plain, figures, search)
+    if figures.draft.evicted and any(pod.key in figures.draft.evicted for pod in unit.members):
+        text = f"gang {unit.group_id}: members are evicted in this round, it is planned anew in the next"
+        return Tried(unit, Proof.UNKNOWN, gate=Gate(text, GangStatus.UNSCHEDULABLE))
     held = gate(unit, groups) or npu_gate(unit, figures) or check_min_resources(unit, figures)
     if held is not None:
         return Tried(unit, Proof.UNKNOWN, gate=held)

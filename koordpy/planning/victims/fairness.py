@@ -4,7 +4,7 @@ Only with `fairness.reclaim: all`. Rounding never starts an eviction: what is co
 shares (no flip).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
 
@@ -108,10 +108,10 @@ class FairShare:
 
     # --- what must hold together ------------------------------------------------------------------------------------
 
-    def _sums(self, units: Mapping[int, int]) -> dict[Party, dict[int, dict[str, int]]]:
-        """Party below the LCA -> option -> what its unit holds there."""
+    def _sums(self, pairs: Iterable[tuple[int, int]]) -> dict[Party, dict[int, dict[str, int]]]:
+        """Party below the LCA -> option -> what its unit holds there, of (option, unit) pairs."""
         out: dict[Party, dict[int, dict[str, int]]] = {}
-        for i, o in units.items():
+        for o, i in pairs:
             for path, amounts in self.held(i).items():
                 for party in below(path, self.path):
                     here = out.setdefault(party, {}).setdefault(o, {})
@@ -143,7 +143,7 @@ class FairShare:
     def crossings(self, own: Mapping[int, int]) -> list[Crossing]:
         """Above the share before each unit is taken."""
         out: list[Crossing] = []
-        for party, held in self._sums(own).items():
+        for party, held in self._sums((o, i) for i, o in own.items()).items():
             resources = []
             open_at_most = False
             for resource in self._counted(party):
@@ -158,8 +158,8 @@ class FairShare:
     def floors(self, own: Mapping[int, int], every: Sequence[tuple[int, int]]) -> list[Limit]:
         """3.1: what priority takes leaves another user or queue min(used_before, share)."""
         out: list[Limit] = []
-        everyone = self._sums({i: o for o, i in every})
-        for party, held in self._sums(own).items():
+        everyone = self._sums(every)
+        for party, held in self._sums((o, i) for i, o in own.items()).items():
             names = sorted({resource for amounts in held.values() for resource in amounts})
             for resource in names:
                 if not self.lines.counted(party, resource):
