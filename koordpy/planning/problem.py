@@ -63,13 +63,14 @@ class ByCount:
     kinds: [nodes] number of a node's kind; nodes of one kind cost alike. cost: (kind, pods per shape) -> vector of
     `width` numbers, none negative, None where the node cannot take them so. The vectors of all nodes add up, also of
     those that take none, and the sum that is lexicographically least is best. active: shapes whose number matters; of
-    the others only whether any stands on the node.
+    the others only whether any stands on the node. always: whether there is a vector wherever there is room.
     """
 
     kinds: Ints
     cost: Callable[[int, tuple[int, ...]], Vector | None]
     width: int
     active: tuple[int, ...] = (0,)
+    always: bool = False
 
     def idle(self, shapes: int) -> Ints:
         """[nodes, width] vectors of nodes that take no pod."""

@@ -74,7 +74,7 @@ def by_count(pods: Sequence[PodInfo], gpus: GpuNodes) -> ByCount | None:
         return None
     table = _Table(tuple(kinds), gpus)
     active = tuple(i for i, kind in enumerate(kinds) if kind.want is not None)
-    return ByCount(table.kinds(), table.cost, table.width, active)
+    return ByCount(table.kinds(), table.cost, table.width, active, table.always)
 
 
 class _Table:
@@ -113,11 +113,24 @@ class _Table:
     def _held(self, state: State) -> tuple[int, ...]:
         return tuple(state.groups.get(group, 0) for group in self._groups)
 
-    @staticmethod
-    def _machine_key(machine: Machine | None) -> object:
+    @property
+    def always(self) -> bool:
+        """Whether only the number of free GPUs decides what fits."""
+        wants = [kind.want for kind in self._kinds if kind.want is not None]
+        if any(want.restricted or want.least_kbs for want in wants):
+            return False
+        return not any(known.machine.honor for known in self._gpus.view.nodes.values())
+
+    def _machine_key(self, machine: Machine | None) -> object:
+        """Equal for machines that are worth the same whatever is free on them: noise is no difference."""
         if machine is None:
             return None
-        return id(machine.matrix), machine.table, machine.honor, machine.numa, machine.roots
+        matrix = machine.matrix
+        exact = self._gpus.view.comparison.source == "links" and matrix.measured is not None
+        if exact or machine.table is not None or not self.always:
+            return id(matrix), machine.table, machine.honor, machine.numa, machine.roots
+        ranks = self._gpus.view.comparison.ranks
+        return matrix.source != "", matrix.pattern, tuple(ranks[floor] for floor in matrix.floors)
 
     def cost(self, kind: int, counts: tuple[int, ...]) -> Vector | None:
         """The vector of a node of a kind with so many pods of each shape; None where its GPUs cannot serve them."""

@@ -4,6 +4,7 @@ Source: gang-network.md section 4, "No gather goal". Bound siblings and PP play 
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -62,7 +63,9 @@ class Plain:
     def _in_region(self, region: tuple[int, int]) -> tuple[tuple[int, ...], dict[int, int]] | None:
         problem, depth = self.problem, self.problem.tree.depth
         reference = problem.slots_of[problem.reference(self.ranks)]
-        model = self._model(region, self._like(region, np.zeros_like(reference), limit=len(self.ranks)))
+        room = self._first_room()
+        first = self._like(region, np.zeros_like(reference), limit=len(self.ranks), room=room)
+        model = self._model(region, first, room=room)
         model.find("feasible")
         if not model.values:
             return None
@@ -73,6 +76,8 @@ class Plain:
         single.hold(single.opened(depth), nodes)
         single.start_from(pods)
         single.find("score")
+        if not single.values and model.counted is None and problem.by_count is not None:
+            self.budget.proven = False  # what nodes are worth by their pods is left out
         model = single if single.values else model
         counted = model.least_counted()
         score = model.minimise("score", self._score(model))
@@ -80,18 +85,26 @@ class Plain:
         names = self._names(model)
         return (nodes, *counted, score, slots, *(int(problem.name_rank[names[r]]) for r in self.ranks)), names
 
-    def _model(self, region: tuple[int, int], keep: Sequence[int]) -> CountModel:
-        model = CountModel(self.room, region, counts=self.counts.tolist(), budget=self.budget, split=True, keep=keep)
+    def _first_room(self) -> Room:
+        """For the fewest nodes alone: what nodes are worth by their pods makes no difference, if it forbids nothing."""
+        table = self.problem.by_count
+        if table is None or not table.always:
+            return self.room
+        return Room(replace(self.problem, by_count=None), dict(zip(self.room.shapes, self.room.wanted, strict=True)))
+
+    def _model(self, region: tuple[int, int], keep: Sequence[int], *, room: Room | None = None) -> CountModel:
+        room = room or self.room
+        model = CountModel(room, region, counts=self.counts.tolist(), budget=self.budget, split=True, keep=keep)
         model.add_used(siblings=False)
         return model
 
-    def _like(self, region: tuple[int, int], sort: Ints, *, limit: int) -> list[int]:
+    def _like(self, region: tuple[int, int], sort: Ints, *, limit: int, room: Room | None = None) -> list[int]:
         """The nodes of a region that may be used: of nodes that hold the same and equal in `sort`, as many as limited.
 
         Left out are nodes that so many others beat in the scores of all shapes, or equal there with the lesser name.
         Multiples tie nodes to their domains, so with them all nodes count.
         """
-        problem, room = self.problem, self.room
+        problem, room = self.problem, room or self.room
         place = problem.tree.levels[region[0]]
         inside = np.arange(int(place.start[region[1]]), int(place.end[region[1]]))
         inside = inside[room.most[inside] > 0]

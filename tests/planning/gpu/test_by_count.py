@@ -33,7 +33,7 @@ def with_table(problem: Problem, seed: int, *, hard: bool) -> Problem:
         return known[key]
 
     standing = rng.integers(0, 2, size=len(problem.free)) if not problem.gather and rng.random() < 0.5 else None
-    return replace(problem, by_count=ByCount(kinds, cost, width, active), standing=standing)
+    return replace(problem, by_count=ByCount(kinds, cost, width, active, always=not hard), standing=standing)
 
 
 def check(problem: Problem) -> None:
