@@ -1,0 +1,144 @@
+"""The examples of quotas, evictions and GPUs: the command in each comment is run, and the comment read."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from koordpy.api.config import load_config
+from koordpy.cli.demo_acts import examples_folder
+from koordpy.cli.main import main
+
+EXAMPLES = examples_folder()
+FOLDERS = ("gpu", "preemption", "quotas")
+EVERY = sorted(path for folder in FOLDERS for path in (EXAMPLES / folder).glob("*.yaml"))
+CONFIGURATIONS = [path for path in EVERY if path.stem.startswith("config-")]
+PATHS = [path for path in EVERY if path not in CONFIGURATIONS]
+
+# example -> (pods bound where, pods evicted by which rule for whom, pods that wait at the end)
+TABLE: dict[str, tuple[dict[str, str], dict[str, tuple[str, str]], set[str]]] = {
+    "quotas/admission": ({"notebook": "n1"}, {}, {f"train-{i}" for i in range(4)}),
+    "quotas/fair-share": (
+        {"alice-0": "n1", "alice-1": "n1"},
+        {"bob-2": ("fair-share", "alice-1"), "bob-3": ("fair-share", "alice-0")},
+        {"bob-2", "bob-3"},
+    ),
+    "quotas/lend-and-reclaim": (
+        {f"serving-{i}": "n1" for i in range(3)},
+        {f"research-{7 - i}": ("quota", f"serving-{i}") for i in range(3)},
+        {"research-5", "research-6", "research-7"},
+    ),
+    "quotas/tree": ({"speech-0": "n1", "speech-1": "n1"}, {}, {"speech-2"}),
+    "quotas/users": (
+        dict.fromkeys(("alice-0", "alice-1", "bob-0", "bob-1"), "n1"),
+        {},
+        {"alice-2", "bob-2", "bob-3", "bob-4", "bob-5"},
+    ),
+    "preemption/budget": ({"urgent": "n1"}, {"batch": ("priority", "urgent")}, {"batch"}),
+    "preemption/consolidation": ({"two": "n2", "other": "n1"}, {"other": ("consolidation", "two")}, set()),
+    "preemption/least-harm": (
+        {"urgent-0": "n2", "urgent-1": "n3"},
+        dict.fromkeys(("batch-0", "etl-0", "etl-1"), ("priority", "urgent")),
+        {"batch-0", "etl-0", "etl-1"},
+    ),
+    "preemption/not-enough": ({}, {}, {"urgent-0", "urgent-1"}),
+    "preemption/stale-gang": (
+        {"waiting": "n1"},
+        dict.fromkeys(("train-0", "train-1"), ("stale-gang", "train")),
+        {"train-0", "train-1"},
+    ),
+    "preemption/whole-gang": ({"urgent": "n1"}, {"elastic-3": ("priority", "urgent")}, {"elastic-3"}),
+    "gpu/min-bandwidth": ({}, {}, {"train"}),
+    "gpu/pair": ({"train-0": "n1", "train-1": "n1"}, {}, set()),
+}
+
+
+def title(path: Path) -> str:
+    return f"{path.parent.name}/{path.stem}"
+
+
+def comment(path: Path) -> list[str]:
+    return [line.removeprefix("#").removeprefix(" ") for line in path.read_text().splitlines() if line.startswith("#")]
+
+
+def command(path: Path) -> list[str]:
+    """The words after `See it:`, with the folder of the examples as it is here."""
+    line = next(line for line in comment(path) if line.startswith("See it:"))
+    program, *words = shlex.split(line.removeprefix("See it:"))
+    assert program == "koordpy"
+    root = f"{EXAMPLES}/"
+    return [root + word.removeprefix("examples/") if word.startswith("examples/") else word for word in words]
+
+
+def answer(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main([*words]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    return out
+
+
+def simulated(path: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(answer(capsys, *command(path), "-o", "json"))
+    return found
+
+
+def test_every_example_has_an_outcome_here() -> None:
+    assert sorted(TABLE) == sorted(title(path) for path in PATHS if command(path)[0] == "simulate")
+
+
+@pytest.mark.parametrize("path", PATHS, ids=title)
+def test_the_comment_is_the_whole_answer(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = comment(path)
+    expected = " ".join(lines[lines.index("It says:") + 1 :]).split()
+    assert expected
+    assert answer(capsys, *command(path)).split() == expected
+
+
+@pytest.mark.parametrize("path", [path for path in PATHS if title(path) in TABLE], ids=title)
+def test_an_example_ends_where_the_table_says(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = simulated(path, capsys)
+    bound, evicted, waiting = TABLE[title(path)]
+    assert {one["pod"]: one["node"] for one in result["bindings"]} == bound
+    found = {one["pod"]: (one["rule"], one["beneficiary"].removeprefix("default/")) for one in result["evictions"]}
+    assert found == evicted
+    assert {one["pod"] for one in result["pending"]} == waiting
+    assert result["stable"]
+
+
+def test_pairs_of_gpus_go_by_bandwidth(capsys: pytest.CaptureFixture[str]) -> None:
+    result = simulated(EXAMPLES / "gpu" / "pair.yaml", capsys)
+    key = "topology.scheduling.koordinator.sh/gpu"
+    given = {one["pod"]: json.loads(one["annotations"][key])["allocatedGPUs"]["0"] for one in result["bindings"]}
+    assert given == {"train-0": ["5", "6"], "train-1": ["2", "3"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "waits"),
+    [("preemption/consolidation", {"two"}), ("quotas/fair-share", {"alice-0", "alice-1"})],
+)
+def test_without_its_configuration_an_example_evicts_nobody(
+    name: str, waits: set[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = command(EXAMPLES / f"{name}.yaml")
+    at = words.index("--config")
+    result = json.loads(answer(capsys, *words[:at], *words[at + 2 :], "-o", "json"))
+    assert result["evictions"] == []
+    assert {one["pod"] for one in result["pending"]} == waits
+
+
+@pytest.mark.parametrize("path", CONFIGURATIONS, ids=title)
+def test_configurations_are_read_and_used_by_an_example(path: Path) -> None:
+    load_config(str(path))
+    assert any(str(path) in command(example) for example in PATHS)
+
+
+@pytest.mark.parametrize("path", [path for path in PATHS if title(path) in TABLE], ids=title)
+def test_new_pods_name_our_scheduler_and_ask_with_equal_limits(path: Path) -> None:
+    for obj in yaml.safe_load_all(path.read_text()):
+        if obj["kind"] == "Pod":
+            assert obj["spec"]["schedulerName"] == "koord-scheduler"
+            for container in obj["spec"]["containers"]:
+                assert container["resources"]["requests"] == container["resources"]["limits"]
