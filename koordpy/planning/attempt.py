@@ -161,6 +161,8 @@ def _relieved(refused: Tried, figures: Figures, search: Search | None) -> Tried:
         proof = Proof.UNKNOWN if unknown else refused.proof
         return replace(refused, proof=proof, runs=(*refused.runs, *relief.runs), reasons=relief.reasons)
     tried = _make_room(unit, relief, figures, search)
+    if tried.fault and any(pod.gpus is not None for pod in unit.pending):
+        return refused  # the victims' GPUs are enough by number, but not those that were asked for
     while tried.nodes and one_by_one(unit):
         relief = search.relieve(unit, tried.nodes)
         if not relief.nodes:

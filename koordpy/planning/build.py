@@ -14,6 +14,7 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Ints
 from koordpy.planning.among import Among
 from koordpy.planning.figures import Figures, ShapeFigures
+from koordpy.planning.filters.gpu_devices import PLUGIN as GPU_PLUGIN
 from koordpy.planning.gpu.between import by_count, gpu_room, standing_nodes
 from koordpy.planning.problem import Allowance, Member, Problem, Shape, slots
 from koordpy.planning.units import Unit
@@ -68,8 +69,12 @@ def attraction(unit: Unit, figures: Figures) -> Ints:
     return out
 
 
-def build(unit: Unit, figures: Figures) -> Problem:
-    """The Problem of a unit on the figures' draft, before upstream's node labels cut nodes away."""
+def build(unit: Unit, figures: Figures, *, emptied: bool = False) -> Problem:
+    """The Problem of a unit on the figures' draft, before upstream's node labels cut nodes away.
+
+    emptied: as if every GPU that is held by name could be had; then only the number of GPUs stands in the way of
+    victims, and what they really free is seen when the plan is checked.
+    """
     snapshot = figures.snapshot
     goal = unit.has_goal
     numbers: dict[bytes, int] = {}
@@ -86,7 +91,7 @@ def build(unit: Unit, figures: Figures) -> Problem:
     if among is not None:
         free = np.concatenate([free, among.room], axis=1)
     copies: list[Ints] = []
-    room = gpu_room(unit.pending, figures.gpus)
+    room = gpu_room(unit.pending, figures.gpus) if not emptied else None
     if room is not None:
         copies.append(room)
     devices = free.shape[1]
@@ -111,15 +116,18 @@ def build(unit: Unit, figures: Figures) -> Problem:
                 copies.append(own.chips.copies())
             if pod.gpus is not None and room is not None:
                 request = (*request, (devices, pod.gpus.count))
-            if own.gpu_copies is not None:
+            if own.gpu_copies is not None and not emptied:
                 request = (*request, (free.shape[1] + len(copies), 1))
                 copies.append(own.gpu_copies)
-            allowed = own.allowed_beside(among.judged(pod.shape)) if among is not None else own.allowed
+            judged = among.judged(pod.shape) if among is not None else frozenset[str]()
+            if emptied and pod.gpus is not None:
+                judged |= {GPU_PLUGIN}
+            allowed = own.allowed_beside(judged)
             shapes.append(Shape(request, allowed, (own.soft if goal else own.total).copy()))
         members.append(Member(gang=gang, shape=number))
     if copies:
         free = np.concatenate([free, np.stack(copies, axis=1)], axis=1)
-    table = by_count(kinds, figures.gpus)
+    table = by_count(kinds, figures.gpus) if not emptied else None
     return Problem(
         tree=snapshot.tree,
         free=free,

@@ -229,3 +229,31 @@ def test_half_a_group_is_no_group_and_warned_of() -> None:
     plan: RoundPlan = world.plan()
     assert allocation(plan.placements[0])["sees"] == [0, 3]
     assert any("only together" in text for _, text in plan.warnings)
+
+
+def preempting(*objects: object) -> tuple[dict[str, tuple[str, tuple[int, ...]]], list[str]]:
+    """What a round binds, and whom it evicts."""
+    plan = GpuWorld().add(measured("n1"), *objects).plan()
+    return given(plan), [eviction.pod_key.partition("/")[2] for eviction in plan.evictions]
+
+
+def test_victims_free_gpus_for_those_who_are_worth_more() -> None:
+    bound, gone = preempting(gpu_pod("x", 8, at="n1", held=range(8), priority=0), gpu_pod("p", 8, priority=10))
+    assert (bound, gone) == ({"p": ("n1", tuple(range(8)))}, ["x"])
+
+
+def test_victims_stand_between_linked_gpus() -> None:
+    bound, gone = preempting(
+        gpu_pod("a", 1, at="n1", held=(3,), priority=0),
+        gpu_pod("b", 1, at="n1", held=(4,), priority=0),
+        gpu_pod("c", 2, at="n1", held=(5, 7), priority=0),
+        gpu_pod("p", 4, priority=10, annotations={MIN: "40"}),
+    )
+    assert (bound, gone) == ({"p": ("n1", (0, 1, 2, 3))}, ["a"])
+
+
+def test_nobody_is_evicted_for_gpus_that_are_sick() -> None:
+    world = GpuWorld().add(measured("n1", sick=range(1, 8)), gpu_pod("x", 1, at="n1", held=(0,), priority=0))
+    plan = world.add(gpu_pod("p", 2, priority=10)).plan()
+    assert not plan.evictions and not plan.placements
+    assert "1 Insufficient gpu devices" in messages(plan)["p"]

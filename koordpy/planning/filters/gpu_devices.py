@@ -167,6 +167,12 @@ class GPUDevices(Rule):
                 return self._too_slow(machine)
         return hard
 
+    def standing(self) -> Verdict:
+        """What no eviction changes."""
+        verdict = self.verdict()
+        never = np.array([0, *(one.code is Code.UNRESOLVABLE for one in verdict.refusals)], dtype=bool)
+        return Verdict(np.where(never[verdict.which], verdict.which, 0).astype(np.int32), verdict.refusals)
+
     def verdict(self) -> Verdict:
         which = np.zeros(len(self._nodes), dtype=np.int32)
         refusals: dict[Refusal, int] = {}

@@ -149,7 +149,7 @@ class Search:
                 return Relief(awaited=awaited)
         if not self.open or any(waits_on_nominated(pod, self.figures) for pod in unit.pending):
             return Relief()
-        problem = build(unit, self.figures)
+        problem = build(unit, self.figures, emptied=True)
         if placed:
             members = tuple(
                 replace(member, node=placed.get(pod.key, member.node))
