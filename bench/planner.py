@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from koordpy.api import keys
-from koordpy.api.objects import ClusterNetworkTopology, Node, Pod, PodGroup
+from koordpy.api.objects import ClusterNetworkTopology, Device, Node, Pod, PodGroup
 from koordpy.cluster.state import ClusterState
 from koordpy.planning.round import plan_round
 from koordpy.sim.clusters import gang, pod, training_cluster
@@ -29,6 +29,7 @@ _KINDS: dict[str, Any] = {
     "Pod": Pod,
     "PodGroup": PodGroup,
     "ClusterNetworkTopology": ClusterNetworkTopology,
+    "Device": Device,
 }
 REPEATS = 5
 
@@ -56,24 +57,42 @@ class Case:
     """Seconds that the median may take, 0 for none."""
     loaded: bool = False
     """Whether every node runs a pod of 0 to 8 GPUs already."""
+    linked: bool = False
+    """Whether every node has a Device with a measured matrix, and its pod says which GPUs it holds."""
 
     def state(self) -> ClusterState:
         """The cluster with everything pending."""
         state = ClusterState()
         cluster = training_cluster(self.nodes, **self.settings)
-        running = _running(cluster.nodes) if self.loaded else []
-        for manifest in (*cluster.manifests(), *running, *self.objects):
+        running = _running(cluster.nodes, named=self.linked) if self.loaded else []
+        devices = _devices(cluster.nodes) if self.linked else []
+        for manifest in (*cluster.manifests(), *devices, *running, *self.objects):
             state.upsert(msgspec.convert(_stamped(manifest), _KINDS[manifest["kind"]]))
         return state
 
 
-def _running(nodes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _devices(nodes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A Device for each node: two quads of faster links, measured with one per cent of noise."""
+    rng, out = random.Random(2), []
+    for node in nodes:
+        name = node["metadata"]["name"]
+        rows = [[(200 if i // 4 == j // 4 else 50) * rng.uniform(0.99, 1.01) for j in range(8)] for i in range(8)]
+        gpus = [{"type": "gpu", "minor": i, "id": f"GPU-{name}-{i}", "health": True} for i in range(8)]
+        spec = {"topologies": {"gpu": [{"name": "bandwidth", "topology": json.dumps(rows)}]}, "devices": gpus}
+        out.append({"kind": "Device", "metadata": {"name": name}, "spec": spec})
+    return out
+
+
+def _running(nodes: Sequence[dict[str, Any]], *, named: bool = False) -> list[dict[str, Any]]:
     rng, out = random.Random(1), []
     for i, node in enumerate(nodes):
         gpus = rng.randint(0, 8)
         if gpus:
             manifest = pod(f"running-{i}", gpus=gpus, cpu=str(8 * gpus))
             manifest["spec"]["nodeName"] = node["metadata"]["name"]
+            if named:
+                held = {"allocatedGPUs": {"0": sorted(map(str, rng.sample(range(8), gpus)))}}
+                manifest["metadata"].setdefault("annotations", {})[keys.GPU_ALLOCATION] = json.dumps(held)
             out.append({**manifest, "status": {"phase": "Running"}})
     return out
 
@@ -126,6 +145,14 @@ def cases() -> list[Case]:
         Case("96 pods of 3 kinds on 5,000 loaded nodes", 5000, _kinds("m", few), bar=3.0, loaded=True),
         Case("512 pods of 3 kinds on 5,000 nodes", 5000, _kinds("m", large), bar=3.0),
         Case("512 pods of 3 kinds on 5,000 loaded nodes", 5000, _kinds("m", large), bar=3.0, loaded=True),
+        Case(
+            "64 pods of 2 GPUs on 1,000 linked nodes",
+            1000,
+            gang("g", 64, annotations=prefer, gpus=2),
+            bar=1.0,
+            loaded=True,
+            linked=True,
+        ),
         Case("3,000 plain pods on 1,000 nodes", 1000, plain, bar=3.0),
         Case("3,000 plain pods on 5,000 nodes", 5000, plain, bar=3.0),
     ]
