@@ -90,6 +90,8 @@ TOR_HEALTHY = "isHealthy"
 SHARED_TOR_IP = "sharedTorIp"
 SUPER_POD_RANK = "super-pod-rank"
 BOUND_SUPER_POD = "super-pod-id"
+PREDICATE_TIME = "predicate-time"
+"""Unix nanoseconds of the Binding; of pods that await chips the device plugin serves the oldest first. Live only."""
 
 # Ascend: ConfigMaps
 SYSTEM_NAMESPACE = "kube-system"

@@ -252,12 +252,34 @@ class NpuBook:
             self._holdings.pop(info.node, None)
         self._view = None
 
+    def taken(self, node: str, resource: str, chips: Mapping[str, Iterable[int]], *, several: bool) -> bool:
+        """Whether chips that pods are given on a node are others' by now, or may not be given any more.
+
+        several: they are members of a job of several NPU pods, which needs the network of its chips.
+        """
+        wanted = sum(1 << k for own in chips.values() for k in own)
+        for holding in self._holdings.get(node, ()):
+            if holding.resource == resource and holding.pod_key not in chips and holding.chips & wanted:
+                return True
+        report = self._report(node).get(resource)
+        if report is None:
+            return True
+        lost = report.unhealthy | (report.unlinked if several else 0)
+        return bool(wanted & (~report.listed | lost))
+
+    def _report(self, node: str) -> dict[str, ChipReport]:
+        """What is said of a node, read when it is first asked for."""
+        if node not in self._nodes:
+            return {}
+        if node not in self._reports:
+            self._reports[node] = read_reports(self._nodes[node], self._infos.get(node))
+        return self._reports[node]
+
     def view(self) -> Npus:
         """The NPUs of this moment."""
         if self._view is None:
-            for name, node in self._nodes.items():
-                if name not in self._reports:
-                    self._reports[name] = read_reports(node, self._infos.get(name))
+            for name in self._nodes:
+                self._report(name)
             for gang, pods in self._jobs.items():
                 if gang not in self._job_views:
                     self._job_views[gang] = tuple(pods.values())

@@ -567,6 +567,10 @@ class ClusterState:
         """Whether GPUs (minors) that pods are given on a node are others' by now, sick or gone."""
         return self._gpus.taken(node, chips)
 
+    def npus_taken(self, node: str, resource: str, chips: Mapping[str, tuple[int, ...]], *, several: bool) -> bool:
+        """The same of NPUs; several: the pods are members of a job of several NPU pods."""
+        return self._npus.taken(node, resource, chips, several=several)
+
     def assumed_node(self, key: str) -> str | None:
         """Node an unconfirmed pod is assumed on."""
         return self._assumed.get(key)

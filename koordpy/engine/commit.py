@@ -1,7 +1,8 @@
 """From a plan to Bindings: assumed units go out while the next round is planned (kube-parity.md 4.2 and 4.4).
 
 One line of jobs in the order of the plan, a gang's in rank order, and as many workers as Bindings may be in flight.
-Before each Binding: do we lead, is the pod still the one we planned, is the node there and not overbooked by others?
+Before each Binding: do we lead, is the pod still the one we planned, is the node there and not overbooked by others,
+and are the accelerators that it is given by name still free?
 A definite failure takes the assumption back; an unknown outcome keeps it until the API server tells. Before the first
 Binding of a gang all its pods are asked, and one that fails takes the whole unit back; one that fails after others were
 sent leaves those where they are and is planned again beside them (gang-network.md 2.7, 2.8). A unit with claims to bind
@@ -15,15 +16,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from koordpy.api.keys import BOUND_EPOCH
+from koordpy.api.keys import BOUND_EPOCH, PREDICATE_TIME
 from koordpy.api.objects import Pod
+from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import PodInfo
 from koordpy.engine.announce import Announcer
 from koordpy.engine.binder import Binder, Binding, BindOutcome, BindResult
 from koordpy.engine.claims import ClaimBinder, ClaimsFailed, PodClaims, unbound_claims
 from koordpy.engine.client import ApiClient, ApiError, Unreachable
 from koordpy.engine.feeds import Feeds
-from koordpy.engine.overtaken import overcommitted
+from koordpy.engine.overtaken import chips_taken, overcommitted
 from koordpy.engine.queue import QueuedPod
 from koordpy.engine.releases import DeviceReleaser
 from koordpy.engine.reservations import DeviceReserver
@@ -34,7 +36,7 @@ from koordpy.planning.plan import Placement
 
 logger = logging.getLogger(__name__)
 
-_OVERTAKEN = frozenset({"pod", "node", "room", "not_sent"})
+_OVERTAKEN = frozenset({"pod", "node", "room", "gpus", "npus", "not_sent"})
 """Why a unit that waits for its claims is let go without a fault of theirs."""
 
 
@@ -97,6 +99,7 @@ class Committer:
         unconfirmed_seconds: float = 30.0,
         dry_run: bool = False,
         clock: Callable[[], float] = time.monotonic,
+        wall_clock_ns: Callable[[], int] = time.time_ns,
         failed: Callable[[PodInfo, str, str], None] = lambda info, unit, text: None,
     ) -> None:
         """`failed` hears (pod, unit, why) of pods whose claims were not bound."""
@@ -108,7 +111,7 @@ class Committer:
         self._announcer, self._metrics = announcer, metrics
         self._may_write, self._epoch = may_write, epoch
         self._workers, self._unconfirmed_seconds = workers, unconfirmed_seconds
-        self._dry_run, self._clock = dry_run, clock
+        self._dry_run, self._clock, self._wall_clock_ns = dry_run, clock, wall_clock_ns
         self._jobs: asyncio.Queue[_Job] = asyncio.Queue()
         self._open = 0
         self._unconfirmed: dict[str, _Unconfirmed] = {}
@@ -279,6 +282,8 @@ class Committer:
             return
         commit.sent += 1
         annotations = {**placement.annotations, BOUND_EPOCH: str(self._epoch())}
+        if npu_resource(job.info.requests) is not None:
+            annotations[PREDICATE_TIME] = str(self._wall_clock_ns())
         binding = Binding(job.info.namespace, job.info.name, placement.uid, placement.node, annotations)
         outcome = await self._binder.bind(binding, may_send=self._may_send)
         self._settle(job, outcome)
@@ -297,6 +302,8 @@ class Committer:
             return "node"
         if self._feeds.foreign_marks.get(node, 0) != job.mark and overcommitted(self._state, node):
             return "room"
+        if taken := chips_taken(self._state, [job.placement]):
+            return taken
         if self._clock() > job.commit.deadline:
             return "late"
         return "withdrawn" if job.commit.withdrawn else ""

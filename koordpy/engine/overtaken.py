@@ -6,6 +6,8 @@ more before each Binding. Units of the same round need no check against each oth
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from koordpy.api.keys import DISTRIBUTED_JOB
+from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
 from koordpy.cluster.resources import Amounts
 from koordpy.cluster.snapshot import PODS, NodeInfo, Snapshot
@@ -28,7 +30,8 @@ def overtaken(
     placements: Sequence[Placement],
     foreign: Mapping[str, Sequence[PodInfo]],
 ) -> str:
-    """What overtook a unit's plan: `pod`, `node`, `room`, `neighbour`, `gpus`, `group`, `topology`; empty for nothing.
+    """What overtook a unit's plan: `pod`, `node`, `room`, `neighbour`, `gpus`, `npus`, `group`, `topology`;
+    empty for nothing.
 
     `foreign`: pods that others bound to a node since the snapshot.
     """
@@ -58,19 +61,36 @@ def overtaken(
                 return "room"
             if any(interacts or _interacts(pod) for pod in neighbours):
                 return "neighbour"
-    if _gpus_taken(state, placements):
-        return "gpus"
+        if any(
+            (resource := npu_resource(pod.requests)) and resource not in pod.pod.metadata.annotations
+            for pod in neighbours
+        ):
+            # it holds chips that nobody can name
+            return "npus"
+    if taken := chips_taken(state, placements):
+        return taken
     return _group_changed(state, snapshot, gangs, need)
 
 
-def _gpus_taken(state: ClusterState, placements: Sequence[Placement]) -> bool:
-    """Whether a GPU that the plan gives by name is somebody else's by now, or sick."""
-    given: dict[str, dict[str, tuple[int, ...]]] = {}
+def chips_taken(state: ClusterState, placements: Sequence[Placement]) -> str:
+    """`gpus` or `npus` where one that the plan gives by name is somebody else's by now, sick or gone; else empty."""
+    gpus: dict[str, dict[str, tuple[int, ...]]] = {}
+    npus: dict[tuple[str, str, bool], dict[str, tuple[int, ...]]] = {}
     for placement in placements:
         pod = state.pod(placement.pod_key)
-        if placement.chips and pod is not None and pod.gpus is not None:
-            given.setdefault(placement.node, {})[placement.pod_key] = placement.chips
-    return any(state.gpus_taken(node, chips) for node, chips in given.items())
+        if not placement.chips or pod is None:
+            continue
+        resource = npu_resource(pod.requests)
+        if pod.gpus is not None:
+            gpus.setdefault(placement.node, {})[placement.pod_key] = placement.chips
+        elif resource is not None:
+            several = placement.annotations.get(DISTRIBUTED_JOB) == "true"
+            npus.setdefault((placement.node, resource, several), {})[placement.pod_key] = placement.chips
+    if any(state.gpus_taken(node, chips) for node, chips in gpus.items()):
+        return "gpus"
+    if any(state.npus_taken(node, what, chips, several=several) for (node, what, several), chips in npus.items()):
+        return "npus"
+    return ""
 
 
 def overcommitted(state: ClusterState, name: str) -> bool:

@@ -1,0 +1,72 @@
+"""Chips that a plan gives by name and that are somebody else's, broken or unlisted by the time it is carried out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from koordpy.api import keys
+from koordpy.api.objects import Node, Pod
+from koordpy.cluster.state import ClusterState
+from koordpy.engine.overtaken import by_node, chips_taken, overtaken
+from tests.scenarios.cluster import World
+from tests.scenarios.npus import N910, device_info, ids, npu_gang, npu_node, npu_pod
+
+SICK = f"{N910}-Unhealthy"
+UNLINKED = f"{N910}-NetworkUnhealthy"
+
+
+def changed(state: ClusterState, *objects: Any) -> None:
+    for one in objects:
+        state.upsert(one)
+
+
+CASES: list[tuple[str, list[Any], str]] = [
+    ("nothing", [], ""),
+    ("other chips", [npu_pod("x", 2, at="n1", holds=(6, 7))], ""),
+    ("a chip of ours", [npu_pod("x", 2, at="n1", holds=(3, 4))], "npus"),
+    ("somebody who does not say which", [npu_pod("x", 2, at="n1")], "npus"),
+    ("the same numbers on another node", [npu_pod("x", 2, at="n2", holds=(0, 1))], ""),
+    ("a chip of ours broke", [npu_node("n1", annotations={SICK: ids((1,))})], "npus"),
+    ("another chip broke", [npu_node("n1", annotations={SICK: ids((7,))})], ""),
+    ("the network of a chip broke", [npu_node("n1", annotations={UNLINKED: ids((1,))})], "npus"),
+    ("the plugin gives other chips", [device_info("n1", chips=ids(range(2, 8)))], "npus"),
+    ("the plugin gives ours", [device_info("n1", chips=ids(range(6)))], ""),
+]
+
+
+@pytest.mark.parametrize(("later", "why"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_a_plan_is_asked_again_for_its_chips(later: list[Any], why: str) -> None:
+    """Two members take chips 0 to 5 of n1; 6 and 7 stay free."""
+    world = World().add(npu_node("n1"), npu_node("n2"), npu_gang("g", 2, 3))
+    snapshot = world.snapshot()
+    plan = world.plan()
+    assert [(p.node, p.chips) for p in plan.placements] == [("n1", (0, 1, 2)), ("n1", (3, 4, 5))]
+    changed(world.state, *later)
+    pods = [world.state.pod(f"default/{one.metadata.name}") for one in later if isinstance(one, Pod)]
+    assert overtaken(world.state, snapshot, plan.placements, by_node([pod for pod in pods if pod is not None])) == why
+
+
+def test_a_job_of_one_pod_needs_no_network() -> None:
+    world = World().add(npu_node("n1"), npu_pod("p", 3))
+    plan = world.plan()
+    changed(world.state, npu_node("n1", annotations={UNLINKED: ids((1,))}))
+    assert chips_taken(world.state, plan.placements) == ""
+    assert plan.placements[0].annotations[keys.DISTRIBUTED_JOB] == "false"
+
+
+def test_what_a_pod_is_assumed_to_hold_is_its_own() -> None:
+    world = World().add(npu_node("n1"), npu_pod("p", 3))
+    (placement,) = world.plan().placements
+    world.state.assume(placement.pod_key, "n1", chips=placement.chips, annotations=placement.annotations)
+    assert chips_taken(world.state, [placement]) == ""
+    changed(world.state, npu_pod("x", 1, at="n1", holds=(2,)))
+    assert chips_taken(world.state, [placement]) == "npus"
+
+
+def test_a_node_that_is_gone_has_no_chips() -> None:
+    world = World().add(npu_node("n1"), npu_pod("p", 3))
+    (placement,) = world.plan().placements
+    world.state.delete(Node, "n1")
+    assert chips_taken(world.state, [placement]) == "npus"
