@@ -76,8 +76,8 @@ class SchedulingLoop:
         evictor: Evictor | None = None,
     ) -> None:
         """Without writers (dry run) verdicts are only counted and logged. `stuck` hears of pods of one unit that fit
-        nowhere for the sake of their resource claims, `warned` of settings that do nothing. Without an evictor plans
-        must have no victims."""
+        nowhere for the sake of their resource claims, `warned` of settings that do nothing. Without an evictor victims
+        are counted and logged, too, and their room is nobody's."""
         self.rounds = 0
         self.last_turn = clock()
         self._feeds, self._state, self._queue = feeds, feeds.state, feeds.queue
@@ -280,7 +280,10 @@ class SchedulingLoop:
     def _evict(self, plan: RoundPlan, unit: str, victims: Sequence[Eviction], entry: Entry | None) -> None:
         """Starts what makes a unit's room. It is planned again when its victims are going: then it waits for them."""
         if self._evictor is None:
-            raise RuntimeError(f"{unit}: a plan with victims, and nobody who evicts")
+            self._would_evict(unit, victims)
+            if entry is not None:
+                self._queue.settle_error(entry)
+            return
         benefit = next((one for one in plan.benefits if one.unit == unit), None)
         chosen = EvictionPlan(
             unit,
@@ -299,6 +302,15 @@ class SchedulingLoop:
                 self._queue.settle_again(entry)
 
         self._evictor.submit(chosen, done)
+
+    def _would_evict(self, unit: str, victims: Sequence[Eviction]) -> None:
+        """A dry run counts and logs the victims of a unit's plan, once as long as they are the same."""
+        names = ", ".join(f"{victim.pod_key} ({victim.rule})" for victim in victims)
+        if (unit, names) not in self._said:
+            self._said.add((unit, names))
+            logger.info("%s: would evict %s", unit, names)
+            for victim in victims:
+                self._metrics.victims.labels(victim.rule).inc()
 
     def _reference(self, name: str) -> ObjectReference | None:
         """A plain pod or a gang as the object of an event; a gang without an object by one of its pods."""

@@ -177,3 +177,21 @@ async def test_preemption_policy_never_evicts_nobody() -> None:
             cluster.create(manifest)
             await until(lambda: "preemptionPolicy=Never" in cluster.condition("vip").get("message", ""))
             assert ending(cluster) == set()
+
+
+async def test_a_dry_run_tells_whom_it_would_evict_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="koordpy.engine.loop")
+    async with cluster_of("n1", "n2") as cluster:
+        running_on(cluster, "n1", *(worker(f"old-{i}") for i in range(4)))
+        running_on(cluster, "n2", *(worker(f"top-{i}", high=True) for i in range(3)))
+        async with cluster.running(dry_run=True) as scheduler:
+            cluster.create(worker("urgent", high=True, gpus=2))
+            version = cluster.server.store.version
+            await until(lambda: "default/old-3 (priority)" in caplog.text)
+            await until(lambda: cluster.planner.tried("default/urgent") > 1)
+            cluster.create(worker("small"))
+            await until(lambda: scheduler.state.assumed_node("default/small") == "n2")
+            assert cluster.server.store.version == version + 1
+            assert scheduler.metrics.victims.labels("priority")._value.get() == 2
+        assert caplog.text.count("would evict") == 1
+        assert not ending(cluster) and not nominated(cluster)
