@@ -52,14 +52,16 @@ def lines_of(snapshot: Snapshot, config: Fairness) -> Lines | None:
     quotas = snapshot.quotas
     if config.mode == "off":
         return None
+    # ages of running jobs, too: a line must not move with what is placed, or it would be crossed to and fro
+    known = [pod for pod in snapshot.pods.values() if pod.bound or pod.pending]
     if config.mode == "gpu-count":
         oldest: dict[str, float] = {}
-        for pod in snapshot.pending:
+        for pod in known:
             user = quotas.user_of(pod)
             oldest[user] = min(oldest.get(user, pod.created), pod.created)
         return _Users(snapshot, user_shares(quotas, config, oldest))
     ages: dict[Queue, float] = {}
-    for pod in snapshot.pending:
+    for pod in known:
         queue = quotas.queue_of(pod)
         ages[queue] = min(ages.get(queue, pod.created), pod.created)
     return _Queues(snapshot, queue_shares(quotas, config, queue_ages(quotas, ages)))
