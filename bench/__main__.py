@@ -6,7 +6,7 @@ Figures of one machine say little alone: compare rows of one run.
 import importlib
 import sys
 
-PARTS = ("reflector", "planner", "shares", "binds")
+PARTS = ("reflector", "planner", "victims", "shares", "binds")
 
 
 def main(wanted: list[str]) -> int:
@@ -17,7 +17,7 @@ def main(wanted: list[str]) -> int:
         return 2
     for part in wanted or PARTS:
         for what, figure, note in importlib.import_module(f"bench.{part}").run():
-            print(f"{what:<52}{figure:>16}  {note}", flush=True)
+            print(f"{what:<66}{figure:>16}  {note}", flush=True)
     return 0
 
 

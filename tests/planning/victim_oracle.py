@@ -1,0 +1,139 @@
+"""Ground truth for the choice of victims: every subset of the units is tried, placed by the planner itself."""
+
+from collections.abc import Iterator
+from random import Random
+
+from koordpy.api.config import KoordpyConfiguration
+from koordpy.api.objects import (
+    LabelSelector,
+    ObjectMeta,
+    PodDisruptionBudget,
+    PodDisruptionBudgetSpec,
+    PodDisruptionBudgetStatus,
+)
+from koordpy.cluster.snapshot import Draft, Snapshot
+from koordpy.planning.ascend.joint import place_jointly
+from koordpy.planning.build import build
+from koordpy.planning.figures import Figures
+from koordpy.planning.goals import Goals
+from koordpy.planning.problem import only_ranks
+from koordpy.planning.units import Groups
+from koordpy.planning.victims.choice import cost_levels, keeps, late_levels
+from koordpy.planning.victims.names import RuleName
+from koordpy.planning.victims.reach import Opened
+from koordpy.planning.victims.search import Asked, Search
+from tests.scenarios.cluster import World, group, hierarchy, node, pod, wish
+
+GPU = "nvidia.com/gpu"
+TWO_LAYERS = hierarchy(("blockLayer", "block"), ("spineLayer", "spine"))
+
+
+def least_harmful(snapshot: Snapshot) -> list[str] | None:
+    """Names of the pods that priority preemption evicts for the one pending unit; None where it fits without."""
+    groups, draft = Groups(snapshot), Draft(snapshot)
+    figures = Figures(draft, KoordpyConfiguration())
+    search = Search(groups, figures)
+    [unit] = groups.units()
+    problem = build(unit, figures)
+    if place_jointly(unit, problem, figures).placed:
+        return None
+    for ranks in search._beneficiaries(unit, problem):
+        asked = Asked(unit, only_ranks(problem, ranks), tuple(unit.members[rank] for rank in ranks))
+        law = search._law(asked)
+        mask = law.by_priority(search._free(asked))
+        if not mask.any():
+            continue
+        everything = Opened(asked.problem, {}, frozenset())
+        choices, units = search._choices(asked, asked.problem, law, {RuleName.PRIORITY: mask}, everything)
+        best: tuple[tuple[object, ...], list[str]] | None = None
+        for taken in _subsets(len(choices.options)):
+            if not keeps(choices, taken):
+                continue
+            early = cost_levels(choices, taken)
+            if best is not None and early > best[0][: len(early)]:
+                continue
+            pods = [p for o in taken for p in search.pool.units[units[o]].pods]
+            if len({p.key for p in pods}) < len(pods):
+                continue
+            mark = draft.mark()
+            for one in pods:
+                draft.evict(one)
+            room = only_ranks(build(unit, figures), set(ranks))
+            found = place_jointly(unit, room, figures)
+            draft.undo(mark)
+            if len(found.nodes) < len(ranks):
+                continue
+            goals: tuple[object, ...] = ()
+            if room.gather:
+                worth = Goals(room)
+                goals = tuple(g(found.nodes) for g in (worth.layers, worth.attraction, worth.pipeline, worth.domains))
+            cost = (*early, goals, *late_levels(choices, taken))
+            if best is None or cost < best[0]:
+                best = cost, sorted(p.name for p in pods)
+        if best is not None:
+            return best[1]
+    return []
+
+
+def _subsets(number: int) -> Iterator[list[int]]:
+    for bits in range(1 << number):
+        yield [o for o in range(number) if bits >> o & 1]
+
+
+def tiny_world(random: Random) -> World:
+    """A few nodes full of running pods and gangs, and one pod or gang that waits."""
+    world, free = World(), dict[str, int]()
+    layers = random.random() < 0.5
+    if layers:
+        world.add(TWO_LAYERS)
+    for i in range(random.randint(1, 5)):
+        free[f"n{i}"] = random.randint(1, 6)
+        labels = {"spine": f"s{random.randint(0, 1)}", "block": f"b{random.randint(0, 2)}"}
+        world.add(node(f"n{i}", labels, cpu="64", **{GPU: str(free[f"n{i}"])}))
+    gangs = [f"g{i}" for i in range(random.randint(0, 2))]
+    world.add(*(group(name, random.randint(0, 4)) for name in gangs))
+    for i in range(random.randint(1, 7)):
+        at, amount = random.choice(list(free)), random.randint(1, 3)
+        if amount > free[at]:
+            continue
+        free[at] -= amount
+        world.add(
+            pod(
+                f"v{i}",
+                at=at,
+                gang=random.choice(["", "", *gangs]),
+                cpu="0",
+                requests={GPU: str(amount)},
+                priority=random.choice([0, 0, 1, 2, 5, 9]),
+                created=random.randint(0, 50),
+                labels={"app": random.choice("ab")} if random.random() < 0.4 else {},
+            )
+        )
+    if random.random() < 0.4:
+        world.add(
+            PodDisruptionBudget(
+                metadata=ObjectMeta(name="pdb", namespace="default"),
+                spec=PodDisruptionBudgetSpec(selector=LabelSelector(match_labels={"app": "a"})),
+                status=PodDisruptionBudgetStatus(disruptions_allowed=random.randint(0, 2)),
+            )
+        )
+    _waiting(world, random, layers=layers)
+    return world
+
+
+def _waiting(world: World, random: Random, *, layers: bool) -> None:
+    priority = random.choice([1, 5, 9])
+    count = random.randint(1, 4)
+    if random.random() < 0.3:
+        amount = str(random.randint(1, 4))
+        world.add(pod("p", cpu="0", requests={GPU: amount}, priority=priority, created=100))
+        return
+    notes = None
+    if layers and random.random() < 0.7:
+        layer, strategy = random.choice(["blockLayer", "spineLayer"]), random.choice(["Prefer", "Must"])
+        notes = wish({layer: strategy}, pp=random.choice([1, 1, 2]))
+    world.add(group("me", random.randint(1, count), notes))
+    mixed, amount = random.random() < 0.25, str(random.randint(1, 3))
+    for i in range(count):
+        asks = {GPU: str(random.randint(1, 3)) if mixed else amount}
+        world.add(pod(f"m-{i}", gang="me", cpu="0", requests=asks, priority=priority, created=100))
