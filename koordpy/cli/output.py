@@ -6,6 +6,7 @@ from typing import Any
 
 from koordpy.api.natural import natural_key
 from koordpy.planning.explain import Explanation
+from koordpy.planning.standing import Standing
 
 Document = dict[str, Any]
 PODS_NAMED = 4
@@ -46,6 +47,20 @@ def explanation_document(found: Explanation) -> Document:
         ],
         "message": found.message,
         "wouldFitIf": list(found.would_fit_if),
+        "queue": _standing(found.standing),
+    }
+
+
+def _standing(found: Standing | None) -> Document | None:
+    if found is None:
+        return None
+    return {
+        "place": found.place,
+        "waiting": found.waiting,
+        "mode": found.mode,
+        "owner": found.owner,
+        "held": dict(found.held),
+        "share": dict(found.share),
     }
 
 
@@ -136,7 +151,19 @@ def explanation_table(document: Document) -> str:
     ]
     lines += _part("Domains", table(("LAYER", "NAME", "SLOTS", "NEEDED", "", "WHY"), domains))
     lines += _part("Would fit", document["wouldFitIf"])
+    lines += _part("Queue", _queue_lines(document["queue"]))
     return "\n".join(lines) + "\n"
+
+
+def _queue_lines(queue: Document | None) -> list[str]:
+    if queue is None:
+        return []
+    lines = [f"place {queue['place']} of {queue['waiting']} ({queue['mode']})"]
+    lines += [
+        f"{queue['owner']} holds {held} {name}, its share is {queue['share'][name]}"
+        for name, held in queue["held"].items()
+    ]
+    return lines
 
 
 def _verdict(node: Document) -> str:

@@ -23,6 +23,7 @@ from koordpy.planning.filters.base import Code
 from koordpy.planning.place import place_best
 from koordpy.planning.resources_gate import check_min_resources
 from koordpy.planning.round import plan_round
+from koordpy.planning.standing import Standing, standing
 from koordpy.planning.units import Gate, Groups, Unit, gate
 from koordpy.planning.wording import domain_slots
 
@@ -64,6 +65,8 @@ class Explanation:
     domains: tuple[DomainExplanation, ...]
     message: str
     would_fit_if: tuple[str, ...]
+    standing: Standing | None = None
+    """Its place in the queue; None for a pod that does not wait."""
 
 
 def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: str) -> Explanation:
@@ -88,6 +91,8 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
     elif unit.is_gang and held is None:
         domains, misses = _domains(unit, figures)
     feasible = sum(node.feasible for node in nodes)
+    if held is None:
+        misses += _evictions(snapshot, config, unit)
     message, miss = _promise(snapshot, config, unit.id) if held is None else ("", [])
     misses += miss
     return Explanation(
@@ -98,7 +103,22 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
         domains=domains,
         message=held.text if held is not None else refusal.text(len(nodes)) if refusal is not None else message,
         would_fit_if=tuple(misses + (_node_misses(pod, figures) if not feasible else [])),
+        standing=standing(unit, groups, snapshot, figures.config),
     )
+
+
+def _evictions(snapshot: Snapshot, config: KoordpyConfiguration | None, unit: Unit) -> list[str]:
+    """Who would go for it, by the rules that are on: what the scheduler would do at its turn."""
+    plan = plan_round(snapshot, config, only=frozenset([unit.id]))
+    by_rule: dict[str, list[str]] = {}
+    for eviction in plan.evictions:
+        if eviction.unit == unit.id:
+            by_rule.setdefault(eviction.rule, []).append(eviction.pod_key)
+    return [
+        f"{len(keys)} pod(s) were evicted by rule {rule}, as its turn would do: {', '.join(sorted(keys)[:_MISSES])}"
+        + (", ..." if len(keys) > _MISSES else "")
+        for rule, keys in by_rule.items()
+    ]
 
 
 def _promise(snapshot: Snapshot, config: KoordpyConfiguration | None, unit: str) -> tuple[str, list[str]]:

@@ -1,0 +1,74 @@
+"""Where a waiting job stands: its place in the queue, what its user or queue holds, and what it deserves.
+
+Source: quota-fairness.md sections 2 and 3. The place is the one it has if everything before it is placed; nothing is
+placed here. The lines are those by which shares are taken back (preemption.md 3.3).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from koordpy.api.config import KoordpyConfiguration
+from koordpy.api.quantity import quantity_text
+from koordpy.cluster.snapshot import Draft, Snapshot
+from koordpy.planning.order import UnitOrder
+from koordpy.planning.units import Groups, Unit
+from koordpy.planning.victims.lines import ACCELERATORS, lines_of
+
+_HUNDREDTHS = 100
+GPUS = "gpus"
+"""What accelerators of every kind are called where they are counted together (mode gpu-count)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """place: from 1, among `waiting` jobs. owner: the user, or the queue where the mode is exact or kai; empty for off.
+
+    held, share: resource -> quantity that the owner's pods have, and that it deserves, of what the job asks for.
+    """
+
+    place: int
+    waiting: int
+    mode: str
+    owner: str
+    held: Mapping[str, str]
+    share: Mapping[str, str]
+
+
+def standing(unit: Unit, groups: Groups, snapshot: Snapshot, config: KoordpyConfiguration) -> Standing:
+    """Where a pending unit stands on a snapshot."""
+    fairness = config.fairness
+    units = groups.units()
+    ahead = Draft(snapshot).quotas
+    order = UnitOrder(units, use=ahead, config=fairness, now=snapshot.now)
+    place = 0
+    for one in order:
+        place += 1
+        if one.id == unit.id:
+            break
+        for pod in one.pending:
+            ahead.change(pod, 1)
+        order.placed()
+    first = unit.pending[0]
+    lines = lines_of(snapshot, fairness)
+    path = lines.path(first) if lines is not None else ()
+    if lines is None or not path:
+        return Standing(place, len(units), fairness.mode, "", {}, {})
+    party, use = path[-1], Draft(snapshot).quotas
+    held: dict[str, str] = {}
+    share: dict[str, str] = {}
+    for resource in sorted(lines.amounts(first.requests)):
+        if lines.counted(party, resource):
+            held[_name(resource)] = _amount(resource, Fraction(lines.use(use, party, resource)))
+            share[_name(resource)] = _amount(resource, lines.share(party, resource))
+    return Standing(place, len(units), fairness.mode, party.quota or party.user, held, share)
+
+
+def _name(resource: str) -> str:
+    return GPUS if resource == ACCELERATORS else resource
+
+
+def _amount(resource: str, amount: Fraction) -> str:
+    if resource == ACCELERATORS:
+        return f"{float(amount / _HUNDREDTHS):g}"
+    return quantity_text(resource, int(amount))

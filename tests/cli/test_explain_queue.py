@@ -1,0 +1,77 @@
+"""`koordpy explain` tells where a waiting pod stands in the queue, and who would go for it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from koordpy.cli.main import main
+
+CLUSTER = """
+apiVersion: v1
+kind: Node
+metadata: {name: n1}
+status: {allocatable: {cpu: "8", memory: 8Gi, pods: "20", nvidia.com/gpu: "4"}}
+---
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: high}
+value: 1000
+"""
+
+
+def pod(name: str, user: str, *, node: str = "", high: bool = False) -> str:
+    return f"""
+---
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}, labels: {{quota.scheduling.koordinator.sh/user: {user}}}}}
+spec:
+  schedulerName: koord-scheduler
+  {f"nodeName: {node}" if node else ""}
+  {"priorityClassName: high" if high else ""}
+  containers: [{{name: c, resources: {{limits: {{nvidia.com/gpu: "1"}}}}}}]
+"""
+
+
+def explained(text: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    (tmp_path / "in.yaml").write_text(text)
+    assert main(["explain", "-f", str(tmp_path / "in.yaml"), "--pod", f"default/{name}", "-o", "json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_the_place_is_the_one_after_all_that_go_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    running = pod("b-old", "bob", node="n1")
+    waiting = "".join(pod(f"{user[0]}-{i}", user) for i in range(2) for user in ("bob", "alice"))
+    places = {
+        name: explained(CLUSTER + running + waiting, name, tmp_path, capsys)["queue"]["place"]
+        for name in ("a-0", "a-1", "b-0", "b-1")
+    }
+    # alice holds nothing; after her first pod both hold one, and bob's oldest is the older
+    assert places == {"a-0": 1, "b-0": 2, "a-1": 3, "b-1": 4}
+
+
+def test_what_the_user_holds_and_deserves_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = CLUSTER + "".join(pod(f"b-{i}", "bob", node="n1") for i in range(3))
+    text += "".join(pod(f"a-{i}", "alice") for i in range(3))
+    queue = explained(text, "a-0", tmp_path, capsys)["queue"]
+    assert queue == {
+        "place": 1,
+        "waiting": 3,
+        "mode": "gpu-count",
+        "owner": "alice",
+        "held": {"gpus": "0"},
+        "share": {"gpus": "2"},
+    }
+
+
+def test_who_would_be_evicted_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = CLUSTER + "".join(pod(f"old-{i}", "bob", node="n1") for i in range(4)) + pod("vip", "alice", high=True)
+    found = explained(text, "vip", tmp_path, capsys)
+    assert "1 pod(s) were evicted by rule priority, as its turn would do: default/old-3" in found["wouldFitIf"]
+
+
+def test_a_pod_that_runs_has_no_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert explained(CLUSTER + pod("b", "bob", node="n1"), "b", tmp_path, capsys)["queue"] is None
