@@ -222,6 +222,10 @@ class GpuBook:
                 return
         self._forget_machine(name)
 
+    def device(self, name: str) -> Device | None:
+        """A known Device."""
+        return self._devices.get(name)
+
     def drop_device(self, name: str) -> None:
         """Forgets a Device."""
         if self._devices.pop(name, None) is not None:

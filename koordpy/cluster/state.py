@@ -563,6 +563,10 @@ class ClusterState:
         """Whether an assumed pod has the say over what a resource claim is allocated."""
         return any(claim in taken for key, taken in self._promised_devices.items() if key in self._assumed)
 
+    def device(self, name: str) -> Device | None:
+        """The Device of a node."""
+        return self._gpus.device(name)
+
     def gpus_taken(self, node: str, chips: Mapping[str, tuple[int, ...]]) -> bool:
         """Whether GPUs (minors) that pods are given on a node are others' by now, sick or gone."""
         return self._gpus.taken(node, chips)

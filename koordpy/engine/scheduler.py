@@ -32,7 +32,7 @@ from koordpy.engine.quotastatus import QuotaStatusWriter
 from koordpy.engine.recorder import EventRecorder, ObjectReference
 from koordpy.engine.releases import DeviceReleaser
 from koordpy.engine.reservations import DeviceReserver
-from koordpy.engine.resources import CLUSTER_NETWORK_TOPOLOGIES, NODES, OWNERS, PODS, STORAGE, Resource
+from koordpy.engine.resources import CLUSTER_NETWORK_TOPOLOGIES, DEVICES, NODES, OWNERS, PODS, STORAGE, Resource
 from koordpy.engine.settings import EngineSettings
 from koordpy.engine.status import PodStatusWriter
 from koordpy.engine.upstreamstatus import UpstreamStatusWriter
@@ -451,6 +451,10 @@ class Scheduler:
             meta = group.metadata
             target = ObjectReference(resource.api_version, resource.kind, meta.name, meta.namespace, meta.uid)
             self.announcer.invalid(target, text)
+        device = self.state.device(key) if kind == "Device" else None
+        if device is not None:
+            meta = device.metadata
+            self.announcer.invalid(ObjectReference(DEVICES.api_version, DEVICES.kind, meta.name, "", meta.uid), text)
         pod = self.state.pod(key) if kind == "Pod" else None
         if pod is not None:
             self.announcer.invalid(reference(pod), text)
