@@ -160,8 +160,38 @@ def place_all(unit: Unit, chosen: Sequence[str], figures: Figures, *, besides: s
     return Solution(nodes, found.proof, found.runs)
 
 
+def _straight(unit: Unit, problem: Problem, figures: Figures) -> dict[str, int] | None:
+    """Every pod on its best node, where that strands nobody: then no sequence is greater."""
+    if not problem.allowed(problem.pending):
+        return None
+    draft = figures.draft
+    nodes: dict[str, int] = {}
+    mark = draft.mark()
+    try:
+        for pod in unit.pending:
+            if npu_resource(pod.requests) is None:
+                continue
+            node = best_node(pod, figures)
+            if node is None:
+                return None
+            assign(pod, node, figures)
+            nodes[pod.key] = node
+        others = [pod.key for pod in unit.pending if pod.key not in nodes]
+        if others:
+            rest = place_all(after(unit, nodes, figures), others, figures)
+            if not rest.placed:
+                return None
+            nodes |= {unit.members[rank].key: node for rank, node in rest.nodes.items()}
+    finally:
+        draft.undo(mark)
+    return {pod.key: nodes[pod.key] for pod in unit.pending}
+
+
 def place_ranked(unit: Unit, problem: Problem, figures: Figures) -> tuple[dict[str, int], Proof, tuple[SolverRun, ...]]:
     """(pod key -> node, proof, solver runs) of a gang without a gather goal; no nodes where there is no plan."""
+    straight = _straight(unit, problem, figures)
+    if straight is not None:
+        return straight, Proof.OPTIMAL, ()
     first = place_jointly(unit, problem, figures)
     if not first.placed:
         return {}, first.proof, first.runs
