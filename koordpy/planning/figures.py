@@ -232,6 +232,8 @@ class ShapeFigures:
             passes = self._far[rows]
             for rule in local:
                 passes = passes & rule.verdict().fits[rows]
+            # a problem built before keeps the array it was given
+            self.allowed = self.allowed.copy()
             self.allowed[rows] = passes
         return moved
 
