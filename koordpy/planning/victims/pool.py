@@ -4,7 +4,7 @@ Thousands of pending pods may ask for victims among thousands of running pods; w
 for all of them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.cluster.pods import GangRef, PodInfo
+from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.resources import Amounts
 from koordpy.cluster.snapshot import Draft, Ints
 from koordpy.planning.units import Groups
@@ -20,6 +20,9 @@ from koordpy.planning.victims.units import Lending, VictimUnit, find_candidates
 
 Frees = tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
 
+
+_FEW = 500
+"""Units that are summed up one by one rather than from a table of all."""
 
 Mask = NDArray[np.bool_]
 T = TypeVar("T")
@@ -41,6 +44,8 @@ class Pool:
 
     groups: Groups
     draft: Draft
+    below: int | None = None
+    """Plain pods of this priority and more are left out: no rule could take them."""
     units: list[VictimUnit] = field(default_factory=list)
     lendings: dict[str, list[Lending]] = field(default_factory=dict)
     alive: list[bool] = field(default_factory=list)
@@ -50,8 +55,8 @@ class Pool:
     def __post_init__(self) -> None:
         self._take(self.draft.snapshot.pods.values())
 
-    def _take(self, pods: Iterable[PodInfo], *, spare: Sequence[GangRef] = ()) -> None:
-        found = find_candidates(self.groups, pods, gone=self.draft.evicted, spare=spare)
+    def _take(self, pods: Iterable[PodInfo]) -> None:
+        found = find_candidates(self.groups, pods, gone=self.draft.evicted, below=self.below)
         for unit in found.units:
             self.position[id(unit)] = len(self.units)
             self.units.append(unit)
@@ -141,9 +146,16 @@ class Pool:
                 if one.core is not None and eligible[self.at(one.core)]:
                     for unit in one.surplus:
                         counted[self.at(unit)] = False
+        out = np.zeros(self.draft.used.shape, dtype=np.int64)
+        few = np.nonzero(counted)[0]
+        if len(few) < _FEW and "entries" not in self.__dict__:
+            for i in few.tolist():
+                for node, here in self.free_of(i):
+                    for column, amount in here:
+                        out[node, column] += amount
+            return out
         units, nodes, columns, amounts = self.entries
         taken = counted[units]
-        out = np.zeros(self.draft.used.shape, dtype=np.int64)
         np.add.at(out, (nodes[taken], columns[taken]), amounts[taken])
         return out
 

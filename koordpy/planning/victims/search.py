@@ -108,8 +108,17 @@ class Search:
     def pool(self) -> Pool:
         """The victim units, read when the first beneficiary asks."""
         if self._pool is None:
-            self._pool = Pool(self.groups, self.figures.draft)
+            self._pool = Pool(self.groups, self.figures.draft, self._useless_from)
         return self._pool
+
+    @property
+    def _useless_from(self) -> int | None:
+        """The priority from which on nobody could be taken, where nothing but priority takes anyone."""
+        snapshot, config = self.figures.snapshot, self.config
+        reclaims = config.fairness.reclaim != "off" and bool(snapshot.quotas.tree.quotas)
+        if reclaims or self._lines is not None or config.consolidation.enabled:
+            return None
+        return max((pod.priority for pod in snapshot.pending), default=None)
 
     @property
     def open(self) -> bool:

@@ -121,17 +121,18 @@ class Candidates:
 
 
 def find_candidates(
-    groups: Groups, pods: Iterable[PodInfo], *, gone: Collection[str] = (), spare: Collection[GangRef] = ()
+    groups: Groups, pods: Iterable[PodInfo], *, gone: Collection[str] = (), below: int | None = None
 ) -> Candidates:
-    """The victim units among bound pods; gone: keys of evicted pods; spare: gangs that are left out."""
+    """The victim units among bound pods; gone: keys of evicted pods; below: plain pods of this priority and more are of
+    no use to anyone."""
     units: list[VictimUnit] = []
     lendings: list[Lending] = []
-    seen: set[GangRef] = set(spare)
+    seen: set[GangRef] = set()
     for pod in pods:
-        if not pod.bound:
+        if pod.pending or not pod.bound:
             continue
         if pod.gang is None:
-            if pod.key not in gone and not untouchable(pod):
+            if (below is None or pod.priority < below) and pod.key not in gone and not untouchable(pod):
                 units.append(VictimUnit(Kind.PLAIN, (pod,)))
         elif pod.gang not in seen:
             unit = groups.unit(pod.gang)
