@@ -33,6 +33,7 @@ from koordpy.planning.victims.choice import (
 )
 from koordpy.planning.victims.ending import Awaited, await_ending, ending_pods, waits_on_nominated
 from koordpy.planning.victims.lines import Lines, lines_of
+from koordpy.planning.victims.lone import Lone
 from koordpy.planning.victims.moving import MOST_PLACES, Back, bring_back, movable, returns_of
 from koordpy.planning.victims.names import RuleName
 from koordpy.planning.victims.necessary import Lack, lacking
@@ -103,6 +104,7 @@ class Search:
         self.groups, self.figures = groups, figures
         self.config = figures.config
         self._pool: Pool | None = None
+        self._alone: Lone | None = None
 
     @property
     def pool(self) -> Pool:
@@ -279,6 +281,9 @@ class Search:
             return Relief(reasons=_sums(lack))
         if not eligible.any():
             return Relief()
+        quick = self._lone(asked, rules, open_to)
+        if quick is not None:
+            return quick
         best: tuple[object, Relief] | None = None
         proofs = set[Proof]()
         for part in partitions(asked.unit, open_to.problem, self.figures):
@@ -297,6 +302,34 @@ class Search:
     def _names(self) -> tuple[str, ...]:
         columns = self.figures.snapshot.columns
         return tuple(sorted(columns, key=lambda name: columns[name]))
+
+    def _lone(self, asked: Asked, rules: dict[RuleName, Mask], open_to: Opened) -> Relief | None:
+        """The answer for a plain pod where a node's cheapest victims depend on the node alone; None elsewhere."""
+        snapshot = self.figures.snapshot
+        plain = asked.unit.plain
+        if plain is None or set(rules) != {RuleName.PRIORITY} or self._lines is not None or open_to.looked_at:
+            return None
+        if snapshot.quotas.tree.quotas or snapshot.budgets or snapshot.nominated or self.figures.of(plain).has_rules:
+            return None
+        if self._alone is None:
+            self._alone = Lone(self.pool, self.figures)
+        taken = self._alone.find(plain, asked.problem)
+        if taken == ():
+            return Relief()
+        mask = rules[RuleName.PRIORITY]
+        if taken is None or self._multiplied(taken) or not all(mask[i] for i in taken):
+            return None
+        chosen = [self.pool.units[i] for i in taken]
+        nodes, _ = self._placed(asked, asked.problem, chosen, {}, None)
+        if nodes is None:
+            return None
+        keys_ = tuple((asked.unit.members[rank].key, node) for rank, node in nodes.items())
+        return Relief(tuple(Victim(unit, RuleName.PRIORITY) for unit in chosen), keys_, Proof.OPTIMAL)
+
+    def _multiplied(self, taken: Sequence[int]) -> bool:
+        """Whether a gang of a unit has a podCountMultiple."""
+        groups = [self.groups.unit(unit.gang) for i in taken if (unit := self.pool.units[i]).gang is not None]
+        return any(unit_multiples(unit, self.figures) for unit in groups)
 
     def _opened(self, asked: Asked, eligible: Mask) -> Opened:
         """The problem with every node that victims might open."""
