@@ -13,6 +13,8 @@ import numpy as np
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Ints
 from koordpy.planning.among import Among
+from koordpy.planning.ascend.between import npu_by_count
+from koordpy.planning.ascend.filter import PLUGIN as NPU_PLUGIN
 from koordpy.planning.figures import Figures, ShapeFigures
 from koordpy.planning.filters.gpu_devices import PLUGIN as GPU_PLUGIN
 from koordpy.planning.gpu.between import by_count, gpu_room, standing_nodes
@@ -111,7 +113,7 @@ def build(unit: Unit, figures: Figures, *, emptied: bool = False) -> Problem:
             own = figures.of(pod)
             asks = among.asks.get(pod.shape, ()) if among is not None else ()
             request = (*own.request, *((first + column, amount) for column, amount in asks))
-            if own.chips is not None:
+            if own.chips is not None and not emptied:
                 request = (*request, (free.shape[1] + len(copies), 1))
                 copies.append(own.chips.copies())
             if pod.gpus is not None and room is not None:
@@ -122,12 +124,16 @@ def build(unit: Unit, figures: Figures, *, emptied: bool = False) -> Problem:
             judged = among.judged(pod.shape) if among is not None else frozenset[str]()
             if emptied and pod.gpus is not None:
                 judged |= {GPU_PLUGIN}
+            if emptied and own.chips is not None:
+                judged |= {NPU_PLUGIN}
             allowed = own.allowed_beside(judged)
             shapes.append(Shape(request, allowed, (own.soft if goal else own.total).copy()))
         members.append(Member(gang=gang, shape=number))
     if copies:
         free = np.concatenate([free, np.stack(copies, axis=1)], axis=1)
     table = by_count(kinds, figures.gpus) if not emptied else None
+    if table is None and goal and not emptied:
+        table = npu_by_count(kinds, figures)
     return Problem(
         tree=snapshot.tree,
         free=free,

@@ -40,7 +40,7 @@ def reasons(world: World, name: str) -> dict[str, tuple[str, str]]:
 def scores(world: World, name: str, **settings: Any) -> dict[str, int]:
     """Node -> AscendAffinity of the feasible ones."""
     found = explain(world.snapshot(), ascend(**settings), f"default/{name}")
-    return {n.node: n.scores["AscendAffinity"] for n in found.nodes if n.feasible}
+    return {n.node: int(n.scores["AscendAffinity"]) for n in found.nodes if n.feasible}
 
 
 def illegal(plan: RoundPlan) -> dict[str, str]:
@@ -416,3 +416,46 @@ def test_a_gather_goal_comes_before_the_affinity() -> None:
     world = World().add(TWO_LAYERS, *nodes, npu_pod("x", 4, at="s0b0n0", holds=range(4)))
     world.add(npu_gang("g", 3, 4, annotations=wish({"blockLayer": "Must"})))
     assert bound(world.plan()) == {"p-0": "s0b1n0", "p-1": "s0b1n0", "p-2": "s0b1n1"}
+
+
+def test_the_affinity_decides_inside_the_network_goals() -> None:
+    """Both blocks and both nodes of each would do; the fit of chips says which."""
+    nodes = [
+        npu_node(f"{block}n{i}", labels={"spine": "s", "block": block}) for block in ("b0", "b1") for i in range(2)
+    ]
+    world = World().add(TWO_LAYERS, *nodes)
+    world.add(*[npu_pod(f"x{i}", 2, at=f"b0n{i}", holds=(0, 1)) for i in range(2)])
+    world.add(*[npu_pod(f"y{i}", 4, at=f"b1n{i}", holds=range(4 - i, 8 - i), created=1) for i in range(2)])
+    world.add(npu_gang("g", 2, 4, annotations=wish({"blockLayer": "Prefer"})))
+    assert set(bound(world.plan()).values()) == {"b1n0", "b1n1"}
+    world = World().add(TWO_LAYERS, *nodes, npu_pod("x", 6, at="b0n1", holds=range(6)))
+    world.add(npu_gang("g", 1, 2, annotations=wish({"blockLayer": "Must"})))
+    assert bound(world.plan()) == {"p-0": "b0n1"}
+
+
+def test_a_gathered_gang_of_two_requests_gets_chips_that_serve() -> None:
+    nodes = [npu_node(f"n{i}", product="module", labels={"spine": "s", "block": "b"}) for i in range(2)]
+    world = World().add(TWO_LAYERS, *nodes)
+    world.add(npu_pod("x", 2, at="n0", holds=(0, 4)), npu_pod("y", 3, at="n1", holds=(0, 1, 4)))
+    world.add(npu_gang("g", 2, 2, prefix="a", annotations=wish({"blockLayer": "Must"}), minimum=3))
+    world.add(npu_pod("b-2", 1, gang="g"))
+    done = world.plan()
+    assert len(bound(done)) == 3
+    assert all(len(own) == (1 if name == "b-2" else 2) for name, own in chips(done).items())
+
+
+def test_evicted_pods_give_their_chips_back() -> None:
+    world = World().add(npu_node("a"), npu_pod("x", 4, at="a", holds=(0, 1, 2, 3)))
+    world.add(npu_pod("y", 4, at="a", holds=(4, 5, 6, 7)), npu_pod("p", 8, priority=10))
+    done = world.plan()
+    assert {e.pod_key for e in done.evictions} == {"default/x", "default/y"}
+    assert chips(done) == {"p": list(range(8))}
+
+
+def test_victims_are_those_whose_chips_serve() -> None:
+    world = World().add(npu_node("a", 8, "module"))
+    world.add(npu_pod("x", 2, at="a", holds=(0, 1)), npu_pod("y", 2, at="a", holds=(4, 5), created=1))
+    world.add(npu_pod("z", 2, at="a", holds=(6, 7), created=2), npu_pod("p", 4, priority=10))
+    done = world.plan()
+    assert {e.pod_key for e in done.evictions} == {"default/x"}
+    assert chips(done) == {"p": [0, 1, 2, 3]}

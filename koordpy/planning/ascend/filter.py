@@ -110,6 +110,13 @@ class AscendChips(Rule):
     def verdict(self) -> Verdict:
         return Verdict(self._which.copy(), self._refusals)
 
+    def standing(self) -> Verdict:
+        return Verdict(np.where(self._which <= 3, self._which, 0).astype(np.int32), self._refusals)
+
+    def height(self, node: int) -> int:
+        """H of a node."""
+        return self._chips.height[node]
+
     def copies(self) -> Ints:
         return self._copies
 

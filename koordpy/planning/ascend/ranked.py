@@ -60,6 +60,14 @@ def pick(pod: PodInfo, node: int, figures: Figures) -> tuple[int, ...]:
     return chip_numbers(take(preset, chips.request, chips.free(node), job.several))
 
 
+def can_pick(pod: PodInfo, node: int, figures: Figures) -> bool:
+    """Whether the chips of a node serve a pod, on the draft as it is; true for a pod that asks for none."""
+    if npu_resource(pod.requests) is None:
+        return True
+    chips = figures.of(pod).chips
+    return chips is not None and chips.affinity[node] >= 0
+
+
 def assign(pod: PodInfo, node: int, figures: Figures, gpus: tuple[int, ...] = ()) -> None:
     """Puts a pod on the draft with all that it is given there; gpus: minors of those that were chosen for it."""
     chips = gpus or pick(pod, node, figures)

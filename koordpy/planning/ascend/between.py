@@ -1,0 +1,92 @@
+"""AscendAffinity of a gang with a gather goal: what a node is worth by how many pods it takes (ascend.md 3).
+
+The network goals come first; among what they leave the sum of AscendAffinity over the pods decides, each scored on its
+node as it is when it comes. A node whose chips do not serve its pods together takes none of them.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from koordpy.cluster.pods import PodInfo
+from koordpy.planning.ascend.chips import Want, affinity, take
+from koordpy.planning.ascend.filter import AscendChips
+from koordpy.planning.figures import Figures
+from koordpy.planning.problem import ByCount, Ints, Vector
+
+_MOST = 1 << 14
+"""Above every AscendAffinity: what a pod costs at most."""
+
+
+def npu_by_count(pods: Sequence[PodInfo], figures: Figures) -> ByCount | None:
+    """The table of a unit whose shapes are those of the given pods, in order; None where it would say nothing."""
+    rules = [figures.of(pod).chips for pod in pods]
+    active = tuple(i for i, rule in enumerate(rules) if rule is not None)
+    if not active:
+        return None
+    table = _Table([(rule, figures.jobs.of(pod)) for rule, pod in zip(rules, pods, strict=True)])
+    kinds = table.kinds(len(figures.snapshot.nodes))
+    alone = len(active) == 1 and all(rule is None or int(rule.copies().max(initial=0)) <= 1 for rule in rules)
+    if alone and len({int(value) for value in table.alone if value >= 0}) <= 1:
+        return None
+    return ByCount(kinds, table.cost, 1, active)
+
+
+class _Table:
+    """Costs by kind of node and pods per shape."""
+
+    def __init__(self, shapes: Sequence[tuple[AscendChips | None, object]]) -> None:
+        self._rules = [rule for rule, _ in shapes]
+        self._several = [getattr(job, "several", False) for _, job in shapes]
+        self._states: list[tuple[tuple[Want | None, int, int], ...]] = []
+        """Kind -> (want, free chips, height) of each shape."""
+        self._known: dict[tuple[int, tuple[int, ...]], Vector | None] = {}
+        self.alone: list[int] = []
+        """AscendAffinity of one pod of the first shape, by kind."""
+
+    def kinds(self, nodes: int) -> Ints:
+        """[nodes] number of each node's kind: equal where chips and product are."""
+        out = np.zeros(nodes, dtype=np.int64)
+        numbers: dict[object, int] = {}
+        for node in range(nodes):
+            state = tuple(self._state(i, node) for i in range(len(self._rules)))
+            number = numbers.setdefault(state, len(numbers))
+            if number == len(self._states):
+                self._states.append(state)
+                first = next(rule for rule in self._rules if rule is not None)
+                self.alone.append(int(first.affinity[node]))
+            out[node] = number
+        return out
+
+    def _state(self, shape: int, node: int) -> tuple[Want | None, int, int]:
+        rule = self._rules[shape]
+        if rule is None or rule.affinity[node] < 0:
+            return None, 0, 0
+        preset = rule.presets[node]
+        assert preset is not None
+        return (preset, rule.request, self._several[shape]), rule.free(node), rule.height(node)
+
+    def cost(self, kind: int, counts: tuple[int, ...]) -> Vector | None:
+        """What the pods of each shape on a node fall short of the most, together; None where the node cannot."""
+        key = kind, counts
+        if key not in self._known:
+            self._known[key] = self._reckon(kind, counts)
+        return self._known[key]
+
+    def _reckon(self, kind: int, counts: tuple[int, ...]) -> Vector | None:
+        taken = total = 0
+        for shape, number in enumerate(counts):
+            want, free, height = self._states[kind][shape]
+            if self._rules[shape] is None:
+                continue
+            for _ in range(number):
+                if want is None:
+                    return None
+                preset, request, several = want
+                left = free & ~taken
+                score = affinity(preset, request, left, height, several)
+                if score is None:
+                    return None
+                taken |= take(preset, request, left, several)
+                total += _MOST - score
+        return (total,)
