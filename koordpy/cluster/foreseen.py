@@ -53,6 +53,11 @@ class Foreseen:
     def _of(self, pod: Pod) -> _Expected:
         return self._by_uid.setdefault(pod.metadata.uid, _Expected(pod))
 
+    def shown(self, pod: Pod) -> Pod:
+        """The pod as the API server showed it last."""
+        expected = self._by_uid.get(pod.metadata.uid)
+        return expected.pod if expected is not None else pod
+
     def forget(self, uid: str) -> Pod | None:
         """What was expected has happened, or will not; the pod as the API server showed it last."""
         expected = self._by_uid.pop(uid, None)

@@ -514,13 +514,13 @@ class ClusterState:
 
     def foresee_nomination(self, key: str, node: str) -> None:
         """A pending pod is being nominated to a node (to none: empty): its room is kept from now on."""
-        if (info := self._pods.get(key)) is not None:
-            self._upsert_pod(self._foreseen.nominate(info.pod, node), seen=False)
+        if key in self._pods:
+            self._upsert_pod(self._foreseen.nominate(self._bare(key), node), seen=False)
 
     def foresee_end(self, key: str, timestamp: str) -> None:
         """A bound pod is being evicted and will be gone about then (RFC 3339)."""
-        if (info := self._pods.get(key)) is not None:
-            self._upsert_pod(self._foreseen.end(info.pod, timestamp), seen=False)
+        if key in self._pods:
+            self._upsert_pod(self._foreseen.end(self._bare(key), timestamp), seen=False)
 
     def unforesee(self, key: str, uid: str) -> None:
         """What was foreseen of a pod did not happen."""
@@ -528,9 +528,15 @@ class ClusterState:
         if pod is not None and info is not None and info.uid == uid:
             self._upsert_pod(pod, seen=False)
 
+    def _bare(self, key: str) -> Pod:
+        """A pod without what its Binding will say."""
+        noted = self._noted.get(key)
+        return noted[0] if noted is not None else self._pods[key].pod
+
     def someone_leaves(self, node: str) -> bool:
         """Whether a pod on a node is being deleted."""
-        return any(info.node == node and info.pod.metadata.deletion_timestamp for info in self._pods.values())
+        use = self._use.get(node)
+        return use is not None and any(self._pods[key].pod.metadata.deletion_timestamp for key in use.pods)
 
     def nominated(self) -> list[PodInfo]:
         """Pods that room is kept for."""
@@ -542,8 +548,10 @@ class ClusterState:
         self._promised_devices.pop(key, None)
         if self._assumed.pop(key, None) is None:
             return
-        bare = self._noted.pop(key, None)
-        self._upsert_pod(bare[0] if bare is not None else self._pods[key].pod)
+        pod = self._bare(key)
+        self._noted.pop(key, None)
+        # it shows already what is foreseen of it
+        self._upsert_pod(pod, seen=False)
 
     def is_promised(self, claim: str) -> bool:
         """Whether an assumed pod has the say over what a claim takes."""
@@ -605,7 +613,7 @@ class ClusterState:
                 self.upsert(taken)
             else:
                 self.upsert(select_node(claim, node))
-        pod = self._pods[key].pod
+        pod = self._foreseen.shown(self._pods[key].pod)
         spec = _replace(pod.spec, node_name=node)
         self._upsert_pod(annotated(_replace(pod, spec=spec), annotations or {}))
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from koordpy.api.objects import Pod
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.announce import Announcer
@@ -78,6 +79,8 @@ class Evictor:
         metrics: Metrics,
         may_write: Callable[[], bool],
         wake: Callable[[str, str], None],
+        freed: Callable[[], None] = lambda: None,
+        returned: Callable[[PodInfo], None] = lambda info: None,
         unit_of: Callable[[str], str | None],
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -85,14 +88,20 @@ class Evictor:
         restored_seconds: float = RESTORED_SECONDS,
         look_seconds: float = 1.0,
     ) -> None:
-        """`wake(unit, event)` has a unit tried again; `unit_of(pod key)` names the unit that a queued pod is in."""
+        """`wake(unit, event)` has a unit tried again; `freed` hears that room is not kept any more; `returned` hears
+        of victims that wait for a place after all; `unit_of(pod key)` names the unit that a queued pod is in."""
         self._client, self._state, self._announcer, self._metrics = client, state, announcer, metrics
         self._may_write, self._wake, self._unit_of = may_write, wake, unit_of
+        self._freed, self._returned = freed, returned
         self._clock, self._now = clock, now
         self._extra_seconds, self._restored_seconds, self._look_seconds = extra_seconds, restored_seconds, look_seconds
         self._slots = asyncio.Semaphore(WORKERS)
         self._jobs: set[asyncio.Task[None]] = set()
         self._kept: dict[str, _Kept] = {}
+        self._clearing: dict[str, asyncio.Event] = {}
+        """Pods whose nomination is being cleared at the API server."""
+        self._uncleared: dict[str, str] = {}
+        """key -> uid of pods where that failed: tried again."""
 
     @property
     def open(self) -> int:
@@ -133,8 +142,8 @@ class Evictor:
         gone: set[str] = set()
         why = ""
         try:
-            await self._nominate(plan)
             self._metrics.preemption_attempts.inc()
+            await self._nominate(plan)
             await self._evict_all(plan, gone)
         except _Dropped as dropped:
             why = str(dropped)
@@ -163,9 +172,11 @@ class Evictor:
         await self._clear_lesser(plan)
 
         async def one(nomination: Nomination) -> None:
-            info = self._state.pod(nomination.pod_key)
-            if info is None or info.uid != nomination.uid or info.node:
-                raise _Dropped(f"pod {nomination.pod_key} is not pending any more")
+            if (cleared := self._clearing.get(nomination.pod_key)) is not None:
+                # the older write must not be the last
+                await cleared.wait()
+            self._uncleared.pop(nomination.pod_key, None)
+            info = self._waits(nomination)
             body = pod_unschedulable(info.pod, reason=Reason.UNSCHEDULABLE.value, message=message, now=self._now())
             body = body or {"metadata": {"uid": info.uid}, "status": {}}
             body["status"]["nominatedNodeName"] = nomination.node
@@ -174,8 +185,18 @@ class Evictor:
 
         await self._each(plan.nominations, one)
 
+    def _waits(self, nomination: Nomination) -> PodInfo:
+        """A member, as long as it still waits for its room; raises _Dropped."""
+        info = self._state.pod(nomination.pod_key)
+        if info is None or info.uid != nomination.uid or not info.pending:
+            raise _Dropped(f"pod {nomination.pod_key} is not pending any more")
+        if info.nominated_node != nomination.node:
+            raise _Dropped(f"pod {nomination.pod_key} has lost its room on {nomination.node}")
+        return info
+
     async def _clear_lesser(self, plan: EvictionPlan) -> None:
-        """Less important pods that are nominated to the same nodes will not find their room there."""
+        """Less important pods that are nominated to the same nodes will not find their room there: with them all of
+        their units are planned anew."""
         if not plan.nominations:
             return
         mine = {one.pod_key for one in plan.nominations}
@@ -187,7 +208,15 @@ class Evictor:
             for info in self._state.nominated()
             if info.nominated_node in nodes and info.priority < least and info.pending and info.key not in mine
         ]
-        await self._clear(lesser)
+        if not lesser:
+            return
+        units = {unit: None for info in lesser if (unit := self._unit_of(info.key)) is not None and unit != plan.unit}
+        theirs = [info for info in self._state.nominated() if self._unit_of(info.key) in units]
+        for unit in units:
+            self._kept.pop(unit, None)
+        await self._clear({info.key: info for info in (*lesser, *theirs)}.values())
+        for unit in units:
+            self._wake(unit, "NominationVoid")
 
     async def _evict_all(self, plan: EvictionPlan, gone: set[str]) -> None:
         refused: list[str] = []
@@ -196,11 +225,16 @@ class Evictor:
             if refused:
                 return
             try:
-                await self._evict(eviction)
+                # nobody goes for a unit that does not need it any more
+                for nomination in plan.nominations:
+                    self._waits(nomination)
+                evicted = await self._evict(eviction)
             except _Dropped as why:
                 refused.append(str(why))
                 return
             gone.add(eviction.pod_key)
+            if not evicted:
+                return
             self._metrics.victims.labels(eviction.rule).inc()
             info = self._state.pod(eviction.pod_key)
             if info is not None:
@@ -210,15 +244,15 @@ class Evictor:
         if refused:
             raise _Dropped(refused[0])
 
-    async def _evict(self, eviction: Eviction) -> None:
-        """One victim. Its being gone, or another pod under its name, is success; raises _Dropped."""
+    async def _evict(self, eviction: Eviction) -> bool:
+        """One victim; False where it left its node by itself. Raises _Dropped."""
         info = await self._confirmed(eviction)
         if info is None:
-            return
+            return False
         path = PODS.path(info.namespace, info.name)
         if eviction.rule == PRIORITY:
             await self._patch(info, self._disruption_target(info))
-            await self._send(lambda: self._client.delete(path, uid=info.uid), info.key)
+            await self._send(lambda: self._client.delete(path, uid=info.uid), info.key, victim=info)
         else:
             body = {
                 "apiVersion": "policy/v1",
@@ -226,16 +260,21 @@ class Evictor:
                 "metadata": {"name": info.name, "namespace": info.namespace},
                 "deleteOptions": {"preconditions": {"uid": info.uid}},
             }
-            await self._send(lambda: self._client.post(f"{path}/eviction", body), info.key)
+            await self._send(lambda: self._client.post(f"{path}/eviction", body), info.key, victim=info)
+        return True
 
     async def _confirmed(self, eviction: Eviction) -> PodInfo | None:
-        """The victim, once it is on its node for certain; None where it is gone."""
+        """The victim, once it is on its node for certain; None where it is gone, or will not be bound at all."""
         until = self._clock() + CONFIRM_SECONDS
         while True:
             info = self._state.pod(eviction.pod_key)
             if info is None or info.uid != eviction.uid or info.finished:
                 return None
             if not self._state.assumed_node(eviction.pod_key):
+                if not info.node:
+                    # its Binding was not sent: it goes on waiting, behind the unit that takes its room
+                    self._spare(eviction)
+                    return None
                 if info.node != eviction.node:
                     raise _Dropped(f"pod {eviction.pod_key} is not on {eviction.node} any more")
                 return info
@@ -260,21 +299,36 @@ class Evictor:
         """Nobody else goes, and no room is kept."""
         for victim in plan.evictions:
             if victim.pod_key not in gone:
-                self._state.unforesee(victim.pod_key, victim.uid)
+                self._spare(victim)
         members = [self._state.pod(one.pod_key) for one in plan.nominations]
         await self._clear([info for info in members if info is not None])
+
+    def _spare(self, victim: Eviction) -> None:
+        """A victim does not go after all. One whose Binding was given up meanwhile waits for a place again."""
+        self._state.unforesee(victim.pod_key, victim.uid)
+        info = self._state.pod(victim.pod_key)
+        if info is not None and info.uid == victim.uid and info.pending and self._unit_of(info.key) is None:
+            self._returned(info)
 
     async def _clear(self, pods: Iterable[PodInfo]) -> None:
         """Takes nominations back, here at once and at the API server as well as that can be done."""
 
         async def one(info: PodInfo) -> None:
             self._state.foresee_nomination(info.key, "")
+            self._uncleared[info.key] = info.uid
+            done = self._clearing[info.key] = asyncio.Event()
             try:
-                await self._patch(info, {"metadata": {"uid": info.uid}, "status": {"nominatedNodeName": None}})
+                if await self._patch(info, {"metadata": {"uid": info.uid}, "status": {"nominatedNodeName": None}}):
+                    self._uncleared.pop(info.key, None)
             except (_Dropped, ApiError, Unreachable) as why:
                 logger.warning("pod %s: its nomination was not cleared: %s", info.key, why)
+            finally:
+                done.set()
+                if self._clearing.get(info.key) is done:
+                    del self._clearing[info.key]
 
-        await self._each([info for info in pods if not info.node], one)
+        await self._each([info for info in pods if not info.node and info.key not in self._clearing], one)
+        self._freed()
 
     def _restore(self) -> None:
         """Nominations of pods that another process made: their room is kept for a while."""
@@ -297,6 +351,10 @@ class Evictor:
                 logger.warning("%s: its victims are not gone in time; it is planned anew", unit)
                 await self._clear(waiting)
                 self._wake(unit, "NominationExpired")
+        if self._uncleared and self._may_write():
+            there = [(self._state.pod(key), uid) for key, uid in self._uncleared.items()]
+            self._uncleared = {}
+            await self._clear([info for info, uid in there if info is not None and info.uid == uid and info.pending])
 
     def _waiting(self, kept: _Kept) -> list[PodInfo]:
         pods = [self._state.pod(key) for key in kept.pods]
@@ -307,11 +365,12 @@ class Evictor:
         kept = self._kept.get(unit)
         if kept is not None and any(self._still_there(key, uid) for key, uid in kept.victims.items()):
             return
-        void = [
-            info
-            for info in pods
-            if info.nominated_node and info.pending and not self._state.someone_leaves(info.nominated_node)
-        ]
+        void = [info for info in pods if info.nominated_node and info.pending]
+        if any(self._state.someone_leaves(info.nominated_node) for info in void):
+            if kept is None:
+                deadline = self._clock() + self._restored_seconds
+                self._kept[unit] = _Kept(deadline, {info.key: info.uid for info in void})
+            return
         if void and self._may_write():
             self._kept.pop(unit, None)
             task = asyncio.create_task(self._clear(void), name=f"void nominations of {unit}")
@@ -344,9 +403,9 @@ class Evictor:
         await self._send(patch, info.key)
         return bool(found) and found[0]
 
-    async def _send(self, call: Callable[[], Any], key: str) -> None:
-        """A call that may be repeated. Gone is done; raises _Dropped for a refusal, the loss of the lease, or when the
-        API server cannot be had."""
+    async def _send(self, call: Callable[[], Any], key: str, *, victim: PodInfo | None = None) -> None:
+        """A call that may be repeated. Gone is done, and so is another pod under the name of a victim; raises _Dropped
+        for a refusal, the loss of the lease, or when the API server cannot be had."""
         backoff = Backoff(first_seconds=0.05, most_seconds=2.0)
         for attempt in range(TRIES):
             if not self._may_write():
@@ -355,13 +414,23 @@ class Evictor:
                 await call()
                 return
             except ApiError as error:
-                if error.status in (NOT_FOUND, CONFLICT):
+                if error.status == NOT_FOUND:
+                    return
+                if error.status == CONFLICT and (victim is None or await self._has_gone(victim)):
                     return
                 if error.status == TOO_MANY and "disruption" in str(error).lower():
                     raise _Dropped(f"pod {key}: {error}") from None
-                if (error.status < 500 and error.status != TOO_MANY) or attempt == TRIES - 1:
+                if (error.status < 500 and error.status not in (TOO_MANY, CONFLICT)) or attempt == TRIES - 1:
                     raise _Dropped(f"pod {key}: {error}") from None
             except Unreachable as error:
                 if attempt == TRIES - 1:
                     raise _Dropped(f"pod {key}: {error}") from None
             await asyncio.sleep(backoff.next())
+
+    async def _has_gone(self, victim: PodInfo) -> bool:
+        """Whether a victim is ending or gone at the API server. False where that cannot be told."""
+        try:
+            pod = await self._client.get_or_none(PODS.path(victim.namespace, victim.name), type=Pod)
+        except (ApiError, Unreachable):
+            return False
+        return pod is None or pod.metadata.uid != victim.uid or bool(pod.metadata.deletion_timestamp)

@@ -18,7 +18,7 @@ from koordpy.engine.commit import Committer, UnitCommit
 from koordpy.engine.evictor import EvictionPlan, Evictor
 from koordpy.engine.feeds import Feeds
 from koordpy.engine.groupstatus import GroupStatusWriter
-from koordpy.engine.overtaken import by_node, overtaken
+from koordpy.engine.overtaken import by_node, leaning, overtaken
 from koordpy.engine.queue import Entry
 from koordpy.engine.recorder import ObjectReference
 from koordpy.engine.settings import EngineSettings
@@ -45,6 +45,8 @@ Planner = Callable[[Snapshot, frozenset[str]], RoundPlan]
 """Plans the units of these ids on a snapshot; called in a worker thread, one call at a time."""
 
 IDLE_SECONDS = 60.0
+ROOM_CAME = Wake.ROOM | Wake.NODE_ADDED | Wake.NODE_ALLOCATABLE | Wake.NODE_TAINTS | Wake.QUOTA
+"""Changes after which a unit may need no victims."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,8 @@ class SchedulingLoop:
         self._first_tried: dict[str, float] = {}
         self._alone = 0
         """Rounds that take one unit each: after the planner has failed, so that one bad unit holds up no other."""
+        self._looked_again: set[str] = set()
+        """Units that were planned once more, because room came while victims were chosen for them."""
         self._said: set[tuple[str, str]] = set()
         self._reservation: Reservation | None = None
         feeds.listeners.pod_gone.append(self._pod_gone)
@@ -207,6 +211,7 @@ class SchedulingLoop:
             evictions.setdefault(eviction.unit, []).append(eviction)
         pods_tried = sum(len(unit.pod_keys) for unit in plan.units) or 1
         foreign = by_node(self._feeds.foreign)
+        early = leaning(plan, snapshot)
         for unit in plan.units:
             entry = entries.get(unit.unit)
             if entry is None:
@@ -218,12 +223,22 @@ class SchedulingLoop:
                 self._metrics.conflicts.labels(f"overtaken_{why}").inc()
                 self._queue.settle_again(entry)
                 continue
+            if unit.unit in early:
+                logger.debug("%s: it is planned again when the victims of others are seen to end", unit.unit)
+                self._queue.settle_again(entry)
+                continue
             victims = evictions.pop(unit.unit, [])
             if victims and not self._all_there(victims):
                 logger.info("%s: its victims have changed; planning again", unit.unit)
                 self._metrics.conflicts.labels("overtaken_victim").inc()
                 self._queue.settle_again(entry)
                 continue
+            if victims and unit.unit not in self._looked_again and self._queue.missed(ROOM_CAME):
+                # once only: in a busy cluster room comes all the time
+                self._looked_again.add(unit.unit)
+                self._queue.settle_again(entry)
+                continue
+            self._looked_again.discard(unit.unit)
             if victims:
                 for verdict in left:
                     self._tell(verdict)

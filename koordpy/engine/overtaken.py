@@ -13,7 +13,7 @@ from koordpy.cluster.resources import Amounts
 from koordpy.cluster.snapshot import PODS, NodeInfo, Snapshot
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.wakeups import changes_itself
-from koordpy.planning.plan import Placement
+from koordpy.planning.plan import Placement, RoundPlan
 
 
 def by_node(pods: Iterable[PodInfo]) -> dict[str, list[PodInfo]]:
@@ -91,6 +91,33 @@ def chips_taken(state: ClusterState, placements: Sequence[Placement]) -> str:
     if any(state.npus_taken(node, what, chips, several=several) for (node, what, several), chips in npus.items()):
         return "npus"
     return ""
+
+
+def leaning(plan: RoundPlan, snapshot: Snapshot) -> frozenset[str]:
+    """Units whose placements may take room, quota or neighbours that victims of the same plan leave behind.
+
+    On the planner's draft the victims of one unit are gone for those after it, too; in the cluster they are still
+    there. Such units must wait for a round that sees them end.
+    """
+    if not plan.evictions:
+        return frozenset()
+    quotas = snapshot.quotas
+    evicting = {eviction.unit for eviction in plan.evictions}
+    nodes = {eviction.node for eviction in plan.evictions}
+    freed: set[str] = set()
+    for eviction in plan.evictions:
+        quota = quotas.quota_of(snapshot.pods[eviction.pod_key])
+        freed.update(quotas.tree.path(quota) if quota else ())
+    out: set[str] = set()
+    for placement in plan.placements:
+        if placement.unit in evicting or placement.unit in out:
+            continue
+        pod = snapshot.pods[placement.pod_key]
+        quota = quotas.quota_of(pod)
+        held = bool(quota) and not freed.isdisjoint(quotas.tree.path(quota))
+        if placement.node in nodes or held or _interacts(pod):
+            out.add(placement.unit)
+    return frozenset(out)
 
 
 def overcommitted(state: ClusterState, name: str) -> bool:

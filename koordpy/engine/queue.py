@@ -232,6 +232,10 @@ class UnitQueue:
             self._move(entry, State.IN_FLIGHT)
         return due
 
+    def missed(self, wake: Wake) -> bool:
+        """Whether one of these changes happened since the round under way took its units."""
+        return bool((self._missed | self._wakes) & wake)
+
     def settle_unschedulable(
         self, entry: Entry, *, wakes: Wake, plugins: Iterable[str], gated: bool, seconds: float
     ) -> None:

@@ -37,6 +37,7 @@ from koordpy.engine.settings import EngineSettings
 from koordpy.engine.status import PodStatusWriter
 from koordpy.engine.upstreamstatus import UpstreamStatusWriter
 from koordpy.engine.versions import reached
+from koordpy.engine.wakeups import Wake
 from koordpy.observe.decisions import DecisionLog
 from koordpy.observe.health import Check
 from koordpy.observe.metrics import Metrics
@@ -196,6 +197,8 @@ class Scheduler:
                 metrics=self.metrics,
                 may_write=self.may_write,
                 wake=self.queue.touch,
+                freed=lambda: self.queue.broadcast(Wake.ROOM, "NominationEnd"),
+                returned=lambda info: self.feeds.enqueue(info, event="BindFailure"),
                 unit_of=self.queue.unit_of,
                 clock=clock,
                 extra_seconds=settings.nomination_extra_seconds,
