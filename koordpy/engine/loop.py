@@ -212,6 +212,8 @@ class SchedulingLoop:
         pods_tried = sum(len(unit.pod_keys) for unit in plan.units) or 1
         foreign = by_node(self._feeds.foreign)
         early = leaning(plan, snapshot)
+        least: int | None = None
+        """The lowest priority placed so far in the order of the round."""
         for unit in plan.units:
             entry = entries.get(unit.unit)
             if entry is None:
@@ -266,7 +268,14 @@ class SchedulingLoop:
             if left and self._evictor is not None:
                 kept = (self._state.pod(verdict.pod_key) for verdict in left)
                 self._evictor.refused(unit.unit, [info for info in kept if info is not None and info.nominated_node])
+            shielded = least is not None and entry.priority > least
             self._settle(entry, left, gang=bool(gangs), seconds=seconds * len(unit.pod_keys) / pods_tried)
+            if left and shielded and self._evictor is not None:
+                # what a round binds is no victim of that round, with the rest of its gang; of the next it may be
+                self._queue.touch(unit.unit, "LesserPlaced")
+            for placement in placed:
+                priority = snapshot.pods[placement.pod_key].priority
+                least = priority if least is None else min(least, priority)
         tried = {unit.unit for unit in plan.units}
         for name, entry in entries.items():
             if name not in tried:
