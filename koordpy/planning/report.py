@@ -23,11 +23,13 @@ from koordpy.planning.plan import (
     UnitReport,
 )
 from koordpy.planning.units import Gang, Groups, Unit, wish_warnings
+from koordpy.planning.victims.overuse import GivenBack
 from koordpy.planning.victims.stale import StaleGang
 from koordpy.planning.victims.wording import (
     below_minimum,
     benefit,
     evictions,
+    given_back_evictions,
     nominations,
     preemption_sentence,
     stale_evictions,
@@ -51,11 +53,18 @@ def _unit_after(unit: Unit, placed: Mapping[str, str], evicted: Collection[str])
 
 
 def report(
-    groups: Groups, figures: Figures, tried: list[Tried], *, every: bool, stale: Sequence[StaleGang] = ()
+    groups: Groups,
+    figures: Figures,
+    tried: list[Tried],
+    *,
+    every: bool,
+    stale: Sequence[StaleGang] = (),
+    given: Sequence[GivenBack] = (),
 ) -> RoundPlan:
     """The RoundPlan of what was tried.
 
-    every: with the gangs that nothing was planned for; stale: those that give up.
+    every: with the gangs that nothing was planned for; stale: those that give up; given: what quotas
+    over their runtime give back.
     """
     snapshot = figures.snapshot
     placed = {key: snapshot.nodes[node].name for one in tried if one.nodes for key, node in one.nodes.items()}
@@ -85,6 +94,7 @@ def report(
         evictions=(
             *(eviction for one in tried for eviction in evictions(one, figures)),
             *(eviction for one in stale for eviction in stale_evictions(one)),
+            *(eviction for one in given for eviction in given_back_evictions(one)),
         ),
         pending=tuple(pending),
         gangs=tuple(gang_reports.values()),

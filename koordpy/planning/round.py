@@ -43,6 +43,7 @@ def plan_round(
     draft = Draft(snapshot)
     figures = Figures(draft, config, planner_cache)
     search = Search(groups, figures) if evict else None
+    given = search.give_back() if search is not None else []
     backfill: Backfill | None = None
     if config.queue.backfill:
         # the room of a unit that is not due counts, too
@@ -90,9 +91,9 @@ def plan_round(
     _again(tried, later, figures, queue, attempt)
     stale = give_up(groups, figures, tried=None if only is None else {one.unit.id for one in tried}) if evict else []
     if backfill is None:
-        return report(groups, figures, tried, every=only is None, stale=stale)
+        return report(groups, figures, tried, every=only is None, stale=stale, given=given)
     tried = [one for one in tried if only is None or one.unit.id in only]
-    plan = report(groups, figures, tried, every=only is None, stale=stale)
+    plan = report(groups, figures, tried, every=only is None, stale=stale, given=given)
     return replace(plan, reservation=backfill.reservation, warnings=(*plan.warnings, *backfill.warnings))
 
 

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.config import KoordpyConfiguration, Preemption
+from koordpy.api.config import Fairness, KoordpyConfiguration, Preemption, Quota
 from koordpy.api.objects import (
     Container,
     ContainerPort,
@@ -22,6 +22,7 @@ from koordpy.api.objects import (
 from koordpy.planning.plan import Proof, RoundPlan
 from koordpy.planning.round import plan_round
 from tests.scenarios.cluster import World, bound, gang_pods, group, hierarchy, messages, node, pod, whole_messages, wish
+from tests.scenarios.quotas import belongs, quota
 
 GPU = "nvidia.com/gpu"
 SPINES = hierarchy(("spineLayer", "spine"))
@@ -318,3 +319,15 @@ def test_events_say_who_took_the_room() -> None:
     assert one.message == "Preempted by gang default/train (2 pods, priority 1000 over 10) on node n1"
     assert {n.pod_key: n.node for n in plan.nominations} == {"default/p-0": "n1", "default/p-1": "n2"}
     assert plan.benefits[0].pods == 1
+
+
+def test_a_quota_over_its_runtime_gives_back_the_least_important() -> None:
+    settings = Quota(monitor_all_quotas=True, delay_evict_time=0.0)
+    config = KoordpyConfiguration(quota=settings, fairness=Fairness(reclaim="off"))
+    world = World().add(gpus("n", 8), quota("a", {GPU: 1}, {GPU: 4}), quota("b", {GPU: 1}, {GPU: 8}))
+    pods = [runs(f"r{i}", "n", priority=i % 2, age=i, labels=belongs("a")) for i in range(6)]
+    pods.append(runs("rigid", "n", labels=belongs("a", rigid=True)))
+    plan = plan_round(world.add(*pods).snapshot(), config)
+    assert evicted(plan) == {"r4", "r2", "r0"}
+    assert {(one.rule, one.beneficiary) for one in plan.evictions} == {("quota", None)}
+    assert plan.evictions[0].message == "Reclaimed: quota a uses 7 of runtime 4 nvidia.com/gpu"

@@ -37,6 +37,7 @@ from koordpy.planning.victims.lone import Lone
 from koordpy.planning.victims.moving import MOST_PLACES, Back, bring_back, movable, returns_of
 from koordpy.planning.victims.names import RuleName
 from koordpy.planning.victims.necessary import Lack, lacking
+from koordpy.planning.victims.overuse import GivenBack, give_back
 from koordpy.planning.victims.pool import Mask, Pool
 from koordpy.planning.victims.reach import Opened, opened
 from koordpy.planning.victims.rules import Law
@@ -132,6 +133,10 @@ class Search:
             return True
         reclaims = config.fairness.reclaim != "off" and config.preemption.across_quotas != "any"
         return reclaims and bool(self.figures.snapshot.quotas.tree.quotas)
+
+    def give_back(self) -> list[GivenBack]:
+        """What quotas give back that are over their runtime for too long, before anybody is planned."""
+        return give_back(self.pool, self.figures) if self.config.quota.monitor_all_quotas else []
 
     def took(self, victims: Sequence[Victim]) -> None:
         """The victims of a plan that is on the draft now."""

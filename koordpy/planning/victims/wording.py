@@ -16,6 +16,7 @@ from koordpy.planning.plan import Benefit, Eviction, Nomination, Proof
 from koordpy.planning.units import Gang
 from koordpy.planning.victims.ending import waits_on_nominated
 from koordpy.planning.victims.names import RuleName
+from koordpy.planning.victims.overuse import GivenBack
 from koordpy.planning.victims.stale import StaleGang
 from koordpy.planning.victims.units import Kind
 
@@ -134,6 +135,24 @@ def benefit(one: Tried, figures: Figures) -> Benefit:
     if one.proof is not Proof.OPTIMAL:
         text = f"best found: {len(pods)} pods" + (f", bound {one.least}" if one.least is not None else "") + f"; {text}"
     return Benefit(one.unit.id, name, len(pods), devices, broken, dict(rules), one.proof, text)
+
+
+def given_back_evictions(one: GivenBack) -> list[Eviction]:
+    """The pods that a quota over its runtime gives back, for nobody in particular."""
+    return [
+        Eviction(
+            pod_key=pod.key,
+            uid=pod.uid,
+            node=pod.node,
+            rule=str(RuleName.QUOTA),
+            beneficiary=None,
+            reason=_REASONS[RuleName.QUOTA],
+            message=one.text,
+            priority=pod.priority,
+            grace_seconds=_grace(pod),
+        )
+        for pod in one.unit.pods
+    ]
 
 
 def stale_evictions(one: StaleGang) -> list[Eviction]:

@@ -1,0 +1,100 @@
+"""Quotas that use more than their runtime for too long give back, before anybody is planned.
+
+Source: quota-fairness.md section 5, last paragraph. From the least important unit on until the use is within the
+runtime; then, from the most important of these, each that fits again is kept. Budgets forbid, protected pods stay.
+"""
+
+from dataclasses import dataclass
+
+from koordpy.api.quantity import quantity_text
+from koordpy.cluster.resources import Amounts
+from koordpy.planning.figures import Figures
+from koordpy.planning.runtime import overdue
+from koordpy.planning.victims.budgets import budgets_of, violations
+from koordpy.planning.victims.pool import Pool
+from koordpy.planning.victims.units import Kind, VictimUnit
+
+
+@dataclass(frozen=True, slots=True)
+class GivenBack:
+    """A unit that goes for its quota's runtime."""
+
+    unit: VictimUnit
+    text: str
+
+
+def give_back(pool: Pool, figures: Figures) -> list[GivenBack]:
+    """What overdue quotas give back; it leaves the draft."""
+    draft, admission = figures.draft, figures.admission
+    quotas, now = figures.snapshot.quotas, figures.snapshot.now
+    out: list[GivenBack] = []
+    for name in overdue(quotas, admission.figures, figures.config.quota, now=now):
+        limit = admission.limits[name]
+        over = {r: draft.quotas.used(name, r) - most for r, most in limit.items()}
+        over = {r: amount for r, amount in over.items() if amount > 0}
+        taken = _least(pool, figures, name, over) if over else []
+        resource = min(over, default="")
+        for i in taken:
+            uses = quantity_text(resource, draft.quotas.used(name, resource))
+            text = (
+                f"Reclaimed: quota {name} uses {uses} of runtime {quantity_text(resource, limit[resource])} {resource}"
+            )
+            out.append(GivenBack(pool.units[i], text))
+        for one in taken:
+            for pod in pool.units[one].pods:
+                draft.evict(pod)
+        if taken:
+            pool.evicted([pool.units[i] for i in taken])
+    return out
+
+
+def _least(pool: Pool, figures: Figures, name: str, over: Amounts) -> list[int]:
+    """Positions of the units to take."""
+    held = {i: amounts for i, amounts in _inside(pool, figures, name).items() if any(amounts.get(r) for r in over)}
+    order = sorted(held, key=lambda i: pool.ranks[i])
+    budgets = budgets_of(figures.draft)
+    taken: list[int] = []
+    for i in order:
+        if all(sum(held[k].get(r, 0) for k in taken) >= amount for r, amount in over.items()):
+            break
+        trial = _with(pool, taken, i)
+        if trial and not violations(budgets, [pod for k in trial for pod in pool.units[k].pods]):
+            taken = trial
+    for i in sorted(taken, key=lambda i: -pool.ranks[i]):
+        rest = [k for k in taken if k != i]
+        if all(sum(held[k].get(r, 0) for k in rest) >= amount for r, amount in over.items()):
+            taken = rest
+    return taken
+
+
+def _with(pool: Pool, taken: list[int], i: int) -> list[int]:
+    """What is taken with one unit more; empty where a gang's surplus does not allow it."""
+    unit = pool.units[i]
+    if unit.kind is Kind.CORE:
+        return [*(k for k in taken if pool.units[k].group != unit.group), i]
+    if unit.kind is not Kind.SURPLUS:
+        return [*taken, i]
+    if any(pool.units[k].group == unit.group and pool.units[k].kind is Kind.CORE for k in taken):
+        return []
+    for lending in pool.lendings.get(unit.group, ()):
+        own = [pool.at(one) for one in lending.surplus]
+        if i in own and sum(k in own for k in taken) >= lending.most:
+            return []
+    return [*taken, i]
+
+
+def _inside(pool: Pool, figures: Figures, name: str) -> dict[int, Amounts]:
+    """Unit -> what it holds in a quota and below it; units of our own schedulers, wholly inside."""
+    tree = figures.snapshot.quotas.tree
+    out: dict[int, Amounts] = {}
+    for i, alive in enumerate(pool.alive):
+        if not alive or pool.foreign(i):
+            continue
+        leaves = pool.leaves(i)
+        if all(name in tree.path(leaf) for leaf in leaves):
+            held: Amounts = {}
+            for amounts in leaves.values():
+                for resource, amount in amounts.items():
+                    held[resource] = held.get(resource, 0) + amount
+            out[i] = held
+    return out
