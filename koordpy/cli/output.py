@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from koordpy.api.natural import natural_key
-from koordpy.planning.explain import Explanation
-from koordpy.planning.standing import Standing
+
+if TYPE_CHECKING:
+    from koordpy.planning.explain import Explanation
+    from koordpy.planning.standing import Standing
 
 Document = dict[str, Any]
 PODS_NAMED = 4
@@ -23,7 +25,7 @@ def text(document: Document, form: str) -> str:
     return str(yaml.dump(document, Dumper=dumper, sort_keys=False, allow_unicode=True, width=1 << 20))
 
 
-def explanation_document(found: Explanation) -> Document:
+def explanation_document(found: "Explanation") -> Document:
     """The JSON of `koordpy explain`, from the planner's explanation; nodes sorted by name."""
     return {
         "pod": found.pod,
@@ -51,7 +53,7 @@ def explanation_document(found: Explanation) -> Document:
     }
 
 
-def _standing(found: Standing | None) -> Document | None:
+def _standing(found: "Standing | None") -> Document | None:
     if found is None:
         return None
     return {

@@ -11,6 +11,7 @@ import msgspec
 
 from koordpy.api import keys
 from koordpy.api.objects import Pod
+from koordpy.cluster.belonging import Owner, non_preemptible, owner_in
 from koordpy.cluster.gpu_env import is_injected
 from koordpy.cluster.gpus import GpuAsk, GroupKey, gpu_ask, gpu_group
 from koordpy.cluster.owners import controller_of
@@ -31,6 +32,9 @@ class GangSource(Enum):
     """By labels or annotations of its own; the oldest pod decides the settings."""
     GPUS = "gpus"
     """By nothing: the pods of one GPU group outside any gang, which are planned together without a minimum."""
+
+    __hash__ = object.__hash__
+    """Members are single objects; Enum's own hash, of the name, is slow where gangs are keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,8 @@ class PodInfo:
     index: int | None
     created: float
     """Seconds since the epoch."""
+    owner: Owner
+    """Whose it is."""
     shape: bytes
     """Equal for pods that every filter and score treats alike; empty for pods that are not pending."""
     ties: Ties | None = None
@@ -150,12 +156,6 @@ def in_group(info: PodInfo, priority: int | None) -> PodInfo:
 
 _PRIORITY = b"\nof the group: "
 """Nominated pods concern those of lower priority only, so the shape tells priorities apart; JSON holds no newline."""
-
-
-def non_preemptible(pod: Pod) -> bool:
-    """Whether no rule may evict the pod, and its quota's min has to hold it (quota-fairness.md 5)."""
-    labels = pod.metadata.labels
-    return labels.get(keys.QUOTA_PREEMPTIBLE) == "false" or labels.get(keys.DISABLE_PREEMPTIBLE) == "true"
 
 
 _TRAILING = re.compile(r"([0-9]+)$", re.ASCII)
@@ -286,6 +286,7 @@ def pod_info(
         gang=gang,
         index=rank_index(pod) if gang is not None or gpu_group(pod) is not None else None,
         created=seconds(meta.creation_timestamp),
+        owner=owner_in(pod),
         shape=shape_of(pod, requests, looked_for, owned=owned, gpus=gpus) if pending else b"",
         ties=ties_of(pod),
         gpus=gpus,

@@ -12,7 +12,8 @@ from typing import NamedTuple, TypeVar
 
 from koordpy.api import keys
 from koordpy.api.objects import ElasticQuota
-from koordpy.cluster.pods import PodInfo, non_preemptible
+from koordpy.cluster.belonging import Owner
+from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quota_tree import QuotaFault, QuotaTree, over_since, read_quotas
 from koordpy.cluster.resources import Amounts
 from koordpy.cluster.tally import Tally
@@ -28,26 +29,6 @@ K = TypeVar("K")
 def device_hundredths(requests: Mapping[str, int]) -> int:
     """Accelerators of a request, in hundredths of a device."""
     return sum(requests[name] * (1 if name in keys.HUNDREDTHS else 100) for name in _DEVICES if name in requests)
-
-
-class Owner(NamedTuple):
-    """What of a pod decides whose it is."""
-
-    namespace: str
-    quota: str
-    """Its quota label; empty for none."""
-    user: str
-    """Its user label; empty for none."""
-    rigid: bool
-    """Non-preemptible."""
-
-
-def owner_of(pod: PodInfo) -> Owner:
-    """Whose pod it is, as far as its own labels tell."""
-    labels = pod.pod.metadata.labels
-    return Owner(
-        pod.namespace, labels.get(keys.QUOTA_NAME, ""), labels.get(keys.QUOTA_USER, ""), non_preemptible(pod.pod)
-    )
 
 
 class Queue(NamedTuple):
@@ -81,24 +62,44 @@ class Quotas:
 
     def user_of(self, pod: PodInfo) -> str:
         """User of a pod: its label, else its quota unless that is built in, else its namespace."""
-        return self._user(owner_of(pod))
+        return self._user(pod.owner)
 
     def queue_of(self, pod: PodInfo) -> Queue:
         """Queue of a pod in the modes exact and kai."""
-        return self._queue(owner_of(pod))
+        return self._queue(pod.owner)
 
     def unknown(self, pod: PodInfo) -> str:
         """A quota that the pod's label names and nobody knows; empty for none."""
         label = pod.pod.metadata.labels.get(keys.QUOTA_NAME, "")
         return label if label and label not in self.tree.quotas and label not in keys.BUILT_IN_QUOTAS[:2] else ""
 
+    @cached_property
+    def _users_known(self) -> dict[Owner, str]:
+        return {}
+
     def _user(self, owner: Owner) -> str:
+        user = self._users_known.get(owner)
+        if user is None:
+            user = self._users_known[owner] = self._find_user(owner)
+        return user
+
+    @cached_property
+    def _queues_known(self) -> dict[Owner, Queue]:
+        return {}
+
+    def _queue(self, owner: Owner) -> Queue:
+        queue = self._queues_known.get(owner)
+        if queue is None:
+            queue = self._queues_known[owner] = self._find_queue(owner)
+        return queue
+
+    def _find_user(self, owner: Owner) -> str:
         if owner.user:
             return owner.user
         quota = self.tree.quota_of(owner.namespace, owner.quota)
         return owner.namespace if quota in keys.BUILT_IN_QUOTAS else quota
 
-    def _queue(self, owner: Owner) -> Queue:
+    def _find_queue(self, owner: Owner) -> Queue:
         quota = self.tree.quota_of(owner.namespace, owner.quota)
         return Queue("", self._user(owner)) if quota in keys.BUILT_IN_QUOTAS else Queue(quota)
 
@@ -176,7 +177,8 @@ class QuotaUse:
 
     def __init__(self, quotas: Quotas) -> None:
         self.quotas = quotas
-        self._places: dict[Owner, tuple[tuple[str, ...], str, Queue]] = {}
+        self._sums: dict[Owner, list[Amounts]] = {}
+        """Which of the sums below an owner's pods count in."""
         self._used: dict[str, Amounts] = {}
         self._rigid: dict[str, Amounts] = {}
         self._users: dict[str, Amounts] = {}
@@ -186,20 +188,25 @@ class QuotaUse:
 
     def change(self, pod: PodInfo, sign: int) -> None:
         """Counts a pod that was placed (1) or taken away (-1)."""
-        owner = owner_of(pod)
+        owner = pod.owner
         self.losses += sign < 0
-        found = self._places.get(owner)
-        if found is None:
-            quota = self.quotas.quota_of(pod)
-            path = self.quotas.tree.path(quota) or (quota,)
-            found = self._places[owner] = (path, self.quotas.user_of(pod), self.quotas.queue_of(pod))
-        path, user, queue = found
-        for name in path:
-            _add(self._used.setdefault(name, {}), pod.requests, sign)
-            if owner.rigid:
-                _add(self._rigid.setdefault(name, {}), pod.requests, sign)
-        _add(self._users.setdefault(user, {}), pod.requests, sign)
-        _add(self._queues.setdefault(queue, {}), pod.requests, sign)
+        sums = self._sums.get(owner)
+        if sums is None:
+            sums = self._sums[owner] = self._find_sums(pod)
+        for name, amount in pod.requests.items():
+            amount *= sign
+            for total in sums:
+                total[name] = total.get(name, 0) + amount
+
+    def _find_sums(self, pod: PodInfo) -> list[Amounts]:
+        quota = self.quotas.quota_of(pod)
+        path = self.quotas.tree.path(quota) or (quota,)
+        sums = [self._used.setdefault(name, {}) for name in path]
+        if pod.owner.rigid:
+            sums += [self._rigid.setdefault(name, {}) for name in path]
+        sums.append(self._users.setdefault(self.quotas.user_of(pod), {}))
+        sums.append(self._queues.setdefault(self.quotas.queue_of(pod), {}))
+        return sums
 
     def used(self, quota: str, resource: str) -> int:
         """What the pods in a quota and below it hold of a resource."""
@@ -293,7 +300,7 @@ class QuotaBook:
 
     def _count(self, tally: Tally[Owner, str], pod: PodInfo, sign: int) -> None:
         self.version += 1
-        owner = owner_of(pod)
+        owner = pod.owner
         tally.add(owner, COUNT, sign)
         for name, amount in pod.requests.items():
             tally.add(owner, name, sign * amount)

@@ -1,11 +1,11 @@
-"""The topology tree: a networkx graph as the validated, inspectable model, flattened to arrays for planning.
+"""The topology tree: arrays for planning, and a networkx graph as their validated, inspectable model.
 
 Source: gang-network.md section 3. Nodes stand in depth-first natural order, so that a domain is a slice of the node
 arrays and sums over domains are differences of prefix sums. A node that lacks a layer's label gets a private domain
 there, named like the node and equal to no other.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -102,7 +102,11 @@ class Tree:
         return [self.first_child(level).tolist() for level in range(self.depth)]
 
     def graph(self) -> "nx.DiGraph[Any]":
-        """The tree as a graph from parent to child; vertices are (level, domain), with layer, name and path."""
+        """The tree as a graph from parent to child; vertices are (level, domain), with layer, name and path.
+
+        It is checked to be a tree. networkx takes longer to import than a small cluster takes to plan, so that only
+        those who ask for the graph pay.
+        """
         import networkx as nx
 
         graph: nx.DiGraph[Any] = nx.DiGraph()
@@ -111,6 +115,8 @@ class Tree:
                 graph.add_node((number, d), layer=level.layer, name=name, path=self.path(number, d))
                 if number:
                     graph.add_edge((number - 1, int(level.parent[d])), (number, d))
+        if not nx.is_arborescence(graph):  # cannot happen: every domain has one parent, a level up
+            raise AssertionError("the topology graph is not a tree")
         return graph
 
 
@@ -130,36 +136,26 @@ _Vertex = tuple[tuple[bool, str], ...]
 
 
 def build_tree(layers: Layers, nodes: Mapping[str, Mapping[str, str]], *, has_object: bool = True) -> Tree:
-    """Builds the tree of the nodes (name -> labels): a graph first, checked to be a tree, then its arrays.
-
-    Without layers above the nodes there is nothing to check, and no graph: networkx takes longer to import than a small
-    cluster takes to plan.
-    """
-    if len(layers.chain) == 1:
-        below: dict[_Vertex, list[_Vertex]] = {(): [((False, name),) for name in nodes]}
-        return _flatten(layers, below.__getitem__, unlabelled=(), has_object=has_object)
-    import networkx as nx
-
-    graph: nx.DiGraph[Any] = nx.DiGraph()
-    graph.add_node(())
+    """Builds the tree of the nodes (name -> labels). A vertex is its own path, so every one has one parent."""
+    below: dict[_Vertex, list[_Vertex]] = {(): []}
     missing = [0] * (len(layers.chain) - 1)
     for name, labels in nodes.items():
         above: _Vertex = ()
         for i, part in enumerate(domain_parts(layers, name, labels)):
-            vertex = (*above, part)
-            graph.add_edge(above, vertex)
             missing[i] += part[0]
+            vertex = (*above, part)
+            if vertex not in below:
+                below[vertex] = []
+                below[above].append(vertex)
             above = vertex
-        graph.add_edge(above, (*above, (False, name)))
-    if not nx.is_arborescence(graph):  # cannot happen: a vertex is its own path
-        raise AssertionError("the topology graph is not a tree")
+        below[above].append((*above, (False, name)))
     unlabelled = tuple((layer.name, n) for layer, n in zip(layers.chain, missing, strict=False) if n)
-    return _flatten(layers, graph.successors, unlabelled=unlabelled, has_object=has_object)
+    return _flatten(layers, below, unlabelled=unlabelled, has_object=has_object)
 
 
 def _flatten(
     layers: Layers,
-    children: Callable[[_Vertex], Iterable[_Vertex]],
+    below: Mapping[_Vertex, Sequence[_Vertex]],
     *,
     unlabelled: tuple[tuple[str, int], ...],
     has_object: bool,
@@ -176,7 +172,7 @@ def _flatten(
         if len(vertex) == depth:
             leaves.append(vertex)
         else:
-            stack.extend(sorted(children(vertex), key=order, reverse=True))
+            stack.extend(sorted(below[vertex], key=order, reverse=True))
     levels = []
     domain_of = np.zeros((depth + 1, len(leaves)), dtype=np.int64)
     for number in range(depth + 1):

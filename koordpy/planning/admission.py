@@ -13,7 +13,7 @@ from koordpy.api import keys
 from koordpy.api.config import Quota as QuotaSettings
 from koordpy.api.quantity import quantity_text
 from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.quotas import Quotas, QuotaUse, owner_of
+from koordpy.cluster.quotas import Quotas, QuotaUse
 from koordpy.cluster.resources import Amounts
 from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.problem import Allowance
@@ -171,7 +171,7 @@ class Admission:
             if name in self.quotas.tree.path(self.quotas.quota_of(pod)):
                 for r in quota.max:
                     used[r] += pod.requests.get(r, 0)
-                    rigid[r] += pod.requests.get(r, 0) if owner_of(pod).rigid else 0
+                    rigid[r] += pod.requests.get(r, 0) if pod.owner.rigid else 0
         return [
             _Gate(name, limit_name, self.limits[name], used, rigid=False),
             _Gate(name, "min", quota.min, rigid, rigid=True),
@@ -190,7 +190,7 @@ class Admission:
         """The pods that a limit counts: those in the quota or below it, for min the non-preemptible ones."""
         tree, quotas = self.quotas.tree, self.quotas
         inside = [pod for pod in pods if gate.quota in tree.path(quotas.quota_of(pod))]
-        return [pod for pod in inside if owner_of(pod).rigid] if gate.rigid else inside
+        return [pod for pod in inside if pod.owner.rigid] if gate.rigid else inside
 
     def _alike(self, unit: Unit) -> bool:
         """Whether any core asks what the first one asks."""
@@ -203,7 +203,7 @@ class Admission:
 
     def _kinds(self, pods: Iterable[PodInfo]) -> int:
         quota_of = self.quotas.quota_of
-        return len({(quota_of(pod), owner_of(pod).rigid, *sorted(pod.requests.items())) for pod in pods})
+        return len({(quota_of(pod), pod.owner.rigid, *sorted(pod.requests.items())) for pod in pods})
 
     def _too_much(self, unit: Unit, use: QuotaUse) -> bool:
         """Whether even the smallest requests are more than some limit leaves, resource by resource."""

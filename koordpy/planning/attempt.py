@@ -276,6 +276,8 @@ def _accept(
             fault = f"{key}: the chips of node {names[key]} do not serve it"
             return Tried(unit, Proof.UNKNOWN, runs=runs, fault=fault)
         assign(pods[key], node, figures, given.chips.get(key, ()))
-    own = merged(allocation_notes(nodes, figures), merged(given.notes, notes or {}))
+    own: Mapping[str, Mapping[str, str]] = allocation_notes(nodes, figures)
+    if given.notes or notes:
+        own = merged(own, given.notes, notes or {})
     figures.notes.update(own)
     return Tried(unit, proof, nodes=nodes, runs=runs, notes=own)

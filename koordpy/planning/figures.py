@@ -52,6 +52,7 @@ from koordpy.planning.scores import (
     balanced_allocation,
     normalised,
     resources_fit,
+    resources_fit_at,
     static_scores,
 )
 from koordpy.planning.soft_scores import InterPodAffinity, PodTopologySpread, SoftScore
@@ -86,6 +87,8 @@ class PlannerCache:
         return self
 
 
+_FEW_ROWS = 4
+"""Changed nodes that are worked out one by one."""
 ASKED_BEFORE_RANKING = 4
 
 
@@ -191,7 +194,11 @@ class ShapeFigures:
             self._update(slice(None))
             self._level()
             return
-        self._update(rows)
+        if len(rows) <= _FEW_ROWS and not self._copies and self._reserved is None:
+            for row in rows.tolist():
+                self._update_row(row)
+        else:
+            self._update(rows)
         if self._varies:
             self._level()
         else:
@@ -236,6 +243,23 @@ class ShapeFigures:
             self.allowed = self.allowed.copy()
             self.allowed[rows] = passes
         return moved
+
+    def _update_row(self, row: int) -> None:
+        """`_update` of one node in plain integers, which are several times faster than arrays of one."""
+        owner = self._owner
+        have, used = owner.snapshot.allocatable[row].tolist(), owner.draft.used[row].tolist()
+        room: int = have[0] - used[0]
+        for column, amount in self.request[1:]:
+            room = min(room, (have[column] - used[column]) // amount)
+        self.slots[row] = max(room, 0) * int(self.allowed[row])
+        self.fit[row] = resources_fit_at(
+            owner.snapshot.columns,
+            have,
+            used,
+            owner.draft.score_used[row].tolist(),
+            self.pod,
+            config=owner.config.scores.node_resources_fit,
+        )
 
     def _update(self, rows: NDArray[np.int64] | slice) -> None:
         owner = self._owner

@@ -38,15 +38,13 @@ class Job:
 
     def __init__(self, unit: Unit) -> None:
         self.unit = unit
-        self.priority = max(pod.priority for pod in unit.pending)
-        self.age = min(pod.created for pod in unit.members)
-        self.since = min(pod.created for pod in unit.pending)
+        plain = unit.plain
+        self.priority = plain.priority if plain is not None else max(pod.priority for pod in unit.pending)
+        self.age = plain.created if plain is not None else min(pod.created for pod in unit.members)
+        self.since = plain.created if plain is not None else min(pod.created for pod in unit.pending)
         """When it began to wait: a gang that runs does not wait, a new member of it does."""
-        name = unit.plain.key if unit.plain is not None else unit.gangs[0].key
+        name = plain.key if plain is not None else unit.gangs[0].key
         self.key: Any = (-self.priority, self.age, tuple(natural_key(part) for part in name.split("/", 1)), unit.id)
-
-    def __lt__(self, other: "Job") -> bool:
-        return bool(self.key < other.key)
 
     def requests(self) -> Amounts:
         """What its pending members ask for."""
@@ -59,6 +57,10 @@ class Job:
         return out
 
 
+def _turn(job: Job) -> Any:
+    return job.key
+
+
 @dataclass(eq=False, slots=True)
 class _Node:
     """A queue: with jobs of its own, or with queues below it, or both."""
@@ -66,17 +68,19 @@ class _Node:
     queue: Queue
     parent: "_Node | None" = None
     jobs: list[Job] = field(default_factory=list)
+    """Its own, the next one last."""
     children: list["_Node"] = field(default_factory=list)
     heap: list[Any] = field(default_factory=list)
     """(key, tie-break, child) of the children that have a job to offer."""
     ages: list[tuple[float, str]] = field(default_factory=list)
+    """(age, unit id) of the jobs in it and below it, the oldest last."""
 
     def head(self) -> Job:
         """The job it offers."""
         node = self
         while not node.jobs:
             node = node.heap[0][-1]
-        return node.jobs[0]
+        return node.jobs[-1]
 
     @property
     def empty(self) -> bool:
@@ -93,10 +97,14 @@ class UnitOrder:
         self._got = False
         self._gone: set[str] = set()
         jobs = [Job(unit) for unit in units]
-        first = sorted(job for job in jobs if half_bound(job.unit))
-        system = sorted(job for job in jobs if not half_bound(job.unit) and job.priority >= keys.SYSTEM_PRIORITY_FLOOR)
-        ahead = {job.unit.id for job in (*first, *system)}
-        rest = [job for job in jobs if job.unit.id not in ahead]
+        first: list[Job] = []
+        system: list[Job] = []
+        rest: list[Job] = []
+        for job in jobs:
+            half = job.unit.plain is None and half_bound(job.unit)
+            (first if half else system if job.priority >= keys.SYSTEM_PRIORITY_FLOOR else rest).append(job)
+        first.sort(key=_turn)
+        system.sort(key=_turn)
         starving = sorted((job for job in rest if self._starves(job, now)), key=lambda job: (job.since, job.key))
         self.starving = frozenset(job.unit.id for job in starving)
         """Ids of the units that have waited too long, in a period in which they may hold nodes."""
@@ -125,7 +133,7 @@ class UnitOrder:
             leaf = self._descend(root)
             self._got = False
             while leaf.jobs and not self._got:
-                job = heapq.heappop(leaf.jobs)
+                job = leaf.jobs.pop()
                 self._gone.add(job.unit.id)
                 yield job.unit
             self._ascend(leaf, keys_)
@@ -158,8 +166,8 @@ class UnitOrder:
                 at.ages.append((job.age, job.unit.id))
                 at = at.parent
         for node in nodes.values():
-            heapq.heapify(node.jobs)
-            heapq.heapify(node.ages)
+            node.jobs.sort(key=_turn, reverse=True)
+            node.ages.sort(reverse=True)
         self._fill(root, keys_)
         return root
 
@@ -180,9 +188,9 @@ class UnitOrder:
 
     def _oldest(self, node: _Node) -> float:
         """Age of the oldest job that has not had its turn, in the queue or below it."""
-        while node.ages and node.ages[0][1] in self._gone:
-            heapq.heappop(node.ages)
-        return node.ages[0][0] if node.ages else _INFINITE
+        while node.ages and node.ages[-1][1] in self._gone:
+            node.ages.pop()
+        return node.ages[-1][0] if node.ages else _INFINITE
 
     def _descend(self, root: _Node) -> _Node:
         """The queue whose turn it is; it and the queues above it are off their heaps until `_ascend`."""

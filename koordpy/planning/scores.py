@@ -3,7 +3,7 @@
 PodTopologySpread and InterPodAffinity, which look at other pods, are in `koordpy.planning.soft_scores`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -137,6 +137,46 @@ def resources_fit(
     safe = np.maximum(weights, 1)
     # kube-scheduler rounds this one, and leaves out what scores nothing
     return np.asarray((2 * total + safe) // (2 * safe) if ratio else total // safe, dtype=np.int64)
+
+
+def resources_fit_at(
+    columns: Mapping[str, int],
+    whole: Sequence[int],
+    used: Sequence[int],
+    score_used: Sequence[int],
+    pod: PodInfo,
+    *,
+    config: NodeResourcesFitScore,
+) -> int:
+    """`resources_fit` of one node, whose rows of the allocatable, used and score amounts are given."""
+    total = weights = 0
+    for resource in config.resources:
+        name = resource.name
+        column = columns.get(name)
+        if column is None or (is_extended(name) and name not in pod.requests):
+            continue
+        have = whole[column]
+        if have <= 0:
+            continue
+        if name in _WEIGHED:
+            i = _WEIGHED.index(name)
+            taken = score_used[i] + pod.score_requests[i]
+        else:
+            taken = used[column] + pod.requests.get(name, 0)
+        if have > _EXACT_BELOW:
+            have, taken = have >> 8, taken >> 8
+        if config.strategy == "LeastAllocated":
+            share = max(have - taken, 0) * 100 // have
+        else:
+            share = min(taken, have) * 100 // have
+        if config.strategy == "RequestedToCapacityRatio":
+            share = int(_shaped(np.array([share], dtype=np.int64), config)[0])
+            if share <= 0:
+                continue
+        total += share * resource.weight
+        weights += resource.weight
+    safe = max(weights, 1)
+    return (2 * total + safe) // (2 * safe) if config.strategy == "RequestedToCapacityRatio" else total // safe
 
 
 def balanced_allocation(snapshot: Snapshot, used: Ints, pod: PodInfo, *, rows: NDArray[np.int64] | slice) -> Ints:

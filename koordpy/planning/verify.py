@@ -45,12 +45,14 @@ def check_plan(
 def _room(placed: list[tuple[PodInfo, str]], figures: Figures) -> list[str]:
     draft: Draft = figures.draft
     index, columns = figures.snapshot.index, figures.snapshot.columns
-    asked: dict[str, Counter[str]] = {}
+    asked: dict[str, dict[str, int]] = {}
     for pod, node in placed:
         if node not in index:
             return [f"{pod.key}: node {node} does not exist"]
-        asked.setdefault(node, Counter({"pods": 0})).update(pod.requests)
-        asked[node]["pods"] += 1
+        request = asked.setdefault(node, {"pods": 0})
+        for resource, amount in pod.requests.items():
+            request[resource] = request.get(resource, 0) + amount
+        request["pods"] += 1
     faults = []
     for node, request in asked.items():
         allocatable = dict(figures.snapshot.nodes[index[node]].allocatable)
@@ -96,14 +98,19 @@ def _minimum(unit: Unit, nodes: Mapping[str, str]) -> list[str]:
 
 def _gathered(unit: Unit, nodes: Mapping[str, str], figures: Figures) -> list[str]:
     """MustGather and podCountMultiple by the nodes' labels, over bound and new members together."""
+    if not any(gang.wish.gather or gang.hard_keys for gang in unit.gangs):
+        return []
     snapshot = figures.snapshot
     layers = snapshot.tree.layers
     at = [nodes.get(pod.key) or pod.node for pod in unit.members if pod.key in nodes or pod.bound]
+    known: dict[str, tuple[object, ...]] = {}
     paths: list[tuple[object, ...]] = []
     for name in at:
-        if name in snapshot.index:
+        if name in snapshot.index and name not in known:
             labels = snapshot.nodes[snapshot.index[name]].labels
-            paths.append((*domain_parts(layers, name, labels), (False, name)))
+            known[name] = (*domain_parts(layers, name, labels), (False, name))
+        if name in known:
+            paths.append(known[name])
     faults = []
     for gang in unit.gangs:
         for rule in gang.wish.gather:

@@ -6,7 +6,8 @@ Requests are added up pod by pod and quota by quota, not by the sums and slots t
 from collections import Counter
 from collections.abc import Iterable
 
-from koordpy.cluster.pods import PodInfo, non_preemptible
+from koordpy.cluster.belonging import non_preemptible
+from koordpy.cluster.pods import PodInfo
 from koordpy.planning.figures import Figures
 
 

@@ -22,7 +22,7 @@ def chip_notes(job: Job, pod: PodInfo, chips: tuple[int, ...]) -> dict[str, str]
 
 def allocation_notes(pods: Iterable[str], figures: Figures) -> dict[str, dict[str, str]]:
     """Pod key -> annotations, of the NPU pods among those that the draft has placed."""
-    out = {}
+    out: dict[str, dict[str, str]] = {}
     for key in pods:
         pod = figures.snapshot.pods[key]
         job = figures.npu_job(pod)

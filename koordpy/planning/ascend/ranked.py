@@ -51,8 +51,10 @@ def best_node(pod: PodInfo, figures: Figures) -> int | None:
 def pick(pod: PodInfo, node: int, figures: Figures) -> tuple[int, ...]:
     """Chips that a pod takes on a node, on the draft as it is; none for a pod that asks for none."""
     job = figures.npu_job(pod)
+    if job is None or isinstance(job, str):
+        return ()  # without a look at the figures, which would have to catch up with every pod of a plan
     chips = figures.of(pod).chips
-    if chips is None or job is None or isinstance(job, str):
+    if chips is None:
         return ()
     preset = chips.presets[node]
     if preset is None:

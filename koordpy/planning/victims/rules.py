@@ -16,7 +16,7 @@ from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.quantity import quantity_text
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quota_tree import Quota
-from koordpy.cluster.quotas import QuotaUse, owner_of
+from koordpy.cluster.quotas import QuotaUse
 from koordpy.cluster.resources import Amounts
 from koordpy.planning.victims.choice import Crossing, Limit, Shortfall
 from koordpy.planning.victims.fairness import FairShare
@@ -66,7 +66,7 @@ class Law:
         self.requested: Amounts = {}
         for pod in pods:
             _add(self.requested, pod.requests)
-            rigid = owner_of(pod).rigid
+            rigid = pod.owner.rigid
             for name in self.tree.path(self.quotas.quota_of(pod)):
                 _add(self.asked.setdefault(name, {}), pod.requests)
                 if rigid:

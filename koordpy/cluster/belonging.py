@@ -1,0 +1,40 @@
+"""Whose a pod is, as far as its own labels tell: read once, when the pod is taken in.
+
+Source: quota-fairness.md sections 1 and 5. Pods of one namespace, quota and user share one `Owner`.
+"""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from koordpy.api import keys
+from koordpy.api.objects import Pod
+
+
+class Owner(NamedTuple):
+    """What of a pod decides whose it is."""
+
+    namespace: str
+    quota: str
+    """Its quota label; empty for none."""
+    user: str
+    """Its user label; empty for none."""
+    rigid: bool
+    """Non-preemptible."""
+
+
+@lru_cache(maxsize=1 << 14)
+def _owner(namespace: str, quota: str, user: str, rigid: bool) -> Owner:
+    return Owner(namespace, quota, user, rigid)
+
+
+def non_preemptible(pod: Pod) -> bool:
+    """Whether no rule may evict the pod, and its quota's min has to hold it (quota-fairness.md 5)."""
+    labels = pod.metadata.labels
+    return labels.get(keys.QUOTA_PREEMPTIBLE) == "false" or labels.get(keys.DISABLE_PREEMPTIBLE) == "true"
+
+
+def owner_in(pod: Pod) -> Owner:
+    """Whose a pod is."""
+    labels = pod.metadata.labels
+    quota, user = labels.get(keys.QUOTA_NAME, ""), labels.get(keys.QUOTA_USER, "")
+    return _owner(pod.metadata.namespace, quota, user, non_preemptible(pod))
