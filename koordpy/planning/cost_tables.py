@@ -125,8 +125,16 @@ class CostTables:
     def _domain_kinds(self, level: int) -> Ints:
         below, parent = self.kinds(level + 1), self.tree.levels[level + 1].parent
         high = int(below.max(initial=0)) + 1
-        content = (np.sort(parent * high + below) - parent * high).astype(np.int32).tobytes()
-        edges = (self.tree.first_child(level) * 4).tolist()
+        content = (np.sort(parent * high + below) - parent * high).astype(np.int32)
+        first = self.tree.first_child(level)
+        sizes = np.diff(first)
+        if not self._bound_any and len(sizes) and sizes[0] and (sizes == sizes[0]).all():
+            rows = content.view(np.dtype((np.void, 4 * int(sizes[0]))))
+            return np.asarray(np.unique(rows, return_inverse=True)[1].reshape(-1), dtype=np.int64)
+        return self._unequal_kinds(level, content.tobytes(), (first * 4).tolist())
+
+    def _unequal_kinds(self, level: int, content: bytes, edges: list[int]) -> Ints:
+        """The kinds of domains that bound members or their numbers of children tell apart, too."""
         numbers: dict[Any, int] = {}
         if self._bound_any:
             held = self.bound_in[level].tolist()

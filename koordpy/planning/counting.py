@@ -117,11 +117,13 @@ class _Gather:
         best: tuple[Any, ...] | None = None
         chosen, spread = candidates[0], None
         kinds = tables.kinds(level)[candidates].tolist()
+        differs = bool(tables.idle_in[0]) or bool(self.bound.any())
+        outside = 0 if differs else self._outside(level, candidates[0])
         for d, kind, up in zip(candidates, kinds, fits, strict=True):
             if kind not in known:
                 known[kind] = self._least(level, d)
             cost, found = known[kind]
-            cost += self._outside(level, d)
+            cost += self._outside(level, d) if differs else outside
             key = (cost // tables.score_base, up, cost % tables.score_base)
             if best is None or key < best:
                 best, chosen, spread = key, d, found
@@ -328,9 +330,9 @@ class _Gather:
             able = sizes > 0
         seen: dict[int, int] = {}
         out = []
+        idle = tables.idle_in[level]
         for child, number, ok in zip(children, kinds, able.tolist(), strict=True):
             seen[number] = seen.get(number, 0) + 1
-            idle = tables.idle_in[level]
             if tables.bound_in[level][child] or (idle and idle[child]) or (ok and seen[number] <= used):
                 out.append(child)
         return out
