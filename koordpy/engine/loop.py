@@ -216,11 +216,12 @@ class SchedulingLoop:
         """The lowest priority placed so far in the order of the round."""
         for unit in plan.units:
             entry = entries.get(unit.unit)
+            victims = evictions.pop(unit.unit, [])
             if entry is None:
                 continue
             gangs = self._gangs_of(snapshot, unit.pod_keys)
             placed, left = placements.get(unit.unit, ()), pending.get(unit.unit, ())
-            if placed and (why := overtaken(self._state, snapshot, placed, foreign)):
+            if placed and (why := overtaken(self._state, snapshot, placed, foreign, by_name=not victims)):
                 logger.info("%s: its plan was overtaken (%s); planning again", unit.unit, why)
                 self._metrics.conflicts.labels(f"overtaken_{why}").inc()
                 self._queue.settle_again(entry)
@@ -229,7 +230,6 @@ class SchedulingLoop:
                 logger.debug("%s: it is planned again when the victims of others are seen to end", unit.unit)
                 self._queue.settle_again(entry)
                 continue
-            victims = evictions.pop(unit.unit, [])
             if victims and not self._all_there(victims):
                 logger.info("%s: its victims have changed; planning again", unit.unit)
                 self._metrics.conflicts.labels("overtaken_victim").inc()
@@ -282,6 +282,7 @@ class SchedulingLoop:
                 # its pods are gone or in another unit now; the feeds have said so, or will
                 self._queue.settle_error(entry)
         for unit_id, victims in evictions.items():
+            # what is left goes for its own gang's sake, which has nobody to be placed
             if self._all_there(victims):
                 self._evict(plan, unit_id, victims, None)
         for obj, text in plan.warnings:

@@ -29,11 +29,14 @@ def overtaken(
     snapshot: Snapshot,
     placements: Sequence[Placement],
     foreign: Mapping[str, Sequence[PodInfo]],
+    *,
+    by_name: bool = True,
 ) -> str:
     """What overtook a unit's plan: `pod`, `node`, `room`, `neighbour`, `gpus`, `npus`, `group`, `topology`;
     empty for nothing.
 
-    `foreign`: pods that others bound to a node since the snapshot.
+    `foreign`: pods that others bound to a node since the snapshot; `by_name`: whether chips that are given by name must
+    be free already, which those of a unit with victims are not.
     """
     need: dict[str, tuple[int, Amounts, bool]] = {}
     gangs: dict[GangRef, None] = {}
@@ -67,7 +70,7 @@ def overtaken(
         ):
             # it holds chips that nobody can name
             return "npus"
-    if taken := chips_taken(state, placements):
+    if by_name and (taken := chips_taken(state, placements)):
         return taken
     return _group_changed(state, snapshot, gangs, need)
 

@@ -356,8 +356,9 @@ class EvictionStorm:
         assert not self.faults, "; ".join(self.faults)
         left = {name: nominated_node(obj) for name, obj in self.cluster.pods().items() if nominated_node(obj)}
         assert not left, f"nominations are left over: {left}"
-        plan = self.plan_afresh(evict=False)
+        plan = self.plan_afresh(evict=True)
         assert plan.placements == (), f"something is pending that fits: {plan.placements}"
+        assert plan.evictions == (), f"something waits that may make its room: {plan.evictions}"
         self._check_gangs()
 
     def _check_gangs(self) -> None:

@@ -1,6 +1,7 @@
 """Plans with victims, carried out against the embedded API server: who goes, in which order, and what is kept."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from koordpy.sim.clusters import pod
+from tests.engine.eviction_storm import DEVICES, device, minors
 from tests.engine.live import QUICK, Live, gang, live, small, until
 
 
@@ -195,3 +197,69 @@ async def test_a_dry_run_tells_whom_it_would_evict_and_goes_on(caplog: pytest.Lo
             assert scheduler.metrics.victims.labels("priority")._value.get() == 2
         assert caplog.text.count("would evict") == 1
         assert not ending(cluster) and not nominated(cluster)
+
+
+async def test_nobody_is_bound_to_room_that_the_victims_of_others_still_hold() -> None:
+    async with cluster_of("n1") as cluster:
+        running_on(cluster, "n1", *gang("old", 4, gpus=1))
+        cluster.create(worker("vip", high=True), worker("late"))
+        async with cluster.running():
+            await until(lambda: len(ending(cluster)) == 4)
+            await until(lambda: bool(cluster.condition("late")))
+            await asyncio.sleep(0.2)
+            assert not cluster.bound("late")
+            cluster.assert_no_node_is_overbooked()
+            for name in sorted(ending(cluster)):
+                cluster.delete(name)
+            await until(lambda: cluster.bound("vip", "late"))
+
+
+async def test_gpus_that_victims_hold_by_name_are_given_on_when_they_are_gone() -> None:
+    async with cluster_of("n1") as cluster:
+        cluster.server.store.create(DEVICES, device("n1"))
+        async with cluster.running():
+            cluster.create(*(worker(f"old-{i}") for i in range(4)))
+            await until(lambda: cluster.bound("old-0", "old-1", "old-2", "old-3"))
+            cluster.create(worker("vip", high=True))
+            await until(lambda: len(ending(cluster)) == 1)
+            (victim,) = ending(cluster)
+            freed = minors(cluster.pods()[victim])
+            cluster.delete(victim)
+            await until(lambda: cluster.bound("vip"))
+            assert minors(cluster.pods()["vip"]) == freed
+
+
+async def test_a_plan_that_was_overtaken_evicts_nobody() -> None:
+    async with cluster_of("n1", "n2") as cluster:
+        running_on(cluster, "n1", *(worker(f"old-{i}") for i in range(4)))
+        running_on(cluster, "n2", *(worker(f"far-{i}") for i in range(4)))
+        async with cluster.running():
+            cluster.planner.hold = threading.Event()
+            cluster.create(*important("vip", 2, gpus=1))
+            await until(lambda: cluster.planner.tried("gang:default/vip") == 1)
+            cluster.delete("vip-1")
+            await asyncio.sleep(0.2)
+            cluster.planner.hold.set()
+            await until(lambda: "1 of minMember 2" in cluster.condition("vip-0").get("message", ""))
+            assert ending(cluster) == set()
+            assert nominated(cluster) == {}
+
+
+async def test_room_of_a_nomination_that_is_void_is_given_to_others() -> None:
+    async with cluster_of("n1") as cluster:
+        running_on(cluster, "n1", worker("old", gpus=4, grace=1))
+        async with cluster.running():
+            cluster.create(worker("vip", high=True, gpus=4))
+            await until(lambda: ending(cluster) == {"old"})
+            cluster.create(worker("small"))
+            await until(lambda: bool(cluster.condition("small")))
+            cluster.server.store.update("nodes", "n1", lambda old: _with_gpus(old, 2), status=True)
+            cluster.delete("old")
+            await until(lambda: cluster.bound("small"))
+            assert nominated(cluster) == {}
+            assert not cluster.bound("vip")
+
+
+def _with_gpus(old: dict[str, Any], count: int) -> dict[str, Any]:
+    amounts = {**old["status"]["allocatable"], "nvidia.com/gpu": str(count)}
+    return {**old, "status": {**old["status"], "allocatable": amounts}}
