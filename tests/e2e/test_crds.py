@@ -25,7 +25,7 @@ NODE = {"layerName": "nodeLayer", "parentTopologyLayer": "blockLayer"}
 GPU = {"type": "gpu", "minor": 0, "id": "GPU-0", "health": True, "resources": {"koordinator.sh/gpu-core": "100"}}
 LINKS = {"name": "links", "topology": json.dumps([["X", "NV18"], ["NV18", "X"]])}
 
-EXAMPLES = [one for one in manifests_of(REPOSITORY / "examples") if one["kind"] in PATHS]
+EXAMPLES = [one for one in manifests_of(REPOSITORY / "examples") if one.get("kind") in PATHS]
 
 
 def aliased(entry: Json) -> Json:
