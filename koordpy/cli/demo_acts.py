@@ -4,6 +4,7 @@ The forecast is what `koordpy simulate` would say of the same manifests in the s
 come to the same answer; the reasons shown beside each gang are read from `explain` on the cluster before its arrival.
 """
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -26,7 +27,7 @@ from koordpy.cluster.tree import Tree
 from koordpy.planning.explain import DomainExplanation, Explanation, explain
 from koordpy.planning.plan import RoundPlan
 from koordpy.planning.round import plan_round
-from koordpy.sim.rounds import parse_moment, simulate
+from koordpy.sim.rounds import SimulationResult, parse_moment, simulate
 
 ORDER = (
     "plain-pod",
@@ -38,6 +39,8 @@ ORDER = (
     "master-workers",
     "multiples",
     "elastic",
+    "gpu-pair",
+    "urgent",
 )
 """Examples by arrival. The notebook comes first: then blocks differ, and best fit has something to say."""
 
@@ -120,6 +123,8 @@ class Forecast:
     pending: Mapping[str, str]
     """Pod key -> message, of those that wait."""
     gangs: tuple[GangForecast, ...]
+    evicted: tuple[str, ...] = ()
+    """Pod keys of earlier acts that go for this one."""
 
 
 @dataclass(slots=True)
@@ -150,14 +155,15 @@ class Forecaster:
         before = self.state.snapshot(self._now.timestamp())
         found = {pod: explain(before, self.config, pod) for pod in self._heads(act)}
         self._plans.clear()
-        result = simulate(self.state, self.config, planner=self._plan, now=self._now)
+        result = simulate(self.state, self.config, planner=self._plan, now=self._now, evicted="drop")
         own = set(act.pods)
         return Forecast(
             act,
             nodes={b.pod_key: b.node for b in result.bindings if b.pod_key in own},
             annotations={b.pod_key: b.annotations for b in result.bindings if b.pod_key in own},
             pending={p.pod_key: p.message for p in result.pending if p.pod_key in own},
-            gangs=self._gangs(act, before, found, {report.name: proof for report, proof in result.gangs}),
+            gangs=self._gangs(act, before, found, result),
+            evicted=tuple(one.eviction.pod_key for one in result.evictions),
         )
 
     def _plan(self, snapshot: Snapshot, config: KoordpyConfiguration | None) -> RoundPlan:
@@ -176,8 +182,11 @@ class Forecaster:
         return {pods[0]: sorted(pods, key=natural_key) for pods in gangs.values()}
 
     def _gangs(
-        self, act: Act, before: Snapshot, found: Mapping[str, Explanation], proofs: Mapping[str, str]
+        self, act: Act, before: Snapshot, found: Mapping[str, Explanation], result: SimulationResult
     ) -> tuple[GangForecast, ...]:
+        proofs = {report.name: proof for report, proof in result.gangs}
+        chosen = {b.pod_key: _gpus(b.annotations) for b in result.bindings}
+        made = {benefit.beneficiary: benefit.message for plan in self._plans for benefit in plan.benefits}
         tree = self.state.tree
         layers = [level.layer for level in tree.levels]
         units = {key: unit for unit in self._plans[0].units for key in unit.pod_keys}
@@ -188,9 +197,11 @@ class Forecaster:
             proof = proofs.get(told.gang or "", "optimal" if placed else "infeasible")
             if told.gang is None:
                 why = "the node with the highest total of the scores" if placed else "no node takes it"
+                if gpus := chosen.get(head):
+                    why += f"; {gpus}"
             else:
                 unit = [before.pods[key] for key in units[head].pod_keys]
-                why = _why(told, layers, size=_Size.of(unit))
+                why = made.get(told.gang) or _why(told, layers, size=_Size.of(unit))
                 if out and len({pod.gang for pod in unit}) > 1:
                     why = f"all or none with {out[-1].name}, planned together"
                 crossings = units[head].pipeline_crossings
@@ -202,6 +213,14 @@ class Forecaster:
                     why += f"; {len(placed)} of {len(members)}, no {layer} holds more"
             out.append(GangForecast(told.gang or head, told.gang is not None, tuple(members), placed, proof, why))
         return tuple(out)
+
+
+def _gpus(annotations: Mapping[str, str]) -> str:
+    """`GPUs 5, 6`; empty where none were chosen by name."""
+    text = annotations.get(keys.GPU_ALLOCATION)
+    given = json.loads(text)["allocatedGPUs"] if text else {}
+    minors = [minor for container in given.values() for minor in container]
+    return f"GPUs {', '.join(minors)}" if minors else ""
 
 
 def domain_of(tree: Tree, nodes: Iterable[str]) -> str:

@@ -3,6 +3,7 @@
 The scheduler's word is what it wrote: node names, annotations of its Bindings, PodScheduled conditions.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -55,6 +56,8 @@ class Row:
     running: int = 0
     arrived: int = 0
     message: str = ""
+    evicted: list[str] = field(default_factory=list)
+    """For each member that was evicted: the gang it went for."""
 
     @property
     def name(self) -> str:
@@ -70,7 +73,8 @@ class Row:
         planned = self.forecast.nodes
         if any(planned.get(key) != node for key, node in self.nodes.items()):
             return "not where the same planner puts it offline"
-        return self.forecast.why
+        later = "".join(f"; {n} evicted for {name}" for name, n in Counter(self.evicted).items())
+        return self.forecast.why + later
 
     @property
     def members(self) -> int:
@@ -98,6 +102,8 @@ class Scene:
         act = forecast.act
         self.headline = f"examples/{act.name}.yaml: {act.title}"
         self._last = len(forecast.gangs)
+        for row in self.rows:
+            row.evicted += [act.name for key in row.forecast.members if key in forecast.evicted]
         self.rows += [Row(LETTERS[len(self.rows) + i], gang) for i, gang in enumerate(forecast.gangs)]
 
     @property

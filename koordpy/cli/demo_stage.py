@@ -14,7 +14,6 @@ from types import TracebackType
 from typing import Self
 
 from koordpy.api.config import KoordpyConfiguration
-from koordpy.api.keys import GROUP_KOORDINATOR, GROUP_SIGS
 from koordpy.cli.demo_acts import Manifest
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.engine import resources
@@ -30,10 +29,15 @@ from koordpy.sim.server import ApiServer
 
 _STOP_SECONDS = 5.0
 _KINDS = {
-    (f"{GROUP_KOORDINATOR}/v1alpha1", "ClusterNetworkTopology"): resources.CLUSTER_NETWORK_TOPOLOGIES,
-    ("v1", "Node"): resources.NODES,
-    ("v1", "Pod"): resources.PODS,
-    (f"{GROUP_SIGS}/v1alpha1", "PodGroup"): resources.POD_GROUPS,
+    (resource.api_version, resource.kind): resource
+    for resource in (
+        resources.CLUSTER_NETWORK_TOPOLOGIES,
+        resources.DEVICES,
+        resources.NODES,
+        resources.PODS,
+        resources.POD_GROUPS,
+        resources.PRIORITY_CLASSES,
+    )
 }
 
 
@@ -102,7 +106,7 @@ class Stage:
         config, cache = KoordpyConfiguration(), PlannerCache()
 
         def plan(snapshot: Snapshot, units: frozenset[str]) -> RoundPlan:
-            return plan_round(snapshot, config, only=units, planner_cache=cache, evict=False)
+            return plan_round(snapshot, config, only=units, planner_cache=cache)
 
         client = await self._open.enter_async_context(ApiClient(ClusterAccess(server=self.server.url)))
         self._scheduler = Scheduler(client, plan, settings=engine_settings(config))

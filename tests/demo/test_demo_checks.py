@@ -21,6 +21,8 @@ def as_forecast(forecasts: list[Forecast]) -> Pods:
     """The pods as a scheduler leaves them that does what the planner says."""
     pods: Pods = {}
     for forecast in forecasts:
+        for key in forecast.evicted:
+            pods.pop(key, None)
         for obj in forecast.act.objects:
             if obj["kind"] != "Pod":
                 continue
@@ -64,6 +66,10 @@ def ranked(pods: Pods, name: str, rank: str) -> None:
     pods[f"default/{name}"]["metadata"]["annotations"][keys.BOUND_RANK] = rank
 
 
+def renamed(pod: dict[str, Any], name: str) -> dict[str, Any]:
+    return pod | {"metadata": pod["metadata"] | {"name": name}}
+
+
 def test_every_promise_holds_where_the_scheduler_does_what_the_planner_says(forecasts: list[Forecast]) -> None:
     assert broken(forecasts, as_forecast(forecasts)) == []
 
@@ -84,7 +90,20 @@ def test_every_promise_holds_where_the_scheduler_does_what_the_planner_says(fore
         (lambda pods: unbound(pods, "prefill-1"), "every pod runs but those that cannot fit"),
         (lambda pods: moved(pods, "master-workers-master", "node-63"), "master-workers are in one block"),
         (lambda pods: moved(pods, "multiples-11", "node-38"), "multiples are six and six"),
-        (lambda pods: bound(pods, "elastic-8", "node-63"), "elastic has eight of ten in one block"),
+        (lambda pods: bound(pods, "elastic-8", "node-63"), "elastic goes on with its minimum of four in one block"),
+        (lambda pods: pods.pop("default/elastic-0"), "elastic goes on with its minimum of four in one block"),
+        (lambda pods: pods.pop("default/multiples-0"), "multiples is placed as the planner places it offline"),
+        (
+            lambda pods: pods.update(again=renamed(pods["default/elastic-0"], "elastic-7")),
+            "elastic is placed as the planner places it offline",
+        ),
+        (lambda pods: moved(pods, "urgent-3", "node-63"), "urgent is in block-3"),
+        (
+            lambda pods: pods["default/gpu-pair"]["metadata"]["annotations"].update(
+                {keys.GPU_ALLOCATION: '{"allocatedGPUs": {"0": ["0", "1"]}}'}
+            ),
+            "gpu-pair has the pair of GPUs with 256 GB/s",
+        ),
         (lambda pods: bound(pods, "does-not-fit-0", "node-63"), "does-not-fit waits and is told why"),
         (lambda pods: ranked(pods, "must-gather-0", "7"), "ranks of every whole gang run from 0 without a gap"),
     ],

@@ -26,6 +26,8 @@ TABLE: dict[str, tuple[dict[str, str], list[int], list[int], int]] = {
     "master-workers": ({"master-workers": "blockLayer"}, [4], [1, 3], 0),
     "multiples": ({"multiples": "spineLayer"}, [6, 6], [2] * 6, 0),
     "elastic": ({"elastic": "blockLayer"}, [8], [2] * 4, 2),
+    "gpu-pair": ({}, [1], [1], 0),
+    "urgent": ({"urgent": "blockLayer"}, [4], [2, 2], 0),
 }
 
 
@@ -96,10 +98,10 @@ def test_the_cluster_is_that_of_the_generator() -> None:
 def test_manifests_are_ready_for_a_real_api_server(path: Path) -> None:
     """GPUs as limits equal to requests, an image and our scheduler's name, no namespace and no status of their own."""
     for obj in documents(path):
-        assert set(obj) == {"apiVersion", "kind", "metadata", "spec"}
         if obj["kind"] != "Pod":
-            assert obj["kind"] == "PodGroup"
+            assert obj["kind"] in ("PodGroup", "Device", "PriorityClass")
             continue
+        assert set(obj) == {"apiVersion", "kind", "metadata", "spec"}
         assert obj["spec"]["schedulerName"] == "koord-scheduler"
         for container in obj["spec"]["containers"]:
             assert container["image"]
