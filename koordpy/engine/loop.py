@@ -266,8 +266,9 @@ class SchedulingLoop:
             for verdict in left:
                 self._tell(verdict)
             if left and self._evictor is not None:
-                kept = (self._state.pod(verdict.pod_key) for verdict in left)
-                self._evictor.refused(unit.unit, [info for info in kept if info is not None and info.nominated_node])
+                kept = [info for verdict in left if (info := self._state.pod(verdict.pod_key)) and info.nominated_node]
+                if not _leaving_from({info.nominated_node for info in kept}, snapshot):
+                    self._evictor.refused(unit.unit, kept)
             shielded = least is not None and entry.priority > least
             self._settle(entry, left, gang=bool(gangs), seconds=seconds * len(unit.pod_keys) / pods_tried)
             if left and shielded and self._evictor is not None:
@@ -418,3 +419,10 @@ class SchedulingLoop:
                         writer.scheduled(report)
 
         return done
+
+
+def _leaving_from(nodes: set[str], snapshot: Snapshot) -> bool:
+    """Whether the plan was made while pods were still leaving these nodes: their room may have come meanwhile."""
+    return bool(nodes) and any(
+        info.node in nodes and info.pod.metadata.deletion_timestamp for info in snapshot.pods.values()
+    )

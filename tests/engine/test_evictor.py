@@ -263,3 +263,26 @@ async def test_room_of_a_nomination_that_is_void_is_given_to_others() -> None:
 def _with_gpus(old: dict[str, Any], count: int) -> dict[str, Any]:
     amounts = {**old["status"]["allocatable"], "nvidia.com/gpu": str(count)}
     return {**old, "status": {**old["status"], "allocatable": amounts}}
+
+
+async def test_victims_that_end_while_their_gain_is_planned_leave_it_its_room() -> None:
+    async with cluster_of("n1") as cluster:
+        running_on(cluster, "n1", *(worker(f"old-{i}", gpus=2) for i in range(2)))
+        first, second = threading.Event(), threading.Event()
+        cluster.planner.hold = first
+        async with cluster.running() as scheduler:
+            cluster.create(worker("vip", high=True, gpus=2))
+            await until(lambda: cluster.planner.tried("default/vip") == 1)
+            await asyncio.sleep(0.3)  # it is held by now
+            cluster.planner.hold = second
+            first.set()
+            await until(lambda: ending(cluster) == {"old-1"} and cluster.planner.tried("default/vip") == 2)
+            await asyncio.sleep(0.2)  # the round has looked at the cluster, and is held
+            cluster.delete("old-1")
+            await until(lambda: scheduler.state.pod("default/old-1") is None)
+            cluster.planner.hold = None
+            second.set()
+            async with asyncio.timeout(10):
+                while not cluster.bound("vip"):
+                    assert nominated(cluster) == {"vip": "n1"}
+                    await asyncio.sleep(0)
