@@ -300,10 +300,8 @@ class QuotaBook:
 
     def _count(self, tally: Tally[Owner, str], pod: PodInfo, sign: int) -> None:
         self.version += 1
-        owner = pod.owner
-        tally.add(owner, COUNT, sign)
-        for name, amount in pod.requests.items():
-            tally.add(owner, name, sign * amount)
+        tally.add(pod.owner, COUNT, sign)
+        tally.add_all(pod.owner, pod.requests, sign)
 
 
 def _marks(quota: ElasticQuota) -> object:

@@ -36,6 +36,21 @@ class Tally(Generic[K, S]):
                 del self._counts[key]
         self._dirty.add(key)
 
+    def add_all(self, key: K, amounts: Mapping[S, int], sign: int) -> None:
+        """Adds or takes away several amounts of one key."""
+        inner = self._counts.get(key)
+        if inner is None:
+            inner = self._counts[key] = {}
+        for sub, amount in amounts.items():
+            total = inner.get(sub, 0) + sign * amount
+            if total:
+                inner[sub] = total
+            else:
+                inner.pop(sub, None)
+        if not inner:
+            del self._counts[key]
+        self._dirty.add(key)
+
     def frozen(self) -> Mapping[K, Mapping[S, int]]:
         """The counts of this moment; what is handed out never changes."""
         if self._dirty:

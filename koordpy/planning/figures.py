@@ -394,6 +394,7 @@ class Figures:
         """Whether a plan may place a pod whose terms of pod affinity say something of others."""
         spread = config.filters.pod_topology_spread
         self._spread_defaults = SpreadDefaults(spread, self.snapshot.owners)
+        self._spread_constraints = self._spread_defaults if self._spread_defaults else None
         if not spread_keys(spread.constraints) <= self.snapshot.looked_for:
             raise ValueError("ClusterState.look_for was not told the configured constraints' labels")
         self.admission = Admission(draft, config.quota)
@@ -528,7 +529,7 @@ class Figures:
 
     def concerned(self, pod: PodInfo) -> bool:
         """Whether a pod may be something to the other members of its gang."""
-        return concerned(pod, self._spread_defaults)
+        return concerned(pod, self._spread_constraints)
 
     def reserved(self, pod: PodInfo) -> Reserved | None:
         """What nominated pods keep from a pod: those of its priority or above that the draft has not placed.
