@@ -681,6 +681,8 @@ class ClusterState:
                     self.layers, self.hypernode_faults = read_hypernodes(self._hypernodes, labels)
             has_object = self.topology is not None or bool(self._hypernodes)
             self._tree = build_tree(self.layers, labels, has_object=has_object)
+            if has_object:
+                self._tree.graph()  # checks it
             self._rows = None
             self._static_version += 1
         return self._tree

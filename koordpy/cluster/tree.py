@@ -104,8 +104,8 @@ class Tree:
     def graph(self) -> "nx.DiGraph[Any]":
         """The tree as a graph from parent to child; vertices are (level, domain), with layer, name and path.
 
-        It is checked to be a tree. networkx takes longer to import than a small cluster takes to plan, so that only
-        those who ask for the graph pay.
+        It is checked to be a tree: once per change of a topology. networkx takes longer to import than a small cluster
+        takes to plan, so that clusters without a topology do not pay for it.
         """
         import networkx as nx
 
