@@ -587,6 +587,10 @@ class ClusterState:
         """Node an unconfirmed pod is assumed on."""
         return self._assumed.get(key)
 
+    def least_assumed(self) -> int | None:
+        """The lowest priority of the pods that are assumed; None without any."""
+        return min((self._pods[key].priority for key in self._assumed), default=None)
+
     def bind(
         self,
         key: str,

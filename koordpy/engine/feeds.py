@@ -79,6 +79,8 @@ class Listeners:
     topology: list[Callable[[], None]] = field(default_factory=list)
     """The ClusterNetworkTopology changed, or a node came, went or was relabelled."""
     pod_gone: list[Callable[[str], None]] = field(default_factory=list)
+    confirmed: list[Callable[[PodInfo], None]] = field(default_factory=list)
+    """Hear of pods that the watch shows on their node, of those that were assumed there."""
     """Key of a pod that is deleted or finished."""
     storage: list[Callable[[str], None]] = field(default_factory=list)
     """Key of a claim or volume, or of another object of storage, that came, changed or went."""
@@ -334,6 +336,9 @@ class Feeds:
             grown = before is not None and before.bound and before.requests != after.requests
             if grown or (wake & Wake.POD_BOUND and not assumed):
                 self.loaded(after)
+        if assumed and after is not None and after.pod.spec.node_name:
+            for heard_of in self.listeners.confirmed:
+                heard_of(after)
         if after is None or after.finished:
             for gone in self.listeners.pod_gone:
                 gone(key)

@@ -93,11 +93,14 @@ class SchedulingLoop:
         self._first_tried: dict[str, float] = {}
         self._alone = 0
         """Rounds that take one unit each: after the planner has failed, so that one bad unit holds up no other."""
+        self._shielded: dict[str, int] = {}
+        """Unit -> priority of those refused while less important pods were assumed."""
         self._looked_again: set[str] = set()
         """Units that were planned once more, because room came while victims were chosen for them."""
         self._said: set[tuple[str, str]] = set()
         self._reservation: Reservation | None = None
         feeds.listeners.pod_gone.append(self._pod_gone)
+        feeds.listeners.confirmed.append(self._confirmed)
 
     def wake(self) -> None:
         """Something may have become due."""
@@ -212,8 +215,7 @@ class SchedulingLoop:
         pods_tried = sum(len(unit.pod_keys) for unit in plan.units) or 1
         foreign = by_node(self._feeds.foreign)
         early = leaning(plan, snapshot)
-        least: int | None = None
-        """The lowest priority placed so far in the order of the round."""
+        refused: list[Entry] = []
         for unit in plan.units:
             entry = entries.get(unit.unit)
             victims = evictions.pop(unit.unit, [])
@@ -269,14 +271,10 @@ class SchedulingLoop:
                 kept = [info for verdict in left if (info := self._state.pod(verdict.pod_key)) and info.nominated_node]
                 if not _leaving_from({info.nominated_node for info in kept}, snapshot):
                     self._evictor.refused(unit.unit, kept)
-            shielded = least is not None and entry.priority > least
             self._settle(entry, left, gang=bool(gangs), seconds=seconds * len(unit.pod_keys) / pods_tried)
-            if left and shielded and self._evictor is not None:
-                # what a round binds is no victim of that round, with the rest of its gang; of the next it may be
-                self._queue.touch(unit.unit, "LesserPlaced")
-            for placement in placed:
-                priority = snapshot.pods[placement.pod_key].priority
-                least = priority if least is None else min(least, priority)
+            if left:
+                refused.append(entry)
+        self._shield(refused)
         tried = {unit.unit for unit in plan.units}
         for name, entry in entries.items():
             if name not in tried:
@@ -290,6 +288,19 @@ class SchedulingLoop:
             if (obj, text) not in self._said:
                 self._said.add((obj, text))
                 self._warned(obj, text)
+
+    def _shield(self, refused: Iterable[Entry]) -> None:
+        """Pods whose Bindings are not confirmed are no victims: who is more important looks again once they are."""
+        least = self._state.least_assumed() if self._evictor is not None else None
+        for entry in refused:
+            if least is not None and entry.priority > least:
+                self._shielded[entry.unit] = entry.priority
+
+    def _confirmed(self, info: PodInfo) -> None:
+        for unit, priority in list(self._shielded.items()):
+            if priority > info.priority:
+                del self._shielded[unit]
+                self._queue.touch(unit, "LesserBound")
 
     # -- victims ------------------------------------------------------------------------------------------------------
 
