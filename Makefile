@@ -8,7 +8,7 @@ SOAK_ARGS ?=
 export MINUTES
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock demo test lint format type bench soak e2e chart controlplane clean oracle
+.PHONY: help install lock demo test lint format type bench soak e2e chart controlplane clean oracle storms
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -47,6 +47,9 @@ bench: install ## Speed of the reflector, the planner and binding, as a table
 
 soak: install ## The live scheduler against a real control plane, each figure beside its bar (MINUTES=3, SOAK_ARGS=...)
 	$(BIN)/python -m bench.live $(SOAK_ARGS)
+
+storms: install ## Random schedules of pods, gangs and evictions in bad weather: COUNT (300) of each kind
+	KOORDPY_STORMS=$(or $(COUNT),300) $(BIN)/python -m pytest -n 2 tests/engine/test_storms.py tests/engine/test_eviction_storms.py $(PYTEST_ARGS)
 
 oracle: install ## The planner and the solver against plain enumeration on COUNT (1000) random problems of each family
 	$(BIN)/python -m tests.planning.agreement $(or $(COUNT),1000)

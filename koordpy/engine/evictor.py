@@ -61,6 +61,8 @@ class _Kept:
     deadline: float
     pods: dict[str, str]
     victims: dict[str, str] = field(default_factory=dict)
+    tried: bool = False
+    """Whether the unit was planned anew since its victims are gone."""
 
 
 class _Dropped(Exception):
@@ -346,6 +348,10 @@ class Evictor:
             waiting = self._waiting(kept)
             if not waiting:
                 del self._kept[unit]
+            elif not kept.tried and not self._leaving(kept, waiting):
+                # takes its room now, or is refused and gives it back
+                kept.tried = True
+                self._wake(unit, "VictimsGone")
             elif self._clock() > kept.deadline and self._may_write():
                 del self._kept[unit]
                 logger.warning("%s: its victims are not gone in time; it is planned anew", unit)
@@ -376,6 +382,11 @@ class Evictor:
             task = asyncio.create_task(self._clear(void), name=f"void nominations of {unit}")
             self._jobs.add(task)
             task.add_done_callback(self._jobs.discard)
+
+    def _leaving(self, kept: _Kept, waiting: Iterable[PodInfo]) -> bool:
+        if kept.victims:
+            return any(self._still_there(key, uid) for key, uid in kept.victims.items())
+        return any(self._state.someone_leaves(info.nominated_node) for info in waiting)
 
     def _still_there(self, key: str, uid: str) -> bool:
         info = self._state.pod(key)

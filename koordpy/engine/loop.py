@@ -274,6 +274,9 @@ class SchedulingLoop:
             self._settle(entry, left, gang=bool(gangs), seconds=seconds * len(unit.pod_keys) / pods_tried)
             if left:
                 refused.append(entry)
+            if placed and left and self._evictor is not None:
+                # with the core placed, each further member may ask for victims of its own (preemption.md 1)
+                self._queue.touch(unit.unit, "CorePlaced")
         self._shield(refused)
         tried = {unit.unit for unit in plan.units}
         for name, entry in entries.items():

@@ -94,7 +94,6 @@ class _Plan:
     unit: str
     members: frozenset[str]
     victims: dict[str, str]
-    nodes: frozenset[str]
 
 
 @dataclass
@@ -277,7 +276,7 @@ class EvictionStorm:
             return
         if fresh:
             return
-        for placed in self.plan_afresh(evict=False).placements:
+        for placed in self.plan_afresh(evict=False, still_there=victim).placements:
             if placed.pod_key.partition("/")[2] in waiting:
                 self.faults.append(f"{name} is evicted, and {placed.pod_key} fits without")
 
@@ -288,12 +287,19 @@ class EvictionStorm:
         submit = evictor.submit
 
         def heard(plan: EvictionPlan, done: Any) -> None:
-            self._begun(plan)
-            submit(plan, done)
+            begun = self._begun(plan)
+
+            def ended(plan: EvictionPlan, why: str) -> None:
+                if why:
+                    # dropped: the unit begins anew
+                    self._plans.remove(begun)
+                done(plan, why)
+
+            submit(plan, ended)
 
         evictor.submit = heard  # type: ignore[method-assign]
 
-    def _begun(self, plan: EvictionPlan) -> None:
+    def _begun(self, plan: EvictionPlan) -> _Plan:
         there = {obj["metadata"]["uid"]: obj for obj in self.cluster.pods().values()}
         members = frozenset(one.uid for one in plan.nominations)
         for old in self._plans:
@@ -304,7 +310,9 @@ class EvictionStorm:
             if old.unit == plan.unit and old.members == members and kept and ending and new:
                 self.faults.append(f"{plan.unit} takes {new} while {ending} are ending for it")
         victims = {victim.uid: victim.pod_key for victim in plan.evictions}
-        self._plans.append(_Plan(plan.unit, members, victims, frozenset(one.node for one in plan.nominations)))
+        begun = _Plan(plan.unit, members, victims)
+        self._plans.append(begun)
+        return begun
 
     # -- at the end ---------------------------------------------------------------------------------------------------
 
@@ -319,7 +327,10 @@ class EvictionStorm:
                 or scheduler.committer.aside
                 or (evictor is not None and evictor.open)
                 or any(entry.state in busy for entry in scheduler.queue.entries())
-                or any(obj["metadata"].get("deletionTimestamp") for obj in self.cluster.pods().values())
+                or any(
+                    nominated_node(obj) or obj["metadata"].get("deletionTimestamp")
+                    for obj in self.cluster.pods().values()
+                )
             )
 
         quiet = 0
@@ -340,12 +351,14 @@ class EvictionStorm:
                 return False
         return True
 
-    def plan_afresh(self, *, evict: bool) -> RoundPlan:
-        """What a planner does that knows nothing but the API server's objects."""
+    def plan_afresh(self, *, evict: bool, still_there: dict[str, Any] | None = None) -> RoundPlan:
+        """What a planner does that knows nothing but the API server's objects; still_there: a pod beside them."""
         state = ClusterState(storage=True, devices=True)
         for plural, kind in KINDS.items():
             for obj in self.cluster.server.store.list(plural):
                 state.upsert(convert(obj, kind, strict=False))
+        if still_there is not None:
+            state.upsert(convert(still_there, Pod, strict=False))
         return plan_round(state.snapshot(time.time()), evict=evict)
 
     def check(self) -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.engine.eviction_storm import through_an_eviction_storm
 from tests.engine.live import live
 
-SEEDS = range(int(os.environ.get("KOORDPY_STORMS", "12")))
+SEEDS = range(int(os.environ.get("KOORDPY_STORMS", "40")))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
