@@ -280,6 +280,16 @@ def test_awaited_room_is_given_to_one_only() -> None:
     assert bound(plan) == {"q": "n2"}
 
 
+def test_quota_that_comes_free_is_waited_for_as_room_is() -> None:
+    mine = belongs("q")
+    leaving = _changed(runs("leaving", "n1", labels=mine), deletion_timestamp="1970-01-01T00:00:00Z")
+    running = runs("low", "n2", labels=mine)
+    limits = quota("q", {GPU: 2}, {GPU: 2})
+    plan = planned([gpus("n1", 1), gpus("n2", 4), limits, leaving, running, waits("p", priority=5, labels=mine)])
+    assert not plan.evictions
+    assert not plan.placements
+
+
 def test_a_pod_whose_nominated_node_is_being_emptied_chooses_nobody_else() -> None:
     leaving = _changed(runs("leaving", "n1", gpu=2), deletion_timestamp="1970-01-01T00:00:00Z")
     asks = waits("p", gpu=4, priority=5)

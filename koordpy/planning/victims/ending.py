@@ -47,20 +47,32 @@ class Awaited:
 
 
 def await_ending(unit: Unit, figures: Figures, ending: list[PodInfo]) -> Awaited | None:
-    """Where a unit fits once the ending pods are gone; None where it does not. The draft is left as it was."""
+    """Where a unit fits, on nodes and in its quotas, once the ending pods are gone; None where it does not.
+
+    The draft is left as it was.
+    """
     if not ending:
         return None
     draft, snapshot = figures.draft, figures.snapshot
+    admission, quotas = figures.admission, snapshot.quotas
+    refused = admission.core_refusal(unit, draft.quotas) is not None
     mark = draft.mark()
     for pod in ending:
         draft.evict(pod)
+    if refused and admission.core_refusal(unit, draft.quotas) is not None:
+        draft.undo(mark)
+        return None
     found = place_jointly(unit, build(unit, figures), figures)
     draft.undo(mark)
     if not found.placed:
         return None
     nodes = {unit.members[rank].key: node for rank, node in sorted(found.nodes.items())}
     used = {snapshot.nodes[node].name for node in nodes.values()}
-    return Awaited(nodes, tuple(pod for pod in ending if pod.node in used))
+    tops = {quotas.tree.path(quotas.quota_of(pod))[:1] for pod in unit.pending} if refused else set()
+    return Awaited(
+        nodes,
+        tuple(pod for pod in ending if pod.node in used or quotas.tree.path(quotas.quota_of(pod))[:1] in tops),
+    )
 
 
 def waits_on_nominated(pod: PodInfo, figures: Figures) -> bool:

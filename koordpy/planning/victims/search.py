@@ -159,7 +159,7 @@ class Search:
         """
         if not self.figures.snapshot.nodes:
             return Relief()
-        if not placed and self.figures.admission.core_refusal(unit, self.figures.draft.quotas) is None:
+        if not placed:
             awaited = await_ending(unit, self.figures, self._ending)
             if awaited is not None:
                 return Relief(awaited=awaited)
