@@ -59,16 +59,12 @@ class Release:
     objects: list[Json]
 
     def kinds(self) -> set[str]:
-        return {manifest["kind"] for manifest in self.objects}
+        """Of the scheduler's own objects; those of components are left out."""
+        return {manifest["kind"] for manifest in self.objects if _component(manifest) is None}
 
     def of(self, kind: str, *, component: str | None = None) -> Json:
         """The only object of its kind: the scheduler's, or that of a component."""
-        label = "app.kubernetes.io/component"
-        (found,) = (
-            manifest
-            for manifest in self.objects
-            if manifest["kind"] == kind and manifest["metadata"].get("labels", {}).get(label) == component
-        )
+        (found,) = (one for one in self.objects if one["kind"] == kind and _component(one) == component)
         return found
 
     @property
@@ -94,6 +90,11 @@ class Release:
             for name in rule.get("resourceNames", [""])
             for verb in rule["verbs"]
         }
+
+
+def _component(manifest: Json) -> str | None:
+    label: str | None = manifest["metadata"].get("labels", {}).get("app.kubernetes.io/component")
+    return label
 
 
 def find_helm(assets: Path, home: Path) -> Helm | None:
