@@ -193,12 +193,16 @@ class Client:
         }
         return await self.create(f"{pods_path(meta['namespace'])}/{meta['name']}/binding", binding)
 
-    async def clear(self, *, namespace: str = "default") -> None:
-        """Removes the pods of a namespace and all nodes, so that the next test starts from an empty cluster."""
-        held = [pod for pod in await self.items(pods_path(namespace)) if pod["metadata"].get("finalizers")]
-        free = {"metadata": {"finalizers": None}}
-        await self.each(held, lambda pod: self.patch(f"{pods_path(namespace)}/{pod['metadata']['name']}", free))
-        await self.delete(pods_path(namespace))
+    async def clear(self) -> None:
+        """Removes the pods of all namespaces and all nodes, so that the next test starts from an empty cluster."""
+
+        async def remove(pod: Json) -> None:
+            path = f"{pods_path(pod['metadata']['namespace'])}/{pod['metadata']['name']}"
+            if pod["metadata"].get("finalizers"):
+                await self.patch(path, {"metadata": {"finalizers": None}})
+            await self.delete(path)
+
+        await self.each(await self.items("/api/v1/pods"), remove)
         await self.delete("/api/v1/nodes")
 
 

@@ -203,8 +203,7 @@ async def compare(api: Client, seed: int, *, pods: int, outcome: Outcome) -> Non
             await asyncio.sleep(0.1)
         if placed is not None:
             await _age(api, maker, placed)
-    for namespace in NAMESPACES:
-        await api.clear(namespace=namespace)
+    await api.clear()
     if with_volumes:
         await random_volumes.clear(api)
 

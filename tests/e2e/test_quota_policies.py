@@ -24,10 +24,11 @@ async def test_a_quota_that_cannot_be_is_refused_where_it_is_written(
     await install()
     quotas = f"/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/{namespace}/elasticquotas"
     bad = quota("bad", min={"cpu": "12"}, max={"cpu": "10"})
+    own_parent = quota("bad", labels={"parent": "bad"}, max={"cpu": "1"})
 
     async def refused() -> bool:
         try:
-            await api.create(f"{quotas}?dryRun=All", bad)
+            await api.create(f"{quotas}?dryRun=All", own_parent)
         except Refused:
             return True
         return False
@@ -36,7 +37,7 @@ async def test_a_quota_that_cannot_be_is_refused_where_it_is_written(
     for manifest, said in (
         (bad, "min"),
         (quota("bad", min={"cpu": "1"}, max={"memory": "1Gi"}), "min"),
-        (quota("bad", labels={"parent": "bad"}, max={"cpu": "1"}), "own parent"),
+        (own_parent, "own parent"),
     ):
         with pytest.raises(Refused, match=said):
             await api.create(quotas, manifest)
