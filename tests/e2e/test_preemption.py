@@ -65,11 +65,11 @@ def worker(name: str, *, gang: str = "", high: bool = False, labels: Json | None
     return manifest
 
 
-async def make_gang(api: Client, name: str, size: int, *, high: bool = False) -> None:
+async def make_gang(api: Client, name: str, size: int, *, high: bool = False, labels: Json | None = None) -> None:
     group = {"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": name}}
     await api.create(GROUPS, {**group, "spec": {"minMember": size}})
     for i in range(size):
-        await api.create(pods_path(), worker(f"{name}-{i}", gang=name, high=high))
+        await api.create(pods_path(), worker(f"{name}-{i}", gang=name, high=high, labels=labels))
 
 
 async def make_nodes(api: Client, count: int) -> None:
@@ -162,8 +162,7 @@ async def test_a_borrower_gives_back_what_its_owner_asks_for_and_no_more(
         for i in range(8):
             await api.create(pods_path(), worker(f"b-{i}", labels={keys.QUOTA_NAME: "team-b"}))
         await bound(api, process, *(f"b-{i}" for i in range(8)))
-        for i in range(3):
-            await api.create(pods_path(), worker(f"a-{i}", labels={keys.QUOTA_NAME: "team-a"}))
+        await make_gang(api, "a", 3, labels={keys.QUOTA_NAME: "team-a"})
         await bound(api, process, "a-0", "a-1", "a-2")
         await asyncio.sleep(3)
         assert len(await names(api, "b-")) == 5
