@@ -155,4 +155,4 @@ def _card(machine: Machine, at: int) -> dict[str, object]:
     out: dict[str, object] = {"minor": machine.minors[at]}
     if machine.ids[at]:
         out["id"] = machine.ids[at]
-    return {**out, "resources": {name: str(amount) for name, amount in resources.items()}}
+    return {**out, "resources": {name: str(amount) for name, amount in sorted(resources.items())}}
