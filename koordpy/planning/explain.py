@@ -3,15 +3,11 @@
 Source: simulate.md, `koordpy explain`; gang-network.md section 6. Nothing is placed; the words are the planner's own.
 """
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.natural import natural_key
-from koordpy.api.quantity import quantity_text
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.ascend.filter import AFFINITY
@@ -19,7 +15,7 @@ from koordpy.planning.ascend.place import affinity_scores, npu_gate
 from koordpy.planning.backfill import NO_PROMISE, moment
 from koordpy.planning.build import build, partitions, unit_multiples
 from koordpy.planning.figures import Figures
-from koordpy.planning.filters.base import Code
+from koordpy.planning.misses import NEAREST, node_misses
 from koordpy.planning.place import place_best
 from koordpy.planning.resources_gate import check_min_resources
 from koordpy.planning.round import plan_round
@@ -27,7 +23,6 @@ from koordpy.planning.standing import Standing, standing
 from koordpy.planning.units import Gate, Groups, Unit, gate
 from koordpy.planning.wording import domain_slots
 
-_MISSES = 5
 GPU_SCORE = "GPUTopology"
 """Shown beside the scores and no part of the total (gpu-topology.md section 3)."""
 
@@ -102,7 +97,7 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
         nodes=tuple(sorted(nodes, key=lambda node: natural_key(node.node))),
         domains=domains,
         message=held.text if held is not None else refusal.text(len(nodes)) if refusal is not None else message,
-        would_fit_if=tuple(misses + (_node_misses(pod, figures) if not feasible else [])),
+        would_fit_if=tuple(misses + (node_misses(pod, figures) if not feasible else [])),
         standing=standing(unit, groups, snapshot, figures.config),
     )
 
@@ -115,8 +110,8 @@ def _evictions(snapshot: Snapshot, config: KoordpyConfiguration | None, unit: Un
         if eviction.unit == unit.id:
             by_rule.setdefault(eviction.rule, []).append(eviction.pod_key)
     return [
-        f"{len(keys)} pod(s) were evicted by rule {rule}, as its turn would do: {', '.join(sorted(keys)[:_MISSES])}"
-        + (", ..." if len(keys) > _MISSES else "")
+        f"{len(keys)} pod(s) were evicted by rule {rule}, as its turn would do: {', '.join(sorted(keys)[:NEAREST])}"
+        + (", ..." if len(keys) > NEAREST else "")
         for rule, keys in by_rule.items()
     ]
 
@@ -193,7 +188,7 @@ def _domains(unit: Unit, figures: Figures) -> tuple[tuple[DomainExplanation, ...
         out.append(DomainExplanation(tree.layer_name(tree.depth), path, have, needed, True, "chosen"))
     misses: list[str] = []
     if chosen is None:
-        for lacking, level, d in sorted(short)[:_MISSES]:
+        for lacking, level, d in sorted(short)[:NEAREST]:
             place_name = f"{tree.layer_name(level)} {tree.path(level, d)}" if level else "the cluster"
             misses.append(f"{lacking} more slot(s) were free in {place_name}")
         if problem.hard and int(usable(0)[0]) >= needed:
@@ -202,34 +197,3 @@ def _domains(unit: Unit, figures: Figures) -> tuple[tuple[DomainExplanation, ...
         for level, k in unit_multiples(unit, figures).items():
             misses.append(f"podCountMultiple {tree.layer_name(level)}={k} were left out")
     return tuple(out), misses
-
-
-def _node_misses(pod: PodInfo, figures: Figures) -> list[str]:
-    """The nodes that lack least, then what the others refuse for."""
-    own = figures.of(pod)
-    if own.refusal is not None:
-        return [f"the pod did not use: {reason.removeprefix('unsupported: ')}" for reason in own.refusal.reasons]
-    snapshot, draft = figures.snapshot, figures.draft
-    lacks: list[tuple[int, int, str]] = []
-    for i in np.nonzero(own.allowed)[0].tolist():
-        parts, worst = [], 0
-        for (column, amount), name in zip(own.request, own.names, strict=True):
-            free = max(0, int(snapshot.allocatable[i, column] - draft.used[i, column]))
-            if free < amount:
-                what = name or "pods"
-                text = f"{quantity_text(what, amount - free)} more {what} (free {quantity_text(what, free)})"
-                if amount > (whole := int(snapshot.allocatable[i, column])):
-                    text = f"{what} of {quantity_text(what, amount)} (it has {quantity_text(what, whole)} in all)"
-                parts.append(text)
-                worst = max(worst, (amount - free) * 1000 // amount)
-        if parts:
-            lacks.append((len(parts) * 1000 + worst, i, f"node {snapshot.nodes[i].name} had {', '.join(parts)}"))
-    out = [text for _, _, text in sorted(lacks)[:_MISSES]]
-    before = own.static.before
-    counts: Counter[str] = Counter()
-    for i in before.which[before.which > 0].tolist():
-        counts[before.refusals[i - 1].reasons[0]] += 1
-    for reason, number in sorted(counts.items()):
-        if before.refusals and before.refusals[0].code is Code.UNRESOLVABLE:
-            out.append(f"{number} {reason}: relax the pod's constraint or change the nodes")
-    return out
