@@ -20,7 +20,8 @@ from koordpy.api.dra import (
     ResourceSlice,
     SliceDevice,
 )
-from koordpy.api.objects import NodeSelector, NodeSelectorTerm, Pod, Requirement, Wire
+from koordpy.api.objects import NodeSelector, NodeSelectorTerm, Pod, Requirement
+from koordpy.cluster.objectbook import ObjectBook, Objects
 
 
 class DeviceId(NamedTuple):
@@ -29,6 +30,10 @@ class DeviceId(NamedTuple):
     driver: str
     pool: str
     device: str
+
+
+Grant = tuple[tuple[str, DeviceId], ...]
+"""What a resource claim is allocated: (request, device) of each device."""
 
 
 class Offered(NamedTuple):
@@ -42,7 +47,7 @@ class Offered(NamedTuple):
 class DeviceObjects:
     """The objects of one moment; nothing in it changes."""
 
-    def __init__(self, objects: Mapping[type[Wire], Mapping[str, Any]]) -> None:
+    def __init__(self, objects: Objects) -> None:
         self.claims: Mapping[str, ResourceClaim] = objects[ResourceClaim]
         """By `namespace/name`."""
         self.classes: Mapping[str, DeviceClass] = objects[DeviceClass]
@@ -74,31 +79,13 @@ class DeviceObjects:
         )
 
 
-class DeviceBook:
-    """The objects as they come and go; `view` gives those of the moment."""
+class DeviceBook(ObjectBook[DeviceObjects]):
+    """The objects as they come and go."""
 
     def __init__(self) -> None:
-        self._objects: dict[type[Wire], dict[str, Any]] = {kind: {} for kind in DEVICE_KINDS}
-        self._view: DeviceObjects | None = None
+        super().__init__(DEVICE_KINDS, DeviceObjects)
 
-    def put(self, key: str, obj: Wire) -> None:
-        """Takes an object."""
-        objects = self._objects[type(obj)]
-        if objects.get(key) != obj:
-            objects[key] = obj
-            self._view = None
-
-    def drop(self, kind: type[Wire], key: str) -> None:
-        """Forgets an object."""
-        if self._objects[kind].pop(key, None) is not None:
-            self._view = None
-
-    def get(self, kind: type[Wire], key: str) -> Wire | None:
-        """A known object."""
-        found: Wire | None = self._objects[kind].get(key)
-        return found
-
-    def allocate(self, pod: Pod, node: str, taken: Mapping[str, tuple[tuple[str, DeviceId], ...]]) -> None:
+    def allocate(self, pod: Pod, node: str, taken: Mapping[str, Grant]) -> None:
         """Writes allocations, and the pod's reservation of every claim it names."""
         consumer = consumer_of(pod)
         for _, name, _ in claim_names(pod):
@@ -111,9 +98,9 @@ class DeviceBook:
                 status = replace(status, allocation=self.allocation(claim, node, taken[key]))
             if consumer not in status.reserved_for:
                 status = replace(status, reserved_for=[*status.reserved_for, consumer])
-            self.put(key, replace(claim, status=status))
+            self.put(replace(claim, status=status))
 
-    def allocation(self, claim: ResourceClaim, node: str, taken: tuple[tuple[str, DeviceId], ...]) -> Allocation:
+    def allocation(self, claim: ResourceClaim, node: str, taken: Grant) -> Allocation:
         """Devices that every node offers bind a claim to none; any other binds it to the node."""
         results = [DeviceResult(request=r, driver=d.driver, pool=d.pool, device=d.device) for r, d in taken]
         everywhere = {offered.id for offered in self.view().offered if offered.slice.spec.all_nodes}
@@ -133,12 +120,6 @@ class DeviceBook:
             if isinstance(found, DeviceClass):
                 out += [{"source": "FromClass", "requests": [request.name], **one} for one in found.spec.config]
         return [*out, *({"source": "FromClaim", **one} for one in claim.spec.devices.config)]
-
-    def view(self) -> DeviceObjects:
-        """The objects of this moment."""
-        if self._view is None:
-            self._view = DeviceObjects({kind: objects.copy() for kind, objects in self._objects.items()})
-        return self._view
 
 
 def consumer_of(pod: Pod) -> ClaimConsumer:

@@ -4,11 +4,11 @@ Default constraints of topology spread have no selector of their own; kube-sched
 services and its replication controller, replica set or stateful set (helper.DefaultSelector). The same is done here.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from koordpy.api.objects import LabelSelector, ObjectMeta, OwnerReference, Pod, Requirement, Wire
 from koordpy.api.owners import OWNER_KINDS, ReplicaSet, ReplicationController, Service, StatefulSet
+from koordpy.cluster.objectbook import ObjectBook, Objects
 
 _CONTROLLERS: dict[tuple[str, str], type[Wire]] = {
     ("v1", "ReplicationController"): ReplicationController,
@@ -26,7 +26,7 @@ def controller_of(meta: ObjectMeta) -> OwnerReference | None:
 class Owners:
     """Services and controllers of one moment; nothing in it changes."""
 
-    def __init__(self, objects: Mapping[type[Wire], Mapping[str, Any]]) -> None:
+    def __init__(self, objects: Objects) -> None:
         self._objects = objects
         self._services: dict[str, list[dict[str, str]]] = {}
         for service in objects[Service].values():
@@ -54,36 +54,20 @@ class Owners:
         return LabelSelector(match_labels=labels, match_expressions=expressions) if labels or expressions else None
 
 
-class OwnerBook:
-    """The objects as they come and go; `view` gives those of the moment."""
+class OwnerBook(ObjectBook[Owners]):
+    """The objects as they come and go."""
 
     def __init__(self) -> None:
-        self._objects: dict[type[Wire], dict[str, Any]] = {kind: {} for kind in OWNER_KINDS}
-        self._view: Owners | None = None
+        super().__init__(OWNER_KINDS, Owners)
 
-    def put(self, key: str, obj: Wire) -> frozenset[str]:
-        """Takes an object; returns the label keys that its selector looks at."""
-        known = self._objects[type(obj)].get(key)
-        if known is None or known.spec != obj.spec:  # type: ignore[attr-defined]
-            self._view = None
-        self._objects[type(obj)][key] = obj
-        selector: Any = obj.spec.selector  # type: ignore[attr-defined]
-        if isinstance(selector, LabelSelector):
-            return frozenset({*selector.match_labels, *(one.key for one in selector.match_expressions)})
-        return frozenset(selector or ())
+    def _changes(self, known: Any, obj: Any) -> bool:
+        # controllers change with every pod they make, in their status
+        return known is None or known.spec != obj.spec
 
-    def drop(self, kind: type[Wire], key: str) -> None:
-        """Forgets an object."""
-        if self._objects[kind].pop(key, None) is not None:
-            self._view = None
 
-    def get(self, kind: type[Wire], key: str) -> Wire | None:
-        """A known object."""
-        found: Wire | None = self._objects[kind].get(key)
-        return found
-
-    def view(self) -> Owners:
-        """The objects of this moment."""
-        if self._view is None:
-            self._view = Owners({kind: objects.copy() for kind, objects in self._objects.items()})
-        return self._view
+def label_keys(obj: Any) -> frozenset[str]:
+    """Label keys that the selector of a service or controller looks at pods by."""
+    selector = obj.spec.selector
+    if isinstance(selector, LabelSelector):
+        return frozenset({*selector.match_labels, *(one.key for one in selector.match_expressions)})
+    return frozenset(selector or ())

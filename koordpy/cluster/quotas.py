@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 from koordpy.api import keys
 from koordpy.api.objects import ElasticQuota
 from koordpy.cluster.belonging import Owner
+from koordpy.cluster.objectbook import object_key
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quota_tree import QuotaFault, QuotaTree, over_since, read_quotas
 from koordpy.cluster.resources import Amounts
@@ -251,8 +252,9 @@ class QuotaBook:
         self.version = 0
         """Grows with every change, also of an object's status."""
 
-    def put(self, key: str, quota: ElasticQuota) -> None:
+    def put(self, quota: ElasticQuota) -> None:
         """Takes an ElasticQuota in."""
+        key = object_key(quota)
         self.version += 1
         old = self._objects.get(key)
         self._objects[key] = quota

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import Node, PodDisruptionBudget, PodGroup, Taint, UpstreamPodGroup
-from koordpy.cluster.devices import DeviceId, DeviceObjects
+from koordpy.cluster.devices import DeviceObjects, Grant
 from koordpy.cluster.gpu_book import NO_GPUS, GpuView
 from koordpy.cluster.npus import Npus
 from koordpy.cluster.owners import Owners
@@ -102,7 +102,7 @@ class Snapshot:
     """Changes when a node's labels, taints or images change, or the set of nodes: what static verdicts depend on."""
     capacity_version: int = 0
     scheduler_names: frozenset[str] = field(default_factory=frozenset)
-    promised_devices: Mapping[str, tuple[tuple[str, DeviceId], ...]] = field(default_factory=dict)
+    promised_devices: Mapping[str, Grant] = field(default_factory=dict)
     """Resource claim -> (request, device) that it is allocated with an assumed pod."""
     topology_warnings: tuple[tuple[str, str], ...] = ()
     """(object, text) of what is wrong with the objects that the tree is made of, as far as it is made all the same."""
@@ -175,7 +175,7 @@ class Draft:
         """Claim -> what it takes, of assumed pods and of those this draft has placed."""
         self.taken: dict[str, str] = {p.volume: claim for claim, p in snapshot.promised.items() if p.volume}
         """Volume -> claim that takes it."""
-        self.devices: dict[str, tuple[tuple[str, DeviceId], ...]] = dict(snapshot.promised_devices)
+        self.devices: dict[str, Grant] = dict(snapshot.promised_devices)
         """Resource claim -> (request, device) that it is allocated, with assumed pods or by this draft."""
         self.chips: dict[str, tuple[int, ...]] = {}
         """Pod key -> GPUs (minors) or NPUs (numbers) of its node that a pod placed by this draft is given by name."""
@@ -200,7 +200,7 @@ class Draft:
         info: PodInfo,
         node: int,
         claims: Mapping[str, str] | None = None,
-        devices: Mapping[str, tuple[tuple[str, DeviceId], ...]] | None = None,
+        devices: Mapping[str, Grant] | None = None,
         chips: tuple[int, ...] = (),
     ) -> None:
         """Places a pending pod on a node.
@@ -239,7 +239,7 @@ class Draft:
         """Claim -> volume that a placed pod takes, empty for one to be made."""
         return {claim: self.promised[claim].volume for claim in self._claims.get(key, ())}
 
-    def allocations(self, key: str) -> dict[str, tuple[tuple[str, DeviceId], ...]]:
+    def allocations(self, key: str) -> dict[str, Grant]:
         """Resource claim -> devices that are allocated with a placed pod."""
         return {claim: self.devices[claim] for claim in self._allocated.get(key, ())}
 

@@ -7,7 +7,7 @@ Source: kube-parity.md 2.8.
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import Volume, Wire
@@ -25,6 +25,7 @@ from koordpy.api.storage import (
     StorageClass,
     VolumeAttachment,
 )
+from koordpy.cluster.objectbook import ObjectBook, Objects
 
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 DELAYED = "WaitForFirstConsumer"
@@ -54,7 +55,7 @@ class Promise(NamedTuple):
 class VolumeObjects:
     """The storage objects of one moment; nothing in it changes."""
 
-    def __init__(self, objects: Mapping[type[Wire], Mapping[str, Any]]) -> None:
+    def __init__(self, objects: Objects) -> None:
         self.claims: Mapping[str, PersistentVolumeClaim] = objects[PersistentVolumeClaim]
         """By `namespace/name`."""
         self.volumes: Mapping[str, PersistentVolume] = objects[PersistentVolume]
@@ -148,36 +149,16 @@ class VolumeObjects:
         return {name: frozenset(found) for name, found in out.items()}
 
 
-class VolumeBook:
-    """The storage objects as they come and go; `view` gives those of the moment."""
+class VolumeBook(ObjectBook[VolumeObjects]):
+    """The storage objects as they come and go."""
 
     def __init__(self) -> None:
-        self._objects: dict[type[Wire], dict[str, Any]] = {kind: {} for kind in STORAGE_KINDS}
-        self._view: VolumeObjects | None = None
+        super().__init__(STORAGE_KINDS, VolumeObjects)
 
-    def put(self, key: str, obj: Wire) -> None:
-        """Takes an object. Raises ValueError where a size in it cannot be read."""
+    def put(self, obj: Wire) -> None:
+        """Takes an object. Raises ValueError where a size in it cannot be read; nothing changes then."""
         _check_sizes(obj)
-        objects = self._objects[type(obj)]
-        if objects.get(key) != obj:
-            objects[key] = obj
-            self._view = None
-
-    def drop(self, kind: type[Wire], key: str) -> None:
-        """Forgets an object."""
-        if self._objects[kind].pop(key, None) is not None:
-            self._view = None
-
-    def get(self, kind: type[Wire], key: str) -> Wire | None:
-        """A known object."""
-        found: Wire | None = self._objects[kind].get(key)
-        return found
-
-    def view(self) -> VolumeObjects:
-        """The objects of this moment."""
-        if self._view is None:
-            self._view = VolumeObjects({kind: objects.copy() for kind, objects in self._objects.items()})
-        return self._view
+        super().put(obj)
 
 
 def size_bytes(quantity: RawQuantity | None) -> int:

@@ -44,8 +44,7 @@ def owned(manifest: Pod, api_version: str, kind: str, name: str, *, controller: 
 def selector_of(incoming: Pod, *objects: Wire) -> LabelSelector | None:
     book = OwnerBook()
     for obj in objects:
-        meta: Any = obj.metadata  # type: ignore[attr-defined]
-        book.put(f"{meta.namespace}/{meta.name}", obj)
+        book.put(obj)
     return book.view().selector_of(incoming)
 
 

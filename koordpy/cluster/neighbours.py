@@ -1,0 +1,66 @@
+"""What filters and scores ask of the pods on other nodes: counts by node, kept as pods come and go.
+
+Pods of equal labels are one class, and only labels count that some selector looks at; so 50,000 pods are a few counts.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.tally import Tally
+from koordpy.cluster.ties import PodClass, TermClass, pod_class
+from koordpy.cluster.volumes import Disk, claim_key, disks_of
+
+
+class Neighbours:
+    """Counts of bound pods by what concerns other pods, and by node; each as its namesake of a Snapshot."""
+
+    def __init__(self) -> None:
+        self.looked_for: set[str] = set()
+        """Label keys that classes tell pods apart by."""
+        self.classes: Tally[PodClass, tuple[str, bool]] = Tally()
+        self.terms: Tally[TermClass, str] = Tally()
+        self.ports: Tally[tuple[str, int], tuple[str, str]] = Tally()
+        self.claim_users: Tally[str, str] = Tally()
+        self.disks: Tally[Disk, tuple[str, bool]] = Tally()
+        self._selectors: dict[str, dict[str, int]] = {}
+
+    def account(self, info: PodInfo, sign: int) -> None:
+        """Counts a bound pod (1), or no longer (-1)."""
+        self._classify(info, sign)
+        selector = info.selector
+        if selector:
+            counts = self._selectors.setdefault(selector, {})
+            counts[info.node] = counts.get(info.node, 0) + sign
+            if not counts[info.node]:
+                del counts[info.node]
+        ties = info.ties
+        if ties is None:
+            return
+        if ties.affinity:
+            self.terms.add(TermClass(info.namespace, ties.affinity), info.node, sign)
+        for volume in ties.volumes:
+            key = claim_key(info.namespace, info.name, volume)
+            if key:
+                self.claim_users.add(key, info.node, sign)
+            for disk, read_only in disks_of(volume):
+                self.disks.add(disk, (info.node, read_only), sign)
+        for port in ties.ports:
+            self.ports.add((port.protocol, port.port), (info.node, port.address), sign)
+
+    def look_for(self, label_keys: Iterable[str], bound: Iterable[PodInfo]) -> frozenset[str]:
+        """Tells pods apart by further label keys; bound: every pod that is counted. Returns the keys that are new."""
+        new = frozenset(label_keys) - self.looked_for
+        if new:
+            self.looked_for |= new
+            self.classes = Tally()
+            for info in bound:
+                self._classify(info, 1)
+        return new
+
+    def _classify(self, info: PodInfo, sign: int) -> None:
+        deleting = info.pod.metadata.deletion_timestamp is not None
+        self.classes.add(pod_class(info.pod, self.looked_for), (info.node, deleting), sign)
+
+    def selectors(self) -> dict[str, Mapping[str, int]]:
+        """network-topology-selector value -> node name -> bound pods with it."""
+        return {value: dict(counts) for value, counts in self._selectors.items() if counts}

@@ -1,0 +1,236 @@
+"""The life of a pod: pending, assumed, bound, ending, gone; and who is told of each step.
+
+Pods are accounted to nodes whoever scheduled them, and our own assumed pods before their Bindings are confirmed
+(kube-parity.md 2.2, 4.2). Cheap per event: one pod's figures are taken off every book and put on again.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from koordpy.api.config import Gpu
+from koordpy.api.objects import Pod
+from koordpy.cluster.assumed import Assumption, Assumptions
+from koordpy.cluster.devices import Grant
+from koordpy.cluster.foreseen import Foreseen
+from koordpy.cluster.gangbook import GangBook
+from koordpy.cluster.gpu_book import GpuBook
+from koordpy.cluster.neighbours import Neighbours
+from koordpy.cluster.npus import NpuBook, npu_resource
+from koordpy.cluster.pods import GangRef, GangSource, PodInfo, in_group, pod_info, shape_of
+from koordpy.cluster.quotas import QuotaBook
+from koordpy.cluster.resources import Amounts
+from koordpy.cluster.ties import selected_keys
+from koordpy.cluster.usage import Usage
+from koordpy.cluster.volumes import Promise
+
+
+class PodBook:
+    """Pods by `namespace/name`, and the books that they are accounted in."""
+
+    def __init__(self, *, scheduler_names: frozenset[str], owned: bool, gpu: Gpu) -> None:
+        """owned: whether pods without constraints of spread are spread by their controllers (`shape_of`)."""
+        self.scheduler_names = scheduler_names
+        self.quotas = QuotaBook()
+        self._owned = owned
+        self._pods: dict[str, PodInfo] = {}
+        self._pending: dict[str, PodInfo] = {}
+        self._nominated: dict[str, PodInfo] = {}
+        self._assumed = Assumptions()
+        self._foreseen = Foreseen()
+        self._gangs = GangBook()
+        self._usage = Usage()
+        self._neighbours = Neighbours()
+        self._gpus = GpuBook(gpu)
+        self._npus = NpuBook()
+
+    def pod(self, key: str) -> PodInfo | None:
+        """A known pod by `namespace/name`."""
+        return self._pods.get(key)
+
+    def pods(self) -> Iterator[PodInfo]:
+        """Every known pod."""
+        return iter(self._pods.values())
+
+    def members(self, ref: GangRef) -> tuple[PodInfo, ...]:
+        """Every known pod that names the gang."""
+        return self._gangs.members(ref)
+
+    def used(self, node: str) -> tuple[int, Amounts]:
+        """(pods, amounts) that the pods on a node hold, assumed ones included. Not a copy."""
+        return self._usage.held(node)
+
+    def put_pod(self, pod: Pod, *, seen: bool = True) -> None:
+        """Takes a pod as it is now. seen: at the API server; else the pod is as it is foreseen already.
+
+        Raises ValueError where a quantity cannot be read; nothing changes then.
+        """
+        if seen and self._foreseen:
+            pod = self._foreseen.applied(pod)
+        key = pod.key
+        old = self._pods.get(key)
+        same = old is not None and old.uid == pod.metadata.uid
+        assumed = self._assumed.node(key) if same and not pod.spec.node_name else ""
+        if pod.spec.affinity is not None or pod.spec.topology_spread_constraints:
+            self.look_for(selected_keys(pod))
+        if assumed:
+            pod = self._assumed.shown(pod)
+        info = pod_info(
+            pod,
+            scheduler_names=self.scheduler_names,
+            assumed_node=assumed,
+            looked_for=self._neighbours.looked_for,
+            owned=self._owned,
+            gpu_resources=self._gpus.config.resources,
+        )
+        if info.gang is not None and info.gang.source is GangSource.UPSTREAM:
+            info = in_group(info, self._gangs.group_priority(info.gang))
+        if not assumed or info.finished:
+            self._assumed.drop(key)
+        if old is not None:
+            self._remove(old)
+        if info.finished and info.gang is None:
+            self._pods.pop(key, None)
+        else:
+            self._add(info)
+
+    def drop_pod(self, key: str) -> None:
+        """Forgets a pod; an unknown one is no fault."""
+        old = self._pods.pop(key, None)
+        self._assumed.drop(key)
+        if old is not None:
+            self._foreseen.forget(old.uid)
+            self._remove(old)
+
+    def look_for(self, label_keys: Iterable[str]) -> None:
+        """Takes in label keys that selectors look at pods by: pods that differ in one are told apart from now on.
+
+        Pods' own selectors are read as they come; those of the configuration must be given. Grows only, and seldom.
+        """
+        new = self._neighbours.look_for(label_keys, (info for info in self._pods.values() if info.bound))
+        if not new:
+            return
+        looked_for, owned = self._neighbours.looked_for, self._owned
+        for info in list(self._pending.values()):
+            if not new.isdisjoint(info.pod.metadata.labels):
+                shape = shape_of(info.pod, info.requests, looked_for, owned=owned, gpus=info.gpus)
+                self._file(in_group(replace(info, shape=shape, group_priority=None), info.group_priority))
+
+    def _add(self, info: PodInfo) -> None:
+        self._file(info)
+        if info.bound:
+            self._account(info, 1)
+        elif info.pending:
+            self.quotas.wait(info, 1)
+
+    def _file(self, info: PodInfo) -> None:
+        """Puts a pod into the indexes; one that is known keeps its place in every order."""
+        self._pods[info.key] = info
+        if info.gang is not None:
+            self._gangs.put_member(info.gang, info)
+        if info.pending:
+            self._pending[info.key] = info
+        if info.pod.status.nominated_node_name and info.nominated_node:
+            self._nominated[info.key] = info
+
+    def _remove(self, info: PodInfo) -> None:
+        self._pending.pop(info.key, None)
+        if self._nominated:
+            self._nominated.pop(info.key, None)
+        if info.gang is not None:
+            self._gangs.drop_member(info.gang, info)
+        if info.bound:
+            self._account(info, -1)
+        elif info.pending:
+            self.quotas.wait(info, -1)
+
+    def _account(self, info: PodInfo, sign: int) -> None:
+        self._usage.account(info, sign)
+        self._neighbours.account(info, sign)
+        self._npus.account(info, sign)
+        if sign > 0:
+            self._gpus.hold(info.pod, info.key, info.node, self._assumed.chips(info.key))
+        else:
+            self._gpus.release(info.pod, info.key, info.node)
+        self.quotas.account(info, sign)
+
+    def assume(
+        self,
+        key: str,
+        node: str,
+        claims: Mapping[str, str] | None = None,
+        devices: Mapping[str, Grant] | None = None,
+        chips: tuple[int, ...] = (),
+        annotations: Mapping[str, str] | None = None,
+    ) -> None:
+        """Counts a pending pod as bound to a node until the watch confirms it or `forget` takes it back.
+
+        claims: claim -> volume that it takes, empty for one that is to be provisioned on the node; devices: resource
+        claim -> what it is allocated; chips: GPUs (minors) or NPUs of the node that it is given; annotations: what its
+        Binding says, which later plans read of NPU pods.
+
+        Raises KeyError for an unknown pod and ValueError for one that has a node already.
+        """
+        info = self._pods[key]
+        if info.node:
+            raise ValueError(f"{key} has node {info.node} already")
+        self._remove(info)
+        assumption = Assumption(node, devices=devices or {}, chips=chips)
+        if claims:
+            assumption.claims = {claim: Promise(volume, node) for claim, volume in claims.items()}
+        if annotations and npu_resource(info.requests) is not None:
+            assumption.annotations = annotations
+        self._assumed.put(key, assumption)
+        self._add(replace(info, pod=self._assumed.shown(info.pod), node=node, pending=False))
+
+    def foresee_nomination(self, key: str, node: str) -> None:
+        """A pending pod is being nominated to a node (to none: empty): its room is kept from now on."""
+        if key in self._pods:
+            self.put_pod(self._foreseen.nominate(self._bare(key), node), seen=False)
+
+    def foresee_end(self, key: str, timestamp: str) -> None:
+        """A bound pod is being evicted and will be gone about then (RFC 3339)."""
+        if key in self._pods:
+            self.put_pod(self._foreseen.end(self._bare(key), timestamp), seen=False)
+
+    def unforesee(self, key: str, uid: str) -> None:
+        """What was foreseen of a pod did not happen."""
+        pod, info = self._foreseen.forget(uid), self._pods.get(key)
+        if pod is not None and info is not None and info.uid == uid:
+            self.put_pod(pod, seen=False)
+
+    def _bare(self, key: str) -> Pod:
+        """A pod without what its Binding will say."""
+        return self._assumed.bare(self._pods[key].pod)
+
+    def someone_leaves(self, node: str) -> bool:
+        """Whether a pod on a node is being deleted."""
+        return any(self._pods[key].pod.metadata.deletion_timestamp for key in self._usage.pods_on(node))
+
+    def nominated(self) -> list[PodInfo]:
+        """Pods that room is kept for."""
+        return list(self._nominated.values())
+
+    def forget(self, key: str) -> None:
+        """Takes an assumption back; a pod that is gone or confirmed is left as it is."""
+        if not self._assumed.node(key):
+            return
+        pod = self._bare(key)
+        self._assumed.drop(key)
+        # it shows already what is foreseen of it
+        self.put_pod(pod, seen=False)
+
+    def is_promised(self, claim: str) -> bool:
+        """Whether an assumed pod has the say over what a claim takes."""
+        return self._assumed.takes(claim)
+
+    def is_device_promised(self, claim: str) -> bool:
+        """Whether an assumed pod has the say over what a resource claim is allocated."""
+        return self._assumed.takes_device(claim)
+
+    def assumed_node(self, key: str) -> str | None:
+        """Node an unconfirmed pod is assumed on."""
+        return self._assumed.node(key) or None
+
+    def least_assumed(self) -> int | None:
+        """The lowest priority of the pods that are assumed; None without any."""
+        return min((self._pods[key].priority for key in self._assumed), default=None)

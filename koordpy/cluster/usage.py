@@ -1,0 +1,120 @@
+"""What the pods of each node hold, and the resource arrays of a snapshot.
+
+Cheap per event: one pod's figures are put on or taken off. Arrays are made for a snapshot, and only rows of nodes that
+changed since the last one are written anew.
+"""
+
+from collections.abc import Collection, Iterable
+
+import numpy as np
+
+from koordpy.api.quantity import MAX_SUM
+from koordpy.cluster.nodebook import NodeBook
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.resources import Amounts
+from koordpy.cluster.snapshot import PODS, Ints
+
+
+class _Use:
+    """What the pods of one node hold; cpu, memory: milli-cores and bytes as scores count them."""
+
+    __slots__ = ("cpu", "memory", "pods", "used")
+
+    def __init__(self) -> None:
+        self.used: Amounts = {}
+        self.pods: set[str] = set()
+        self.cpu = 0
+        self.memory = 0
+
+
+class Usage:
+    """What pods hold by node, also of nodes that are not known (yet)."""
+
+    def __init__(self) -> None:
+        self._by_node: dict[str, _Use] = {}
+        self._columns: dict[str, int] = {PODS: 0}
+        self._rows: tuple[Ints, Ints, Ints] | None = None
+        self._rows_of = (0, 0)
+        """(static, capacity) version of the nodes that `_rows` stands for."""
+        self._touched: set[str] = set()
+
+    def account(self, info: PodInfo, sign: int) -> None:
+        """Puts a bound pod on its node (1), or takes it off (-1)."""
+        use = self._by_node.get(info.node)
+        if use is None:
+            use = self._by_node[info.node] = _Use()
+        used = use.used
+        for name, amount in info.requests.items():
+            used[name] = used.get(name, 0) + sign * amount
+        use.cpu += sign * info.score_requests[0]
+        use.memory += sign * info.score_requests[1]
+        if sign > 0:
+            use.pods.add(info.key)
+        else:
+            use.pods.discard(info.key)
+            if not use.pods:
+                del self._by_node[info.node]
+        self._touched.add(info.node)
+
+    def held(self, node: str) -> tuple[int, Amounts]:
+        """(pods, amounts) that the pods on a node hold. Not a copy."""
+        use = self._by_node.get(node)
+        return (len(use.pods), use.used) if use is not None else (0, {})
+
+    def pods_on(self, node: str) -> Collection[str]:
+        """Keys of the pods on a node, in no order. Not a copy."""
+        use = self._by_node.get(node)
+        return use.pods if use is not None else ()
+
+    def know(self, resources: Iterable[str]) -> None:
+        """Gives resources a column, whether or not a node has them."""
+        for name in resources:
+            self._columns.setdefault(name, len(self._columns))
+
+    def columns(self) -> dict[str, int]:
+        """Column of each resource in the arrays."""
+        return self._columns.copy()
+
+    def arrays(self, nodes: NodeBook) -> tuple[Ints, Ints, Ints]:
+        """(allocatable, used, score_used) in the tree's order; used and score_used are written again by the next call.
+
+        allocatable, used: [nodes, resources]; score_used: [nodes, 2]. Knows the columns of all resources afterwards.
+        """
+        tree = nodes.tree
+        rows = self._rows if self._rows_of == (nodes.static_version, nodes.capacity_version) else None
+        index = tree.index
+        todo = [name for name in self._touched if name in index]
+        if rows is not None:
+            for name in todo:
+                if name in self._by_node:
+                    self.know(self._by_node[name].used)
+            if rows[0].shape[1] != len(self._columns):
+                rows = None
+        if rows is None:
+            for info in nodes:
+                self.know(info.allocatable)
+            for use in self._by_node.values():
+                self.know(use.used)
+            shape = (len(tree.node_names), len(self._columns))
+            rows = (np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64), np.zeros((shape[0], 2), np.int64))
+            for info in nodes:
+                row = rows[0][index[info.name]]
+                for resource, amount in info.allocatable.items():
+                    row[self._columns[resource]] = amount
+            todo = [name for name in self._by_node if name in index]
+            self._rows = rows
+            self._rows_of = nodes.static_version, nodes.capacity_version
+        _, used, score_used = rows
+        for name in todo:
+            i = index[name]
+            used[i] = 0
+            score_used[i] = 0
+            holder = self._by_node.get(name)
+            if holder is None:
+                continue
+            used[i, 0] = len(holder.pods)
+            for resource, amount in holder.used.items():
+                used[i, self._columns[resource]] = min(amount, MAX_SUM)
+            score_used[i] = min(holder.cpu, MAX_SUM), min(holder.memory, MAX_SUM)
+        self._touched.clear()
+        return rows
