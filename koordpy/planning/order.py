@@ -15,15 +15,19 @@ from typing import Any
 from koordpy.api import keys
 from koordpy.api.config import Fairness
 from koordpy.api.natural import natural_key
+from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quotas import Queue, QuotaUse
 from koordpy.cluster.resources import Amounts
 from koordpy.planning.queues import QueueShares, counts, queue_ages, queue_shares
 from koordpy.planning.units import Unit
 
 _INFINITE = float("inf")
-_MOST_COMPARED = 300
-_WITHIN = (*keys.GPU_RESOURCES, *keys.NPU_RESOURCES, "cpu", "memory")
+_WITH_A_SHARE, _WITHOUT_A_SHARE, _BEYOND_ANY_SHARE = range(3)
+"""Queues of mode exact: who has a share, who asks without one and holds nothing, who holds without one."""
+_ACCELERATORS = (*keys.GPU_RESOURCES, *keys.NPU_RESOURCES)
+_KINDS = (("cpu",), ("memory",), _ACCELERATORS)
 """The resources that KAI-Scheduler knows."""
+_WITHIN = tuple(resource for kind in _KINDS for resource in kind)
 
 
 def half_bound(unit: Unit) -> bool:
@@ -87,6 +91,10 @@ class _Node:
         return not self.jobs and not self.heap
 
 
+def _by_name(node: _Node) -> Any:
+    return natural_key(node.queue.quota), natural_key(node.queue.user)
+
+
 class UnitOrder:
     """Gives the units one by one; tell it with `placed` when the last one was."""
 
@@ -136,7 +144,10 @@ class UnitOrder:
                 job = leaf.jobs.pop()
                 self._gone.add(job.unit.id)
                 yield job.unit
-            self._ascend(leaf, keys_)
+            if self._got and any(keys_.queue_of_pod(pod) != leaf.queue for pod in job.unit.pending):
+                self._fill(root, keys_)  # members in other queues: these hold more now, too
+            else:
+                self._ascend(leaf, keys_)
 
     def _tree(self, keys_: "_Keys") -> _Node:
         root = _Node(Queue(""))
@@ -168,6 +179,8 @@ class UnitOrder:
         for node in nodes.values():
             node.jobs.sort(key=_turn, reverse=True)
             node.ages.sort(reverse=True)
+            node.children.sort(key=_by_name)
+        root.children.sort(key=_by_name)
         self._fill(root, keys_)
         return root
 
@@ -214,6 +227,10 @@ class _Keys:
         self.use, self.config = use, config
 
     def queue_of(self, job: Job) -> Queue:
+        """The queue of a job: that of its member with the lowest index."""
+        return self.queue_of_pod(job.unit.members[0])
+
+    def queue_of_pod(self, pod: PodInfo) -> Queue:
         return Queue("", "")
 
     def above(self, queue: Queue) -> tuple[Queue, ...]:
@@ -228,8 +245,8 @@ class _Keys:
 class _ByCount(_Keys):
     """gpu-count: users by accelerators per weight."""
 
-    def queue_of(self, job: Job) -> Queue:
-        return Queue("", self.use.quotas.user_of(job.unit.members[0]))
+    def queue_of_pod(self, pod: PodInfo) -> Queue:
+        return Queue("", self.use.quotas.user_of(pod))
 
     def key(self, queue: Queue, job: Job, oldest: float) -> Any:
         held, weight = self.use.user_devices(queue.user), self.config.weights.get(queue.user, 1)
@@ -251,8 +268,8 @@ class _ByShare(_Keys):
         self.shares: QueueShares = queue_shares(self.quotas, config, self.ages)
         self.limits = {name: quota.max for name, quota in self.quotas.tree.quotas.items()}
 
-    def queue_of(self, job: Job) -> Queue:
-        return self.quotas.queue_of(job.unit.members[0])
+    def queue_of_pod(self, pod: PodInfo) -> Queue:
+        return self.quotas.queue_of(pod)
 
     def above(self, queue: Queue) -> tuple[Queue, ...]:
         return tuple(Queue(name) for name in reversed(self.quotas.tree.path(queue.quota)[:-1]))
@@ -275,17 +292,18 @@ class _Exact(_ByShare):
             for r, amount in asked.items()
             if amount and counts(self.quotas, queue, r)
         )
-        ratio: Any = 0
-        idle = False
+        ratio, standing = Fraction(0), _WITH_A_SHARE
         for resource, share in shares.items():
             held = self.use.queue(queue, resource)
             if share:
                 ratio = max(ratio, Fraction(held) / share)
             elif held > 0:
-                ratio = _INFINITE
-            else:
-                idle |= bool(asked.get(resource))
-        return not within, idle, ratio, self.use.queue_devices(queue), oldest, self.name(queue)
+                standing = _BEYOND_ANY_SHARE  # its ratio is infinite
+            elif asked.get(resource):
+                standing = max(standing, _WITHOUT_A_SHARE)
+        if standing == _BEYOND_ANY_SHARE:
+            ratio = Fraction(0)
+        return not within, standing, ratio, self.use.queue_devices(queue), oldest, self.name(queue)
 
 
 class _Kai(_ByShare):
@@ -294,17 +312,20 @@ class _Kai(_ByShare):
     def __init__(self, use: QuotaUse, config: Fairness, jobs: list[Job]) -> None:
         super().__init__(use, config, jobs)
         self._most: dict[Queue, Mapping[str, Any]] = {}
-        self._depths: dict[Queue, int] = {}
+        named = {r for quota in self.quotas.tree.quotas.values() for r in quota.min}
+        asked = {r for shares in self.shares.whole.values() for r in shares}
+        self._resources = [r for r in _WITHIN if r in named or r in asked]
 
     def allocatable(self, queue: Queue) -> Mapping[str, Any]:
-        """Resource -> min(limit, max(quota, share)); constants of the round."""
+        """Resource that is counted -> min(limit, max(quota, share)); constants of the round."""
         found = self._most.get(queue)
         if found is None:
             limits = self.limits.get(queue.quota, {}) if queue.quota else {}
+            shares = self.shares.whole.get(queue, {})
             found = self._most[queue] = {
-                r: min(limits.get(r, _INFINITE), max(self.quota(queue, r), share))
-                for r, share in self.shares.whole.get(queue, {}).items()
-                if r in _WITHIN
+                r: min(limits.get(r, _INFINITE), max(self.quota(queue, r), shares.get(r, 0)))
+                for r in self._resources
+                if counts(self.quotas, queue, r)
             }
         return found
 
@@ -314,45 +335,61 @@ class _Kai(_ByShare):
         held = {r: self.use.queue(queue, r) for r in most}
         after = {r: held[r] + asked.get(r, 0) for r in most}
         return (
-            bool(held) and all(held[r] > shares[r] for r in held),
+            self._above(queue, held, shares),
             any(after[r] > self.quota(queue, r) for r in after),
             any(after[r] > 0 and not most[r] for r in after),
-            max((Fraction(after[r]) / most[r] for r in after if most[r]), default=Fraction(0)),
-            max((Fraction(held[r]) / most[r] for r in held if most[r]), default=Fraction(0)),
-            self._depth(queue),
-            self.ages.get(queue, oldest),
-            self.name(queue),
+            _dominant(after, most),
+            _dominant(held, most),
+            self._weakness(queue, oldest),
         )
 
-    def _depth(self, queue: Queue) -> int:
-        """How many siblings' allocatables lie below a queue's one below the other: a smaller allocatable goes first."""
-        if queue not in self._depths:
-            parent = self._parent(queue)
-            self._depths.update(self._chains([one for one in self.ages if self._parent(one) == parent]))
-            self._depths.setdefault(queue, 0)
-        return self._depths[queue]
+    def _weakness(self, queue: Queue, oldest: float) -> "_Weakness":
+        most = self.allocatable(queue)
+        return _Weakness(
+            tuple(most.get(r, _INFINITE) for r in self._resources), self.ages.get(queue, oldest), self.name(queue)
+        )
 
-    def _parent(self, queue: Queue) -> str:
-        return self.quotas.tree.quotas[queue.quota].parent if queue.quota else ""
+    def _above(self, queue: Queue, held: Mapping[str, int], shares: Mapping[str, Any]) -> bool:
+        """Whether a queue holds more than its share of each kind that it counts; what nobody asks nobody exceeds."""
+        kinds = [kind for kind in _KINDS if any(counts(self.quotas, queue, r) for r in kind)]
+        return bool(kinds) and all(
+            sum(_weighed(r, held[r]) for r in kind if r in held)
+            > sum(_weighed(r, shares.get(r, 0)) for r in kind if r in held)
+            for kind in kinds
+        )
 
-    def _chains(self, queues: list[Queue]) -> dict[Queue, int]:
-        """Queue -> length of the longest chain of smaller allocatables; an uncounted resource is unlimited.
 
-        Of very many different ones the sums of their parts decide, which puts every smaller one first as well.
-        """
-        names = sorted({name for queue in queues for name in self.allocatable(queue)})
-        vectors = {q: tuple(self.allocatable(q).get(name, _INFINITE) for name in names) for q in queues}
-        order = sorted(set(vectors.values()))
-        if len(names) == 1 or len(order) > _MOST_COMPARED:
-            top = [max((v[i] for v in order if v[i] < _INFINITE), default=1) or 1 for i in range(len(names))]
-            sums = {v: sum(x / m if x < _INFINITE else _INFINITE for x, m in zip(v, top, strict=True)) for v in order}
-            place = {total: at for at, total in enumerate(sorted(set(sums.values())))}
-            return {queue: place[sums[vector]] for queue, vector in vectors.items()}
-        depth: dict[tuple[Any, ...], int] = {}
-        for vector in order:  # whatever is smaller in every part comes before it
-            below = [d for v, d in depth.items() if all(x <= y for x, y in zip(v, vector, strict=True))]
-            depth[vector] = max(below, default=-1) + 1
-        return {queue: depth[vector] for queue, vector in vectors.items()}
+@dataclass(frozen=True, slots=True)
+class _Weakness:
+    """What KAI-Scheduler looks at last: a smaller allocatable goes first, where neither is smaller the older queue.
+
+    most: per resource, infinite where it is not counted. Of two queues this decides as the rule says; of more it may
+    go round in a circle, which no order can satisfy.
+    """
+
+    most: tuple[Any, ...]
+    age: float
+    name: Any
+
+    def __lt__(self, other: "_Weakness") -> bool:
+        if self.most != other.most:
+            if all(mine <= theirs for mine, theirs in zip(self.most, other.most, strict=True)):
+                return True
+            if all(mine >= theirs for mine, theirs in zip(self.most, other.most, strict=True)):
+                return False
+        return bool((self.age, self.name) < (other.age, other.name))
+
+
+def _dominant(amounts: Mapping[str, int], most: Mapping[str, Any]) -> Any:
+    """The largest part of what may be had; infinite where something is held of which nothing may."""
+    if any(amount > 0 and not most[r] for r, amount in amounts.items()):
+        return _INFINITE
+    return max((Fraction(amount) / most[r] for r, amount in amounts.items() if most[r]), default=Fraction(0))
+
+
+def _weighed(resource: str, amount: Any) -> Any:
+    """An amount in its own units, of accelerators in hundredths of a device."""
+    return amount * 100 if resource in _ACCELERATORS and resource not in keys.HUNDREDTHS else amount
 
 
 _MODES: Mapping[str, type[_Keys]] = {"off": _Keys, "gpu-count": _ByCount, "exact": _Exact, "kai": _Kai}

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from koordpy.api.config import Fairness
 from koordpy.cluster.snapshot import Draft
 from koordpy.planning.order import UnitOrder
+from koordpy.planning.queues import queue_ages, queue_shares
 from koordpy.planning.units import Groups, Unit
 from tests.scenarios.cluster import World, gang_pods, group, node, pod
 from tests.scenarios.quotas import GPU, belongs, quota
@@ -302,3 +303,67 @@ def test_gpu_count_by_sorting_everything_anew_each_time(
                 holds[user] += job[4]
                 break
     assert names(world, fits=lambda unit: fits[unit.id], weights=weights) == want
+
+
+def test_members_of_other_users_count_for_them_at_once() -> None:
+    world = cluster(group("g", 2), of("bob", "b", created=3), of("carol", "c", created=9))
+    world.add(pod("g-0", gang="g", labels=belongs(user="alice"), **gpus(1)))
+    world.add(pod("g-1", gang="g", labels=belongs(user="bob"), **gpus(1)))
+    assert names(world) == ["g", "c", "b"]
+
+
+def test_exact_who_holds_without_a_share_comes_after_who_holds_nothing_without_one() -> None:
+    # the min of `sure` is all there is, so nobody else has a share
+    world = cluster(
+        quota("sure", {GPU: 4}, {GPU: 4}, created=1),
+        quota("a", {}, {GPU: 4}, created=2),
+        quota("b", {}, {GPU: 4}, created=3),
+        inside("sure", "r", 4, at="n1"),
+        inside("a", "ra", 2, at="n1"),
+        inside("a", "ja"),
+        inside("b", "jb", created=9),
+        total=4,
+    )
+    assert names(world, mode="exact") == ["jb", "ja"]
+
+
+@pytest.mark.parametrize("mode", ["exact", "kai"])
+def test_the_weights_of_quotas_and_users_are_in_one_unit(mode: str) -> None:
+    # 8 cores for weights 3 (the default, max) and 1: shares 3 and 5 of the requests 3 and 8
+    world = World().add(node("n1:8"), quota("a", {}, {"cpu": 3}, created=1))
+    world.add(pod("ra", labels=belongs("a"), cpu="2", at="n1"), pod("rb", labels=belongs(user="bob"), cpu="3", at="n1"))
+    world.add(pod("ja", labels=belongs("a"), cpu="1", created=1))
+    world.add(pod("jb", labels=belongs(user="bob"), cpu="5", created=2))
+    snapshot = world.snapshot()
+    config = Fairness(mode=mode)
+    shares = queue_shares(snapshot.quotas, config, queue_ages(snapshot.quotas, {})).whole
+    assert {queue.quota or queue.user: dict(share) for queue, share in shares.items()} == {
+        "a": {"cpu": 3000},
+        "bob": {"cpu": 5000},
+    }
+    less = World().add(node("n1:4"), quota("a", {}, {"cpu": 3}, created=1))
+    less.add(pod("ja", labels=belongs("a"), cpu="8"), pod("jb", labels=belongs(user="bob"), cpu="8"))
+    shares = queue_shares(less.snapshot().quotas, config, queue_ages(less.snapshot().quotas, {})).whole
+    assert [share["cpu"] for share in shares.values()] == [3000, 1000]
+
+
+def test_kai_a_resource_that_nobody_asks_for_is_exceeded_by_nobody() -> None:
+    # alice is above her share of the one resource that is asked for, not of cpu and memory: so she is not "above"
+    world = cluster(
+        of("alice", "ra", 3, at="n1"), of("bob", "rb", 1, at="n1"), of("alice", "ja", 1), of("bob", "jb", 7), total=4
+    )
+    assert names(world, mode="kai") == ["ja", "jb"]
+
+
+def test_kai_a_part_of_nothing_is_infinite() -> None:
+    world = cluster(
+        quota("sure", {GPU: 4}, {GPU: 4}, created=1),
+        quota("a", {}, {GPU: 4}, created=2),
+        quota("b", {}, {GPU: 4}, created=3),
+        inside("sure", "r", 4, at="n1"),
+        inside("a", "ra", 2, at="n1"),
+        inside("a", "ja"),
+        inside("b", "jb", created=9),
+        total=4,
+    )
+    assert names(world, mode="kai") == ["jb", "ja"]
