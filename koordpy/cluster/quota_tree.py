@@ -5,16 +5,17 @@ the scheduler works on with, and a remedy for the owner. Names are unique over a
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import ceil
 from typing import Any
 
 from koordpy.api import keys
 from koordpy.api.fieldwalk import key_path
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import ElasticQuota, Quantities
-from koordpy.api.quantity import quantity_text, units
+from koordpy.api.quantity import RawQuantity, parse_exact, quantity_text, units
 from koordpy.cluster.pods import seconds
 from koordpy.cluster.resources import Amounts
 
@@ -39,7 +40,8 @@ class Quota:
     """One ElasticQuota as it counts. Amounts in milli-cores of cpu and whole units of everything else.
 
     max: limit per counted resource; a resource that it does not name is free. min: within max, zeros left out.
-    weight: for every key of max. total: of a top quota, what its own tree shares (annotation total-resource).
+    weight: for every key of max, in thousandths of what is written (of cores, devices, bytes). total: of a top quota,
+    what its own tree shares (annotation total-resource).
     """
 
     name: str
@@ -172,20 +174,22 @@ class _Reading:
         labels = meta.labels
         most = self._amounts(key, "spec.max", obj.spec.max)
         least = self._minimum(key, self._amounts(key, "spec.min", obj.spec.min), most)
-        weight = self._annotated(key, meta.annotations, keys.QUOTA_WEIGHT)
+        weight = self._annotated(key, meta.annotations, keys.QUOTA_WEIGHT, _thousandths) or {}
         self.quotas[meta.name] = Quota(
             name=meta.name,
             key=key,
             created=seconds(meta.creation_timestamp),
             min=least,
             max=most,
-            weight={name: (weight or {}).get(name, amount) for name, amount in most.items()},
+            weight={
+                name: weight.get(name, amount if name == "cpu" else amount * 1000) for name, amount in most.items()
+            },
             parent="" if labels.get(keys.QUOTA_PARENT) == keys.ROOT_QUOTA else labels.get(keys.QUOTA_PARENT, ""),
             is_parent=labels.get(keys.QUOTA_IS_PARENT) == "true",
             lends=labels.get(keys.QUOTA_LENDS) != "false",
             forced=labels.get(keys.QUOTA_FORCE) == "true",
             tree_id=labels.get(keys.QUOTA_TREE_ID, ""),
-            total=self._annotated(key, meta.annotations, keys.QUOTA_TOTAL),
+            total=self._annotated(key, meta.annotations, keys.QUOTA_TOTAL, units),
             namespaces=self._listed(key, meta.annotations),
             over_since=over_since(obj),
         )
@@ -212,8 +216,10 @@ class _Reading:
                 out[name] = min(amount, most[name])
         return out
 
-    def _annotated(self, key: str, notes: Mapping[str, str], name: str) -> Amounts | None:
-        """A resource list in an annotation; None where it is absent or no mapping."""
+    def _annotated(
+        self, key: str, notes: Mapping[str, str], name: str, read: Callable[[str, RawQuantity], int]
+    ) -> Amounts | None:
+        """A resource list in an annotation, each amount as `read` has it; None where it is absent or no mapping."""
         if name not in notes:
             return None
         where, remedy = f"metadata.annotations[{name}]", 'it is ignored: write JSON such as {"cpu": 8}'
@@ -226,7 +232,7 @@ class _Reading:
             try:
                 if isinstance(text, bool) or not isinstance(text, (str, int, float)):
                     raise ValueError(f"{json.dumps(text)} is no quantity (as in 2, 500m, 16Gi)")
-                out[resource] = units(resource, text)
+                out[resource] = read(resource, text)
             except ValueError as fault:
                 self._fault(key, key_path(where, resource), str(fault), remedy)
         return out
@@ -332,6 +338,14 @@ def over_since(obj: ElasticQuota) -> float | None:
     """Since when the condition OverUsed of an object is True, in seconds since the epoch."""
     found = [c for c in obj.status.conditions if c.type == OVER_USED and c.status == "True"]
     return seconds(found[0].last_transition_time) if found else None
+
+
+def _thousandths(resource: str, raw: RawQuantity) -> int:
+    """A weight, which may be a part of a device; rounded up. Raises ValueError: unreadable or negative."""
+    value = parse_exact(raw)
+    if value < 0:
+        raise ValueError(f"{str(raw)!r} is negative")
+    return ceil(value * 1000)
 
 
 def _by_age(obj: ElasticQuota) -> Any:

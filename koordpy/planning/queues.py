@@ -88,7 +88,7 @@ def _claims(quotas: Quotas, config: Fairness, queues: Sequence[Queue], resource:
                 request=request,
                 quota=quota.least(resource),
                 limit=quota.max[resource],
-                weight=_cores(resource, quota.weight.get(resource, 0)),
+                weight=Fraction(quota.weight.get(resource, 0), 1000),
                 parent=position.get(Queue(quota.parent), -1) if quota.parent else -1,
             )
         )
@@ -119,11 +119,6 @@ def user_shares(quotas: Quotas, config: Fairness, oldest: Mapping[str, float]) -
 def _devices(amounts: Mapping[str, int]) -> Rational:
     hundredths = device_hundredths(amounts)
     return hundredths // 100 if hundredths % 100 == 0 else Fraction(hundredths, 100)
-
-
-def _cores(resource: str, weight: int) -> Rational:
-    """The weight of a quota as it was written, comparable with that of a user: for cpu in cores, not milli-cores."""
-    return Fraction(weight, 1000) if resource == "cpu" else weight
 
 
 def _weight(config: Fairness, user: str) -> Rational:

@@ -147,7 +147,7 @@ def test_a_weight_is_max_unless_it_is_given() -> None:
     tree = read_quotas(
         [quota("a", 1, {"cpu": 10, "memory": 7}, weight={"cpu": "1500m"}), quota("b", 1, 10, weight="?")]
     )
-    assert tree.quotas["a"].weight == {"cpu": 1500, "memory": 7}
+    assert tree.quotas["a"].weight == {"cpu": 1500, "memory": 7000}
     assert tree.quotas["b"].weight == {"cpu": 10_000}
 
 

@@ -230,3 +230,12 @@ def test_over_use_is_to_be_given_back_once_it_has_lasted() -> None:
     assert due(told, start + 120) == {"a": {"cpu": 3000}}
     assert due(told, start + 120, monitor_all_quotas=False) == {}
     assert due(told, start + 120, enable_runtime_quota=False) == {}
+
+
+def test_weights_may_be_parts_of_a_device() -> None:
+    gpus = [quota("a", {}, {GPU: 99}, weight={GPU: 0.5}), quota("b", {}, {GPU: 99}, weight={GPU: "1500m"})]
+    world = World().add(node("n1", **{GPU: "8"}), gpus)
+    world.add(*(pod(f"p-{name}", labels=belongs(name), requests={GPU: "10"}) for name in "ab"))
+    found = quota_figures(world.snapshot().quotas, Quota())
+    assert [found[name].runtime for name in "ab"] == [{GPU: 2}, {GPU: 6}]
+    assert world.state.quotas.faults == ()
