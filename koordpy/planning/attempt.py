@@ -12,11 +12,12 @@ import numpy as np
 from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.admission import QuotaRefusal
+from koordpy.planning.ascend.dealing import deal
 from koordpy.planning.ascend.joint import place_jointly
 from koordpy.planning.ascend.moves import keep_room
 from koordpy.planning.ascend.notes import allocation_notes, merged
 from koordpy.planning.ascend.place import Placed, has_own_order, npu_gate, place_npus
-from koordpy.planning.ascend.ranked import assign, best_node, can_pick
+from koordpy.planning.ascend.ranked import assign, best_node
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
 from koordpy.planning.gpu.allocation import NO_GPUS, allocate
@@ -269,13 +270,12 @@ def _accept(
     faults = [*given.faults, *check_plan(unit, names, figures, given.chips)]
     if faults:
         return Tried(unit, Proof.UNKNOWN, runs=runs, fault="; ".join(faults[:3]))
-    mark = figures.draft.mark()
+    dealt = deal(nodes, figures)
+    if isinstance(dealt, str):
+        fault = f"{dealt}: the chips of node {names[dealt]} do not serve it"
+        return Tried(unit, Proof.UNKNOWN, runs=runs, fault=fault)
     for key, node in nodes.items():
-        if not can_pick(pods[key], node, figures):
-            figures.draft.undo(mark)
-            fault = f"{key}: the chips of node {names[key]} do not serve it"
-            return Tried(unit, Proof.UNKNOWN, runs=runs, fault=fault)
-        assign(pods[key], node, figures, given.chips.get(key, ()))
+        assign(pods[key], node, figures, given.chips.get(key) or dealt.get(key, ()))
     own: Mapping[str, Mapping[str, str]] = allocation_notes(nodes, figures)
     if given.notes or notes:
         own = merged(own, given.notes, notes or {})

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from koordpy.cluster.pods import PodInfo
-from koordpy.planning.ascend.chips import Want, affinity, take
+from koordpy.planning.ascend.chips import affinity
+from koordpy.planning.ascend.dealing import demand_of
+from koordpy.planning.ascend.division import Demand, divide
 from koordpy.planning.ascend.filter import AscendChips
 from koordpy.planning.figures import Figures
 from koordpy.planning.problem import ByCount, Ints, Vector
@@ -24,7 +26,7 @@ def npu_by_count(pods: Sequence[PodInfo], figures: Figures) -> ByCount | None:
     active = tuple(i for i, rule in enumerate(rules) if rule is not None)
     if not active:
         return None
-    table = _Table([(rule, figures.jobs.of(pod)) for rule, pod in zip(rules, pods, strict=True)])
+    table = _Table(pods, figures)
     kinds = table.kinds(len(figures.snapshot.nodes))
     alone = len(active) == 1 and all(rule is None or int(rule.copies().max(initial=0)) <= 1 for rule in rules)
     if alone and len({int(value) for value in table.alone if value >= 0}) <= 1:
@@ -35,11 +37,11 @@ def npu_by_count(pods: Sequence[PodInfo], figures: Figures) -> ByCount | None:
 class _Table:
     """Costs by kind of node and pods per shape."""
 
-    def __init__(self, shapes: Sequence[tuple[AscendChips | None, object]]) -> None:
-        self._rules = [rule for rule, _ in shapes]
-        self._several = [getattr(job, "several", False) for _, job in shapes]
-        self._states: list[tuple[tuple[Want | None, int, int], ...]] = []
-        """Kind -> (want, free chips, height) of each shape."""
+    def __init__(self, pods: Sequence[PodInfo], figures: Figures) -> None:
+        self._pods, self._figures = pods, figures
+        self._rules: list[AscendChips | None] = [figures.of(pod).chips for pod in pods]
+        self._states: list[tuple[tuple[Demand | None, int, int], ...]] = []
+        """Kind -> (demand, free chips, height) of each shape."""
         self._known: dict[tuple[int, tuple[int, ...]], Vector | None] = {}
         self.alone: list[int] = []
         """AscendAffinity of one pod of the first shape, by kind."""
@@ -58,13 +60,12 @@ class _Table:
             out[node] = number
         return out
 
-    def _state(self, shape: int, node: int) -> tuple[Want | None, int, int]:
+    def _state(self, shape: int, node: int) -> tuple[Demand | None, int, int]:
         rule = self._rules[shape]
-        if rule is None or rule.affinity[node] < 0:
+        asked = demand_of(self._pods[shape], node, self._figures) if rule is not None else None
+        if rule is None or asked is None or rule.affinity[node] < 0:
             return None, 0, 0
-        preset = rule.presets[node]
-        assert preset is not None
-        return (preset, rule.request, self._several[shape]), rule.free(node), rule.height(node)
+        return *asked, rule.height(node)
 
     def cost(self, kind: int, counts: tuple[int, ...]) -> Vector | None:
         """What the pods of each shape on a node fall short of the most, together; None where the node cannot."""
@@ -74,19 +75,21 @@ class _Table:
         return self._known[key]
 
     def _reckon(self, kind: int, counts: tuple[int, ...]) -> Vector | None:
-        taken = total = 0
-        for shape, number in enumerate(counts):
-            want, free, height = self._states[kind][shape]
-            if self._rules[shape] is None:
+        states: list[tuple[Demand, int, int]] = []
+        for (demand, free, height), rule, number in zip(self._states[kind], self._rules, counts, strict=True):
+            if rule is None or not number:
                 continue
-            for _ in range(number):
-                if want is None:
-                    return None
-                preset, request, several = want
-                left = free & ~taken
-                score = affinity(preset, request, left, height, several)
-                if score is None:
-                    return None
-                taken |= take(preset, request, left, several)
-                total += _MOST - score
+            if demand is None:
+                return None
+            states += [(demand, free, height)] * number
+        chips = divide([demand for demand, _, _ in states], states[0][1]) if states else ()
+        if chips is None:
+            return None
+        taken = total = 0
+        for (demand, free, height), own in zip(states, chips, strict=True):
+            left = free & demand.usable & ~taken
+            score = affinity(demand.preset, demand.request, left, height, demand.several)
+            assert score is not None
+            taken |= own
+            total += _MOST - score
         return (total,)

@@ -214,19 +214,3 @@ def copies(preset: Preset, request: int, free: int, several: bool) -> int:
         free &= ~take(preset, request, free, several)
         number += 1
     return number
-
-
-Want = tuple[Preset, int, bool]
-"""(preset, request, several) of one pod."""
-
-
-@lru_cache(maxsize=1 << 16)
-def take_all(wants: tuple[Want, ...], free: int) -> tuple[int, ...] | None:
-    """Chips of several pods on one node, taken in the order given, that of the ranks; None where one is not served."""
-    taken = []
-    for preset, request, several in wants:
-        if cost(preset, request, free, several) is None:
-            return None
-        taken.append(take(preset, request, free, several))
-        free &= ~taken[-1]
-    return tuple(taken)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from koordpy.cluster.npus import npu_resource
-from koordpy.planning.ascend.chips import Want, take_all
+from koordpy.planning.ascend.dealing import deal_node
 from koordpy.planning.build import partitions
 from koordpy.planning.figures import Figures
 from koordpy.planning.goals import goal_vector
@@ -64,18 +64,7 @@ def _unserved(unit: Unit, found: Solution, figures: Figures) -> tuple[int, dict[
     for node, ranks in by_node.items():
         if len({unit.members[rank].shape for rank in ranks}) < 2:
             continue
-        wants: dict[str, list[Want]] = {}
-        masks: dict[str, int] = {}
-        for rank in ranks:
-            pod = unit.members[rank]
-            chips, job = figures.of(pod).chips, figures.npu_job(pod)
-            if chips is None or job is None or isinstance(job, str):
-                continue
-            preset = chips.presets[node]
-            if preset is not None:
-                wants.setdefault(chips.resource, []).append((preset, chips.request, job.several))
-                masks[chips.resource] = chips.free(node)
-        if any(take_all(tuple(own), masks[resource]) is None for resource, own in wants.items()):
+        if deal_node([unit.members[rank] for rank in ranks], node, figures) is None:
             return node, dict.fromkeys(ranks, 1)
     return None
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from koordpy.cluster.npus import chip_numbers, npu_resource
 from koordpy.cluster.pods import PodInfo
-from koordpy.planning.ascend.chips import take
+from koordpy.planning.ascend.dealing import Chips, deal_node, demand_of, pick
+from koordpy.planning.ascend.division import options
 from koordpy.planning.ascend.joint import place_jointly
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
@@ -48,32 +49,11 @@ def best_node(pod: PodInfo, figures: Figures) -> int | None:
     return int(able[np.argmin(figures.snapshot.name_rank[able])]) if len(able) else None
 
 
-def pick(pod: PodInfo, node: int, figures: Figures) -> tuple[int, ...]:
-    """Chips that a pod takes on a node, on the draft as it is; none for a pod that asks for none."""
-    job = figures.npu_job(pod)
-    if job is None or isinstance(job, str):
-        return ()  # without a look at the figures, which would have to catch up with every pod of a plan
-    chips = figures.of(pod).chips
-    if chips is None:
-        return ()
-    preset = chips.presets[node]
-    if preset is None:
-        raise ValueError(f"{pod.key} cannot be served on node {figures.snapshot.nodes[node].name}")
-    return chip_numbers(take(preset, chips.request, chips.free(node), job.several))
-
-
-def can_pick(pod: PodInfo, node: int, figures: Figures) -> bool:
-    """Whether the chips of a node serve a pod, on the draft as it is; true for a pod that asks for none."""
-    if npu_resource(pod.requests) is None:
-        return True
-    chips = figures.of(pod).chips
-    return chips is not None and chips.affinity[node] >= 0
-
-
-def assign(pod: PodInfo, node: int, figures: Figures, gpus: tuple[int, ...] = ()) -> None:
-    """Puts a pod on the draft with all that it is given there; gpus: minors of those that were chosen for it."""
-    chips = gpus or pick(pod, node, figures)
-    figures.draft.assign(pod, node, figures.claims_at(pod, node), figures.devices_at(pod, node), chips)
+def assign(pod: PodInfo, node: int, figures: Figures, chips: tuple[int, ...] | None = None) -> None:
+    """Puts a pod on the draft with all that it is given there. chips: minors of its GPUs, or its NPUs, where they have
+    been chosen; else the NPUs are those of the table."""
+    own = pick(pod, node, figures) if chips is None else chips
+    figures.draft.assign(pod, node, figures.claims_at(pod, node), figures.devices_at(pod, node), own)
 
 
 def after(unit: Unit, nodes: Mapping[str, int], figures: Figures) -> Unit:
@@ -102,50 +82,91 @@ class _Walk:
         """The unit with the pods so far in place."""
         return after(self.whole, self.placed, self.figures)
 
-    def choose(self, pod: PodInfo) -> int:
-        """The best node for a pod from which the rest can still be placed; the witness is kept right."""
+    def choose(self, pod: PodInfo) -> tuple[int, Chips]:
+        """The best node for a pod from which the rest can still be placed, and its chips there, those of the table
+        unless they strand somebody; the witness is kept right."""
         first = best_node(pod, self.figures)
-        if first is not None and self._can(pod, first):
-            return first
+        if first is not None and (chips := self._can(pod, first)) is not None:
+            return first, chips
         for node in node_order(pod, self.figures):
-            if node != first and self._can(pod, node):
-                return node
-        return self.coming[pod.key]
+            if node != first and (chips := self._can(pod, node)) is not None:
+                return node, chips
+        raise AssertionError(f"no node for {pod.key}, whose place is known")
 
-    def _can(self, pod: PodInfo, node: int) -> bool:
+    def _can(self, pod: PodInfo, node: int) -> Chips | None:
+        """The chips with which a pod can go to a node, the rest somewhere."""
+        asked = demand_of(pod, node, self.figures)
+        if asked is None:
+            return None
+        there = self._there(pod, node)
+        demand, free = asked
+        rest = [own[0] for one in there if (own := demand_of(one, node, self.figures)) is not None]
+        for mask in options(demand, free, rest):
+            chips = chip_numbers(mask)
+            if self._keeps(pod, node, chips, there) or self._anew(pod, node, chips):
+                return chips
+        return None
+
+    def _there(self, pod: PodInfo, node: int) -> list[PodInfo]:
+        """Who else comes to a node by the witness."""
+        pods = self.figures.snapshot.pods
+        return [pods[key] for key, at in self.coming.items() if at == node and key != pod.key]
+
+    def _keeps(self, pod: PodInfo, node: int, chips: Chips, there: list[PodInfo]) -> bool:
+        """Whether the witness still holds with a pod and its chips on a node, or with a small change."""
         planned = self.coming[pod.key]
         if planned == node:
-            return True
-        pods = self.figures.snapshot.pods
-        there = [pods[key] for key, at in self.coming.items() if at == node]
+            return self._serves(pod, node, chips, there)
         for other in there:
             if other.shape == pod.shape and other.gang == pod.gang:
-                self.coming[other.key], self.coming[pod.key] = planned, node
-                return True
-        if not any(self.figures.concerned(one) for one in (pod, *there)) and self._room_beside(pod, node, there):
-            self.coming[pod.key] = node
-            return True
-        return self._anew(pod, node)
+                if self._serves(pod, node, chips, [one for one in there if one is not other]):
+                    self.coming[other.key], self.coming[pod.key] = planned, node
+                    return True
+                break
+        if any(self.figures.concerned(one) for one in (pod, *there)):
+            return False
+        if not self._room_beside(pod, node, chips, there):
+            return False
+        self.coming[pod.key] = node
+        return True
 
-    def _room_beside(self, pod: PodInfo, node: int, there: Sequence[PodInfo]) -> bool:
+    def _serves(self, pod: PodInfo, node: int, chips: Chips, there: Sequence[PodInfo]) -> bool:
+        """Whether the chips that a pod leaves on a node serve others."""
+        if not there:
+            return True
+        draft = self.figures.draft
+        mark = draft.mark()
+        try:
+            assign(pod, node, self.figures, chips)
+            return deal_node(there, node, self.figures) is not None
+        finally:
+            draft.undo(mark)
+
+    def _room_beside(self, pod: PodInfo, node: int, chips: Chips, there: Sequence[PodInfo]) -> bool:
         """Whether a pod fits on a node together with those that the witness has there."""
         draft = self.figures.draft
         mark = draft.mark()
         try:
-            for one in (pod, *there):
+            if not self.figures.of(pod).slots[node]:
+                return False
+            assign(pod, node, self.figures, chips)
+            dealt = deal_node(there, node, self.figures)
+            if dealt is None:
+                return False
+            for one in there:
                 if not self.figures.of(one).slots[node]:
                     return False
-                assign(one, node, self.figures)
+                assign(one, node, self.figures, dealt.get(one.key, ()))
             return True
         finally:
             draft.undo(mark)
 
-    def _anew(self, pod: PodInfo, node: int) -> bool:
+    def _anew(self, pod: PodInfo, node: int, chips: Chips) -> bool:
         """Whether all others can be placed with the pod on a node, by any placement."""
         draft, figures = self.figures.draft, self.figures
         mark = draft.mark()
         try:
-            assign(pod, node, figures)
+            assign(pod, node, figures, chips)
             unit = after(self.unit, {pod.key: node}, figures)
             found = place_all(unit, list(self.coming), figures, besides=pod.key)
         finally:
@@ -214,8 +235,9 @@ def place_ranked(unit: Unit, problem: Problem, figures: Figures) -> tuple[dict[s
             pod = members[rank]
             if npu_resource(pod.requests) is None:
                 continue
-            node = nodes[pod.key] = walk.placed[pod.key] = walk.choose(pod)
-            assign(pod, node, figures)
+            node, chips = walk.choose(pod)
+            nodes[pod.key] = walk.placed[pod.key] = node
+            assign(pod, node, figures, chips)
             del walk.coming[pod.key]
         if walk.coming:
             rest = place_all(walk.unit, list(walk.coming), figures)

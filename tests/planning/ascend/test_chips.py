@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordpy.planning.ascend.chips import affinity, copies, cost, take, take_all
+from koordpy.planning.ascend.chips import affinity, copies, cost, take
+from koordpy.planning.ascend.division import Demand, divide
 from koordpy.planning.ascend.presets import PRESETS, Preset, Rule
 
 BY_NAME = {preset.name: preset for preset in PRESETS}
@@ -205,9 +206,9 @@ def test_a_node_serves_exactly_when_some_set_of_its_chips_does(case: tuple[Prese
 
 
 @given(cases)
-def test_copies_are_taken_one_after_the_other(case: tuple[Preset, int, int, bool]) -> None:
+def test_copies_are_as_many_as_fit_together(case: tuple[Preset, int, int, bool]) -> None:
     preset, request, free, several = case
     number = copies(preset, request, free, several)
-    want = (preset, request, several)
-    assert take_all((want,) * number, free) is not None
-    assert take_all((want,) * (number + 1), free) is None
+    want = Demand(preset, request, several)
+    assert divide((want,) * number, free) is not None
+    assert divide((want,) * (number + 1), free) is None

@@ -1,0 +1,193 @@
+"""How the free chips of one node are divided among several pods: exact, where picking one after the other may strand.
+
+The table says which chips a pod takes (ascend.md 3). On rings of 3 and 4 free chips a pod of two takes from the
+ring of 4, and a pod of four that comes with it finds none; so each pod takes the best choice *from which the others
+can still be served*. Where the table's own picks serve everybody, they are what comes out.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from koordpy.planning.ascend.chips import DIES, cost, take
+from koordpy.planning.ascend.presets import MODULE, Preset, Rule
+
+_MESH = 4
+_EVERY = -1
+
+
+class Demand(NamedTuple):
+    """What one pod asks of a node. several: its job has more than one NPU pod; usable: mask of chips it may take."""
+
+    preset: Preset
+    request: int
+    several: bool
+    usable: int = _EVERY
+
+    @property
+    def flexible(self) -> bool:
+        """Whether any chips will do."""
+        match self.preset.rule:
+            case Rule.FIT | Rule.CARDS_TIGHT:
+                return True
+            case Rule.MESH:
+                return self.request > _MESH and self.request % _MESH > 0
+        return False
+
+
+def divide(demands: Sequence[Demand], free: int) -> tuple[int, ...] | None:
+    """Chips of each pod, in the order of their ranks; None where they cannot all be served."""
+    taken: list[int] = []
+    for demand in demands:
+        own = free & demand.usable
+        if cost(demand.preset, demand.request, own, demand.several) is None:
+            break
+        taken.append(take(demand.preset, demand.request, own, demand.several))
+        free &= ~taken[-1]
+    if len(taken) == len(demands):
+        return tuple(taken)
+    for mask in taken:
+        free |= mask
+    taken = []
+    for i, demand in enumerate(demands):
+        rest = demands[i + 1 :]
+        found = next((mask for mask in options(demand, free, rest) if servable(rest, free & ~mask)), None)
+        if found is None:
+            return None
+        taken.append(found)
+        free &= ~found
+    return tuple(taken)
+
+
+def options(demand: Demand, free: int, rest: Sequence[Demand] = ()) -> Iterator[int]:
+    """The sets of chips that a pod may take, the table's first; of sets that leave the same to others only one.
+
+    rest: who comes on the same node; where any chips serve the pod, they are spared for them.
+    """
+    preset, request, several = demand.preset, demand.request, demand.several
+    own = free & demand.usable
+    if cost(preset, request, own, several) is None:
+        return
+    first = take(preset, request, own, several)
+    yield first
+    if demand.flexible and rest:
+        spared = _spare(demand, free, rest)
+        if spared is not None and spared != first:
+            yield spared
+    size = _group(demand)
+    if not size:
+        return
+    ranked: dict[int, tuple[int, int]] = {}
+    for group in _cut(own, size):
+        worth = cost(preset, request, group, several)
+        if worth is not None:
+            ranked.setdefault(group.bit_count(), (worth, take(preset, request, group, several)))
+    for _, mask in sorted(ranked.values()):
+        if mask != first:
+            yield mask
+
+
+def _group(demand: Demand) -> int:
+    """Size of the groups of which one has to hold the whole request; 0 where there is nothing to choose."""
+    match demand.preset.rule:
+        case Rule.RINGS | Rule.CARD | Rule.HALVES:
+            return demand.preset.group if demand.request <= demand.preset.group else 0
+        case Rule.MESH:
+            return _MESH if demand.request < _MESH else 0
+    return 0
+
+
+def _cut(mask: int, size: int) -> list[int]:
+    whole = (1 << size) - 1
+    return [mask & whole << k for k in range(0, mask.bit_length(), size)]
+
+
+def _spare(demand: Demand, free: int, rest: Sequence[Demand]) -> int | None:
+    """The lowest chips that leave the others served. What others need is never given away chip by chip, so a chip
+    that was passed over stays needed, and there are enough of those that come after it."""
+    taken = 0
+    for chip in _bits(free & demand.usable):
+        if taken.bit_count() == demand.request:
+            break
+        if servable(rest, free & ~(taken | chip)):
+            taken |= chip
+    return taken if taken.bit_count() == demand.request else None
+
+
+def _bits(mask: int) -> list[int]:
+    return [1 << k for k in range(mask.bit_length()) if mask >> k & 1]
+
+
+def servable(demands: Sequence[Demand], free: int) -> bool:
+    """Whether pods can be served by the free chips of a node together, in some way."""
+    if not demands:
+        return True
+    preset, _, several, usable = demands[0]
+    if len(demands) == 1:
+        return cost(preset, demands[0].request, free & usable, several) is not None
+    alike = all(one.preset is preset and one.usable == usable and one.several == several for one in demands)
+    if alike and (several or preset.rule is not Rule.HALVES):
+        return _alike(preset, tuple(sorted((one.request for one in demands), reverse=True)), free & usable)
+    # those that have no choice come last: they take what is left over
+    order = sorted(demands, key=lambda one: (one.flexible, one.usable == _EVERY, -one.request))
+    return _one_by_one(tuple(order), free)
+
+
+@lru_cache(maxsize=1 << 14)
+def _one_by_one(demands: tuple[Demand, ...], free: int) -> bool:
+    rest = demands[1:]
+    return any(not rest or _one_by_one(rest, free & ~mask) for mask in options(demands[0], free, rest))
+
+
+@lru_cache(maxsize=1 << 16)
+def _alike(preset: Preset, requests: tuple[int, ...], free: int) -> bool:
+    """Requests of one preset, the largest first."""
+    count, total = free.bit_count(), sum(requests)
+    if total > count:
+        return False
+    match preset.rule:
+        case Rule.FIT | Rule.CARDS_TIGHT:
+            return True
+        case Rule.DIES | Rule.DUO:
+            full = sum(card.bit_count() == DIES for card in _cut(free, DIES))
+            return sum(request // DIES for request in requests) <= full
+        case Rule.RINGS | Rule.CARD:
+            if preset is MODULE and requests[0] == preset.size:
+                return False  # more than one pod, and this one asks for all
+            return _packs(_counts(free, preset.group), requests)
+        case Rule.HALVES:
+            across = sum(request // 2 for request in requests if request > preset.group)
+            rings = [(free >> k & 0xFF).bit_count() - across for k in (0, preset.group)]
+            small = tuple(request for request in requests if request <= preset.group)
+            return min(rings) >= 0 and _packs(tuple(sorted(rings, reverse=True)), small)
+        case Rule.MESH:
+            meshes = _counts(free, _MESH)
+            whole = sum(request // _MESH for request in requests if request % _MESH == 0)
+            if meshes.count(_MESH) < whole:
+                return False
+            small = tuple(request for request in requests if request < _MESH)
+            return _packs(meshes[whole:], small)
+
+
+def _counts(free: int, size: int) -> tuple[int, ...]:
+    """Free chips of each group, the most first."""
+    return tuple(sorted((group.bit_count() for group in _cut(free, size)), reverse=True))
+
+
+@lru_cache(maxsize=1 << 16)
+def _packs(groups: tuple[int, ...], requests: tuple[int, ...]) -> bool:
+    """Whether requests, the largest first, fit into groups, each whole into one; groups: the most first."""
+    if not requests:
+        return True
+    if sum(requests) > sum(groups):
+        return False
+    first, rest = requests[0], requests[1:]
+    # a group that it fills is as good as any: what would be there in its place fits where it would be else
+    able = [first] if first in groups else [count for count in dict.fromkeys(groups) if count > first]
+    return any(_packs(_less(groups, count, first), rest) for count in able)
+
+
+def _less(groups: tuple[int, ...], count: int, number: int) -> tuple[int, ...]:
+    left = list(groups)
+    left.remove(count)
+    return tuple(sorted((*left, count - number), reverse=True))
