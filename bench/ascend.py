@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from koordpy.api import keys
 from koordpy.api.config import Ascend, KoordpyConfiguration
+from koordpy.api.groups import PodGroup, PodGroupSpec
 from koordpy.api.objects import (
     ConfigMap,
     Container,
@@ -18,8 +19,6 @@ from koordpy.api.objects import (
     NodeStatus,
     ObjectMeta,
     Pod,
-    PodGroup,
-    PodGroupSpec,
     PodSpec,
     PodStatus,
     Quantities,

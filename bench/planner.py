@@ -18,7 +18,9 @@ from typing import Any
 import msgspec
 
 from koordpy.api import keys
-from koordpy.api.objects import ClusterNetworkTopology, Device, Node, Pod, PodGroup
+from koordpy.api.custom import ClusterNetworkTopology, Device
+from koordpy.api.groups import PodGroup
+from koordpy.api.objects import Node, Pod
 from koordpy.cluster.state import ClusterState
 from koordpy.planning.round import plan_round
 from koordpy.sim.clusters import gang, pod, training_cluster

@@ -9,17 +9,8 @@ from functools import partial
 
 from koordpy.api import keys
 from koordpy.api.config import Fairness, Quota
-from koordpy.api.objects import (
-    Container,
-    ElasticQuota,
-    ElasticQuotaSpec,
-    Node,
-    NodeStatus,
-    ObjectMeta,
-    Pod,
-    PodSpec,
-    ResourceRequirements,
-)
+from koordpy.api.custom import ElasticQuota, ElasticQuotaSpec
+from koordpy.api.objects import Container, Node, NodeStatus, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.cluster.state import ClusterState
 from koordpy.planning.order import UnitOrder

@@ -10,7 +10,8 @@ from typing import Any
 from koordpy.agent.machine import Gpu
 from koordpy.agent.report import API_VERSION, BOOT_ANNOTATION, Condition, Report
 from koordpy.api import keys
-from koordpy.api.objects import Device, Node
+from koordpy.api.custom import Device
+from koordpy.api.objects import Node
 from koordpy.engine.client import ApiClient, ApiError
 
 DEVICES = f"/apis/{keys.GROUP_KOORDINATOR}/v1alpha1/devices"

@@ -3,23 +3,11 @@
 from dataclasses import dataclass
 
 from koordpy.api import keys
+from koordpy.api.custom import ClusterNetworkTopology, Device, ElasticQuota
 from koordpy.api.dra import DeviceClass, ResourceClaim, ResourceSlice
+from koordpy.api.groups import PodGroup, UpstreamPodGroup
 from koordpy.api.hypernodes import HyperNode
-from koordpy.api.objects import (
-    ClusterNetworkTopology,
-    ConfigMap,
-    Device,
-    ElasticQuota,
-    Namespace,
-    Node,
-    ObjectMeta,
-    Pod,
-    PodDisruptionBudget,
-    PodGroup,
-    PriorityClass,
-    UpstreamPodGroup,
-    Wire,
-)
+from koordpy.api.objects import ConfigMap, Namespace, Node, ObjectMeta, Pod, PodDisruptionBudget, PriorityClass, Wire
 from koordpy.api.owners import ReplicaSet, ReplicationController, Service, StatefulSet
 from koordpy.api.storage import (
     CSIDriver,

@@ -130,7 +130,7 @@ def fill(loaded: "Loaded", now: "datetime") -> "list[Wire]":
 def _check_quotas(loaded: "Loaded", objects: "list[Wire]") -> None:
     """Refuses what the webhook refuses of ElasticQuotas, each fault at the object that it is about."""
     from koordpy.api import keys
-    from koordpy.api.objects import ElasticQuota
+    from koordpy.api.custom import ElasticQuota
     from koordpy.cluster.quota_tree import read_quotas
 
     found = {

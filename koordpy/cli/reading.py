@@ -31,8 +31,9 @@ def read_cluster(kubeconfig: str | None, config: "KoordpyConfiguration") -> "Clu
 
 
 async def _read(kubeconfig: str | None, config: "KoordpyConfiguration") -> "ClusterState":
+    from koordpy.api.custom import ClusterNetworkTopology
     from koordpy.api.hypernodes import HyperNode
-    from koordpy.api.objects import ClusterNetworkTopology, Namespace, Node, Pod
+    from koordpy.api.objects import Namespace, Node, Pod
     from koordpy.cluster.state import ClusterState
     from koordpy.cluster.ties import spread_keys
     from koordpy.engine.client import ApiClient

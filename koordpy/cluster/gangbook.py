@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from koordpy.api import keys
-from koordpy.api.objects import ObjectMeta, PodGroup, UpstreamPodGroup
+from koordpy.api.groups import PodGroup, UpstreamPodGroup
+from koordpy.api.objects import ObjectMeta
 from koordpy.cluster.objectbook import object_key
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
 

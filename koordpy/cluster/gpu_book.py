@@ -11,7 +11,8 @@ from typing import Any
 
 from koordpy.api import keys
 from koordpy.api.config import Gpu
-from koordpy.api.objects import Device, Node, Pod
+from koordpy.api.custom import Device
+from koordpy.api.objects import Node, Pod
 from koordpy.cluster.gpus import BANDWIDTH, GroupKey, Machine, gpu_ask, gpu_group, read_machine
 from koordpy.cluster.links import class_floors
 

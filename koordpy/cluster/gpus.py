@@ -10,7 +10,8 @@ from functools import lru_cache
 
 from koordpy.api import keys
 from koordpy.api.config import Gpu
-from koordpy.api.objects import Device, DeviceEntry, Pod
+from koordpy.api.custom import Device, DeviceEntry
+from koordpy.api.objects import Pod
 from koordpy.api.quantity import units
 from koordpy.cluster.links import (
     Figures,

@@ -7,8 +7,9 @@ images do, room where allocatable does. The versions tell readers which of these
 from collections.abc import Iterator
 
 from koordpy.api import keys
+from koordpy.api.custom import ClusterNetworkTopology
 from koordpy.api.hypernodes import HyperNode
-from koordpy.api.objects import ClusterNetworkTopology, Node
+from koordpy.api.objects import Node
 from koordpy.cluster.hypernodes import HyperNodeFault, read_hypernodes
 from koordpy.cluster.resources import Amounts, node_allocatable
 from koordpy.cluster.snapshot import UNSCHEDULABLE_TAINT, NodeInfo

@@ -12,9 +12,10 @@ from math import ceil
 from typing import Any
 
 from koordpy.api import keys
+from koordpy.api.custom import ElasticQuota
 from koordpy.api.fieldwalk import key_path
 from koordpy.api.natural import natural_key
-from koordpy.api.objects import ElasticQuota, Quantities
+from koordpy.api.objects import Quantities
 from koordpy.api.quantity import RawQuantity, parse_exact, quantity_text, units
 from koordpy.cluster.pods import seconds
 from koordpy.cluster.resources import Amounts

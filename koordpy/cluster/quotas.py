@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 from koordpy.api import keys
-from koordpy.api.objects import ElasticQuota
+from koordpy.api.custom import ElasticQuota
 from koordpy.cluster.belonging import Owner
 from koordpy.cluster.objectbook import object_key
 from koordpy.cluster.pods import PodInfo

@@ -8,8 +8,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from koordpy.api.groups import PodGroup, UpstreamPodGroup
 from koordpy.api.natural import natural_key
-from koordpy.api.objects import Node, PodDisruptionBudget, PodGroup, Taint, UpstreamPodGroup
+from koordpy.api.objects import Node, PodDisruptionBudget, Taint
 from koordpy.cluster.devices import DeviceObjects, Grant
 from koordpy.cluster.gpu_book import NO_GPUS, GpuView
 from koordpy.cluster.npus import Npus

@@ -7,8 +7,8 @@ the order of the list means nothing.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from koordpy.api.custom import ClusterNetworkTopology, HierarchyEntry
 from koordpy.api.keys import CLUSTER_LAYER, NODE_LAYER
-from koordpy.api.objects import ClusterNetworkTopology, HierarchyEntry
 
 
 @dataclass(frozen=True, slots=True)

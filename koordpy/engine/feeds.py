@@ -11,21 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from koordpy.api.custom import ClusterNetworkTopology, Device, ElasticQuota
 from koordpy.api.dra import ResourceClaim
+from koordpy.api.groups import PodGroup, UpstreamPodGroup
 from koordpy.api.hypernodes import HyperNode
-from koordpy.api.objects import (
-    ClusterNetworkTopology,
-    ConfigMap,
-    Device,
-    ElasticQuota,
-    Namespace,
-    Node,
-    Pod,
-    PodDisruptionBudget,
-    PodGroup,
-    PriorityClass,
-    UpstreamPodGroup,
-)
+from koordpy.api.objects import ConfigMap, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass
 from koordpy.cluster.npus import watched
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
 from koordpy.cluster.quotas import device_hundredths

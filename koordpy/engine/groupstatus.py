@@ -15,7 +15,8 @@ from typing import Any
 
 import msgspec
 
-from koordpy.api.objects import Condition, PodGroup
+from koordpy.api.groups import PodGroup
+from koordpy.api.objects import Condition
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo, seconds
 from koordpy.engine.announce import Announcer, group_reference
 from koordpy.engine.client import ApiClient, ApiError, Unreachable

@@ -15,7 +15,8 @@ import msgspec
 
 from koordpy.api import keys
 from koordpy.api.config import Quota as QuotaSettings
-from koordpy.api.objects import Condition, ElasticQuota, ElasticQuotaStatus
+from koordpy.api.custom import ElasticQuota, ElasticQuotaStatus
+from koordpy.api.objects import Condition
 from koordpy.api.quantity import quantity_text
 from koordpy.cluster.quota_tree import OVER_USED, QuotaFault
 from koordpy.cluster.quotas import Quotas

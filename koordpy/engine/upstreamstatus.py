@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from koordpy.api.objects import UpstreamPodGroup
+from koordpy.api.groups import UpstreamPodGroup
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
 from koordpy.engine.announce import Announcer, group_reference
 from koordpy.engine.client import ApiClient, ApiError, Unreachable

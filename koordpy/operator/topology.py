@@ -12,8 +12,9 @@ from typing import Any
 
 import msgspec
 
+from koordpy.api.custom import ClusterNetworkTopology
 from koordpy.api.keys import TOPOLOGY_OBJECT
-from koordpy.api.objects import ClusterNetworkTopology, Condition
+from koordpy.api.objects import Condition
 from koordpy.cluster.state import ClusterState
 from koordpy.cluster.topology import TopologyFault
 from koordpy.cluster.tree import Tree, detail_status

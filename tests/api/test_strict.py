@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
+from koordpy.api.custom import ClusterNetworkTopology
 from koordpy.api.documents import read_documents
 from koordpy.api.fieldwalk import key_path
-from koordpy.api.objects import ClusterNetworkTopology, Node, Pod, PodDisruptionBudget, PodGroup
+from koordpy.api.groups import PodGroup
+from koordpy.api.objects import Node, Pod, PodDisruptionBudget
 from koordpy.api.strict import decode
 
 

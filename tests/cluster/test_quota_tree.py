@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from koordpy.api import keys
-from koordpy.api.objects import ElasticQuota
+from koordpy.api.custom import ElasticQuota
 from koordpy.cluster.quota_tree import read_quotas
 from koordpy.cluster.quotas import Queue
 from koordpy.cluster.snapshot import Draft

@@ -6,7 +6,7 @@ import msgspec
 import networkx as nx
 import pytest
 
-from koordpy.api.objects import ClusterNetworkTopology
+from koordpy.api.custom import ClusterNetworkTopology
 from koordpy.cluster.topology import Layers, read_layers
 from koordpy.cluster.tree import Tree, build_tree
 

@@ -16,7 +16,9 @@ from typing import Any
 from msgspec import convert
 
 from koordpy.api import keys
-from koordpy.api.objects import Device, ElasticQuota, Node, Pod, PodDisruptionBudget, PodGroup
+from koordpy.api.custom import Device, ElasticQuota
+from koordpy.api.groups import PodGroup
+from koordpy.api.objects import Node, Pod, PodDisruptionBudget
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.evictor import EvictionPlan
 from koordpy.engine.queue import State

@@ -13,7 +13,8 @@ from typing import Any
 from msgspec import convert
 
 from koordpy.api.dra import DeviceClass, ResourceClaim, ResourceSlice
-from koordpy.api.objects import Node, Pod, PodGroup
+from koordpy.api.groups import PodGroup
+from koordpy.api.objects import Node, Pod
 from koordpy.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.queue import State

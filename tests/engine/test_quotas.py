@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from koordpy.api import keys
 from koordpy.api.config import Fairness, Quota
-from koordpy.api.objects import ElasticQuotaStatus
+from koordpy.api.custom import ElasticQuotaStatus
 from koordpy.cluster.quota_tree import QuotaFault
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.quotastatus import current_status, quota_status, status_patch

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from msgspec import convert
 
-from koordpy.api.objects import Pod, UpstreamPodGroup
+from koordpy.api.groups import UpstreamPodGroup
+from koordpy.api.objects import Pod
 from koordpy.cluster.pods import PodInfo, pod_info
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.upstreamstatus import CONDITION, Said, conditions_of_version, wanted_condition

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from koordpy.api.objects import ClusterNetworkTopology
+from koordpy.api.custom import ClusterNetworkTopology
 from koordpy.cluster.state import ClusterState
 from koordpy.operator.topology import topology_status
 from koordpy.sim.clusters import topology, training_cluster

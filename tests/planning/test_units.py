@@ -3,12 +3,7 @@
 import json
 
 from koordpy.api import keys
-from koordpy.api.objects import ObjectMeta as Meta
-from koordpy.api.objects import (
-    Pod,
-    PodSpec,
-    SchedulingGate,
-    SchedulingGroup,
+from koordpy.api.groups import (
     UpstreamConstraints,
     UpstreamGang,
     UpstreamPodGroup,
@@ -16,6 +11,8 @@ from koordpy.api.objects import (
     UpstreamPolicy,
     UpstreamTopologyConstraint,
 )
+from koordpy.api.objects import ObjectMeta as Meta
+from koordpy.api.objects import Pod, PodSpec, SchedulingGate, SchedulingGroup
 from koordpy.planning.plan import GangStatus, Proof, Reason, RoundPlan
 from tests.scenarios.cluster import (
     TWO_LAYERS,

@@ -12,21 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from koordpy.api import keys
-from koordpy.api.objects import (
-    ClusterNetworkTopology,
-    ClusterNetworkTopologySpec,
-    Container,
-    HierarchyEntry,
-    Node,
-    NodeStatus,
-    ObjectMeta,
-    Pod,
-    PodGroup,
-    PodGroupSpec,
-    PodSpec,
-    PodStatus,
-    ResourceRequirements,
-)
+from koordpy.api.custom import ClusterNetworkTopology, ClusterNetworkTopologySpec, HierarchyEntry
+from koordpy.api.groups import PodGroup, PodGroupSpec
+from koordpy.api.objects import Container, Node, NodeStatus, ObjectMeta, Pod, PodSpec, PodStatus, ResourceRequirements
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.cluster.state import ClusterState
 from koordpy.planning.plan import RoundPlan

@@ -6,6 +6,7 @@ from typing import Any
 
 from koordpy.api import keys
 from koordpy.api.config import Ascend, KoordpyConfiguration
+from koordpy.api.groups import PodGroup, PodGroupSpec
 from koordpy.api.objects import (
     ConfigMap,
     Container,
@@ -13,8 +14,6 @@ from koordpy.api.objects import (
     NodeStatus,
     ObjectMeta,
     Pod,
-    PodGroup,
-    PodGroupSpec,
     PodSpec,
     PodStatus,
     Quantities,

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from koordpy.api import keys
-from koordpy.api.objects import ElasticQuota, ElasticQuotaSpec, ObjectMeta
+from koordpy.api.custom import ElasticQuota, ElasticQuotaSpec
+from koordpy.api.objects import ObjectMeta
 
 Amounts = Mapping[str, Any] | int
 GPU = "nvidia.com/gpu"

@@ -7,18 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.objects import (
-    ClusterNetworkTopology,
-    ClusterNetworkTopologySpec,
-    HierarchyEntry,
-    ObjectMeta,
-    SchedulingGate,
-    SchedulingGroup,
-    UpstreamGang,
-    UpstreamPodGroup,
-    UpstreamPodGroupSpec,
-    UpstreamPolicy,
-)
+from koordpy.api.custom import ClusterNetworkTopology, ClusterNetworkTopologySpec, HierarchyEntry
+from koordpy.api.groups import UpstreamGang, UpstreamPodGroup, UpstreamPodGroupSpec, UpstreamPolicy
+from koordpy.api.objects import ObjectMeta, SchedulingGate, SchedulingGroup
 from koordpy.planning.explain import explain
 from koordpy.planning.plan import GangStatus, Proof, RoundPlan
 from tests.scenarios.cluster import (

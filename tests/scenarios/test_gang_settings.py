@@ -3,9 +3,7 @@
 import pytest
 
 from koordpy.api import keys
-from koordpy.api.objects import (
-    ObjectMeta,
-    SchedulingGroup,
+from koordpy.api.groups import (
     UpstreamConstraints,
     UpstreamGang,
     UpstreamPodGroup,
@@ -13,6 +11,7 @@ from koordpy.api.objects import (
     UpstreamPolicy,
     UpstreamTopologyConstraint,
 )
+from koordpy.api.objects import ObjectMeta, SchedulingGroup
 from koordpy.planning.explain import explain
 from koordpy.planning.plan import GangStatus
 from tests.scenarios.cluster import (

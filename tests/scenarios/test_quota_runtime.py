@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from koordpy.api import keys
 from koordpy.api.config import Quota
-from koordpy.api.objects import ElasticQuota
+from koordpy.api.custom import ElasticQuota
 from koordpy.planning.runtime import QuotaFigures, limits, overdue, quota_figures
 from tests.scenarios.cluster import World, node, pod
 from tests.scenarios.quotas import GPU, belongs, quota
@@ -212,7 +212,8 @@ def test_runtimes_of_siblings_never_exceed_what_they_share(
 def test_over_use_is_to_be_given_back_once_it_has_lasted() -> None:
     from msgspec.structs import replace
 
-    from koordpy.api.objects import Condition, ElasticQuotaStatus
+    from koordpy.api.custom import ElasticQuotaStatus
+    from koordpy.api.objects import Condition
 
     over = quota("a", 0, 9)
     since = Condition(type="OverUsed", status="True", last_transition_time="2026-01-01T00:00:00Z")

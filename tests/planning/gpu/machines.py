@@ -5,15 +5,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from koordpy.api.config import Gpu
-from koordpy.api.objects import (
-    Device,
-    DeviceEntry,
-    DeviceMatrices,
-    DeviceMatrix,
-    DeviceSpec,
-    DeviceTopology,
-    ObjectMeta,
-)
+from koordpy.api.custom import Device, DeviceEntry, DeviceMatrices, DeviceMatrix, DeviceSpec, DeviceTopology
+from koordpy.api.objects import ObjectMeta
 from koordpy.cluster.gpus import Machine, read_machine
 from koordpy.planning.gpu.choice import Objective, chooser_of
 from koordpy.planning.gpu.tables import bits_of

@@ -1,0 +1,75 @@
+"""Groups of pods that are scheduled together: the coscheduling PodGroup, and Kubernetes' own (gang-network.md 2.1)."""
+
+# ruff: noqa: RUF012 - msgspec copies the defaults of structs
+
+from typing import Any
+
+from koordpy.api.objects import Condition, ObjectMeta, Quantities, Time, Wire
+
+
+class PodGroupSpec(Wire, frozen=True):
+    """Spec of the coscheduling PodGroup (both published groups)."""
+
+    min_member: int = 0
+    min_resources: Quantities = {}
+    schedule_timeout_seconds: int | None = None
+
+
+class PodGroupStatus(Wire, frozen=True):
+    phase: str = ""
+    scheduled: int = 0
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    schedule_start_time: Time | None = None
+    occupied_by: str = ""
+    conditions: list[Condition] = []
+
+
+class PodGroup(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodGroupSpec = PodGroupSpec()
+    status: PodGroupStatus = PodGroupStatus()
+
+
+class UpstreamGang(Wire, frozen=True):
+    min_count: int = 0
+
+
+class UpstreamPolicy(Wire, frozen=True):
+    gang: UpstreamGang | None = None
+    basic: dict[str, Any] | None = None
+
+
+class UpstreamTopologyConstraint(Wire, frozen=True):
+    key: str = ""
+
+
+class UpstreamConstraints(Wire, frozen=True):
+    topology: list[UpstreamTopologyConstraint] = []
+
+
+class UpstreamPodGroupSpec(Wire, frozen=True):
+    scheduling_policy: UpstreamPolicy = UpstreamPolicy()
+    scheduling_constraints: UpstreamConstraints | None = None
+    priority: int | None = None
+    disruption_mode: str | dict[str, Any] | None = None
+    """`Pod` or `PodGroup` in v1alpha2, `{single: {}}` or `{all: {}}` later."""
+
+    @property
+    def disrupted_as_one(self) -> bool:
+        """Whether evicting one member means evicting all."""
+        mode = self.disruption_mode
+        return mode.get("all") is not None if isinstance(mode, dict) else mode in ("PodGroup", "All")
+
+
+class UpstreamPodGroupStatus(Wire, frozen=True):
+    conditions: list[Condition] = []
+
+
+class UpstreamPodGroup(Wire, frozen=True):
+    """scheduling.k8s.io PodGroup (v1alpha2 to v1beta1)."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: UpstreamPodGroupSpec = UpstreamPodGroupSpec()
+    status: UpstreamPodGroupStatus = UpstreamPodGroupStatus()
