@@ -518,12 +518,13 @@ class Figures:
         return Groups(self.snapshot)
 
     def among(self, gang: GangRef) -> Among:
-        """What the pending members of a gang's unit are to each other."""
+        """What the members of a gang's unit that the draft has not placed are to each other."""
         known = self._among.get(gang)
         if known is None or known[0] != self.draft.version:
             unit = self._groups.unit(gang)
+            waiting = [pod for pod in unit.pending if pod.key not in self.draft.placed]
             defaults = self._spread_defaults
-            known = self.draft.version, among(unit.pending, self.draft, self.domains, spread_defaults=defaults)
+            known = self.draft.version, among(waiting, self.draft, self.domains, spread_defaults=defaults)
             self._among.update({one.ref: known for one in unit.gangs})
         return known[1]
 

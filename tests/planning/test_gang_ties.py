@@ -165,3 +165,15 @@ def test_the_check_of_a_plan_finds_what_members_break(settings: Any, nodes: dict
     unit = next(iter(Groups(snapshot).units()))
     found = check_plan(unit, {f"default/{name}": at for name, at in nodes.items()}, figures)
     assert any(fault in one for one in found)
+
+
+def test_members_left_over_are_told_how_they_stand_to_those_just_placed() -> None:
+    """The core is placed in this round; the other member, of another kind, wants none of it in its zone."""
+    apart = pod("p-1", gang="g", affinity=anti(term("zone", WEB)))
+    objects = [*wide("a", 2), group("g", 1), pod("p-0", gang="g", cpu="2", labels=WEB), apart]
+    plan = planned(objects)
+    assert bound(plan) == {"p-0": "a"}
+    assert messages(plan)["p-1"] == (
+        "0/1 nodes are available: 1 Insufficient cpu. gang default/g: minMember 1 met, 1 more waiting for room; "
+        "gang default/g: needed 1, available in the cluster: 0"
+    )
