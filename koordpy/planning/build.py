@@ -77,6 +77,27 @@ def build(unit: Unit, figures: Figures, *, emptied: bool = False) -> Problem:
     emptied: as if every GPU that is held by name could be had; then only the number of GPUs stands in the way of
     victims, and what they really free is seen when the plan is checked.
     """
+    known = figures.built
+    # a unit that fails is built to be placed, to look for victims, and to be told what there is room for
+    if known is None or known[0] is not unit or known[1] != figures.draft.version:
+        if emptied:
+            return _build(unit, figures, emptied=True)
+        known = figures.built = unit, figures.draft.version, _build(unit, figures, emptied=False)
+    if not emptied:
+        return known[2]
+    if _by_devices(unit, figures):
+        return _build(unit, figures, emptied=True)
+    return replace(known[2], by_count=None, standing=None)
+
+
+def _by_devices(unit: Unit, figures: Figures) -> bool:
+    """Whether devices by name decide what nodes take, beyond their number."""
+    if figures.gpus.view.nodes:
+        return any(pod.gpus is not None for pod in unit.pending)
+    return any(figures.of(pod).by_devices for pod in {pod.shape: pod for pod in unit.pending}.values())
+
+
+def _build(unit: Unit, figures: Figures, *, emptied: bool) -> Problem:
     snapshot = figures.snapshot
     goal = unit.has_goal
     numbers: dict[bytes, int] = {}

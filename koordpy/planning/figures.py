@@ -44,6 +44,7 @@ from koordpy.planning.filters.volumes import VolumeBinding, VolumeReach, VolumeZ
 from koordpy.planning.gpu.nodes import GpuNodes
 from koordpy.planning.gpu.plain import PlainGpus
 from koordpy.planning.nominated import Reserved, reserve
+from koordpy.planning.problem import Problem
 from koordpy.planning.ranked import RankedNodes
 from koordpy.planning.scores import (
     BALANCED,
@@ -56,7 +57,7 @@ from koordpy.planning.scores import (
     static_scores,
 )
 from koordpy.planning.soft_scores import InterPodAffinity, PodTopologySpread, SoftScore
-from koordpy.planning.units import Groups
+from koordpy.planning.units import Groups, Unit
 
 
 @dataclass(frozen=True, eq=False)
@@ -336,6 +337,11 @@ class ShapeFigures:
         return rule.copies() if rule is not None and rule.constrained else None
 
     @property
+    def by_devices(self) -> bool:
+        """Whether a filter looks at devices by name."""
+        return any(isinstance(one, GPUDevices | AscendChips) for one in self._rules)
+
+    @property
     def follows(self) -> bool:
         """Whether a placement of another pod may make a node fit: what failed may pass later in the round."""
         return any(not (isinstance(one, Rule) and one.local) for one in self._followers)
@@ -403,6 +409,11 @@ class Figures:
         self._shapes: dict[bytes, ShapeFigures] = {}
         self._among: dict[GangRef, tuple[int, Among]] = {}
         self._plain_gpus: dict[bytes, PlainGpus] = {}
+        self._concerned: dict[bytes, bool] = {}
+        self._ordinary: set[bytes] = set()
+        """Shapes whose key is the shape itself."""
+        self.built: tuple[Unit, int, Problem] | None = None
+        """The unit that a Problem was built of last, the draft's version then, the Problem."""
 
     def ignored(self, resource: str) -> bool:
         """Whether the configuration takes a resource out of the fit check; extended ones only (kube-parity.md 2.5)."""
@@ -530,7 +541,12 @@ class Figures:
 
     def concerned(self, pod: PodInfo) -> bool:
         """Whether a pod may be something to the other members of its gang."""
-        return concerned(pod, self._spread_constraints)
+        if self._spread_constraints:  # by its owner, which is no part of the shape
+            return concerned(pod, self._spread_constraints)
+        found = self._concerned.get(pod.shape)
+        if found is None:
+            found = self._concerned[pod.shape] = concerned(pod)
+        return found
 
     def reserved(self, pod: PodInfo) -> Reserved | None:
         """What nominated pods keep from a pod: those of its priority or above that the draft has not placed.
@@ -577,6 +593,8 @@ class Figures:
 
     def key(self, pod: PodInfo) -> bytes:
         """Equal for pending pods that share their figures in this round."""
+        if pod.shape in self._ordinary:
+            return pod.shape
         key, refusal = pod.shape, self._among_refusal(pod)
         if refusal is not None:
             key += refusal.reasons[0].encode()
@@ -585,6 +603,8 @@ class Figures:
         job = self.npu_job(pod)
         if job is not None:
             key += (job if isinstance(job, str) else job.signature(pod)).encode()
+        elif not (self.snapshot.nominated or self._spread_constraints or self.concerned(pod)):
+            self._ordinary.add(pod.shape)
         return key
 
     def of(self, pod: PodInfo) -> ShapeFigures:
@@ -606,6 +626,7 @@ class Figures:
         """Drops what depends on room, after a change of the draft that is no placement."""
         self._shapes.clear()
         self._among.clear()
+        self.built = None
 
     def _look(self, pod: PodInfo) -> Static:
         nodes, wire = self.snapshot.nodes, pod.pod

@@ -179,8 +179,11 @@ def hard_regions(problem: Problem) -> list[tuple[int, int]]:
 
 def only_ranks(problem: Problem, ranks: Collection[int]) -> Problem:
     """The same with no other pending members than these: the rest are members that stand nowhere."""
+    kept = frozenset(ranks)
+    if kept.issuperset(problem.pending):
+        return problem
     members = tuple(
-        replace(member, node=-1) if member.node is None and rank not in ranks else member
+        replace(member, node=-1) if member.node is None and rank not in kept else member
         for rank, member in enumerate(problem.members)
     )
     return replace(problem, members=members)

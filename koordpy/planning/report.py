@@ -188,31 +188,43 @@ def _denials(
         tail += f"{'' if alone else ';'} {one.hold.text}"
     if one.remark:
         tail += f" pod {waiting[0].key}: {one.remark}" if alone else f"; {one.remark}"
-    said: dict[tuple[bytes, str | None], str] = {}
+    said: dict[tuple[bytes, str | None, str | None], tuple[str, tuple[str, ...]]] = {}
     for pod in waiting:
-        key = figures.key(pod)
-        beside = one.figures is not None
-        known = sentences.get((key, alone, beside))
-        if known is None:
-            known = sentences[key, alone, beside] = (
-                filter_sentence(pod, figures, alone=False, passing=KEPT)
-                if alone and beside
-                else filter_sentence(pod, figures, alone=alone)
-            )
-        text, plugins = known
-        words = (key, pod.pod.spec.preemption_policy)
-        preemption = None if pod.nominated_node else said.get(words)
-        if preemption is None:
-            preemption = preemption_sentence(pod, figures)
-            if not pod.nominated_node:
-                said[words] = preemption
-        text = " ".join(part for part in (text, preemption, *one.reasons) if part)
         gang = pod.gang.key if pod.gang is not None else None
-        if not alone:
-            text = f"{text} {met.get(gang or '', '')}"
-        text += tail
+        key = figures.key(pod)
+        words = (key, pod.pod.spec.preemption_policy, gang)
+        known = None if pod.nominated_node else said.get(words)
+        if known is None:
+            text, plugins = _sentence(pod, key, figures, sentences, alone=alone, beside=one.figures is not None)
+            text = " ".join(part for part in (text, preemption_sentence(pod, figures), *one.reasons) if part)
+            if not alone:
+                text = f"{text} {met.get(gang or '', '')}"
+            known = text + tail, plugins
+            if not pod.nominated_node:
+                said[words] = known
+        text, plugins = known
         out.append(PendingPod(pod.key, one.unit.id, gang, Reason.UNSCHEDULABLE, text, plugins=plugins))
     return out
+
+
+def _sentence(
+    pod: PodInfo,
+    key: bytes,
+    figures: Figures,
+    sentences: dict[tuple[bytes, bool, bool], tuple[str, tuple[str, ...]]],
+    *,
+    alone: bool,
+    beside: bool,
+) -> tuple[str, tuple[str, ...]]:
+    """What filters say of pods like this one, and which."""
+    known = sentences.get((key, alone, beside))
+    if known is None:
+        if alone and beside:
+            known = filter_sentence(pod, figures, alone=False, passing=KEPT)
+        else:
+            known = filter_sentence(pod, figures, alone=alone)
+        sentences[key, alone, beside] = known
+    return known
 
 
 def _gang_report(gang: Gang, unit: Unit, figures: Figures, one: Tried | None, message: str) -> GangReport:
