@@ -18,6 +18,7 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Draft, Ints
 from koordpy.cluster.ties import ANY_ADDRESS, NO_TERMS, Terms, read_terms
 from koordpy.cluster.volumes import CsiVolume, Disk
+from koordpy.planning.devices_among import devices_among
 from koordpy.planning.filters.base import Code, Refusal
 from koordpy.planning.filters.disks import claims_of, pod_disks
 from koordpy.planning.filters.dra import resource_claims
@@ -266,20 +267,25 @@ class _Reader:
         return out
 
     def _devices(self) -> None:
-        """Resource claims that are to be allocated must not meet in a plan."""
+        """Resource claims that are to be allocated, each of one pod, find devices of their own; shared ones wait."""
         objects = self.snapshot.devices
         users: Counter[str] = Counter()
         for shape, pod in self.kinds.items():
             users.update(dict.fromkeys(resource_claims(pod), self.number[shape]))
         waiting = {
-            key
+            key: users[key]
             for key in users
             if objects is not None and key in objects.claims and objects.claims[key].status.allocation is None
         }
-        if sum(users[key] for key in waiting) > 1:
-            for shape, pod in self.kinds.items():
-                if waiting.intersection(resource_claims(pod)):
-                    self._refuse(shape, "DynamicResources", "resource claims")
+        if sum(waiting.values()) < 2:
+            return
+        asking = {shape: pod for shape, pod in self.kinds.items() if waiting.keys() & set(resource_claims(pod))}
+        columns = devices_among(asking, self.draft) if set(waiting.values()) == {1} else None
+        for room, asks in columns or ():
+            self._column(room, asks)
+        if columns is None:
+            for shape in asking:
+                self._refuse(shape, "DynamicResources", "resource claims")
 
     def _spread(self, shape: bytes, pod: PodInfo) -> None:
         given = constraints_of(pod, FILTERS, self.spread_defaults)

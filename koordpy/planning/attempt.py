@@ -26,7 +26,7 @@ from koordpy.planning.place import place_in_turn
 from koordpy.planning.plan import GangStatus, Proof, SolverRun
 from koordpy.planning.resources_gate import check_min_resources
 from koordpy.planning.units import Gate, Groups, Unit, gate
-from koordpy.planning.verify import check_plan
+from koordpy.planning.verify import check_claims, check_plan
 from koordpy.planning.victims.moving import Back
 from koordpy.planning.victims.names import RuleName
 from koordpy.planning.victims.search import Relief, Search, Victim, one_by_one
@@ -274,8 +274,13 @@ def _accept(
     if isinstance(dealt, str):
         fault = f"{dealt}: the chips of node {names[dealt]} do not serve it"
         return Tried(unit, Proof.UNKNOWN, runs=runs, fault=fault)
+    mark = figures.draft.mark()
     for key, node in nodes.items():
         assign(pods[key], node, figures, given.chips.get(key) or dealt.get(key, ()))
+    faults = check_claims([pods[key] for key in nodes], figures.draft)
+    if faults:
+        figures.draft.undo(mark)
+        return Tried(unit, Proof.UNKNOWN, runs=runs, fault="; ".join(faults[:3]))
     own: Mapping[str, Mapping[str, str]] = allocation_notes(nodes, figures)
     if given.notes or notes:
         own = merged(own, given.notes, notes or {})

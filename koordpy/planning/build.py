@@ -12,10 +12,11 @@ import numpy as np
 
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Ints
+from koordpy.planning.alike import alike
 from koordpy.planning.among import Among
 from koordpy.planning.ascend.between import npu_by_count
 from koordpy.planning.ascend.filter import PLUGIN as NPU_PLUGIN
-from koordpy.planning.figures import Figures, ShapeFigures
+from koordpy.planning.figures import Figures
 from koordpy.planning.filters.gpu_devices import PLUGIN as GPU_PLUGIN
 from koordpy.planning.gpu.between import by_count, gpu_room, standing_nodes
 from koordpy.planning.problem import Allowance, Member, Problem, Shape, slots
@@ -150,6 +151,8 @@ def _build(unit: Unit, figures: Figures, *, emptied: bool) -> Problem:
             allowed = own.allowed_beside(judged)
             shapes.append(Shape(request, allowed, (own.soft if goal else own.total).copy()))
         members.append(Member(gang=gang, shape=number))
+    if len(shapes) > 1 and not tied:
+        shapes, kinds, members = _merged(shapes, kinds, members)
     if copies:
         free = np.concatenate([free, np.stack(copies, axis=1)], axis=1)
     table = by_count(kinds, figures.gpus) if not emptied else None
@@ -177,6 +180,17 @@ def _build(unit: Unit, figures: Figures, *, emptied: bool) -> Problem:
         by_count=table,
         standing=standing_nodes(unit.members, figures.gpus) if table is not None and not goal else None,
     )
+
+
+def _merged(
+    shapes: list[Shape], kinds: list[PodInfo], members: list[Member]
+) -> tuple[list[Shape], list[PodInfo], list[Member]]:
+    """The same with shapes that need not be told apart as one."""
+    first = alike(shapes, kinds)
+    kept = sorted(set(first))
+    number = {old: new for new, old in enumerate(kept)}
+    moved = [replace(one, shape=number[first[one.shape]]) if one.node is None else one for one in members]
+    return [shapes[i] for i in kept], [kinds[i] for i in kept], moved
 
 
 def _among(unit: Unit, figures: Figures) -> Among | None:
@@ -214,10 +228,3 @@ def partitions(unit: Unit, problem: Problem, figures: Figures) -> Iterator[Probl
         if mask.any() and all(mask[node] for node in bound):
             shapes = tuple(Shape(s.request, s.allowed * mask, s.score) for s in problem.shapes)
             yield replace(problem, shapes=shapes)
-
-
-def reference_figures(unit: Unit, figures: Figures) -> ShapeFigures:
-    """Figures of the reference pod: of the pending kinds the one with the fewest slots, ties the lowest rank."""
-    kinds = dict.fromkeys(pod.shape for pod in unit.pending)
-    first = {pod.shape: pod for pod in reversed(unit.pending)}
-    return min((figures.of(first[shape]) for shape in kinds), key=lambda f: int(f.slots.sum()))

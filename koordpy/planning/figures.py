@@ -304,11 +304,6 @@ class ShapeFigures:
                 self._constant = self._constant + scores.weight(one.plugin) * one.values(feasible)
         self.total: Ints = self._constant + self._by_room(slice(None))
 
-    def claims_at(self, node: int) -> dict[str, str]:
-        """Claim -> volume that the pod takes on a node."""
-        binding = next((rule for rule in self._rules if isinstance(rule, VolumeBinding)), None)
-        return binding.choice(node) if binding is not None else {}
-
     def _by_room(self, rows: NDArray[np.int64] | slice) -> Ints:
         """The weighted scores of the given nodes that change with the room on them."""
         weights = self._owner.config.scores
@@ -319,11 +314,6 @@ class ShapeFigures:
 
     def _balanced(self, rows: NDArray[np.int64] | slice) -> Ints:
         return balanced_allocation(self._owner.snapshot, self._owner.draft.used, self.pod, rows=rows)
-
-    def devices_at(self, node: int) -> dict[str, Taken]:
-        """Resource claim -> devices that are allocated for the pod on a node."""
-        dynamic = next((rule for rule in self._rules if isinstance(rule, DynamicResources)), None)
-        return dynamic.choice(node) if dynamic is not None else {}
 
     @property
     def chips(self) -> AscendChips | None:
@@ -503,13 +493,17 @@ class Figures:
 
     def claims_at(self, pod: PodInfo, node: int) -> dict[str, str]:
         """Claim -> volume that a pod takes on a node, empty for one to be made there; nothing for most pods."""
-        if pod.ties is None or not pod.ties.volumes:
+        objects = self.snapshot.storage
+        if pod.ties is None or not pod.ties.volumes or objects is None or not claims_of(pod):
             return {}
-        return self.of(pod).claims_at(node)
+        # on the draft as it is, without the figures of all nodes
+        return VolumeBinding(pod, self.draft, objects, self._reach).choice(node)
 
     def devices_at(self, pod: PodInfo, node: int) -> dict[str, Taken]:
         """Resource claim -> devices that are allocated for a pod on a node; nothing for most pods."""
-        return self.of(pod).devices_at(node) if pod.pod.spec.resource_claims else {}
+        if not pod.pod.spec.resource_claims or self.snapshot.devices is None:
+            return {}
+        return DynamicResources(pod, self.draft, self.snapshot.devices).choice(node)
 
     def soft_scores(self, pod: PodInfo) -> list[SoftScore]:
         """The scores of a pod that look at other pods, on the snapshot; those that say nothing are left out."""

@@ -5,7 +5,7 @@ is a bug and is not carried out; the unit stays pending with reason SchedulerErr
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Draft
@@ -39,6 +39,18 @@ def check_plan(
     if unit.plain is None:
         faults += _minimum(unit, nodes)
         faults += _gathered(unit, nodes, figures)
+    return faults
+
+
+def check_claims(placed: Iterable[PodInfo], draft: Draft) -> list[str]:
+    """Resource claims of pods on the draft that were not given the devices they ask for."""
+    objects, faults = draft.snapshot.devices, []
+    for pod in placed if objects is not None else ():
+        for name, taken in draft.allocations(pod.key).items():
+            requests = objects.claims[name].spec.devices.requests if objects is not None else []
+            asked = sum(1 if request.exact.count is None else request.exact.count for request in requests)
+            if len({device for _, device in taken}) != asked:
+                faults.append(f"{pod.key}: resource claim {name} asks for {asked} devices, {len(taken)} can be given")
     return faults
 
 

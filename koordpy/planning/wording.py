@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from koordpy.cluster.pods import PodInfo
-from koordpy.planning.build import build, partitions, reference_figures, unit_multiples
+from koordpy.planning.build import build, partitions, unit_multiples
 from koordpy.planning.figures import Figures
 from koordpy.planning.problem import Ints, Problem
 from koordpy.planning.reach import Reach
@@ -51,9 +51,9 @@ def filter_sentence(
 
 def domain_slots(unit: Unit, figures: Figures) -> Callable[[int], Ints]:
     """Usable slots of the reference pod in every domain of a level (section 5), on the draft as it is."""
-    own = reference_figures(unit, figures)
-    number = list(dict.fromkeys(pod.shape for pod in unit.pending)).index(own.pod.shape)
-    reaches = [Reach(problem, number) for problem in partitions(unit, build(unit, figures), figures)]
+    problem = build(unit, figures)
+    reference = problem.reference()
+    reaches = [Reach(part, reference) for part in partitions(unit, problem, figures)]
 
     def usable(level: int) -> Ints:
         if not reaches:

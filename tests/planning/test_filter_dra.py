@@ -1,5 +1,7 @@
 """DynamicResources to the minimum bar (kube-parity.md 6)."""
 
+import itertools
+import random
 from fractions import Fraction
 from typing import Any
 
@@ -251,12 +253,85 @@ def test_pods_that_share_a_claim_meet_on_its_node() -> None:
     assert bound(planned([*objects, *pods])) == {"p": "n2", "q": "n2"}
 
 
-def test_claims_to_be_allocated_among_members_are_refused() -> None:
-    objects = [*NODES, CLASS, offers("n1", "g0", "g1"), resource_claim("a", asks()), resource_claim("b", asks())]
+def test_a_claim_to_be_allocated_that_members_share_is_refused() -> None:
+    objects = [*NODES, CLASS, offers("n1", "g0", "g1"), resource_claim("a", asks())]
+    members = [user("p-0", "a", gang="g"), user("p-1", "a", gang="g")]
+    assert messages(planned([*objects, group("g", 2), *members]))["p-0"].startswith(
+        "0/2 nodes are available: unsupported: resource claims among the members of a gang."
+    )
+
+
+def test_claims_that_want_some_of_the_same_devices_are_refused_among_members() -> None:
+    big = asks(1, f'device.attributes["{DRIVER}"].big')
+    slices = [offers("n1", "g0", attributes=facts(big=True)), offers("n2", "g0", attributes=facts(big=False))]
+    objects = [*NODES, CLASS, *slices, resource_claim("a", big), resource_claim("b", asks())]
     members = [user("p-0", "a", gang="g"), user("p-1", "b", gang="g")]
     assert messages(planned([*objects, group("g", 2), *members]))["p-0"].startswith(
         "0/2 nodes are available: unsupported: resource claims among the members of a gang."
     )
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_gang_with_own_claims_is_placed_exactly_where_the_devices_are_enough(seed: int) -> None:
+    dice = random.Random(seed)
+    models = ["a", "b"]
+    free = {at: {model: dice.randrange(4) for model in models} for at in ("n1", "n2")}
+    objects: list[Any] = [*NODES, CLASS]
+    for at, numbers in free.items():
+        for i, model in enumerate(models):
+            names = [f"{model}{k}" for k in range(numbers[model])]
+            if names:
+                objects.append(offers(f"{at}", *names, slices=2, number=i, attributes=facts(model=model)))
+            else:
+                objects.append(offers(f"{at}", slices=2, number=i))
+    wanted = [{model: dice.choice([0, 1, 1, 2]) for model in models} for _ in range(dice.choice([2, 3, 4]))]
+    members = []
+    for i, numbers in enumerate(wanted):
+        requests = [
+            DeviceRequest(
+                name=model,
+                exactly=ExactRequest(
+                    device_class_name="gpu",
+                    count=number,
+                    selectors=selectors(f'device.attributes["{DRIVER}"].model == "{model}"'),
+                ),
+            )
+            for model, number in numbers.items()
+            if number
+        ]
+        objects.append(resource_claim(f"c{i}", *requests))
+        members.append(user(f"p-{i}", f"c{i}", gang="g"))
+    possible = any(
+        all(
+            sum(own[model] for own, at in zip(wanted, places, strict=True) if at == name) <= free[name][model]
+            for name in free
+            for model in models
+        )
+        for places in itertools.product(free, repeat=len(wanted))
+    )
+    plan = planned([*objects, group("g", len(wanted)), *members])
+    assert bool(bound(plan)) is possible, messages(plan)
+    taken = [
+        (placement.node, device)
+        for placement in plan.placements
+        for _, held in placement.devices.items()
+        for device in held
+    ]
+    if possible:
+        assert len(taken) == sum(map(sum, (own.values() for own in wanted)))
+        assert len({device.pool + device.device for _, (_, device) in taken}) == len(taken)
+        assert all(device.pool == node for node, (_, device) in taken)
+
+
+def test_members_with_a_claim_each_are_one_kind() -> None:
+    names = [f"n{i}" for i in range(20)]
+    objects: list[Any] = [*(node(f"{name}:8") for name in names), CLASS, *(offers(name, "g0", "g1") for name in names)]
+    members = [user(f"p-{i}", f"c{i}", gang="g") for i in range(40)]
+    claims = [resource_claim(f"c{i}", asks()) for i in range(40)]
+    plan = planned([*objects, group("g", 40), *members, *claims])
+    assert len(bound(plan)) == 40
+    assert [str(unit.proof) for unit in plan.units] == ["optimal"]
+    assert not plan.units[0].solver
 
 
 FACTS = Facts(DRIVER, {DRIVER: {"model": "a", "index": 3, "ok": True}}, {DRIVER: {"memory": Fraction(80 * 2**30)}})

@@ -6,6 +6,7 @@ What goes beyond it is refused with a word of its own, never let through.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -121,12 +122,45 @@ def _plain(device: SliceDevice, where: ResourceSlice) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
+class _Fitting:
+    """Devices that some selectors match. on: node name -> those that this node alone offers; wide: those of slices that
+    several nodes may reach; beyond: those that match, but cannot be taken whole."""
+
+    on: Mapping[str, tuple[Offered, ...]]
+    wide: tuple[Offered, ...]
+    beyond: tuple[Offered, ...]
+
+
+@lru_cache(maxsize=16)
+def _fitting(objects: DeviceObjects, selectors: tuple[str, ...]) -> _Fitting:
+    """Found once for the claims of all pods that are alike: members of a gang have one each of the same kind."""
+    expressions = [parse(text) for text in selectors]
+    on: dict[str, list[Offered]] = {}
+    wide: list[Offered] = []
+    beyond: list[Offered] = []
+    for offered in objects.offered:
+        if any(taint.effect in ("NoSchedule", "NoExecute") for taint in offered.device.facts.taints):
+            continue
+        facts = _facts(offered)
+        if not all(expression.matches(facts) for expression in expressions):
+            continue
+        spec = offered.slice.spec
+        if not _plain(offered.device, offered.slice):
+            beyond.append(offered)
+        elif spec.node_name and not spec.all_nodes and spec.node_selector is None:
+            on.setdefault(spec.node_name, []).append(offered)
+        else:
+            wide.append(offered)
+    return _Fitting({name: tuple(held) for name, held in on.items()}, tuple(wide), tuple(beyond))
+
+
+@dataclass(frozen=True, eq=False)
 class _Want:
     """One device that a request asks for, and those that would do."""
 
     claim: str
     request: str
-    devices: tuple[Offered, ...]
+    devices: _Fitting
 
 
 class DynamicResources(Rule):
@@ -151,16 +185,11 @@ class DynamicResources(Rule):
         for request in claim.spec.devices.requests:
             exact = request.exact
             selectors = [*self._objects.classes[exact.device_class_name].spec.selectors, *exact.selectors]
-            expressions = _expressions(selectors)
-            fitting: list[Offered] = []
-            for offered in self._objects.offered:
-                facts = _facts(offered)
-                if any(taint.effect in ("NoSchedule", "NoExecute") for taint in offered.device.facts.taints):
-                    continue
-                if all(expression.matches(facts) for expression in expressions):
-                    (fitting if _plain(offered.device, offered.slice) else self._beyond).append(offered)
+            texts = tuple(one.cel.expression for one in selectors if one.cel is not None)
+            fitting = _fitting(self._objects, texts)
+            self._beyond += fitting.beyond
             count = 1 if exact.count is None else exact.count
-            self._wants += [_Want(key, request.name, tuple(fitting))] * count
+            self._wants += [_Want(key, request.name, fitting)] * count
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
         return bool(pod.pod.spec.resource_claims)
@@ -200,18 +229,11 @@ class DynamicResources(Rule):
                 slices = [offered for offered in self._objects.offered if offered.id == device]
                 for offered in slices:
                     open_nodes &= self._on(offered)
-        wants = [want for want in self._wants if want.claim not in self._draft.devices]
-        held = self._held()
+        wants, held = self._open(), self._held()
         fits = np.ones(count, dtype=bool)
         if wants:
             fits[:] = False
-            offering = np.ones(count, dtype=bool)
-            for want in wants:
-                here = np.zeros(count, dtype=bool)
-                for offered in want.devices:
-                    if offered.id not in held:
-                        here |= self._on(offered)
-                offering &= here
+            offering = np.logical_and.reduce([self._offering(fitting, held) for fitting in self._kinds(wants)])
             for node in np.nonzero(offering & open_nodes)[0].tolist():
                 fits[node] = _matched(self._choices(wants, held, node)) is not None
         beyond = np.zeros(count, dtype=bool)
@@ -225,12 +247,54 @@ class DynamicResources(Rule):
             ]
         )
 
+    def _open(self) -> list[_Want]:
+        """What no other pod of the plan has been given already."""
+        return [want for want in self._wants if want.claim not in self._draft.devices]
+
+    def _kinds(self, wants: Sequence[_Want]) -> list[_Fitting]:
+        return list({id(want.devices): want.devices for want in wants}.values())
+
+    def _offering(self, fitting: _Fitting, held: set[DeviceId]) -> Mask:
+        """[nodes] where at least one of some devices is free."""
+        here = np.zeros(len(self._nodes), dtype=bool)
+        index = self._draft.snapshot.index
+        for name, devices in fitting.on.items():
+            if name in index and any(offered.id not in held for offered in devices):
+                here[index[name]] = True
+        for offered in fitting.wide:
+            if offered.id not in held:
+                here |= self._on(offered)
+        return here
+
     def _choices(self, wants: Sequence[_Want], held: set[DeviceId], node: int) -> list[list[DeviceId]]:
-        return [[o.id for o in want.devices if o.id not in held and self._on(o)[node]] for want in wants]
+        name = self._nodes[node].name
+        found: dict[int, list[DeviceId]] = {}
+        for fitting in self._kinds(wants):
+            near = [offered.id for offered in fitting.on.get(name, ())]
+            near += [offered.id for offered in fitting.wide if self._on(offered)[node]]
+            found[id(fitting)] = sorted(device for device in near if device not in held)
+        return [found[id(want.devices)] for want in wants]
+
+    def sought(self) -> list[tuple[frozenset[DeviceId], Mapping[str, int]] | None]:
+        """For each device that is wanted still, the free ones that would do, and how many of them each node offers;
+        None where several nodes may reach one of them."""
+        held = self._held()
+        known: dict[int, tuple[frozenset[DeviceId], Mapping[str, int]] | None] = {}
+        wants = self._open()
+        for fitting in self._kinds(wants):
+            free = {
+                name: [offered.id for offered in devices if offered.id not in held]
+                for name, devices in fitting.on.items()
+            }
+            every = frozenset(device for devices in free.values() for device in devices)
+            numbers = {name: len(devices) for name, devices in free.items()}
+            wide = any(offered.id not in held for offered in fitting.wide)
+            known[id(fitting)] = None if wide else (every, numbers)
+        return [known[id(want.devices)] for want in wants]
 
     def choice(self, node: int) -> dict[str, Taken]:
         """Claim -> devices that a pod placed on a node takes."""
-        wants = [want for want in self._wants if want.claim not in self._draft.devices]
+        wants = self._open()
         chosen = _matched(self._choices(wants, self._held(), node)) or []
         out: dict[str, Taken] = {
             key: ()

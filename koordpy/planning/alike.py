@@ -1,0 +1,29 @@
+"""Pods that a plan need not tell apart although their specs differ: same room, same nodes, same worth everywhere.
+
+Members of a gang often differ in what says nothing about where they go, as each with a claim of its own does. As one
+kind they are placed by counting; told apart, each is a kind of its own, and no method gets through so many.
+"""
+
+from collections.abc import Hashable, Sequence
+
+from koordpy.api import keys
+from koordpy.cluster.pods import PodInfo
+from koordpy.planning.problem import Shape
+
+
+def alike(shapes: Sequence[Shape], pods: Sequence[PodInfo]) -> list[int]:
+    """For each shape, of which a pod is given, the first one that it need not be told from.
+
+    Only where members ask nothing of each other's places, which knows them by their specs.
+    """
+    first: dict[Hashable, int] = {}
+    pairs = enumerate(zip(shapes, pods, strict=True))
+    return [first.setdefault(_everything(shape, pod), i) for i, (shape, pod) in pairs]
+
+
+def _everything(shape: Shape, pod: PodInfo) -> Hashable:
+    """Whatever a placement, a quota or the GPUs of a node may look at."""
+    notes = pod.pod.metadata.annotations if pod.gpus is not None else {}
+    gpus = pod.gpus, pod.group, notes.get(keys.GPU_MIN_BANDWIDTH), notes.get(keys.GPU_PARTITION_SPEC)
+    asked = tuple(sorted(pod.requests.items()))
+    return shape.request, shape.allowed.tobytes(), shape.score.tobytes(), asked, pod.owner, gpus
