@@ -17,6 +17,7 @@ from koordpy.cluster.quotas import Quotas, QuotaUse
 from koordpy.cluster.resources import Amounts
 from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.problem import Allowance
+from koordpy.planning.promised import Promises
 from koordpy.planning.runtime import QuotaFigures, limits, quota_figures
 from koordpy.planning.units import Unit
 
@@ -94,8 +95,8 @@ class _Gate:
 class Admission:
     """The limits of one round. Asked with the use of a draft, it answers for the moment."""
 
-    def __init__(self, draft: Draft, settings: QuotaSettings) -> None:
-        self.draft = draft
+    def __init__(self, draft: Draft, settings: QuotaSettings, promises: Promises) -> None:
+        self.draft, self.promises = draft, promises
         self.quotas: Quotas = draft.snapshot.quotas
         self.settings = settings
 
@@ -165,26 +166,21 @@ class Admission:
     def _gates(self, name: str, use: QuotaUse, unit: Unit) -> list[_Gate]:
         quota = self.quotas.tree.quotas[name]
         limit_name = "runtime" if self.settings.enable_runtime_quota else "max"
-        used = {r: use.used(name, r) for r in quota.max}
-        rigid = {r: use.rigid_used(name, r) for r in quota.max}
-        for pod in self._coming(unit) if self.draft.snapshot.nominated else ():
-            if name in self.quotas.tree.path(self.quotas.quota_of(pod)):
-                for r in quota.max:
-                    used[r] += pod.requests.get(r, 0)
-                    rigid[r] += pod.requests.get(r, 0) if pod.owner.rigid else 0
+        kept = self._kept(unit, use) if self.promises else use
+        used = {r: kept.used(name, r) for r in quota.max}
+        rigid = {r: kept.rigid_used(name, r) for r in quota.max}
         return [
             _Gate(name, limit_name, self.limits[name], used, rigid=False),
             _Gate(name, "min", quota.min, rigid, rigid=True),
         ]
 
-    def _coming(self, unit: Unit) -> list[PodInfo]:
-        """Nominated pods of other units whose room in a quota is kept from this one, as their room on nodes is."""
-        own, least = {pod.key for pod in unit.members}, min(pod.priority for pod in unit.pending)
-        return [
-            pod
-            for pod in self.draft.snapshot.nominated
-            if pod.priority >= least and pod.key not in own and pod.key not in self.draft.placed
-        ]
+    def _kept(self, unit: Unit, use: QuotaUse) -> QuotaUse:
+        """A use with the pods of other units that room is promised to: theirs in a quota is kept as it is on nodes.
+
+        Like that it is, first of all, what pods that are ending leave, for units that look for victims or have theirs.
+        """
+        netted = self.promises.netted or any(pod.nominated_node for pod in unit.pending)
+        return self.promises.use(unit, use, netted=netted)
 
     def _counted(self, pods: Iterable[PodInfo], gate: _Gate) -> list[PodInfo]:
         """The pods that a limit counts: those in the quota or below it, for min the non-preemptible ones."""

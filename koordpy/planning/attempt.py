@@ -65,6 +65,8 @@ class Tried:
     """Why nobody is evicted for it, beyond the count of nodes."""
     least: int | None = None
     """Pods evicted at least, where the set is not proven least."""
+    awaits: bool = False
+    """Whether it waits for room that pods are leaving, which is kept for it."""
 
     @property
     def lacks_room(self) -> bool:
@@ -154,9 +156,8 @@ def _relieved(refused: Tried, figures: Figures, search: Search | None) -> Tried:
         return refused
     relief = search.relieve(unit)
     if relief.awaited is not None:
-        for key, node in relief.awaited.nodes.items():
-            figures.draft.assign(figures.snapshot.pods[key], node)
-        return replace(refused, reasons=(relief.awaited.text,))
+        figures.promises.keep(relief.awaited.nodes)
+        return replace(refused, reasons=(relief.awaited.text,), awaits=True)
     if not relief.nodes:
         unknown = Proof.UNKNOWN in (relief.proof, refused.proof)
         proof = Proof.UNKNOWN if unknown else refused.proof

@@ -167,6 +167,7 @@ class Backfill:
         lacking[others] = 0
         draft.used += np.maximum(lacking, 0)
         figures = Figures(draft, self._figures.config, self._cache)
+        figures.promises.keep(self._figures.promises.awaited)
         self._held = _Held(unit, start, nodes, figures, lacking)
 
     def _earliest(self, unit: Unit) -> tuple[float, Mapping[str, int]] | None:

@@ -45,6 +45,7 @@ from koordpy.planning.gpu.nodes import GpuNodes
 from koordpy.planning.gpu.plain import PlainGpus
 from koordpy.planning.nominated import Reserved, reserve
 from koordpy.planning.problem import Problem
+from koordpy.planning.promised import Promises
 from koordpy.planning.ranked import RankedNodes
 from koordpy.planning.scores import (
     BALANCED,
@@ -118,11 +119,12 @@ class ShapeFigures:
             for one in self._followers:
                 one.change(*change)
         self._reserved = owner.reserved(pod)
+        self._promises = owner.promises.version
         self.allowed: Ints = self._passes()
         count = len(snapshot.nodes)
         self.slots: Ints = np.zeros(count, dtype=np.int64)
         self.fit: Ints = np.zeros(count, dtype=np.int64)
-        self._word: tuple[int, Verdict] | None = None
+        self._word: tuple[tuple[int, int], Verdict] | None = None
         self._seen = len(owner.draft.touched)
         self._ranked: RankedNodes | None = None
         self._asked = 0
@@ -185,13 +187,18 @@ class ShapeFigures:
 
     def refresh(self) -> None:
         """Catches up with the draft's changes."""
-        touched = self._owner.draft.touched
-        if self._seen == len(touched):
+        touched, promises = self._owner.draft.touched, self._owner.promises
+        renewed = self._promises != promises.version
+        if self._seen == len(touched) and not renewed:
             return
         changed = touched[self._seen :]
         self._seen = len(touched)
         rows = np.array(changed if len(changed) == 1 else sorted(set(changed)), dtype=np.int64)
-        if self._follow(len(changed), rows):
+        moved = bool(changed) and self._follow(len(changed), rows)
+        if renewed:
+            self._promises, self._reserved = promises.version, self._owner.reserved(self.pod)
+            self.allowed = self._passes()
+        if moved or renewed:
             self._update(slice(None))
             self._level()
             return
@@ -222,11 +229,11 @@ class ShapeFigures:
         Answers whether a verdict may have changed on other nodes too.
         """
         owner = self._owner
-        if not self._followers and self._reserved is None:
+        if not self._followers and not owner.promises:
             return False
         moved = False
         changes = owner.draft.changes[-number:]
-        if self._reserved is not None and any(change[0].nominated_node for change in changes):
+        if owner.promises and any(owner.promises.concern(change[0]) for change in changes):
             self._reserved = owner.reserved(self.pod)
             moved = True
         for change in changes[len(changes) - number :]:
@@ -355,7 +362,7 @@ class ShapeFigures:
 
     def verdict(self) -> Verdict:
         """Every filter's word on the draft as it is, this pod alone."""
-        version = self._owner.draft.version
+        version = self._owner.draft.version, self._owner.promises.version
         if self._word is None or self._word[0] != version:
             self._word = version, self._every_word()
         return self._word[1]
@@ -393,7 +400,8 @@ class Figures:
         self._spread_constraints = self._spread_defaults if self._spread_defaults else None
         if not spread_keys(spread.constraints) <= self.snapshot.looked_for:
             raise ValueError("ClusterState.look_for was not told the configured constraints' labels")
-        self.admission = Admission(draft, config.quota)
+        self.promises = Promises(draft, config)
+        self.admission = Admission(draft, config.quota, self.promises)
         self.notes: dict[str, Mapping[str, str]] = {}
         """Pod key -> what the Binding of a pod says that this round has placed."""
         self._shapes: dict[bytes, ShapeFigures] = {}
@@ -547,22 +555,20 @@ class Figures:
 
         The pod's own nomination and those of its gang's other members are no one else's.
         """
-        if not self.snapshot.nominated:
+        if not self.promises:
             return None
-        own = self._nominees(pod)
-        others = [
-            one
-            for one in self.snapshot.nominated
-            if one.priority >= pod.priority and one.key not in own and one.key not in self.draft.placed
-        ]
-        return reserve(others, self.snapshot) if others else None
+        own = self._promised_to(pod)
+        others = self.promises.coming(least=pod.priority, but=own)
+        if not others:
+            return None
+        at = None if self.promises.netted else {self.snapshot.pods[key].nominated_node for key in own}
+        return reserve(others, self.snapshot, less=self.promises.leaves, at=at)
 
-    def _nominees(self, pod: PodInfo) -> frozenset[str]:
-        """Keys of the nominated pods that are planned together with a pod, itself included."""
+    def _promised_to(self, pod: PodInfo) -> frozenset[str]:
+        """Keys of the pods that are planned together with a pod, itself included, and have room promised."""
         if pod.gang is None:
-            return frozenset([pod.key] if pod.nominated_node else ())
-        gangs = {gang.ref for gang in self._groups.unit(pod.gang).gangs}
-        return frozenset(one.key for one in self.snapshot.nominated if one.gang in gangs)
+            return frozenset([pod.key] if pod.nominated_node or pod.key in self.promises.awaited else ())
+        return self.promises.own({gang.ref for gang in self._groups.unit(pod.gang).gangs})
 
     def _claims_refusal(self, pod: PodInfo) -> Refusal | None:
         """What is wrong with a pod's claims before any node is tried."""
@@ -592,8 +598,8 @@ class Figures:
         key, refusal = pod.shape, self._among_refusal(pod)
         if refusal is not None:
             key += refusal.reasons[0].encode()
-        if self.snapshot.nominated:
-            key += repr(sorted(self._nominees(pod))).encode()
+        if self.promises:
+            key += repr((sorted(self._promised_to(pod)), self.promises.netted)).encode()
         job = self.npu_job(pod)
         if job is not None:
             key += (job if isinstance(job, str) else job.signature(pod)).encode()

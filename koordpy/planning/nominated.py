@@ -1,11 +1,11 @@
-"""Room kept for pods that are nominated to a node and not there yet (kube-parity.md 2.2).
+"""Room kept for pods that are promised a node and not there yet (kube-parity.md 2.2).
 
 A pod must pass every filter twice: with the nominated pods of its priority or above on their node, and without them,
 so that it neither takes their room nor leans on one that may never come. As in kube-scheduler a node is judged with
 the pods nominated to it, not with those nominated elsewhere.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,20 +66,30 @@ class Reserved:
         return moved
 
 
-def reserve(pods: Sequence[PodInfo], snapshot: Snapshot) -> Reserved | None:
-    """What the given nominated pods hold; None where none of them names a node there is."""
+def reserve(
+    pods: Mapping[str, int],
+    snapshot: Snapshot,
+    *,
+    less: Callable[[int], Ints] | None = None,
+    at: Collection[str] | None = None,
+) -> Reserved | None:
+    """What the given pods (key -> node position) hold; None without any.
+
+    less: node position -> [resources] what pods that are ending there leave for them, which they take first; `at`: on
+    the nodes of these names, on all where it is None.
+    """
     where: dict[int, list[PodInfo]] = {}
-    for pod in pods:
-        node = snapshot.index.get(pod.nominated_node)
-        if node is not None:
-            where.setdefault(node, []).append(pod)
+    for key, node in pods.items():
+        where.setdefault(node, []).append(snapshot.pods[key])
     if not where:
         return None
-    at = np.array(sorted(where), dtype=np.int64)
-    held = np.zeros((len(at), snapshot.allocatable.shape[1]), dtype=np.int64)
-    for i, node in enumerate(at.tolist()):
+    rows = np.array(sorted(where), dtype=np.int64)
+    held = np.zeros((len(rows), snapshot.allocatable.shape[1]), dtype=np.int64)
+    for i, node in enumerate(rows.tolist()):
         for pod in where[node]:
             held[i, 0] += 1
             for name, amount in pod.requests.items():
                 held[i, snapshot.columns[name]] += amount
-    return Reserved(where, at, held)
+        if less is not None and (at is None or snapshot.nodes[node].name in at):
+            held[i] = np.maximum(0, held[i] - less(node))
+    return Reserved(where, rows, held)

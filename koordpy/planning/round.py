@@ -83,7 +83,7 @@ def plan_round(
         tried.append(outcome)
         if outcome.nodes:
             queue.placed()
-        elif shape is not None and outcome.gate is None and not outcome.fault:
+        elif shape is not None and outcome.gate is None and not outcome.fault and not outcome.awaits:
             if unit.plain is not None and outcome.refusal is None and figures.of(unit.plain).follows:
                 later.append(len(tried) - 1)
             else:

@@ -151,8 +151,9 @@ async def test_a_priority_gang_preempts_exactly_one_gang_and_marks_its_pods(
         await eventually(told, what="events", within_s=20, processes=[process])
 
 
+@pytest.mark.parametrize("together", [True, False], ids=["a gang", "pods one by one"])
 async def test_a_borrower_gives_back_what_its_owner_asks_for_and_no_more(
-    api: Client, plane: ControlPlane, tmp_path: Path
+    api: Client, plane: ControlPlane, tmp_path: Path, together: bool
 ) -> None:
     await make_nodes(api, 2)
     for name in ("team-a", "team-b"):
@@ -162,7 +163,12 @@ async def test_a_borrower_gives_back_what_its_owner_asks_for_and_no_more(
         for i in range(8):
             await api.create(pods_path(), worker(f"b-{i}", labels={keys.QUOTA_NAME: "team-b"}))
         await bound(api, process, *(f"b-{i}" for i in range(8)))
-        await make_gang(api, "a", 3, labels={keys.QUOTA_NAME: "team-a"})
+        if together:
+            await make_gang(api, "a", 3, labels={keys.QUOTA_NAME: "team-a"})
+        else:
+            for i in range(3):
+                await api.create(pods_path(), worker(f"a-{i}", labels={keys.QUOTA_NAME: "team-a"}))
+                await asyncio.sleep(0.05)
         await bound(api, process, "a-0", "a-1", "a-2")
         await asyncio.sleep(3)
         assert len(await names(api, "b-")) == 5

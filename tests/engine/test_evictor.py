@@ -255,8 +255,7 @@ async def test_room_of_a_nomination_that_is_void_is_given_to_others() -> None:
             await until(lambda: bool(cluster.condition("small")))
             cluster.server.store.update("nodes", "n1", lambda old: _with_gpus(old, 2), status=True)
             cluster.delete("old")
-            await until(lambda: cluster.bound("small"))
-            assert nominated(cluster) == {}
+            await until(lambda: cluster.bound("small") and nominated(cluster) == {})
             assert not cluster.bound("vip")
 
 

@@ -233,7 +233,8 @@ def test_room_in_a_quota_is_kept_for_nominated_pods_of_the_same_or_a_higher_prio
     from msgspec.structs import replace
 
     world = World().add(node("n1:1"), node("n2:8"), quota("a", 0, 3))
-    world.add(pod("going", at="n1", cpu="1"))
+    going = pod("going", at="n1", cpu="1")
+    world.add(replace(going, metadata=replace(going.metadata, deletion_timestamp="1970-01-01T00:00:00Z")))
     coming = pod("coming", labels=belongs("a"), cpu="1", node_selector={"kubernetes.io/hostname": "n1"}, priority=5)
     world.add(replace(coming, status=replace(coming.status, nominated_node_name="n1")))
     world.add(*(pod(f"p-{i}", labels=belongs("a"), created=i) for i in range(3)))

@@ -8,27 +8,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from koordpy.api.natural import natural_key
-from koordpy.cluster.pods import PodInfo, seconds
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.snapshot import Snapshot
 from koordpy.planning.ascend.joint import place_jointly
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
 from koordpy.planning.filters.base import Code
+from koordpy.planning.promised import coming_free
 from koordpy.planning.units import Unit
-from koordpy.planning.victims.units import terminating
 
-STUCK_SECONDS = 120
 _LISTED = 3
-
-
-def coming_free(pod: PodInfo, now: float) -> bool:
-    """Whether a pod is ending and not stuck: its room counts as coming free."""
-    return terminating(pod) and now <= seconds(pod.pod.metadata.deletion_timestamp) + STUCK_SECONDS
-
-
-def ending_pods(figures: Figures) -> list[PodInfo]:
-    """The pods whose room is coming free."""
-    snapshot, gone = figures.snapshot, figures.draft.evicted
-    return [pod for pod in snapshot.pods.values() if pod.key not in gone and coming_free(pod, snapshot.now)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +35,15 @@ class Awaited:
         return f"waiting for {len(self.pods)} terminating pod(s) on {', '.join(names[:_LISTED])}{more}."
 
 
-def await_ending(unit: Unit, figures: Figures, ending: list[PodInfo]) -> Awaited | None:
+def await_ending(unit: Unit, figures: Figures) -> Awaited | None:
     """Where a unit fits, on nodes and in its quotas, once the ending pods are gone; None where it does not.
 
     The draft is left as it was.
     """
+    draft, snapshot = figures.draft, figures.snapshot
+    ending = [pod for pod in figures.promises.ending if pod.key not in draft.evicted]
     if not ending:
         return None
-    draft, snapshot = figures.draft, figures.snapshot
     admission, quotas = figures.admission, snapshot.quotas
     refused = admission.core_refusal(unit, draft.quotas) is not None
     mark = draft.mark()
@@ -76,12 +66,21 @@ def await_ending(unit: Unit, figures: Figures, ending: list[PodInfo]) -> Awaited
 
 
 def waits_on_nominated(pod: PodInfo, figures: Figures) -> bool:
-    """Whether the node a pod is nominated to still holds pods of lower priority that are ending for it."""
+    """Whether the node a pod is nominated to still holds victims that are ending: less important pods, or others'."""
     name = pod.nominated_node
     if not name or name not in figures.snapshot.index:
         return False
     refusal = figures.of(pod).verdict().of(figures.snapshot.index[name])
     if refusal is not None and refusal.code is Code.UNRESOLVABLE:
         return False
-    there = figures.snapshot.pods_on.get(name, ())
-    return any(coming_free(other, figures.snapshot.now) and other.priority < pod.priority for other in there)
+    snapshot = figures.snapshot
+    return any(
+        coming_free(other, snapshot.now) and (other.priority < pod.priority or _others(other, pod, snapshot))
+        for other in snapshot.pods_on.get(name, ())
+    )
+
+
+def _others(victim: PodInfo, pod: PodInfo, snapshot: Snapshot) -> bool:
+    """Whether a pod may be taken from for another without a look at priorities: its user or its quota is another."""
+    quotas = snapshot.quotas
+    return quotas.user_of(victim) != quotas.user_of(pod) or quotas.quota_of(victim) != quotas.quota_of(pod)

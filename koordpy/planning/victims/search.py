@@ -31,7 +31,7 @@ from koordpy.planning.victims.choice import (
     late_levels,
     reachable,
 )
-from koordpy.planning.victims.ending import Awaited, await_ending, ending_pods, waits_on_nominated
+from koordpy.planning.victims.ending import Awaited, await_ending, waits_on_nominated
 from koordpy.planning.victims.lines import Lines, lines_of
 from koordpy.planning.victims.lone import Lone
 from koordpy.planning.victims.moving import MOST_PLACES, Back, bring_back, movable, returns_of
@@ -160,11 +160,15 @@ class Search:
         if not self.figures.snapshot.nodes:
             return Relief()
         if not placed:
-            awaited = await_ending(unit, self.figures, self._ending)
+            awaited = await_ending(unit, self.figures)
             if awaited is not None:
                 return Relief(awaited=awaited)
         if not self.open or any(waits_on_nominated(pod, self.figures) for pod in unit.pending):
             return Relief()
+        with self.figures.promises.net():
+            return self._search(unit, placed)
+
+    def _search(self, unit: Unit, placed: Mapping[str, int] | None) -> Relief:
         problem = build(unit, self.figures, emptied=True)
         if placed:
             members = tuple(
@@ -248,15 +252,11 @@ class Search:
         return Law(
             asked.pods,
             pool=self.pool,
-            use=self.figures.draft.quotas,
+            use=self.figures.promises.use(asked.unit, self.figures.draft.quotas, netted=True),
             config=self.config,
             limit_of=lambda name: self.figures.admission.limits[name],
             lines=self._lines,
         )
-
-    @cached_property
-    def _ending(self) -> list[PodInfo]:
-        return ending_pods(self.figures)
 
     @cached_property
     def _lines(self) -> Lines | None:

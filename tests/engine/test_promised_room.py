@@ -1,0 +1,91 @@
+"""Promised room while victims end, against the embedded API server: nobody counts it twice (preemption.md 4)."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from koordpy.api import keys
+from tests.engine.live import Live, live, pod, small, until
+from tests.engine.test_evictor import ending, nominated
+
+QUOTAS = "elasticquotas.scheduling.sigs.k8s.io"
+GPU = "nvidia.com/gpu"
+
+
+def worker(name: str, quota: str, *, on: str = "", gpus: int = 1, grace: int = 30, **options: Any) -> dict[str, Any]:
+    manifest = pod(name, gpus=gpus, cpu="0", memory="1Mi", **options)
+    manifest["metadata"].setdefault("labels", {})[keys.QUOTA_NAME] = quota
+    manifest["spec"]["terminationGracePeriodSeconds"] = grace
+    if on:
+        manifest["spec"]["nodeSelector"] = {"kubernetes.io/hostname": on}
+    return manifest
+
+
+def make_quota(cluster: Live, name: str, least: int, *, parent: str = "", inner: bool = False) -> None:
+    labels = {keys.QUOTA_PARENT: parent, keys.QUOTA_IS_PARENT: "true" if inner else ""}
+    meta = {"name": name, "namespace": "default", "labels": {key: text for key, text in labels.items() if text}}
+    manifest = {"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "kind": "ElasticQuota", "metadata": meta}
+    cluster.server.store.create(QUOTAS, {**manifest, "spec": {"min": {GPU: str(least)}, "max": {GPU: "8"}}})
+
+
+@asynccontextmanager
+async def lent_out(*, below: str = "", **least: int) -> AsyncIterator[Live]:
+    """Two nodes of four GPUs; b runs on all of them. `least`: quota -> min."""
+    async with live([small("n1"), small("n2")]) as cluster:
+        if below:
+            make_quota(cluster, below, 8, inner=True)
+        for name, amount in least.items():
+            make_quota(cluster, name, amount, parent=below)
+        for i in range(8):
+            cluster.create(worker(f"b-{i}", "b"))
+            cluster.bind(f"b-{i}", "n1" if i < 4 else "n2")
+        yield cluster
+
+
+@pytest.mark.parametrize("below", ["", "org"])
+async def test_owners_that_come_one_by_one_take_one_victim_each_and_stop_at_their_min(below: str) -> None:
+    async with lent_out(below=below, a=4, b=4) as cluster, cluster.running():
+        for i in range(4):
+            cluster.create(worker(f"a-{i}", "a"))
+            await until(lambda i=i: f"a-{i}" in nominated(cluster))  # type: ignore[misc]
+            await until(lambda i=i: len(ending(cluster)) == i + 1)  # type: ignore[misc]
+        cluster.create(worker("a-4", "a"))
+        await until(lambda: bool(cluster.condition("a-4")))
+        assert len(ending(cluster)) == 4
+        for name in sorted(ending(cluster)):
+            cluster.delete(name)
+        await until(lambda: cluster.bound("a-0", "a-1", "a-2", "a-3"))
+        cluster.assert_no_node_is_overbooked()
+        assert sum(name.startswith("b-") for name in cluster.places()) == 4
+        assert not cluster.bound("a-4")
+
+
+async def test_who_takes_over_the_victims_of_a_pod_that_is_gone_evicts_nobody() -> None:
+    async with lent_out(a=4, b=4) as cluster, cluster.running():
+        cluster.create(worker("a-0", "a"))
+        await until(lambda: len(ending(cluster)) == 1)
+        cluster.delete("a-0")
+        cluster.create(worker("a-1", "a"))
+        await until(lambda: "terminating" in cluster.condition("a-1").get("message", ""))
+        (victim,) = ending(cluster)
+        cluster.delete(victim)
+        await until(lambda: cluster.bound("a-1"))
+        assert not ending(cluster)
+
+
+async def test_a_pod_starts_when_its_own_victim_is_gone_though_anothers_takes_long() -> None:
+    async with lent_out(a=4, b=4) as cluster, cluster.running():
+        cluster.create(worker("a-0", "a", on="n2"))
+        await until(lambda: len(ending(cluster)) == 1)
+        (slow,) = ending(cluster)
+        cluster.create(worker("a-1", "a", on="n2"))
+        await until(lambda: len(ending(cluster)) == 2)
+        (quick,) = ending(cluster) - {slow}
+        cluster.delete(quick)
+        await until(lambda: cluster.bound("a-0") or cluster.bound("a-1"))
+        cluster.assert_no_node_is_overbooked()
+        cluster.delete(slow)
+        await until(lambda: cluster.bound("a-0", "a-1"))
+        assert not ending(cluster)

@@ -1,0 +1,116 @@
+"""What is already promised to whom while victims end: preemption.md section 4.
+
+Pods that are ending leave their room to those that are nominated to it; whoever comes next counts neither twice.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from koordpy.api.objects import Pod
+from koordpy.planning.plan import RoundPlan
+from tests.scenarios.cluster import World, bound, node, pod, whole_messages
+from tests.scenarios.quotas import GPU, belongs, quota
+
+NOW = "1970-01-01T00:00:00Z"
+
+
+def gpus(name: str, number: int, **labels: str) -> Any:
+    return node(name, labels, cpu="64", **{GPU: str(number)})
+
+
+def runs(name: str, at: str, *, gpu: int = 1, **settings: Any) -> Pod:
+    return pod(name, at=at, cpu="0", requests={GPU: str(gpu)}, **settings)
+
+
+def waits(name: str, *, to: str = "", gpu: int = 1, created: int = 3000, **settings: Any) -> Pod:
+    """A pending pod; `to` nominates it."""
+    wire = pod(name, cpu="0", requests={GPU: str(gpu)}, created=created, **settings)
+    return replace(wire, status=replace(wire.status, nominated_node_name=to))
+
+
+def ending(wire: Pod, since: str = NOW) -> Pod:
+    return replace(wire, metadata=replace(wire.metadata, deletion_timestamp=since))
+
+
+def planned(*objects: Any, now: float = 0.0) -> RoundPlan:
+    from koordpy.planning.round import plan_round
+
+    return plan_round(World().add(*objects).state.snapshot(now))
+
+
+def evicted(plan: RoundPlan) -> list[str]:
+    return sorted(one.pod_key.partition("/")[2] for one in plan.evictions)
+
+
+A, B = belongs("a"), belongs("b")
+
+
+def borrowed(*, least_b: int = 4, gone: Sequence[str] = (), **settings: Any) -> list[Any]:
+    """Two nodes of four GPUs, which b holds all; those of `gone` are ending. a has a right to four."""
+    names = {f"b-{i}": f"n{1 + i // 4}" for i in range(8)}
+    pods = [runs(name, at, labels=B, created=10 + i) for i, (name, at) in enumerate(names.items())]
+    pods = [ending(one) if one.metadata.name in gone else one for one in pods]
+    limits = [quota("a", {GPU: 4}, {GPU: 8}, **settings), quota("b", {GPU: least_b}, {GPU: 8}, **settings)]
+    return [gpus("n1", 4), gpus("n2", 4), *limits, *pods]
+
+
+def test_the_third_of_three_that_come_one_by_one_takes_one_victim() -> None:
+    coming = [waits("a-0", to="n2", labels=A), waits("a-1", to="n1", labels=A)]
+    plan = planned(*borrowed(gone=["b-7", "b-3"]), *coming, waits("a-2", labels=A, created=3001))
+    assert evicted(plan) == ["b-6"]
+    assert bound(plan) == {"a-2": "n2"}
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_what_was_promised_to_a_quota_counts_against_its_guarantee(inner: bool) -> None:
+    settings: dict[str, Any] = {"parent": "org"} if inner else {}
+    root = [quota("org", {GPU: 8}, {GPU: 8}, inner=True)] if inner else []
+    coming = [waits(f"a-{i}", to="n2", labels=A) for i in range(4)]
+    objects = [*root, *borrowed(gone=["b-4", "b-5", "b-6", "b-7"], **settings), *coming]
+    assert evicted(planned(*objects, waits("a-4", labels=A))) == []
+    three = [one for one in objects if not (isinstance(one, Pod) and one.metadata.name in ("b-4", "a-3"))]
+    fourth = planned(*three, runs("b-4", "n2", labels=B, created=14), waits("a-4", labels=A))
+    assert evicted(fourth) == ["b-4"]
+
+
+def test_what_is_ending_is_not_its_quotas_to_lose_any_more() -> None:
+    # b may fall to 6: two are ending for a-0, so nothing is left to take
+    objects = borrowed(least_b=6, gone=["b-6", "b-7"])
+    coming = [waits("a-0", to="n2", gpu=2, labels=A)]
+    assert evicted(planned(*objects, *coming, waits("a-1", labels=A))) == []
+
+
+def test_a_pod_takes_the_room_of_its_own_victim_though_another_still_waits_for_his() -> None:
+    coming = [waits("a-0", to="n2", labels=A), waits("a-1", to="n2", labels=A, created=3001)]
+    objects = [one for one in borrowed(gone=["b-7"]) if not (isinstance(one, Pod) and one.metadata.name == "b-6")]
+    plan = planned(*objects, *coming)
+    assert bound(plan) == {"a-0": "n2"}
+    assert evicted(plan) == []
+    assert whole_messages(plan)["a-1"].endswith("waiting for 1 terminating pod(s) on n2.")
+
+
+def test_who_has_no_claim_on_it_is_kept_from_room_beside_a_nominated_pod() -> None:
+    objects = [gpus("n", 2), ending(runs("old", "n")), waits("vip", to="n", priority=5), waits("low")]
+    assert bound(planned(*objects)) == {"vip": "n"}
+
+
+STUCK = "a pod ends for too long"
+NEVER_FITS = "the pods that stay leave no room"
+OTHER_NODE = "the node is tainted by now"
+
+
+@pytest.mark.parametrize(
+    ("why", "cluster"),
+    [
+        (STUCK, [gpus("n", 2), ending(runs("old", "n", priority=9), NOW), runs("more", "n", priority=9)]),
+        (NEVER_FITS, [gpus("n", 3), runs("old", "n", priority=9), ending(runs("more", "n", priority=9), NOW)]),
+    ],
+    ids=[STUCK, NEVER_FITS],
+)
+def test_a_nomination_that_can_not_come_true_keeps_no_room(why: str, cluster: list[Any]) -> None:
+    vip = waits("vip", to="n", gpu=3, priority=5)
+    one_free = [gpus("n", 3), *cluster[1:]] if why == STUCK else cluster
+    assert bound(planned(*one_free, vip, waits("low"), now=1000.0 if why == STUCK else 0.0)) == {"low": "n"}
