@@ -34,6 +34,15 @@ class QuotaFault:
     field: str
     text: str
     remedy: str
+    about: str = ""
+    """What the fault is of, where that is no single object: the parent whose children ask too much."""
+    excess: int = 0
+    """By how much a bound is passed; 0 where there is none."""
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """The same for as long as the fault is there, whatever its numbers."""
+        return self.about or self.key, self.field
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +166,8 @@ class _Reading:
             namespaces=namespaces,
         )
 
-    def _fault(self, key: str, where: str, text: str, remedy: str) -> None:
-        self.faults.append(QuotaFault(key, where, text, remedy))
+    def _fault(self, key: str, where: str, text: str, remedy: str, *, about: str = "", excess: int = 0) -> None:
+        self.faults.append(QuotaFault(key, where, text, remedy, about, excess))
 
     # -- one object ---------------------------------------------------------------------------------------------------
 
@@ -212,7 +221,8 @@ class _Reading:
                 continue
             if amount > most[name]:
                 text = f"min {name} {quantity_text(name, amount)} > max {quantity_text(name, most[name])}"
-                self._fault(key, key_path("spec.min", name), text, "min counts as max: lower min or raise max")
+                remedy = "min counts as max: lower min or raise max"
+                self._fault(key, key_path("spec.min", name), text, remedy, excess=amount - most[name])
             if amount:
                 out[name] = min(amount, most[name])
         return out
@@ -318,7 +328,8 @@ class _Reading:
                 above = quantity_text(resource, parent.least(resource))
                 text = f"sum of min {quantity_text(resource, total)} > parent {parent.name} min {above}, {resource}"
                 remedy = "mins are scaled within the runtime: lower them or raise the parent's"
-                self._fault(over.key, key_path("spec.min", resource), text, remedy)
+                excess, about = total - parent.least(resource), f"children of {parent.name}"
+                self._fault(over.key, key_path("spec.min", resource), text, remedy, about=about, excess=excess)
 
     def _namespaces(self) -> dict[str, str]:
         """Namespace -> quota: the one in it that is named like it, else the oldest that lists it."""

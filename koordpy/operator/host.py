@@ -21,6 +21,7 @@ from koordpy.engine.scheduler import Scheduler
 from koordpy.engine.settings import EngineSettings
 from koordpy.observe.health import HealthServer
 from koordpy.operator.handlers import KopfThread
+from koordpy.operator.quota_hook import QuotaHook
 from koordpy.operator.topology import TopologyStatusWriter
 from koordpy.operator.webhook import Webhook
 
@@ -54,6 +55,8 @@ class OperatorHost:
         self._ended = asyncio.Event()
         self._webhook = webhook
         scheduler = self.scheduler
+        if webhook is not None:
+            webhook.quotas = QuotaHook(client, scheduler.feeds, scheduler.synced)
         self.health = HealthServer(
             config.bind_address,
             metrics=scheduler.metrics,

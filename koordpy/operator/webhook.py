@@ -1,7 +1,8 @@
 """The admission webhook's server: TLS from files that are read again when they change.
 
-Source: gpu-topology.md section 10. Every replica answers, leader or not. The certificate comes from a Secret that the
-chart makes and mounts, so that koordpy needs no right to read Secrets.
+Source: gpu-topology.md section 10 for pods, quota-fairness.md section 7 for ElasticQuotas. Every replica answers,
+leader or not. The certificate comes from a Secret that the chart makes and mounts, so that koordpy needs no right to
+read Secrets.
 """
 
 import asyncio
@@ -13,12 +14,15 @@ from pathlib import Path
 import orjson
 from aiohttp import web
 
+from koordpy.engine.client import ApiError, Unreachable
 from koordpy.observe.health import split_address
 from koordpy.operator.injection import ReviewError, answer
+from koordpy.operator.quota_hook import QuotaHook
 
 logger = logging.getLogger(__name__)
 
 PATH = "/mutate-pods"
+QUOTAS_PATH = "/validate-quotas"
 CERTIFICATE, KEY = "tls.crt", "tls.key"
 LOOK_SECONDS = 30.0
 MOST_BYTES = 8 << 20
@@ -36,12 +40,15 @@ class Webhook:
         self._runner: web.AppRunner | None = None
         self._looking: asyncio.Task[None] | None = None
         self.port = 0
+        self.quotas: QuotaHook | None = None
+        """Who judges ElasticQuotas; without it, and until it is ready, they get no answer."""
 
     async def start(self) -> None:
         """Listens. Raises OSError where the address, the certificate or the key cannot be had."""
         self.reload()
         app = web.Application(client_max_size=MOST_BYTES)
         app.router.add_post(PATH, self._mutate)
+        app.router.add_post(QUOTAS_PATH, self._validate)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=2.0)
         await self._runner.setup()
         await web.TCPSite(self._runner, self._host, self._port, ssl_context=self._context).start()
@@ -63,6 +70,17 @@ class Webhook:
             body = answer(orjson.loads(await request.read()), self._resources)
         except (ReviewError, orjson.JSONDecodeError) as fault:
             raise web.HTTPBadRequest(text=f"{fault}\n") from None
+        return web.Response(body=orjson.dumps(body), content_type="application/json")
+
+    async def _validate(self, request: web.Request) -> web.Response:
+        if self.quotas is None or not self.quotas.ready:
+            raise web.HTTPServiceUnavailable(text="the caches are not in sync yet\n")
+        try:
+            body = await self.quotas.answer(orjson.loads(await request.read()))
+        except (ReviewError, orjson.JSONDecodeError) as fault:
+            raise web.HTTPBadRequest(text=f"{fault}\n") from None
+        except (ApiError, Unreachable) as error:
+            raise web.HTTPServiceUnavailable(text=f"{error}\n") from None
         return web.Response(body=orjson.dumps(body), content_type="application/json")
 
     def reload(self) -> None:

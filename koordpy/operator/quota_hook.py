@@ -1,0 +1,75 @@
+"""Answers reviews of ElasticQuotas from the scheduler's caches, and asks the API server before it refuses.
+
+Source: quota-fairness.md section 7. The caches are a moment behind: a parent made just before its child may not be in
+them. So what they object to is judged again on quotas that are read anew.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from koordpy.api import keys
+from koordpy.api.objects import ElasticQuota
+from koordpy.cluster.quota_tree import read_quotas
+from koordpy.engine.client import ApiClient, ApiError
+from koordpy.engine.feeds import Feeds
+from koordpy.engine.intake import FINISHED
+from koordpy.engine.resources import ELASTIC_QUOTAS, ELASTIC_QUOTAS_X, PODS
+from koordpy.operator.injection import API_VERSION, FORBIDDEN
+from koordpy.operator.quota_review import objection, read_change
+
+PAUSE_SECONDS = 0.2
+"""What the watches get to catch up before a refusal is final."""
+
+
+class QuotaHook:
+    """Reviews of ElasticQuotas. Until the caches are in sync it has no answer."""
+
+    def __init__(self, client: ApiClient, feeds: Feeds, synced: asyncio.Event) -> None:
+        self._client, self._feeds, self._synced = client, feeds, synced
+
+    @property
+    def ready(self) -> bool:
+        """Whether it can answer."""
+        return self._synced.is_set()
+
+    async def answer(self, review: Any) -> dict[str, Any]:
+        """The AdmissionReview that answers another. Raises ReviewError; ApiError or Unreachable where the API server
+        has to be asked and does not say."""
+        uid, change = read_change(review)
+        text = await asyncio.to_thread(objection, change, dict(self._feeds.state.quotas.objects), self._pods)
+        if text:
+            await asyncio.sleep(PAUSE_SECONDS)
+            text = await asyncio.to_thread(objection, change, await self._stored(), self._pods)
+        response: dict[str, Any] = {"uid": uid, "allowed": not text}
+        if text:
+            response["status"] = {"code": FORBIDDEN, "reason": "Forbidden", "message": text}
+        return {"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response}
+
+    async def _stored(self) -> dict[str, ElasticQuota]:
+        """Every ElasticQuota as the API server has it; of two groups that of scheduling.sigs.k8s.io counts."""
+        out: dict[str, ElasticQuota] = {}
+        for resource in (ELASTIC_QUOTAS_X, ELASTIC_QUOTAS):
+            token = ""
+            while True:
+                try:
+                    page = await self._client.list_page(resource.path(), type=ElasticQuota, continue_token=token)
+                except ApiError as error:
+                    if error.status == 404:
+                        break  # this group is not served
+                    raise
+                out |= {f"{one.metadata.namespace}/{one.metadata.name}": one for one in page.items or ()}
+                token = page.metadata.continue_
+                if not token:
+                    break
+        return out
+
+    def _pods(self, name: str) -> int:
+        """Pods in a quota that have not ended, waiting ones and those of other schedulers, too."""
+        tree = read_quotas(dict(self._feeds.state.quotas.objects).values())
+        found = 0
+        for pod in self._feeds.objects(PODS):
+            labels: Mapping[str, str] = pod.metadata.labels
+            if pod.status.phase not in FINISHED:
+                found += tree.quota_of(pod.metadata.namespace, labels.get(keys.QUOTA_NAME, "")) == name
+        return found

@@ -1,0 +1,129 @@
+"""Which changes of ElasticQuotas the admission webhook refuses: those that make the tree of quotas worse than it is.
+
+Source: quota-fairness.md section 7. Pure: the change, the quotas and the number of their pods in, an objection out. The
+rules of the tree itself are koordpy.cluster.quota_tree's, which `simulate` and the condition Valid use, too. A
+change is refused for the faults that it brings, not for those that were there, so that a bad tree can be mended.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from koordpy.api import keys
+from koordpy.api.natural import natural_key
+from koordpy.api.objects import ElasticQuota
+from koordpy.cluster.quota_tree import QuotaFault, QuotaTree, read_quotas
+from koordpy.operator.injection import ReviewError
+
+OPERATIONS = ("CREATE", "UPDATE", "DELETE")
+_UNBORN = "9999-12-31T23:59:59Z"
+"""Creation of a quota that is not stored yet, whatever its manifest says: the youngest of all."""
+_MOST_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaChange:
+    """One request about one ElasticQuota. before: None where it is made; after: None where it is deleted."""
+
+    key: str
+    before: ElasticQuota | None
+    after: ElasticQuota | None
+
+
+def read_change(review: Any) -> tuple[str, QuotaChange]:
+    """(uid of the request, what it would change) of an AdmissionReview. Raises ReviewError."""
+    request = review.get("request") if isinstance(review, Mapping) else None
+    if not isinstance(request, Mapping) or not isinstance(request.get("uid"), str) or not request["uid"]:
+        raise ReviewError("no request with uid")
+    operation = request.get("operation")
+    if operation not in OPERATIONS:
+        raise ReviewError(f"request.operation: {operation!r} is none of {', '.join(OPERATIONS)}")
+    before = _quota(request, "oldObject") if operation != "CREATE" else None
+    after = _quota(request, "object") if operation != "DELETE" else None
+    one = after or before
+    assert one is not None
+    namespace = str(request.get("namespace") or one.metadata.namespace)
+    if after is not None and before is None:
+        after = replace(after, metadata=replace(after.metadata, creation_timestamp=_UNBORN))
+    return request["uid"], QuotaChange(f"{namespace}/{one.metadata.name}", before, after)
+
+
+def _quota(request: Mapping[str, Any], field: str) -> ElasticQuota:
+    raw = request.get(field)
+    if not isinstance(raw, Mapping):
+        raise ReviewError(f"request.{field}: is missing")
+    try:
+        return msgspec.convert(raw, ElasticQuota, strict=False)
+    except msgspec.ValidationError as fault:
+        raise ReviewError(f"request.{field}: {fault}") from None
+
+
+def objection(change: QuotaChange, quotas: Mapping[str, ElasticQuota], pods: Callable[[str], int]) -> str:
+    """Why a change is refused; empty where it is not.
+
+    quotas: every ElasticQuota by `namespace/name`, as they are. pods: how many pods are in a quota, by its name.
+    """
+    before, after = change.before, change.after
+    if after is None:
+        return _deletion(change, quotas, pods)
+    if after.metadata.deletion_timestamp or (before is not None and _same(before, after)):
+        return ""  # it is on its way out, or nothing of ours changes
+    name, old, new = after.metadata.name, before.metadata.labels if before else {}, after.metadata.labels
+    if before is not None and old.get(keys.QUOTA_TREE_ID, "") != new.get(keys.QUOTA_TREE_ID, ""):
+        return f"{_label(keys.QUOTA_TREE_ID)}: cannot be changed; make the quota anew"
+    was, is_ = old.get(keys.QUOTA_IS_PARENT) == "true", new.get(keys.QUOTA_IS_PARENT) == "true"
+    if was and not is_ and (children := _children(name, quotas)):
+        return f"{_label(keys.QUOTA_IS_PARENT)}: quota {name} has children: {children}"
+    if before is not None and is_ and not was and (number := pods(name)):
+        return f"{_label(keys.QUOTA_IS_PARENT)}: quota {name} has pods ({number}), which a parent cannot have"
+    tree = read_quotas(quotas.values())
+    worse = _worse(tree, read_quotas({**quotas, change.key: after}.values()), change.key)
+    return "; ".join(_told(fault, change.key) for fault in worse)
+
+
+def _deletion(change: QuotaChange, quotas: Mapping[str, ElasticQuota], pods: Callable[[str], int]) -> str:
+    name = change.key.partition("/")[2]
+    if name in keys.BUILT_IN_QUOTAS:
+        return "a built-in quota cannot be deleted"
+    if any(key != change.key and key.partition("/")[2] == name for key in quotas):
+        return ""  # another one of the name remains: children and pods keep their quota
+    if children := _children(name, quotas):
+        return f"quota {name} has children: {children}"
+    number = pods(name)
+    return f"quota {name} has pods ({number})" if number else ""
+
+
+def _same(before: ElasticQuota, after: ElasticQuota) -> bool:
+    old, new = before.metadata, after.metadata
+    return (before.spec, old.labels, old.annotations) == (after.spec, new.labels, new.annotations)
+
+
+def _children(name: str, quotas: Mapping[str, ElasticQuota]) -> str:
+    labelled = (one.metadata for one in quotas.values() if one.metadata.labels.get(keys.QUOTA_PARENT) == name)
+    found = sorted((meta.name for meta in labelled if meta.name != name), key=natural_key)
+    more = [f"{len(found) - _MOST_NAMED} more"] if len(found) > _MOST_NAMED else []
+    return ", ".join([*found[:_MOST_NAMED], *more])
+
+
+def _worse(before: QuotaTree, after: QuotaTree, key: str) -> list[QuotaFault]:
+    """Faults that are new, or whose bound is passed by more; of the object itself also those that read otherwise."""
+    known = {fault.place: fault for fault in before.faults}
+    out = []
+    for fault in after.faults:
+        old = known.get(fault.place)
+        changed = old is not None and fault.key == key and not fault.excess and fault.text != old.text
+        if old is None or changed or fault.excess > old.excess:
+            out.append(fault)
+    return out
+
+
+def _told(fault: QuotaFault, key: str) -> str:
+    whose = "" if fault.key == key else f"ElasticQuota {fault.key}: "
+    return f"{whose}{fault.field}: {fault.text}"
+
+
+def _label(name: str) -> str:
+    return f"metadata.labels[{name}]"
