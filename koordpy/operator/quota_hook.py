@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from koordpy.api import keys
-from koordpy.api.objects import ElasticQuota
+from koordpy.api.custom import ElasticQuota
 from koordpy.cluster.quota_tree import read_quotas
 from koordpy.engine.client import ApiClient, ApiError
 from koordpy.engine.feeds import Feeds

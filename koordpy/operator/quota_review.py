@@ -13,8 +13,8 @@ import msgspec
 from msgspec.structs import replace
 
 from koordpy.api import keys
+from koordpy.api.custom import ElasticQuota
 from koordpy.api.natural import natural_key
-from koordpy.api.objects import ElasticQuota
 from koordpy.cluster.quota_tree import QuotaFault, QuotaTree, read_quotas
 from koordpy.operator.injection import ReviewError
 

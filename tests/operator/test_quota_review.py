@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.objects import ElasticQuota
+from koordpy.api.custom import ElasticQuota
 from koordpy.operator.injection import ReviewError
 from koordpy.operator.quota_review import objection, read_change
 from tests.scenarios.quotas import GPU, quota
