@@ -10,7 +10,7 @@ from koordpy.cluster.gpus import GroupKey, Machine
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.gpu.choice import chooser_of
 from koordpy.planning.gpu.nodes import GpuNodes, want_of
-from koordpy.planning.gpu.tables import bits_of
+from koordpy.planning.gpu.submasks import bits_of
 from koordpy.planning.gpu.wants import Sets, want_on
 
 WHOLE_CARD = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio": "100"}

@@ -17,8 +17,10 @@ from koordpy.cluster.gpus import Machine, Matrix, Pattern
 from koordpy.cluster.partitions import PartitionTable, aligned_table
 from koordpy.planning.gpu.divisions import division_choice
 from koordpy.planning.gpu.large import LargeMachine
+from koordpy.planning.gpu.shares import Shares
 from koordpy.planning.gpu.splits import Divider, counted
-from koordpy.planning.gpu.tables import EXACT, Masks, Tables, bits_of, masks_of_size, reversed_bits, tables
+from koordpy.planning.gpu.submasks import EXACT, Masks, bits_of, masks_of_size, reversed_bits
+from koordpy.planning.gpu.tables import Tables, tables
 from koordpy.planning.gpu.wants import Sets, Want
 
 Objective = Literal["bottleneck", "sum", "partition"]
@@ -43,7 +45,6 @@ class Judge:
         self.tables = tables(pattern)
         self._divider = Divider(self.tables, (0,) * self.tables.classes)
         self._known: dict[tuple[int, int, tuple[int, ...]], Judged | None] = {}
-        self._slow: dict[tuple[int, tuple[int, ...]], int] = {}
 
     def judge(self, free: int, held: int, sizes: tuple[int, ...]) -> Judged | None:
         """For pods of the given sizes (ascending) that take any sets; None where there are too few GPUs."""
@@ -67,43 +68,7 @@ class Judge:
         if self.tables.is_flat(free):
             pairs = self.tables.low_list[int(us[0])]
             return Judged(top, tuple(sorted(pairs if size > 1 else self.tables.classes for size in sizes)))
-        weight = min(self._slowest(u, sizes) for u in us.tolist())
-        return Judged(top, self._divider.ranks(weight, len(sizes)))
-
-    def _slowest(self, mask: int, sizes: tuple[int, ...]) -> int:
-        """Least weight of the pods' slowest pairs over all divisions of a set."""
-        if len(sizes) == 1:
-            return self._divider.weight(self.tables.low_list[mask])
-        key = (mask, sizes)
-        found = self._slow.get(key)
-        if found is None:
-            if len(self._slow) > _REMEMBERED * 10:
-                self._slow.clear()
-            found = self._slow[key] = min(
-                self._divider.weight(self.tables.low_list[own]) + self._slowest(mask ^ own, rest)
-                for own, rest in _first_parts(mask, sizes)
-            )
-        return found
-
-
-def _first_parts(mask: int, sizes: tuple[int, ...]) -> list[tuple[int, tuple[int, ...]]]:
-    """Every set that the lowest GPU may be in, with the sizes that are left."""
-    out = []
-    first = mask & -mask
-    rest = mask ^ first
-    for i, size in enumerate(sizes):
-        if i and sizes[i - 1] == size:
-            continue
-        left = sizes[:i] + sizes[i + 1 :]
-        out += [(first | own, left) for own in subsets(rest, size - 1)]
-    return out
-
-
-def subsets(mask: int, size: int) -> list[int]:
-    """Every subset of a size."""
-    from itertools import combinations
-
-    return [sum(chosen) for chosen in combinations([1 << i for i in bits_of(mask)], size)]
+        return Judged(top, tuple(self._divider.slowest_pairs(us, sizes, int(low[us].min()))))
 
 
 def candidates(count: int, free: int, size: int) -> Masks:
@@ -175,30 +140,20 @@ class Chooser:
             if masks is not None:
                 return self._with_containers(masks, wants)
         us = candidates(self.tables.size, free, sum(want.count for want in wants))
-        us = self._able(us, wants)
         if not len(us):
             return None
         flat = all(want.plain for want in wants) and self.tables.is_flat(free | held)
         rules = _Rules(self, us, free, held, wants, flat=flat)
+        if not rules.able():
+            return None
         if objective == "sum":
             rules.largest_sum()
         rules.apply()
         return self._with_containers(rules.division(), wants)
 
-    def _able(self, us: Masks, wants: tuple[Want, ...]) -> Masks:
-        """The candidates that can be divided as wanted, and of them those with the best listed sets."""
-        if all(want.plain for want in wants) or not len(us):
-            return us
-        kinds = counted(wants)
-        found = [(u, cost) for u in us.tolist() if (cost := self.divider.best(u, kinds)) is not None]
-        if not found:
-            return us[:0]
-        best = min(cost[:2] for _, cost in found)
-        return np.array([u for u, cost in found if cost[:2] == best], dtype=np.int64)
-
     def _with_containers(self, masks: Sequence[int], wants: tuple[Want, ...]) -> Sets:
         return tuple(
-            (mask, self.divider.containers(mask, want.containers)[2]) for mask, want in zip(masks, wants, strict=True)
+            (mask, self.divider.containers(mask, want.containers)) for mask, want in zip(masks, wants, strict=True)
         )
 
     # -- figures of sets ----------------------------------------------------------------------------------------------
@@ -212,8 +167,7 @@ class Chooser:
 
     def sums(self, masks: Masks) -> NDArray[np.int64]:
         """Sums of the class floors over the pairs of each set."""
-        bits = (masks[:, None] >> np.arange(self.tables.size)) & 1
-        return np.asarray(((bits @ self._floor_matrix) * bits).sum(axis=1) // 2)
+        return self.divider.sums[masks]
 
     def towards(self, masks: Masks, others: int) -> NDArray[np.int64]:
         """Sums of the class floors from each set to other GPUs."""
@@ -263,6 +217,8 @@ class _Rules:
     def __init__(self, owner: Chooser, us: Masks, free: int, held: int, wants: tuple[Want, ...], *, flat: bool) -> None:
         self.owner, self.us, self.free, self.held, self.wants, self.flat = owner, us, free, held, wants, flat
         self.tables, self.divider = owner.tables, owner.divider
+        self._kinds = counted(wants)
+        self._divided: Shares | None = None
 
     def _keep(self, values: Callable[[], Any]) -> None:
         """Leaves the candidates of the largest value; nothing is computed for one that is alone."""
@@ -270,11 +226,21 @@ class _Rules:
             found = np.asarray(values())
             self.us = self.us[found == found.max()]
 
-    def _keep_each(self, value: Callable[[int], Any]) -> None:
-        if len(self.us) > 1:
-            found = [value(u) for u in self.us.tolist()]
-            best = max(found)
-            self.us = self.us[[one == best for one in found]]
+    def _shares(self) -> Shares:
+        """The ways to divide what is left of the candidates."""
+        if self._divided is None:
+            self._divided = self.divider.shares(self.us, self._kinds)
+        elif len(self._divided.us) > len(self.us):
+            self._divided.keep(np.isin(self._divided.us, self.us))
+        return self._divided
+
+    def able(self) -> bool:
+        """Whether candidates can be divided as wanted; leaves those with the best listed sets."""
+        if not all(want.plain for want in self.wants):
+            shares = self._shares()
+            self.divider.able(shares, self._kinds)
+            self.us = shares.us
+        return bool(len(self.us))
 
     def largest_sum(self) -> None:
         """Objective `sum`: the sum over all pairs; for one GPU alone the least of its links to other free ones."""
@@ -288,7 +254,7 @@ class _Rules:
         self._keep(lambda: self.tables.low[self.us | self.held])
         if not self.flat:
             self._own_links()
-            self._keep_each(lambda u: self.tables.ring(u | self.held))
+            self._keep(lambda: self.tables.rings(self.us | self.held, only_best=True))
             for size in PACKED_SIZES:
                 if self.free.bit_count() - int(self.us[0]).bit_count() >= size:
                     self._keep(lambda size=size: self.tables.packed(size)[self.free & ~self.us])  # type: ignore[misc]
@@ -298,26 +264,29 @@ class _Rules:
             self._keep(lambda of=of: -_distinct(of, self.us | self.held))  # type: ignore[misc]
         self._whole_sets()
 
+    @property
+    def _simple(self) -> bool:
+        """Whether one container of one pod gets all."""
+        return len(self.wants) == 1 and self.wants[0].containers == (self.wants[0].count,)
+
     def _own_links(self) -> None:
         """Rule 2, and of rule 3 what concerns each pod."""
-        if len(self.wants) > 1:
-            kinds = counted(self.wants)
-            self._keep_each(lambda u: [-part for part in (self.divider.best(u, kinds) or ())[2:5]])
+        if self._simple:
+            self._keep(lambda: self.tables.low[self.us])
+            self._keep(lambda: self.tables.rings(self.us, only_best=True))
             return
-        sizes = self.wants[0].containers
-        self._keep(lambda: self.tables.low[self.us])
-        self._keep_each(lambda u: -self.divider.containers(u, sizes)[0])
-        self._keep_each(self.tables.ring)
+        shares = self._shares()
+        self.divider.charge_links(shares, self._kinds, int(self.tables.low[self.us].min()))
+        self.us = shares.us
 
     def _own_sums(self) -> None:
         """Of rule 5 what concerns containers and pods."""
-        if len(self.wants) > 1:
-            kinds = counted(self.wants)
-            self._keep_each(lambda u: [-part for part in (self.divider.best(u, kinds) or ())[5:]])
+        if self._simple:
+            self._keep(lambda: self.owner.sums(self.us))
             return
-        sizes = self.wants[0].containers
-        self._keep_each(lambda u: self.divider.containers(u, sizes)[1])
-        self._keep(lambda: self.owner.sums(self.us))
+        shares = self._shares()
+        self.divider.charge_sums(shares, self._kinds)
+        self.us = shares.us
 
     def _whole_sets(self) -> None:
         """Rule 7."""
@@ -325,16 +294,16 @@ class _Rules:
             return
         for size in WHOLE_SIZES:
             self._keep(lambda size=size: self.owner.whole(self.free & ~self.us, size))  # type: ignore[misc]
-        self._keep_each(lambda u: -self.owner.cover(u))
+        self._keep(lambda: [-self.owner.cover(u) for u in self.us.tolist()])
 
-    def division(self) -> tuple[int, ...]:
+    def division(self) -> Sequence[int]:
         """Rule 8: the set of each pod."""
         if len(self.wants) == 1 or self.flat:
             turned = reversed_bits(self.tables.size)[self.us]
             mask = int(self.us[int(turned.argmax())])
             return _cut(mask, self.wants)
-        found = [self.divider.first(u, self.wants) for u in self.us.tolist()]
-        return min(found, key=lambda masks: [bits_of(mask) for mask in masks])
+        kinds = [want for want, _ in self._kinds]
+        return self._shares().deal([kinds.index(want) for want in self.wants])
 
 
 def _cut(mask: int, wants: Sequence[Want]) -> tuple[int, ...]:

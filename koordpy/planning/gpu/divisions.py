@@ -8,7 +8,7 @@ as lists; of its full sets the best score, then the first. A single GPU is the l
 from itertools import combinations
 
 from koordpy.cluster.gpus import Matrix
-from koordpy.planning.gpu.tables import bits_of
+from koordpy.planning.gpu.submasks import bits_of
 from koordpy.planning.gpu.wants import Want
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from koordpy.cluster.gpus import Matrix
 from koordpy.cluster.partitions import PartitionTable, aligned_table
-from koordpy.planning.gpu.tables import bits_of, reversed_bits
+from koordpy.planning.gpu.submasks import bits_of, reversed_bits
 from koordpy.planning.gpu.wants import Sets, Want
 
 _BLOCK = 16

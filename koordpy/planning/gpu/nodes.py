@@ -19,7 +19,7 @@ from koordpy.cluster.partitions import quantity
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Draft, Ints
 from koordpy.planning.gpu.choice import Chooser, Judged, LargeChooser, chooser_of
-from koordpy.planning.gpu.tables import bits_of
+from koordpy.planning.gpu.submasks import bits_of
 from koordpy.planning.gpu.wants import PodWant, Sets, want_on
 
 

@@ -1,161 +1,176 @@
-"""How a set of GPUs is best divided among pods, and a pod's set among its containers.
+"""What the rules charge a set of GPUs that is divided among pods, and a pod's set among its containers.
 
 Source: gpu-topology.md section 4, rules 2, 3, 5 and 8. For a fixed set everything that the rules compare of a division
-is a sum over its parts, so divisions are searched by what is left: exact, each remainder once. Vectors compare by their
-slowest member first, which is the order of numbers written with a digit for each class.
+is a sum over its parts, which `shares` narrows down: vectors compare by their slowest member first, so a class is a
+charge of its own, the slowest class first.
 """
 
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
-from itertools import combinations
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
+from math import gcd
 
-from koordpy.planning.gpu.tables import Tables, bits_of
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpy.planning.gpu.shares import Charge, Shares
+from koordpy.planning.gpu.submasks import Masks
+from koordpy.planning.gpu.tables import Tables
 from koordpy.planning.gpu.wants import Want
 
-Cost = tuple[int, ...]
-"""Smaller is better; costs of parts add up."""
-
-_DIGIT = 128
-"""More pods or containers than a machine has GPUs."""
+Kinds = tuple[tuple[Want, int], ...]
+"""Pods by what they want: (want, number of them)."""
 
 
 class Divider:
     """Divisions on one machine. floors: kB/s of each class."""
 
     def __init__(self, tables: Tables, floors: Sequence[int]) -> None:
-        self.tables = tables
-        self.floors = tuple(floors)
-        classes = tables.classes
-        self._weight: list[int] = [_DIGIT ** (classes - 1 - c) for c in range(classes)] + [0]
-        self._sums: dict[int, int] = {}
-        self._parts: dict[tuple[int, Want], Cost | None] = {}
-        self._best: dict[tuple[int, tuple[tuple[Want, int], ...]], Cost | None] = {}
-        self._containers: dict[tuple[int, tuple[int, ...]], tuple[int, int, tuple[int, ...]]] = {}
+        self.tables, self._floors = tables, tuple(floors)
 
-    def weight(self, rank: int) -> int:
-        """What a slowest link of a class costs; none for no limit."""
-        return self._weight[rank]
-
-    def ranks(self, weight: int, number: int) -> tuple[int, ...]:
-        """Classes of `number` parts whose weights add up to a weight, slowest first."""
-        classes = self.tables.classes
-        out: list[int] = []
-        for rank in range(classes):
-            digit = weight // self._weight[rank]
-            weight -= digit * self._weight[rank]
-            out += [rank] * digit
-        return (*out, *[classes] * (number - len(out)))
-
-    def sum_of(self, mask: int) -> int:
-        """Sum of the class floors over the pairs of a set."""
-        found = self._sums.get(mask)
-        if found is None:
-            ranks, nodes = self.tables.pattern.ranks, bits_of(mask)
-            found = self._sums[mask] = sum(self.floors[ranks[i][j]] for i, j in combinations(nodes, 2))
-        return found
-
-    # -- containers ---------------------------------------------------------------------------------------------------
-
-    def containers(self, mask: int, sizes: tuple[int, ...]) -> tuple[int, int, tuple[int, ...]]:
-        """(weight of the containers' slowest links, sum inside them, the set of each) of a pod's best split.
-
-        GPUs beyond the containers' are left over: an init container's.
-        """
-        if len(sizes) == 1 and sizes[0] == mask.bit_count():
-            return self._weight[self.tables.low_list[mask]], self.sum_of(mask), (mask,)
-        if not sizes:
-            return 0, 0, ()
-        found = self._containers.get((mask, sizes))
-        if found is None:
-            found = self._containers[mask, sizes] = min(
-                self._splits(mask, sizes), key=lambda s: (s[0], -s[1], [bits_of(one) for one in s[2]])
-            )
-        return found
-
-    def _splits(self, mask: int, sizes: tuple[int, ...]) -> Iterator[tuple[int, int, tuple[int, ...]]]:
-        for chosen in combinations(bits_of(mask), sizes[0]):
-            own = sum(1 << i for i in chosen)
-            weight, inside, sets = self.containers(mask ^ own, sizes[1:])
-            yield self._weight[self.tables.low_list[own]] + weight, self.sum_of(own) + inside, (own, *sets)
+    @cached_property
+    def sums(self) -> NDArray[np.int64]:
+        """[sets] sum of the class floors over the pairs, in the largest unit that is exact."""
+        unit = max(1, gcd(*self._floors))
+        out = np.zeros(1, dtype=np.int64)
+        for bit in range(self.tables.size):
+            row = np.zeros(1, dtype=np.int64)
+            for other in range(bit):
+                row = np.concatenate([row, row + self._floors[self.tables.pattern.ranks[bit][other]] // unit])
+            out = np.concatenate([out, out + row])
+        return out
 
     # -- pods ---------------------------------------------------------------------------------------------------------
 
-    def part(self, mask: int, want: Want) -> Cost | None:
-        """What it costs to give a pod a set: listed sets missed, their score, then rules 2, 3 and 5; None = never."""
-        key = (mask, want)
-        if key in self._parts:
-            return self._parts[key]
-        cost: Cost | None = None
-        if want.linked(mask):
-            score = max((one.score for one in want.listed or () if one.mask == mask), default=None)
-            if score is not None or not want.must:
-                weight, inside, _ = self.containers(mask, want.containers)
-                cost = (
-                    0 if score is not None else 1,
-                    -(score or 0),
-                    self._weight[self.tables.low_list[mask]],
-                    weight,
-                    self._weight[self.tables.ring(mask)],
-                    -inside,
-                    -self.sum_of(mask),
-                )
-        self._parts[key] = cost
-        return cost
+    def shares(self, us: Masks, kinds: Kinds) -> Shares:
+        """The ways to divide each of some sets among pods."""
+        return Shares(self.tables.size, us, [want.count for want, _ in kinds], [number for _, number in kinds])
 
-    def best(self, mask: int, wants: tuple[tuple[Want, int], ...]) -> Cost | None:
-        """The least cost of dividing all of a set among pods: (want, number of pods that want it), each once."""
-        if len(wants) == 1 and wants[0][1] == 1:
-            return self.part(mask, wants[0][0])
-        key = (mask, wants)
-        if key in self._best:
-            return self._best[key]
-        found: Cost | None = None
-        first = mask & -mask
-        others = bits_of(mask ^ first)
-        for i, (want, number) in enumerate(wants):
-            left = wants[:i] + (((want, number - 1),) if number > 1 else ()) + wants[i + 1 :]
-            for chosen in combinations(others, want.count - 1):
-                own = first | sum(1 << j for j in chosen)
-                mine = self.part(own, want)
-                if mine is None:
-                    continue
-                rest = self.best(mask ^ own, left)
-                if rest is not None:
-                    total = _sum(mine, rest)
-                    if found is None or total < found:
-                        found = total
-        self._best[key] = found
-        return found
+    def able(self, shares: Shares, kinds: Kinds) -> None:
+        """Leaves the ways in which each pod gets what it may, and of them those with most listed sets, then with the
+        highest sum of their scores (section 8)."""
+        scores = [_scores(want, self.tables.size) for want, _ in kinds]
 
-    def first(self, mask: int, wants: Sequence[Want]) -> tuple[int, ...]:
-        """The sets of the pods, in order, of the best division; of equal ones the lowest lists (rule 8)."""
-        out: list[int] = []
-        for i, want in enumerate(wants):
-            if i == len(wants) - 1:
-                out.append(mask)
-                break
-            goal = self.best(mask, counted(tuple(wants[i:])))
-            left = counted(tuple(wants[i + 1 :]))
-            for chosen in combinations(bits_of(mask), want.count):
-                own = sum(1 << j for j in chosen)
-                mine = self.part(own, want)
-                rest = self.best(mask ^ own, left) if mine is not None else None
-                if mine is not None and rest is not None and _sum(mine, rest) == goal:
-                    break
-            else:
-                raise AssertionError("the best division has a first set")
-            out.append(own)
-            mask ^= own
-        return tuple(out)
+        def allowed(kind: int, own: Masks) -> NDArray[np.bool_]:
+            want = kinds[kind][0]
+            found = np.array([want.linked(mask) for mask in own.tolist()], dtype=bool)
+            return found & (scores[kind][0][own] > 0) if want.must else found
+
+        shares.forbid(allowed)
+        if len(shares.us):
+            shares.charge_best([lambda kind, own: -scores[kind][0][own], lambda kind, own: -scores[kind][1][own]])
+
+    def charge_links(self, shares: Shares, kinds: Kinds, slowest: int) -> None:
+        """Rule 2, and of rule 3 what concerns each pod. slowest: class below which no pair is."""
+        tables = self.tables
+        classes = range(slowest, tables.classes)
+        charges: list[Charge] = [lambda _, own, c=c: (tables.low[own] == c).astype(np.int64) for c in classes]  # type: ignore[misc]
+        if any(not _is_whole(want) for want, _ in kinds):
+            figures = _Containers(self, kinds)
+            charges += [lambda kind, own, c=c: figures.of(kind, own)[:, c] for c in classes]  # type: ignore[misc]
+        shares.charge_best(charges)
+        if any(want.count > 3 for want, _ in kinds):
+            shares.charge_best([lambda _, own, c=c: (tables.rings(own) == c).astype(np.int64) for c in classes])  # type: ignore[misc]
+
+    def charge_sums(self, shares: Shares, kinds: Kinds) -> None:
+        """Of rule 5 what concerns containers and pods."""
+        charges: list[Charge] = [lambda _, own: -self.sums[own]]
+        if any(not _is_whole(want) for want, _ in kinds):
+            figures = _Containers(self, kinds)
+            charges.insert(0, lambda kind, own: -figures.of(kind, own)[:, -1])
+        shares.charge_best(charges)
+
+    def slowest_pairs(self, us: Masks, sizes: Sequence[int], slowest: int) -> list[int]:
+        """Classes of the pods' slowest pairs, ascending, of the best of all divisions of some sets by rule 2 alone."""
+        kinds = sorted(set(sizes))
+        shares = Shares(self.tables.size, us, kinds, [list(sizes).count(size) for size in kinds])
+        low = self.tables.low
+        shares.charge_best(
+            [lambda _, own, c=c: (low[own] == c).astype(np.int64) for c in range(slowest, self.tables.classes)]  # type: ignore[misc]
+        )
+        return sorted(self.tables.low_list[own] for own in shares.any_way())
+
+    # -- containers ---------------------------------------------------------------------------------------------------
+
+    def containers(self, mask: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
+        """The set of each container of a pod's best split. GPUs beyond the containers' are an init container's."""
+        if not sizes:
+            return ()
+        if len(sizes) == 1 and sizes[0] == mask.bit_count():
+            return (mask,)
+        shares, kinds = self._split(np.array([mask], dtype=np.int64), sizes)
+        shares.charge_best([*self._inner_links(kinds), self._inner_sum(kinds)])
+        return tuple(shares.deal([kinds.index(size) for size in sizes]))
+
+    def container_figures(self, masks: Masks, sizes: tuple[int, ...]) -> NDArray[np.int64]:
+        """[sets, classes + 1] of each set's best split: containers by the class of their slowest pair, sum inside."""
+        shares, kinds = self._split(masks, sizes)
+        return np.stack(shares.charge([*self._inner_links(kinds), self._inner_sum(kinds)]), axis=1) * self._signs
+
+    @cached_property
+    def _signs(self) -> NDArray[np.int64]:
+        return np.array([1] * self.tables.classes + [-1], dtype=np.int64)
+
+    def _split(self, masks: Masks, sizes: tuple[int, ...]) -> tuple[Shares, list[int]]:
+        """The ways to split sets, and the containers by their sizes; what is left over comes last."""
+        kinds = sorted(set(sizes))
+        numbers = [sizes.count(size) for size in kinds]
+        left = int(masks[0]).bit_count() - sum(sizes)
+        extra = [left] if left else []
+        return Shares(self.tables.size, masks, [*kinds, *extra], [*numbers, *([1] * len(extra))]), kinds
+
+    def _inner_links(self, kinds: Sequence[int]) -> list[Charge]:
+        low = self.tables.low
+        return [
+            lambda kind, own, c=c: (low[own] == c).astype(np.int64) * (kind < len(kinds))  # type: ignore[misc]
+            for c in range(self.tables.classes)
+        ]
+
+    def _inner_sum(self, kinds: Sequence[int]) -> Charge:
+        return lambda kind, own: -self.sums[own] * (kind < len(kinds))
 
 
-def _sum(one: Cost, other: Cost) -> Cost:
-    return tuple(a + b for a, b in zip(one, other, strict=True))
+class _Containers:
+    """Figures of the containers of pods, for all sets that a charge asks for."""
+
+    def __init__(self, divider: Divider, kinds: Kinds) -> None:
+        self._divider, self._kinds = divider, kinds
+        self._known: dict[int, tuple[Masks, NDArray[np.int64]]] = {}
+
+    def of(self, kind: int, own: Masks) -> NDArray[np.int64]:
+        """[sets, classes + 1] containers by the class of their slowest pair, and the sum of floors inside them."""
+        known = self._known.get(kind)
+        if known is None:
+            known = self._known[kind] = own, self._figures(self._kinds[kind][0], own)
+        masks, figures = known
+        return figures if len(masks) == len(own) else figures[np.searchsorted(masks, own)]
+
+    def _figures(self, want: Want, own: Masks) -> NDArray[np.int64]:
+        tables = self._divider.tables
+        if not len(own) or not want.containers:
+            return np.zeros((len(own), tables.classes + 1), dtype=np.int64)
+        if not _is_whole(want):
+            return self._divider.container_figures(own, want.containers)
+        links = tables.low[own][:, None] == np.arange(tables.classes)
+        return np.concatenate([links.astype(np.int64), self._divider.sums[own][:, None]], axis=1)
+
+
+def _is_whole(want: Want) -> bool:
+    """Whether one container has all that its pod gets."""
+    return want.containers == (want.count,)
+
+
+def _scores(want: Want, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """[sets] 1 where a set is listed for a want; the highest score it is listed with."""
+    listed, score = np.zeros(1 << count, dtype=np.int64), np.zeros(1 << count, dtype=np.int64)
+    for one in want.listed or ():
+        score[one.mask] = max(one.score, int(score[one.mask])) if listed[one.mask] else one.score
+        listed[one.mask] = 1
+    return listed, score
 
 
 @lru_cache(maxsize=4096)
-def counted(wants: tuple[Want, ...]) -> tuple[tuple[Want, int], ...]:
-    """Pods by what they want: (want, number), in a fixed order."""
+def counted(wants: tuple[Want, ...]) -> Kinds:
+    """Pods by what they want, in a fixed order."""
     numbers: dict[Want, int] = {}
     for want in wants:
         numbers[want] = numbers.get(want, 0) + 1

@@ -12,49 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koordpy.cluster.gpus import Pattern
+from koordpy.planning.gpu.rings import best_rings
+from koordpy.planning.gpu.submasks import EXACT, Masks, bits_of, masks_of_size, parts
 
-EXACT = 16
-"""GPUs of a machine up to which tables over all sets are made."""
 RING_LIMIT = 8
 """Rings of larger sets all count as equal."""
-
-Masks = NDArray[np.int64]
 
 
 @lru_cache(maxsize=1024)
 def tables(pattern: Pattern) -> "Tables":
     """The tables of a pattern of up to EXACT GPUs."""
     return Tables(pattern)
-
-
-@lru_cache(maxsize=EXACT + 1)
-def _sizes(count: int) -> NDArray[np.int64]:
-    return np.bitwise_count(np.arange(1 << count, dtype=np.int64)).astype(np.int64)
-
-
-@lru_cache(maxsize=256)
-def masks_of_size(count: int, size: int) -> Masks:
-    """Every set of a size out of `count` GPUs, ascending as numbers."""
-    return np.nonzero(_sizes(count) == size)[0]
-
-
-@lru_cache(maxsize=EXACT + 1)
-def reversed_bits(count: int) -> Masks:
-    """Number of each mask with its bits turned round: of sets of a size the largest has the lowest GPUs."""
-    out = np.zeros(1, dtype=np.int64)
-    for bit in range(count):
-        out = np.concatenate([out, out | 1 << (count - 1 - bit)])
-    return out
-
-
-def bits_of(mask: int) -> list[int]:
-    """Positions in a set, ascending."""
-    out = []
-    while mask:
-        low = mask & -mask
-        out.append(low.bit_length() - 1)
-        mask ^= low
-    return out
 
 
 class Tables:
@@ -65,7 +33,7 @@ class Tables:
             raise ValueError(f"{pattern.size} GPUs, tables hold {EXACT}")
         self.pattern = pattern
         self.size, self.classes = pattern.size, pattern.classes
-        self._rings: dict[int, int] = {}
+        self._ranks = np.array([list(row) for row in pattern.ranks], dtype=np.int64)
 
     @cached_property
     def low(self) -> NDArray[np.int64]:
@@ -81,33 +49,27 @@ class Tables:
     @cached_property
     def low_list(self) -> list[int]:
         """`low` as plain numbers, for single look-ups."""
-        return [int(value) for value in self.low]
+        return [int(value) for value in self.low.tolist()]
 
-    def ring(self, mask: int) -> int:
-        """Class of the slowest hop of the best ring through a set; `classes` where rings do not count."""
-        size = mask.bit_count()
+    @cached_property
+    def _rings(self) -> NDArray[np.int64]:
+        return np.full(1 << self.size, -1, dtype=np.int64)
+
+    def rings(self, masks: Masks, *, only_best: bool = False) -> NDArray[np.int64]:
+        """[sets] class of the slowest hop of the best ring through sets of one size; `classes` where rings do not
+        count. only_best: less than that for all but the best."""
+        size = int(masks[0]).bit_count() if len(masks) else 0
         if size <= 3:
-            return self.low_list[mask]
+            return self.low[masks]
         if size > RING_LIMIT:
-            return self.classes
-        found = self._rings.get(mask)
-        if found is None:
-            found = self._rings[mask] = self._best_ring(mask)
-        return found
-
-    def _best_ring(self, mask: int) -> int:
-        ranks, nodes, low = self.pattern.ranks, bits_of(mask), self.low_list[mask]
-        # every GPU has two hops, so its second best link bounds the ring
-        most = min(sorted((ranks[i][j] for j in nodes if j != i), reverse=True)[1] for i in nodes)
-        for threshold in sorted({ranks[i][j] for i, j in combinations(nodes, 2)}, reverse=True):
-            if threshold <= low:
-                break
-            if threshold > most:
-                continue
-            near = {i: sum(1 << j for j in nodes if j != i and ranks[i][j] >= threshold) for i in nodes}
-            if _has_ring(near, mask):
-                return threshold
-        return low
+            return np.full(len(masks), self.classes, dtype=np.int64)
+        known = self._rings[masks]
+        new = known < 0
+        if new.any():
+            if only_best:
+                return best_rings(self._ranks, masks, size, only_best=True)
+            known[new] = self._rings[masks[new]] = best_rings(self._ranks, masks[new], size)
+        return known
 
     def packed(self, size: int) -> NDArray[Any]:
         """[sets] what disjoint sets of a size packed into each are worth: most of the highest class, then of the next.
@@ -118,14 +80,7 @@ class Tables:
 
     @cached_property
     def _packed_eight(self) -> NDArray[Any]:
-        """One set at most fits where something is given: the best class, plus one, over the subsets."""
-        masks = masks_of_size(self.size, 8)
-        out = np.zeros(1 << self.size, dtype=np.int64)
-        out[masks] = self.low[masks] + 1
-        for bit in range(self.size):
-            halves = out.reshape(-1, 2, 1 << bit)
-            halves[:, 1] = np.maximum(halves[:, 1], halves[:, 0])
-        return out
+        return self._pack(8)
 
     @cached_property
     def _packed_four(self) -> NDArray[Any]:
@@ -136,18 +91,24 @@ class Tables:
         return self._pack(2)
 
     def _pack(self, size: int) -> NDArray[Any]:
+        """Sets of a size are a digit each of their class, so that what is packed adds up, number by number of sets."""
+        single = masks_of_size(self.size, size)
+        found, digit = np.unique(self.low[single], return_inverse=True)
         base = self.size // size + 1
-        wide = base**self.classes >= 1 << 62
-        out = np.zeros(1 << self.size, dtype=object if wide else np.int64)
-        for bit in range(size - 1, self.size):
-            rests = np.arange(1 << bit, dtype=np.int64)
-            block = out[1 << bit : 2 << bit]
-            block[:] = out[: 1 << bit]
-            for others in combinations(range(bit), size - 1):
-                inner = sum(1 << j for j in others)
-                worth = base ** self.low_list[inner | 1 << bit]
-                at = rests[(rests & inner) == inner]
-                block[at] = np.maximum(block[at], out[at ^ inner] + worth)
+        top = base ** len(found)
+        kind = np.int32 if top < 1 << 30 else np.int64 if top < 1 << 62 else object
+        out = np.zeros(1 << self.size, dtype=kind)
+        worth = np.array([base**i for i in range(len(found))], dtype=kind)[digit]
+        out[single] = worth
+        for number in range(2, self.size // size + 1):
+            masks = masks_of_size(self.size, number * size)
+            best = np.zeros(len(masks), dtype=kind)
+            for own in parts(self.size, masks, size):
+                best = np.maximum(best, (out[own] + out[own ^ masks]).max(axis=0))
+            out[masks] = best
+        for bit in range(self.size):
+            halves = out.reshape(-1, 2, 1 << bit)
+            halves[:, 1] = np.maximum(halves[:, 1], halves[:, 0])
         return out
 
     def is_flat(self, mask: int) -> bool:
@@ -157,22 +118,3 @@ class Tables:
         nodes = bits_of(mask)
         first = self.pattern.ranks[nodes[0]][nodes[1]]
         return all(self.pattern.ranks[i][j] == first for i, j in combinations(nodes, 2))
-
-
-def _has_ring(near: dict[int, int], mask: int) -> bool:
-    """Whether a ring goes through all of a set along the given neighbours."""
-    start = (mask & -mask).bit_length() - 1
-    home = near[start]
-
-    def walk(at: int, left: int) -> bool:
-        if not left:
-            return bool(home >> at & 1)
-        steps = near[at] & left
-        while steps:
-            step = steps & -steps
-            if walk(step.bit_length() - 1, left ^ step):
-                return True
-            steps ^= step
-        return False
-
-    return walk(start, mask ^ 1 << start)

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from koordpy.cluster.gpus import Machine, Matrix
 from koordpy.cluster.partitions import Partition
-from koordpy.planning.gpu.tables import bits_of
+from koordpy.planning.gpu.submasks import bits_of
 
 
 @dataclass(frozen=True, slots=True)

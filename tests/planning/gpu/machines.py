@@ -9,7 +9,7 @@ from koordpy.api.custom import Device, DeviceEntry, DeviceMatrices, DeviceMatrix
 from koordpy.api.objects import ObjectMeta
 from koordpy.cluster.gpus import Machine, read_machine
 from koordpy.planning.gpu.choice import Objective, chooser_of
-from koordpy.planning.gpu.tables import bits_of
+from koordpy.planning.gpu.submasks import bits_of
 from koordpy.planning.gpu.wants import PodWant, want_on
 
 M = [

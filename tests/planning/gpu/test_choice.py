@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koordpy.planning.gpu.choice import chooser_of
-from koordpy.planning.gpu.tables import bits_of
+from koordpy.planning.gpu.submasks import bits_of
 from koordpy.planning.gpu.wants import PodWant, want_on
 from tests.planning.gpu.brute import best_choice
 from tests.planning.gpu.machines import BRIDGES, UNIFORM, M, chosen, machine, mask

@@ -1,0 +1,71 @@
+"""The best ring through each of many sets of GPUs at once (gpu-topology.md section 4, rule 3).
+
+The Hamiltonian cycle with the fastest slowest hop, by the exact method over subsets. All sets are looked at together:
+a bit of a long number stands for a set, so a step of the method is one AND and one OR for all of them.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpy.planning.gpu.submasks import Masks, members
+
+
+def best_rings(ranks: NDArray[np.int64], masks: Masks, size: int, *, only_best: bool = False) -> NDArray[np.int64]:
+    """[sets] class of the slowest hop of the best ring through each; with only_best, -1 for all but the best.
+
+    ranks: [GPUs, GPUs] class of each pair; masks: sets of one size, 4 or more.
+    """
+    flat, at = ranks.ravel(), members(masks, size).T
+    pairs = [[flat[at[i] * len(ranks) + at[j]] for j in range(i)] for i in range(size)]
+    present = np.zeros(int(ranks.max()) + 1, dtype=bool)
+    for row in pairs:
+        for one in row:
+            present[one] = True
+    out = np.full(len(masks), -1, dtype=np.int64)
+    left = (1 << len(masks)) - 1
+    for threshold in np.flatnonzero(present)[::-1].tolist():
+        near = [[_number(one >= threshold) & left for one in row] for row in pairs]
+        found = _with_ring(near, size) & left
+        if found:
+            out[_flags(found, len(masks))] = threshold
+            left &= ~found
+            if only_best or not left:
+                break
+    return out
+
+
+def _with_ring(near: Sequence[Sequence[int]], size: int) -> int:
+    """The sets that have a ring along their near pairs. near[i][j], j < i: sets whose i-th and j-th GPU are near."""
+    last = size - 1
+    # ways[inner][i]: sets with a path from their last GPU through all of `inner` that ends at their i-th
+    ways: list[list[int]] = [[]] * (1 << last)
+    for inner in range(1, 1 << last):
+        row = [0] * last
+        for i in range(last):
+            if not inner >> i & 1:
+                continue
+            before = inner ^ 1 << i
+            if not before:
+                row[i] = near[last][i]
+                continue
+            reached = 0
+            for j, way in enumerate(ways[before]):
+                if way:
+                    reached |= way & (near[i][j] if j < i else near[j][i])
+            row[i] = reached
+        ways[inner] = row
+    out = 0
+    for i, way in enumerate(ways[-1]):
+        out |= way & near[last][i]
+    return out
+
+
+def _number(flags: NDArray[np.bool_]) -> int:
+    return int.from_bytes(np.packbits(flags, bitorder="little").tobytes(), "little")
+
+
+def _flags(number: int, count: int) -> NDArray[np.bool_]:
+    raw = np.frombuffer(number.to_bytes((count + 7) // 8, "little"), dtype=np.uint8)
+    return np.unpackbits(raw, count=count, bitorder="little").astype(bool)

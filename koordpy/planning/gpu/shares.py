@@ -1,0 +1,288 @@
+"""All ways to deal out sets of GPUs among parts of given sizes, narrowed to the best as rule after rule is charged.
+
+A set is dealt out part by part, each time to the part that holds its lowest GPU; remainders that many ways share are
+looked at once. What a rule charges is a sum over the parts, so the least charge of every remainder follows from smaller
+ones, and a way is among the best where it charges the least at every step. Charges are arrays over all sets at once.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpy.planning.gpu.submasks import Masks, parts, reversed_bits
+
+Numbers = NDArray[np.int64]
+State = tuple[int, ...]
+"""Parts of each kind that are still to be dealt."""
+Charge = Callable[[int, Masks], Numbers]
+"""(kind, its parts) -> what each part is charged."""
+
+FORBIDDEN = 1 << 60
+_ROOM = 1 << 58
+"""Charges of one pass stay below it."""
+
+
+@dataclass(slots=True)
+class _Ways:
+    """Parts of one kind that sets of a state may be dealt first. rows: numbers of the sets, ascending, and own: a part
+    of each; None before the first narrowing: every part that holds a set's lowest GPU."""
+
+    kind: int
+    rest: State
+    rows: Numbers | None = None
+    own: Masks | None = None
+
+
+class Shares:
+    """Ways to deal out each of some sets of one size completely."""
+
+    def __init__(self, count: int, us: Masks, sizes: Sequence[int], numbers: Sequence[int]) -> None:
+        """us: the sets, ascending, out of `count` GPUs; sizes, numbers: per kind, GPUs of a part, number of parts."""
+        self._count, self._sizes, self._top = count, tuple(sizes), tuple(numbers)
+        self._masks: dict[State, Masks] = {self._top: us}
+        self._states = _states(self._top)
+        self._ways: dict[State, list[_Ways]] = {}
+        self._values: dict[State, Numbers] = {}
+        self._parts: list[Masks] = []
+        self._spread()
+
+    @property
+    def us(self) -> Masks:
+        """The sets that are left."""
+        return self._masks[self._top]
+
+    @property
+    def number(self) -> int:
+        """Parts of every way."""
+        return sum(self._top)
+
+    def parts(self, kind: int) -> Masks:
+        """Parts of a kind in the ways that are left."""
+        return self._parts[kind]
+
+    # -- narrowing ----------------------------------------------------------------------------------------------------
+
+    def charge(self, charges: Sequence[Charge]) -> list[Numbers]:
+        """Charges every way lexicographically and leaves the least of each set; returns the totals of each charge per
+        set. Sets that no way deals out are left out first."""
+        out: list[Numbers] = []
+        for i, digits in self._passes(charges):
+            keep = self._pass(digits.costs)
+            self._leave(keep, digits.costs)
+            out = [one[keep] for one in out[:i]] + digits.totals(self._values[self._top][self.us])
+        return out
+
+    def charge_best(self, charges: Sequence[Charge]) -> None:
+        """The same, and leaves the sets of the least totals only."""
+        for _, digits in self._passes(charges):
+            keep = self._pass(digits.costs)
+            values = self._values[self._top][self.us]
+            self._leave(keep & (values == values.min()), digits.costs)
+            if not len(self.us):
+                return
+
+    def forbid(self, able: Callable[[int, Masks], NDArray[np.bool_]]) -> None:
+        """Leaves the ways of parts that are able."""
+        costs = []
+        for kind in range(len(self._sizes)):
+            cost, own = np.zeros(1 << self._count, dtype=np.int64), self._parts[kind]
+            cost[own] = np.where(able(kind, own), 0, FORBIDDEN)
+            costs.append(cost)
+        self._leave(self._pass(costs), costs)
+
+    def keep(self, which: NDArray[np.bool_]) -> None:
+        """Leaves some of the sets."""
+        self._leave(which, None)
+
+    def deal(self, order: Sequence[int]) -> list[int]:
+        """The lists of the lowest GPUs, compared list by list: the part of each kind in the order."""
+        turned = reversed_bits(self._count)
+        out: list[int] = []
+        taken = 0
+        if any(one.rows is None for ways in self._ways.values() for one in ways):
+            self.keep(np.ones(len(self.us), dtype=bool))
+        for i, kind in enumerate(order):
+            own = self._parts[kind]
+            own = own[(own & taken) == 0]
+            best = int(own[turned[own].argmax()])
+            out.append(best)
+            taken |= best
+            if i + 1 < len(order):
+                self._hold(kind, best)
+        return out
+
+    def any_way(self) -> list[int]:
+        """The parts of some way that is left."""
+        state, mask, out = self._top, int(self.us[0]), list[int]()
+        while any(state):
+            row = int(np.searchsorted(self._masks[state], mask))
+            for one in self._ways[state]:
+                assert one.rows is not None and one.own is not None
+                at = int(np.searchsorted(one.rows, row))
+                if at < len(one.rows) and one.rows[at] == row:
+                    out.append(int(one.own[at]))
+                    state, mask = one.rest, mask ^ out[-1]
+                    break
+            else:
+                raise AssertionError("a set that is left can be dealt out")
+        return out
+
+    def _hold(self, kind: int, own: int) -> None:
+        """Leaves the ways that have a part of a kind."""
+        for ways in self._ways.values():
+            for one in ways:
+                assert one.rows is not None and one.own is not None
+                stays = (one.own & own) == 0
+                if one.kind == kind:
+                    stays |= one.own == own
+                one.rows, one.own = one.rows[stays], one.own[stays]
+        free = [np.zeros(1 << self._count, dtype=np.int64)] * len(self._sizes)
+        self._leave(self._pass(free) & ((self.us & own) == own), free)
+
+    # -- the passes ---------------------------------------------------------------------------------------------------
+
+    def _passes(self, charges: Sequence[Charge]) -> "Iterator[tuple[int, _Digits]]":
+        """(number of the first charge, charges as digits of one number), as many at a time as there is room for."""
+        at = 0
+        while at < len(charges):
+            digits = _Digits(self)
+            first = at
+            while at < len(charges) and digits.add(charges[at]):
+                at += 1
+            yield first, digits
+
+    def _options(self, state: State, one: _Ways) -> Iterator[tuple[Numbers | None, Masks, Masks]]:
+        """(rows, or None for all in each line; parts; what is left without them)."""
+        masks = self._masks[state]
+        if one.rows is not None and one.own is not None:
+            yield one.rows, one.own, masks[one.rows] ^ one.own
+            return
+        for own in parts(self._count, masks, self._sizes[one.kind]):
+            yield None, own, own ^ masks
+
+    def _spread(self) -> None:
+        """Finds the states, their sets and the ways to go on from each, from the whole sets down."""
+        reached = {self._top: np.zeros(0, dtype=bool)}
+        owned = [np.zeros(1 << self._count, dtype=bool) for _ in self._sizes]
+        for state in self._states:
+            if state != self._top:
+                self._masks[state] = np.flatnonzero(reached[state])
+            ways = self._ways[state] = []
+            for kind, number in enumerate(state):
+                if not number or not len(self._masks[state]):
+                    continue
+                rest = (*state[:kind], number - 1, *state[kind + 1 :])
+                flags = reached.setdefault(rest, np.zeros(1 << self._count, dtype=bool))
+                one = _Ways(kind, rest)
+                for _, own, left in self._options(state, one):
+                    flags[left] = True
+                    owned[kind][own] = True
+                ways.append(one)
+        self._parts = [np.flatnonzero(flags) for flags in owned]
+
+    def _pass(self, costs: Sequence[Numbers]) -> NDArray[np.bool_]:
+        """Finds the least charge of every remainder; returns which of the sets can be dealt out at all."""
+        done = tuple(0 for _ in self._top)
+        self._values = {done: np.zeros(1, dtype=np.int64)}
+        for state in reversed(self._states):
+            masks = self._masks[state]
+            least = np.full(len(masks), FORBIDDEN, dtype=np.int64)
+            for one in self._ways[state]:
+                cost, below = costs[one.kind], self._values[one.rest]
+                for rows, own, left in self._options(state, one):
+                    total = cost[own] + below[left]
+                    if rows is None:
+                        np.minimum(least, total.min(axis=0), out=least)
+                    elif len(rows):
+                        starts = np.flatnonzero(np.r_[True, rows[1:] != rows[:-1]])
+                        at = rows[starts]
+                        least[at] = np.minimum(least[at], np.minimum.reduceat(total, starts))
+            values = np.full(1 << self._count, FORBIDDEN, dtype=np.int64)
+            values[masks] = least
+            self._values[state] = values
+        return np.asarray(self._values[self._top][self.us] < FORBIDDEN)
+
+    def _leave(self, keep: NDArray[np.bool_], costs: Sequence[Numbers] | None) -> None:
+        """Leaves some of the sets and, of each, the ways of the least charge (all where nothing was charged)."""
+        reached = {self._top: keep}
+        owned = [np.zeros(1 << self._count, dtype=bool) for _ in self._sizes]
+        for state in self._states:
+            masks = self._masks[state]
+            stays = reached[state] if state == self._top else reached[state][masks]
+            number = np.cumsum(stays) - 1
+            for one in self._ways[state]:
+                flags = reached.setdefault(one.rest, np.zeros(1 << self._count, dtype=bool))
+                rows_left, own_left = [], []
+                for rows, own, left in self._options(state, one):
+                    good = np.broadcast_to(stays, own.shape) if rows is None else stays[rows]
+                    if costs is not None:
+                        total = costs[one.kind][own] + self._values[one.rest][left]
+                        least = self._values[state][masks if rows is None else masks[rows]]
+                        good = good & (total == least)
+                    found = np.flatnonzero(good)
+                    own = own.ravel()[found]
+                    rows_left.append(number[found % len(masks)] if rows is None else number[rows[found]])
+                    own_left.append(own)
+                    flags[left.ravel()[found]] = True
+                    owned[one.kind][own] = True
+                one.rows, one.own = _in_order(rows_left, own_left)
+            self._masks[state] = masks[stays]
+        self._parts = [np.flatnonzero(flags) for flags in owned]
+
+
+def _states(top: State) -> list[State]:
+    """Every state but the last, those with more parts first."""
+    out, row = [], [top]
+    while any(row[0]):
+        out += row
+        below = [(*s[:k], n - 1, *s[k + 1 :]) for s in row for k, n in enumerate(s) if n]
+        row = list(dict.fromkeys(below))
+    return out
+
+
+def _in_order(rows: list[Numbers], own: list[Masks]) -> tuple[Numbers, Masks]:
+    if len(rows) == 1 and (len(rows[0]) < 2 or bool((rows[0][1:] >= rows[0][:-1]).all())):
+        return rows[0], own[0]
+    all_rows, all_own = np.concatenate(rows), np.concatenate(own)
+    order = np.argsort(all_rows, kind="stable")
+    return all_rows[order], all_own[order]
+
+
+class _Digits:
+    """Charges of a pass written as digits of one number, so that least means least lexicographically."""
+
+    def __init__(self, shares: Shares) -> None:
+        self._shares = shares
+        self.costs = [np.zeros(1 << shares._count, dtype=np.int64) for _ in shares._sizes]
+        self._radixes: list[int] = []
+        self._floors: list[int] = []
+        self._whole = 1
+
+    def add(self, charge: Charge) -> bool:
+        """Adds a charge; False where there is no room for it."""
+        shares = self._shares
+        values = [charge(kind, shares.parts(kind)) for kind in range(len(self.costs))]
+        floors = [int(one.min(initial=FORBIDDEN)) for one in values]
+        spans = [int(one.max(initial=low)) - low for one, low in zip(values, floors, strict=True)]
+        radix = max(spans) * shares.number + 1
+        if self._radixes and self._whole * radix >= _ROOM:
+            return False
+        if radix >= _ROOM:
+            raise OverflowError("a charge leaves 64 bits")
+        for kind, (one, low) in enumerate(zip(values, floors, strict=True)):
+            own = shares.parts(kind)
+            self.costs[kind][own] = self.costs[kind][own] * radix + (one - low)
+        self._radixes.append(radix)
+        self._floors.append(sum(low * n for low, n in zip(floors, shares._top, strict=True)))
+        self._whole *= radix
+        return True
+
+    def totals(self, values: Numbers) -> list[Numbers]:
+        """Each charge's total, from the totals of the numbers."""
+        out = []
+        for radix, floor in zip(reversed(self._radixes), reversed(self._floors), strict=True):
+            out.append(values % radix + floor)
+            values = values // radix
+        return out[::-1]

@@ -1,0 +1,86 @@
+"""Sets of GPUs as masks of bits, and the ways to take a part out of each: the same for every machine of a size.
+
+Tables are made once a process; up to EXACT GPUs.
+"""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+EXACT = 16
+"""GPUs of a machine up to which tables over all sets are made."""
+
+_AT_ONCE = 1 << 16
+
+Masks = NDArray[np.int64]
+
+
+def bits_of(mask: int) -> list[int]:
+    """Positions in a set, ascending."""
+    out = []
+    while mask:
+        low = mask & -mask
+        out.append(low.bit_length() - 1)
+        mask ^= low
+    return out
+
+
+@lru_cache(maxsize=EXACT + 1)
+def _sizes(count: int) -> NDArray[np.int64]:
+    return np.bitwise_count(np.arange(1 << count, dtype=np.int64)).astype(np.int64)
+
+
+@lru_cache(maxsize=256)
+def masks_of_size(count: int, size: int) -> Masks:
+    """Every set of a size out of `count` GPUs, ascending as numbers."""
+    return np.nonzero(_sizes(count) == size)[0]
+
+
+@lru_cache(maxsize=EXACT + 1)
+def reversed_bits(count: int) -> Masks:
+    """Number of each mask with its bits turned round: of sets of a size the largest has the lowest GPUs."""
+    out = np.zeros(1, dtype=np.int64)
+    for bit in range(count):
+        out = np.concatenate([out, out | 1 << (count - 1 - bit)])
+    return out
+
+
+def members(masks: Masks, size: int) -> NDArray[np.int64]:
+    """[sets, size] positions in sets of one size, ascending."""
+    out = np.empty((len(masks), size), dtype=np.int64)
+    rest = masks.copy()
+    for i in range(size):
+        lowest = rest & -rest
+        out[:, i] = np.bitwise_count(lowest - 1)
+        rest ^= lowest
+    return out
+
+
+@lru_cache(maxsize=64)
+def _parts(count: int, total: int, size: int) -> NDArray[np.uint16]:
+    at = np.left_shift(1, members(masks_of_size(count, total), total))
+    out = []
+    for others in combinations(range(1, total), size - 1):
+        own = at[:, 0].copy()
+        for i in others:
+            own |= at[:, i]
+        out.append(own)
+    return np.stack(out).astype(np.uint16)
+
+
+def parts(count: int, masks: Masks, size: int) -> Iterator[Masks]:
+    """[ways, sets] every part of a size that holds the lowest GPU of each of some sets of one size, some ways at once.
+
+    masks: ascending as numbers. Large arrays at once would cost more in fresh memory than in work.
+    """
+    total = int(masks[0]).bit_count()
+    known = masks_of_size(count, total)
+    rows = _parts(count, total, size)
+    if len(masks) < len(known):
+        rows = rows[:, np.searchsorted(known, masks)]
+    step = max(1, _AT_ONCE // len(masks))
+    for at in range(0, len(rows), step):
+        yield rows[at : at + step].astype(np.int64)
