@@ -216,7 +216,8 @@ class Gpu(Section, frozen=True):
 class Ascend(Section, frozen=True):
     nslb_version: Literal["1.0", "2.0"] = "1.0"
     shared_tor_num: Literal[1, 2] = 2
-    super_pod_size: Size = 48
+    super_pod_size: int = 48
+    """Nodes of a SuperPoD; below 1 the jobs that ask for SuperPoDs are illegal, nobody else (ascend.md 5)."""
     reserve_nodes: Count = 2
     super_pod_order: Literal["seed", "code"] = "seed"
 

@@ -16,7 +16,7 @@ from koordpy.planning.ascend.dealing import deal
 from koordpy.planning.ascend.joint import place_jointly
 from koordpy.planning.ascend.moves import keep_room
 from koordpy.planning.ascend.notes import allocation_notes, merged
-from koordpy.planning.ascend.place import Placed, has_own_order, npu_gate, place_npus
+from koordpy.planning.ascend.place import Placed, npu_gate, place_npus
 from koordpy.planning.ascend.ranked import assign, best_node
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
@@ -149,7 +149,7 @@ def try_unit(unit: Unit, groups: Groups, figures: Figures, search: Search | None
 
 def _relieved(refused: Tried, figures: Figures, search: Search | None) -> Tried:
     """A unit that found no room, with the room that victims make for it, or why there is none."""
-    if search is None or has_own_order(refused.unit, figures):
+    if search is None:
         return refused
     unit = refused.unit
     if refused.refusal is not None and not refused.refusal.limit_name:
@@ -188,7 +188,7 @@ def _make_room(unit: Unit, relief: Relief, figures: Figures, search: Search) -> 
         for pod in victim.unit.pods:
             draft.evict(pod)
     faults = search.faults(unit, relief)
-    tried = _accept(unit, dict(relief.nodes), figures, relief.proof, relief.runs)
+    tried = _accept(unit, dict(relief.nodes), figures, relief.proof, relief.runs, relief.notes)
     if faults or not tried.nodes:
         draft.undo(mark)
         return replace(tried, nodes=None, proof=Proof.UNKNOWN, fault="; ".join(faults[:3]) or tried.fault)

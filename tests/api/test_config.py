@@ -110,3 +110,10 @@ def test_every_fault_is_listed_with_file_and_path(text: str, faults: list[str]) 
 def test_a_file_that_is_not_there_is_a_fault(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none\.yaml: cannot be read"):
         load_config(str(tmp_path / "none.yaml"))
+
+
+@pytest.mark.parametrize("size", [0, -1, 1])
+def test_a_superpod_size_below_one_is_read_for_the_jobs_to_be_told(size: int) -> None:
+    """ascend.md 5: it makes jobs illegal, not the file."""
+    found = read_config(f"ascend: {{superPodSize: {size}}}".encode(), name="c.yaml")
+    assert found.ascend.super_pod_size == size

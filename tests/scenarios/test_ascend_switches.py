@@ -270,6 +270,18 @@ def test_a_lost_padding_rank_stays_under_its_leaf() -> None:
     assert bound(settle(world)) == {"p-2": "bs2"}
 
 
+@pytest.mark.parametrize(("count", "labels"), [(2, {keys.TOR_AFFINITY: "normal-schema"}), (4, LARGE)])
+def test_a_job_under_one_leaf_is_not_kept_from_it_by_the_uplinks_of_others(count: int, labels: dict[str, str]) -> None:
+    """It uses none of its own: it would be the return elsewhere that makes it span."""
+    world = World().add(*switched(dict.fromkeys("abc", tuple(range(6))), 6))
+    group, *_ = npu_gang("g", count)
+    world.add(group, [npu_pod(f"p-{i}", gang="g", at=f"as{i}", holds=range(8), labels=labels) for i in range(count)])
+    spanning = [npu_pod(f"o-{i}", gang="o", at=at, holds=range(8)) for i, at in enumerate(("as5", "bs5"))]
+    world.add(npu_gang("o", 2, prefix="o")[0], spanning)
+    lose(world, 1, labels=labels)
+    assert bound(world.plan()) == {"p-1": "as1"}
+
+
 def test_a_lost_rank_comes_back_under_the_own_leaf_in_version_2() -> None:
     world = World().add(*switched(FULL), npu_gang("g", 9, labels=LARGE))
     settle(world, SECOND)

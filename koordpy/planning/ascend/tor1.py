@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from koordpy.planning.ascend.job import Tor
 from koordpy.planning.ascend.leaves import LeafState, Seat, Server, leaf_order, seats, tightest
@@ -113,6 +113,13 @@ def place_again(
     """Rank -> seat of the pending ranks while others stand. at: rank -> (leaf number, slice) of those that stand."""
     if kind is Tor.PADDING:
         return _own_leaf(leaves, at, pending)
+    home = {leaf for leaf, _ in at.values()}
+    if len(home) == 1 and max((*at, *pending)) < positions:
+        # a job that stays under its one leaf uses no uplinks, so that those of others do not matter
+        own = [replace(leaf, spanning=()) for leaf in leaves if leaf.number in home]
+        found = _congruent(_Return(own, positions, kind, dict(at)), pending)
+        if found is not None:
+            return found
     state = _Return(leaves, positions, kind, dict(at))
     found = _congruent(state, pending)
     if found is None and kind is Tor.COMMON:

@@ -25,11 +25,11 @@ Check = Callable[[tuple[int, ...], dict[tuple[int, int], int]], Cut | None]
 """(options, (shape, node) -> pods) -> None where the plan holds under all filters, else why not."""
 
 
-def choose(choices: Choices, check: Check) -> Choice:
-    """The least harmful options with which all members can be placed."""
+def choose(choices: Choices, check: Check, *, most_tries: int = _MOST_TRIES) -> Choice:
+    """The least harmful options with which all members can be placed. most_tries: answers that a check may refuse."""
     budget = Budget(choices.deterministic_time, seed=choices.problem.seed)
     model = _Model(choices, budget)
-    for _ in range(_MOST_TRIES):
+    for _ in range(most_tries):
         found = model.best()
         if found is None:
             proof = Proof.INFEASIBLE if budget.proven else Proof.UNKNOWN
@@ -207,11 +207,37 @@ class _Model:
                     self.base.add(_sum([*inside[domain], (times, -k)]) == -have)
                 elif have % k:
                     self.possible = False
+        self._regions()
         if problem.interactions:
             places: dict[int, dict[int, list[Term]]] = {}
             for (shape, node), var in self.pods.items():
                 places.setdefault(node, {})[shape] = [(var, 1)]
             Interacting(self.base, list(places.items()), most=self.wanted).add(problem.interactions)
+
+    def _regions(self) -> None:
+        """Sets of nodes that take pods in multiples, or of which one takes them all."""
+        total = sum(self.wanted.values())
+        on: dict[int, list[Term]] = {}
+        for (_, node), var in self.pods.items():
+            on.setdefault(node, []).append((var, 1))
+        listed = set[int]()
+        for nodes, k in self.choices.lots:
+            listed |= set(nodes)
+            here = [term for node in nodes for term in on.get(node, ())]
+            if here:
+                times = self.base.new_int_var(0, total // k, "")
+                self.base.add(_sum([*here, (times, -k)]) == 0)
+        if self.choices.lots:
+            for node, terms in on.items():
+                if node not in listed:
+                    self.base.add(_sum(terms) == 0)
+        if self.choices.one_of:
+            full = []
+            for nodes in self.choices.one_of:
+                here = [term for node in nodes for term in on.get(node, ())]
+                full.append(self.base.new_bool_var(""))
+                self.base.add(_sum([*here, (full[-1], -total)]) == 0)
+            self.base.add_exactly_one(full)
 
     def cut(self, cut: Cut) -> None:
         """Forbids what a check refused."""

@@ -105,6 +105,10 @@ class Choices:
     blockers: Mapping[tuple[int, int], tuple[tuple[int, ...], ...]] = field(default_factory=dict)
     returns: tuple[tuple[Return, ...], ...] = ()
     """Per unit what must find room again (consolidation, level 2 is no cost); empty where they are gone."""
+    lots: tuple[tuple[tuple[int, ...], int], ...] = ()
+    """(nodes, k): the beneficiary's pods there are a multiple of k."""
+    one_of: tuple[tuple[int, ...], ...] = ()
+    """All of the beneficiary's pods stand on nodes of one of these sets; empty where any node will do."""
     deterministic_time: float = 2.0
 
 

@@ -11,6 +11,7 @@ from koordpy.api.natural import natural_key
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.planning.ascend.joint import place_jointly
+from koordpy.planning.ascend.place import has_own_order, place_npus
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
 from koordpy.planning.filters.base import Code
@@ -52,11 +53,16 @@ def await_ending(unit: Unit, figures: Figures) -> Awaited | None:
     if refused and admission.core_refusal(unit, draft.quotas) is not None:
         draft.undo(mark)
         return None
-    found = place_jointly(unit, build(unit, figures), figures)
+    nodes: dict[str, int] = {}
+    if has_own_order(unit, figures):
+        own = place_npus(unit, figures)
+        nodes = dict(own.nodes) if own is not None and not own.evicted else {}
+    else:
+        found = place_jointly(unit, build(unit, figures), figures)
+        nodes = {unit.members[rank].key: node for rank, node in sorted(found.nodes.items())}
     draft.undo(mark)
-    if not found.placed:
+    if not nodes:
         return None
-    nodes = {unit.members[rank].key: node for rank, node in sorted(found.nodes.items())}
     used = {snapshot.nodes[node].name for node in nodes.values()}
     tops = {quotas.tree.path(quotas.quota_of(pod))[:1] for pod in unit.pending} if refused else set()
     return Awaited(

@@ -5,13 +5,15 @@ every member; nothing is changed here but a draft that is put back as it was.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.ascend.joint import place_jointly
+from koordpy.planning.ascend.place import has_own_order
+from koordpy.planning.ascend.relief import one_each, place_chosen, regions
 from koordpy.planning.build import build, partitions, unit_multiples
 from koordpy.planning.figures import Figures
 from koordpy.planning.plan import Proof, SolverRun
@@ -42,7 +44,11 @@ from koordpy.planning.victims.pool import Mask, Pool
 from koordpy.planning.victims.reach import Opened, opened
 from koordpy.planning.victims.rules import Law
 from koordpy.planning.victims.shortcut import shortcut
+from koordpy.planning.victims.sparing import spared
 from koordpy.planning.victims.units import VictimUnit
+
+_OWN_ORDER_TRIES = 20
+"""Choices that the Ascend planner may refuse before the greedy one is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +76,8 @@ class Relief:
     """Pods evicted at least, where the set is not proven least."""
     back: tuple[Back, ...] = ()
     """Where moved pods return to."""
+    notes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Pod key -> what its Binding says of its place in the network."""
     awaited: Awaited | None = None
     """Where it will stand once pods that are ending are gone; nobody is evicted then."""
 
@@ -106,6 +114,8 @@ class Search:
         self.config = figures.config
         self._pool: Pool | None = None
         self._alone: Lone | None = None
+        self._notes: Mapping[str, Mapping[str, str]] = {}
+        """Of the placement found last."""
 
     @property
     def pool(self) -> Pool:
@@ -169,7 +179,7 @@ class Search:
             return self._search(unit, placed)
 
     def _search(self, unit: Unit, placed: Mapping[str, int] | None) -> Relief:
-        problem = build(unit, self.figures, emptied=True)
+        problem = one_each(unit, build(unit, self.figures, emptied=True), self.figures)
         if placed:
             members = tuple(
                 replace(member, node=placed.get(pod.key, member.node))
@@ -329,7 +339,8 @@ class Search:
         if nodes is None:
             return None
         keys_ = tuple((asked.unit.members[rank].key, node) for rank, node in nodes.items())
-        return Relief(tuple(Victim(unit, RuleName.PRIORITY) for unit in chosen), keys_, Proof.OPTIMAL)
+        victims = tuple(Victim(unit, RuleName.PRIORITY) for unit in chosen)
+        return Relief(victims, keys_, Proof.OPTIMAL, notes=self._notes)
 
     def _multiplied(self, taken: Sequence[int]) -> bool:
         """Whether a gang of a unit has a podCountMultiple."""
@@ -376,8 +387,11 @@ class Search:
                     if pod.key in open_to.looked_at:
                         covering.setdefault(pod.key, []).append(number[i])
         moves = RuleName.CONSOLIDATION in rules
+        around = regions(asked.unit, self.figures)
         choices = Choices(
             problem=part,
+            lots=around.lots,
+            one_of=around.one_of,
             returns=tuple(returns_of(pool.units[i], self.figures) for i in units) if moves else (),
             units=figures,
             options=tuple(options),
@@ -470,18 +484,24 @@ class Search:
         pool = self.pool
         plan: dict[int, int] = {}
         moves, back = RuleName.CONSOLIDATION in rules, list[Back]()
+        own_order = has_own_order(asked.unit, self.figures)
         seen = [n for n, i in enumerate(units) if any(pod.key in open_to.looked_at for pod in pool.units[i].pods)]
 
         def check(taken: tuple[int, ...], places: dict[tuple[int, int], int]) -> Cut | None:
             chosen = [pool.units[units[choices.options[o].unit]] for o in taken]
             nodes, closed = self._placed(asked, choices.problem, chosen, places, back if moves else None)
             if nodes is not None:
+                plan.clear()
                 plan.update(nodes)
                 return None
             if moves:
                 return Cut(frozenset(taken), tuple(range(len(choices.units))))
             if closed and seen:
                 return Cut(frozenset(taken), tuple(seen), closed)
+            if own_order and not open_to.looked_at:
+                # fewer victims are no help, so one of the others has to go
+                gone = {choices.options[o].unit for o in taken}
+                return Cut(frozenset(taken), tuple(u for u in range(len(choices.units)) if u not in gone))
             return Cut(frozenset(taken), tuple(range(len(choices.units))))
 
         quick = shortcut(choices)
@@ -490,7 +510,14 @@ class Search:
         else:
             from koordpy.planning.solver.victims import choose
 
-            choice = choose(choices, check)
+            if own_order:
+                choice = choose(choices, check, most_tries=_OWN_ORDER_TRIES)
+                if choice.proof is Proof.UNKNOWN and not moves:
+                    options = spared(choices, lambda taken: check(taken, {}) is None)
+                    if options and check(options, {}) is None:
+                        choice = replace(choice, options=options, proof=Proof.FEASIBLE)
+            else:
+                choice = choose(choices, check)
         if not plan or not choice.options:
             return (), Relief(proof=choice.proof, runs=choice.runs)
         victims = []
@@ -506,7 +533,8 @@ class Search:
             victims.append(Victim(pool.units[i], rule, why))
         keys = tuple((asked.unit.members[rank].key, node) for rank, node in sorted(plan.items()))
         cost = (cost_levels(choices, choice.options), late_levels(choices, choice.options))
-        return cost, Relief(tuple(victims), keys, choice.proof, choice.runs, bound=choice.bound, back=tuple(back))
+        relief = Relief(tuple(victims), keys, choice.proof, choice.runs, bound=choice.bound, back=tuple(back))
+        return cost, replace(relief, notes=self._notes)
 
     def _placed(
         self,
@@ -524,8 +552,15 @@ class Search:
                 draft.evict(pod)
         whole = build(asked.unit, figures)
         ranks = set(asked.problem.pending)
-        found = place_jointly(asked.unit, only_ranks(whole, ranks), figures)
-        nodes = dict(found.nodes) if len(found.nodes) == len(ranks) else None
+        nodes: dict[int, int] | None = None
+        self._notes = {}
+        own = place_chosen(asked.unit, [pod.key for pod in asked.pods], figures)
+        if own is not None:
+            self._notes = own.notes
+            nodes = {rank: own.nodes[pod.key] for rank, pod in enumerate(asked.unit.members) if pod.key in own.nodes}
+        elif not has_own_order(asked.unit, figures):
+            found = place_jointly(asked.unit, only_ranks(whole, ranks), figures)
+            nodes = dict(found.nodes) if len(found.nodes) == len(ranks) else None
         if nodes is not None and back is not None:
             for rank, node in nodes.items():
                 draft.assign(asked.unit.members[rank], node)

@@ -46,6 +46,8 @@ def applies(choices: Choices) -> bool:
         or choices.blockers
         or choices.multiples
         or choices.returns
+        or choices.lots
+        or choices.one_of
     ):
         return False
     if len({option.rule for option in choices.options}) > 1 or any(limit.least for limit in choices.limits):

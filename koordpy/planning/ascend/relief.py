@@ -1,0 +1,94 @@
+"""What victims have to make room for, where the beneficiary has an order of its own: switches or SuperPoDs.
+
+Victims follow the general rules (ascend.md 5.3, preemption.md). The search looks at counts per node; what is said here
+of blocks and leaves keeps it close to the truth, and the Ascend planner itself is asked whether a choice is enough.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from koordpy.cluster.npus import npu_resource
+from koordpy.planning.ascend.job import Job, Tor
+from koordpy.planning.ascend.place import has_own_order, place_npus
+from koordpy.planning.ascend.ranked import best_node
+from koordpy.planning.ascend.switches import Switches
+from koordpy.planning.figures import Figures
+from koordpy.planning.problem import Ints, Problem, Shape
+from koordpy.planning.units import Unit
+
+Nodes = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Regions:
+    """lots: (nodes, k): pods there come in multiples of k, beside those that stand; one_of: all pods on nodes of one
+    of these sets, empty where that is not asked."""
+
+    lots: tuple[tuple[Nodes, int], ...] = ()
+    one_of: tuple[Nodes, ...] = ()
+
+
+def one_each(unit: Unit, problem: Problem, figures: Figures) -> Problem:
+    """The problem with a server of its own for each pod of a job with an order of its own."""
+    jobs = {id(job): job for pod in unit.pending if isinstance(job := figures.npu_job(pod), Job) and job.own_order}
+    if not jobs:
+        return problem
+    columns: list[Ints] = []
+    shapes = list(problem.shapes)
+    index = figures.snapshot.index
+    for job in jobs.values():
+        column = np.ones(len(problem.free), dtype=np.int64)
+        column[[index[pod.node] for pod in job.pods if pod.bound and pod.node in index]] = 0
+        own = {problem.members[rank].shape for rank, pod in enumerate(unit.members) if pod.pending and pod in job.pods}
+        for number in own:
+            shape = shapes[number]
+            request = (*shape.request, (problem.free.shape[1] + len(columns), 1))
+            shapes[number] = Shape(request, shape.allowed, shape.score)
+        columns.append(column)
+    free = np.concatenate([problem.free, np.stack(columns, axis=1)], axis=1)
+    return replace(problem, free=free, shapes=tuple(shapes))
+
+
+def regions(unit: Unit, figures: Figures) -> Regions:
+    """What blocks and leaves ask of the places of a unit that is one job and nothing else."""
+    jobs = {pod.gang: job for pod in unit.pending if isinstance(job := figures.npu_job(pod), Job)}
+    if len(jobs) != 1 or any(npu_resource(pod.requests) is None for pod in unit.pending):
+        return Regions()
+    job = next(iter(jobs.values()))
+    if any(pod.bound for pod in job.pods):
+        return Regions()
+    if job.blocks is not None and not job.blocks.soft:
+        found: dict[str, list[int]] = {}
+        for node, name in figures.jobs.super_pods.items():
+            found.setdefault(name, []).append(node)
+        return Regions(lots=tuple((tuple(nodes), job.blocks.size) for nodes in found.values()))
+    switches = figures.jobs.switches if job.tor is not Tor.NONE else ""
+    if isinstance(switches, Switches) and (job.tor is Tor.PADDING or switches.table.single_layer):
+        leaves: dict[int, list[int]] = {}
+        for node, leaf in switches.leaf_of.items():
+            leaves.setdefault(leaf, []).append(node)
+        return Regions(one_of=tuple(tuple(nodes) for _, nodes in sorted(leaves.items())))
+    return Regions()
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Pod key -> node, and what Bindings say beside the chips."""
+
+    nodes: Mapping[str, int]
+    notes: Mapping[str, Mapping[str, str]]
+
+
+def place_chosen(unit: Unit, wanted: Collection[str], figures: Figures) -> Chosen | None:
+    """The Ascend planner's own placement of at least some of a unit's pods, on the draft as it is; None where it has
+    none, or where another planner is asked."""
+    plain = unit.plain
+    if plain is not None and npu_resource(plain.requests) is not None and not has_own_order(unit, figures):
+        node = best_node(plain, figures)
+        return Chosen({plain.key: node}, {}) if node is not None else None
+    placed = place_npus(unit, figures)
+    if placed is None or placed.evicted or not all(key in placed.nodes for key in wanted):
+        return None
+    return Chosen(placed.nodes, placed.notes)
