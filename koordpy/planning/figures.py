@@ -11,42 +11,32 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.api import keys
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.quantity import is_extended
-from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.cluster.snapshot import Draft, Ints, Snapshot
-from koordpy.cluster.ties import spread_keys
 from koordpy.planning.admission import Admission
 from koordpy.planning.among import Among, among, concerned
-from koordpy.planning.ascend.filter import AscendChips, illegal
+from koordpy.planning.ascend.filter import AscendChips
 from koordpy.planning.ascend.job import Job, Jobs
 from koordpy.planning.ascend.stock import Stock
 from koordpy.planning.filters import node as node_filters
-from koordpy.planning.filters.base import Code, Refusal, Verdict, chain
-from koordpy.planning.filters.disks import NodeVolumeLimits, VolumeRestrictions, claims_of
-from koordpy.planning.filters.dra import DynamicResources, Taken, resource_claims_refusal
+from koordpy.planning.filters.base import Refusal, Verdict, chain
+from koordpy.planning.filters.disks import claims_of
+from koordpy.planning.filters.dra import DynamicResources, Taken
 from koordpy.planning.filters.fit import check_fit
-from koordpy.planning.filters.gpu_devices import GPUDevices, gpu_refusal
-from koordpy.planning.filters.interpod import ExistingTerms, OwnTerms
-from koordpy.planning.filters.ports import NodePorts
+from koordpy.planning.filters.gpu_devices import GPUDevices
+from koordpy.planning.filters.registry import refusal_of, rules_of
 from koordpy.planning.filters.rules import DomainTable, Rule
-from koordpy.planning.filters.spread import (
-    FILTERS,
-    SCORES,
-    SpreadDefaults,
-    Spreading,
-    TopologySpread,
-    constraints_of,
-)
-from koordpy.planning.filters.volumes import VolumeBinding, VolumeReach, VolumeZone, claims_refusal
+from koordpy.planning.filters.volumes import VolumeBinding
 from koordpy.planning.gpu.nodes import GpuNodes
 from koordpy.planning.gpu.plain import PlainGpus
 from koordpy.planning.nominated import Reserved, reserve
 from koordpy.planning.problem import Problem
 from koordpy.planning.promised import Promises
 from koordpy.planning.ranked import RankedNodes
+from koordpy.planning.scene import Scene
+from koordpy.planning.score_registry import SCORES, scores_of
 from koordpy.planning.scores import (
     BALANCED,
     PACKING,
@@ -57,7 +47,7 @@ from koordpy.planning.scores import (
     resources_fit_at,
     static_scores,
 )
-from koordpy.planning.soft_scores import InterPodAffinity, PodTopologySpread, SoftScore
+from koordpy.planning.soft_scores import SoftScore
 from koordpy.planning.units import Groups, Unit
 
 
@@ -111,9 +101,9 @@ class ShapeFigures:
         self.request = request
         self.names = ("", *asked)
         """Resource of each entry of `request`; the first is the pod itself."""
-        self._rules: list[Rule] = owner.rules(pod) if self.refusal is None else []
+        self._rules: list[Rule] = rules_of(pod, owner.scene) if self.refusal is None else []
         self._copies: list[Ints] = []
-        self._soft: list[SoftScore] = owner.soft_scores(pod) if self.refusal is None else []
+        self._soft: list[SoftScore] = scores_of(pod, owner.scene) if self.refusal is None else []
         self._followers: tuple[Rule | SoftScore, ...] = (*self._rules, *self._soft)
         for change in owner.draft.changes:
             for one in self._followers:
@@ -351,7 +341,7 @@ class ShapeFigures:
     def plugin_scores(self) -> dict[str, Ints]:
         """Plugin -> [nodes] 0..100, unweighted."""
         feasible = self.slots > 0
-        soft = {plugin: np.zeros(len(feasible), dtype=np.int64) for plugin in SOFT}
+        soft = {plugin: np.zeros(len(feasible), dtype=np.int64) for plugin in SCORES}
         soft |= {one.plugin: one.values(feasible) for one in self._soft}
         return {
             **normalised(self.static.scores, feasible),
@@ -379,9 +369,6 @@ class ShapeFigures:
         return chain([*first, *early, fit, *late])
 
 
-SOFT = (PodTopologySpread.plugin, InterPodAffinity.plugin)
-
-
 class Figures:
     """Figures of every shape that a round meets."""
 
@@ -392,14 +379,7 @@ class Figures:
         standing = (cache or PlannerCache()).at(self.snapshot)
         self._static = standing.shapes
         self.domains = standing.domains
-        coming = (*self.snapshot.pending, *self.snapshot.nominated)
-        self.terms_pending = any(pod.ties is not None and pod.ties.affinity for pod in coming)
-        """Whether a plan may place a pod whose terms of pod affinity say something of others."""
-        spread = config.filters.pod_topology_spread
-        self._spread_defaults = SpreadDefaults(spread, self.snapshot.owners)
-        self._spread_constraints = self._spread_defaults if self._spread_defaults else None
-        if not spread_keys(spread.constraints) <= self.snapshot.looked_for:
-            raise ValueError("ClusterState.look_for was not told the configured constraints' labels")
+        self.scene = Scene(draft, config, self.domains)
         self.promises = Promises(draft, config)
         self.admission = Admission(draft, config.quota, self.promises)
         self.notes: dict[str, Mapping[str, str]] = {}
@@ -420,61 +400,24 @@ class Figures:
             return False
         return resource in fit.ignored_resources or resource.partition("/")[0] in fit.ignored_resource_groups
 
-    def rules(self, pod: PodInfo) -> list[Rule]:
-        """The filters of a pod that look at other pods, on the snapshot, in the order of filters."""
-        snapshot, out = self.snapshot, list[Rule]()
-        ties = pod.ties
-        if ties is not None and ties.ports:
-            out.append(NodePorts(pod, snapshot))
-        if ties is not None and ties.volumes:
-            out += self._volume_rules(pod)
-        spread = constraints_of(pod, FILTERS, self._spread_defaults)
-        if spread:
-            out.append(TopologySpread(Spreading(pod, spread, snapshot, self.domains)))
-        if ties is not None and ties.affinity:
-            out.append(OwnTerms(pod, snapshot, self.domains))
-        if snapshot.terms or self.terms_pending:
-            existing = ExistingTerms(pod, snapshot, self.domains)
-            if self.terms_pending or not existing.silent:
-                out.append(existing)
-        if pod.pod.spec.resource_claims and snapshot.devices is not None:
-            out.append(DynamicResources(pod, self.draft, snapshot.devices))
-        if pod.gpus is not None and self._devices_matter(pod):
-            out.append(GPUDevices(pod, self.gpus))
-        job = self.npu_job(pod)
-        if isinstance(job, Job):
-            out.append(AscendChips(pod, job, self.jobs, self.stock))
-        return out
-
-    @cached_property
+    @property
     def jobs(self) -> Jobs:
         """The Ascend jobs of the snapshot."""
-        return Jobs(self.snapshot, self.config.ascend)
+        return self.scene.jobs
 
-    @cached_property
+    @property
     def stock(self) -> Stock:
         """The free NPU chips on the draft."""
-        return Stock(self.draft)
+        return self.scene.stock
 
     def npu_job(self, pod: PodInfo) -> Job | str | None:
         """The Ascend job of a pending pod, or why it is illegal; None for a pod that asks for no NPUs."""
-        return self.jobs.of(pod) if npu_resource(pod.requests) is not None else None
+        return self.scene.npu_job(pod)
 
-    def _devices_matter(self, pod: PodInfo) -> bool:
-        """Whether more than the count of GPUs decides where a pod goes."""
-        wishes = (keys.GPU_MIN_BANDWIDTH, keys.GPU_PARTITION_SPEC)
-        if self.snapshot.gpus.nodes or self.config.gpu.delivery == "env":
-            return True
-        return any(key in pod.pod.metadata.annotations for key in wishes) or self._partition_policies
-
-    @cached_property
-    def _partition_policies(self) -> bool:
-        return any(keys.GPU_PARTITION_POLICY in node.labels for node in self.snapshot.nodes)
-
-    @cached_property
+    @property
     def gpus(self) -> GpuNodes:
         """The GPUs of every node on the draft."""
-        return GpuNodes(self.draft, self.config.gpu)
+        return self.scene.gpus
 
     def plain_gpus(self, pod: PodInfo) -> PlainGpus:
         """What nodes are worth to a plain pod with GPUs."""
@@ -483,48 +426,19 @@ class Figures:
             found = self._plain_gpus[pod.shape] = PlainGpus(pod, self.gpus)
         return found
 
-    def _volume_rules(self, pod: PodInfo) -> list[Rule]:
-        objects = self.snapshot.storage
-        restrictions = VolumeRestrictions(pod, self.draft)
-        out: list[Rule] = [] if restrictions.silent else [restrictions]
-        if objects is not None and claims_of(pod):
-            limits = NodeVolumeLimits(pod, self.draft, objects, self.snapshot.csi_uses)
-            zone = VolumeZone(pod, self.draft, objects)
-            out += [] if limits.silent else [limits]
-            out.append(VolumeBinding(pod, self.draft, objects, self._reach))
-            out += [] if zone.silent else [zone]
-        return out
-
-    @cached_property
-    def _reach(self) -> VolumeReach:
-        return VolumeReach(self.snapshot.nodes, self.domains)
-
     def claims_at(self, pod: PodInfo, node: int) -> dict[str, str]:
         """Claim -> volume that a pod takes on a node, empty for one to be made there; nothing for most pods."""
         objects = self.snapshot.storage
         if pod.ties is None or not pod.ties.volumes or objects is None or not claims_of(pod):
             return {}
         # on the draft as it is, without the figures of all nodes
-        return VolumeBinding(pod, self.draft, objects, self._reach).choice(node)
+        return VolumeBinding(pod, self.draft, objects, self.scene.reach).choice(node)
 
     def devices_at(self, pod: PodInfo, node: int) -> dict[str, Taken]:
         """Resource claim -> devices that are allocated for a pod on a node; nothing for most pods."""
         if not pod.pod.spec.resource_claims or self.snapshot.devices is None:
             return {}
         return DynamicResources(pod, self.draft, self.snapshot.devices).choice(node)
-
-    def soft_scores(self, pod: PodInfo) -> list[SoftScore]:
-        """The scores of a pod that look at other pods, on the snapshot; those that say nothing are left out."""
-        snapshot, out = self.snapshot, list[SoftScore]()
-        spread = constraints_of(pod, SCORES, self._spread_defaults)
-        if spread:
-            loose = self._spread_defaults.loose and not pod.pod.spec.topology_spread_constraints
-            out.append(PodTopologySpread(Spreading(pod, spread, snapshot, self.domains, loose=loose)))
-        if snapshot.terms or self.terms_pending:
-            near = InterPodAffinity(pod, snapshot, self.domains, self.config.filters.inter_pod_affinity)
-            if self.terms_pending or not near.silent:
-                out.append(near)
-        return out
 
     @cached_property
     def _groups(self) -> Groups:
@@ -536,15 +450,15 @@ class Figures:
         if known is None or known[0] != self.draft.version:
             unit = self._groups.unit(gang)
             waiting = [pod for pod in unit.pending if pod.key not in self.draft.placed]
-            defaults = self._spread_defaults
+            defaults = self.scene.spread_defaults
             known = self.draft.version, among(waiting, self.draft, self.domains, spread_defaults=defaults)
             self._among.update({one.ref: known for one in unit.gangs})
         return known[1]
 
     def concerned(self, pod: PodInfo) -> bool:
         """Whether a pod may be something to the other members of its gang."""
-        if self._spread_constraints:  # by its owner, which is no part of the shape
-            return concerned(pod, self._spread_constraints)
+        if self.scene.spread_defaults:  # by its owner, which is no part of the shape
+            return concerned(pod, self.scene.spread_defaults)
         found = self._concerned.get(pod.shape)
         if found is None:
             found = self._concerned[pod.shape] = concerned(pod)
@@ -570,21 +484,6 @@ class Figures:
             return frozenset([pod.key] if pod.nominated_node or pod.key in self.promises.awaited else ())
         return self.promises.own({gang.ref for gang in self._groups.unit(pod.gang).gangs})
 
-    def _claims_refusal(self, pod: PodInfo) -> Refusal | None:
-        """What is wrong with a pod's claims before any node is tried."""
-        found: Refusal | None = None
-        if pod.ties is not None and claims_of(pod):
-            if self.snapshot.storage is None:
-                return Refusal("VolumeBinding", Code.UNRESOLVABLE, ("unsupported: persistent volume claims",))
-            found = claims_refusal(pod, self.snapshot.storage)
-        if found is None and pod.pod.spec.resource_claims:
-            if self.snapshot.devices is None:
-                return Refusal("DynamicResources", Code.UNRESOLVABLE, ("unsupported: resource claims",))
-            found = resource_claims_refusal(pod, self.snapshot.devices)
-        if found is None and isinstance(why := self.npu_job(pod), str):
-            found = illegal(why)
-        return found or gpu_refusal(pod)
-
     def _among_refusal(self, pod: PodInfo) -> Refusal | None:
         """Why a plan cannot hold a member together with the others of its gang."""
         if pod.gang is None or not self.concerned(pod):
@@ -603,7 +502,7 @@ class Figures:
         job = self.npu_job(pod)
         if job is not None:
             key += (job if isinstance(job, str) else job.signature(pod)).encode()
-        elif not (self.snapshot.nominated or self._spread_constraints or self.concerned(pod)):
+        elif not (self.snapshot.nominated or self.scene.spread_defaults or self.concerned(pod)):
             self._ordinary.add(pod.shape)
         return key
 
@@ -616,7 +515,7 @@ class Figures:
             if static is None:
                 static = self._static[pod.shape] = self._look(pod)
             found = self._shapes[key] = ShapeFigures(
-                self, pod, static, self._claims_refusal(pod) or self._among_refusal(pod)
+                self, pod, static, refusal_of(pod, self.scene) or self._among_refusal(pod)
             )
         else:
             found.refresh()

@@ -1,0 +1,120 @@
+"""Every filter that a pod may meet beyond its own labels and requests, in the order in which they speak.
+
+A filter is a `Rule` in a module of its own, and one line in `FILTERS` (docs/extending.md). Each entry answers the rules
+that concern a pod, none for most pods: a plain pod pays for no filter that has nothing to say of it. The four that look
+at nothing but node and pod come before these (`filters/node.py`), the fit of resources among them (`Rule.before_fit`).
+Source: kube-parity.md section 1.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from koordpy.api import keys
+from koordpy.cluster.pods import PodInfo
+from koordpy.planning.ascend.filter import AscendChips, illegal
+from koordpy.planning.ascend.job import Job
+from koordpy.planning.filters.base import Code, Refusal
+from koordpy.planning.filters.disks import NodeVolumeLimits, VolumeRestrictions, claims_of
+from koordpy.planning.filters.dra import DynamicResources, resource_claims_refusal
+from koordpy.planning.filters.gpu_devices import GPUDevices, gpu_refusal
+from koordpy.planning.filters.interpod import ExistingTerms, OwnTerms
+from koordpy.planning.filters.ports import NodePorts
+from koordpy.planning.filters.rules import Rule
+from koordpy.planning.filters.spread import FILTERS as HARD
+from koordpy.planning.filters.spread import Spreading, TopologySpread, constraints_of
+from koordpy.planning.filters.volumes import VolumeBinding, VolumeZone, claims_refusal
+from koordpy.planning.scene import Scene
+
+
+def _ports(pod: PodInfo, scene: Scene) -> Iterator[Rule]:
+    if pod.ties is not None and pod.ties.ports:
+        yield NodePorts(pod, scene.snapshot)
+
+
+def _volumes(pod: PodInfo, scene: Scene) -> Iterator[Rule]:
+    if pod.ties is None or not pod.ties.volumes:
+        return
+    restrictions = VolumeRestrictions(pod, scene.draft)
+    if not restrictions.silent:
+        yield restrictions
+    objects = scene.snapshot.storage
+    if objects is None or not claims_of(pod):
+        return
+    limits = NodeVolumeLimits(pod, scene.draft, objects, scene.snapshot.csi_uses)
+    if not limits.silent:
+        yield limits
+    yield VolumeBinding(pod, scene.draft, objects, scene.reach)
+    zone = VolumeZone(pod, scene.draft, objects)
+    if not zone.silent:
+        yield zone
+
+
+def _spread(pod: PodInfo, scene: Scene) -> Iterator[Rule]:
+    constraints = constraints_of(pod, HARD, scene.spread_defaults)
+    if constraints:
+        yield TopologySpread(Spreading(pod, constraints, scene.snapshot, scene.domains))
+
+
+def _pod_affinity(pod: PodInfo, scene: Scene) -> Iterator[Rule]:
+    if pod.ties is not None and pod.ties.affinity:
+        yield OwnTerms(pod, scene.snapshot, scene.domains)
+    if scene.snapshot.terms or scene.terms_pending:
+        existing = ExistingTerms(pod, scene.snapshot, scene.domains)
+        if scene.terms_pending or not existing.silent:
+            yield existing
+
+
+def _resource_claims(pod: PodInfo, scene: Scene) -> Iterator[Rule]:
+    if pod.pod.spec.resource_claims and scene.snapshot.devices is not None:
+        yield DynamicResources(pod, scene.draft, scene.snapshot.devices)
+
+
+def _gpus(pod: PodInfo, scene: Scene) -> Iterator[Rule]:
+    if pod.gpus is None:
+        return
+    wishes = (keys.GPU_MIN_BANDWIDTH, keys.GPU_PARTITION_SPEC)
+    # else the count of GPUs decides alone
+    if (
+        scene.snapshot.gpus.nodes
+        or scene.config.gpu.delivery == "env"
+        or any(key in pod.pod.metadata.annotations for key in wishes)
+        or scene.partition_policies
+    ):
+        yield GPUDevices(pod, scene.gpus)
+
+
+def _npus(pod: PodInfo, scene: Scene) -> Iterator[Rule]:
+    job = scene.npu_job(pod)
+    if isinstance(job, Job):
+        yield AscendChips(pod, job, scene.jobs, scene.stock)
+
+
+FILTERS: tuple[Callable[[PodInfo, Scene], Iterable[Rule]], ...] = (
+    _ports,
+    _volumes,
+    _spread,
+    _pod_affinity,
+    _resource_claims,
+    _gpus,
+    _npus,
+)
+
+
+def rules_of(pod: PodInfo, scene: Scene) -> list[Rule]:
+    """The rules of a pod, on the snapshot: whoever keeps them tells them of the draft's changes."""
+    return [rule for build in FILTERS for rule in build(pod, scene)]
+
+
+def refusal_of(pod: PodInfo, scene: Scene) -> Refusal | None:
+    """What is wrong with a pod as a whole: then no node is tried."""
+    found: Refusal | None = None
+    if pod.ties is not None and claims_of(pod):
+        if scene.snapshot.storage is None:
+            return Refusal("VolumeBinding", Code.UNRESOLVABLE, ("unsupported: persistent volume claims",))
+        found = claims_refusal(pod, scene.snapshot.storage)
+    if found is None and pod.pod.spec.resource_claims:
+        if scene.snapshot.devices is None:
+            return Refusal("DynamicResources", Code.UNRESOLVABLE, ("unsupported: resource claims",))
+        found = resource_claims_refusal(pod, scene.snapshot.devices)
+    if found is None and isinstance(why := scene.npu_job(pod), str):
+        found = illegal(why)
+    return found or gpu_refusal(pod)

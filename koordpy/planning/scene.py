@@ -1,0 +1,66 @@
+"""What filters and scores of a round are made from: the draft, the configuration, and what is worked out once for all.
+
+A filter or a score that looks at more than the pod and a node finds it here, so that none of them knows the planner.
+"""
+
+from functools import cached_property
+
+from koordpy.api import keys
+from koordpy.api.config import KoordpyConfiguration
+from koordpy.cluster.npus import npu_resource
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.snapshot import Draft, Snapshot
+from koordpy.cluster.ties import spread_keys
+from koordpy.planning.ascend.job import Job, Jobs
+from koordpy.planning.ascend.stock import Stock
+from koordpy.planning.filters.rules import DomainTable
+from koordpy.planning.filters.spread import SpreadDefaults
+from koordpy.planning.filters.volumes import VolumeReach
+from koordpy.planning.gpu.nodes import GpuNodes
+
+
+class Scene:
+    """One round's draft and what hangs on it."""
+
+    def __init__(self, draft: Draft, config: KoordpyConfiguration, domains: DomainTable) -> None:
+        """domains: of the labels of the snapshot's nodes; kept between rounds."""
+        self.draft = draft
+        self.snapshot: Snapshot = draft.snapshot
+        self.config = config
+        self.domains = domains
+        coming = (*self.snapshot.pending, *self.snapshot.nominated)
+        self.terms_pending = any(pod.ties is not None and pod.ties.affinity for pod in coming)
+        """Whether a plan may place a pod whose terms of pod affinity say something of others."""
+        spread = config.filters.pod_topology_spread
+        self.spread_defaults = SpreadDefaults(spread, self.snapshot.owners)
+        if not spread_keys(spread.constraints) <= self.snapshot.looked_for:
+            raise ValueError("ClusterState.look_for was not told the configured constraints' labels")
+
+    @cached_property
+    def gpus(self) -> GpuNodes:
+        """The GPUs of every node on the draft."""
+        return GpuNodes(self.draft, self.config.gpu)
+
+    @cached_property
+    def partition_policies(self) -> bool:
+        """Whether some node's label says how its GPU partitions are to be honoured."""
+        return any(keys.GPU_PARTITION_POLICY in node.labels for node in self.snapshot.nodes)
+
+    @cached_property
+    def jobs(self) -> Jobs:
+        """The Ascend jobs of the snapshot."""
+        return Jobs(self.snapshot, self.config.ascend)
+
+    @cached_property
+    def stock(self) -> Stock:
+        """The free NPU chips on the draft."""
+        return Stock(self.draft)
+
+    def npu_job(self, pod: PodInfo) -> Job | str | None:
+        """The Ascend job of a pending pod, or why it is illegal; None for a pod that asks for no NPUs."""
+        return self.jobs.of(pod) if npu_resource(pod.requests) is not None else None
+
+    @cached_property
+    def reach(self) -> VolumeReach:
+        """Which nodes a volume can be used on."""
+        return VolumeReach(self.snapshot.nodes, self.domains)
