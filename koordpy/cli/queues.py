@@ -16,7 +16,7 @@ from koordpy.api.fieldwalk import Fault, key_path, kind_name
 from koordpy.api.natural import natural_key
 from koordpy.api.quantity import parse_exact
 from koordpy.api.scalars import Number
-from koordpy.planning.shares import Claim, Rational, exact_shares, kai_shares, whole_shares
+from koordpy.planning.shares import Claim, Rational, exact_and_whole_shares, kai_shares
 
 GPU = keys.GPU_RESOURCES[0]
 """What a number in place of a resource map means."""
@@ -73,8 +73,8 @@ class QueueFile:
         unit = self._unit(resource, claims, total)
         if self.mode == "kai":
             return kai_shares(total, claims, k=self.k, unit=1 if resource in _ACCELERATORS else unit)
-        shares = whole_shares(claims, exact_shares(total, claims, k=self.k), unit=unit)
-        if self.mode == "gpu-count":
+        _, shares = exact_and_whole_shares(total, claims, k=self.k, unit=unit)
+        if self.mode == "gpu-count" and parents != {""}:
             for i in reversed(self._downwards(position)):
                 parent = self.queues[i].parent
                 if parent:  # inner queues, which claim nothing, are the sum of what is below them

@@ -345,9 +345,7 @@ class _Kai(_ByShare):
 
     def _weakness(self, queue: Queue, oldest: float) -> "_Weakness":
         most = self.allocatable(queue)
-        return _Weakness(
-            tuple(most.get(r, _INFINITE) for r in self._resources), self.ages.get(queue, oldest), self.name(queue)
-        )
+        return _Weakness(tuple(most.get(r) for r in self._resources), self.ages.get(queue, oldest), self.name(queue))
 
     def _above(self, queue: Queue, held: Mapping[str, int], shares: Mapping[str, Any]) -> bool:
         """Whether a queue holds more than its share of each kind that it counts; what nobody asks nobody exceeds."""
@@ -363,8 +361,8 @@ class _Kai(_ByShare):
 class _Weakness:
     """What KAI-Scheduler looks at last: a smaller allocatable goes first, where neither is smaller the older queue.
 
-    most: per resource, infinite where it is not counted. Of two queues this decides as the rule says; of more it may
-    go round in a circle, which no order can satisfy.
+    most: per resource, None where it is not counted, which is compared with nothing. Of two queues this decides as the
+    rule says; of more it may go round in a circle, which no order can satisfy.
     """
 
     most: tuple[Any, ...]
@@ -372,11 +370,13 @@ class _Weakness:
     name: Any
 
     def __lt__(self, other: "_Weakness") -> bool:
-        if self.most != other.most:
-            if all(mine <= theirs for mine, theirs in zip(self.most, other.most, strict=True)):
-                return True
-            if all(mine >= theirs for mine, theirs in zip(self.most, other.most, strict=True)):
-                return False
+        less = more = False
+        for mine, theirs in zip(self.most, other.most, strict=True):
+            if mine is not None and theirs is not None:
+                less |= mine < theirs
+                more |= mine > theirs
+        if less != more:
+            return less
         return bool((self.age, self.name) < (other.age, other.name))
 
 

@@ -13,7 +13,7 @@ from koordpy.api import keys
 from koordpy.api.config import Fairness
 from koordpy.api.natural import natural_key
 from koordpy.cluster.quotas import COUNT, Queue, Quotas, device_hundredths
-from koordpy.planning.shares import Claim, Rational, exact_shares, kai_shares, whole_shares
+from koordpy.planning.shares import Claim, Rational, exact_and_whole_shares, kai_shares
 
 _ACCELERATORS = (*keys.GPU_RESOURCES, *keys.NPU_RESOURCES)
 _MILLI = Fraction(1, 1000)
@@ -62,8 +62,7 @@ def queue_shares(quotas: Quotas, config: Fairness, ages: Mapping[Queue, float]) 
         if config.mode == "kai":
             shares = rounded = kai_shares(total, claims)
         else:
-            shares = exact_shares(total, claims)
-            rounded = whole_shares(claims, shares)
+            shares, rounded = exact_and_whole_shares(total, claims)
         for queue, share, units in zip(queues, shares, rounded, strict=True):
             exact[queue][resource], whole[queue][resource] = share, units
     return QueueShares(exact, whole)
@@ -75,21 +74,24 @@ def counts(quotas: Quotas, queue: Queue, resource: str) -> bool:
 
 
 def _claims(quotas: Quotas, config: Fairness, queues: Sequence[Queue], resource: str) -> list[Claim]:
-    position = {queue: i for i, queue in enumerate(queues)}
+    position = {queue.quota: i for i, queue in enumerate(queues) if queue.quota}
+    held, waiting, every = quotas.queues, quotas.queues_waiting, quotas.tree.quotas
     claims = []
     for queue in queues:
-        request = sum(sums.get(queue, {}).get(resource, 0) for sums in (quotas.queues, quotas.queues_waiting))
-        if not queue.quota:
-            claims.append(Claim(request=request, weight=_weight(config, queue.user)))
+        request = held[queue].get(resource, 0) if queue in held else 0
+        if queue in waiting:
+            request += waiting[queue].get(resource, 0)
+        if not queue.quota:  # weights in thousandths, as quotas have theirs
+            claims.append(Claim(request=request, weight=1000 * _weight(config, queue.user)))
             continue
-        quota = quotas.tree.quotas[queue.quota]
+        quota = every[queue.quota]
         claims.append(
             Claim(
                 request=request,
-                quota=quota.least(resource),
+                quota=quota.min.get(resource, 0),
                 limit=quota.max[resource],
-                weight=Fraction(quota.weight.get(resource, 0), 1000),
-                parent=position.get(Queue(quota.parent), -1) if quota.parent else -1,
+                weight=quota.weight.get(resource, 0),
+                parent=position.get(quota.parent, -1) if quota.parent else -1,
             )
         )
     return claims
@@ -111,8 +113,7 @@ def user_shares(quotas: Quotas, config: Fairness, oldest: Mapping[str, float]) -
         for user in order
     ]
     whole = all(amount.denominator == 1 for amount in (total, *(claim.request for claim in claims)))
-    shares = exact_shares(total, claims)
-    rounded = whole_shares(claims, shares, unit=1 if whole else _MILLI)
+    shares, rounded = exact_and_whole_shares(total, claims, unit=1 if whole else _MILLI)
     return UserShares(dict(zip(order, shares, strict=True)), dict(zip(order, rounded, strict=True)))
 
 

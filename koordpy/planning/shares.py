@@ -38,15 +38,21 @@ class _Family:
         self.children: dict[int, list[int]] = {}
         for i, claim in enumerate(claims):
             self.children.setdefault(claim.parent, []).append(i)
-        self.downwards = list(self.children.get(-1, ()))
-        for i in self.downwards:
-            self.downwards.extend(self.children.get(i, ()))
-        self.caps: list[Rational] = [0] * len(claims)
-        for i in reversed(self.downwards):
-            below = self.children.get(i)
-            request = sum(self.caps[j] for j in below) if below else claims[i].request
-            limit = claims[i].limit
-            self.caps[i] = request if limit is None else min(request, limit)
+        children, caps = self.children, [claim.request for claim in claims]
+        for i in children:
+            if i >= 0:
+                caps[i] = 0
+        downwards = list(children.get(-1, ()))
+        for i in downwards:
+            if i in children:
+                downwards += children[i]
+        for i in reversed(downwards):
+            claim, cap = claims[i], caps[i]
+            if claim.limit is not None and claim.limit < cap:
+                cap = caps[i] = claim.limit
+            if claim.parent >= 0:
+                caps[claim.parent] += cap
+        self.downwards, self.caps = downwards, caps
 
     def groups(self) -> list[tuple[int, list[int]]]:
         """(parent, siblings) from the top down."""
@@ -62,8 +68,20 @@ class _Family:
 
 def exact_shares(total: Rational, claims: Sequence[Claim], *, k: Rational = 0) -> list[Rational]:
     """Unrounded shares by exact weighted max-min; a child's total is its parent's share."""
+    return _exact_shares(total, _Family(claims), k)
+
+
+def exact_and_whole_shares(
+    total: Rational, claims: Sequence[Claim], *, k: Rational = 0, unit: Rational = 1
+) -> tuple[list[Rational], list[Rational]]:
+    """Unrounded shares, and the same in whole units (`exact_shares`, `whole_shares`)."""
     family = _Family(claims)
-    shares: list[Rational] = [0] * len(claims)
+    shares = _exact_shares(total, family, k)
+    return shares, _whole_shares(family, shares, unit)
+
+
+def _exact_shares(total: Rational, family: _Family, k: Rational) -> list[Rational]:
+    shares: list[Rational] = [0] * len(family.claims)
     for parent, group in family.groups():
         amount = total if parent < 0 else shares[parent]
         for i, share in zip(group, _exact_siblings(amount, family, group, k), strict=True):
@@ -147,7 +165,11 @@ def whole_shares(claims: Sequence[Claim], shares: Sequence[Rational], *, unit: R
 
     Ties go to the smaller usage, then to the older queue. Queues with children get the sum of their leaves.
     """
-    family = _Family(claims)
+    return _whole_shares(_Family(claims), shares, unit)
+
+
+def _whole_shares(family: _Family, shares: Sequence[Rational], unit: Rational) -> list[Rational]:
+    claims = family.claims
     units: list[int] = [0] * len(claims)
     for parent, group in family.groups():
         scaled = [shares[i] / Fraction(unit) if unit != 1 else shares[i] for i in group]
@@ -157,9 +179,11 @@ def whole_shares(claims: Sequence[Claim], shares: Sequence[Rational], *, unit: R
         amount = exact // scale if parent < 0 else min(units[parent], -(-exact // scale))
         floors = [part // scale for part in parts]
         rests = [part % scale for part in parts]
-        order = sorted(range(len(group)), key=lambda at: (-rests[at], claims[group[at]].usage, at))
-        for at in order[: amount - sum(floors)]:
-            floors[at] += 1
+        missing = amount - sum(floors)
+        if missing:
+            order = sorted(range(len(group)), key=lambda at: (-rests[at], claims[group[at]].usage, at))
+            for at in order[:missing]:
+                floors[at] += 1
         for i, number in zip(group, floors, strict=True):
             units[i] = number
     for i in reversed(family.downwards):

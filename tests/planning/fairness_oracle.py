@@ -311,14 +311,15 @@ def order(
         a, b = kai_figures(left_), kai_figures(right)
         if a[0] != b[0]:
             return -1 if a[0] < b[0] else 1
-        if a[1] != b[1]:
-            if all(x <= y for x, y in zip(a[1], b[1], strict=True)):
+        both = [(a[1][r], b[1][r]) for r in a[1] if r in b[1]]
+        if any(x != y for x, y in both):
+            if all(x <= y for x, y in both):
                 return -1
-            if all(x >= y for x, y in zip(a[1], b[1], strict=True)):
+            if all(x >= y for x, y in both):
                 return 1
         return -1 if (left_.age, natural_key(left_.name)) < (right.age, natural_key(right.name)) else 1
 
-    def kai_figures(place: Place) -> tuple[Any, list[F]]:
+    def kai_figures(place: Place) -> tuple[Any, dict[str, F]]:
         job = offer(place)
         kinds = [r for r in ("cpu", "memory", gpu) if place.counts(r)]
         held = {r: F(place.held.get(r, 0)) for r in kinds}
@@ -333,8 +334,7 @@ def order(
         above = bool(kinds) and all(held[r] > share[r] for r in kinds)
         beyond = any(after[r] > quota[r] for r in kinds)
         of_nothing = any(after[r] > 0 and not most[r] for r in kinds)
-        rest = [most.get(r, INFINITE) for r in ("cpu", "memory", gpu)]
-        return (above, beyond, of_nothing, dominant(after), dominant(held)), rest
+        return (above, beyond, of_nothing, dominant(after), dominant(held)), most
 
     out = []
     while left:
