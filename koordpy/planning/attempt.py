@@ -268,16 +268,17 @@ def _accept(
     given = NO_GPUS
     if any(pods[key].gpus is not None for key in nodes) and figures.gpus.view.nodes:
         given = allocate([(pods[key], node) for key, node in nodes.items()], figures.gpus)
-    faults = [*given.faults, *check_plan(unit, names, figures, given.chips)]
-    if faults:
-        return Tried(unit, Proof.UNKNOWN, runs=runs, fault="; ".join(faults[:3]))
     dealt = deal(nodes, figures)
     if isinstance(dealt, str):
         fault = f"{dealt}: the chips of node {names[dealt]} do not serve it"
         return Tried(unit, Proof.UNKNOWN, runs=runs, fault=fault)
+    chips = {**dealt, **given.chips}
+    faults = [*given.faults, *check_plan(unit, names, figures, chips, notes)]
+    if faults:
+        return Tried(unit, Proof.UNKNOWN, runs=runs, fault="; ".join(faults[:3]))
     mark = figures.draft.mark()
     for key, node in nodes.items():
-        assign(pods[key], node, figures, given.chips.get(key) or dealt.get(key, ()))
+        assign(pods[key], node, figures, chips.get(key, ()))
     faults = check_claims([pods[key] for key in nodes], figures.draft)
     if faults:
         figures.draft.undo(mark)

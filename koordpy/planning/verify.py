@@ -14,17 +14,23 @@ from koordpy.planning.figures import Figures
 from koordpy.planning.filters import node as node_filters
 from koordpy.planning.selectors import term_matches
 from koordpy.planning.units import Unit
+from koordpy.planning.verify_ascend import check_places
 from koordpy.planning.verify_gpus import check_gpus
+from koordpy.planning.verify_npus import check_npus
 from koordpy.planning.verify_quotas import check_quotas
 from koordpy.planning.verify_ties import check_ties
 
 
 def check_plan(
-    unit: Unit, nodes: Mapping[str, str], figures: Figures, chips: Mapping[str, tuple[int, ...]] | None = None
+    unit: Unit,
+    nodes: Mapping[str, str],
+    figures: Figures,
+    chips: Mapping[str, tuple[int, ...]] | None = None,
+    notes: Mapping[str, Mapping[str, str]] | None = None,
 ) -> list[str]:
     """Faults of a plan (pod key -> node name) on the draft as it was before it; none where it may be carried out.
 
-    chips: pod key -> accelerators of its node that it is given by name.
+    chips: pod key -> accelerators of its node that it is given by name; notes: what Bindings say of places.
     """
     pods = {pod.key: pod for pod in unit.members}
     faults = [f"{key} is no pending member" for key in nodes if key not in pods or not pods[key].pending]
@@ -36,6 +42,9 @@ def check_plan(
     faults += _static(placed, figures)
     faults += check_ties(placed, figures.draft)
     faults += check_gpus(placed, chips or {}, figures.draft)
+    if any(figures.npu_job(pod) is not None for pod, _ in placed):
+        faults += check_npus(placed, chips or {}, figures)
+        faults += check_places(placed, notes or {}, figures)
     if unit.plain is None:
         faults += _minimum(unit, nodes)
         faults += _gathered(unit, nodes, figures)

@@ -1,0 +1,209 @@
+"""An independent check of where a plan puts the jobs of switches and SuperPoDs (ascend.md 4 and 5).
+
+Whatever the rows, leaves and blocks were found by, these are the promises: stated over names, annotations and the
+table, bound and new pods together. What bound pods break already is not held against the new ones.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from koordpy.api import keys
+from koordpy.cluster.npus import npu_resource, super_pod_of
+from koordpy.cluster.pods import GangRef, PodInfo
+from koordpy.planning.ascend.job import Job, Tor
+from koordpy.planning.ascend.switches import Switches
+from koordpy.planning.figures import Figures
+
+Notes = Mapping[str, Mapping[str, str]]
+
+
+def check_places(placed: Sequence[tuple[PodInfo, str]], notes: Notes, figures: Figures) -> list[str]:
+    """Faults of pods placed on nodes, by name, on the draft as it was before them. notes: pod key -> annotations of its
+    Binding."""
+    jobs: dict[int, tuple[Job, dict[str, str]]] = {}
+    for pod, node in placed:
+        job = figures.npu_job(pod)
+        if isinstance(job, Job) and job.own_order:
+            key = id(job) if pod.gang is not None else id(pod)
+            jobs.setdefault(key, (job, {}))[1][pod.key] = node
+    faults: list[str] = []
+    for job, new in jobs.values():
+        old = {pod.key: pod.node for pod in job.pods if pod.bound and pod.key not in figures.draft.evicted}
+        faults += _own_servers(job, new, old)
+        if job.blocks is not None:
+            faults += _blocks(job, new, old, notes, figures)
+        else:
+            faults += _Network(job, new, old, notes, figures).faults()
+    return faults
+
+
+def _own_servers(job: Job, new: Mapping[str, str], old: Mapping[str, str]) -> list[str]:
+    """Each pod has a server of its own."""
+    on = Counter([*new.values(), *old.values()])
+    return [f"{job.name}: {on[node]} pods on server {node}" for node in dict.fromkeys(new.values()) if on[node] > 1]
+
+
+def _blocks(job: Job, new: Mapping[str, str], old: Mapping[str, str], notes: Notes, figures: Figures) -> list[str]:
+    """A block is in one SuperPoD, on whole nodes; in a hard job it has all its ranks."""
+    wish = job.blocks
+    assert wish is not None
+    nodes = {info.name: info for info in figures.snapshot.nodes}
+    faults: list[str] = []
+    homes: dict[str, dict[str, None]] = {}
+    stood: dict[str, set[str]] = {}
+    sizes: Counter[str] = Counter()
+    touched: dict[str, None] = {}
+    for rank, pod in enumerate(job.pods):
+        node = new.get(pod.key) or old.get(pod.key)
+        if pod.bound and pod.key not in old:
+            sizes[_said(pod, rank, wish.size)] += 1  # it is moved, and comes back to its block
+        if node is None or node not in nodes:
+            continue
+        home = super_pod_of(nodes[node].node)
+        number = _said(pod, rank, wish.size)
+        if pod.key in new:
+            said = notes.get(pod.key, {})
+            number = said.get(keys.SUPER_POD_RANK, "")
+            if not home or said.get(keys.BOUND_SUPER_POD) != home:
+                faults.append(f"{pod.key}: node {node} is in SuperPoD {home or '-'}, not in the one it is told")
+            if not wish.soft and not old and number != str(rank // wish.size):
+                faults.append(f"{pod.key}: rank {rank} is in block {number}, blocks are {wish.size} nodes")
+            touched[number] = None
+        else:
+            stood.setdefault(number, set()).add(home)
+        homes.setdefault(number, {})[home] = None
+        sizes[number] += 1
+    for number in touched:
+        if len(homes[number]) > max(1, len(stood.get(number, ()))):
+            faults.append(f"{job.name}: block {number} is in SuperPoDs {', '.join(homes[number])}")
+        if sizes[number] > wish.size or (not wish.soft and number not in stood and sizes[number] < wish.size):
+            faults.append(f"{job.name}: block {number} has {sizes[number]} of {wish.size} nodes")
+    return faults
+
+
+def _said(pod: PodInfo, rank: int, size: int) -> str:
+    """The block of a bound pod: what it is annotated with, else that of its rank."""
+    return pod.pod.metadata.annotations.get(keys.SUPER_POD_RANK, "") or str(rank // size)
+
+
+@dataclass
+class _Network:
+    """One job under leaf switches."""
+
+    job: Job
+    new: Mapping[str, str]
+    old: Mapping[str, str]
+    notes: Notes
+    figures: Figures
+
+    def faults(self) -> list[str]:
+        switches = self.figures.jobs.switches
+        if not isinstance(switches, Switches):
+            return [f"{self.job.name}: {switches}"]
+        index = self.figures.snapshot.index
+        self.leaf = {name: switches.leaf_of[i] for name, i in index.items() if i in switches.leaf_of}
+        self.slice = {name: switches.slice_of[i] for name, i in index.items() if i in switches.leaf_of}
+        self.switches = switches
+        stray = [node for node in self.new.values() if node not in self.leaf]
+        if stray:
+            return [f"{self.job.name}: node {stray[0]} is under no leaf"]
+        before = {self.leaf[node] for node in self.old.values() if node in self.leaf}
+        after = before | {self.leaf[node] for node in self.new.values()}
+        confined = self.job.tor is Tor.PADDING or switches.table.single_layer
+        if confined and len(after) > max(1, len(before)):
+            return [f"{self.job.name}: it may use one leaf, not {len(after)}"]
+        if len(after) < 2 or confined:
+            return []
+        if self.figures.config.ascend.nslb_version == "2.0":
+            return self._second(after)
+        return [*self._rivals(), *self._rows()]
+
+    def _spanning(self) -> dict[int, list[GangRef]]:
+        """Leaf -> other gangs whose pods stand under more than one leaf, this one among them."""
+        draft = self.figures.draft
+        snapshot = draft.snapshot
+        own = self.job.pods[0].gang
+        where: dict[GangRef, set[int]] = {}
+        for ref, members in snapshot.npus.jobs.items():
+            where[ref] = {self.leaf[p.node] for p in members if p.node in self.leaf and p.key not in draft.evicted}
+        for key, node in draft.placed.items():
+            pod = snapshot.pods[key]
+            name = snapshot.nodes[node].name
+            if pod.gang is not None and npu_resource(pod.requests) is not None and name in self.leaf:
+                where.setdefault(pod.gang, set()).add(self.leaf[name])
+        out: dict[int, list[GangRef]] = {}
+        for ref, leaves in where.items():
+            if ref != own and len(leaves) > 1:
+                for leaf in leaves:
+                    out.setdefault(leaf, []).append(ref)
+        return out
+
+    def _rivals(self) -> list[str]:
+        """1.0: no new pod of a spanning job under the leaf of another one; a common job minds foundation models, and
+        not even those when it comes back."""
+        common = self.job.tor is Tor.COMMON
+        if common and self.old:
+            return []
+        spanning = self._spanning()
+        faults = []
+        for leaf in sorted({self.leaf[node] for node in self.new.values()}):
+            kinds = [self.figures.jobs.tor(ref) for ref in spanning.get(leaf, ())]
+            if any(kind is Tor.FOUNDATION or not common for kind in kinds):
+                tor = self.switches.table.leaves[leaf].tor_id
+                faults.append(f"{self.job.name}: leaf {tor} carries another spanning job")
+        return faults
+
+    def _rows(self) -> list[str]:
+        """1.0: ranks that are alike modulo c share a slice position, in a foundation model."""
+        if self.job.tor is not Tor.FOUNDATION:
+            return []
+        c = self.switches.table.positions
+        columns: dict[int, set[int]] = {}
+        stood: dict[int, set[int]] = {}
+        for rank, pod in enumerate(self.job.pods):
+            node = self.new.get(pod.key) or self.old.get(pod.key)
+            if node in self.slice:
+                columns.setdefault(rank % c, set()).add(self.slice[node])
+                if pod.key in self.old:
+                    stood.setdefault(rank % c, set()).add(self.slice[node])
+        return [
+            f"{self.job.name}: ranks {column}, {column + c}, ... are at slice positions {sorted(found)}"
+            for column, found in sorted(columns.items())
+            if len(found) > max(1, len(stood.get(column, ())))
+        ]
+
+    def _second(self, after: set[int]) -> list[str]:
+        """2.0: at most q healthy shared leaves, and none that another job has to itself."""
+        spanning = self._spanning()
+        taken = {self.leaf[node] for node in self.new.values()}
+        before = {self.leaf[node] for node in self.old.values() if node in self.leaf}
+        shared = 0
+        faults = []
+        for leaf in sorted(after & spanning.keys()):
+            refs = spanning[leaf]
+            kinds = {self.figures.jobs.tor(ref) for ref in refs}
+            alone = len(refs) == 1 and kinds == {Tor.FOUNDATION} and self._marks(refs[0], leaf) == {"2"}
+            if alone and leaf in taken - before:
+                tor = self.switches.table.leaves[leaf].tor_id
+                faults.append(f"{self.job.name}: leaf {tor} is another job's own")
+            elif not alone and kinds <= {Tor.FOUNDATION, Tor.PADDING}:
+                shared += 1
+        most = self.figures.config.ascend.shared_tor_num
+        if shared > most and not taken <= before:
+            faults.append(f"{self.job.name}: {shared} healthy shared leaves, at most {most}")
+        return faults
+
+    def _marks(self, ref: GangRef, leaf: int) -> set[str]:
+        draft = self.figures.draft
+        snapshot = draft.snapshot
+        out = {
+            pod.pod.metadata.annotations.get(keys.SHARED_TOR, "")
+            for pod in snapshot.npus.jobs.get(ref, ())
+            if self.leaf.get(pod.node) == leaf and pod.key not in draft.evicted
+        }
+        for key, node in draft.placed.items():
+            pod = snapshot.pods[key]
+            if pod.gang == ref and self.leaf.get(snapshot.nodes[node].name) == leaf and npu_resource(pod.requests):
+                out.add(self.figures.notes.get(key, {}).get(keys.SHARED_TOR, ""))
+        return out

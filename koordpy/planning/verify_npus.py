@@ -1,0 +1,130 @@
+"""An independent check of the NPUs that a plan gives: as many as asked, none twice, none broken, all in one group.
+
+Sets of numbers instead of masks, the rules as sentences instead of costs (ascend.md 1 to 3): nothing is shared with the
+choice of chips but what the objects say.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from koordpy.api import keys
+from koordpy.cluster.npus import chip_numbers
+from koordpy.cluster.pods import PodInfo
+from koordpy.planning.ascend.job import Job
+from koordpy.planning.figures import Figures
+
+_SINGLE_CARD = "card"
+
+
+def check_npus(
+    placed: Sequence[tuple[PodInfo, str]], chips: Mapping[str, tuple[int, ...]], figures: Figures
+) -> list[str]:
+    """Faults of the chips of pods placed on nodes, by name, on the draft as it was before them."""
+    faults: list[str] = []
+    used: dict[tuple[str, str], set[int]] = {}
+    for pod, node in placed:
+        resource = next((name for name in keys.NPU_RESOURCES if pod.requests.get(name)), None)
+        if resource is None:
+            continue
+        job = figures.npu_job(pod)
+        if not isinstance(job, Job):
+            faults.append(f"{pod.key}: its job is illegal")
+            continue
+        given = chips.get(pod.key, ())
+        if len(given) != pod.requests[resource] or len(set(given)) != len(given):
+            faults.append(f"{pod.key}: {len(set(given))} chips of {pod.requests[resource]}")
+            continue
+        if list(given) != sorted(given):
+            faults.append(f"{pod.key}: its chips are not in ascending order")
+        taken = used.get((node, resource))
+        if taken is None:
+            taken = used[node, resource] = _held(node, resource, figures)
+        several = len(job.pods) > 1
+        good = _usable(node, resource, figures, several=several)
+        for chip in given:
+            if chip in taken:
+                faults.append(f"{pod.key}: chip {chip} of node {node} is taken")
+            elif chip not in good:
+                faults.append(f"{pod.key}: chip {chip} of node {node} is not there or broken")
+            taken.add(chip)
+        fault = _group_fault(resource, set(given), job, figures, node, several=several)
+        if fault:
+            faults.append(f"{pod.key}: chips {', '.join(map(str, given))} of node {node} {fault}")
+    return faults
+
+
+def _held(node: str, resource: str, figures: Figures) -> set[int]:
+    """Chips of the pods on a node that the draft leaves there, and of those that it has put there."""
+    draft = figures.draft
+    out: set[int] = set()
+    for pod in draft.snapshot.pods_on.get(node, ()):
+        if pod.key not in draft.evicted:
+            out |= _numbers(pod.pod.metadata.annotations.get(resource, ""), resource)
+    for key, pod in draft.placed_on.get(draft.snapshot.index[node], {}).items():
+        if pod.requests.get(resource):
+            out.update(draft.chips.get(key, ()))
+    return out
+
+
+def _numbers(text: str, resource: str) -> set[int]:
+    prefix = resource.rpartition("/")[2] + "-"
+    parts = [part.strip() for part in text.split(",")]
+    return {int(tail) for part in parts if part.startswith(prefix) and (tail := part[len(prefix) :]).isdigit()}
+
+
+def _usable(node: str, resource: str, figures: Figures, *, several: bool) -> set[int]:
+    report = figures.snapshot.npus.reports.get(node, {}).get(resource)
+    if report is None:
+        return set()
+    out = set(chip_numbers(report.listed)) - set(chip_numbers(report.unhealthy))
+    return out - set(chip_numbers(report.unlinked)) if several else out
+
+
+def _group_fault(resource: str, chips: set[int], job: Job, figures: Figures, node: str, *, several: bool) -> str:
+    """What is wrong with a set of chips on the product of a node; empty where it may be given."""
+    number = len(chips)
+    labels = job.keys.labels
+    if resource == keys.NPU_RESOURCES[0]:
+        return _product_fault(figures.snapshot.nodes[figures.snapshot.index[node]].labels, chips, several=several)
+    if resource == keys.NPU_RESOURCES[1] and labels.get(keys.NPU_310_STRATEGY) == _SINGLE_CARD:
+        return _one(chips, 4, "card")
+    if resource == keys.NPU_RESOURCES[2] and labels.get(keys.NPU_DUO) == "true":
+        if labels.get(keys.NPU_310_STRATEGY) == _SINGLE_CARD:
+            return _one(chips, 2, "card")
+        cards = Counter(chip // 2 for chip in chips)
+        return "are single dies of several cards" if sum(n == 1 for n in cards.values()) > 1 else ""
+    if resource == keys.NPU_RESOURCES[3]:
+        if number < 4:
+            return _one(chips, 4, "mesh")
+        return _whole(chips, 4, "meshes") if number % 4 == 0 else ""
+    return ""
+
+
+def _product_fault(labels: Mapping[str, str], chips: set[int], *, several: bool) -> str:
+    number = len(chips)
+    match labels.get(keys.ACCELERATOR_TYPE) or "module":
+        case "module":
+            return "" if number == 8 else _one(chips, 4, "ring")
+        case "half":
+            return _one(chips, 4, "ring")
+        case "module-910b-16":
+            if number <= 8:
+                return _one(chips, 8, "ring")
+            left = {chip for chip in chips if chip < 8}
+            right = {chip - 8 for chip in chips if chip >= 8}
+            alike = len(left) == len(right) if several else left == right
+            return "" if alike else "do not face each other across the rings"
+        case "module-a3-16" | "module-a3-16-super-pod" | "module-a3-8-super-pod":
+            return "" if number == 1 and not several else _whole(chips, 2, "cards")
+        case "card" | "module-910b-8":
+            return ""
+    return "are of an unknown product"
+
+
+def _one(chips: set[int], size: int, name: str) -> str:
+    return f"are of more than one {name}" if len({chip // size for chip in chips}) > 1 else ""
+
+
+def _whole(chips: set[int], size: int, name: str) -> str:
+    broken = any(n != size for n in Counter(chip // size for chip in chips).values())
+    return f"are no whole {name}" if broken else ""
