@@ -60,6 +60,8 @@ MIRROR = "kubernetes.io/config.mirror"
 # Resources
 GPU_RESOURCES = ("nvidia.com/gpu", "koordinator.sh/gpu", "aliyun.com/gpu", "aliyun.com/gpu-count")
 NPU_RESOURCES = ("huawei.com/Ascend910", "huawei.com/Ascend310", "huawei.com/Ascend310P", "huawei.com/npu")
+ACCELERATORS = (*GPU_RESOURCES, *NPU_RESOURCES)
+"""Resources that are counted as devices where queues and users are compared."""
 HUNDREDTHS = ("koordinator.sh/gpu",)
 """Resources counted in hundredths of a device."""
 

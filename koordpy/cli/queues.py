@@ -22,7 +22,6 @@ GPU = keys.GPU_RESOURCES[0]
 """What a number in place of a resource map means."""
 MODES = ("exact", "kai", "gpu-count")
 DEFAULT_PRIORITY = 100
-_ACCELERATORS = (*keys.GPU_RESOURCES, *keys.NPU_RESOURCES)
 _FIELDS = ("name", "parent", "quota", "limit", "weight", "priority", "request", "usage")
 _MILLI = Fraction(1, 1000)
 
@@ -63,7 +62,7 @@ class QueueFile:
     def _resources(self) -> list[str]:
         named = {name for q in self.queues for part in (q.quota, q.limit, q.request) for name in part}
         every = sorted({*self.total, *named}, key=natural_key)
-        return [name for name in every if name in _ACCELERATORS] if self.mode == "gpu-count" else every
+        return [name for name in every if name in keys.ACCELERATORS] if self.mode == "gpu-count" else every
 
     def _of(self, resource: str) -> list[Rational]:
         total = self.total.get(resource, 0)
@@ -72,7 +71,7 @@ class QueueFile:
         claims = [self._claim(queue, resource, position, inner=queue.name in parents) for queue in self.queues]
         unit = self._unit(resource, claims, total)
         if self.mode == "kai":
-            return kai_shares(total, claims, k=self.k, unit=1 if resource in _ACCELERATORS else unit)
+            return kai_shares(total, claims, k=self.k, unit=1 if resource in keys.ACCELERATORS else unit)
         _, shares = exact_and_whole_shares(total, claims, k=self.k, unit=unit)
         if self.mode == "gpu-count" and parents != {""}:
             for i in reversed(self._downwards(position)):
@@ -110,7 +109,7 @@ class QueueFile:
         """One byte, one milli-core; of devices one where everything that is asked of them is whole, else 1/1000."""
         if resource == "cpu":
             return _MILLI
-        if resource not in _ACCELERATORS:
+        if resource not in keys.ACCELERATORS:
             return 1
         said = [total, *(x for c in claims for x in (c.quota, c.limit, c.request) if x is not None)]
         return 1 if all(x.denominator == 1 for x in said) else _MILLI

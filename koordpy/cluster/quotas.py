@@ -22,14 +22,15 @@ from koordpy.cluster.tally import Tally
 COUNT = "pods"
 """Beside the resources of an owner: its number of pods."""
 
-_DEVICES = (*keys.GPU_RESOURCES, *keys.NPU_RESOURCES)
 _NOTHING: Mapping[str, int] = {}
 K = TypeVar("K")
 
 
 def device_hundredths(requests: Mapping[str, int]) -> int:
     """Accelerators of a request, in hundredths of a device."""
-    return sum(requests[name] * (1 if name in keys.HUNDREDTHS else 100) for name in _DEVICES if name in requests)
+    return sum(
+        requests[name] * (1 if name in keys.HUNDREDTHS else 100) for name in keys.ACCELERATORS if name in requests
+    )
 
 
 class Queue(NamedTuple):

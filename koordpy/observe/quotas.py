@@ -33,7 +33,7 @@ def share_gauges(quotas: Quotas, config: Fairness) -> Gauges:
         shares = queue_shares(quotas, config, queue_ages(quotas, {})).whole
         for queue, amounts in shares.items():
             name = queue.quota or queue.user
-            whole = {r: int(amount) for r, amount in amounts.items() if r in (*keys.GPU_RESOURCES, *keys.NPU_RESOURCES)}
+            whole = {r: int(amount) for r, amount in amounts.items() if r in keys.ACCELERATORS}
             held = quotas.used.get(queue.quota, {}) if queue.quota else quotas.queues.get(Queue("", queue.user), {})
             out[name, "fair"] = device_hundredths(whole) / 100
             out[name, "used"] = device_hundredths(held) / 100

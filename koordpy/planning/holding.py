@@ -17,6 +17,7 @@ from koordpy.api.natural import natural_key
 from koordpy.api.quantity import quantity_text
 from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.quotas import device_hundredths
 from koordpy.cluster.resources import Amounts
 from koordpy.cluster.snapshot import PODS, Draft, Snapshot
 from koordpy.planning.attempt import try_unit
@@ -28,7 +29,6 @@ from koordpy.planning.units import Groups, Unit
 
 _MOST_BESIDE = 64
 """Units that are not due and looked at in a round."""
-_DEVICES = (*keys.GPU_RESOURCES, *keys.NPU_RESOURCES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,8 +222,7 @@ class _Waits:
                 lacking = amount * pods - int(self.free[node, self.snapshot.columns[name]])
                 if lacking > 0:
                     short[name] = lacking
-            devices = sum(n * (1 if name in keys.HUNDREDTHS else 100) for name, n in short.items() if name in _DEVICES)
-            found = self._known[node, pods] = devices, self._ending(node, short)
+            found = self._known[node, pods] = device_hundredths(short), self._ending(node, short)
         return found
 
     def _ending(self, node: int, short: Amounts) -> int:

@@ -9,13 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from koordpy.api import keys
 from koordpy.api.config import Fairness
 from koordpy.api.natural import natural_key
 from koordpy.cluster.quotas import COUNT, Queue, Quotas, device_hundredths
 from koordpy.planning.shares import Claim, Rational, exact_and_whole_shares, kai_shares
 
-_ACCELERATORS = (*keys.GPU_RESOURCES, *keys.NPU_RESOURCES)
 _MILLI = Fraction(1, 1000)
 NEVER = float("inf")
 """Age of a queue without a quota object and without a pending job."""

@@ -27,8 +27,6 @@ from koordpy.planning.victims.pool import Mask, Pool, below
 Options = Mapping[RuleName, Mapping[int, int]]
 """Rule -> unit of the pool -> option."""
 
-_DEVICES = (*keys.GPU_RESOURCES, *keys.NPU_RESOURCES)
-
 
 @dataclass(frozen=True, eq=False)
 class Together:
@@ -297,7 +295,7 @@ class Law:
         for rule in (RuleName.QUOTA, RuleName.FAIR_SHARE):
             for i, o in options.get(rule, {}).items():
                 for leaf, amounts in self.pool.leaves(i).items():
-                    for resource in _DEVICES:
+                    for resource in keys.ACCELERATORS:
                         if (
                             amounts.get(resource)
                             and leaf in self.tree.quotas

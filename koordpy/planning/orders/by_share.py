@@ -1,0 +1,37 @@
+"""What modes exact and kai share: a tree of queues with shares of the round."""
+
+from typing import Any
+
+from koordpy.api.config import Fairness
+from koordpy.api.natural import natural_key
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.quotas import Queue, QuotaUse
+from koordpy.planning.orders.keys import INFINITE, Job, QueueKeys
+from koordpy.planning.queues import QueueShares, queue_ages, queue_shares
+
+
+class ByShare(QueueKeys):
+    """Queues of a tree, with what each deserves in this round."""
+
+    def __init__(self, use: QuotaUse, config: Fairness, jobs: list[Job]) -> None:
+        super().__init__(use, config, jobs)
+        self.quotas = use.quotas
+        oldest: dict[Queue, float] = {}
+        for job in jobs:
+            queue = self.queue_of(job)
+            oldest[queue] = min(oldest.get(queue, INFINITE), job.age)
+        self.ages = queue_ages(self.quotas, oldest)
+        self.shares: QueueShares = queue_shares(self.quotas, config, self.ages)
+        self.limits = {name: quota.max for name, quota in self.quotas.tree.quotas.items()}
+
+    def queue_of_pod(self, pod: PodInfo) -> Queue:
+        return self.quotas.queue_of(pod)
+
+    def above(self, queue: Queue) -> tuple[Queue, ...]:
+        return tuple(Queue(name) for name in reversed(self.quotas.tree.path(queue.quota)[:-1]))
+
+    def quota(self, queue: Queue, resource: str) -> int:
+        return self.quotas.tree.quotas[queue.quota].least(resource) if queue.quota else 0
+
+    def name(self, queue: Queue) -> Any:
+        return natural_key(queue.quota or queue.user), queue.user

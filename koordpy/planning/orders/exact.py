@@ -1,0 +1,37 @@
+"""Mode exact: queues by what they hold of their exact share."""
+
+from fractions import Fraction
+from typing import Any
+
+from koordpy.cluster.quotas import Queue
+from koordpy.planning.orders.by_share import ByShare
+from koordpy.planning.orders.keys import Job
+from koordpy.planning.queues import counts
+
+_WITH_A_SHARE, _WITHOUT_A_SHARE, _BEYOND_ANY_SHARE = range(3)
+"""Queues of mode exact: who has a share, who asks without one and holds nothing, who holds without one."""
+
+
+class Exact(ByShare):
+    """Queues by what they hold of their exact share."""
+
+    def key(self, queue: Queue, job: Job, oldest: float) -> Any:
+        asked = job.requests()
+        shares = self.shares.exact.get(queue, {})
+        within = all(
+            self.use.queue(queue, r) + amount <= self.quota(queue, r)
+            for r, amount in asked.items()
+            if amount and counts(self.quotas, queue, r)
+        )
+        ratio, standing = Fraction(0), _WITH_A_SHARE
+        for resource, share in shares.items():
+            held = self.use.queue(queue, resource)
+            if share:
+                ratio = max(ratio, Fraction(held) / share)
+            elif held > 0:
+                standing = _BEYOND_ANY_SHARE  # its ratio is infinite
+            elif asked.get(resource):
+                standing = max(standing, _WITHOUT_A_SHARE)
+        if standing == _BEYOND_ANY_SHARE:
+            ratio = Fraction(0)
+        return not within, standing, ratio, self.use.queue_devices(queue), oldest, self.name(queue)

@@ -1,0 +1,103 @@
+"""Mode kai: queues as KAI-Scheduler compares them, cpu, memory and accelerators."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from koordpy.api import keys
+from koordpy.api.config import Fairness
+from koordpy.cluster.quotas import Queue, QuotaUse
+from koordpy.planning.orders.by_share import ByShare
+from koordpy.planning.orders.keys import INFINITE, Job
+from koordpy.planning.queues import counts
+
+_KINDS = (("cpu",), ("memory",), keys.ACCELERATORS)
+"""The resources that KAI-Scheduler knows."""
+_WITHIN = tuple(resource for kind in _KINDS for resource in kind)
+
+
+class Kai(ByShare):
+    """Queues as KAI-Scheduler compares them, cpu, memory and accelerators."""
+
+    def __init__(self, use: QuotaUse, config: Fairness, jobs: list[Job]) -> None:
+        super().__init__(use, config, jobs)
+        self._most: dict[Queue, Mapping[str, Any]] = {}
+        named = {r for quota in self.quotas.tree.quotas.values() for r in quota.min}
+        asked = {r for shares in self.shares.whole.values() for r in shares}
+        self._resources = [r for r in _WITHIN if r in named or r in asked]
+
+    def allocatable(self, queue: Queue) -> Mapping[str, Any]:
+        """Resource that is counted -> min(limit, max(quota, share)); constants of the round."""
+        found = self._most.get(queue)
+        if found is None:
+            limits = self.limits.get(queue.quota, {}) if queue.quota else {}
+            shares = self.shares.whole.get(queue, {})
+            found = self._most[queue] = {
+                r: min(limits.get(r, INFINITE), max(self.quota(queue, r), shares.get(r, 0)))
+                for r in self._resources
+                if counts(self.quotas, queue, r)
+            }
+        return found
+
+    def key(self, queue: Queue, job: Job, oldest: float) -> Any:
+        asked = job.requests()
+        shares, most = self.shares.whole.get(queue, {}), self.allocatable(queue)
+        held = {r: self.use.queue(queue, r) for r in most}
+        after = {r: held[r] + asked.get(r, 0) for r in most}
+        return (
+            self._above(queue, held, shares),
+            any(after[r] > self.quota(queue, r) for r in after),
+            any(after[r] > 0 and not most[r] for r in after),
+            _dominant(after, most),
+            _dominant(held, most),
+            self._weakness(queue, oldest),
+        )
+
+    def _weakness(self, queue: Queue, oldest: float) -> "_Weakness":
+        most = self.allocatable(queue)
+        return _Weakness(tuple(most.get(r) for r in self._resources), self.ages.get(queue, oldest), self.name(queue))
+
+    def _above(self, queue: Queue, held: Mapping[str, int], shares: Mapping[str, Any]) -> bool:
+        """Whether a queue holds more than its share of each kind that it counts; what nobody asks nobody exceeds."""
+        kinds = [kind for kind in _KINDS if any(counts(self.quotas, queue, r) for r in kind)]
+        return bool(kinds) and all(
+            sum(_weighed(r, held[r]) for r in kind if r in held)
+            > sum(_weighed(r, shares.get(r, 0)) for r in kind if r in held)
+            for kind in kinds
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Weakness:
+    """What KAI-Scheduler looks at last: a smaller allocatable goes first, where neither is smaller the older queue.
+
+    most: per resource, None where it is not counted, which is compared with nothing. Of two queues this decides as the
+    rule says; of more it may go round in a circle, which no order can satisfy.
+    """
+
+    most: tuple[Any, ...]
+    age: float
+    name: Any
+
+    def __lt__(self, other: "_Weakness") -> bool:
+        less = more = False
+        for mine, theirs in zip(self.most, other.most, strict=True):
+            if mine is not None and theirs is not None:
+                less |= mine < theirs
+                more |= mine > theirs
+        if less != more:
+            return less
+        return bool((self.age, self.name) < (other.age, other.name))
+
+
+def _dominant(amounts: Mapping[str, int], most: Mapping[str, Any]) -> Any:
+    """The largest part of what may be had; infinite where something is held of which nothing may."""
+    if any(amount > 0 and not most[r] for r, amount in amounts.items()):
+        return INFINITE
+    return max((Fraction(amount) / most[r] for r, amount in amounts.items() if most[r]), default=Fraction(0))
+
+
+def _weighed(resource: str, amount: Any) -> Any:
+    """An amount in its own units, of accelerators in hundredths of a device."""
+    return amount * 100 if resource in keys.ACCELERATORS and resource not in keys.HUNDREDTHS else amount

@@ -1,0 +1,62 @@
+"""What the order of the queue looks at: a unit as a job, and the key of the queue that it waits in."""
+
+from typing import Any
+
+from koordpy.api.config import Fairness
+from koordpy.api.natural import natural_key
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.quotas import Queue, QuotaUse
+from koordpy.cluster.resources import Amounts
+from koordpy.planning.units import Unit
+
+INFINITE = float("inf")
+
+
+class Job:
+    """One unit with what the order looks at."""
+
+    __slots__ = ("age", "key", "priority", "since", "unit")
+
+    def __init__(self, unit: Unit) -> None:
+        self.unit = unit
+        plain = unit.plain
+        self.priority = plain.priority if plain is not None else max(pod.priority for pod in unit.pending)
+        self.age = plain.created if plain is not None else min(pod.created for pod in unit.members)
+        self.since = plain.created if plain is not None else min(pod.created for pod in unit.pending)
+        """When it began to wait: a gang that runs does not wait, a new member of it does."""
+        name = plain.key if plain is not None else unit.gangs[0].key
+        self.key: Any = (-self.priority, self.age, tuple(natural_key(part) for part in name.split("/", 1)), unit.id)
+
+    def requests(self) -> Amounts:
+        """What its pending members ask for."""
+        if self.unit.plain is not None:
+            return self.unit.plain.requests
+        out: Amounts = {}
+        for pod in self.unit.pending:
+            for name, amount in pod.requests.items():
+                out[name] = out.get(name, 0) + amount
+        return out
+
+
+class QueueKeys:
+    """How one mode compares queues; smaller goes first. This one: mode off, one queue."""
+
+    def __init__(self, use: QuotaUse, config: Fairness, jobs: list[Job]) -> None:
+        """use: what users and quotas hold, which changes as units are placed; jobs: those that wait."""
+        self.use, self.config = use, config
+
+    def queue_of(self, job: Job) -> Queue:
+        """The queue of a job: that of its member with the lowest index."""
+        return self.queue_of_pod(job.unit.members[0])
+
+    def queue_of_pod(self, pod: PodInfo) -> Queue:
+        """The queue of a pod."""
+        return Queue("", "")
+
+    def above(self, queue: Queue) -> tuple[Queue, ...]:
+        """The queues above one, the nearest first."""
+        return ()
+
+    def key(self, queue: Queue, job: Job, oldest: float) -> Any:
+        """Key of a queue with the job that it offers; oldest: age of the oldest pending job in it."""
+        return ()

@@ -1,0 +1,18 @@
+"""Every mode of the queue order, by its name in the configuration (`fairness.mode`).
+
+An order is `QueueKeys` in a module of its own, and one line here (docs/extending.md).
+"""
+
+from collections.abc import Mapping
+
+from koordpy.planning.orders.by_count import ByCount
+from koordpy.planning.orders.exact import Exact
+from koordpy.planning.orders.kai import Kai
+from koordpy.planning.orders.keys import QueueKeys
+
+ORDERS: Mapping[str, type[QueueKeys]] = {
+    "off": QueueKeys,
+    "gpu-count": ByCount,
+    "exact": Exact,
+    "kai": Kai,
+}
