@@ -80,10 +80,10 @@ def build(unit: Unit, figures: Figures, *, emptied: bool = False) -> Problem:
     """
     known = figures.built
     # a unit that fails is built to be placed, to look for victims, and to be told what there is room for
-    if known is None or known[0] is not unit or known[1] != figures.draft.version:
+    if known is None or known[0] is not unit or known[1] != figures.moment:
         if emptied:
             return _build(unit, figures, emptied=True)
-        known = figures.built = unit, figures.draft.version, _build(unit, figures, emptied=False)
+        known = figures.built = unit, figures.moment, _build(unit, figures, emptied=False)
     if not emptied:
         return known[2]
     if _by_devices(unit, figures):

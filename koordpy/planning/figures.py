@@ -390,8 +390,13 @@ class Figures:
         self._concerned: dict[bytes, bool] = {}
         self._ordinary: set[bytes] = set()
         """Shapes whose key is the shape itself."""
-        self.built: tuple[Unit, int, Problem] | None = None
-        """The unit that a Problem was built of last, the draft's version then, the Problem."""
+        self.built: tuple[Unit, tuple[int, int, bool], Problem] | None = None
+        """The unit that a Problem was built of last, the moment then, the Problem."""
+
+    @property
+    def moment(self) -> tuple[int, int, bool]:
+        """Equal for as long as what units may have is the same: the draft, and what is promised to whom."""
+        return self.draft.version, self.promises.version, self.promises.netted
 
     def ignored(self, resource: str) -> bool:
         """Whether the configuration takes a resource out of the fit check; extended ones only (kube-parity.md 2.5)."""
