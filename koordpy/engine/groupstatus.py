@@ -24,11 +24,13 @@ from koordpy.engine.feeds import Feeds
 from koordpy.engine.patches import condition_of, merged_conditions, patch_status, rfc3339, wobbles
 from koordpy.engine.resources import POD_GROUPS
 from koordpy.planning.plan import GangReport, GangStatus
+from koordpy.planning.victims.stale import CONDITION as STALE
 
 logger = logging.getLogger(__name__)
 
 SCHEDULED = "Scheduled"
 TIMED_OUT = "WaitingTimeExceeded"
+MISSING, COMPLETE = "MembersMissing", "NotStale"
 TRUSTED_SECONDS = 10.0
 """How long our last write counts for more than what the watch says."""
 COUNTS = ("scheduled", "running", "succeeded", "failed")
@@ -60,8 +62,11 @@ def phase_of(group: PodGroup, counts: Mapping[str, int], *, members: int) -> str
     return "Scheduling" if members >= need else "Pending"
 
 
-def group_status(group: PodGroup, pods: Iterable[PodInfo], verdict: Verdict | None, *, now: datetime) -> dict[str, Any]:
-    """The whole status of a PodGroup as it should be; fields that are empty are left out."""
+def group_status(
+    group: PodGroup, pods: Iterable[PodInfo], verdict: Verdict | None, *, stale: str = "", now: datetime
+) -> dict[str, Any]:
+    """The whole status of a PodGroup as it should be; fields that are empty are left out. `stale`: how many members a
+    gang has left that has lost some of those it needs."""
     known = list(pods)
     counts = {
         "scheduled": sum(pod.bound and bool(pod.pod.spec.node_name) for pod in known),
@@ -82,7 +87,8 @@ def group_status(group: PodGroup, pods: Iterable[PodInfo], verdict: Verdict | No
         status["occupiedBy"] = ",".join(sorted(owners)) or group.status.occupied_by
     waiting = any(not pod.finished and not pod.pod.spec.node_name for pod in known)
     condition = _condition(group, counts, verdict, status.get("scheduleStartTime", ""), waiting=waiting, now=now)
-    conditions = merged_conditions(group.status.conditions, [condition] if condition is not None else [], now=now)
+    changed = [one for one in (condition, _staleness(group, stale)) if one is not None]
+    conditions = merged_conditions(group.status.conditions, changed, now=now)
     if conditions:
         status["conditions"] = conditions
     return status
@@ -118,9 +124,19 @@ def _condition(
     return _made(group, "False", reason, message)
 
 
-def _made(group: PodGroup, status: str, reason: str, message: str) -> Condition:
+def _staleness(group: PodGroup, text: str) -> Condition | None:
+    """Since when a gang lacks members is its condition's lastTransitionTime (preemption.md 7)."""
+    old = condition_of(group.status.conditions, STALE)
+    if text:
+        return _made(group, "True", MISSING, text, type=STALE)
+    if old is None or old.status != "True":
+        return None
+    return _made(group, "False", COMPLETE, "", type=STALE)
+
+
+def _made(group: PodGroup, status: str, reason: str, message: str, *, type: str = SCHEDULED) -> Condition:
     generation = group.metadata.generation
-    return Condition(type=SCHEDULED, status=status, reason=reason, message=message, observed_generation=generation)
+    return Condition(type=type, status=status, reason=reason, message=message, observed_generation=generation)
 
 
 def current_status(group: PodGroup) -> dict[str, Any]:
@@ -152,6 +168,8 @@ class GroupStatusWriter:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.sent = 0
+        self.stale: Callable[[str], str] = lambda key: ""
+        """What is to be said of a gang that has lost members; empty of others."""
         self._client, self._feeds, self._announcer = client, feeds, announcer
         self._may_write, self._interval, self._wobble_hold = may_write, interval_seconds, wobble_hold_seconds
         self._clock, self._now = clock, now
@@ -231,7 +249,7 @@ class GroupStatusWriter:
             # the watch may not have brought our last write yet: what it said stands
             there = sent
             group = msgspec.structs.replace(group, status=msgspec.convert(sent, type(group.status)))
-        wanted = group_status(group, pods, self._verdicts.get(key), now=self._now())
+        wanted = group_status(group, pods, self._verdicts.get(key), stale=self.stale(key), now=self._now())
         if wanted == there or self._held(key, wanted, there):
             return
         changed = {name: value for name, value in wanted.items() if value != there.get(name)}

@@ -22,6 +22,7 @@ from koordpy.engine.overtaken import by_node, leaning, overtaken
 from koordpy.engine.queue import Entry
 from koordpy.engine.recorder import ObjectReference
 from koordpy.engine.settings import EngineSettings
+from koordpy.engine.stalegangs import StaleWatch
 from koordpy.engine.status import PodStatusWriter
 from koordpy.engine.upstreamstatus import UpstreamStatusWriter
 from koordpy.engine.wakeups import Wake, helpful
@@ -76,6 +77,7 @@ class SchedulingLoop:
         stuck: Callable[[list[PodInfo]], None] = lambda pods: None,
         warned: Callable[[str, str], None] = lambda obj, text: None,
         evictor: Evictor | None = None,
+        stale: StaleWatch | None = None,
     ) -> None:
         """Without writers (dry run) verdicts are only counted and logged. `stuck` hears of pods of one unit that fit
         nowhere for the sake of their resource claims, `warned` of settings that do nothing. Without an evictor victims
@@ -87,7 +89,7 @@ class SchedulingLoop:
         self._pod_status, self._group_status = pod_status, group_status
         self._metrics, self._decisions, self._settings = metrics, decisions, settings
         self._clock, self._now, self._stuck, self._warned = clock, now, stuck, warned
-        self._evictor = evictor
+        self._evictor, self._stale = evictor, stale
         self._wake = asyncio.Event()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="planner")
         self._first_tried: dict[str, float] = {}
@@ -112,7 +114,7 @@ class SchedulingLoop:
             while True:
                 self.last_turn = self._clock()
                 self._queue.poll()
-                if self._queue.ready():
+                if self._queue.ready() or self._someone_is_stale():
                     await self._gather()
                     await self.round()
                 else:
@@ -124,11 +126,17 @@ class SchedulingLoop:
         self._wake.clear()
         due = self._queue.next_due()
         pause = IDLE_SECONDS if due is None else min(IDLE_SECONDS, max(0.001, due - self._clock()))
+        if self._stale is not None and (stale := self._stale.next_due()) is not None:
+            pause = min(pause, max(0.001, stale - self._now()))
         try:
             async with asyncio.timeout(pause):
                 await self._wake.wait()
         except TimeoutError:
             pass
+
+    def _someone_is_stale(self) -> bool:
+        due = self._stale.next_due() if self._stale is not None else None
+        return due is not None and due <= self._now()
 
     async def _gather(self) -> None:
         """Waits a moment while pods pour in, so that a gang is not planned once for each member."""
@@ -159,14 +167,18 @@ class SchedulingLoop:
             self._queue.regroup(self._unit_now)
         few = not self._committer.open
         light = self._settings.first_light_pods if few else self._settings.most_light_pods
+        # gangs that are to be given up unless they find room now: tried again if they have somebody to place
+        stale = self._stale.take() if self._stale is not None else []
+        for unit in stale:
+            self._queue.hurry(unit, "StaleGang")
         entries = self._queue.take(light_pods=light, alone=self._alone > 0)
-        if not entries:
+        if not entries and not stale:
             return
         self._alone = max(0, self._alone - 1)
         self.rounds += 1
-        ids = frozenset(entry.unit for entry in entries)
-        for unit in ids:
-            self._first_tried.setdefault(unit, taken_at)
+        for entry in entries:
+            self._first_tried.setdefault(entry.unit, taken_at)
+        ids = frozenset((*(entry.unit for entry in entries), *stale))
         began = self._clock()
         try:
             plan = await asyncio.get_running_loop().run_in_executor(self._executor, self._planner, snapshot, ids)
@@ -325,12 +337,14 @@ class SchedulingLoop:
                 self._queue.settle_error(entry)
             return
         benefit = next((one for one in plan.benefits if one.unit == unit), None)
+        # a gang that gives up goes for its own sake
+        gains = benefit.beneficiary if benefit is not None else next((v.beneficiary for v in victims), None)
         chosen = EvictionPlan(
             unit,
             tuple(victims),
             tuple(one for one in plan.nominations if one.unit == unit),
             benefit,
-            self._reference(benefit.beneficiary) if benefit is not None else None,
+            self._reference(gains) if gains else None,
         )
 
         def done(ended: EvictionPlan, why: str) -> None:

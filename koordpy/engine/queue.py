@@ -139,6 +139,13 @@ class UnitQueue:
         if (entry := self._entries.get(unit)) is not None:
             self._touch(entry, event)
 
+    def hurry(self, unit: str, event: str) -> None:
+        """A unit is to be in the round that begins now, whatever it waits for."""
+        entry = self._entries.get(unit)
+        if entry is not None and entry.state is not State.IN_FLIGHT:
+            entry.due = 0.0
+            self._touch(entry, event)
+
     def touch_gangs(self, event: str) -> None:
         """Any gang may belong to another group now."""
         for entry in list(self._entries.values()):

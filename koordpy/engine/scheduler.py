@@ -34,6 +34,7 @@ from koordpy.engine.releases import DeviceReleaser
 from koordpy.engine.reservations import DeviceReserver
 from koordpy.engine.resources import CLUSTER_NETWORK_TOPOLOGIES, DEVICES, NODES, OWNERS, PODS, STORAGE, Resource
 from koordpy.engine.settings import EngineSettings
+from koordpy.engine.stalegangs import StaleWatch
 from koordpy.engine.status import PodStatusWriter
 from koordpy.engine.upstreamstatus import UpstreamStatusWriter
 from koordpy.engine.versions import reached
@@ -157,6 +158,7 @@ class Scheduler:
         self.pod_status: PodStatusWriter | None = None
         self.group_status: list[GroupStatusWriter | UpstreamStatusWriter] = []
         self.quota_status: QuotaStatusWriter | None = None
+        self.stale: StaleWatch | None = None
         if not settings.dry_run:
             self.pod_status = PodStatusWriter(
                 client,
@@ -167,18 +169,33 @@ class Scheduler:
                 gated_hold_seconds=settings.gated_hold_seconds,
                 clock=clock,
             )
-            self.group_status = [
-                writer(
-                    client,
-                    self.feeds,
-                    self.announcer,
-                    may_write=self.may_write,
-                    interval_seconds=settings.group_status_seconds,
-                    wobble_hold_seconds=settings.wobble_hold_seconds,
-                    clock=clock,
-                )
-                for writer in (GroupStatusWriter, UpstreamStatusWriter)
-            ]
+            groups = GroupStatusWriter(
+                client,
+                self.feeds,
+                self.announcer,
+                may_write=self.may_write,
+                interval_seconds=settings.group_status_seconds,
+                wobble_hold_seconds=settings.wobble_hold_seconds,
+                clock=clock,
+            )
+            self.stale = StaleWatch(
+                self.feeds,
+                settings.stale_gangs,
+                wake=self._wake,
+                told=groups.changed,
+                interval_seconds=settings.group_status_seconds,
+            )
+            groups.stale = self.stale.text
+            upstream = UpstreamStatusWriter(
+                client,
+                self.feeds,
+                self.announcer,
+                may_write=self.may_write,
+                interval_seconds=settings.group_status_seconds,
+                wobble_hold_seconds=settings.wobble_hold_seconds,
+                clock=clock,
+            )
+            self.group_status = [groups, upstream]
             self.quota_status = QuotaStatusWriter(
                 client,
                 self.feeds,
@@ -218,6 +235,7 @@ class Scheduler:
             stuck=self.releaser.unstick,
             warned=self._warned,
             evictor=self.evictor,
+            stale=self.stale,
         )
         self.metrics.on_scrape(self._set_gauges)
 
@@ -267,6 +285,8 @@ class Scheduler:
                     start(planning, self.quota_status.run(), "ElasticQuota status")
                 if self.evictor is not None:
                     start(planning, self.evictor.run(), "evictions")
+                if self.stale is not None:
+                    start(planning, self.stale.run(), "stale gangs")
                 for writer in self.group_status:
                     start(planning, writer.run(), "PodGroup status")
                 start(planning, self.loop.run(), "rounds")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from koordpy.api.config import Fairness, Gpu, KoordpyConfiguration, Quota
+from koordpy.api.config import Fairness, Gpu, KoordpyConfiguration, Quota, StaleGangs
 from koordpy.api.keys import DEFAULT_SCHEDULER_NAME
 from koordpy.cluster.ties import spread_keys
 
@@ -31,6 +31,7 @@ class EngineSettings:
     """How GPUs are counted and their links are read."""
     quota: Quota = field(default_factory=Quota)
     fairness: Fairness = field(default_factory=Fairness)
+    stale_gangs: StaleGangs = field(default_factory=StaleGangs)
     lease: LeaseSettings | None = field(default_factory=LeaseSettings)
     """None: no leader election; this process is alone."""
     dry_run: bool = False
@@ -84,6 +85,7 @@ def engine_settings(config: KoordpyConfiguration, *, dry_run: bool = False) -> E
         gpu=config.gpu,
         quota=config.quota,
         fairness=config.fairness,
+        stale_gangs=config.stale_gangs,
         lease=lease if election.leader_elect and not dry_run else None,
         dry_run=dry_run,
         initial_backoff_seconds=config.pod_initial_backoff,

@@ -221,3 +221,33 @@ async def test_two_users_end_at_equal_shares_and_stay_there(api: Client, plane: 
         # pods of one second are equally young, so which of Bob's are left is not told
         assert await names(api, "alice") == {"alice-0", "alice-1"}
         assert len(await names(api, "bob")) == 2
+
+
+async def test_a_gang_that_lost_a_member_says_so_and_gives_up_its_room_after_its_grace(
+    api: Client, plane: ControlPlane, tmp_path: Path
+) -> None:
+    await make_nodes(api, 1)
+    async with scheduler(plane, tmp_path, config="staleGangs: {grace: 3s}\n") as process:
+        await make_gang(api, "g", 3)
+        await bound(api, process, "g-0", "g-1", "g-2")
+        await api.delete(f"{pods_path()}/g-2")
+
+        async def stale(status: str) -> Json | None:
+            said = condition(await api.get(f"{GROUPS}/g"), "Stale")
+            return said if said is not None and said["status"] == status else None
+
+        said = await eventually(lambda: stale("True"), what="it says so", within_s=30, processes=[process])
+        assert said["message"] == "gang default/g has 2 of 3 members"
+        assert await names(api, "g-") == {"g-0", "g-1"}
+
+        async def gone() -> bool:
+            return not await names(api, "g-")
+
+        await eventually(gone, what="the gang gives up", within_s=30, processes=[process])
+        await eventually(lambda: stale("False"), what="it is over", within_s=30, processes=[process])
+
+        async def told() -> bool:
+            events = [e for e in await api.items(EVENTS) if e["reason"] == "StaleGang"]
+            return {(e["regarding"]["name"], e["related"]["name"]) for e in events} == {("g-0", "g"), ("g-1", "g")}
+
+        await eventually(told, what="events", within_s=20, processes=[process])

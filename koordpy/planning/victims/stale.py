@@ -8,12 +8,14 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from koordpy.api import keys
+from koordpy.api.config import StaleGangs
 from koordpy.api.durations import parse_duration
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import ObjectMeta
-from koordpy.cluster.pods import GangSource, PodInfo, seconds
+from koordpy.cluster.pods import GangRef, GangSource, PodInfo, seconds
+from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.figures import Figures
-from koordpy.planning.units import Gang, Groups
+from koordpy.planning.units import Gang, Groups, read_gang
 from koordpy.planning.victims.budgets import budgets_of, violations
 from koordpy.planning.victims.units import terminating, untouchable
 
@@ -35,16 +37,60 @@ class StaleGang:
         return f"gang {self.gang.key} has {self.have} of {self.gang.min_member} members for {self.seconds:.0f}s"
 
 
-def present(gang: Gang, figures: Figures) -> int:
+@dataclass(frozen=True, slots=True)
+class StaleState:
+    """A gang that has lost members. `have`: members bound or Succeeded; `due`: when its grace is over, seconds since
+    the epoch, None where that is not known (nothing says since when) or never comes."""
+
+    have: int
+    min_member: int
+    due: float | None
+
+    def text(self, key: str) -> str:
+        """Of the PodGroup's condition."""
+        return f"gang {key} has {self.have} of {self.min_member} members"
+
+
+def present(gang: Gang, draft: Draft) -> int:
     """Members bound or Succeeded, with what the round binds and evicts."""
-    draft = figures.draft
     bound = sum(pod.key not in draft.evicted for pod in gang.bound)
     return bound + sum(pod.key in draft.placed for pod in gang.pending) + gang.succeeded
 
 
-def is_stale(gang: Gang, figures: Figures) -> bool:
+def is_stale(gang: Gang, draft: Draft) -> bool:
     """Strict, with members bound, and fewer than the minimum of them."""
-    return gang.strict and bool(gang.bound) and present(gang, figures) < gang.min_member
+    return gang.strict and gang.exists and bool(gang.bound) and present(gang, draft) < gang.min_member
+
+
+def thinned(ref: GangRef, snapshot: Snapshot) -> bool:
+    """Whether a gang may have lost members, by a look that costs little: most gangs have their minimum."""
+    bound = sum(pod.bound for pod in snapshot.members.get(ref, ()))
+    if not bound:
+        return False
+    if ref.source is GangSource.GROUP:
+        return ref.key in snapshot.pod_groups and bound < snapshot.pod_groups[ref.key].spec.min_member
+    if ref.source is GangSource.UPSTREAM:
+        upstream = snapshot.upstream_groups.get(ref.key)
+        policy = upstream.spec.scheduling_policy.gang if upstream is not None else None
+        return policy is not None and bound < policy.min_count
+    return True
+
+
+def stale_state(ref: GangRef, snapshot: Snapshot, settings: StaleGangs) -> StaleState | None:
+    """What is to be known of a gang that has lost members on a snapshot; None of any other, and of one whose last
+    members are ending."""
+    if not thinned(ref, snapshot):
+        return None
+    gang, draft = read_gang(snapshot, ref), Draft(snapshot)
+    if not is_stale(gang, draft) or all(terminating(pod) for pod in gang.bound):
+        return None
+    grace = grace_seconds(gang, snapshot, settings)
+    began = _since(gang, snapshot)
+    if not settings.enabled or grace < 0 or (began is None and grace > 0):
+        due = None
+    else:
+        due = (snapshot.now if began is None else began) + grace
+    return StaleState(present(gang, draft), gang.min_member, due)
 
 
 def give_up(groups: Groups, figures: Figures, *, tried: Collection[str] | None) -> list[StaleGang]:
@@ -52,26 +98,28 @@ def give_up(groups: Groups, figures: Figures, *, tried: Collection[str] | None) 
 
     tried: ids of the units that the round has tried, None for all; of others nothing can be said.
     """
-    if not figures.config.stale_gangs.enabled:
+    settings = figures.config.stale_gangs
+    if not settings.enabled:
         return []
     snapshot, draft = figures.snapshot, figures.draft
     out: list[StaleGang] = []
-    refs = [ref for ref, pods in snapshot.members.items() if any(pod.bound for pod in pods)]
+    broken = {pod.gang for pod in draft.evicted.values()}
+    refs = [ref for ref in snapshot.members if thinned(ref, snapshot) or ref in broken]
     for ref in sorted(refs, key=lambda ref: (natural_key(ref.namespace), natural_key(ref.name), ref.source.value)):
         gang = groups.gang(ref)
-        if not gang.exists or not is_stale(gang, figures):
+        if not is_stale(gang, draft):
             continue
         unit = groups.unit(ref)
         if tried is not None and unit.pending and unit.id not in tried:
             continue
-        waited = snapshot.now - since(gang, figures)
-        grace = grace_seconds(gang, figures)
+        waited = snapshot.now - since(gang, snapshot)
+        grace = grace_seconds(gang, snapshot, settings)
         pods = tuple(pod for pod in gang.bound if not terminating(pod) and pod.key not in draft.evicted)
         if grace < 0 or waited < grace or not pods or not _may_go(pods, figures):
             continue
         for pod in pods:
             draft.evict(pod)
-        out.append(StaleGang(gang, pods, present(gang, figures) + len(pods), waited))
+        out.append(StaleGang(gang, pods, present(gang, draft) + len(pods), waited))
     return out
 
 
@@ -82,9 +130,9 @@ def _may_go(pods: tuple[PodInfo, ...], figures: Figures) -> bool:
     return not violations(budgets_of(figures.draft), pods)
 
 
-def _meta(gang: Gang, figures: Figures) -> ObjectMeta | None:
+def _meta(gang: Gang, snapshot: Snapshot) -> ObjectMeta | None:
     """The object that carries the gang's settings."""
-    key, snapshot = gang.ref.key, figures.snapshot
+    key = gang.ref.key
     if gang.ref.source is GangSource.GROUP:
         return snapshot.pod_groups[key].metadata if key in snapshot.pod_groups else None
     if gang.ref.source is GangSource.UPSTREAM:
@@ -93,28 +141,33 @@ def _meta(gang: Gang, figures: Figures) -> ObjectMeta | None:
     return oldest.pod.metadata if oldest is not None else None
 
 
-def grace_seconds(gang: Gang, figures: Figures) -> float:
+def grace_seconds(gang: Gang, snapshot: Snapshot, settings: StaleGangs) -> float:
     """The gang's own grace, else the configured one; negative for never. An unreadable one counts as absent."""
-    meta = _meta(gang, figures)
+    meta = _meta(gang, snapshot)
     text = meta.annotations.get(keys.GANG_STALE_GRACE) if meta is not None else None
     if text is None:
-        return figures.config.stale_gangs.grace
+        return settings.grace
     if text.strip() == "-1":
         return -1.0
     try:
         return parse_duration(text.strip())
     except ValueError:
-        return figures.config.stale_gangs.grace
+        return settings.grace
 
 
-def since(gang: Gang, figures: Figures) -> float:
+def since(gang: Gang, snapshot: Snapshot) -> float:
     """Since when it is stale: what the condition says, else when its last member failed, else now."""
-    group = figures.snapshot.pod_groups.get(gang.ref.key) if gang.ref.source is GangSource.GROUP else None
+    known = _since(gang, snapshot)
+    return snapshot.now if known is None else known
+
+
+def _since(gang: Gang, snapshot: Snapshot) -> float | None:
+    group = snapshot.pod_groups.get(gang.ref.key) if gang.ref.source is GangSource.GROUP else None
     for condition in group.status.conditions if group is not None else ():
         if condition.type == CONDITION and condition.status == "True" and condition.last_transition_time:
             return seconds(condition.last_transition_time)
     ends = [_finished(pod) for pod in gang.pods if pod.pod.status.phase == "Failed"]
-    return max((end for end in ends if end), default=figures.snapshot.now)
+    return max((end for end in ends if end), default=None)
 
 
 def _finished(pod: PodInfo) -> float:

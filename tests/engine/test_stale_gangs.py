@@ -1,0 +1,106 @@
+"""Gangs that have lost members, against the embedded API server: said at once, given up in time (preemption.md 7)."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from koordpy.api import keys
+from koordpy.api.config import KoordpyConfiguration, StaleGangs
+from tests.engine.live import QUICK, Live, gang, live, small, until
+from tests.engine.test_evictor import ending
+
+BUDGETS = "poddisruptionbudgets.policy"
+
+
+@asynccontextmanager
+async def halved(*, grace: float = 1.0, minimum: int = 2, **annotations: str) -> AsyncIterator[Live]:
+    """A gang of two on the node, of which the second pod is about to go; a node where no other pod fits."""
+    async with live([small("n", gpus=2)]) as cluster:
+        config = KoordpyConfiguration(stale_gangs=StaleGangs(grace=grace))
+        cluster.planner.config = config
+        group, *pods = gang("g", 2, min_member=minimum, gpus=1)
+        group["metadata"].setdefault("annotations", {}).update(annotations)
+        cluster.create(group)
+        for member in pods:
+            member["spec"]["terminationGracePeriodSeconds"] = 0
+            cluster.create(member)
+            cluster.bind(member["metadata"]["name"], "n")
+        async with cluster.running(QUICK, stale_gangs=config.stale_gangs):
+            yield cluster
+
+
+def stale(cluster: Live) -> dict[str, Any]:
+    conditions = cluster.group("g").get("conditions", [])
+    return next((c for c in conditions if c["type"] == "Stale"), {})
+
+
+async def test_a_gang_that_lost_a_member_says_so_and_is_given_up_though_nothing_else_happens() -> None:
+    async with halved() as cluster:
+        cluster.delete("g-1")
+        await until(lambda: stale(cluster).get("status") == "True")
+        assert stale(cluster)["message"] == "gang default/g has 1 of 2 members"
+        assert cluster.bound("g-0")
+        await until(lambda: "g-0" not in cluster.pods())
+        await until(lambda: stale(cluster).get("status") == "False")
+        await until(lambda: any(e["reason"] == "StaleGang" for e in cluster.events()))
+        (event,) = (e for e in cluster.events() if e["reason"] == "StaleGang")
+        assert event["message"].startswith("gang default/g has 1 of 2 members for ")
+        assert event["related"]["name"] == "g"
+
+
+async def test_a_gang_whose_member_comes_back_in_time_goes_on() -> None:
+    async with halved(grace=1.5) as cluster:
+        cluster.delete("g-1")
+        await until(lambda: stale(cluster).get("status") == "True")
+        cluster.create(gang("g", 2, gpus=1)[2])
+        await until(lambda: cluster.bound("g-1"))
+        await until(lambda: stale(cluster).get("status") == "False")
+        await asyncio.sleep(1.5)
+        assert cluster.bound("g-0", "g-1")
+
+
+@pytest.mark.parametrize(
+    ("why", "settings", "minimum"),
+    [
+        ("it waits for ever", {keys.GANG_STALE_GRACE: "-1"}, 2),
+        ("it is not strict", {keys.GANG_MODE: "NonStrict"}, 2),
+        ("it has its minimum", {}, 1),
+    ],
+)
+async def test_a_gang_is_left_alone(why: str, settings: dict[str, str], minimum: int) -> None:
+    async with halved(grace=0.2, minimum=minimum, **settings) as cluster:
+        cluster.delete("g-1")
+        await asyncio.sleep(0.8)
+        assert cluster.bound("g-0"), why
+        assert bool(stale(cluster)) == ("ever" in why)
+
+
+async def test_a_gang_without_patience_goes_at_once() -> None:
+    async with halved(grace=60.0, **{keys.GANG_STALE_GRACE: "0s"}) as cluster:
+        cluster.delete("g-1")
+        await until(lambda: "g-0" not in cluster.pods())
+
+
+async def test_a_scheduler_that_starts_anew_goes_on_waiting_from_when_it_began() -> None:
+    async with halved(grace=2.0) as cluster:
+        cluster.delete("g-1")
+        await until(lambda: stale(cluster).get("status") == "True")
+        began = stale(cluster)["lastTransitionTime"]
+        async with cluster.running(QUICK, stale_gangs=cluster.planner.config.stale_gangs):
+            await asyncio.sleep(0.5)
+            assert stale(cluster)["lastTransitionTime"] == began
+            await until(lambda: "g-0" not in cluster.pods())
+
+
+async def test_a_budget_keeps_a_stale_gang_until_it_allows_it_to_go() -> None:
+    async with halved(grace=0.2) as cluster:
+        spec = {"minAvailable": 1, "selector": {"matchLabels": {keys.LABEL_POD_GROUP: "g"}}}
+        meta = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "b"}}
+        cluster.server.store.create(BUDGETS, {**meta, "metadata": {"name": "b", "namespace": "default"}, "spec": spec})
+        cluster.delete("g-1")
+        await until(lambda: stale(cluster).get("status") == "True")
+        await asyncio.sleep(0.6)
+        assert not ending(cluster) and cluster.bound("g-0")
