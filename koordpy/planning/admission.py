@@ -207,7 +207,7 @@ class Admission:
         for name in sorted(names):
             for gate in self._gates(name, use, unit):
                 counted = {pod.key for pod in self._counted(unit.pending, gate)}
-                for resource in gate.used:
+                for resource in gate.used if counted else ():
                     least = 0
                     for gang in unit.gangs:
                         asked = [p.requests.get(resource, 0) if p.key in counted else 0 for p in gang.pending]
@@ -231,7 +231,7 @@ class Admission:
         for name in sorted(names):
             for gate in self._gates(name, use, unit):
                 counted = {pod.key for pod in self._counted(unit.pending, gate)}
-                for resource in gate.used:
+                for resource in gate.used if counted else ():
                     amounts = [0] * len(numbers)
                     for shape, pod in first.items():
                         if pod.key in counted:

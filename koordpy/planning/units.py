@@ -65,6 +65,11 @@ class Gang:
         return tuple(pod for pod in self.members if pod.bound)
 
     @cached_property
+    def standing(self) -> tuple[PodInfo, ...]:
+        """The bound members that are not being deleted."""
+        return tuple(pod for pod in self.bound if not pod.pod.metadata.deletion_timestamp)
+
+    @cached_property
     def succeeded(self) -> int:
         return sum(pod.pod.status.phase == "Succeeded" for pod in self.pods)
 
@@ -114,14 +119,17 @@ class Unit:
         return any(gang.bound for gang in self.gangs)
 
     def need(self, gang: Gang) -> int:
-        """Pending members of a gang that one plan must place (2.4)."""
+        """Pending members of a gang that one plan must place (2.4).
+
+        Members that are being deleted prove nothing: a gang that is made again as a whole needs its minimum.
+        """
         if gang.min_member < 1:
             return 0
         if gang.match_policy == "only-waiting":
             return gang.min_member
         if gang.match_policy == "waiting-and-running":
-            return max(0, gang.min_member - len(gang.bound))
-        return 0 if self.bound_any else gang.min_member
+            return max(0, gang.min_member - len(gang.standing))
+        return 0 if any(one.standing for one in self.gangs) else gang.min_member
 
     @cached_property
     def has_goal(self) -> bool:

@@ -32,7 +32,7 @@ def check_quotas(placed: Iterable[PodInfo], figures: Figures) -> list[str]:
             used = draft.quotas.used(name, resource)
             if used + request[resource] > limit[resource]:
                 faults.append(f"quota {name}: {resource} {used} + {request[resource]} > {limit[resource]}")
-            if rigid.get(name, Counter())[resource]:
+            if name in rigid:
                 held, most = draft.quotas.rigid_used(name, resource), least.get(resource, 0)
                 if held + rigid[name][resource] > most:
                     faults.append(f"quota {name}: non-preemptible {resource} {held} + {rigid[name][resource]} > {most}")

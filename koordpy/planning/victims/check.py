@@ -38,6 +38,8 @@ def check_victims(
             bound = [pod for pod in gang.bound if pod.pod.metadata.deletion_timestamp is None]
             left = [pod for pod in bound if pod.key not in draft.evicted]
             whole = len(bound) + gang.succeeded >= gang.min_member
+            if left and gang.one_victim and len(left) < len(bound):
+                faults.append(f"gang {gang.key} is to be disrupted as one and keeps {len(left)}")
             if left and whole and len(left) < len(bound) and len(left) < gang.min_member:
                 faults.append(f"gang {gang.key} keeps {len(left)} of minMember {gang.min_member}")
     return faults

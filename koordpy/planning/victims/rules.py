@@ -96,9 +96,7 @@ class Law:
         for name, asked in self.asked_rigid.items():
             quota = self.tree.quotas[name]
             for resource in quota.max:
-                if asked.get(resource) and self.use.rigid_used(name, resource) + asked[resource] > quota.least(
-                    resource
-                ):
+                if self.use.rigid_used(name, resource) + asked.get(resource, 0) > quota.least(resource):
                     return False
         return True
 
@@ -237,7 +235,7 @@ class Law:
             limit = self.limit_of(name)
             for resource in self.tree.quotas[name].max:
                 over = self.use.used(name, resource) + asked.get(resource, 0) - limit.get(resource, 0)
-                if over > 0 and asked.get(resource):
+                if over > 0:
                     held = self._in(name, every)
                     terms = tuple((o, amounts[resource]) for o, amounts in held.items() if amounts.get(resource))
                     out.limits.append(Limit(terms, least=over))
@@ -254,7 +252,7 @@ class Law:
                 terms = tuple((o, amounts[resource]) for o, amounts in held.items() if amounts.get(resource))
                 spare = self._spare(name, resource)
                 if sum(n for _, n in terms) > spare:
-                    only = len(when) == len(terms)
+                    only = {o for o, _ in terms} <= set(when)
                     out.limits.append(Limit(terms, most=spare, when=() if only else tuple(when)))
 
     def _quota_gates(self, out: Together, own: Mapping[int, int], every: Sequence[tuple[int, int]]) -> None:

@@ -103,7 +103,9 @@ class Asked:
 
 def one_by_one(unit: Unit) -> bool:
     """Whether its core is bound, so that each further member asks for itself."""
-    return unit.plain is None and unit.bound_any and not any(unit.need(gang) for gang in unit.gangs)
+    if unit.plain is not None or not unit.bound_any or any(unit.need(gang) for gang in unit.gangs):
+        return False
+    return all(len(gang.standing) + gang.succeeded >= gang.min_member for gang in unit.gangs)
 
 
 class Search:

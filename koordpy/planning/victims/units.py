@@ -152,7 +152,8 @@ def _of_group(unit: Unit, gone: Collection[str]) -> tuple[list[VictimUnit], list
     everyone = tuple(pod for gang in unit.gangs for pod in staying[gang.ref])
     core: VictimUnit | None = None
     whole = [gang for gang in unit.gangs if staying[gang.ref] and gang.ref not in below]
-    if whole and any(gang.min_member > 0 for gang in whole) and not any(untouchable(pod) for pod in everyone):
+    held = any(gang.min_member > 0 or gang.one_victim for gang in whole)
+    if held and not any(untouchable(pod) for pod in everyone):
         core = VictimUnit(Kind.CORE, everyone, unit.group_id)
     units: list[VictimUnit] = []
     lendings: list[Lending] = []
@@ -166,7 +167,8 @@ def _of_group(unit: Unit, gone: Collection[str]) -> tuple[list[VictimUnit], list
                 if core is not None:
                     lendings.append(Lending(gang, unit, (units[-1],), 1, core))
             continue
-        most = max(0, len(bound) - max(0, gang.min_member))
+        # upstream's disruptionMode `all` leaves no surplus (kube-parity.md 6)
+        most = 0 if gang.one_victim else max(0, len(bound) - max(0, gang.min_member))
         surplus: tuple[VictimUnit, ...] = ()
         if most:
             free = (pod for pod in bound if not untouchable(pod))

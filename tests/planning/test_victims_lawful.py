@@ -1,0 +1,151 @@
+"""Victims under every rule against the law read a second time: preemption.md sections 1 to 5 over all subsets."""
+
+from random import Random
+from typing import Literal
+
+import pytest
+
+from koordpy.api.config import Fairness, KoordpyConfiguration, Preemption
+from koordpy.api.objects import (
+    LabelSelector,
+    ObjectMeta,
+    PodDisruptionBudget,
+    PodDisruptionBudgetSpec,
+    PodDisruptionBudgetStatus,
+)
+from koordpy.planning.round import plan_round
+from koordpy.planning.units import Groups
+from koordpy.planning.victims import search
+from tests.planning.victim_law import GPU, Judge
+from tests.scenarios.cluster import World, group, hierarchy, node, pod, wish
+from tests.scenarios.quotas import belongs, quota
+
+LAYERS = hierarchy(("blockLayer", "block"), ("spineLayer", "spine"))
+MOST = {GPU: 1000, "cpu": 1000}
+
+
+def config(random: Random) -> KoordpyConfiguration:
+    return KoordpyConfiguration(
+        fairness=Fairness(
+            mode=random.choice(["gpu-count", "gpu-count", "exact", "exact", "kai", "off"]),
+            reclaim=random.choice(RECLAIMS),
+        ),
+        preemption=Preemption(
+            enabled=random.random() < 0.8, across_quotas=random.choice(["overMin", "overMin", "any", "never"])
+        ),
+    )
+
+
+RECLAIMS: list[Literal["off", "quotas", "all"]] = ["quotas", "quotas", "all", "all", "all", "off"]
+
+
+def world(random: Random) -> World:
+    """Running pods and gangs in quotas, and somebody who waits."""
+    out, free = World(), dict[str, int]()
+    layers = random.random() < 0.3
+    if layers:
+        out.add(LAYERS)
+    for i in range(random.randint(1, 3)):
+        free[f"n{i}"] = random.randint(1, 4)
+        labels = {"spine": f"s{random.randint(0, 1)}", "block": f"b{random.randint(0, 1)}"}
+        out.add(node(f"n{i}", labels, cpu="64", **{GPU: str(free[f"n{i}"])}))
+    leaves = _quotas(out, random) if random.random() < 0.9 else [""]
+    groups: list[tuple[str, str]] = []
+    for i in range(random.randint(0, 2)):
+        links = '["default/g0"]' if i and random.random() < 0.2 else ""
+        notes = {"gang.scheduling.koordinator.sh/groups": links} if links else {}
+        out.add(group(f"g{i}", random.randint(1, 3), notes))
+        groups.append((f"g{i}", random.choice(leaves)))
+    for i in range(random.randint(2, 7)):
+        at, amount = max(free, key=lambda name: free[name]), random.choice([1, 1, 2, 3])
+        amount = min(amount, free[at])
+        if not amount:
+            continue
+        free[at] -= amount
+        gang, leaf = random.choice([("", random.choice(leaves)), ("", random.choice(leaves)), *groups])
+        labels = belongs(leaf, user=random.choice(["", "", "alice", "bob"]), rigid=random.random() < 0.08)
+        settings = {"cpu": random.choice(["0", "1", "2"]), "priority": random.choice([0, 0, 1, 2, 5, 9])}
+        app = {"app": random.choice("ab")} if random.random() < 0.4 else {}
+        asked = {GPU: str(amount)}
+        extra = {"scheduler": "other"} if random.random() < 0.05 else {}
+        out.add(
+            pod(
+                f"v{i}",
+                at=at,
+                gang=gang,
+                requests=asked,
+                created=random.randint(0, 20),
+                labels={**labels, **app},
+                **settings,  # type: ignore[arg-type]
+                **extra,  # type: ignore[arg-type]
+            )
+        )
+    if random.random() < 0.3:
+        out.add(
+            PodDisruptionBudget(
+                metadata=ObjectMeta(name="pdb", namespace="default"),
+                spec=PodDisruptionBudgetSpec(selector=LabelSelector(match_labels={"app": "a"})),
+                status=PodDisruptionBudgetStatus(disruptions_allowed=random.randint(0, 2)),
+            )
+        )
+    _waiting(out, random, leaves, layers=layers)
+    return out
+
+
+def _quotas(out: World, random: Random) -> list[str]:
+    inner, leaves = list[str](), [""]
+    for i in range(random.randint(1, 4)):
+        parent, is_inner = random.choice(["", *inner]), random.random() < 0.3
+        counted = [GPU] if random.random() < 0.7 else [GPU, "cpu"]
+        least = {name: random.randint(0, 4) for name in counted}
+        most = {name: MOST[name] for name in counted}
+        if random.random() < 0.25 and not is_inner:
+            most = {name: max(least[name], random.randint(1, 6)) for name in counted}
+        out.add(quota(f"q{i}", least, most, parent=parent, inner=is_inner, forced=True))
+        (inner if is_inner else leaves).append(f"q{i}")
+    return leaves
+
+
+def _waiting(out: World, random: Random, leaves: list[str], *, layers: bool) -> None:
+    for name in ("me", "also")[: random.choice([1, 1, 2])]:
+        leaf, priority = random.choice(leaves), random.choice([0, 0, 0, 1, 5, 9])
+        labels = belongs(leaf, user=random.choice(["", "", "alice", "bob"]), rigid=random.random() < 0.1)
+        settings = {"priority": priority, "created": 100, "labels": labels, "cpu": random.choice(["0", "1"])}
+        if random.random() < 0.08:
+            settings["preemption_policy"] = "Never"
+        if random.random() < 0.4:
+            out.add(pod(name, requests={GPU: str(random.randint(1, 4))}, **settings))  # type: ignore[arg-type]
+            continue
+        count, amount = random.randint(1, 3), str(random.randint(1, 2))
+        notes = None
+        if layers and random.random() < 0.7:
+            layer, strategy = random.choice(["blockLayer", "spineLayer"]), random.choice(["Prefer", "Must"])
+            notes = wish({layer: strategy}, pp=random.choice([1, 1, 2]))
+        out.add(group(name, random.randint(1, count), notes))
+        for i in range(count):
+            out.add(pod(f"{name}-{i}", gang=name, requests={GPU: amount}, **settings))  # type: ignore[arg-type]
+
+
+def compared(seed: int) -> str:
+    """The rules that took somebody; the planner's answer for one unit is held against the law's."""
+    random = Random(seed)
+    snapshot, settings = world(random).snapshot(), config(random)
+    unit = random.choice(Groups(snapshot).units())
+    wanted = Judge(snapshot, settings, unit.id).verdict()
+    plan = plan_round(snapshot, settings, only=frozenset({unit.id}))
+    assert not [one.message for one in plan.pending if "refused by its check" in one.message], seed
+    assert tuple(sorted(one.pod_key.partition("/")[2] for one in plan.evictions)) == wanted.victims, (seed, wanted)
+    assert bool(plan.placements) == wanted.placed, (seed, wanted)
+    rules = {one.rule for one in plan.evictions}
+    assert rules <= set(wanted.step), (seed, wanted)
+    return "+".join(sorted(rules))
+
+
+def test_the_planner_takes_the_least_harmful_lawful_set() -> None:
+    rules = [compared(seed) for seed in range(150)]
+    assert {"priority", "quota"} <= set(rules)
+
+
+def test_the_model_alone_takes_the_least_harmful_lawful_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "shortcut", lambda choices: None)
+    assert any(compared(seed) for seed in range(1000, 1060))

@@ -1,0 +1,497 @@
+"""The law of victims read from preemption.md a second time: every subset of the units of a small cluster is judged by
+the text of sections 2, 3 and 5, with arithmetic of its own, and placed by the planner.
+
+Nothing of `koordpy.planning.victims` is used but the PodDisruptionBudgets' selectors. One unit is planned on one
+snapshot; the answer is who has to go, under which step.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import product
+
+from koordpy.api import keys
+from koordpy.api.config import KoordpyConfiguration
+from koordpy.api.natural import natural_key
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.quotas import Queue
+from koordpy.cluster.snapshot import Draft, Snapshot
+from koordpy.planning.ascend.joint import place_jointly
+from koordpy.planning.build import build
+from koordpy.planning.figures import Figures
+from koordpy.planning.goals import Goals
+from koordpy.planning.problem import only_ranks
+from koordpy.planning.queues import queue_ages, queue_shares
+from koordpy.planning.selectors import selector_matches
+from koordpy.planning.units import Groups, Unit
+
+GPU = "nvidia.com/gpu"
+NEVER = "preemptionPolicy=Never"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A victim unit. limit: (gang, how many of its surplus may go) of a surplus pod; group: its GangGroup."""
+
+    pods: tuple[PodInfo, ...]
+    breaks: int = 0
+    group: str = ""
+    gang: str = ""
+    most: int = 0
+    core: bool = False
+
+    @property
+    def priority(self) -> int:
+        return max(pod.priority for pod in self.pods)
+
+    @property
+    def standing(self) -> tuple[object, ...]:
+        """The most important first."""
+        first = min(self.pods, key=lambda pod: natural_key(pod.name))
+        index = min((0, pod.index) if pod.index is not None else (1, 0) for pod in self.pods)
+        return -self.priority, min(pod.created for pod in self.pods), index, natural_key(first.name)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """victims: names; step: the rules that were open. placed: whether it fits without, or gets room."""
+
+    placed: bool
+    victims: tuple[str, ...] = ()
+    step: tuple[str, ...] = ()
+
+
+class Judge:
+    """One unit against the running pods of a snapshot. No pod of it ends, nobody is nominated, nothing is moved."""
+
+    def __init__(self, snapshot: Snapshot, config: KoordpyConfiguration, unit_id: str) -> None:
+        self.snapshot, self.config = snapshot, config
+        self.groups, self.draft = Groups(snapshot), Draft(snapshot)
+        self.figures = Figures(self.draft, config)
+        self.unit: Unit = next(unit for unit in self.groups.units() if unit.id == unit_id)
+        self.quotas = snapshot.quotas.tree.quotas
+        self.running = [pod for pod in snapshot.pods.values() if pod.bound]
+        self.limits = self.figures.admission.limits
+        self.shares = self._shares()
+
+    # --- sums ---------------------------------------------------------------------------------------------------------
+
+    def path(self, leaf: str) -> list[str]:
+        out: list[str] = []
+        while leaf in self.quotas:
+            out.insert(0, leaf)
+            leaf = self.quotas[leaf].parent
+        return out
+
+    def leaf(self, pod: PodInfo) -> str:
+        return self.snapshot.quotas.quota_of(pod)
+
+    def user(self, pod: PodInfo) -> str:
+        return self.snapshot.quotas.user_of(pod)
+
+    def used(self, name: str, resource: str, pods: Sequence[PodInfo]) -> int:
+        return sum(pod.requests.get(resource, 0) for pod in pods if name in self.path(self.leaf(pod)))
+
+    def below(self, leaf: str, other: str) -> list[str]:
+        theirs = set(self.path(other))
+        return [name for name in self.path(leaf) if name not in theirs]
+
+    # --- shares -------------------------------------------------------------------------------------------------------
+
+    def parties(self, pod: PodInfo) -> list[str]:
+        """Whose share a pod is held against, from the top down: its user, or the queues of its path."""
+        if self.config.fairness.mode == "gpu-count":
+            return [self.user(pod)]
+        return self.path(self.leaf(pod)) or [f"user {self.user(pod)}"]
+
+    def aside(self, pod: PodInfo, other: PodInfo) -> list[str]:
+        """Its parties that are not the other's, from the top down."""
+        theirs = self.parties(other)
+        return [party for party in self.parties(pod) if party not in theirs]
+
+    def shared(self, party: str) -> list[str]:
+        """Resources that are shared out to a party."""
+        if self.config.fairness.mode == "gpu-count":
+            return [GPU]
+        return sorted(self.quotas[party].max) if party in self.quotas else [GPU, "cpu"]
+
+    def line(self, party: str, resource: str) -> tuple[Fraction, Fraction]:
+        """(unrounded share, whole share)."""
+        return self.shares.get((party, resource), (Fraction(0), Fraction(0)))
+
+    def held(self, party: str, resource: str, pods: Sequence[PodInfo]) -> int:
+        return sum(pod.requests.get(resource, 0) for pod in pods if party in self.parties(pod))
+
+    def _shares(self) -> dict[tuple[str, str], tuple[Fraction, Fraction]]:
+        mode = self.config.fairness.mode
+        if mode == "off":
+            return {}
+        if mode == "gpu-count":
+            return {(user, GPU): (a, Fraction(b)) for user, (a, b) in self._users().items()}
+        known = [pod for pod in self.snapshot.pods.values() if pod.bound or pod.pending]
+        ages: dict[Queue, float] = {}
+        for pod in known:
+            queue = self.snapshot.quotas.queue_of(pod)
+            ages[queue] = min(ages.get(queue, pod.created), pod.created)
+        found = queue_shares(self.snapshot.quotas, self.config.fairness, queue_ages(self.snapshot.quotas, ages))
+        out = {}
+        for queue, exact in found.exact.items():
+            for resource, share in exact.items():
+                name = queue.quota or f"user {queue.user}"
+                out[name, resource] = Fraction(share), Fraction(found.whole[queue][resource])
+        return out
+
+    def _users(self) -> dict[str, tuple[Fraction, int]]:
+        """User -> (unrounded, whole) integer max-min of the cluster's GPUs, capped by demand."""
+        demand: Counter[str] = Counter()
+        age: dict[str, tuple[float, object]] = {}
+        for pod in self.snapshot.pods.values():
+            if pod.bound or pod.pending:
+                user = self.user(pod)
+                demand[user] += pod.requests.get(GPU, 0)
+                age[user] = min(age.get(user, (pod.created, natural_key(user))), (pod.created, natural_key(user)))
+        total = sum(node.allocatable.get(GPU, 0) for node in self.snapshot.nodes)
+        level, open_to = Fraction(0), dict(demand)
+        left = Fraction(min(total, sum(demand.values())))
+        exact: dict[str, Fraction] = {}
+        while open_to:
+            level = left / len(open_to)
+            full = [user for user, asked in open_to.items() if asked <= level]
+            if not full:
+                exact.update(dict.fromkeys(open_to, level))
+                break
+            for user in full:
+                exact[user] = Fraction(open_to.pop(user))
+                left -= exact[user]
+        whole = {user: share.numerator // share.denominator for user, share in exact.items()}
+        odd = min(total, sum(demand.values())) - sum(whole.values())
+        for user in sorted(exact, key=lambda user: (-(exact[user] - whole[user]), age[user]))[:odd]:
+            whole[user] += 1
+        return {user: (exact[user], whole[user]) for user in exact}
+
+    # --- who may be asked ---------------------------------------------------------------------------------------------
+
+    def parts(self) -> list[Part]:
+        """Section 2."""
+        out: list[Part] = []
+        own = {gang.ref for gang in self.unit.gangs}
+        seen = set[object]()
+        for pod in self.running:
+            if pod.gang is None:
+                if not _protected(pod):
+                    out.append(Part((pod,)))
+                continue
+            if pod.gang in seen:
+                continue
+            unit = self.groups.unit(pod.gang)
+            seen |= {gang.ref for gang in unit.gangs}
+            if own & {gang.ref for gang in unit.gangs}:
+                continue
+            bound = {gang.ref: list(gang.bound) for gang in unit.gangs}
+            broken = [g for g in unit.gangs if bound[g.ref] and len(bound[g.ref]) + g.succeeded < g.min_member]
+            whole = [g for g in unit.gangs if bound[g.ref] and g not in broken]
+            for gang in broken:
+                if not any(map(_protected, bound[gang.ref])):
+                    out += [Part(tuple(bound[gang.ref]), 0, unit.group_id, gang.key, most=1)]
+            for gang in whole:
+                most = len(bound[gang.ref]) - max(0, gang.min_member)
+                if most > 0:
+                    free = [one for one in bound[gang.ref] if not _protected(one)]
+                    out += [Part((one,), 0, unit.group_id, gang.key, most) for one in free]
+            everyone = tuple(p for gang in unit.gangs for p in bound[gang.ref])
+            if any(g.min_member > 0 for g in whole) and not any(map(_protected, everyone)):
+                out.append(Part(everyone, 1, unit.group_id, core=True))
+        return out
+
+    def _may(self, rule: str, part: Part, pods: Sequence[PodInfo]) -> bool:
+        """What a rule asks of a unit by itself."""
+        foreign = any(pod.pod.spec.scheduler_name not in self.snapshot.scheduler_names for pod in part.pods)
+        leaf = self.leaf(pods[0])
+        if rule == "priority":
+            if not self.config.preemption.enabled or any(p.pod.spec.preemption_policy == "Never" for p in pods):
+                return False
+            if self.config.preemption.across_quotas == "never" and any(
+                self.leaf(pod) != leaf and self.leaf(pod) in self.quotas for pod in part.pods
+            ):
+                return False
+            return part.priority < min(pod.priority for pod in pods)
+        if foreign or self.config.fairness.reclaim == "off":
+            return False
+        if rule == "quota":
+            if self.config.preemption.across_quotas == "any" or leaf not in self.quotas:
+                return False
+            if not any(pod.requests.get(r) for pod in pods for r in self.quotas[leaf].max):
+                return False
+            return all(self.leaf(pod) in self.quotas and self.leaf(pod) != leaf for pod in part.pods)
+        if self.config.fairness.reclaim != "all" or self.config.fairness.mode == "off":
+            return False
+        mine = [r for r in self.shared(self.parties(pods[0])[-1]) if any(pod.requests.get(r) for pod in pods)]
+        others = all(self.parties(pod)[-1] != self.parties(pods[0])[-1] for pod in part.pods)
+        return others and any(pod.requests.get(r) for pod in part.pods for r in self._asked(pods)) and bool(mine)
+
+    def _asked(self, pods: Sequence[PodInfo]) -> list[str]:
+        """Resources that a beneficiary requests, of those that are shared out at all."""
+        known = [GPU] if self.config.fairness.mode == "gpu-count" else [GPU, "cpu"]
+        return [r for r in known if any(pod.requests.get(r) for pod in pods)]
+
+    # --- the rules ----------------------------------------------------------------------------------------------------
+
+    def lawful(self, taken: Mapping[int, str], parts: Sequence[Part], pods: Sequence[PodInfo]) -> bool:
+        """Whether units (position -> rule) may go together for some members."""
+        chosen = [parts[i] for i in taken]
+        gone = [pod for part in chosen for pod in part.pods]
+        if len({pod.key for pod in gone}) < len(gone):
+            return False
+        lent = Counter(part.gang for part in chosen if part.gang)
+        if any(part.gang and lent[part.gang] > part.most for part in chosen):
+            return False
+        left = {pod.key for pod in gone}
+        stay = [pod for pod in self.running if pod.key not in left]
+        after = [*stay, *pods]
+        return (
+            self._admitted(after, pods)
+            and self._priority(taken, parts, pods, after)
+            and self._quota(taken, parts, pods, after)
+            and self._share(taken, parts, pods, after)
+            and self._budgets(taken, parts, gone)
+        )
+
+    def _admitted(self, after: Sequence[PodInfo], pods: Sequence[PodInfo]) -> bool:
+        for name in {name for pod in pods for name in self.path(self.leaf(pod))}:
+            inside = [pod for pod in pods if name in self.path(self.leaf(pod))]
+            for resource in self.quotas[name].max:
+                if self.used(name, resource, after) > self.limits[name].get(resource, 0):
+                    return False
+                if any(_protected(pod) for pod in inside):
+                    held = self.used(name, resource, [pod for pod in after if _protected(pod)])
+                    if held > self.quotas[name].least(resource):
+                        return False
+        return True
+
+    def _priority(
+        self, taken: Mapping[int, str], parts: Sequence[Part], pods: Sequence[PodInfo], after: Sequence[PodInfo]
+    ) -> bool:
+        """3.1."""
+        own = [parts[i] for i, rule in taken.items() if rule == "priority"]
+        leaf = self.leaf(pods[0])
+        for pod in (pod for part in own for pod in part.pods):
+            for name in self.below(self.leaf(pod), leaf):
+                for resource in self.quotas[name].max:
+                    before, least = self.used(name, resource, self.running), self.quotas[name].least(resource)
+                    guarded = self.config.preemption.across_quotas == "overMin"
+                    if guarded and self.used(name, resource, after) < min(before, least):
+                        return False
+            if self.config.fairness.reclaim == "all" and self.config.fairness.mode != "off":
+                for party in self.aside(pod, pods[0]):
+                    for resource in self.shared(party):
+                        before, share = self.held(party, resource, self.running), self.line(party, resource)[1]
+                        line = min(Fraction(before), share)
+                        if pod.requests.get(resource) and self.held(party, resource, after) < line:
+                            return False
+        return True
+
+    def _quota(
+        self, taken: Mapping[int, str], parts: Sequence[Part], pods: Sequence[PodInfo], after: Sequence[PodInfo]
+    ) -> bool:
+        """3.2: the gate, and "use > min before each unit is taken" in every order."""
+        own = [parts[i] for i, rule in taken.items() if rule == "quota"]
+        leaf = self.leaf(pods[0])
+        asked = {resource for pod in pods for resource, amount in pod.requests.items() if amount}
+        touched: set[str] = set()
+        for pod in (pod for part in own for pod in part.pods):
+            for name in self.below(leaf, self.leaf(pod)):
+                for resource in asked & set(self.quotas[name].max):
+                    if self.used(name, resource, after) > self.quotas[name].least(resource):
+                        return False
+            touched |= set(self.below(self.leaf(pod), leaf))
+        for name in touched:
+            if not any(self._lasts(own, name, resource) for resource in asked & set(self.quotas[name].max)):
+                return False
+        return True
+
+    def _lasts(self, own: Sequence[Part], name: str, resource: str) -> bool:
+        """Whether a quota is above its min before each unit, the largest taken last."""
+        sizes = sorted(self.used(name, resource, part.pods) for part in own if self._inside(part, name))
+        use = self.used(name, resource, self.running)
+        for size in sizes:
+            if use <= self.quotas[name].least(resource):
+                return False
+            use -= size
+        return True
+
+    def _inside(self, part: Part, name: str) -> bool:
+        return any(name in self.path(self.leaf(pod)) for pod in part.pods)
+
+    def _share(
+        self, taken: Mapping[int, str], parts: Sequence[Part], pods: Sequence[PodInfo], after: Sequence[PodInfo]
+    ) -> bool:
+        """3.3."""
+        own = [parts[i] for i, rule in taken.items() if rule == "fair-share"]
+        for pod in (pod for part in own for pod in part.pods):
+            for party in self.aside(pods[0], pod):
+                for resource in set(self._asked(pods)) & set(self.shared(party)):
+                    if self.held(party, resource, after) > self.line(party, resource)[1]:
+                        return False
+            for name in self.below(self.leaf(pod), self.leaf(pods[0])):
+                for resource in self.quotas[name].max:
+                    before, least = self.used(name, resource, self.running), self.quotas[name].least(resource)
+                    if self.used(name, resource, after) < min(before, least):
+                        return False
+            if not self._no_flip(pods, pod):
+                return False
+        for party in {party for part in own for pod in part.pods for party in self.aside(pod, pods[0])}:
+            asked = set(self._asked(pods)) & set(self.shared(party))
+            if not any(self._lasts_share(own, party, resource) for resource in asked):
+                return False
+        return True
+
+    def _lasts_share(self, own: Sequence[Part], party: str, resource: str) -> bool:
+        inside = [part for part in own if any(party in self.parties(pod) for pod in part.pods)]
+        use = self.held(party, resource, self.running)
+        for size in sorted(self.held(party, resource, part.pods) for part in inside):
+            if use <= self.line(party, resource)[1]:
+                return False
+            use -= size
+        return True
+
+    def _no_flip(self, pods: Sequence[PodInfo], victim: PodInfo) -> bool:
+        """Of the leaves and of the two children of the LCA."""
+        mine, theirs = self.aside(pods[0], victim), self.aside(victim, pods[0])
+        for own, other in {(mine[-1], theirs[-1]), (mine[0], theirs[0])} if mine and theirs else ():
+            worse = False
+            for resource in set(self._asked(pods)) & set(self.shared(own)) & set(self.shared(other)):
+                before = self.held(other, resource, self.running)
+                gain = self.held(own, resource, [*self.running, *pods]) - self.line(own, resource)[0]
+                over = before > self.line(other, resource)[1]
+                worse |= over and gain < before - self.line(other, resource)[0]
+            if not worse:
+                return False
+        return True
+
+    def _budgets(self, taken: Mapping[int, str], parts: Sequence[Part], gone: Sequence[PodInfo]) -> bool:
+        """PDBs forbid for what reclaim carries."""
+        reclaimed = [pod for i, rule in taken.items() if rule != "priority" for pod in parts[i].pods]
+        for budget in self.snapshot.budgets:
+            allowed = budget.status.disruptions_allowed or 0
+            if any(_covers(budget, pod) for pod in reclaimed) and sum(_covers(budget, p) for p in gone) > allowed:
+                return False
+        return True
+
+    # --- what it costs ------------------------------------------------------------------------------------------------
+
+    def cost(self, taken: Mapping[int, str], parts: Sequence[Part]) -> tuple[int, ...]:
+        """Levels 1 to 6."""
+        chosen = [parts[i] for i in taken]
+        gone = [pod for part in chosen for pod in part.pods]
+        over = sum(
+            max(0, sum(_covers(budget, pod) for pod in gone) - (budget.status.disruptions_allowed or 0))
+            for budget in self.snapshot.budgets
+        )
+        short = 0
+        reclaimed = [pod for i, rule in taken.items() if rule != "priority" for pod in parts[i].pods]
+        for leaf in {self.leaf(pod) for pod in reclaimed} & set(self.quotas):
+            if GPU in self.quotas[leaf].max:
+                use = self.used(leaf, GPU, self.running)
+                line = min(use, self.quotas[leaf].least(GPU))
+                short += max(0, line - (use - self.used(leaf, GPU, reclaimed)))
+        return (
+            over,
+            max((part.priority for part in chosen), default=-(1 << 40)),
+            sum(part.breaks for part in chosen),
+            sum(pod.requests.get(GPU, 0) for pod in gone),
+            len(gone),
+            short,
+        )
+
+    def place(self, gone: Sequence[PodInfo], ranks: Sequence[int]) -> tuple[object, ...] | None:
+        """Goals 1 to 4 of the best placement once some pods are gone; None where there is none."""
+        mark = self.draft.mark()
+        for pod in gone:
+            self.draft.evict(pod)
+        room = only_ranks(build(self.unit, self.figures), set(ranks))
+        found = place_jointly(self.unit, room, self.figures)
+        self.draft.undo(mark)
+        if len(found.nodes) < len(ranks):
+            return None
+        if not room.gather:
+            return ()
+        worth = Goals(room)
+        return tuple(g(found.nodes) for g in (worth.layers, worth.attraction, worth.pipeline, worth.domains))
+
+    # --- the answer ---------------------------------------------------------------------------------------------------
+
+    def verdict(self) -> Verdict:
+        """Section 1, without steps 2 and 3."""
+        pending = [rank for rank, pod in enumerate(self.unit.members) if pod.pending]
+        if self._plain(pending):
+            return Verdict(True)
+        parts = self.parts()
+        core = self._core(pending)
+        for ranks in [pending, *([core] if core != pending else [])]:
+            pods = [self.unit.members[rank] for rank in ranks]
+            for step in (("quota",), ("priority",), ("fair-share",), ("quota", "priority", "fair-share")):
+                found = self._best(step, parts, pods, ranks)
+                if found is not None:
+                    return Verdict(True, found, step)
+        return Verdict(False)
+
+    def _plain(self, pending: Sequence[int]) -> bool:
+        members = self.unit.members
+        problem = build(self.unit, self.figures)
+        if self.figures.admission.core_refusal(self.unit, self.draft.quotas) is not None:
+            return False
+        if self.figures.admission.refusal(self.unit, self.draft.quotas) is not None:
+            return False
+        found = place_jointly(self.unit, problem, self.figures)
+        return bool(found.nodes) and bool(members) and bool(pending)
+
+    def _core(self, pending: Sequence[int]) -> list[int]:
+        if self.unit.plain is not None:
+            return list(pending)
+        out: list[int] = []
+        for gang in self.unit.gangs:
+            own = [rank for rank in pending if self.unit.members[rank].gang == gang.ref]
+            out += own[: self.unit.need(gang)]
+        return sorted(out) or list(pending[:1])
+
+    def _best(
+        self, step: Sequence[str], parts: Sequence[Part], pods: Sequence[PodInfo], ranks: Sequence[int]
+    ) -> tuple[str, ...] | None:
+        ways = [[None, *(rule for rule in step if self._may(rule, part, pods))] for part in parts]
+        order = sorted(range(len(parts)), key=lambda i: parts[i].standing)
+        best: tuple[tuple[object, ...], tuple[str, ...]] | None = None
+        known: dict[frozenset[str], tuple[object, ...] | None] = {}
+        for taken in _assignments(ways):
+            if not self.lawful(taken, parts, pods):
+                continue
+            early = self.cost(taken, parts)
+            if best is not None and early > best[0][: len(early)]:
+                continue
+            gone = [pod for i in taken for pod in parts[i].pods]
+            which = frozenset(pod.key for pod in gone)
+            if which not in known:
+                known[which] = self.place(gone, ranks)
+            goals = known[which]
+            if goals is None:
+                continue
+            spared = tuple(int(i in taken) for i in order)
+            cost = (*early, goals, sum(pod.priority for pod in gone), spared)
+            if best is None or cost < best[0]:
+                best = cost, tuple(sorted(pod.name for pod in gone))
+        return best[1] if best is not None else None
+
+
+def _assignments(ways: Sequence[Sequence[str | None]]) -> Iterator[dict[int, str]]:
+    for rules in product(*ways):
+        yield {i: rule for i, rule in enumerate(rules) if rule is not None}
+
+
+def _protected(pod: PodInfo) -> bool:
+    return pod.pod.metadata.labels.get(keys.QUOTA_PREEMPTIBLE) == "false"
+
+
+def _covers(budget: object, pod: PodInfo) -> bool:
+    spec = budget.spec  # type: ignore[attr-defined]
+    same = budget.metadata.namespace == pod.namespace  # type: ignore[attr-defined]
+    return same and selector_matches(spec.selector, pod.pod.metadata.labels)

@@ -1,0 +1,35 @@
+"""Invariants I1 to I7 and I10 of preemption.md section 9, witnessed in every round of whole simulations."""
+
+from datetime import UTC, datetime
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from koordpy.sim.rounds import simulate
+from tests.scenarios.cluster import World
+from tests.scenarios.turmoil import Turmoil
+from tests.scenarios.witness import Witness
+
+NOW = datetime(2026, 1, 1, 1, tzinfo=UTC)
+
+
+def witnessed(random: Random) -> Witness:
+    """What a simulation of a random cluster shows, to the end or for 50 rounds."""
+    witness, turmoil = Witness(), Turmoil(random)
+    state = World().add(*turmoil.objects).state
+    result = simulate(state, turmoil.config, planner=witness, now=NOW, rounds=50)
+    if not result.stable:
+        witness.fault("I1: no end after 50 rounds")
+    return witness
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 1 << 40))
+def test_every_round_keeps_what_is_promised(seed: int) -> None:
+    assert witnessed(Random(seed)).faults == []
+
+
+def test_the_witness_has_something_to_look_at() -> None:
+    seen = {rule for seed in range(40) for rule in witnessed(Random(seed)).evictions}
+    assert {"priority", "quota", "fair-share"} <= seen

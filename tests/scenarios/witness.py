@@ -1,0 +1,290 @@
+"""A witness of every round: what preemption.md section 9 promises of each plan, looked up pod by pod.
+
+It stands between `simulate` and the planner and sums up requests itself; the search for victims has no part in it.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from koordpy.api import keys
+from koordpy.api.config import KoordpyConfiguration
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.snapshot import Draft, Snapshot
+from koordpy.planning.ascend.joint import place_jointly
+from koordpy.planning.build import build
+from koordpy.planning.figures import Figures
+from koordpy.planning.plan import Eviction, RoundPlan
+from koordpy.planning.problem import only_ranks
+from koordpy.planning.round import plan_round
+from koordpy.planning.runtime import limits, quota_figures
+from koordpy.planning.selectors import selector_matches
+from koordpy.planning.units import Groups, Unit
+
+ALONE = ("stale-gang",)
+
+
+@dataclass
+class Witness:
+    """Plans rounds and keeps what is wrong with them. taken: (loser's quota, winner's quota, round) of reclaims."""
+
+    faults: list[str] = field(default_factory=list)
+    rounds: int = 0
+    evictions: Counter[str] = field(default_factory=Counter)
+    changes: list[tuple[str, str, int]] = field(default_factory=list)
+
+    def __call__(self, snapshot: Snapshot, config: KoordpyConfiguration) -> RoundPlan:
+        plan = plan_round(snapshot, config)
+        self.rounds += 1
+        _Round(self, snapshot, config, plan).judge()
+        return plan
+
+    def fault(self, text: str) -> None:
+        self.faults.append(f"round {self.rounds}: {text}")
+
+
+class _Round:
+    def __init__(self, witness: Witness, snapshot: Snapshot, config: KoordpyConfiguration, plan: RoundPlan) -> None:
+        self.witness, self.snapshot, self.config, self.plan = witness, snapshot, config, plan
+        self.groups = Groups(snapshot)
+        self.quotas = snapshot.quotas.tree.quotas
+        self.limits = limits(quota_figures(snapshot.quotas, config.quota), snapshot.quotas, config.quota)
+        self.here = {key: pod for key, pod in snapshot.pods.items() if pod.bound}
+        self.new: dict[str, str] = {}
+        self.allowed = [(one, one.status.disruptions_allowed or 0) for one in snapshot.budgets]
+
+    def fault(self, text: str) -> None:
+        self.witness.fault(text)
+
+    # --- sums -----------------------------------------------------------------------------------------------------
+
+    def path(self, pod: PodInfo) -> list[str]:
+        name, out = self.snapshot.quotas.quota_of(pod), list[str]()
+        while name in self.quotas:
+            out.insert(0, name)
+            name = self.quotas[name].parent
+        return out
+
+    def used(self, name: str, resource: str, pods: Iterable[PodInfo], *, rigid: bool = False) -> int:
+        inside = (pod for pod in pods if name in self.path(pod) and (not rigid or _rigid(pod)))
+        return sum(pod.requests.get(resource, 0) for pod in inside)
+
+    # --- the round ------------------------------------------------------------------------------------------------
+
+    def judge(self) -> None:
+        snapshot, plan = self.snapshot, self.plan
+        self.fault_messages()
+        for one in plan.evictions:
+            self.witness.evictions[one.rule] += 1
+            self._victim(snapshot.pods[one.pod_key], one)
+        by_unit: dict[str, list[Eviction]] = {}
+        for one in plan.evictions:
+            by_unit.setdefault(one.unit, []).append(one)
+        for one in by_unit.pop("", []):
+            del self.here[one.pod_key]
+        order = dict.fromkeys([report.unit for report in plan.units])
+        for unit in order:
+            placed = {p.pod_key: p.node for p in plan.placements if p.unit == unit}
+            mine = [one for one in by_unit.pop(unit, []) if one.rule not in ALONE or placed]
+            if placed:
+                self._unit(unit, mine, placed)
+            elif mine:
+                self.fault(f"I4: {unit} has victims and no member placed")
+        for one in plan.evictions:
+            if one.rule in ALONE:
+                self.here.pop(one.pod_key, None)
+        self._gangs()
+
+    def fault_messages(self) -> None:
+        for one in self.plan.pending:
+            if "refused by its check" in one.message:
+                self.fault(one.message)
+
+    def _victim(self, pod: PodInfo, one: Eviction) -> None:
+        meta = pod.pod.metadata
+        if _rigid(pod) or meta.deletion_timestamp or any(o.kind == "DaemonSet" for o in meta.owner_references):
+            self.fault(f"{pod.key} is protected")
+        if pod.key in {placement.pod_key for placement in self.plan.placements}:
+            self.fault(f"{pod.key} is bound and evicted")
+        foreign = pod.pod.spec.scheduler_name not in self.snapshot.scheduler_names
+        if foreign and one.rule != "priority":
+            self.fault(f"{pod.key} of another scheduler goes by {one.rule}")
+
+    def _unit(self, unit_id: str, mine: Sequence[Eviction], placed: Mapping[str, str]) -> None:
+        members = [self.snapshot.pods[key] for key in placed]
+        victims = [(self.snapshot.pods[one.pod_key], one) for one in mine]
+        before = list(self.here.values())
+        for pod, one in victims:
+            if pod.key not in self.here:
+                self.fault(f"{pod.key} goes twice")
+            if one.rule == "priority" and pod.priority >= min(p.priority for p in members):
+                self.fault(f"{pod.key} of priority {pod.priority} goes for {unit_id}")
+        left = [pod for pod in before if pod.key not in {p.key for p, _ in victims}]
+        self._budgets(victims)
+        self._lines(unit_id, victims, members, before, [*left, *members])
+        self._limits(unit_id, members, before, [*left, *members])
+        rules = {one.rule for _, one in victims}
+        # room that the round keeps for somebody is not on any pod yet
+        kept = any(one.returns_to for one in self.plan.evictions)
+        kept |= any("terminating pod(s)" in one.message for one in self.plan.pending)
+        if not kept and len(rules) == 1 and rules <= {"priority", "quota", "fair-share"}:
+            self._minimal(unit_id, [pod for pod, _ in victims], placed)
+        for pod, _ in victims:
+            self.here.pop(pod.key, None)
+        self.here.update({pod.key: pod for pod in members})
+        self.new.update(placed)
+        for budget, (one, allowed) in enumerate(self.allowed):
+            less = sum(_covers(one, pod) for pod, _ in victims)
+            more = sum(_covers(one, pod) for pod in members)
+            self.allowed[budget] = one, allowed - less + more
+
+    def _budgets(self, victims: Sequence[tuple[PodInfo, Eviction]]) -> None:
+        for one, allowed in self.allowed:
+            gone = [(pod, eviction) for pod, eviction in victims if _covers(one, pod)]
+            if any(eviction.rule != "priority" for _, eviction in gone) and len(gone) > max(0, allowed):
+                self.fault(f"PDB {one.metadata.name} allows {allowed}, {len(gone)} go")
+
+    def _lines(
+        self,
+        unit_id: str,
+        victims: Sequence[tuple[PodInfo, Eviction]],
+        members: Sequence[PodInfo],
+        before: Sequence[PodInfo],
+        after: Sequence[PodInfo],
+    ) -> None:
+        """I2: what a quota holds within its min is taken by the last unit of a reclaim by quota at most."""
+        if len({tuple(self.path(pod)) for pod in members}) > 1:
+            return
+        own = self.path(members[0])
+        across = self.config.preemption.across_quotas
+        for pod, one in victims:
+            below = [name for name in self.path(pod) if name not in own]
+            for name in below:
+                for resource in self.quotas[name].max:
+                    use, least = self.used(name, resource, before), self.quotas[name].least(resource)
+                    ends, amount = self.used(name, resource, after), pod.requests.get(resource, 0)
+                    if one.rule == "consolidation" or not amount or ends >= min(use, least):
+                        continue
+                    if (one.rule == "priority" and across == "overMin") or one.rule == "fair-share":
+                        self.fault(f"I2: {unit_id} leaves {name} {ends} of min {least} {resource} by {one.rule}")
+            if one.rule == "quota" and one.beneficiary is not None:
+                self._reclaimed(unit_id, pod, victims, members, before)
+            if one.rule in ("quota", "fair-share") and one.beneficiary is not None and below and own:
+                self.witness.changes.append((below[-1], own[-1], self.witness.rounds))
+
+    def _reclaimed(
+        self,
+        unit_id: str,
+        pod: PodInfo,
+        victims: Sequence[tuple[PodInfo, Eviction]],
+        members: Sequence[PodInfo],
+        before: Sequence[PodInfo],
+    ) -> None:
+        """3.2: above min before each unit."""
+        own = self.path(members[0])
+        asked = {r for member in members for r, amount in member.requests.items() if amount}
+        gone = [p for p, one in victims if one.rule == "quota"]
+        units: dict[str, list[PodInfo]] = {}
+        for one in gone:
+            whole = one.gang is not None and not self._stays(one, victims)
+            units.setdefault(self.groups.unit(one.gang).id if whole and one.gang else one.key, []).append(one)
+        for name in [name for name in self.path(pod) if name not in own]:
+            good = False
+            for resource in asked & set(self.quotas[name].max):
+                sizes = [self.used(name, resource, pods) for pods in units.values()]
+                over = self.used(name, resource, before) - self.quotas[name].least(resource)
+                good |= sum(sizes) - max(sizes) < over
+            if not good:
+                self.fault(f"I2: {unit_id} takes {pod.key} of {name}, which is within its min before")
+
+    def _stays(self, pod: PodInfo, victims: Sequence[tuple[PodInfo, Eviction]]) -> bool:
+        gone = {p.key for p, _ in victims}
+        mates = [other for other in self.here.values() if other.gang == pod.gang and other.key not in gone]
+        return any(not other.pod.metadata.deletion_timestamp for other in mates)
+
+    def _limits(
+        self, unit_id: str, members: Sequence[PodInfo], before: Sequence[PodInfo], after: Sequence[PodInfo]
+    ) -> None:
+        """I3 and I10."""
+        for name in dict.fromkeys(name for pod in members for name in self.path(pod)):
+            for resource in self.quotas[name].max:
+                ends, most = self.used(name, resource, after), self.limits[name][resource]
+                if ends > most:
+                    self.fault(f"I10: {unit_id} brings {name} to {ends} of {most} {resource}")
+                rigid = self.used(name, resource, after, rigid=True)
+                rises = rigid > self.used(name, resource, before, rigid=True)
+                if rises and rigid > self.quotas[name].least(resource):
+                    self.fault(f"I3: {unit_id} brings {name} to {rigid} non-preemptible {resource}")
+
+    def _minimal(self, unit_id: str, victims: Sequence[PodInfo], placed: Mapping[str, str]) -> None:
+        """I7: with one unit of them spared, the members find no room."""
+        pods = self.snapshot.pods
+        unit = next(unit for unit in self.groups.units() if unit.id == unit_id)
+        if unit.plain is None and unit.bound_any and not any(unit.need(gang) for gang in unit.gangs):
+            return
+        gone = {pod.key for pod in victims}
+        parts: dict[str, list[PodInfo]] = {}
+        for pod in victims:
+            if pod.gang is None:
+                parts[pod.key] = [pod]
+                continue
+            whole = self.groups.unit(pod.gang)
+            if any(gang.wish.gather for gang in whole.gangs):
+                return
+            left = [p for g in whole.gangs for p in g.bound if p.key in self.here and p.key not in gone]
+            left = [p for p in left if not p.pod.metadata.deletion_timestamp]
+            mates = any(p.gang == pod.gang for p in left)
+            parts.setdefault(pod.key if mates else pod.gang.key if left else whole.id, []).append(pod)
+        for spared in parts:
+            draft = Draft(self.snapshot)
+            for pod in self.snapshot.pods.values():
+                if pod.bound and pod.key not in self.here:
+                    draft.evict(pod)
+            for key, node in self.new.items():
+                draft.assign(pods[key], self.snapshot.index[node])
+            for name, others in parts.items():
+                for pod in others if name != spared else ():
+                    draft.evict(pod)
+            if self._fits(unit, draft, placed):
+                self.fault(f"I7: {unit_id} could do without {[pod.key for pod in parts[spared]]}")
+
+    def _fits(self, unit: Unit, draft: Draft, placed: Mapping[str, str]) -> bool:
+        figures = Figures(draft, self.config)
+        ranks = {rank for rank, pod in enumerate(unit.members) if pod.key in placed}
+        room = only_ranks(build(unit, figures), ranks)
+        found = place_jointly(unit, room, figures)
+        if len(found.nodes) < len(ranks):
+            return False
+        members = [unit.members[rank] for rank in found.nodes]
+        for name in dict.fromkeys(name for pod in members for name in self.path(pod)):
+            for resource in self.quotas[name].max:
+                asked = sum(pod.requests.get(resource, 0) for pod in members if name in self.path(pod))
+                if draft.quotas.used(name, resource) + asked > self.limits[name][resource]:
+                    return False
+        return True
+
+    def _gangs(self) -> None:
+        """I5, of gangs that lose somebody in this round."""
+        gone = {one.pod_key for one in self.plan.evictions}
+        for ref, pods in self.snapshot.members.items():
+            if not any(pod.key in gone for pod in pods):
+                continue
+            gang = self.groups.gang(ref)
+            # a pod that ends is no longer part of what a gang is counted by
+            stood = [pod for pod in pods if pod.bound and not pod.pod.metadata.deletion_timestamp]
+            left = [pod for pod in pods if pod.key in self.here and not pod.pod.metadata.deletion_timestamp]
+            moved = [one for one in self.plan.evictions if one.returns_to and one.pod_key in {p.key for p in pods}]
+            if moved or len(stood) + gang.succeeded < gang.min_member:
+                continue
+            if left and len(left) < gang.min_member:
+                self.fault(f"I5: gang {gang.key} keeps {len(left)} of {gang.min_member}")
+
+
+def _rigid(pod: PodInfo) -> bool:
+    labels = pod.pod.metadata.labels
+    return labels.get(keys.QUOTA_PREEMPTIBLE) == "false" or labels.get(keys.DISABLE_PREEMPTIBLE) == "true"
+
+
+def _covers(budget: object, pod: PodInfo) -> bool:
+    spec, meta = budget.spec, budget.metadata  # type: ignore[attr-defined]
+    return meta.namespace == pod.namespace and selector_matches(spec.selector, pod.pod.metadata.labels)
