@@ -2,8 +2,8 @@
 
 Source: quota-fairness.md section 2. A job that fits an empty cluster and nothing of the present one would lose its
 nodes to small jobs for ever. So the first such job keeps, for one round, the nodes of the placement that needs the
-fewest accelerators still to come free, then the fewest pods to end, then natural order. What it needs there counts
-as used for every job behind it; the rest of the nodes stays open.
+fewest accelerators still to come free, then the fewest pods to end, then natural order. No job behind it that asks for
+what is short there gets anything on them; the others do, whatever they ask for.
 """
 
 import heapq
@@ -135,10 +135,14 @@ class Guard:
         return ended
 
     def _apply(self, hold: Hold) -> None:
+        """Nothing is left on the held nodes of what is short; where nothing is, what the job needs counts as used."""
         figures = self._figures
+        used, free, columns = figures.draft.used, figures.draft.free(), figures.snapshot.columns
         for node, amounts in hold.needs.items():
+            if hold.lacking:
+                amounts = {name: max(0, int(free[node, columns[name]])) for name in hold.lacking}
             for name, amount in amounts.items():
-                figures.draft.used[node, figures.snapshot.columns[name]] += amount
+                used[node, columns[name]] += amount
         figures.forget()
 
 

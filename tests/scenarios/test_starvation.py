@@ -53,6 +53,22 @@ def test_a_job_that_asks_for_nothing_short_goes_to_a_held_node() -> None:
     assert sorted(bound(plan(world)).items()) == [("cpu", "a"), ("cpu2", "b"), ("s-0", "a"), ("s-1", "a")]
 
 
+def test_it_may_even_take_what_the_starving_job_needs_and_is_not_short_of() -> None:
+    world = two_nodes().add(pod("big", requests=gpus(4), cpu="40"), pod("cpu", cpu="60", created=3100))
+    world.add(pod("full", at="a", cpu="20"))
+    assert bound(plan(world)) == {"cpu": "b"}
+
+
+def test_of_what_is_short_nothing_is_left_on_any_held_node() -> None:
+    world = World().add(node("a:64", **gpus(8)), node("b:64", **gpus(8)), group("g", 2))
+    world.add(pod("ra", at="a", requests=gpus(2)), pod("rb", at="b", requests=gpus(5)))
+    # six are free on a, of which the gang needs four: the other two are held with them
+    world.add(gang_pods("g", 2, requests=gpus(4)), small(2), pod("cpu", created=3100))
+    done = plan(world)
+    assert f"holding nodes [a b]: waiting for 1 {GPU}" in messages(done)["p-0"]
+    assert set(bound(done)) == {"cpu"}
+
+
 def test_fewest_pods_to_end_then_natural_order_decide_between_equal_nodes() -> None:
     world = World().add(*(node(f"n{i}:64", **gpus(4)) for i in (10, 9, 8)))
     world.add(pod("x", at="n8", requests=gpus(1)), pod("y", at="n8", requests=gpus(1)))
