@@ -5,7 +5,7 @@ quota takes as many as it has room for, which the placement problem gets as an `
 round's snapshot, use is the draft's, so it grows with every placement and falls with every eviction.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -58,15 +58,6 @@ class QuotaRefusal:
         if self.gang:
             parts.append(f"gang {self.gang} needs {self.needed} members, quota has room for {self.room}")
         return ", ".join(parts)
-
-    @property
-    def misses(self) -> tuple[str, ...]:
-        """What would let the job in."""
-        if not self.limit_name or self.limit is None or self.used is None or self.request is None:
-            return (f"the pod named one of the leaves of quota {self.quota}",)
-        lacking = {r: self.used[r] + self.request[r] - most for r, most in self.limit.items()}
-        more = ", ".join(f"{quantity_text(r, amount)} more {r}" for r, amount in sorted(lacking.items()))
-        return (f"{self.limit_name} of quota {self.quota} left {more}",)
 
     def text(self, nodes: int) -> str:
         """The whole message; nodes: of the snapshot."""
@@ -129,8 +120,12 @@ class Admission:
 
     def core_refusal(self, unit: Unit, use: QuotaUse) -> QuotaRefusal | None:
         """The first quota, from the leaf up, that has no room for the lowest-ranked need."""
+        return next(self.core_refusals(unit, use), None)
+
+    def core_refusals(self, unit: Unit, use: QuotaUse) -> Iterator[QuotaRefusal]:
+        """Every limit that has no room for the lowest-ranked need, from each leaf up."""
         if not self.quotas.tree.quotas:
-            return None
+            return
         core = core_members(unit)
         for name in dict.fromkeys(self.quotas.quota_of(pod) for pod in core):
             path = self.quotas.tree.path(name)
@@ -140,8 +135,7 @@ class Admission:
                     asked = _summed(inside)
                     over = [r for r in gate.used if asked.get(r, 0) > gate.free(r)]
                     if inside and over:
-                        return self._refused(unit, gate, path, asked, over)
-        return None
+                        yield self._refused(unit, gate, path, asked, over)
 
     def _refused(
         self, unit: Unit, gate: _Gate, path: tuple[str, ...], asked: Mapping[str, int], over: Sequence[str]

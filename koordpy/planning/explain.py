@@ -17,9 +17,11 @@ from koordpy.planning.build import build, partitions, unit_multiples
 from koordpy.planning.figures import Figures
 from koordpy.planning.misses import NEAREST, node_misses
 from koordpy.planning.place import place_best
+from koordpy.planning.quota_misses import quota_misses
 from koordpy.planning.resources_gate import check_min_resources
 from koordpy.planning.round import plan_round
 from koordpy.planning.standing import Standing, standing
+from koordpy.planning.turn import Turn
 from koordpy.planning.units import Gate, Groups, Unit, gate
 from koordpy.planning.wording import domain_slots
 
@@ -82,12 +84,12 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
         held = gate(unit, groups) or npu_gate(unit, figures) or check_min_resources(unit, figures)
     refusal = figures.admission.refusal(unit, figures.draft.quotas) if held is None else None
     if refusal is not None:
-        misses = list(refusal.misses)
+        misses = quota_misses(unit, figures.admission, figures.draft.quotas)
     elif unit.is_gang and held is None:
         domains, misses = _domains(unit, figures)
     feasible = sum(node.feasible for node in nodes)
     if held is None:
-        misses += _evictions(snapshot, config, unit)
+        misses += Turn(snapshot, figures.config, unit).misses()
     message, miss = _promise(snapshot, config, unit.id) if held is None else ("", [])
     misses += miss
     return Explanation(
@@ -100,20 +102,6 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
         would_fit_if=tuple(misses + (node_misses(pod, figures) if not feasible else [])),
         standing=standing(unit, groups, snapshot, figures.config),
     )
-
-
-def _evictions(snapshot: Snapshot, config: KoordpyConfiguration | None, unit: Unit) -> list[str]:
-    """Who would go for it, by the rules that are on: what the scheduler would do at its turn."""
-    plan = plan_round(snapshot, config, only=frozenset([unit.id]))
-    by_rule: dict[str, list[str]] = {}
-    for eviction in plan.evictions:
-        if eviction.unit == unit.id:
-            by_rule.setdefault(eviction.rule, []).append(eviction.pod_key)
-    return [
-        f"{len(keys)} pod(s) were evicted by rule {rule}, as its turn would do: {', '.join(sorted(keys)[:NEAREST])}"
-        + (", ..." if len(keys) > NEAREST else "")
-        for rule, keys in by_rule.items()
-    ]
 
 
 def _promise(snapshot: Snapshot, config: KoordpyConfiguration | None, unit: str) -> tuple[str, list[str]]:

@@ -49,7 +49,7 @@ def standing(unit: Unit, groups: Groups, snapshot: Snapshot, config: KoordpyConf
         for pod in one.pending:
             ahead.change(pod, 1)
         order.placed()
-    first = unit.pending[0]
+    first = unit.members[0]  # whose queue is the unit's
     lines = lines_of(snapshot, fairness)
     path = lines.path(first) if lines is not None else ()
     if lines is None or not path:

@@ -179,7 +179,7 @@ def test_explain_says_what_the_quota_lacks() -> None:
     world.add(pod("r", labels=belongs("team-a"), cpu="6", at="n1"), pod("p", labels=belongs("team-a"), cpu="2"))
     found = explain(world.snapshot(), config(), "default/p")
     assert found.message.startswith("0/1 nodes are available: Insufficient quotas, quotaName: team-a")
-    assert (found.feasible_nodes, found.would_fit_if) == (1, ("runtime of quota team-a left 1 more cpu",))
+    assert (found.feasible_nodes, found.would_fit_if) == (1, ("max of quota team-a were 8 cpu (it is 7)",))
 
 
 @pytest.mark.parametrize("runtime", [True, False])

@@ -1,0 +1,99 @@
+"""Why a job waits that would find room by itself, or with more of its own: for `koordpy explain`.
+
+Sources: simulate.md, wouldFitIf; quota-fairness.md section 2; preemption.md 3.2. Each ground is tried: the job is
+planned without it, and is told of it only if it finds room then.
+"""
+
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from koordpy.api.config import KoordpyConfiguration
+from koordpy.api.quantity import quantity_text
+from koordpy.cluster.quotas import QuotaUse
+from koordpy.cluster.snapshot import Snapshot
+from koordpy.planning.misses import NEAREST
+from koordpy.planning.plan import RoundPlan
+from koordpy.planning.round import plan_round
+from koordpy.planning.units import Unit
+
+_MOVED = "consolidation"
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One unit, planned as if nobody were before it."""
+
+    snapshot: Snapshot
+    config: KoordpyConfiguration
+    unit: Unit
+
+    def misses(self) -> list[str]:
+        """What would give it room, beside what nodes and domains lack."""
+        alone = self._alone(self.snapshot, self.config)
+        if self._placed(alone):
+            return self._evictions(alone) or self._before()
+        return self._held() or self._guarantee()
+
+    def _alone(self, snapshot: Snapshot, config: KoordpyConfiguration) -> RoundPlan:
+        return plan_round(snapshot, config, only=frozenset([self.unit.id]))
+
+    def _placed(self, plan: RoundPlan) -> bool:
+        units = {one.unit for one in plan.placements} | {one.unit for one in plan.nominations}
+        return self.unit.id in units
+
+    def _evictions(self, plan: RoundPlan) -> list[str]:
+        """Who would go for it, by the rules that are on."""
+        by_rule: dict[str, list[str]] = {}
+        for eviction in plan.evictions:
+            if eviction.unit == self.unit.id:
+                by_rule.setdefault(eviction.rule, []).append(eviction.pod_key)
+        return [
+            f"{len(keys)} pod(s) were {'moved' if rule == _MOVED else 'evicted'} by rule {rule}, as its turn would do: "
+            + ", ".join(sorted(keys)[:NEAREST])
+            + (", ..." if len(keys) > NEAREST else "")
+            for rule, keys in by_rule.items()
+        ]
+
+    def _before(self) -> list[str]:
+        """It finds room by itself: what takes that in a whole round."""
+        plan = plan_round(self.snapshot, self.config)
+        if self._placed(plan):
+            return []
+        return ["the jobs before it in the queue left it their room"]
+
+    def _held(self) -> list[str]:
+        """Whether it is the starvation guard that keeps it from room."""
+        fairness = msgspec.structs.replace(self.config.fairness, starvation_after=0.0)
+        if self.config.fairness.starvation_after <= 0:
+            return []
+        if not self._placed(self._alone(self.snapshot, msgspec.structs.replace(self.config, fairness=fairness))):
+            return []
+        return ["no nodes were held for a job that has waited long (fairness.starvationAfter)"]
+
+    def _guarantee(self) -> list[str]:
+        """Whether a larger min of its quota would let it claim room from others."""
+        if self.config.fairness.reclaim == "off":
+            return []
+        quotas = self.snapshot.quotas
+        leaf = quotas.tree.quotas.get(quotas.quota_of(self.unit.pending[0]))
+        if leaf is None:
+            return []
+        use, asked = QuotaUse(quotas), {}
+        for resource, most in leaf.max.items():
+            request = sum(pod.requests.get(resource, 0) for pod in self.unit.pending)
+            needed = use.used(leaf.name, resource) + request
+            if request and leaf.least(resource) < needed <= most:
+                asked[resource] = needed
+        if not asked:
+            return []
+        raised = replace(leaf, min={**leaf.min, **asked})
+        tree = replace(quotas.tree, quotas={**quotas.tree.quotas, leaf.name: raised})
+        plan = self._alone(replace(self.snapshot, quotas=replace(quotas, tree=tree)), self.config)
+        if not self._placed(plan) or not self._evictions(plan):
+            return []
+        mins = ", ".join(
+            f"{quantity_text(r, needed)} {r} (it is {quantity_text(r, leaf.least(r))})"
+            for r, needed in sorted(asked.items())
+        )
+        return [f"min of quota {leaf.name} were {mins}: others would give back"]

@@ -1,0 +1,133 @@
+"""`koordpy explain` on pods that quotas, queue order and held nodes keep waiting: what it says would help does help."""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from koordpy.api.config import Consolidation, Fairness, KoordpyConfiguration, Preemption, Quota
+from koordpy.api.objects import ContainerState, ContainerStateTerminated, ContainerStatus
+from koordpy.planning.explain import explain
+from koordpy.planning.round import plan_round
+from tests.scenarios.cluster import World, bound, gang_pods, group, node, pod
+from tests.scenarios.quotas import GPU, belongs, quota
+
+EPOCH = 1767225600.0  # 2026-01-01T00:00:00Z
+QUIET = KoordpyConfiguration(preemption=Preemption(enabled=False), fairness=Fairness(reclaim="off"))
+RECLAIM = replace(QUIET, fairness=Fairness(reclaim="quotas"))
+
+
+def gpus(count: int) -> dict[str, str]:
+    return {GPU: str(count)}
+
+
+def of(name: str, quota_name: str, count: int, *, rigid: bool = False, **settings: Any) -> Any:
+    return pod(name, labels=belongs(quota_name, rigid=rigid), requests=gpus(count), cpu="0", **settings)
+
+
+def world(*objects: Any, total: int = 8) -> World:
+    return World().add(node("n1:64", **gpus(total)), list(objects))
+
+
+def misses(made: World, config: KoordpyConfiguration = QUIET, *, hours: float = 0.5, name: str = "p") -> list[str]:
+    return list(explain(made.state.snapshot(EPOCH + hours * 3600), config, f"default/{name}").would_fit_if)
+
+
+def helps(made: World, config: KoordpyConfiguration, *changed: Any) -> bool:
+    """Whether the pod is placed once some objects are as told."""
+    return "p" in bound(plan_round(made.add(*changed).state.snapshot(EPOCH), config)) or bool(
+        plan_round(made.state.snapshot(EPOCH), config).nominations
+    )
+
+
+def test_beyond_max_it_is_max_that_would_have_to_grow() -> None:
+    made = world(quota("a", {GPU: 2}, {GPU: 4}), of("r", "a", 4, at="n1"), of("p", "a", 1))
+    assert misses(made) == [f"max of quota a were 5 {GPU} (it is 4)"]
+    assert not helps(made, QUIET)
+    assert helps(made, QUIET, quota("a", {GPU: 2}, {GPU: 5}))
+
+
+def test_within_max_the_runtime_is_short() -> None:
+    made = world(quota("a", {}, {GPU: 8}), quota("b", {GPU: 7}, {GPU: 8}), of("r", "b", 6, at="n1"), of("p", "a", 2))
+    assert misses(made) == []
+    made.add(of("q", "b", 1))
+    assert misses(made) == [f"runtime of quota a left 1 more {GPU}"]
+
+
+def test_every_limit_on_the_way_up_has_to_give_way() -> None:
+    config = replace(QUIET, quota=Quota(enable_runtime_quota=False))
+    made = world(
+        quota("org", {}, {GPU: 6}, inner=True),
+        quota("a", {}, {GPU: 5}, parent="org"),
+        quota("b", {}, {GPU: 6}, parent="org"),
+        of("ra", "a", 3, at="n1"),
+        of("rb", "b", 2, at="n1"),
+        of("p", "a", 3),
+    )
+    assert misses(made, config) == [
+        f"max of quota a were 6 {GPU} (it is 5), and max of quota org were 8 {GPU} (it is 6)"
+    ]
+    assert not helps(made, config, quota("a", {}, {GPU: 6}, parent="org"))
+    assert helps(made, config, quota("org", {}, {GPU: 8}, inner=True))
+
+
+def test_a_non_preemptible_pod_may_give_that_up() -> None:
+    made = world(quota("a", {GPU: 2}, {GPU: 4}), of("r", "a", 2, at="n1", rigid=True), of("p", "a", 1, rigid=True))
+    assert misses(made) == [
+        f"min of quota a were 3 {GPU} (it is 2)",
+        "the pod might be evicted (were not non-preemptible)",
+    ]
+    assert helps(made, QUIET, of("p", "a", 1))
+    assert helps(made, QUIET, of("p", "a", 1, rigid=True), quota("a", {GPU: 3}, {GPU: 4}))
+
+
+def test_a_gang_is_told_what_its_minimum_lacks() -> None:
+    made = world(quota("a", {}, {GPU: 3}), group("g", 4))
+    made.add(gang_pods("g", 6, requests=gpus(1), labels=belongs("a"), cpu="0"))
+    assert misses(made, name="p-5") == [f"max of quota a were 4 {GPU} (it is 3)"]
+
+
+def test_a_guarantee_that_would_bring_others_to_give_back_is_named() -> None:
+    quotas = [quota("a", {GPU: 2}, {GPU: 8}), quota("b", {GPU: 2}, {GPU: 8})]
+    made = world(*quotas, of("ra", "a", 2, at="n1"), of("p", "a", 1))
+    made.add(*(of(f"rb-{i}", "b", 1, at="n1") for i in range(6)))
+    told = f"min of quota a were 3 {GPU} (it is 2): others would give back"
+    assert told in misses(made, RECLAIM)
+    assert told not in misses(made, QUIET)
+    assert helps(made, RECLAIM, quota("a", {GPU: 3}, {GPU: 8}))
+    # nobody is above its guarantee: then no larger one helps
+    fair = world(quota("a", {GPU: 2}, {GPU: 8}), quota("b", {GPU: 6}, {GPU: 8}), of("ra", "a", 2, at="n1"))
+    fair.add(of("p", "a", 1), *(of(f"rb-{i}", "b", 1, at="n1") for i in range(6)))
+    assert not [text for text in misses(fair, RECLAIM) if text.startswith("min of")]
+
+
+def test_jobs_before_it_in_the_queue_are_named_where_they_take_the_room() -> None:
+    made = world(pod("first", requests=gpus(8), cpu="0"), pod("p", requests=gpus(1), cpu="0", created=5))
+    told = "the jobs before it in the queue left it their room"
+    assert misses(made) == [told]
+    assert misses(made, name="first") == []
+
+
+def test_held_nodes_are_named_where_they_keep_it_from_room() -> None:
+    made = world(pod("r", at="n1", requests=gpus(5)), pod("big", requests=gpus(4)))
+    made.add(pod("p", requests=gpus(1), created=3000))
+    assert misses(made, hours=1.5) == ["no nodes were held for a job that has waited long (fairness.starvationAfter)"]
+    assert misses(made, hours=0.5) == []
+
+
+def test_evictions_that_make_it_no_room_are_not_said_to_help() -> None:
+    # a stale gang whose bound member is given up: its waiting one finds no room by that
+    made = World().add(node("a:64", **gpus(8)), node("b:64", **gpus(8)), group("g", 2))
+    made.add(pod("x", at="b", requests=gpus(8)), pod("g-0", gang="g", at="a", requests=gpus(8)))
+    failed, ended = pod("g-1", gang="g", at="b", phase="Failed"), "2025-12-31T23:58:00Z"
+    terminated = ContainerState(terminated=ContainerStateTerminated(finished_at=ended))
+    status = replace(failed.status, container_statuses=[ContainerStatus(name="main", state=terminated)])
+    made.add(replace(failed, status=status), pod("p", gang="g", requests=gpus(8)))
+    assert [one.rule for one in plan_round(made.state.snapshot(EPOCH), QUIET).evictions] == ["stale-gang"]
+    assert not [text for text in misses(made, hours=0) if "evicted" in text]
+
+
+def test_moved_pods_are_not_called_evicted() -> None:
+    config = replace(QUIET, consolidation=Consolidation(enabled=True))
+    made = World().add(node("a:4", **gpus(2)), node("b:4", **gpus(2)))
+    made.add(pod("ra", at="a", requests=gpus(1)), pod("rb", at="b", requests=gpus(1)), pod("p", requests=gpus(2)))
+    assert "1 pod(s) were moved by rule consolidation, as its turn would do: default/rb" in misses(made, config)
