@@ -215,7 +215,8 @@ class Admission:
     def allowances(self, unit: Unit, numbers: Mapping[bytes, int], use: QuotaUse) -> tuple[Allowance, ...]:
         """What quotas leave for a unit, with shapes numbered as given; only limits that may bind.
 
-        Pods of one shape are in one quota, and all or none of them non-preemptible.
+        Pods of one shape are in one quota, and all or none of them non-preemptible. Where use is beyond a limit already
+        nothing is left, which stops those that ask and nobody else.
         """
         if not self.quotas.tree.quotas:
             return ()
@@ -231,8 +232,9 @@ class Admission:
                         if pod.key in counted:
                             amounts[numbers[shape]] = pod.requests.get(resource, 0)
                     wanted = sum(amounts[numbers[pod.shape]] for pod in unit.pending)
-                    if wanted > gate.free(resource):
-                        out[Allowance(gate.free(resource), tuple(amounts))] = None
+                    room = max(0, gate.free(resource))
+                    if wanted > room:
+                        out[Allowance(room, tuple(amounts))] = None
         return tuple(out)
 
 

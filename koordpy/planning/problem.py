@@ -47,7 +47,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What a quota leaves the unit of one resource; amounts: what a pod of each shape takes of it."""
+    """What a quota leaves the unit of one resource, 0 or more; amounts: what a pod of each shape takes of it."""
 
     room: int
     amounts: tuple[int, ...]
@@ -146,9 +146,9 @@ class Problem:
 
     def most_of(self, shape: int) -> int:
         """Pods of one shape, and of no other, that the allowances take; at most the pending members."""
-        most = [max(0, one.room) // one.amounts[shape] for one in self.allowances if one.amounts[shape]]
-        blocked = any(one.room < 0 for one in self.allowances)
-        return 0 if blocked else min([len(self.pending), *most])
+        return min(
+            [len(self.pending), *(one.room // one.amounts[shape] for one in self.allowances if one.amounts[shape])]
+        )
 
     def reference(self, ranks: tuple[int, ...] | None = None) -> int:
         """Reference shape of the given (default: pending) members: fewest slots in the cluster, ties lowest rank."""

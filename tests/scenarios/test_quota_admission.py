@@ -51,6 +51,15 @@ def test_the_first_quota_that_refuses_from_the_leaf_up_is_named_with_the_path() 
     assert "quotaName: org, quotaNameTopo: [org team], max: cpu=7, used: cpu=6" in off
 
 
+@pytest.mark.parametrize("members", [("1", "1"), ("1", "2")], ids=["alike", "of two kinds"])
+def test_what_others_use_beyond_a_limit_stops_no_gang_that_does_not_ask_for_it(members: tuple[str, str]) -> None:
+    """Non-preemptible pods beyond min (min was lowered, say) are no business of a preemptible gang."""
+    world = World().add(node("n1:32"), quota("team", 1, 20))
+    world.add(pod("r", labels=belongs("team", rigid=True), cpu="4", at="n1"), group("g", 1))
+    world.add(*(pod(f"g-{i}", gang="g", labels=belongs("team"), cpu=cpu) for i, cpu in enumerate(members)))
+    assert set(bound(plan(world))) == {"g-0", "g-1"}
+
+
 def test_siblings_count_against_their_parent() -> None:
     world = World().add(node("n1:32"), quota("org", 0, 7, inner=True))
     world.add(quota("a", 0, 7, parent="org"), quota("b", 0, 7, parent="org"))
