@@ -9,13 +9,14 @@ from dataclasses import replace
 
 from koordpy.api.config import Gpu
 from koordpy.api.objects import Pod
+from koordpy.api.quantity import is_extended
 from koordpy.cluster.assumed import Assumption, Assumptions
 from koordpy.cluster.devices import Grant
 from koordpy.cluster.foreseen import Foreseen
 from koordpy.cluster.gangbook import GangBook
 from koordpy.cluster.gpu_book import GpuBook
 from koordpy.cluster.neighbours import Neighbours
-from koordpy.cluster.npus import NpuBook, npu_resource
+from koordpy.cluster.npus import NpuBook
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo, in_group, pod_info, shape_of
 from koordpy.cluster.quotas import QuotaBook
 from koordpy.cluster.resources import Amounts
@@ -166,7 +167,7 @@ class PodBook:
 
         claims: claim -> volume that it takes, empty for one that is to be provisioned on the node; devices: resource
         claim -> what it is allocated; chips: GPUs (minors) or NPUs of the node that it is given; annotations: what its
-        Binding says, which later plans read of NPU pods.
+        Binding says, which later plans read of pods whose devices are told by their annotations.
 
         Raises KeyError for an unknown pod and ValueError for one that has a node already.
         """
@@ -177,10 +178,14 @@ class PodBook:
         assumption = Assumption(node, devices=devices or {}, chips=chips)
         if claims:
             assumption.claims = {claim: Promise(volume, node) for claim, volume in claims.items()}
-        if annotations and npu_resource(info.requests) is not None:
+        if annotations and self._read_by_annotations(info):
             assumption.annotations = annotations
         self._assumed.put(key, assumption)
         self._add(replace(info, pod=self._assumed.shown(info.pod), node=node, pending=False))
+
+    def _read_by_annotations(self, info: PodInfo) -> bool:
+        """Whether annotations tell what devices a pod has: of GPUs the GpuBook is told, of all other kinds nobody."""
+        return any(is_extended(name) and name not in self._gpus.config.resources for name in info.requests)
 
     def foresee_nomination(self, key: str, node: str) -> None:
         """A pending pod is being nominated to a node (to none: empty): its room is kept from now on."""

@@ -11,16 +11,15 @@ import numpy as np
 
 from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import PodInfo
+from koordpy.planning.accelerators.registry import give
 from koordpy.planning.admission import QuotaRefusal
-from koordpy.planning.ascend.dealing import deal
 from koordpy.planning.ascend.joint import place_jointly
 from koordpy.planning.ascend.moves import keep_room
-from koordpy.planning.ascend.notes import allocation_notes, merged
+from koordpy.planning.ascend.notes import merged
 from koordpy.planning.ascend.place import Placed, npu_gate, place_npus
 from koordpy.planning.ascend.ranked import assign, best_node
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
-from koordpy.planning.gpu.allocation import NO_GPUS, allocate
 from koordpy.planning.gpu.plain import best_of
 from koordpy.planning.place import place_in_turn
 from koordpy.planning.plan import GangStatus, Proof, SolverRun
@@ -265,26 +264,17 @@ def _accept(
     """Checks a plan independently and puts it on the draft."""
     names = {key: figures.snapshot.nodes[node].name for key, node in nodes.items()}
     pods = figures.snapshot.pods
-    given = NO_GPUS
-    if any(pods[key].gpus is not None for key in nodes) and figures.gpus.view.nodes:
-        given = allocate([(pods[key], node) for key, node in nodes.items()], figures.gpus)
-    dealt = deal(nodes, figures)
-    if isinstance(dealt, str):
-        fault = f"{dealt}: the chips of node {names[dealt]} do not serve it"
-        return Tried(unit, Proof.UNKNOWN, runs=runs, fault=fault)
-    chips = {**dealt, **given.chips}
-    faults = [*given.faults, *check_plan(unit, names, figures, chips, notes)]
+    given = give(nodes, figures)
+    faults = [*given.faults, *check_plan(unit, names, figures, given.chips, notes)]
     if faults:
         return Tried(unit, Proof.UNKNOWN, runs=runs, fault="; ".join(faults[:3]))
     mark = figures.draft.mark()
     for key, node in nodes.items():
-        assign(pods[key], node, figures, chips.get(key, ()))
+        assign(pods[key], node, figures, given.chips.get(key, ()))
     faults = check_claims([pods[key] for key in nodes], figures.draft)
     if faults:
         figures.draft.undo(mark)
         return Tried(unit, Proof.UNKNOWN, runs=runs, fault="; ".join(faults[:3]))
-    own: Mapping[str, Mapping[str, str]] = allocation_notes(nodes, figures)
-    if given.notes or notes:
-        own = merged(own, given.notes, notes or {})
+    own = merged(given.notes, notes or {})
     figures.notes.update(own)
     return Tried(unit, proof, nodes=nodes, runs=runs, notes=own)

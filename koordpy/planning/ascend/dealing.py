@@ -1,18 +1,21 @@
 """Which chips the pods of a plan get, node by node, on a draft as it is (ascend.md 3)."""
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from koordpy.cluster.npus import chip_numbers, npu_resource
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.ascend.chips import take
 from koordpy.planning.ascend.division import Demand, divide
-from koordpy.planning.figures import Figures
+
+if TYPE_CHECKING:
+    from koordpy.planning.figures import Figures
 
 Chips = tuple[int, ...]
 """Numbers of the chips of one pod, ascending."""
 
 
-def demand_of(pod: PodInfo, node: int, figures: Figures) -> tuple[Demand, int] | None:
+def demand_of(pod: PodInfo, node: int, figures: "Figures") -> tuple[Demand, int] | None:
     """(what a pod asks of a node's chips, mask of the free ones whoever may take them); None for a pod that asks for
     none, or that the product of the node cannot serve."""
     job = figures.npu_job(pod)
@@ -27,7 +30,7 @@ def demand_of(pod: PodInfo, node: int, figures: Figures) -> tuple[Demand, int] |
     return Demand(preset, rule.request, job.several, ~lost), free
 
 
-def pick(pod: PodInfo, node: int, figures: Figures) -> Chips:
+def pick(pod: PodInfo, node: int, figures: "Figures") -> Chips:
     """Chips that a pod takes on a node, on the draft as it is; none for a pod that asks for none."""
     job = figures.npu_job(pod)
     if job is None or isinstance(job, str):
@@ -39,7 +42,7 @@ def pick(pod: PodInfo, node: int, figures: Figures) -> Chips:
     return chip_numbers(take(demand.preset, demand.request, free & demand.usable, demand.several))
 
 
-def deal_node(pods: Sequence[PodInfo], node: int, figures: Figures) -> dict[str, Chips] | None:
+def deal_node(pods: Sequence[PodInfo], node: int, figures: "Figures") -> dict[str, Chips] | None:
     """Pod key -> chips of pods on one node, those of lower rank first; None where its chips do not serve them all.
 
     Pods that ask for no NPUs are left out.
@@ -66,7 +69,7 @@ def deal_node(pods: Sequence[PodInfo], node: int, figures: Figures) -> dict[str,
     return out
 
 
-def deal(nodes: Mapping[str, int], figures: Figures) -> dict[str, Chips] | str:
+def deal(nodes: Mapping[str, int], figures: "Figures") -> dict[str, Chips] | str:
     """Pod key -> chips of all NPU pods of a plan (pod key -> node, in rank order), on the draft before it; the key of a
     pod whose node does not serve all that stand there."""
     by_node: dict[int, list[PodInfo]] = {}

@@ -1,12 +1,15 @@
 """What the Binding of an NPU pod says: its chips and its rank, as the device plugin reads them (ascend.md 6)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from koordpy.api import keys
 from koordpy.cluster.npus import chip_ids, npu_resource
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.ascend.job import Job
-from koordpy.planning.figures import Figures
+
+if TYPE_CHECKING:
+    pass
 
 
 def chip_notes(job: Job, pod: PodInfo, chips: tuple[int, ...]) -> dict[str, str]:
@@ -18,17 +21,6 @@ def chip_notes(job: Job, pod: PodInfo, chips: tuple[int, ...]) -> dict[str, str]
     if job.several:
         notes[keys.RANK_INDEX] = str(job.ranks[pod.key])
     return notes
-
-
-def allocation_notes(pods: Iterable[str], figures: Figures) -> dict[str, dict[str, str]]:
-    """Pod key -> annotations, of the NPU pods among those that the draft has placed."""
-    out: dict[str, dict[str, str]] = {}
-    for key in pods:
-        pod = figures.snapshot.pods[key]
-        job = figures.npu_job(pod)
-        if isinstance(job, Job):
-            out[key] = chip_notes(job, pod, figures.draft.chips[key])
-    return out
 
 
 def merged(*parts: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:

@@ -8,14 +8,11 @@ Source: kube-parity.md section 1.
 
 from collections.abc import Callable, Iterable, Iterator
 
-from koordpy.api import keys
 from koordpy.cluster.pods import PodInfo
-from koordpy.planning.ascend.filter import AscendChips, illegal
-from koordpy.planning.ascend.job import Job
+from koordpy.planning.accelerators.registry import ACCELERATORS
 from koordpy.planning.filters.base import Code, Refusal
 from koordpy.planning.filters.disks import NodeVolumeLimits, VolumeRestrictions, claims_of
 from koordpy.planning.filters.dra import DynamicResources, resource_claims_refusal
-from koordpy.planning.filters.gpu_devices import GPUDevices, gpu_refusal
 from koordpy.planning.filters.interpod import ExistingTerms, OwnTerms
 from koordpy.planning.filters.ports import NodePorts
 from koordpy.planning.filters.rules import Rule
@@ -68,24 +65,9 @@ def _resource_claims(pod: PodInfo, scene: Scene) -> Iterator[Rule]:
         yield DynamicResources(pod, scene.draft, scene.snapshot.devices)
 
 
-def _gpus(pod: PodInfo, scene: Scene) -> Iterator[Rule]:
-    if pod.gpus is None:
-        return
-    wishes = (keys.GPU_MIN_BANDWIDTH, keys.GPU_PARTITION_SPEC)
-    # else the count of GPUs decides alone
-    if (
-        scene.snapshot.gpus.nodes
-        or scene.config.gpu.delivery == "env"
-        or any(key in pod.pod.metadata.annotations for key in wishes)
-        or scene.partition_policies
-    ):
-        yield GPUDevices(pod, scene.gpus)
-
-
-def _npus(pod: PodInfo, scene: Scene) -> Iterator[Rule]:
-    job = scene.npu_job(pod)
-    if isinstance(job, Job):
-        yield AscendChips(pod, job, scene.jobs, scene.stock)
+def _accelerators(pod: PodInfo, scene: Scene) -> Iterator[Rule]:
+    for family in ACCELERATORS:
+        yield from family.rules(pod, scene)
 
 
 FILTERS: tuple[Callable[[PodInfo, Scene], Iterable[Rule]], ...] = (
@@ -94,8 +76,7 @@ FILTERS: tuple[Callable[[PodInfo, Scene], Iterable[Rule]], ...] = (
     _spread,
     _pod_affinity,
     _resource_claims,
-    _gpus,
-    _npus,
+    _accelerators,
 )
 
 
@@ -115,6 +96,6 @@ def refusal_of(pod: PodInfo, scene: Scene) -> Refusal | None:
         if scene.snapshot.devices is None:
             return Refusal("DynamicResources", Code.UNRESOLVABLE, ("unsupported: resource claims",))
         found = resource_claims_refusal(pod, scene.snapshot.devices)
-    if found is None and isinstance(why := scene.npu_job(pod), str):
-        found = illegal(why)
-    return found or gpu_refusal(pod)
+    if found is not None:
+        return found
+    return next((wrong for family in ACCELERATORS if (wrong := family.refusal(pod, scene)) is not None), None)

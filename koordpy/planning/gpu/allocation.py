@@ -27,9 +27,6 @@ class Allocation:
     faults: tuple[str, ...] = ()
 
 
-NO_GPUS = Allocation()
-
-
 @dataclass(frozen=True, slots=True)
 class _Given:
     pod: PodInfo

@@ -1,0 +1,1 @@
+"""Devices that pods are given by name, one module a family (vocabulary.md)."""
