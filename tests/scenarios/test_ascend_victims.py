@@ -167,3 +167,22 @@ def test_the_plan_holds_when_the_victims_are_gone() -> None:
     for one in plan.evictions:
         world.state.delete(Pod, one.pod_key)
     assert bound(world.plan()) == bound(plan)
+
+
+def test_no_victim_too_many_where_the_least_set_is_not_proven() -> None:
+    """Gangs that span all leaves: the solver's time is over before it knows which uplinks to free."""
+    leaves = {f"l{k}-": list(range(4)) for k in range(12)}
+    gangs = {f"v{i}": [f"l{(i + 5 * at) % 12}-s{at}" for at in range(4)] for i in range(12)}
+
+    def world(names: Iterable[str]) -> World:
+        made = World().add(*switched(leaves, 4), *asking(8, 8, labels=BIG))
+        return made.add(*(running(name, gangs[name], 8) for name in names))
+
+    plan = world(gangs).plan(config=KoordpyConfiguration(preemption=Preemption(time_limit=0.001)))
+    gone = {name.partition("-")[0] for name in evicted(plan)}
+    assert len(bound(plan)) == 8
+    quiet = KoordpyConfiguration(preemption=Preemption(enabled=False))
+    assert world(gangs.keys() - gone).plan(config=quiet).placements
+    for name in sorted(gone):
+        kept = [other for other in gangs if other not in gone or other == name]
+        assert not world(kept).plan(config=quiet).placements, f"{name} need not have gone"

@@ -43,7 +43,7 @@ class BlockJob:
         draft, snapshot = figures.draft, figures.snapshot
         able = np.ones(len(snapshot.nodes), dtype=bool) if within is None else within.copy()
         self._chips = None
-        for pod in {figures.key(pod): pod for pod in job.pods if pod.pending and pod.key not in draft.placed}.values():
+        for pod in {pod.shape: pod for pod in job.pods if pod.pending and pod.key not in draft.placed}.values():
             able &= figures.of(pod).slots > 0
             self._chips = figures.of(pod).chips
         for pod in job.pods:

@@ -92,8 +92,17 @@ class Job:
 
     def signature(self, pod: PodInfo) -> str:
         """Equal for pods of one shape that the chips of nodes are judged alike for."""
-        names = ",".join(preset.name for preset in self.want(pod).presets)
-        return f"{names} {self.several} {self.tor is not Tor.NONE} {self.needs_super_pod}"
+        found = self._signatures.get(pod.shape)
+        if found is None:
+            names = ",".join(preset.name for preset in self.want(pod).presets)
+            found = f"{names} {self.several} {self.tor is not Tor.NONE} {self.needs_super_pod}"
+            self._signatures[pod.shape] = found
+        return found
+
+    @cached_property
+    def _signatures(self) -> dict[bytes, str]:
+        """By shape of the pods asked about so far."""
+        return {}
 
 
 def _asked(pod: PodInfo) -> tuple[str, int, str]:
@@ -239,7 +248,8 @@ class Jobs:
             return str(fault)
 
     def _checked(self, name: str, pods: tuple[PodInfo, ...], meta: ObjectMeta | None) -> Job:
-        for pod in pods:
+        shapes = {pod.shape: pod for pod in reversed(pods)}
+        for pod in shapes.values():
             if sum(resource in pod.requests for resource in keys.NPU_RESOURCES) > 1:
                 raise JobFaultError("more than one Ascend resource in one pod")
         own = read_keys(meta, pods)
@@ -250,7 +260,7 @@ class Jobs:
         if policy is not None and policy not in table.POLICIES:
             raise JobFaultError(f"unknown {keys.SCHEDULE_POLICY} {policy}")
         wants: dict[tuple[str, int, str], Want] = {}
-        for pod in pods:
+        for pod in reversed(shapes.values()):
             asked = _asked(pod)
             if asked not in wants:
                 wants[asked] = self._want(asked, own, several=len(pods) > 1)

@@ -29,11 +29,16 @@ class Move:
     why: str
 
 
+def may_move_blocks(job: Job) -> bool:
+    """Whether a job asks for its stuck blocks to be moved."""
+    asked = job.keys.labels.get(keys.FAULT_SCHEDULING) in ASKED
+    return asked and job.blocks is not None and job.keys.annotations.get(keys.RECOVER_POLICY) != "pod"
+
+
 def move(job: Job, figures: Figures, pods: Sequence[PodInfo], *, within: Bools | None) -> Move | None:
     """A plan for the pending pods of a job of which a block is stuck; None where it may not move, or has no way out."""
-    labels, notes = job.keys.labels, job.keys.annotations
-    path = notes.get(keys.RECOVER_POLICY)
-    if labels.get(keys.FAULT_SCHEDULING) not in ASKED or path == "pod":
+    path = job.keys.annotations.get(keys.RECOVER_POLICY)
+    if not may_move_blocks(job):
         return None
     planner = BlockJob(job, figures, within=within)
     if planner.plan(pods) is not None or not planner.stuck:

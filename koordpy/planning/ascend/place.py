@@ -17,7 +17,7 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.planning.ascend.blocks import BlockJob, step
 from koordpy.planning.ascend.job import Job
 from koordpy.planning.ascend.joint import place_jointly
-from koordpy.planning.ascend.moves import Move, keep_room, move
+from koordpy.planning.ascend.moves import Move, keep_room, may_move_blocks, move
 from koordpy.planning.ascend.ranked import after, assign, place_ranked
 from koordpy.planning.ascend.switch_jobs import Bools, Seated, SwitchJob
 from koordpy.planning.build import build, hard_level
@@ -82,7 +82,7 @@ class _OwnOrder:
 
     def place(self) -> Placed:
         best: Placed | None = None
-        for may_move in (False, True):
+        for may_move in (False, True) if any(may_move_blocks(job) for job in self.jobs) else (False,):
             for within in self._places():
                 draft = self.figures.draft
                 mark = draft.mark()
@@ -118,7 +118,7 @@ class _OwnOrder:
         moves: list[Move] = []
         for job in self.jobs:
             seated, remark = self._job(job, within)
-            if seated is None and may_move and job.blocks is not None:
+            if seated is None and may_move and may_move_blocks(job):
                 pods = [pod for pod in job.pods if pod.pending]
                 found = move(job, self.figures, pods, within=within)
                 if found is not None:

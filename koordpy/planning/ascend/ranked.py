@@ -5,6 +5,7 @@ The sequence of scores is the lexicographically greatest one. What can still be 
 placement of the pods to come, which is repaired by a swap or by room beside it, and found anew where neither will do.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -193,7 +194,7 @@ def place_all(unit: Unit, chosen: Sequence[str], figures: Figures, *, besides: s
 
 def _straight(unit: Unit, problem: Problem, figures: Figures) -> dict[str, int] | None:
     """Every pod on its best node, where that strands nobody: then no sequence is greater."""
-    if not problem.allowed(problem.pending):
+    if not problem.allowed(problem.pending) or not _enough_copies(problem):
         return None
     draft = figures.draft
     nodes: dict[str, int] = {}
@@ -216,6 +217,12 @@ def _straight(unit: Unit, problem: Problem, figures: Figures) -> dict[str, int] 
     finally:
         draft.undo(mark)
     return {pod.key: nodes[pod.key] for pod in unit.pending}
+
+
+def _enough_copies(problem: Problem) -> bool:
+    """Whether the nodes serve as many pods of each shape as there are, the others left out."""
+    wanted = Counter(problem.members[rank].shape for rank in problem.pending)
+    return all(int(problem.slots_of[shape].sum()) >= number for shape, number in wanted.items())
 
 
 def place_ranked(unit: Unit, problem: Problem, figures: Figures) -> tuple[dict[str, int], Proof, tuple[SolverRun, ...]]:

@@ -41,7 +41,8 @@ def one_each(unit: Unit, problem: Problem, figures: Figures) -> Problem:
     for job in jobs.values():
         column = np.ones(len(problem.free), dtype=np.int64)
         column[[index[pod.node] for pod in job.pods if pod.bound and pod.node in index]] = 0
-        own = {problem.members[rank].shape for rank, pod in enumerate(unit.members) if pod.pending and pod in job.pods}
+        pairs = zip(problem.members, unit.members, strict=True)
+        own = dict.fromkeys(member.shape for member, pod in pairs if pod.pending and pod.key in job.ranks)
         for number in own:
             shape = shapes[number]
             request = (*shape.request, (problem.free.shape[1] + len(columns), 1))

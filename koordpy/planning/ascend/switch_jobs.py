@@ -46,7 +46,7 @@ class SwitchJob:
         self.job, self.figures, self.switches = job, figures, switches
         draft, snapshot = figures.draft, figures.snapshot
         self._bound = bound_seats(job, switches, snapshot.index, draft.evicted)
-        pending = {figures.key(pod): pod for pod in job.pods if pod.pending and pod.key not in draft.placed}
+        pending = {pod.shape: pod for pod in job.pods if pod.pending and pod.key not in draft.placed}
         able = np.ones(len(snapshot.nodes), dtype=bool) if within is None else within.copy()
         for pod in pending.values():
             able &= figures.of(pod).slots > 0

@@ -514,8 +514,8 @@ class Search:
 
             if own_order:
                 choice = choose(choices, check, most_tries=_OWN_ORDER_TRIES)
-                if choice.proof is Proof.UNKNOWN and not moves:
-                    options = spared(choices, lambda taken: check(taken, {}) is None)
+                if choice.proof in (Proof.UNKNOWN, Proof.FEASIBLE) and not moves:
+                    options = spared(choices, lambda taken: check(taken, {}) is None, choice.options)
                     if options and check(options, {}) is None:
                         choice = replace(choice, options=options, proof=Proof.FEASIBLE)
             else:

@@ -12,9 +12,12 @@ Enough = Callable[[tuple[int, ...]], bool]
 """Whether the beneficiary can be placed with the units of these options gone."""
 
 
-def spared(choices: Choices, enough: Enough) -> tuple[int, ...]:
-    """Options without any one of which there is no room; none where even all of them are not enough."""
-    taken = _most(choices)
+def spared(choices: Choices, enough: Enough, start: tuple[int, ...] = ()) -> tuple[int, ...]:
+    """Options without any one of which there is no room; none where even all of them are not enough.
+
+    start: options that are enough, to give back from; by default all that may be taken together.
+    """
+    taken = start or _most(choices)
     if not taken or not enough(taken):
         return ()
     needed: list[int] = []
