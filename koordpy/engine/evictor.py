@@ -235,22 +235,20 @@ class Evictor:
                 refused.append(str(why))
                 return
             gone.add(eviction.pod_key)
-            if not evicted:
-                return
-            self._metrics.victims.labels(eviction.rule).inc()
-            info = self._state.pod(eviction.pod_key)
-            if info is not None:
-                self._announcer.evicted(info, eviction.reason, eviction.message, plan.beneficiary)
+            if evicted is not None:
+                self._metrics.victims.labels(eviction.rule).inc()
+                # told of the pod that was evicted: it may be gone already, or another be there under its name
+                self._announcer.evicted(evicted, eviction.reason, eviction.message, plan.beneficiary)
 
         await self._each(plan.evictions, one)
         if refused:
             raise _Dropped(refused[0])
 
-    async def _evict(self, eviction: Eviction) -> bool:
-        """One victim; False where it left its node by itself. Raises _Dropped."""
+    async def _evict(self, eviction: Eviction) -> PodInfo | None:
+        """One victim; None where it left its node by itself. Raises _Dropped."""
         info = await self._confirmed(eviction)
         if info is None:
-            return False
+            return None
         path = PODS.path(info.namespace, info.name)
         if eviction.rule == PRIORITY:
             await self._patch(info, self._disruption_target(info))
@@ -263,7 +261,7 @@ class Evictor:
                 "deleteOptions": {"preconditions": {"uid": info.uid}},
             }
             await self._send(lambda: self._client.post(f"{path}/eviction", body), info.key, victim=info)
-        return True
+        return info
 
     async def _confirmed(self, eviction: Eviction) -> PodInfo | None:
         """The victim, once it is on its node for certain; None where it is gone, or will not be bound at all."""
