@@ -70,6 +70,8 @@ class BindOutcome:
     retry_after: float | None = None
     resolved: bool = False
     seconds: float = 0.0
+    pod: Pod | None = None
+    """As it was read, where another had bound it."""
 
 
 _NOT_SENT = "leadership ended before it was sent"
@@ -230,7 +232,8 @@ def _outcome_of(binding: Binding, pod: Pod | None, message: str) -> BindOutcome:
     if pod.spec.node_name == binding.node:
         return outcome(BindResult.BOUND, node=binding.node)
     if pod.spec.node_name:
-        return outcome(BindResult.CONFLICT, f"the pod is on {pod.spec.node_name}", node=pod.spec.node_name)
+        theirs = outcome(BindResult.CONFLICT, f"the pod is on {pod.spec.node_name}", node=pod.spec.node_name)
+        return replace(theirs, pod=pod)
     if pod.metadata.deletion_timestamp:
         return outcome(BindResult.TERMINATING, "the pod is being deleted")
     if pod.spec.scheduling_gates:

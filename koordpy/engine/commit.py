@@ -323,7 +323,9 @@ class Committer:
             logger.warning("pod %s was not bound to %s: %s: %s", key, outcome.binding.node, result, outcome.message)
         if result is BindResult.CONFLICT:
             self._metrics.conflicts.labels("bound_elsewhere").inc()
-            self._account_theirs(job, outcome.node)
+            if outcome.pod is not None:
+                # its choice counts at once, with the devices it says; the watch confirms it
+                self._feeds.read(outcome.pod)
         errors = 0 if result is BindResult.NOT_SENT else 1
         self._give_back(job, errors=errors, at_least_seconds=outcome.retry_after or 0.0)
 
@@ -342,15 +344,6 @@ class Committer:
         if self._state.assumed_node(key) is not None:
             self._unconfirmed[key] = _Unconfirmed(job.placement.uid, job.placement.node, now)
         self._count(job, lost=False)
-
-    def _account_theirs(self, job: _Job, node: str) -> None:
-        """Another scheduler was first: its choice counts at once, the watch confirms it."""
-        key = job.placement.pod_key
-        now = self._state.pod(key)
-        if now is not None and now.uid == job.placement.uid and self._state.assumed_node(key) is not None:
-            self._state.bind(key, node)
-            if (after := self._state.pod(key)) is not None:
-                self._feeds.loaded(after)
 
     def _give_back(self, *jobs: _Job, errors: int, at_least_seconds: float = 0.0) -> None:
         """Takes assumptions back, and before that the resource claims that were written for the pods."""
@@ -430,7 +423,7 @@ class Committer:
             return
         self._unconfirmed.pop(key, None)
         if pod is not None and pod.metadata.uid == waiting.uid and pod.spec.node_name:
-            self._state.bind(key, pod.spec.node_name)
+            self._feeds.read(pod)
             return
         logger.warning("pod %s: its Binding to %s is gone; it is planned again", key, waiting.node)
         self._state.forget(key)

@@ -127,6 +127,8 @@ class Feeds:
         }
         self._client, self._on_applied, self._rediscovery = client, on_applied, rediscovery_seconds
         self._intake = PodIntake()
+        self._ahead: dict[str, tuple[str, str]] = {}
+        """Pods that were read ahead of the watch -> uid, resource version."""
         self._reflectors: dict[str, Reflector[Any]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._groups_x: dict[str, PodGroup] = {}
@@ -290,7 +292,21 @@ class Feeds:
             for heard in self.listeners.conflict:
                 heard(pod.status.reason)
 
+    def read(self, pod: Pod) -> None:
+        """A pod as a GET showed it, which may be ahead of the watch: what that brings of older versions is no news."""
+        self._ahead[pod.key] = pod.metadata.uid, pod.metadata.resource_version
+        kept = self._take_in(pod)
+        if kept is not None:
+            self._apply_pod(kept)
+
     def _upsert_pod(self, pod: Pod, old: Pod | None) -> None:
+        if self._ahead and (ahead := self._ahead.get(pod.key)) is not None:
+            if ahead[0] == pod.metadata.uid and is_older(pod.metadata.resource_version, ahead[1]):
+                return
+            del self._ahead[pod.key]
+        self._apply_pod(pod)
+
+    def _apply_pod(self, pod: Pod) -> None:
         key = pod.key
         before = self.state.pod(key)
         assumed = self.state.assumed_node(key) is not None
@@ -299,6 +315,7 @@ class Feeds:
 
     def _delete_pod(self, pod: Pod) -> None:
         key = pod.key
+        self._ahead.pop(key, None)
         before = self.state.pod(key)
         if before is None or before.uid != pod.metadata.uid:
             return
@@ -324,7 +341,8 @@ class Feeds:
             self.queue.broadcast(wake, "AssignedPodDelete" if wake & Wake.ROOM else "AssignedPodUpdate")
         if after is not None and after.bound:
             grown = before is not None and before.bound and before.requests != after.requests
-            if grown or (wake & Wake.POD_BOUND and not assumed):
+            elsewhere = assumed and before is not None and before.node != after.node
+            if grown or elsewhere or (wake & Wake.POD_BOUND and not assumed):
                 self.loaded(after)
         if assumed and after is not None and after.pod.spec.node_name:
             for heard_of in self.listeners.confirmed:

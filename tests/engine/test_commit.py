@@ -1,6 +1,7 @@
 """Binding when things go wrong: never double-booked, never half-bound in silence."""
 
 import asyncio
+import json
 import threading
 from collections import Counter
 from typing import Any
@@ -8,9 +9,11 @@ from typing import Any
 import pytest
 
 from koordpy.api import keys
+from koordpy.engine.binder import BindOutcome, BindResult
 from koordpy.engine.client import ApiClient
 from koordpy.engine.credentials import ClusterAccess
-from tests.engine.live import QUICK_LEASE, Live, gang, live, small, until
+from tests.engine.eviction_storm import DEVICES, device, minors
+from tests.engine.live import QUICK_LEASE, Live, gang, live, pod, small, until
 
 MEMBERS = [f"g-{i}" for i in range(8)]
 
@@ -65,6 +68,50 @@ async def test_a_pod_that_another_scheduler_took_counts_where_that_put_it() -> N
         await until(lambda: cluster.bound("q"))
         assert cluster.places() == {"p": "n2", "q": "n1"}
         await until(lambda: not scheduler.committer.open)
+
+
+@pytest.mark.parametrize("found_by", ["a conflict", "looking after it"])
+async def test_a_pod_that_another_took_holds_the_gpus_that_its_binding_says(found_by: str) -> None:
+    """Before the watch says so: it is down."""
+    async with live([small("n1"), small("n2")]) as cluster:
+        for name in ("n1", "n2"):
+            cluster.server.store.create(DEVICES, device(name))
+        async with cluster.running() as scheduler:
+            hold = cluster.planner.hold = threading.Event()
+            cluster.pod("p", gpus=2)
+            await until(lambda: cluster.planner.tried("default/p") == 1)
+            cluster.server.faults.fail(503, method="WATCH", path="*/pods")
+            cluster.server.store.end_watches("pods")
+            real = scheduler.binder.bind
+            if found_by != "a conflict":
+                # the reply says that it is ours
+                async def lie(binding: Any, **options: Any) -> Any:
+                    return BindOutcome(binding, BindResult.BOUND, node=binding.node)
+
+                scheduler.binder.bind = lie  # type: ignore[method-assign]
+            theirs = {keys.GPU_ALLOCATION: json.dumps({"allocatedGPUs": {"0": ["2", "3"]}})}
+            cluster.server.store.update(
+                "pods", "p", lambda old: {**old, "metadata": {**old["metadata"], "annotations": theirs}},
+                namespace="default",
+            )  # fmt: skip
+            cluster.bind("p", "n2")
+            cluster.planner.hold = None
+            hold.set()
+
+            def known() -> bool:
+                info = scheduler.state.pod("default/p")
+                return info is not None and info.bound and info.pod.spec.node_name == "n2"
+
+            await until(known)
+            info = scheduler.state.pod("default/p")
+            assert info is not None
+            assert info.pod.metadata.annotations[keys.GPU_ALLOCATION] == theirs[keys.GPU_ALLOCATION]
+            scheduler.binder.bind = real  # type: ignore[method-assign]
+            cluster.server.faults.clear()
+            cluster.create(pod("q", gpus=4, cpu="0", memory="1Mi"), pod("r", gpus=2, cpu="0", memory="1Mi"))
+            await until(lambda: cluster.bound("q", "r"))
+            assert minors(cluster.pods()["r"]) == [0, 1]
+            assert cluster.places()["r"] == "n2"
 
 
 async def test_a_foreign_pod_that_takes_the_room_meanwhile_overtakes_the_plan() -> None:
@@ -251,8 +298,6 @@ async def test_an_assumed_pod_that_the_watch_never_confirms_is_read() -> None:
         lied: list[str] = []
 
         async def lie(binding: Any, **options: Any) -> Any:
-            from koordpy.engine.binder import BindOutcome, BindResult
-
             if not lied:
                 lied.append(binding.name)
                 return BindOutcome(binding, BindResult.BOUND, node=binding.node)
