@@ -15,6 +15,17 @@ from koordpy.planning.problem import Allowance, Problem, Solution, only_ranks
 
 def place(problem: Problem) -> Solution:
     """The best placement under the order of goals, or the proof that there is none."""
+    found = _place(problem)
+    if problem.by_count is None or problem.by_count.exact():
+        return found
+    # what nodes were said to be worth is not proven, so nothing that rests on it is
+    proofs = {Proof.OPTIMAL: Proof.FEASIBLE}
+    if not problem.by_count.always:
+        proofs[Proof.INFEASIBLE] = Proof.UNKNOWN
+    return replace(found, proof=proofs.get(found.proof, found.proof))
+
+
+def _place(problem: Problem) -> Solution:
     if not problem.pending:
         return Solution({}, Proof.INFEASIBLE)
     if hopeless(problem):

@@ -63,7 +63,8 @@ class ByCount:
     kinds: [nodes] number of a node's kind; nodes of one kind cost alike. cost: (kind, pods per shape) -> vector of
     `width` numbers, none negative, None where the node cannot take them so. The vectors of all nodes add up, also of
     those that take none, and the sum that is lexicographically least is best. active: shapes whose number matters; of
-    the others only whether any stands on the node. always: whether there is a vector wherever there is room.
+    the others only whether any stands on the node. always: whether there is a vector wherever there is room. exact:
+    whether all vectors asked for so far are proven the least.
     """
 
     kinds: Ints
@@ -71,6 +72,7 @@ class ByCount:
     width: int
     active: tuple[int, ...] = (0,)
     always: bool = False
+    exact: Callable[[], bool] = lambda: True
 
     def idle(self, shapes: int) -> Ints:
         """[nodes, width] vectors of nodes that take no pod."""

@@ -74,7 +74,7 @@ def by_count(pods: Sequence[PodInfo], gpus: GpuNodes) -> ByCount | None:
         return None
     table = _Table(tuple(kinds), gpus)
     active = tuple(i for i, kind in enumerate(kinds) if kind.want is not None)
-    return ByCount(table.kinds(), table.cost, table.width, active, table.always)
+    return ByCount(table.kinds(), table.cost, table.width, active, table.always, lambda: table.exact)
 
 
 class _Table:
@@ -84,6 +84,7 @@ class _Table:
         self._kinds, self._gpus = kinds, gpus
         self._classes = gpus.classes
         self.width = 2 * self._classes + 1
+        self.exact = True
         self._first: list[int] = []
         self._known: dict[tuple[int, tuple[int, ...]], Vector | None] = {}
         self._groups: tuple[GroupKey, ...] = tuple(
@@ -153,6 +154,7 @@ class _Table:
         served: set[GroupKey] = set()
         for together, wants in self._choices(given):
             worth = gpus.worth(node, wants, together)
+            self.exact = self.exact and gpus.is_exact(node, wants, together)
             if worth is None:
                 return None
             self._count(slow, worth.low)

@@ -126,6 +126,10 @@ class Chooser:
             union |= own
         return Judged(low[union], tuple(sorted(low[own] for own, _ in sets)))
 
+    def is_exact(self, free: int, held: int, wants: tuple[Want, ...], objective: Objective = "bottleneck") -> bool:
+        """Whether `choose` compares all sets: always, up to EXACT GPUs."""
+        return True
+
     def low(self, mask: int) -> int:
         """Class of the slowest pair of a set."""
         return self.tables.low_list[mask]
@@ -340,6 +344,10 @@ class LargeChooser:
         for own, _ in sets:
             union |= own
         return Judged(self.low(union), tuple(sorted(self.low(own) for own, _ in sets)))
+
+    def is_exact(self, free: int, held: int, wants: tuple[Want, ...], objective: Objective = "bottleneck") -> bool:
+        """Whether the choice is the best of all by all rules."""
+        return objective == "bottleneck" and self.large.is_exact(free, held, wants)
 
     def low(self, mask: int) -> int:
         """Class of the slowest pair of a set."""

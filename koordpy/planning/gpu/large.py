@@ -2,7 +2,8 @@
 
 Source: gpu-topology.md section 4. Sets of the best class are cliques of the graph of fast enough links. Where all free
 GPUs are linked alike, as in one switch domain, the rest of the rules is exact: blocks of sixteen add up. Elsewhere the
-first cliques that a bounded search finds are compared, and pods share the set in order.
+first cliques that a bounded search finds are compared, and pods share the set in order; `is_exact` tells which it was,
+so that nothing is called proven that is not.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,8 @@ _STEPS = 20_000
 _CLIQUES = 256
 """Cliques that are compared."""
 _NUMA_CHOICES = 256
+_NUMA_NODES = 8
+"""NUMA nodes of which every choice is compared: no choice of so many has more than _NUMA_CHOICES."""
 Value = tuple[int, ...]
 
 
@@ -40,7 +43,6 @@ class LargeMachine:
         one_class = matrix.source != "" and self.classes == 1
         self.table = table or (aligned_table(self.size) if one_class else None)
         self._lows: dict[int, int] = {}
-        self._blocks: dict[tuple[int, int], list[tuple[Value, int] | None]] = {}
 
     def low(self, mask: int) -> int:
         """Class of the slowest pair of a set; the number of classes for none."""
@@ -197,6 +199,36 @@ class LargeMachine:
 
     # -- the answer ---------------------------------------------------------------------------------------------------
 
+    def is_exact(self, free: int, held: int, wants: tuple[Want, ...]) -> bool:
+        """Whether `choose` gives what comparing all sets by all rules would: where links, PCIe roots and listed sets
+        leave nothing that blocks cannot add up."""
+        count = sum(want.count for want in wants)
+        if free.bit_count() < count:
+            return True
+        whole = free | held
+        if not self._is_flat(whole):
+            return False
+        if any(not want.plain and not self._makes_no_difference(want, free) for want in wants):
+            return False
+        return self._places_add_up(whole) and self._table_adds_up
+
+    def _makes_no_difference(self, want: Want, free: int) -> bool:
+        """Whether a threshold leaves all sets of the free GPUs."""
+        return want.linked(free) and not want.listed and not want.must
+
+    def _places_add_up(self, whole: int) -> bool:
+        at = bits_of(whole)
+        if self._roots is not None and len({self._roots[i] for i in at}) < len(at):
+            return False
+        return self._numa is None or len({self._numa[i] for i in at}) <= _NUMA_NODES
+
+    @cached_property
+    def _table_adds_up(self) -> bool:
+        """Whether listed sets lie inside the blocks, and of each two one holds the other or they are disjoint."""
+        sets = self.table.sets if self.table is not None else ()
+        inside = all(_block_of(one.mask) == _block_of(one.mask, last=True) for one in sets)
+        return inside and all(a.mask & b.mask in (0, a.mask, b.mask) for a, b in combinations(sets, 2))
+
     def choose(self, free: int, held: int, wants: tuple[Want, ...]) -> Sets | None:
         """The GPUs of each pod; None where they cannot all be given what they want."""
         if any(not want.plain for want in wants):
@@ -255,8 +287,14 @@ class LargeMachine:
     def _containers(self, mask: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
         """A pod's set dealt out to its containers in order, the best first set for each."""
         out = []
+        flat = self._is_flat(mask)
         for size in sizes:
-            own = mask if size == mask.bit_count() else self._candidates(mask, 0, size)[0]
+            if size == mask.bit_count():
+                own = mask
+            elif flat:
+                own = sum(1 << i for i in bits_of(mask)[:size])
+            else:
+                own = self._candidates(mask, 0, size)[0]
             out.append(own)
             mask &= ~own
         return tuple(out)
@@ -280,6 +318,11 @@ class LargeMachine:
                 number += 1
                 mask &= ~one.mask
         return number + mask.bit_count()
+
+
+def _block_of(mask: int, *, last: bool = False) -> int:
+    """Block of a set's first GPU, or of its last."""
+    return ((mask.bit_length() if last else (mask & -mask).bit_length()) - 1) // _BLOCK
 
 
 def _covers(width: int, sets: Sequence[int]) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":

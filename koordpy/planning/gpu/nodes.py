@@ -19,7 +19,7 @@ from koordpy.cluster.partitions import quantity
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Draft, Ints
 from koordpy.planning.gpu.choice import Chooser, Judged, LargeChooser, chooser_of
-from koordpy.planning.gpu.submasks import bits_of
+from koordpy.planning.gpu.submasks import EXACT, bits_of
 from koordpy.planning.gpu.wants import PodWant, Sets, want_on
 
 
@@ -232,6 +232,16 @@ class GpuNodes:
             return None if sets is None else self._by_links(machine, sets, held)
         judged = chooser.judge(state.free, held, own)
         return None if judged is None else self._by_floors(chooser, judged)
+
+    def is_exact(self, node: int, wants: Sequence[PodWant], group: GroupKey | None) -> bool:
+        """Whether what a node is worth, and the GPUs it gives, are proven the best of all sets."""
+        state = self.state(node)
+        machine = state.by_name
+        if machine is None or machine.size <= EXACT:
+            return True
+        held = state.groups.get(group, 0) if group is not None else 0
+        own = tuple(want_on(machine, want) for want in wants)
+        return chooser_of(machine).is_exact(state.free, held, own, self.config.objective)
 
     def standing(self, node: int, group: GroupKey) -> int:
         """Class over all machines of the slowest pair that bound members of a group hold on a node."""
