@@ -210,7 +210,8 @@ class Gpu(Section, frozen=True):
     resources: tuple[str, ...] = GPU_RESOURCES
     annotation_style: Literal["koordinator", "gpushare"] = "koordinator"
     group_visibility: Literal["group", "own"] = "group"
-    delivery: Literal["foreign", "env", "device-plugin", "dra"] = "foreign"
+    delivery: Literal["foreign", "env", "device-plugin"] = "foreign"
+    """`dra` is reserved (gpu-topology.md section 10): as long as nothing acts on it, it is refused."""
 
 
 class Ascend(Section, frozen=True):

@@ -95,6 +95,26 @@ class DeviceSpec(Wire, frozen=True):
     devices: list[DeviceEntry] = []
 
 
+class DeviceHolder(Wire, frozen=True):
+    """Devices of one pod; uuid: uid of the pod."""
+
+    namespace: str = ""
+    name: str = ""
+    uuid: str = ""
+    minors: list[int] = []
+
+
+class DeviceAllocation(Wire, frozen=True):
+    type: str = ""
+    entries: list[DeviceHolder] = []
+
+
+class DeviceStatus(Wire, frozen=True):
+    allocations: list[DeviceAllocation] = []
+    conditions: list[Condition] = []
+
+
 class Device(Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: DeviceSpec = DeviceSpec()
+    status: DeviceStatus = DeviceStatus()

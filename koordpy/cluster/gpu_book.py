@@ -207,6 +207,7 @@ class GpuBook:
     _machines: dict[str, Machine | None] = field(default_factory=dict)
     _seen: dict[str, NodeGpus] = field(default_factory=dict)
     _changed: set[str] = field(default_factory=set)
+    _unreported: set[str] = field(default_factory=set)
     _machines_changed: bool = True
     _standing: tuple[Comparison, tuple[tuple[str, str], ...]] | None = None
 
@@ -217,6 +218,7 @@ class GpuBook:
         name = device.metadata.name
         old = self._devices.get(name)
         self._devices[name] = device
+        self._unreported.add(name)
         if old is not None and old.spec == device.spec:
             a, b = old.metadata, device.metadata
             if a.labels == b.labels and a.annotations == b.annotations:
@@ -249,6 +251,7 @@ class GpuBook:
     def _forget_machine(self, name: str) -> None:
         self._machines.pop(name, None)
         self._changed.add(name)
+        self._unreported.add(name)
         self._machines_changed = True
 
     def hold(self, pod: Pod, key: str, node: str, chips: tuple[int, ...] | None) -> None:
@@ -257,6 +260,7 @@ class GpuBook:
         if found is not None:
             self._holders.setdefault(node, {})[key] = found
             self._changed.add(node)
+            self._unreported.add(node)
         group = gpu_group(pod)
         if group is not None:
             places = self._groups.setdefault(group, {})
@@ -267,6 +271,7 @@ class GpuBook:
         holders = self._holders.get(node)
         if holders is not None and holders.pop(key, None) is not None:
             self._changed.add(node)
+            self._unreported.add(node)
             if not holders:
                 del self._holders[node]
         group = gpu_group(pod)
@@ -297,6 +302,27 @@ class GpuBook:
             known = self._nodes.get(name, ({}, {}))
             self._machines[name] = read_machine(device, *known, self.config) if device is not None else None
         return self._machines[name]
+
+    # -- what Devices are told ----------------------------------------------------------------------------------------
+
+    def take_unreported(self) -> list[str]:
+        """Devices of which something changed since this was last asked."""
+        found = sorted(name for name in self._unreported if name in self._devices)
+        self._unreported.clear()
+        return found
+
+    def report_again(self, name: str) -> None:
+        """Lists a Device once more the next time."""
+        self._unreported.add(name)
+
+    def faults(self, name: str) -> tuple[tuple[str, str], ...]:
+        """What is wrong with a Device: (type of the condition that says so or empty, text)."""
+        machine = self._machine(name)
+        return machine.faults if machine is not None else ()
+
+    def minors_held(self, name: str) -> dict[str, tuple[int, ...]]:
+        """Pod -> its GPUs, of the pods on a node whose GPUs can be told."""
+        return {key: one.minors for key, one in self._holders.get(name, {}).items() if one.minors}
 
     # -- out ----------------------------------------------------------------------------------------------------------
 

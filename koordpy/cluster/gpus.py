@@ -250,7 +250,10 @@ def read_machine(
     if policy not in ("", "Honor", "Prefer"):
         faults.add(f"node label {keys.GPU_PARTITION_POLICY}: {policy!r} is neither Honor nor Prefer")
     delivery = device.metadata.labels.get(keys.GPU_DELIVERY, "")
-    if delivery not in ("", "foreign", "env", "device-plugin", "dra"):
+    if delivery == "dra":
+        faults.add(f"metadata.labels[{keys.GPU_DELIVERY}]: 'dra' is reserved, no claim is allocated: read as foreign")
+        delivery = "foreign"
+    elif delivery not in ("", "foreign", "env", "device-plugin"):
         faults.add(f"metadata.labels[{keys.GPU_DELIVERY}]: {delivery!r} is no way of delivery")
         delivery = ""
     return Machine(

@@ -21,6 +21,7 @@ from koordpy.api.objects import ConfigMap, Namespace, Node, Pod, PodDisruptionBu
 from koordpy.api.storage import PersistentVolume, PersistentVolumeClaim, bind_static, select_node
 from koordpy.cluster.assumed import annotated
 from koordpy.cluster.devices import DeviceBook, DeviceId, Grant
+from koordpy.cluster.gpu_book import GpuBook
 from koordpy.cluster.nodebook import NodeBook
 from koordpy.cluster.objectbook import ObjectBook, object_key
 from koordpy.cluster.owners import OwnerBook, label_keys
@@ -153,6 +154,11 @@ class ClusterState(PodBook):
     def device(self, name: str) -> Device | None:
         """The Device of a node."""
         return self._gpus.device(name)
+
+    @property
+    def gpu_book(self) -> GpuBook:
+        """Devices and who holds their GPUs."""
+        return self._gpus
 
     def gpus_taken(self, node: str, chips: Mapping[str, tuple[int, ...]]) -> bool:
         """Whether GPUs (minors) that pods are given on a node are others' by now, sick or gone."""

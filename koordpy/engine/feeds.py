@@ -50,7 +50,16 @@ from koordpy.engine.resources import (
     discover,
 )
 from koordpy.engine.versions import is_older
-from koordpy.engine.wakeups import Wake, changes_itself, of_config_map, of_devices, of_node, of_pod, of_storage
+from koordpy.engine.wakeups import (
+    Wake,
+    changes_itself,
+    of_config_map,
+    of_device,
+    of_devices,
+    of_node,
+    of_pod,
+    of_storage,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -149,7 +158,7 @@ class Feeds:
             ClusterNetworkTopology,
             _Sink(self._upsert_topology, self._delete_topology),
         )
-        self._feed(DEVICES, Device, self._plain(Wake.DEVICE))
+        self._feed(DEVICES, Device, _Sink(self._upsert_device, self._delete_device))
         npu_reports = _Sink(self._upsert_config_map, self._delete_config_map)
         self._feed(CONFIG_MAPS, ConfigMap, npu_reports, transform=watched)
         for resource, kind in STORAGE.items():
@@ -408,6 +417,15 @@ class Feeds:
     def _reported(self, wake: Wake) -> None:
         if wake:
             self.queue.broadcast(wake, "NpuReport")
+
+    def _upsert_device(self, device: Device, old: Device | None) -> None:
+        self.state.upsert(device)
+        if of_device(old, device):
+            self.queue.broadcast(Wake.DEVICE, "Device")
+
+    def _delete_device(self, device: Device) -> None:
+        self.state.delete(Device, device.metadata.name)
+        self.queue.broadcast(of_device(device, None), "Device")
 
     def _delete_node(self, node: Node) -> None:
         self.state.delete(Node, node.metadata.name)

@@ -21,6 +21,7 @@ from koordpy.engine.binder import Binder
 from koordpy.engine.claims import ClaimBinder
 from koordpy.engine.client import ApiClient, ApiError, Unreachable
 from koordpy.engine.commit import Committer
+from koordpy.engine.devicestatus import DeviceStatusWriter
 from koordpy.engine.evictor import Evictor
 from koordpy.engine.feeds import Feeds
 from koordpy.engine.grouping import UnitNames
@@ -159,6 +160,7 @@ class Scheduler:
         self.group_status: list[GroupStatusWriter | UpstreamStatusWriter] = []
         self.quota_status: QuotaStatusWriter | None = None
         self.stale: StaleWatch | None = None
+        self.device_status: DeviceStatusWriter | None = None
         if not settings.dry_run:
             self.pod_status = PodStatusWriter(
                 client,
@@ -203,6 +205,9 @@ class Scheduler:
                 may_write=self.may_write,
                 interval_seconds=settings.group_status_seconds,
                 clock=clock,
+            )
+            self.device_status = DeviceStatusWriter(
+                client, self.state, may_write=self.may_write, interval_seconds=2 * settings.group_status_seconds
             )
             self.feeds.listeners.pod_gone.append(self.pod_status.gone)
         self.evictor: Evictor | None = None
@@ -283,6 +288,8 @@ class Scheduler:
                     start(planning, self.pod_status.run(), "pod status")
                 if self.quota_status is not None:
                     start(planning, self.quota_status.run(), "ElasticQuota status")
+                if self.device_status is not None:
+                    start(planning, self.device_status.run(), "Device status")
                 if self.evictor is not None:
                     start(planning, self.evictor.run(), "evictions")
                 if self.stale is not None:

@@ -9,8 +9,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from koordpy.api import keys
+from koordpy.api.custom import Device
 from koordpy.api.dra import DeviceClass, ResourceClaim
-from koordpy.api.objects import ConfigMap, Pod
+from koordpy.api.objects import ConfigMap, Node, Pod
 from koordpy.api.storage import (
     CSIDriver,
     CSINode,
@@ -119,6 +120,14 @@ def of_config_map(before: ConfigMap | None, after: ConfigMap | None) -> Wake:
     return Wake.NOTHING if same else Wake.NPU_REPORT
 
 
+def of_device(before: Device | None, after: Device | None) -> Wake:
+    """What the change of a Device may help with; NOTHING where its status says something else alone."""
+    if before is None or after is None:
+        return Wake.DEVICE
+    same = before.spec == after.spec and before.metadata.labels == after.metadata.labels
+    return Wake.NOTHING if same and before.metadata.annotations == after.metadata.annotations else Wake.DEVICE
+
+
 def of_node(before: NodeInfo | None, after: NodeInfo | None) -> Wake:
     """What the change of a node may help with; NOTHING for heartbeats, status and shrinking."""
     if after is None:
@@ -134,9 +143,16 @@ def of_node(before: NodeInfo | None, after: NodeInfo | None) -> Wake:
         wake |= Wake.NODE_LABELS
     if before.taints != after.taints:
         wake |= Wake.NODE_TAINTS
+    if _links_said(before.node) != _links_said(after.node):
+        wake |= Wake.DEVICE
     if said_of_npus(before.node) != said_of_npus(after.node):
         wake |= Wake.NPU_REPORT
     return wake
+
+
+def _links_said(node: Node) -> dict[str, str]:
+    annotations = node.metadata.annotations
+    return {key: text for key, text in annotations.items() if key.startswith(keys.GSOC_PREFIX)}
 
 
 def of_pod(before: PodInfo | None, after: PodInfo | None) -> Wake:

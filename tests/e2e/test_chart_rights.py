@@ -46,6 +46,7 @@ WRITTEN: set[Right] = {
     ("resource.k8s.io", "resourceclaims/status", "patch"),
     ("resource.k8s.io", "resourceclaims/binding", "patch"),
     (KOORD, "clusternetworktopologies/status", "patch"),
+    (KOORD, "devices/status", "patch"),
     *((group, resource, "patch") for group in (SIGS, X) for resource in ("podgroups/status", "elasticquotas/status")),
 }
 RIGHTS = WRITTEN | {

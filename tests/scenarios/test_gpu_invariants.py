@@ -6,10 +6,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from koordpy.api.custom import Device
 from koordpy.api.objects import Pod
 from koordpy.cluster.gpu_book import named_minors
 from koordpy.planning.plan import Placement
-from tests.planning.gpu.machines import UNIFORM, M
+from tests.planning.gpu.machines import UNIFORM, M, device
 from tests.scenarios.cluster import group
 from tests.scenarios.gpus import GpuWorld, gpu_node, gpu_pod, measured
 
@@ -29,6 +30,7 @@ class GpuMachine(RuleBasedStateMachine):
             *(group(f"g{i}", 2) for i in range(3)),
         ]
         self.world = GpuWorld().add(self.fixed)
+        self.sick: dict[str, set[int]] = {"n1": {5}}
         self.number = 0
         self.assumed: dict[str, Placement] = {}
 
@@ -46,12 +48,26 @@ class GpuMachine(RuleBasedStateMachine):
         self.number += 1
         self.world.add(gpu_pod(f"x-{self.number}", count, at="n2", scheduler="other"))
 
+    @rule(node=st.sampled_from(["n1", "n2", "n3"]), sick=st.sets(st.integers(0, 3), max_size=2))
+    def an_agent_reports(self, node: str, sick: set[int]) -> None:
+        matrices: dict[str, Any] = {"n1": M, "n2": UNIFORM, "n3": FOUR}
+        self.sick[node] = sick
+        self.fixed = [one for one in self.fixed if not (isinstance(one, Device) and one.metadata.name == node)]
+        self.fixed.append(device(matrices[node], name=node, sick=sick))
+        self.world.add(self.fixed[-1])
+
+    @rule(node=st.sampled_from(["n1", "n2", "n3"]))
+    def an_agents_report_is_deleted(self, node: str) -> None:
+        self.fixed = [one for one in self.fixed if not (isinstance(one, Device) and one.metadata.name == node)]
+        self.world.state.delete(Device, node)
+
     @rule(only=st.booleans())
     def a_round_is_bound(self, only: bool) -> None:
         plan = self.world.plan()
         assert not [p for p in plan.pending if "refused by its check" in p.message]
         placements = plan.placements[:1] if only else plan.placements
         for placement in placements:
+            assert not self.sick.get(placement.node, set()) & set(placement.chips)
             self.world.state.bind(placement.pod_key, placement.node, dict(placement.annotations))
 
     @rule()
@@ -92,13 +108,12 @@ class GpuMachine(RuleBasedStateMachine):
             waiting = self.assumed.get(info.key)
             minors = waiting.chips if waiting else named_minors(info.pod.metadata.annotations, info.gpus.count) or ()
             assert len(minors) in (0, info.gpus.count)
-            assert not (info.node == "n1" and 5 in minors)
             for minor in minors:
                 assert held.setdefault((info.node, minor), info.key) == info.key
 
     @invariant()
     def no_node_gives_more_than_it_has(self) -> None:
-        for name, most in (("n1", 7), ("n3", 4), ("n4", 2)):
+        for name, most in (("n1", 8), ("n3", 4), ("n4", 2)):
             _, used = self.world.state.used(name)
             assert used.get("nvidia.com/gpu", 0) <= most
 
