@@ -140,6 +140,13 @@ def cases() -> list[Case]:
         Case("1,024 pods, PP 8, on 5,000 nodes", 5000, pipelined, bar=1.0),
         Case("1,024 pods, PP 8, on 5,000 loaded nodes", 5000, pipelined, bar=1.0, loaded=True),
         Case("4,096 pods on 100,000 nodes", 100_000, gang("g", 4096, annotations=prefer, gpus=1), bar=2.0),
+        Case(
+            "4,096 pods on 100,000 loaded nodes",
+            100_000,
+            gang("g", 4096, annotations=prefer, gpus=1),
+            bar=2.0,
+            loaded=True,
+        ),
         Case("100 gangs of 8 on 1,000 nodes", 1000, many, bar=1.0),
         Case("a hopeless gang of 600 on 1,000 nodes", 1000, gang("g", 600, annotations=prefer, gpus=9), bar=0.05),
         Case("64 pods of two sizes fill a block of 16", 16, mixed, block, bar=2.0),
