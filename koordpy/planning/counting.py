@@ -60,19 +60,19 @@ def count(problem: Problem) -> Counted | Solution:
     ranks = choose_ranks(problem, size) if size else ()
     if not ranks:
         return Solution({}, Proof.INFEASIBLE)
-    extra = _extra(problem, slots, shape, len(ranks))
     if not problem.gather:
+        extra = _extra(problem, slots, shape, n=len(ranks), nodes=len(ranks))
         return Counted(ranks, _spread_flat(problem, slots, shape, len(ranks), extra), 0, 0)
     if problem.pipeline > 1 and (len(ranks) % problem.pipeline or ranks != tuple(range(len(ranks)))):
         raise NotCountable
-    return _Gather(problem, slots, shape, reach, ranks, extra).solve()
+    return _Gather(problem, shape, reach, ranks).solve()
 
 
-def _extra(problem: Problem, slots: Ints, shape: int, n: int) -> PackedCosts | None:
+def _extra(problem: Problem, slots: Ints, shape: int, *, n: int, nodes: int) -> PackedCosts | None:
     if problem.by_count is None:
         return None
     try:
-        return packed(problem.by_count, shape, shapes=len(problem.shapes), slots=slots, n=n)
+        return packed(problem.by_count, shape, shapes=len(problem.shapes), slots=slots, n=n, nodes=nodes)
     except NotPackable:
         raise NotCountable from None
 
@@ -84,21 +84,13 @@ class NotCountable(Exception):
 class _Gather:
     """Goals 1 to 6 for n equal pods."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        slots: Ints,
-        shape: int,
-        reach: Reach,
-        ranks: tuple[int, ...],
-        extra: PackedCosts | None,
-    ) -> None:
-        self.problem, self.extra = problem, extra
+    def __init__(self, problem: Problem, shape: int, reach: Reach, ranks: tuple[int, ...]) -> None:
+        self.problem, self.shape = problem, shape
         self.tree = problem.tree
         self.reach = reach
         self.ranks = ranks
         self.bound = problem.bound_counts
-        score = problem.shapes[shape].score
+        score, slots = problem.shapes[shape].score, problem.slots_of[shape]
         able = slots > 0
         top = int(score[able].max(initial=0))
         self.slots, self.loss = slots, np.where(able, top - score, 0)
@@ -151,10 +143,11 @@ class _Gather:
             if able.any():
                 steps, candidates = whole, [d for d, ok in zip(candidates, able.tolist(), strict=True) if ok]
                 break
-        linear = self.extra is None
+        linear = self.problem.by_count is None
         if linear and not multiples and steps[depth] % size == 0 and len(set(steps[level:])) == 1:
             common = int(np.gcd(np.gcd.reduce(self.slots // steps[depth]), n // steps[depth]))
             steps = [step * common for step in steps]
+        most = self._most_used(level, candidates, steps)
         self.tables = CostTables(
             self.tree,
             n=n,
@@ -164,8 +157,8 @@ class _Gather:
             pipeline=size,
             per=steps,
             multiples=multiples,
-            most=self._most_used(level, candidates, steps),
-            extra=self.extra,
+            most=most,
+            extra=_extra(self.problem, self.slots, self.shape, n=n, nodes=min(n, most[depth])),
         )
         return candidates
 

@@ -31,8 +31,11 @@ class PackedCosts:
         return [costs[kind] for kind in self.kinds.tolist()]
 
 
-def packed(table: ByCount, shape: int, *, shapes: int, slots: Ints, n: int) -> PackedCosts:
-    """The costs of up to n equal pods on nodes with the given slots. Raises NotPackable."""
+def packed(table: ByCount, shape: int, *, shapes: int, slots: Ints, n: int, nodes: int) -> PackedCosts:
+    """The costs of up to n equal pods on nodes with the given slots; nodes: that the best placement uses at most.
+
+    Sums of that many nodes must not run over; what does on more is no less than the best. Raises NotPackable.
+    """
     caps = np.minimum(slots, n)
     count = int(table.kinds.max(initial=-1)) + 1
     most = np.zeros(count, dtype=np.int64)
@@ -48,7 +51,7 @@ def packed(table: ByCount, shape: int, *, shapes: int, slots: Ints, n: int) -> P
         rows.append(row)
     high = np.array([np.max(row, axis=0) for row in rows], dtype=np.int64).reshape(count, table.width)
     idle = np.array([row[0] for row in rows], dtype=np.int64).reshape(count, table.width)
-    per_node = np.sort(high[table.kinds], axis=0)[::-1][:n].sum(axis=0) + idle[table.kinds].sum(axis=0)
+    per_node = np.sort(high[table.kinds], axis=0)[::-1][:nodes].sum(axis=0) + idle[table.kinds].sum(axis=0)
     weights, base = [0] * table.width, 1
     for at in range(table.width - 1, -1, -1):
         if per_node[at]:

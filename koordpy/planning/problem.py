@@ -57,6 +57,15 @@ Vector = tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
+class Devices:
+    """A ByCount of which only numbers are known: its vector is (nodes that give two devices and more, devices left on
+    the nodes used, pods that ask for two and more). asks: devices per pod of each shape; free: [nodes] devices."""
+
+    asks: tuple[int, ...]
+    free: Ints
+
+
+@dataclass(frozen=True, eq=False)
 class ByCount:
     """What a placement is worth by how many pods of each shape a node takes, where that is no sum over pods.
 
@@ -64,7 +73,8 @@ class ByCount:
     `width` numbers, none negative, None where the node cannot take them so. The vectors of all nodes add up, also of
     those that take none, and the sum that is lexicographically least is best. active: shapes whose number matters; of
     the others only whether any stands on the node. always: whether there is a vector wherever there is room. exact:
-    whether all vectors asked for so far are proven the least.
+    whether all vectors asked for so far are proven the least. devices: where numbers of devices tell
+    the vector.
     """
 
     kinds: Ints
@@ -73,6 +83,7 @@ class ByCount:
     active: tuple[int, ...] = (0,)
     always: bool = False
     exact: Callable[[], bool] = lambda: True
+    devices: Devices | None = None
 
     def idle(self, shapes: int) -> Ints:
         """[nodes, width] vectors of nodes that take no pod."""

@@ -94,26 +94,29 @@ class RankSearch:
             if found is None:
                 return None
             out[node] = found
-        changed = len(self.shapes) > 1
+        return out if len(self.shapes) == 1 else self._possible(out)
+
+    def _possible(self, out: dict[int, tuple[Mixture, ...]]) -> dict[int, tuple[Mixture, ...]] | None:
+        """The mixtures that the other nodes can make up for; None where a node is left with none."""
+        shapes = range(len(self.shapes))
+        ends = {node: _ends(held) for node, held in out.items()}
+        low = [sum(least[i] for least, _ in ends.values()) for i in shapes]
+        high = [sum(most[i] for _, most in ends.values()) for i in shapes]
+        changed = True
         while changed:
             changed = False
-            low = [sum(min(m[i] for m in held) for held in out.values()) for i in range(len(self.shapes))]
-            high = [sum(max(m[i] for m in held) for held in out.values()) for i in range(len(self.shapes))]
             for node, held in out.items():
-                least = [min(m[i] for m in held) for i in range(len(self.shapes))]
-                most = [max(m[i] for m in held) for i in range(len(self.shapes))]
-                kept = tuple(
-                    m
-                    for m in held
-                    if all(
-                        low[i] - least[i] + m[i] <= self.wanted[i] <= high[i] - most[i] + m[i] for i in range(len(m))
-                    )
-                )
+                least, most = ends[node]
+                spare = [(self.wanted[i] - high[i] + most[i], self.wanted[i] - low[i] + least[i]) for i in shapes]
+                kept = tuple(m for m in held if all(lo <= n <= hi for n, (lo, hi) in zip(m, spare, strict=True)))
                 if not kept:
                     return None
                 if len(kept) < len(held):
                     out[node], changed = kept, True
-                    break
+                    after = ends[node] = _ends(kept)
+                    for i in shapes:
+                        low[i] += after[0][i] - least[i]
+                        high[i] += after[1][i] - most[i]
         return out
 
     def _node_mixtures(self, node: int, total: int, slots: Mixture) -> tuple[Mixture, ...] | None:
@@ -227,7 +230,13 @@ class RankSearch:
 
     def _within(self, limits: Sequence[int]) -> tuple[list[int] | None, bool]:
         """(the naturally smallest sequence with at most so many crossings per level, refuted)."""
-        return _Walk(self, limits).run(MOST_STEPS)
+        return _Walk(self, limits).run(MOST_STEPS if len(self.ring) <= MOST_RING else MOST_STEPS // 4)
+
+
+def _ends(held: Sequence[Mixture]) -> tuple[Mixture, Mixture]:
+    """The least and the most of each shape."""
+    columns = list(zip(*held, strict=True))
+    return tuple(map(min, columns)), tuple(map(max, columns))
 
 
 def _most_windows(windows: Sequence[Sequence[int]], n: int) -> list[int]:

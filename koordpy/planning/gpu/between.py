@@ -16,7 +16,7 @@ from koordpy.cluster.snapshot import Ints
 from koordpy.planning.gpu.allocation import choice_sets
 from koordpy.planning.gpu.nodes import GpuNodes, State, Unreadable, want_of
 from koordpy.planning.gpu.wants import PodWant
-from koordpy.planning.problem import ByCount
+from koordpy.planning.problem import ByCount, Devices
 
 Vector = tuple[int, ...]
 
@@ -74,7 +74,8 @@ def by_count(pods: Sequence[PodInfo], gpus: GpuNodes) -> ByCount | None:
         return None
     table = _Table(tuple(kinds), gpus)
     active = tuple(i for i, kind in enumerate(kinds) if kind.want is not None)
-    return ByCount(table.kinds(), table.cost, table.width, active, table.always, lambda: table.exact)
+    devices = table.numbers()
+    return ByCount(table.kinds(), table.cost, table.width, active, table.always, lambda: table.exact, devices)
 
 
 class _Table:
@@ -113,6 +114,15 @@ class _Table:
 
     def _held(self, state: State) -> tuple[int, ...]:
         return tuple(state.groups.get(group, 0) for group in self._groups)
+
+    def numbers(self) -> Devices | None:
+        """The same by numbers, where no machine is known and all pods that ask are chosen for together."""
+        asking = [kind.pod for kind in self._kinds if kind.want is not None]
+        together = {pod.group or pod.gang or pod.key for pod in asking}
+        if self._gpus.view.nodes or self.width != 3 or len(together) > 1 or not self.always:
+            return None
+        asks = tuple(kind.want.count if kind.want is not None else 0 for kind in self._kinds)
+        return Devices(asks, self._gpus.counted(np.arange(len(self._gpus.draft.snapshot.nodes)), asking[0]))
 
     @property
     def always(self) -> bool:

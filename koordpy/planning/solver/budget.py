@@ -15,6 +15,8 @@ _PROOFS = {
 
 _SETUP = 1e-5
 """Deterministic time that one variable or constraint is charged."""
+_UNPROVEN = 0.1
+"""What a stage gets of its share once an earlier one is open: no proof can be had, and a good answer comes early."""
 
 
 class Budget:
@@ -32,7 +34,7 @@ class Budget:
         self, stage: str, model: cp_model.CpModel, *, share: float = 1.0, linearization: int = 1
     ) -> tuple[Proof, list[int]]:
         """Solves one model with at most `share` of what is left. Returns what is proven and the values (or none)."""
-        limit = self.left * share
+        limit = self.left * (share if self.proven else share * _UNPROVEN)
         if limit <= 1e-6:
             if self.proven:
                 self.runs.append(SolverRun(stage=stage, status=Proof.UNKNOWN, deterministic_time=0.0))

@@ -8,7 +8,7 @@ from itertools import product
 
 from ortools.sat.python import cp_model
 
-from koordpy.planning.problem import ByCount
+from koordpy.planning.problem import ByCount, Devices
 
 Term = tuple[cp_model.IntVar, int]
 MOST_WAYS = 20_000
@@ -79,6 +79,35 @@ class Counted:
                 yield counts, False
                 if inert:
                     yield counts, True
+
+
+class Numbered:
+    """The same where numbers of devices tell the vector: linear in the pods, whether a node is used and whether it
+    gives two devices and more."""
+
+    def __init__(self, model: cp_model.CpModel, devices: Devices) -> None:
+        self.model, self.devices = model, devices
+        self.components: list[list[Term]] = [[], []]
+        """Of the vector's numbers those that depend on the placement."""
+        self._several: dict[int, cp_model.IntVar] = {}
+
+    def add(self, node: int, pods: Mapping[int, cp_model.IntVar], used: Sequence[Term], *, most: int) -> None:
+        """One node. pods: shape -> new pods of it there; used: 1 where any is; most: devices that they may take."""
+        asks = [(var, self.devices.asks[shape]) for shape, var in pods.items() if self.devices.asks[shape]]
+        self.components[1] += [(var, int(self.devices.free[node]) * weight) for var, weight in used]
+        self.components[1] += [(var, -ask) for var, ask in asks]
+        if asks and most > 1:
+            several = self._several[node] = self.model.new_bool_var("")
+            terms = [*asks, (several, 1 - most)]
+            self.model.add(cp_model.LinearExpr.weighted_sum([v for v, _ in terms], [c for _, c in terms]) <= 1)
+            self.components[0].append((several, 1))
+
+    def adopt(self, values: list[int], pods: Mapping[int, Mapping[int, int]]) -> None:
+        """Writes the values of a placement (node -> shape -> pods)."""
+        for node, held in pods.items():
+            if node in self._several:
+                given = sum(self.devices.asks[shape] * number for shape, number in held.items())
+                values[self._several[node].index] = int(given > 1)
 
 
 class Fits:

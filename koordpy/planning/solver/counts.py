@@ -15,7 +15,7 @@ from ortools.sat.python import cp_model
 
 from koordpy.planning.plan import Proof
 from koordpy.planning.solver.budget import Budget
-from koordpy.planning.solver.counted import Counted, Fits
+from koordpy.planning.solver.counted import Counted, Fits, Numbered
 from koordpy.planning.solver.interacting import Interacting
 from koordpy.planning.solver.room import Room
 
@@ -97,7 +97,8 @@ class CountModel:
             self.shape_totals.append(total)
         self._interactions()
         self.counted = self._counted()
-        """What a ByCount adds, as terms of this model; None without one."""
+        """What a ByCount adds, as terms of this model; None without one, or where `numbered` has it."""
+        self.numbered = self._numbered()
 
     # --- building -----------------------------------------------------------------------------------------------
 
@@ -238,7 +239,7 @@ class CountModel:
 
     def _counted(self) -> Counted | None:
         table = self.problem.by_count
-        if table is None:
+        if table is None or table.devices is not None:
             return None
         room = self.room
         counted = Counted(self.model, table, shapes=len(self.problem.shapes))
@@ -252,11 +253,36 @@ class CountModel:
             self.budget.proven = False
         return counted
 
-    def least_counted(self) -> tuple[int, ...]:
-        """Brings the vector of the ByCount to its least value, number by number, and holds it there."""
-        if self.counted is None or not self.counted.complete:
+    def _numbered(self) -> Numbered | None:
+        table = self.problem.by_count
+        if table is None or table.devices is None:
+            return None
+        room, asks = self.room, table.devices.asks
+        numbered = Numbered(self.model, table.devices)
+        for cell in self.cells:
+            slots = room.types[room.type_of[cell.nodes[0]]].slots
+            most = sum(slots[i] * asks[room.shapes[i]] for i in cell.pods)
+            free = int(table.devices.free[cell.nodes[0]])
+            pods = {room.shapes[i]: var for i, var in cell.pods.items()}
+            numbered.add(cell.nodes[0], pods, self._use(cell), most=min(most, free))
+        return numbered
+
+    def least_counted(self, bound: Sequence[int] = ()) -> tuple[int, ...]:
+        """Brings the vector of the ByCount to its least value, number by number, and holds it there.
+
+        bound: proven lower bound on the vector, or on its first numbers.
+        """
+        if self.numbered is not None:
+            parts = self.numbered.components
+        elif self.counted is not None and self.counted.complete:
+            parts = self.counted.components
+        else:
             return ()
-        return tuple(self.minimise("counted", terms) for terms in self.counted.components)
+        out: list[int] = []
+        for at, terms in enumerate(parts):
+            sure = at < len(bound) and out == list(bound[:at])
+            out.append(self.minimise("counted", terms, bound=bound[at] if sure else None))
+        return tuple(out)
 
     # --- used domains and whole groups --------------------------------------------------------------------------
 
@@ -284,16 +310,18 @@ class CountModel:
             self._cover(weights, [int(sizes[d]) for _, d in weights], None)
         self.used[depth] = {}
         for cell in self.cells:
-            counts_here = not (siblings and cell.bound)
-            if counts_here and not cell.used:
-                used = self.model.new_bool_var("")
-                most = int(room.most[cell.nodes[0]])
-                self.model.add(linear([*cell.total, (used, -min(self.limit, most))]) <= 0)
-                for i, var in cell.pods.items():
-                    self.model.add(linear([(var, 1), (used, -int(room.slots[i][cell.nodes[0]]))]) <= 0)
-                cell.used = [(used, 1)]
-            if counts_here and not self._stands(cell.nodes[0]):
-                self.used[depth][cell.nodes[0]] = cell.used
+            if not (siblings and cell.bound) and not self._stands(cell.nodes[0]):
+                self.used[depth][cell.nodes[0]] = self._use(cell)
+
+    def _use(self, cell: Cell) -> list[Term]:
+        """How many of a cell's nodes take pods."""
+        if not cell.used:
+            used, node = self.model.new_bool_var(""), cell.nodes[0]
+            self.model.add(linear([*cell.total, (used, -min(self.limit, int(self.room.most[node])))]) <= 0)
+            for i, var in cell.pods.items():
+                self.model.add(linear([(var, 1), (used, -int(self.room.slots[i][node]))]) <= 0)
+            cell.used = [(used, 1)]
+        return cell.used
 
     def _stands(self, node: int) -> bool:
         """Whether a node counts as used without new pods, where there is no gather goal."""
@@ -446,6 +474,9 @@ class CountModel:
                     self.values[used.index] = int(sums[domain] > 0)
         for i, var in enumerate(self.shape_totals):
             self.values[var.index] = sum(held[i] for held in pods.values())
+        if self.numbered is not None:
+            shapes = self.room.shapes
+            self.numbered.adopt(self.values, {n: dict(zip(shapes, held, strict=True)) for n, held in pods.items()})
 
     def _hint(self) -> None:
         self.model.clear_hints()  # type: ignore[no-untyped-call]
@@ -454,8 +485,11 @@ class CountModel:
 
     def largest(self, stage: str, order: Sequence[tuple[list[Term], int]]) -> list[int]:
         """Makes the vector of sums lexicographically largest and holds it. order: (sum, proven upper bound)."""
-        at = 0
+        at, solved = 0, len(self.budget.runs)
         while at < len(order):
+            if not self.budget.proven and len(self.budget.runs) > solved:
+                # no proof can be had, and the first positions matter most
+                break
             terms, most = order[at]
             now = self.value(terms)
             if now == most:

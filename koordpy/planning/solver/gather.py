@@ -1,44 +1,51 @@
 """Goals 1 to 6 for the chosen members: layers bottom-up, regions by what they could reach at best, then staged solves.
 
-Source: gang-network.md sections 5 and 7. Goals 2 and 5 depend on the region alone; goals 3, 4 and the scores are solved
-per region, and regions that differ in names only are solved once.
+Source: gang-network.md sections 5 and 7. Goals 2 and 5 depend on the region alone (`regions`); goals 3 and 4 are solved
+per region, by a table where only room matters (`cover`), where one measure of room tells them (`measure`), else by a
+model; what a ByCount adds and the scores only between the regions that are best in these.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from koordpy.planning.goals import domain_order, pipeline_groups, slots_by_level
+from koordpy.planning.goals import domain_order, pipeline_groups
 from koordpy.planning.problem import Ints, Problem
 from koordpy.planning.solver.budget import Budget
 from koordpy.planning.solver.counts import CountModel, GroupType, Term
 from koordpy.planning.solver.cover import MOST_WORK, Cover, TooMuchWork
 from koordpy.planning.solver.greedy import Greedy
+from koordpy.planning.solver.measure import Least, least_domains
+from koordpy.planning.solver.narrow import WHOLE, Narrow, is_large, narrowed
+from koordpy.planning.solver.regions import Candidate, Region, Regions
 from koordpy.planning.solver.room import Room
 from koordpy.planning.ties_among import faults
 
-Region = tuple[int, int]
-
-Value = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...], int, int]
-"""Goals 3, 4 and 5, what a ByCount adds, the negated score and the place in natural order of a region."""
-_LEAST = -(1 << 60)
+Pods = Mapping[int, Sequence[int]]
+"""Node -> pods per shape (positions in Room)."""
+MOST_MEASURES = 2
+"""Measures of room that are counted for a region."""
 
 
 @dataclass(slots=True)
 class Reached:
-    """Goals 3, 4 and the score of a region, solved, with the model that holds them there."""
+    """Goals 3 and 4 of a region, solved; with the rest once that is asked for."""
 
     pipeline: tuple[int, ...]
     domains: tuple[int, ...]
-    counted: tuple[int, ...]
-    score: int
+    counted: tuple[int, ...] = ()
+    score: int = 0
     model: CountModel | None = None
-    """None for a single node, where nothing is to be solved, and where a table told the goals."""
-    opened: dict[int, int] | None = None
-    """Level -> domains that the new pods open, where a table told."""
+    """Holds all that is reached; None for a single node, where nothing is to be solved, and where a table or a measure
+    told the goals."""
+    pods: Pods | None = None
+    """A placement that reaches them, where a measure told."""
+    least: tuple[int, ...] = ()
+    """Lower bound on what a ByCount adds, as far as it is known."""
+    rest: bool = True
+    """Whether what a ByCount adds and the score are known, too."""
 
 
 @dataclass(slots=True)
@@ -49,34 +56,6 @@ class Found:
     reached: Reached
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A region that may become c: what is known of its goals 3-6 before any solve, and what it could reach at best."""
-
-    best: Value
-    region: Region
-    best_fit: tuple[int, ...]
-    key: tuple[object, ...]
-    """Equal for regions whose solved goals are equal."""
-    whole_above: tuple[int, ...]
-    """Negated number of groups whole at each level down to the region's."""
-    domains_above: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Narrow:
-    """only: [nodes] that a model may use, None for all; opened: level -> domains that the best opens at most; exact:
-    whether nothing is lost by that."""
-
-    only: NDArray[np.bool_] | None
-    opened: dict[int, int]
-    exact: bool
-
-
-MOST_NODES = 384
-"""Regions with more nodes that have room are modelled in part."""
-
-
 class Gather:
     """Searches the best counts per node for the pods of given ranks."""
 
@@ -85,12 +64,16 @@ class Gather:
         counts = Counter(problem.members[rank].shape for rank in ranks)
         self.counts: Ints = np.array([counts[s] for s in room.shapes], dtype=np.int64)
         self.reference = problem.reference(tuple(ranks))
-        self.usable = slots_by_level(problem, self.reference)
-        self.bound = np.nonzero(problem.bound_counts)[0].tolist()
-        self.held = [set(level.tolist()) for level in self.tree.domain_of[:, self.bound]]
         self.groups: dict[GroupType, list[list[int]]] = self._group_types(set(ranks))
         self.types = tuple(self.groups)
-        cover = Cover(room, self.counts)
+        table = problem.by_count
+        self.aside = table is not None and table.always
+        """Whether a ByCount forbids nothing, so that it can wait until goals 3 to 5 are known."""
+        wanted = dict(zip(room.shapes, room.wanted, strict=True))
+        self.bare = Room(replace(problem, by_count=None), wanted) if self.aside else room
+        self.regions = Regions(self.bare.problem, ranks, room=self.bare, counts=self.counts, types=self.types)
+        self.bound = self.regions.bound
+        cover = Cover(self.bare, self.counts)
         self.cover = cover if not self.types and cover.applies() else None
         self.whole: dict[tuple[int, int, int], int] = {}
         """(type, level, domain) -> groups whole there, once goal 6 is settled."""
@@ -145,211 +128,89 @@ class Gather:
                     return found
         return None
 
-    def _by_attraction(self, level: int, regions: Sequence[int]) -> Iterator[list[int]]:
+    def _by_attraction(self, level: int, domains: Sequence[int]) -> Iterator[list[int]]:
         """Regions of equal goal 2, the most attracting first."""
         sums = [place.sums(self.problem.attract) for place in self.tree.levels[: level + 1]]
         groups: dict[tuple[int, ...], list[int]] = {}
-        for domain in regions:
-            pull = tuple(-int(sums[n][d]) for n, d in self._upwards(level, domain))
+        for domain in domains:
+            pull = tuple(-int(sums[n][d]) for n, d in self.regions.upwards(level, domain))
             groups.setdefault(pull, []).append(domain)
         for pull in sorted(groups):
             yield groups[pull]
 
-    def _upwards(self, level: int, domain: int) -> list[Region]:
-        node = int(self.tree.levels[level].start[domain])
-        return [(n, int(self.tree.domain_of[n, node])) for n in range(level, -1, -1)]
-
     # --- regions of one level -----------------------------------------------------------------------------------
 
-    def _best_of(self, level: int, regions: Sequence[int]) -> Found | None:
-        best: Value | None = None
-        winner: tuple[Candidate, Reached] | None = None
+    def _best_of(self, level: int, domains: Sequence[int]) -> Found | None:
+        """The best of regions that are equal in goals 1 and 2."""
+        best: tuple[object, ...] | None = None
+        winners: list[tuple[Candidate, Reached]] = []
         seen: dict[tuple[object, ...], Reached | None] = {}
-        for candidate in sorted((self._candidate(level, d) for d in regions), key=lambda c: c.best):
-            if best is not None and candidate.best >= best:
+        for candidate in sorted((self.regions.candidate(level, d) for d in domains), key=lambda c: c.best):
+            if best is not None and (candidate.best[:3] if self.aside else candidate.best) > best:
                 break
             if candidate.key not in seen:
                 seen[candidate.key] = self._reach(candidate, best)
             reached = seen[candidate.key]
             if reached is None:
                 continue
-            value = (
-                reached.pipeline,
-                reached.domains,
-                candidate.best_fit,
-                reached.counted,
-                -reached.score,
-                candidate.region[1],
-            )
+            value: tuple[object, ...] = (reached.pipeline, reached.domains, candidate.best_fit)
+            if not self.aside:
+                value = (*value, reached.counted, -reached.score, candidate.region[1])
             if best is None or value < best:
-                best, winner = value, (candidate, reached)
-        if winner is None:
+                best, winners = value, [(candidate, reached)]
+            elif value == best:
+                winners.append((candidate, reached))
+        if not winners:
             return None
-        candidate, reached = winner
-        if reached.opened is not None:
-            return self._modelled(candidate, reached)
-        if (
-            reached.model is not None and reached.model.region != candidate.region
-        ):  # a twin was solved; the winner's own nodes are wanted
-            again = self._reach(candidate, None)
-            assert again is not None
-            reached = again
-        return Found(candidate.region, reached)
+        if self.aside:
+            return self._by_the_rest(winners)
+        candidate, reached = winners[0]
+        return self._modelled(candidate, reached)
 
-    def _candidate(self, level: int, domain: int) -> Candidate:
-        tree = self.tree
-        path = self._upwards(level, domain)
-        best_fit = tuple(int(self.usable[n][d]) for n, d in path)
-        above = dict(path)
-        common = [(t, level if t.anchor is None else self._common_level(t.anchor, above)) for t in self.types]
-        whole_above = tuple(-sum(t.count for t, at in common if at >= n) for n in range(1, level + 1))
-        domains_above = tuple(len(self.held[n] | {above[n]}) if self.bound else 1 for n in range(1, level + 1))
-        whole_below, domains_below = [], []
-        for n in range(level + 1, tree.depth + 1):
-            whole_below.append(-self._most_whole(n, (level, domain)))
-            domains_below.append(self._fewest(n, (level, domain)))
-        key = (
-            int(self.room.twins[level][domain]),
-            whole_above,
-            domains_above,
-            tuple(self._residue(n, d) for n, d in path[1:] if n in self.problem.multiples),
-            domain if any(t.anchor is not None for t in self.types) else -1,
-        )
-        best = (
-            (*whole_above, *whole_below),
-            (*domains_above, *domains_below),
-            best_fit,
-            self._least_counted,
-            -self._most_score(level, domain),
-        )
-        return Candidate((*best, domain), (level, domain), best_fit, key, whole_above, domains_above)
-
-    @property
-    def _least_counted(self) -> tuple[int, ...]:
-        """Lower bound on what a ByCount adds."""
-        table = self.problem.by_count
-        return (_LEAST,) * table.width if table is not None else ()
-
-    def _residue(self, level: int, domain: int) -> int:
-        place = self.tree.levels[level]
-        held = int(self.problem.bound_counts[place.start[domain] : place.end[domain]].sum())
-        return held % self.problem.multiples[level]
-
-    def _common_level(self, anchor: Region, path: Mapping[int, int]) -> int:
-        """Level of the lowest domain that holds both an anchor and the region with the given path."""
-        level, domain = anchor
-        while path.get(level) != domain:
-            domain = int(self.tree.levels[level].parent[domain])
-            level -= 1
-        return level
-
-    def _children_at(self, level: int, region: Region) -> slice:
-        """Domains of a level that lie in the region."""
-        outer, starts = self.tree.levels[region[0]], self.tree.levels[level].start
-        lo, hi = outer.start[region[1]], outer.end[region[1]]
-        return slice(int(np.searchsorted(starts, lo)), int(np.searchsorted(starts, hi)))
-
-    def _most_whole(self, level: int, region: Region) -> int:
-        """Upper bound on the groups whole in domains of a level inside the region."""
-        total = 0
-        inside = self._children_at(level, region)
-        for group in self.types:
-            most = np.full(inside.stop - inside.start, group.count, dtype=np.int64)
-            for i, n in enumerate(group.pods):
-                if n:
-                    most = np.minimum(most, self.tree.levels[level].sums(self.room.slots[i])[inside] // n)
-            total += min(group.count, int(most.sum()))
-        return total
-
-    def _fewest(self, level: int, region: Region) -> int:
-        """Lower bound on the domains of a level that hold members when the region takes all new pods."""
-        inside = self._children_at(level, region)
-        place = self.tree.levels[level]
-        held = place.sums(self.problem.bound_counts) > 0
-        outside = int(held.sum())
-        fewest = 0
-        wanted = [(self.room.most, int(self.counts.sum()))]
-        wanted += [(self.room.slots[i], n) for i, n in enumerate(self.counts.tolist())]
-        wanted += [(self.room.caps[:, c], n) for c, n in enumerate((self.counts @ self.room.request).tolist())]
-        for per_node, n in wanted:
-            sizes = place.sums(per_node)[inside]
-            rest = n - int(sizes[held[inside]].sum())
-            if rest > 0:
-                sums = np.cumsum(np.sort(sizes[~held[inside]])[::-1])
-                fewest = max(fewest, int(np.searchsorted(sums, rest)) + 1)
-        return outside + fewest
-
-    def _most_score(self, level: int, domain: int) -> int:
-        """Upper bound on the total score."""
-        place, total = self.tree.levels[level], 0
-        lo, hi = int(place.start[domain]), int(place.end[domain])
-        for i, n in enumerate(self.counts.tolist()):
-            slots = self.room.slots[i][lo:hi]
-            score = self.problem.shapes[self.room.shapes[i]].score[lo:hi]
-            order = np.argsort(-score, kind="stable")
-            before = np.cumsum(slots[order]) - slots[order]
-            total += int((np.clip(n - before, 0, slots[order]) * score[order]).sum())
-        return total
+    def _by_the_rest(self, equal: Sequence[tuple[Candidate, Reached]]) -> Found | None:
+        """The best in what a ByCount adds and in the score, of regions that are equal in goals 1 to 5."""
+        best: tuple[object, ...] | None = None
+        winner: tuple[Candidate, Reached] | None = None
+        seen: dict[object, Reached | None] = {}
+        for candidate, reached in equal:
+            level, domain = candidate.region
+            key = int(self.room.twins[level][domain]), candidate.key[1:]
+            if key not in seen:
+                found = self._modelled(candidate, reached)
+                seen[key] = None if found is None else found.reached
+            after = seen[key]
+            if after is None:
+                continue
+            value = after.counted, -after.score
+            if best is None or value < best:
+                best, winner = value, (candidate, after)
+        return None if winner is None else self._modelled(*winner)
 
     # --- one region ---------------------------------------------------------------------------------------------
 
-    def _reach(self, candidate: Candidate, best: Value | None) -> Reached | None:
-        """Solves goals 3, 4 and the score of a region; None when it holds no placement or cannot beat the best."""
-        level, depth = candidate.region[0], self.tree.depth
-        if level == depth:  # sums are exact on one node
-            shapes = zip(self.room.shapes, self.counts.tolist(), strict=True)
-            if faults(self.problem.interactions, {(shape, candidate.region[1]): n for shape, n in shapes}):
-                return None
-            counted = self._counted_on(candidate.region[1])
-            if counted is None:
-                return None
-            score = self._most_score(*candidate.region)
-            return Reached(candidate.whole_above, candidate.domains_above, counted, score, None)
+    def _reach(self, candidate: Candidate, best: tuple[object, ...] | None) -> Reached | None:
+        """Solves goals 3 and 4 of a region, and the rest where it cannot wait; None when it holds no placement or
+        cannot beat the best."""
+        if candidate.region[0] == self.tree.depth:
+            return self._on_one_node(candidate)
         if self.cover is not None and self.cover.work > 0:
             try:
                 return self._by_table(candidate)
             except TooMuchWork:
                 self.cover.work = 0
-        whole_nodes = bool(self.types) and self._most_whole(depth, candidate.region) > 0
-        guess = self._guess(candidate.region)
-        narrow = self._narrow(candidate.region, guess) if guess is not None else _Narrow(None, {}, True)
-        model = CountModel(
-            self.room,
-            candidate.region,
-            counts=self.counts.tolist(),
-            budget=self.budget,
-            split=whole_nodes,
-            only=narrow.only,
-            opened=narrow.opened,
-            ordered=guess is None,
-        )
-        model.add_used()
-        model.add_groups(self.types)
-        if guess is not None:
-            model.adopt(guess)
-        else:
-            model.find("feasible")
-        if not model.values:
+        return self._by_measure(candidate) or self._by_model(candidate, best)
+
+    def _on_one_node(self, candidate: Candidate) -> Reached | None:
+        """All pods on one node: sums are exact."""
+        node = candidate.region[1]
+        shapes = zip(self.room.shapes, self.counts.tolist(), strict=True)
+        if faults(self.problem.interactions, {(shape, node): n for shape, n in shapes}):
             return None
-        if not narrow.exact:
-            self.budget.proven = False
-        whole = list(candidate.whole_above)
-        for n in range(level + 1, depth + 1):
-            bound = -self._most_whole(n, candidate.region)
-            whole.append(model.minimise("pipeline", [(v, -c) for v, c in model.whole(n)], bound=bound))
-            if best is not None and whole > list(best[0][:n]):
-                return None
-        domains = list(candidate.domains_above)
-        for n in range(level + 1, depth + 1):
-            held = int((self.tree.levels[n].sums(self.problem.bound_counts) > 0).sum())
-            bound = self._fewest(n, candidate.region) - held
-            domains.append(held + model.minimise("domains", model.opened(n), bound=bound))
-            if best is not None and (tuple(whole), domains) > (best[0], list(best[1][:n])):
-                return None
-        counted = model.least_counted()
-        bound = -self._most_score(*candidate.region)
-        score = -model.minimise("score", self._score(model), bound=bound)
-        return Reached(tuple(whole), tuple(domains), counted, score, model)
+        counted = self._counted_on(node)
+        if counted is None:
+            return None
+        score = self.regions.most_score(*candidate.region)
+        return Reached(candidate.whole_above, candidate.domains_above, counted, score)
 
     def _counted_on(self, node: int) -> tuple[int, ...] | None:
         """What a ByCount adds where all pods go to one node; None where it cannot take them."""
@@ -365,53 +226,6 @@ class Gather:
             return None
         return tuple(a - b for a, b in zip(vector, idle, strict=True))
 
-    def _guess(self, region: Region) -> dict[int, tuple[int, ...]] | None:
-        """A placement to begin with, for regions that are too large to be modelled whole."""
-        problem = self.problem
-        beyond = problem.multiples or problem.interactions or problem.by_count is not None
-        if beyond or not self._large(region):
-            return None
-        return Greedy(self.room, self.counts).fill(region)
-
-    def _large(self, region: Region) -> bool:
-        place = self.tree.levels[region[0]]
-        nodes = slice(int(place.start[region[1]]), int(place.end[region[1]]))
-        return int((self.room.most[nodes] > 0).sum()) > MOST_NODES
-
-    def _narrow(
-        self, region: Region, guess: Mapping[int, tuple[int, ...]], known: Mapping[int, int] | None = None
-    ) -> _Narrow:
-        """The part of a large region that is modelled: what the first placement uses, then the first in goal 6's order.
-
-        It is exact where only domains are left out of which the placement uses fewer than there are others alike.
-        """
-        tree, level = self.tree, region[0] + 1
-        opened = dict(known or {})
-        for n in range(level, tree.depth + 1) if known is None else ():
-            opened[n] = len({int(d) for d in tree.domain_of[n, list(guess)]})
-            if opened[n] > self._fewest(n, region):
-                break
-        exact = not self.types and not self.bound
-        order = domain_order(self.problem, self.reference, *region)[level].tolist()
-        own = {int(d) for d in tree.domain_of[level, list(guess)]}
-        alike: Counter[int] = Counter()
-        only = np.zeros(len(self.problem.free), dtype=bool)
-        left = MOST_NODES
-        place = tree.levels[level]
-        for domain in sorted(order, key=lambda d: d not in own):
-            nodes = slice(int(place.start[domain]), int(place.end[domain]))
-            sign = int(self.room.signatures[level][domain])
-            number = int((self.room.most[nodes] > 0).sum())
-            if not number or (alike[sign] >= opened[level] and domain not in own):
-                continue
-            alike[sign] += 1
-            if domain not in own and number > left:
-                exact = False
-                continue
-            left -= number
-            only[nodes] = True
-        return _Narrow(only, opened if exact else {}, exact)
-
     def _by_table(self, candidate: Candidate) -> Reached | None:
         """Goal 4 of a region where only room matters."""
         assert self.cover is not None
@@ -420,43 +234,215 @@ class Gather:
         if opened is None:
             return None
         levels = range(level + 1, self.tree.depth + 1)
-        held = [int((self.tree.levels[n].sums(self.problem.bound_counts) > 0).sum()) for n in levels]
-        domains = (*candidate.domains_above, *(a + b for a, b in zip(held, opened, strict=True)))
-        score = self._most_score(level, domain)
+        below = (self.regions.held(n) + new for n, new in zip(levels, opened, strict=True))
         whole = (*candidate.whole_above, *(0 for _ in levels))
-        return Reached(whole, domains, (), score, opened=dict(zip(levels, opened, strict=True)))
+        domains = (*candidate.domains_above, *below)
+        score = self.regions.most_score(level, domain)
+        return Reached(whole, domains, (), score, rest=not self.aside)
 
-    def _modelled(self, candidate: Candidate, reached: Reached) -> Found | None:
-        """The model of a region whose goal 4 a table told, held to it."""
-        assert self.cover is not None and reached.opened is not None
-        self.cover.work += MOST_WORK  # what was done once within the limits is done again, for the nodes this time
-        self.cover.least(candidate.region)
-        pods = self.cover.pods()
-        large = self._large(candidate.region)
-        narrow = self._narrow(candidate.region, pods, reached.opened) if large else _Narrow(None, reached.opened, True)
+    def _by_measure(self, candidate: Candidate) -> Reached | None:
+        """Goal 4 of a large region where the bound of one measure of room is met."""
+        problem, region = self.problem, candidate.region
+        beyond = self.types or self.bound or problem.multiples or problem.interactions
+        if beyond or (problem.by_count and not self.aside) or not is_large(self.room, region):
+            return None
+        measures = self.regions.measures()
+        tight = sorted(measures, key=lambda one: self.regions.fewest_by([one], region), reverse=True)
+        devices = problem.by_count.devices if problem.by_count is not None else None
+        found = []
+        for per_node, need in tight[:MOST_MEASURES]:
+            left = devices is not None and self._counts(devices.asks, per_node)
+            least = least_domains(problem, region, per_node, need, left=left)
+            if least is None:
+                return None
+            found.append(least)
+        best = max(found, key=lambda one: (one.domains, one.worth))
+        pods = self._onto(region, best, devices.asks if best.worth and devices is not None else None)
+        if pods is None:
+            return None
+        domains = tuple(len(set(row.tolist())) for row in self.tree.domain_of[1:, list(pods)])
+        if domains != best.domains:
+            return None
+        score = self.regions.most_score(*region)
+        whole = tuple(0 for _ in domains)
+        scored = any(len(np.unique(problem.shapes[s].score)) > 1 for s in self.room.shapes)
+        rest = not (self.aside or scored)
+        return Reached(whole, domains, (), score, pods=pods, least=best.worth, rest=rest)
+
+    def _onto(self, region: Region, least: Least, asks: Sequence[int] | None) -> Pods | None:
+        """All pods onto the nodes that a measure found, where each gives as much as it found, else anyhow."""
+        only = np.zeros(len(self.problem.free), dtype=bool)
+        only[list(least.nodes)] = True
+        for exactly in (True, False):
+            if exactly and asks is None:
+                continue
+            model = CountModel(
+                self.bare,
+                region,
+                counts=self.counts.tolist(),
+                budget=self.budget,
+                only=only,
+                ordered=False,
+                split=exactly,
+            )
+            if exactly and asks is not None:
+                for cell in model.cells:
+                    given = [(var, asks[self.room.shapes[i]]) for i, var in cell.pods.items()]
+                    model.hold(given, least.nodes[cell.nodes[0]])
+                    model.hold([(var, -ask) for var, ask in given], -least.nodes[cell.nodes[0]])
+            model.find("measure")
+            if model.values:
+                return model.node_pods()
+        return None
+
+    def _counts(self, asks: Sequence[int], per_node: Ints) -> bool:
+        """Whether a measure is the one of the devices that pods ask for."""
+        own = np.array([asks[shape] for shape in self.room.shapes], dtype=np.int64)
+        columns = np.nonzero((self.bare.request == own[:, None]).all(axis=0))[0]
+        return any((self.bare.caps[:, c] == per_node).all() for c in columns.tolist())
+
+    def _by_model(self, candidate: Candidate, best: tuple[object, ...] | None) -> Reached | None:
+        """Goals 3 and 4 of a region by a model, and the rest where it cannot wait."""
+        level, depth, region = candidate.region[0], self.tree.depth, candidate.region
+        whole_nodes = bool(self.types) and self.regions.most_whole(depth, region) > 0
+        guess = self._guess(region)
+        part = WHOLE
+        if guess is not None:
+            opened = {
+                n: len({int(d) for d in self.tree.domain_of[n, list(guess)]}) for n in range(level + 1, depth + 1)
+            }
+            sure = {
+                n: k
+                for n, k in opened.items()
+                if all(opened[m] <= self.regions.fewest(m, region) for m in range(level + 1, n))
+            }
+            part = self._narrowed(region, guess, sure)
         model = CountModel(
-            self.room,
-            candidate.region,
+            self.bare,
+            region,
             counts=self.counts.tolist(),
             budget=self.budget,
-            only=narrow.only,
-            opened=narrow.opened,
+            split=whole_nodes,
+            only=part.only,
+            opened=part.opened,
+            ordered=guess is None,
+        )
+        model.add_used()
+        model.add_groups(self.types)
+        if guess is not None:
+            model.adopt(guess)
+        else:
+            model.find("feasible")
+        if not model.values:
+            return None
+        if not part.exact:
+            self.budget.proven = False
+        whole = list(candidate.whole_above)
+        for n in range(level + 1, depth + 1):
+            bound = -self.regions.most_whole(n, region)
+            whole.append(model.minimise("pipeline", [(v, -c) for v, c in model.whole(n)], bound=bound))
+            if best is not None and tuple(whole) > best[0][:n]:  # type: ignore[index]
+                return None
+        domains = list(candidate.domains_above)
+        for n in range(level + 1, depth + 1):
+            held = self.regions.held(n)
+            bound = self.regions.fewest(n, region) - held
+            domains.append(held + model.minimise("domains", model.opened(n), bound=bound))
+            if best is not None and (tuple(whole), tuple(domains)) > (best[0], best[1][:n]):  # type: ignore[index]
+                return None
+        reached = Reached(tuple(whole), tuple(domains), model=model, rest=False)
+        if not self.aside:
+            self._rest(reached, region)
+        return reached
+
+    def _guess(self, region: Region) -> dict[int, tuple[int, ...]] | None:
+        """A placement to begin with, for regions that are too large to be modelled whole."""
+        problem = self.problem
+        beyond = problem.multiples or problem.interactions or (problem.by_count is not None and not self.aside)
+        if beyond or not is_large(self.room, region):
+            return None
+        return Greedy(self.room, self.counts).fill(region)
+
+    def _narrowed(self, region: Region, pods: Pods, opened: Mapping[int, int]) -> Narrow:
+        exact = not self.types and not self.bound
+        order = domain_order(self.problem, self.reference, *region)[region[0] + 1].tolist()
+        return narrowed(self.room, region, pods, order=order, opened=opened, exact=exact)
+
+    # --- the rest of a region -----------------------------------------------------------------------------------
+
+    def _modelled(self, candidate: Candidate, reached: Reached) -> Found | None:
+        """The region with a model of its own nodes that holds all that is reached, the rest solved."""
+        region, model = candidate.region, reached.model
+        if region[0] == self.tree.depth:  # what was reached may be a twin's, of another kind of node to a ByCount
+            alone = self._on_one_node(candidate)
+            return None if alone is None else Found(region, alone)
+        if reached.rest and model is not None and model.region == region:
+            return Found(region, reached)
+        if model is not None and model.region != region:  # a twin was solved
+            again = self._reach(candidate, None)
+            assert again is not None
+            return self._modelled(candidate, again)
+        if not self.aside and model is not None:
+            return Found(region, reached)
+        own = self._own_model(candidate, reached)
+        if own is None:
+            return None
+        after = replace(reached, model=own)
+        self._rest(after, region)
+        return Found(region, after)
+
+    def _own_model(self, candidate: Candidate, reached: Reached) -> CountModel | None:
+        """A model with everything in it that is held to goals 3 and 4."""
+        region, depth = candidate.region, self.tree.depth
+        pods = self._placement(candidate, reached)
+        below = range(region[0] + 1, depth + 1)
+        opened = {n: reached.domains[n - 1] - self.regions.held(n) for n in below}
+        large = not self.types and not self.problem.multiples and is_large(self.room, region)
+        part = self._narrowed(region, pods, opened) if large else Narrow(None, opened, True)
+        whole_nodes = bool(self.types) and self.regions.most_whole(depth, region) > 0
+        model = CountModel(
+            self.room,
+            region,
+            counts=self.counts.tolist(),
+            budget=self.budget,
+            split=whole_nodes,
+            only=part.only,
+            opened=part.opened,
             ordered=not large,
         )
         model.add_used()
-        for level, number in reached.opened.items():
-            model.hold(model.opened(level), number)
+        model.add_groups(self.types)
+        for n in below:
+            model.hold([(v, -c) for v, c in model.whole(n)], reached.pipeline[n - 1])
+            model.hold(model.opened(n), opened[n])
         if large:
             model.adopt(pods)
         else:
             model.start_from(pods)
             model.find("feasible")
-        if not model.values:
-            return None
-        if not narrow.exact:
+        if model.values and not part.exact:
             self.budget.proven = False
-        reached.model = model
-        return Found(candidate.region, reached)
+        return model if model.values else None
+
+    def _placement(self, candidate: Candidate, reached: Reached) -> Pods:
+        """A placement in the region that reaches goals 3 and 4."""
+        if reached.pods is not None:
+            return reached.pods
+        if reached.model is not None:
+            return reached.model.node_pods()
+        assert self.cover is not None
+        self.cover.work += MOST_WORK  # what was done once within the limits is done again, for the nodes this time
+        self.cover.least(candidate.region)
+        return self.cover.pods()
+
+    def _rest(self, reached: Reached, region: Region) -> None:
+        """Solves what a ByCount adds and the score."""
+        model = reached.model
+        assert model is not None
+        reached.counted = model.least_counted(reached.least)
+        bound = -self.regions.most_score(*region)
+        reached.score = -model.minimise("score", self._score(model), bound=bound)
+        reached.rest = True
 
     def _score(self, model: CountModel) -> list[Term]:
         """The negated total score."""

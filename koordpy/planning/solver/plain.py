@@ -76,7 +76,7 @@ class Plain:
         single.hold(single.opened(depth), nodes)
         single.start_from(pods)
         single.find("score")
-        if not single.values and model.counted is None and problem.by_count is not None:
+        if not single.values and room is not self.room:
             self.budget.proven = False  # what nodes are worth by their pods is left out
         model = single if single.values else model
         counted = model.least_counted()

@@ -1,0 +1,158 @@
+"""Regions that may become c, with what is known of their goals before any solve: what decides in which order they are
+looked at, and which need not be solved at all.
+
+Source: gang-network.md sections 5 and 7. Goals 2 and 5 depend on the region alone; of goals 3, 4 and the scores sums
+give bounds, and regions that differ in names only are solved once.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from koordpy.planning.goals import slots_by_level
+from koordpy.planning.problem import Ints, Problem
+from koordpy.planning.solver.counts import GroupType
+from koordpy.planning.solver.room import Room
+
+Region = tuple[int, int]
+
+Value = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...], int, int]
+"""Goals 3, 4 and 5, what a ByCount adds, the negated score and the place in natural order of a region."""
+_LEAST = -(1 << 60)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A region that may become c: what is known of its goals 3-6 before any solve, and what it could reach at best."""
+
+    best: Value
+    region: Region
+    best_fit: tuple[int, ...]
+    key: tuple[object, ...]
+    """Equal for regions whose solved goals are equal."""
+    whole_above: tuple[int, ...]
+    """Negated number of groups whole at each level down to the region's."""
+    domains_above: tuple[int, ...]
+
+
+class Regions:
+    """Bounds on what regions can reach with given counts per shape (positions in Room)."""
+
+    def __init__(self, problem: Problem, ranks: Sequence[int], *, room: Room, counts: Ints, types: Sequence[GroupType]):
+        self.problem, self.tree, self.room = problem, problem.tree, room
+        self.counts, self.types = counts, types
+        self._usable = slots_by_level(problem, problem.reference(tuple(ranks)))
+        self.bound: list[int] = np.nonzero(problem.bound_counts)[0].tolist()
+        self._held = [set(level.tolist()) for level in self.tree.domain_of[:, self.bound]]
+        self._bound_in = [level.sums(problem.bound_counts) for level in self.tree.levels]
+
+    def upwards(self, level: int, domain: int) -> list[Region]:
+        """A domain and those above it, the cluster last."""
+        node = int(self.tree.levels[level].start[domain])
+        return [(n, int(self.tree.domain_of[n, node])) for n in range(level, -1, -1)]
+
+    def held(self, level: int) -> int:
+        """Domains of a level that hold bound members."""
+        return int((self._bound_in[level] > 0).sum())
+
+    def candidate(self, level: int, domain: int) -> Candidate:
+        """What sums tell of a region."""
+        path = self.upwards(level, domain)
+        region = level, domain
+        best_fit = tuple(int(self._usable[n][d]) for n, d in path)
+        above = dict(path)
+        common = [(t, level if t.anchor is None else self._common_level(t.anchor, above)) for t in self.types]
+        whole_above = tuple(-sum(t.count for t, at in common if at >= n) for n in range(1, level + 1))
+        domains_above = tuple(len(self._held[n] | {above[n]}) if self.bound else 1 for n in range(1, level + 1))
+        below = range(level + 1, self.tree.depth + 1)
+        key = (
+            int(self.room.twins[level][domain]),
+            whole_above,
+            domains_above,
+            tuple(self._residue(n, d) for n, d in path[1:] if n in self.problem.multiples),
+            domain if any(t.anchor is not None for t in self.types) else -1,
+        )
+        best = (
+            (*whole_above, *(-self.most_whole(n, region) for n in below)),
+            (*domains_above, *(self.fewest(n, region) for n in below)),
+            best_fit,
+            self._least_counted,
+            -self.most_score(level, domain),
+        )
+        return Candidate((*best, domain), region, best_fit, key, whole_above, domains_above)
+
+    @property
+    def _least_counted(self) -> tuple[int, ...]:
+        """Lower bound on what a ByCount adds."""
+        table = self.problem.by_count
+        return (_LEAST,) * table.width if table is not None else ()
+
+    def _residue(self, level: int, domain: int) -> int:
+        return int(self._bound_in[level][domain]) % self.problem.multiples[level]
+
+    def _common_level(self, anchor: Region, path: Mapping[int, int]) -> int:
+        """Level of the lowest domain that holds both an anchor and the region with the given path."""
+        level, domain = anchor
+        while path.get(level) != domain:
+            domain = int(self.tree.levels[level].parent[domain])
+            level -= 1
+        return level
+
+    def _inside(self, level: int, region: Region) -> slice:
+        """Domains of a level that lie in the region."""
+        outer, starts = self.tree.levels[region[0]], self.tree.levels[level].start
+        lo, hi = outer.start[region[1]], outer.end[region[1]]
+        return slice(int(np.searchsorted(starts, lo)), int(np.searchsorted(starts, hi)))
+
+    def most_whole(self, level: int, region: Region) -> int:
+        """Upper bound on the groups whole in domains of a level inside the region."""
+        total = 0
+        inside = self._inside(level, region)
+        for group in self.types:
+            most = np.full(inside.stop - inside.start, group.count, dtype=np.int64)
+            for i, n in enumerate(group.pods):
+                if n:
+                    most = np.minimum(most, self.tree.levels[level].sums(self.room.slots[i])[inside] // n)
+            total += min(group.count, int(most.sum()))
+        return total
+
+    def fewest(self, level: int, region: Region) -> int:
+        """Lower bound on the domains of a level that hold members when the region takes all new pods."""
+        return self._fewest(self.measures(), level, region)
+
+    def fewest_by(self, measures: Sequence[tuple[Ints, int]], region: Region) -> tuple[int, ...]:
+        """The same of each level below the region, by some measures."""
+        return tuple(self._fewest(measures, n, region) for n in range(region[0] + 1, self.tree.depth + 1))
+
+    def _fewest(self, measures: Sequence[tuple[Ints, int]], level: int, region: Region) -> int:
+        inside = self._inside(level, region)
+        place = self.tree.levels[level]
+        held = self._bound_in[level] > 0
+        fewest = 0
+        for per_node, n in measures:
+            sizes = place.sums(per_node)[inside]
+            rest = n - int(sizes[held[inside]].sum())
+            if rest > 0:
+                sums = np.cumsum(np.sort(sizes[~held[inside]])[::-1])
+                fewest = max(fewest, int(np.searchsorted(sums, rest)) + 1)
+        return int(held.sum()) + fewest
+
+    def measures(self) -> list[tuple[Ints, int]]:
+        """([nodes] room, what all pods take of it): pods, pods of each shape, each resource."""
+        out = [(self.room.most, int(self.counts.sum()))]
+        out += [(self.room.slots[i], n) for i, n in enumerate(self.counts.tolist())]
+        out += [(self.room.caps[:, c], n) for c, n in enumerate((self.counts @ self.room.request).tolist())]
+        return out
+
+    def most_score(self, level: int, domain: int) -> int:
+        """Upper bound on the total score."""
+        place, total = self.tree.levels[level], 0
+        lo, hi = int(place.start[domain]), int(place.end[domain])
+        for i, n in enumerate(self.counts.tolist()):
+            slots = self.room.slots[i][lo:hi]
+            score = self.problem.shapes[self.room.shapes[i]].score[lo:hi]
+            order = np.argsort(-score, kind="stable")
+            before = np.cumsum(slots[order]) - slots[order]
+            total += int((np.clip(n - before, 0, slots[order]) * score[order]).sum())
+        return total

@@ -1,0 +1,102 @@
+"""Large regions of mixed kinds: one measure of room against enumeration, and what is modelled only in part.
+
+The limits of size are set so low that tiny problems count as large.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from koordpy.planning.goals import Goals, goal_vector, violations
+from koordpy.planning.place import place
+from koordpy.planning.plan import Proof
+from koordpy.planning.problem import ByCount, Devices, Problem
+from koordpy.planning.solver import cover, narrow, solve
+from koordpy.planning.solver.measure import least_domains
+from tests.planning.oracle import Place, _placements, best_placement, problem_of
+
+
+def mixed(seed: int, *, bound: bool = False) -> Problem:
+    """Pods of devices and CPUs on a few nodes of two layers; all must be placed."""
+    rng = np.random.default_rng(seed)
+    places = [
+        Place(
+            (f"s{rng.integers(2)}", f"b{rng.integers(2)}", f"n{i}"), (int(rng.integers(0, 5)), int(rng.integers(2, 9)))
+        )
+        for i in range(int(rng.integers(3, 6)))
+    ]
+    requests = [(0, 3), (1, 2), (2, 1)]
+    members: list[tuple[int, int, str | None]] = [
+        (0, int(rng.integers(3)), None) for _ in range(int(rng.integers(2, 5)))
+    ]
+    if bound:
+        members.insert(0, (0, 1, f"n{rng.integers(len(places))}"))
+    return problem_of(places, requests, members, deterministic_time=100.0)
+
+
+def with_devices(problem: Problem) -> Problem:
+    """The problem with devices of which only numbers are known, in column 1."""
+    asks = tuple(dict(shape.request).get(1, 0) for shape in problem.shapes)
+    free = problem.free[:, 1]
+
+    def cost(kind: int, counts: tuple[int, ...]) -> tuple[int, ...]:
+        given = sum(n * ask for n, ask in zip(counts, asks, strict=True))
+        several = sum(n for n, ask in zip(counts, asks, strict=True) if ask > 1)
+        return (int(given > 1), kind - given, several) if any(counts) else (0, 0, 0)
+
+    table = ByCount(free.copy(), cost, 3, (1, 2), always=True, devices=Devices(asks, free))
+    return replace(problem, by_count=table)
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_devices_by_number_are_worth_what_enumeration_finds(seed: int) -> None:
+    problem = with_devices(mixed(seed, bound=seed % 3 == 0))
+    best, solution = best_placement(problem), place(problem)
+    if best is None:
+        assert solution.proof is Proof.INFEASIBLE
+        return
+    assert solution.proof is Proof.OPTIMAL
+    assert goal_vector(problem, solution.nodes) == goal_vector(problem, best)
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_no_placement_opens_fewer_domains_than_one_measure_needs(seed: int) -> None:
+    problem = with_devices(mixed(seed))
+    goals, pending = Goals(problem), problem.pending
+    every = [nodes for nodes in _placements(problem) if len(nodes) == len(pending)]
+    amounts = {
+        column: sum(dict(problem.shapes[problem.members[r].shape].request).get(column, 0) for r in pending)
+        for column in (0, 1, 2)
+    }
+    for column, need in amounts.items():
+        if not need:
+            continue
+        least = least_domains(problem, (0, 0), problem.free[:, column], need, left=column == 1)
+        if least is None:
+            assert not every
+            continue
+        for nodes in every:
+            assert goals.domains(nodes) >= least.domains
+            if least.worth and goals.domains(nodes) == least.domains:
+                assert goals.counted(nodes)[:2] >= least.worth
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_a_region_modelled_in_part_is_valid_and_proven_only_where_it_is_best(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(narrow, "MOST_NODES", seed % 4)
+    monkeypatch.setattr(cover, "MOST_STATES", 0)
+    problem = mixed(seed, bound=seed % 5 == 0)
+    problem = with_devices(problem) if seed % 2 else problem
+    best, solution = best_placement(problem), solve(problem)
+    if best is None:
+        assert not solution.nodes
+        return
+    assert solution.nodes and violations(problem, solution.nodes) == []
+    if solution.proof is Proof.OPTIMAL:
+        assert goal_vector(problem, solution.nodes) == goal_vector(problem, best)
+    else:
+        assert solution.proof is Proof.FEASIBLE
+        assert Goals(problem).layers(solution.nodes) == Goals(problem).layers(best)
