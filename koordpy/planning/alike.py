@@ -11,14 +11,17 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.planning.problem import Shape
 
 
-def alike(shapes: Sequence[Shape], pods: Sequence[PodInfo]) -> list[int]:
+def alike(shapes: Sequence[Shape], pods: Sequence[PodInfo], ruled: Sequence[bool]) -> list[int]:
     """For each shape, of which a pod is given, the first one that it need not be told from.
 
-    Only where members ask nothing of each other's places, which knows them by their specs.
+    Only where members ask nothing of each other's places, which knows them by their specs. ruled: shapes whose nodes
+    depend on other pods; victims open different nodes to them, so each stays what it is.
     """
     first: dict[Hashable, int] = {}
-    pairs = enumerate(zip(shapes, pods, strict=True))
-    return [first.setdefault(_everything(shape, pod), i) for i, (shape, pod) in pairs]
+    return [
+        first.setdefault((_everything(shape, pod), pod.shape if apart else b""), i)
+        for i, (shape, pod, apart) in enumerate(zip(shapes, pods, ruled, strict=True))
+    ]
 
 
 def _everything(shape: Shape, pod: PodInfo) -> Hashable:

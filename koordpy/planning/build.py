@@ -3,7 +3,7 @@
 Source: gang-network.md sections 2.1, 4 and 5.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from math import lcm
@@ -152,7 +152,8 @@ def _build(unit: Unit, figures: Figures, *, emptied: bool) -> Problem:
             shapes.append(Shape(request, allowed, (own.soft if goal else own.total).copy()))
         members.append(Member(gang=gang, shape=number))
     if len(shapes) > 1 and not tied:
-        shapes, kinds, members = _merged(shapes, kinds, members)
+        ruled = [figures.of(pod).has_rules for pod in kinds]
+        shapes, kinds, members = _merged(shapes, kinds, members, ruled)
     if copies:
         free = np.concatenate([free, np.stack(copies, axis=1)], axis=1)
     table = by_count(kinds, figures.gpus) if not emptied else None
@@ -183,10 +184,10 @@ def _build(unit: Unit, figures: Figures, *, emptied: bool) -> Problem:
 
 
 def _merged(
-    shapes: list[Shape], kinds: list[PodInfo], members: list[Member]
+    shapes: list[Shape], kinds: list[PodInfo], members: list[Member], ruled: Sequence[bool]
 ) -> tuple[list[Shape], list[PodInfo], list[Member]]:
-    """The same with shapes that need not be told apart as one."""
-    first = alike(shapes, kinds)
+    """The same with shapes that need not be told apart as one. ruled: whether a kind's nodes depend on other pods."""
+    first = alike(shapes, kinds, ruled)
     kept = sorted(set(first))
     number = {old: new for new, old in enumerate(kept)}
     moved = [replace(one, shape=number[first[one.shape]]) if one.node is None else one for one in members]

@@ -37,10 +37,11 @@ class Opened:
 def opened(unit: Unit, problem: Problem, figures: Figures, victims: Sequence[PodInfo]) -> Opened:
     """What evictions could open of a problem that was built on the draft as it is."""
     index, draft = figures.snapshot.index, figures.draft
-    first: dict[bytes, PodInfo] = {}
-    for pod in unit.pending:
-        first.setdefault(pod.shape, pod)
-    kinds = list(first.values())
+    first: dict[int, PodInfo] = {}
+    for pod, member in zip(unit.members, problem.members, strict=True):
+        if member.shape >= 0:
+            first.setdefault(member.shape, pod)
+    kinds = [first[i] for i in range(len(problem.shapes))]
     if not any(figures.of(pod).has_rules for pod in kinds):
         return Opened(problem, {}, frozenset())
     judged = [

@@ -571,7 +571,9 @@ class Search:
                 nodes = None
             else:
                 back[:] = again
-        closed = () if nodes is not None else tuple(p for p in places if not whole.shapes[p[0]].allowed[p[1]])
+        now = {problem.members[rank].shape: whole.members[rank].shape for rank in problem.pending}
+        shut = () if nodes is not None else (p for p in places if not whole.shapes[now[p[0]]].allowed[p[1]])
+        closed = tuple(shut)
         draft.undo(mark)
         return nodes, closed
 
