@@ -19,6 +19,7 @@ from koordpy.engine.evictor import EvictionPlan, Evictor
 from koordpy.engine.feeds import Feeds
 from koordpy.engine.groupstatus import GroupStatusWriter
 from koordpy.engine.overtaken import by_node, leaning, overtaken
+from koordpy.engine.overuse import OveruseWatch
 from koordpy.engine.queue import Entry
 from koordpy.engine.recorder import ObjectReference
 from koordpy.engine.settings import EngineSettings
@@ -78,6 +79,7 @@ class SchedulingLoop:
         warned: Callable[[str, str], None] = lambda obj, text: None,
         evictor: Evictor | None = None,
         stale: StaleWatch | None = None,
+        overuse: OveruseWatch | None = None,
     ) -> None:
         """Without writers (dry run) verdicts are only counted and logged. `stuck` hears of pods of one unit that fit
         nowhere for the sake of their resource claims, `warned` of settings that do nothing. Without an evictor victims
@@ -89,7 +91,7 @@ class SchedulingLoop:
         self._pod_status, self._group_status = pod_status, group_status
         self._metrics, self._decisions, self._settings = metrics, decisions, settings
         self._clock, self._now, self._stuck, self._warned = clock, now, stuck, warned
-        self._evictor, self._stale = evictor, stale
+        self._evictor, self._stale, self._overuse = evictor, stale, overuse
         self._wake = asyncio.Event()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="planner")
         self._first_tried: dict[str, float] = {}
@@ -114,7 +116,7 @@ class SchedulingLoop:
             while True:
                 self.last_turn = self._clock()
                 self._queue.poll()
-                if self._queue.ready() or self._someone_is_stale():
+                if self._queue.ready() or self._somebody_is_due():
                     await self._gather()
                     await self.round()
                 else:
@@ -126,16 +128,21 @@ class SchedulingLoop:
         self._wake.clear()
         due = self._queue.next_due()
         pause = IDLE_SECONDS if due is None else min(IDLE_SECONDS, max(0.001, due - self._clock()))
-        if self._stale is not None and (stale := self._stale.next_due()) is not None:
-            pause = min(pause, max(0.001, stale - self._now()))
+        if (told := self._due_beside()) is not None:
+            pause = min(pause, max(0.001, told - self._now()))
         try:
             async with asyncio.timeout(pause):
                 await self._wake.wait()
         except TimeoutError:
             pass
 
-    def _someone_is_stale(self) -> bool:
-        due = self._stale.next_due() if self._stale is not None else None
+    def _due_beside(self) -> float | None:
+        """When a round is to be held though no unit is due: for a stale gang, or a quota above its runtime."""
+        watches = [watch for watch in (self._stale, self._overuse) if watch is not None]
+        return min((due for watch in watches if (due := watch.next_due()) is not None), default=None)
+
+    def _somebody_is_due(self) -> bool:
+        due = self._due_beside()
         return due is not None and due <= self._now()
 
     async def _gather(self) -> None:
@@ -171,8 +178,9 @@ class SchedulingLoop:
         stale = self._stale.take() if self._stale is not None else []
         for unit in stale:
             self._queue.hurry(unit, "StaleGang")
+        over = self._overuse.take() if self._overuse is not None else False
         entries = self._queue.take(light_pods=light, alone=self._alone > 0)
-        if not entries and not stale:
+        if not entries and not stale and not over:
             return
         self._alone = max(0, self._alone - 1)
         self.rounds += 1

@@ -28,6 +28,7 @@ from koordpy.engine.grouping import UnitNames
 from koordpy.engine.groupstatus import GroupStatusWriter
 from koordpy.engine.lease import LeaderElector
 from koordpy.engine.loop import Planner, SchedulingLoop
+from koordpy.engine.overuse import OveruseWatch
 from koordpy.engine.queue import State, UnitQueue
 from koordpy.engine.quotastatus import QuotaStatusWriter
 from koordpy.engine.recorder import EventRecorder, ObjectReference
@@ -161,6 +162,7 @@ class Scheduler:
         self.quota_status: QuotaStatusWriter | None = None
         self.stale: StaleWatch | None = None
         self.device_status: DeviceStatusWriter | None = None
+        self.overuse: OveruseWatch | None = None
         if not settings.dry_run:
             self.pod_status = PodStatusWriter(
                 client,
@@ -209,6 +211,10 @@ class Scheduler:
             self.device_status = DeviceStatusWriter(
                 client, self.state, may_write=self.may_write, interval_seconds=2 * settings.group_status_seconds
             )
+            if settings.quota.monitor_all_quotas and settings.quota.enable_runtime_quota:
+                self.overuse = OveruseWatch(
+                    self.state, settings.quota, wake=self._wake, interval_seconds=settings.group_status_seconds
+                )
             self.feeds.listeners.pod_gone.append(self.pod_status.gone)
         self.evictor: Evictor | None = None
         if not settings.dry_run:
@@ -241,6 +247,7 @@ class Scheduler:
             warned=self._warned,
             evictor=self.evictor,
             stale=self.stale,
+            overuse=self.overuse,
         )
         self.metrics.on_scrape(self._set_gauges)
 
@@ -294,6 +301,8 @@ class Scheduler:
                     start(planning, self.evictor.run(), "evictions")
                 if self.stale is not None:
                     start(planning, self.stale.run(), "stale gangs")
+                if self.overuse is not None:
+                    start(planning, self.overuse.run(), "quotas above their runtime")
                 for writer in self.group_status:
                     start(planning, writer.run(), "PodGroup status")
                 start(planning, self.loop.run(), "rounds")

@@ -341,3 +341,25 @@ def test_a_quota_over_its_runtime_gives_back_the_least_important() -> None:
     assert evicted(plan) == {"r4", "r2", "r0"}
     assert {(one.rule, one.beneficiary) for one in plan.evictions} == {("quota", None)}
     assert plan.evictions[0].message == "Reclaimed: quota a uses 7 of runtime 4 nvidia.com/gpu"
+
+
+def test_a_quota_gives_back_though_nobody_more_important_waits() -> None:
+    settings = Quota(monitor_all_quotas=True, delay_evict_time=0.0)
+    config = KoordpyConfiguration(
+        quota=settings, fairness=Fairness(reclaim="off"), preemption=Preemption(enabled=False)
+    )
+    world = World().add(gpus("n", 8), quota("a", {}, {GPU: 4}), quota("b", {}, {GPU: 8}))
+    world.add(*(runs(f"r{i}", "n", age=i, labels=belongs("a")) for i in range(6)))
+    # of the priority of those that run: by priority nobody would be a victim
+    world.add(waits("p", gpu=1, labels=belongs("b")))
+    assert evicted(plan_round(world.snapshot(), config)) == {"r4", "r5"}
+
+
+def test_what_is_ending_counts_as_given_back() -> None:
+    settings = Quota(monitor_all_quotas=True, delay_evict_time=0.0)
+    config = KoordpyConfiguration(quota=settings, fairness=Fairness(reclaim="off"))
+    world = World().add(gpus("n", 8), quota("a", {}, {GPU: 4}))
+    pods = [runs(f"r{i}", "n", age=i, labels=belongs("a")) for i in range(6)]
+    going = replace(pods[5], metadata=replace(pods[5].metadata, deletion_timestamp="1970-01-01T00:00:00Z"))
+    world.add(*pods[:5], going)
+    assert evicted(plan_round(world.snapshot(), config)) == {"r4"}

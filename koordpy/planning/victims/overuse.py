@@ -2,6 +2,7 @@
 
 Source: quota-fairness.md section 5, last paragraph. From the least important unit on until the use is within the
 runtime; then, from the most important of these, each that fits again is kept. Budgets forbid, protected pods stay.
+What pods hold that are ending counts as given back: else every round until they are gone would take more.
 """
 
 from dataclasses import dataclass
@@ -27,11 +28,15 @@ def give_back(pool: Pool, figures: Figures) -> list[GivenBack]:
     """What overdue quotas give back; it leaves the draft."""
     draft, admission = figures.draft, figures.admission
     quotas, now = figures.snapshot.quotas, figures.snapshot.now
+    ending = [(quotas.tree.path(quotas.quota_of(pod)), pod.requests) for pod in figures.promises.ending]
     out: list[GivenBack] = []
     for name in overdue(quotas, admission.figures, figures.config.quota, now=now):
         limit = admission.limits[name]
-        over = {r: draft.quotas.used(name, r) - most for r, most in limit.items()}
-        over = {r: amount for r, amount in over.items() if amount > 0}
+        over = {}
+        for r, most in limit.items():
+            leaving = sum(requests.get(r, 0) for path, requests in ending if name in path)
+            if (amount := draft.quotas.used(name, r) - leaving - most) > 0:
+                over[r] = amount
         taken = _least(pool, figures, name, over) if over else []
         resource = min(over, default="")
         for i in taken:

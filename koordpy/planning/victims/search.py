@@ -131,7 +131,8 @@ class Search:
         """The priority from which on nobody could be taken, where nothing but priority takes anyone."""
         snapshot, config = self.figures.snapshot, self.config
         reclaims = config.fairness.reclaim != "off" and bool(snapshot.quotas.tree.quotas)
-        if reclaims or self._lines is not None or config.consolidation.enabled:
+        takes_back = reclaims or config.quota.monitor_all_quotas
+        if takes_back or self._lines is not None or config.consolidation.enabled:
             return None
         return max((pod.priority for pod in snapshot.pending), default=None)
 
