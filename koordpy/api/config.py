@@ -7,7 +7,7 @@ of what makes a plan reproducible.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -25,15 +25,6 @@ Size = Annotated[int, Meta(ge=1)]
 Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
 
-ScorePlugin = Literal[
-    "TaintToleration",
-    "NodeAffinity",
-    "PodTopologySpread",
-    "InterPodAffinity",
-    "NodeResourcesFit",
-    "ImageLocality",
-    "NodeResourcesBalancedAllocation",
-]
 DEFAULT_WEIGHTS: Mapping[str, int] = {
     "TaintToleration": 3,
     "NodeAffinity": 2,
@@ -43,7 +34,12 @@ DEFAULT_WEIGHTS: Mapping[str, int] = {
     "ImageLocality": 1,
     "NodeResourcesBalancedAllocation": 0,
 }
-"""Weights of the score plugins (kube-parity.md section 3)."""
+"""Weights of the score plugins (kube-parity.md section 3); these are the names that the file may give others."""
+
+if TYPE_CHECKING:
+    ScorePlugin = str
+else:
+    ScorePlugin = Literal[tuple(DEFAULT_WEIGHTS)]
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -1,0 +1,84 @@
+"""docs/extending.md holds: its modules and lines of registration, in a copy of the source, do what the page prints."""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.worked import ROOT, Block, added, blocks_of, matches, patched
+
+PAGE = ROOT / "docs" / "extending.md"
+BLOCKS = blocks_of(PAGE)
+COMMANDS = [block for block in BLOCKS if block.language == "console"]
+
+
+@pytest.fixture(scope="module")
+def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the source with everything on the page in it, and the page's inputs beside it."""
+    top = tmp_path_factory.mktemp("extended")
+    shutil.copytree(ROOT / "koordpy", top / "koordpy", ignore=shutil.ignore_patterns("__pycache__"))
+    for block in BLOCKS:
+        if block.language == "python":
+            assert not (top / block.path).exists(), f"{block.path} is there already"
+            (top / block.path).write_text(block.text)
+        elif block.language == "diff":
+            (top / block.path).write_text(patched((top / block.path).read_text(), block.text))
+        elif block.language == "yaml":
+            (top / block.path).write_text(block.text)
+    return top
+
+
+@pytest.mark.parametrize("block", COMMANDS, ids=[block.text.partition("\n")[0] for block in COMMANDS])
+def test_the_page_prints_what_the_commands_print(block: Block, extended: Path) -> None:
+    command, _, wanted = block.text.partition("\n")
+    words = shlex.split(command.removeprefix("$ "))
+    assert words[0] == "koordpy"
+    run = subprocess.run(
+        [sys.executable, "-m", *words],
+        cwd=extended,
+        env={**os.environ, "PYTHONPATH": str(extended), "COLUMNS": "120"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert run.stderr == ""
+    assert matches(run.stdout, wanted), run.stdout
+
+
+def test_each_kind_of_extension_is_one_module_and_one_line_and_its_name_in_the_configuration() -> None:
+    modules = [block.path for block in BLOCKS if block.language == "python"]
+    diffs = [block for block in BLOCKS if block.language == "diff"]
+    assert len(modules) == 4
+    assert all(len(added(block.text)) == 1 for block in diffs)
+    registries = [block.path for block in diffs if block.path != "koordpy/api/config.py"]
+    assert len(registries) == len(set(registries)) == 4
+
+
+@pytest.mark.parametrize(
+    ("diff", "why"), [(" one\n+two\n", "2 places"), (" none\n+two\n", "0 places")], ids=["ambiguous", "stale"]
+)
+def test_a_hunk_fits_one_place(diff: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        patched("one\nthree\none\n", diff)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "does"),
+    [
+        ("a\nb\nc\n", True),
+        ("a\n...\n", True),
+        ("...\nb\n...\n", True),
+        ("...\nc\n", True),
+        ("a\nb\n", False),
+        ("b\nc\n", False),
+        ("...\nb\n", False),
+        ("...\nc\n...\nb\n...\n", False),
+    ],
+)
+def test_dots_on_a_line_of_their_own_stand_for_any_lines(wanted: str, does: bool) -> None:
+    assert matches("a\nb\nc\n", wanted) is does

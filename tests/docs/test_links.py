@@ -1,0 +1,71 @@
+"""Pages of the documentation lead somewhere: the files, headings and commands that they name exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from koordpy.cli.main import COMMANDS
+from tests.docs.worked import ROOT
+
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md"), *ROOT.glob("*/*/README.md")])
+_FENCED = re.compile(r"^( *)```.*?^\1```$", re.M | re.S)
+_LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.*)$", re.M)
+_COMMAND = re.compile(r"(?:^ {4}(?:\$ )?|^\$ |`)koordpy ([a-z]+)\b", re.M)
+_TARGET = re.compile(r"(?:^ *|`)make ([a-z0-9]+)\b", re.M)
+
+
+def prose(page: Path) -> str:
+    return _FENCED.sub("", page.read_text())
+
+
+def anchors(page: Path) -> set[str]:
+    """Headings as GitHub names them."""
+    titles = (re.sub(r"[`*]", "", title).strip().lower() for title in _HEADING.findall(prose(page)))
+    return {re.sub(r"[^\w\- ]", "", title).replace(" ", "-") for title in titles}
+
+
+def names(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names)
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    broken = []
+    for link in _LINK.findall(prose(page)):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    assert broken == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names)
+def test_commands_and_make_targets_exist(page: Path) -> None:
+    text = page.read_text()
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.M))
+    assert set(_TARGET.findall(text)) <= targets
+    assert set(_COMMAND.findall(text)) <= set(COMMANDS)
+
+
+def test_every_page_is_reached_from_the_readme() -> None:
+    seen, todo = set[Path](), [ROOT / "README.md"]
+    while todo:
+        page = todo.pop()
+        if page in seen:
+            continue
+        seen.add(page)
+        for link in _LINK.findall(prose(page)):
+            target = (page.parent / link.partition("#")[0]).resolve()
+            if target.suffix == ".md" and target.exists():
+                todo.append(target)
+    assert [page.name for page in sorted((ROOT / "docs").glob("*.md")) if page not in seen] == []
+
+
+def test_broken_links_are_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# A `title`, and more\n[a](#a-title-and-more) ```x```\n")
+    assert anchors(page) == {"a-title-and-more"}
