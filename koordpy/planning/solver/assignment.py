@@ -27,7 +27,7 @@ def assign(problem: Problem, ranks: Sequence[int], gather: Gather, found: Found,
 def settle_ranks(problem: Problem, start: Mapping[int, int], *, budget: Budget) -> dict[int, int]:
     """The best assignment in goal 7 with the pods per node, goal 3 and score of an assignment that is best in 0-6.
 
-    Above 64 pods the start serves where no proven order is found.
+    Above 64 pods the start serves where no order of whole domains exists, and unproven where it is not known whether.
     """
     goals, ranks = Goals(problem), sorted(start)
     mixed = len({problem.members[rank].shape for rank in ranks}) > 1
@@ -49,4 +49,7 @@ def settle_ranks(problem: Problem, start: Mapping[int, int], *, budget: Budget) 
     best = dict(start)
     if ordered is not None and goals.ranks(ordered) < goals.ranks(start):
         best = ordered
-    return best if len(ranks) > MOST_PODS else Ring(problem, best, budget=budget).solve()
+    if len(ranks) <= MOST_PODS:
+        return Ring(problem, best, budget=budget).solve()
+    budget.proven &= proven
+    return best
