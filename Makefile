@@ -51,8 +51,9 @@ soak: install ## The live scheduler against a real control plane, each figure be
 storms: install ## Random schedules of pods, gangs and evictions in bad weather: COUNT (300) of each kind
 	KOORDPY_STORMS=$(or $(COUNT),300) $(BIN)/python -m pytest -n 2 tests/engine/test_storms.py tests/engine/test_eviction_storms.py $(PYTEST_ARGS)
 
-oracle: install ## The planner and the solver against plain enumeration on COUNT (1000) random problems of each family
+oracle: install ## The planner and the solver against enumeration, COUNT (1000) random problems a family; then random clusters
 	$(BIN)/python -m tests.planning.agreement $(or $(COUNT),1000)
+	$(BIN)/python -m tests.cli.random_manifests 0 $(or $(COUNT),1000)
 
 controlplane: ## etcd, kube-apiserver, helm: from KUBEBUILDER_ASSETS, else built with Go; the last line tells the folder
 	@controlplane/build.sh
