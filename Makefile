@@ -48,8 +48,8 @@ bench: install ## Speed of the reflector, the planner and binding, as a table
 soak: install ## The live scheduler against a real control plane, each figure beside its bar (MINUTES=3, SOAK_ARGS=...)
 	$(BIN)/python -m bench.live $(SOAK_ARGS)
 
-storms: install ## Random schedules of pods, gangs and evictions in bad weather: COUNT (300) of each kind
-	KOORDPY_STORMS=$(or $(COUNT),300) $(BIN)/python -m pytest -n 2 tests/engine/test_storms.py tests/engine/test_eviction_storms.py $(PYTEST_ARGS)
+storms: install ## Random schedules of pods, gangs, claims and evictions in bad weather: COUNT (20000) of them
+	KOORDPY_STORMS=$(or $(COUNT),20000) $(BIN)/python -m pytest -n 2 tests/engine/test_storms.py $(PYTEST_ARGS)
 
 oracle: install ## The planner and the solver against enumeration, COUNT (1000) random problems a family; then random clusters
 	$(BIN)/python -m tests.planning.agreement $(or $(COUNT),1000)

@@ -236,6 +236,6 @@ class PodBook:
         """Node an unconfirmed pod is assumed on."""
         return self._assumed.node(key) or None
 
-    def least_assumed(self) -> int | None:
-        """The lowest priority of the pods that are assumed; None without any."""
-        return min((self._pods[key].priority for key in self._assumed), default=None)
+    def assumed_pods(self) -> list[PodInfo]:
+        """The pods that are assumed."""
+        return [self._pods[key] for key in self._assumed]

@@ -36,6 +36,7 @@ RESTORED_SECONDS = 90.0
 """The same for nominations that are older than this process."""
 CONFIRM_SECONDS = 30.0
 PRIORITY = "priority"
+OUTDATED = "room came meanwhile"
 TOO_MANY, NOT_FOUND, CONFLICT = 429, 404, 409
 
 
@@ -48,6 +49,8 @@ class EvictionPlan:
     nominations: tuple[Nomination, ...] = ()
     benefit: Benefit | None = None
     beneficiary: ObjectReference | None = None
+    rooms: Callable[[], int] = lambda: 0
+    """How often room came: where that changes while the nominations are written, nobody may need to go any more."""
 
 
 Done = Callable[[EvictionPlan, str], None]
@@ -145,7 +148,11 @@ class Evictor:
         why = ""
         try:
             self._metrics.preemption_attempts.inc()
+            await self._clear_lesser(plan)
+            rooms = plan.rooms()
             await self._nominate(plan)
+            if plan.rooms() != rooms:
+                raise _Dropped(OUTDATED)
             await self._evict_all(plan, gone)
         except _Dropped as dropped:
             why = str(dropped)
@@ -171,7 +178,6 @@ class Evictor:
     async def _nominate(self, plan: EvictionPlan) -> None:
         """status.nominatedNodeName of every member, with the condition; before any victim goes."""
         message = plan.benefit.message if plan.benefit is not None else ""
-        await self._clear_lesser(plan)
 
         async def one(nomination: Nomination) -> None:
             if (cleared := self._clearing.get(nomination.pod_key)) is not None:

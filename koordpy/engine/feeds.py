@@ -7,6 +7,7 @@ is looked for again every ten minutes and when a CustomResourceDefinition change
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -113,6 +114,7 @@ class Feeds:
         on_applied: Callable[[str, int, float], None] | None = None,
         owners: bool = False,
         rediscovery_seconds: float = 600.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.state, self.queue, self.names = state, queue, names
         self.listeners = Listeners()
@@ -135,6 +137,7 @@ class Feeds:
             **{want: (kind, devices) for want, kind in DYNAMIC_RESOURCES.items()},
         }
         self._client, self._on_applied, self._rediscovery = client, on_applied, rediscovery_seconds
+        self._clock = clock
         self._intake = PodIntake()
         self._ahead: dict[str, tuple[str, str]] = {}
         """Pods that were read ahead of the watch -> uid, resource version."""
@@ -269,7 +272,7 @@ class Feeds:
         self, resource: Resource, kind: type[Any], sink: _Sink, *, transform: Callable[[Any], Any] | None = None
     ) -> Reflector[Any]:
         reflector: Reflector[Any] = Reflector(
-            self._client, resource, kind, sink, transform=transform, on_applied=self._on_applied
+            self._client, resource, kind, sink, transform=transform, on_applied=self._on_applied, clock=self._clock
         )
         self._reflectors[resource.name] = reflector
         return reflector

@@ -15,7 +15,7 @@ from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.engine.announce import group_reference, reference
 from koordpy.engine.commit import Committer, UnitCommit
-from koordpy.engine.evictor import EvictionPlan, Evictor
+from koordpy.engine.evictor import OUTDATED, EvictionPlan, Evictor
 from koordpy.engine.feeds import Feeds
 from koordpy.engine.groupstatus import GroupStatusWriter
 from koordpy.engine.overtaken import by_node, leaning, overtaken
@@ -23,10 +23,11 @@ from koordpy.engine.overuse import OveruseWatch
 from koordpy.engine.queue import Entry
 from koordpy.engine.recorder import ObjectReference
 from koordpy.engine.settings import EngineSettings
+from koordpy.engine.shields import Shields
 from koordpy.engine.stalegangs import StaleWatch
 from koordpy.engine.status import PodStatusWriter
 from koordpy.engine.upstreamstatus import UpstreamStatusWriter
-from koordpy.engine.wakeups import Wake, helpful
+from koordpy.engine.wakeups import ROOM_CAME, Wake, helpful
 from koordpy.observe.decisions import DecisionLog
 from koordpy.observe.metrics import Metrics
 from koordpy.planning.plan import (
@@ -47,8 +48,6 @@ Planner = Callable[[Snapshot, frozenset[str]], RoundPlan]
 """Plans the units of these ids on a snapshot; called in a worker thread, one call at a time."""
 
 IDLE_SECONDS = 60.0
-ROOM_CAME = Wake.ROOM | Wake.NODE_ADDED | Wake.NODE_ALLOCATABLE | Wake.NODE_TAINTS | Wake.QUOTA
-"""Changes after which a unit may need no victims."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +96,20 @@ class SchedulingLoop:
         self._first_tried: dict[str, float] = {}
         self._alone = 0
         """Rounds that take one unit each: after the planner has failed, so that one bad unit holds up no other."""
-        self._shielded: dict[str, int] = {}
-        """Unit -> priority of those refused while less important pods were assumed."""
+        reclaim = settings.fairness.reclaim
+        self._shields: Shields | None = None
+        if evictor is not None:
+            self._shields = Shields(
+                feeds.state,
+                feeds.queue,
+                owners_matter=lambda: reclaim == "all" or (reclaim == "quotas" and bool(feeds.state.quotas.objects)),
+            )
+            feeds.listeners.confirmed.append(self._shields.confirmed)
         self._looked_again: set[str] = set()
         """Units that were planned once more, because room came while victims were chosen for them."""
         self._said: set[tuple[str, str]] = set()
         self._reservation: Reservation | None = None
         feeds.listeners.pod_gone.append(self._pod_gone)
-        feeds.listeners.confirmed.append(self._confirmed)
 
     def wake(self) -> None:
         """Something may have become due."""
@@ -170,6 +175,8 @@ class SchedulingLoop:
         taken_at = self._clock()
         snapshot = self._state.snapshot(self._now())
         self._feeds.foreign.clear()
+        if self._shields is not None:
+            self._shields.snapshot_taken()
         if self._feeds.names.refresh(snapshot):
             self._queue.regroup(self._unit_now)
         few = not self._committer.open
@@ -262,12 +269,12 @@ class SchedulingLoop:
                 self._looked_again.add(unit.unit)
                 self._queue.settle_again(entry)
                 continue
-            self._looked_again.discard(unit.unit)
             if victims:
                 for verdict in left:
                     self._tell(verdict)
                 self._evict(plan, unit.unit, victims, entry)
                 continue
+            self._looked_again.discard(unit.unit)
             waiting = min((read_gang(snapshot, ref).waiting_seconds for ref in gangs), default=600.0)
             mine = tuple(reports[ref] for ref in gangs if ref in reports)
             if placed:
@@ -297,7 +304,8 @@ class SchedulingLoop:
             if placed and left and self._evictor is not None:
                 # with the core placed, each further member may ask for victims of its own (preemption.md 1)
                 self._queue.touch(unit.unit, "CorePlaced")
-        self._shield(refused)
+        if self._shields is not None:
+            self._shields.refused(refused)
         tried = {unit.unit for unit in plan.units}
         for name, entry in entries.items():
             if name not in tried:
@@ -311,19 +319,6 @@ class SchedulingLoop:
             if (obj, text) not in self._said:
                 self._said.add((obj, text))
                 self._warned(obj, text)
-
-    def _shield(self, refused: Iterable[Entry]) -> None:
-        """Pods whose Bindings are not confirmed are no victims: who is more important looks again once they are."""
-        least = self._state.least_assumed() if self._evictor is not None else None
-        for entry in refused:
-            if least is not None and entry.priority > least:
-                self._shielded[entry.unit] = entry.priority
-
-    def _confirmed(self, info: PodInfo) -> None:
-        for unit, priority in list(self._shielded.items()):
-            if priority > info.priority:
-                del self._shielded[unit]
-                self._queue.touch(unit, "LesserBound")
 
     # -- victims ------------------------------------------------------------------------------------------------------
 
@@ -353,14 +348,20 @@ class SchedulingLoop:
             tuple(one for one in plan.nominations if one.unit == unit),
             benefit,
             self._reference(gains) if gains else None,
+            # once only: in a busy cluster room comes all the time
+            rooms=(lambda: 0) if entry is None or unit in self._looked_again else (lambda: self._queue.rooms),
         )
 
         def done(ended: EvictionPlan, why: str) -> None:
             if entry is None:
                 return
-            if why:
+            if why == OUTDATED:
+                self._looked_again.add(unit)
+                self._queue.settle_again(entry)
+            elif why:
                 self._queue.settle_error(entry)
             else:
+                self._looked_again.discard(unit)
                 self._queue.settle_again(entry)
 
         self._evictor.submit(chosen, done)

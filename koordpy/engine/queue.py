@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from koordpy.engine.wakeups import Wake
+from koordpy.engine.wakeups import ROOM_CAME, Wake
 
 PACE = 10.0
 GATED_PACE_SECONDS = 0.02
@@ -94,6 +94,8 @@ class UnitQueue:
     ) -> None:
         """`on_ready` is called when something may have become due; `on_incoming` counts pods entering a state."""
         self.clock = clock
+        self.rooms = 0
+        """How often room may have come."""
         self._initial, self._most, self._flush = initial_backoff_seconds, max_backoff_seconds, max_unschedulable_seconds
         self._on_ready, self._on_incoming = on_ready, on_incoming
         self._entries: dict[str, Entry] = {}
@@ -154,6 +156,7 @@ class UnitQueue:
 
     def broadcast(self, wake: Wake, event: str) -> None:
         """Something changed in the cluster. Applied with the next `poll`."""
+        self.rooms += bool(wake & ROOM_CAME)
         if wake and (wake | self._wakes) != self._wakes:
             self._wakes |= wake
             self._wake_event = event

@@ -6,9 +6,11 @@ other than 0. SIGTERM: no new plans, the batch in flight is finished, the lease 
 
 import asyncio
 import contextlib
+import functools
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -26,7 +28,7 @@ from koordpy.engine.evictor import Evictor
 from koordpy.engine.feeds import Feeds
 from koordpy.engine.grouping import UnitNames
 from koordpy.engine.groupstatus import GroupStatusWriter
-from koordpy.engine.lease import LeaderElector
+from koordpy.engine.lease import LeaderElector, boot_clock
 from koordpy.engine.loop import Planner, SchedulingLoop
 from koordpy.engine.overuse import OveruseWatch
 from koordpy.engine.queue import State, UnitQueue
@@ -67,8 +69,12 @@ class Scheduler:
         settings: EngineSettings | None = None,
         metrics: Metrics | None = None,
         clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
+        """`clock` counts seconds and never goes back, `wall_clock` gives epoch seconds. A clock of its own (a test's)
+        is the lease's, too, which else counts the time that a machine sleeps."""
         settings = settings or EngineSettings()
+        now = functools.partial(_at, wall_clock)
         self.settings, self.metrics = settings, metrics or Metrics()
         self.decisions = DecisionLog()
         self.synced, self.leading = asyncio.Event(), asyncio.Event()
@@ -100,6 +106,7 @@ class Scheduler:
             on_applied=lambda resource, events, seconds: lag.labels(resource).observe(seconds),
             owners=settings.reads_owners,
             rediscovery_seconds=settings.rediscovery_seconds,
+            clock=clock,
         )
         self.elector: LeaderElector | None = None
         if settings.lease is not None:
@@ -110,17 +117,24 @@ class Scheduler:
                 lease_seconds=settings.lease.lease_seconds,
                 renew_seconds=settings.lease.renew_seconds,
                 retry_seconds=settings.lease.retry_seconds,
+                clock=boot_clock if clock is time.monotonic else clock,
             )
         self.recorders: Mapping[str, EventRecorder] = {}
         if not settings.dry_run:
             self.recorders = {
                 name: EventRecorder(
-                    client, controller=name, qps=settings.event_qps, burst=settings.event_burst, busy=self._writing
+                    client,
+                    controller=name,
+                    qps=settings.event_qps,
+                    burst=settings.event_burst,
+                    busy=self._writing,
+                    clock=clock,
+                    now=now,
                 )
                 for name in settings.scheduler_names
             }
         self.announcer = Announcer(self.recorders)
-        self.binder = Binder(client, max_in_flight=settings.max_binds_in_flight)
+        self.binder = Binder(client, max_in_flight=settings.max_binds_in_flight, clock=clock)
         self.claims = ClaimBinder(
             client, self.state, may_write=self.may_write, bind_seconds=settings.volume_bind_seconds
         )
@@ -155,6 +169,7 @@ class Scheduler:
             unconfirmed_seconds=settings.unconfirmed_seconds,
             dry_run=settings.dry_run,
             clock=clock,
+            wall_clock_ns=lambda: int(wall_clock() * 1e9),
             failed=self._claims_failed,
         )
         self.pod_status: PodStatusWriter | None = None
@@ -172,6 +187,7 @@ class Scheduler:
                 wobble_hold_seconds=settings.wobble_hold_seconds,
                 gated_hold_seconds=settings.gated_hold_seconds,
                 clock=clock,
+                now=now,
             )
             groups = GroupStatusWriter(
                 client,
@@ -181,6 +197,7 @@ class Scheduler:
                 interval_seconds=settings.group_status_seconds,
                 wobble_hold_seconds=settings.wobble_hold_seconds,
                 clock=clock,
+                now=now,
             )
             self.stale = StaleWatch(
                 self.feeds,
@@ -188,6 +205,7 @@ class Scheduler:
                 wake=self._wake,
                 told=groups.changed,
                 interval_seconds=settings.group_status_seconds,
+                now=wall_clock,
             )
             groups.stale = self.stale.text
             upstream = UpstreamStatusWriter(
@@ -198,6 +216,7 @@ class Scheduler:
                 interval_seconds=settings.group_status_seconds,
                 wobble_hold_seconds=settings.wobble_hold_seconds,
                 clock=clock,
+                now=now,
             )
             self.group_status = [groups, upstream]
             self.quota_status = QuotaStatusWriter(
@@ -207,6 +226,7 @@ class Scheduler:
                 may_write=self.may_write,
                 interval_seconds=settings.group_status_seconds,
                 clock=clock,
+                now=now,
             )
             self.device_status = DeviceStatusWriter(
                 client, self.state, may_write=self.may_write, interval_seconds=2 * settings.group_status_seconds
@@ -229,6 +249,7 @@ class Scheduler:
                 returned=lambda info: self.feeds.enqueue(info, event="BindFailure"),
                 unit_of=self.queue.unit_of,
                 clock=clock,
+                now=now,
                 extra_seconds=settings.nomination_extra_seconds,
             )
         conflicts = self.metrics.conflicts
@@ -243,6 +264,7 @@ class Scheduler:
             decisions=self.decisions,
             settings=settings,
             clock=clock,
+            now=wall_clock,
             stuck=self.releaser.unstick,
             warned=self._warned,
             evictor=self.evictor,
@@ -497,6 +519,10 @@ class Scheduler:
         pod = self.state.pod(key) if kind == "Pod" else None
         if pod is not None:
             self.announcer.invalid(reference(pod), text)
+
+
+def _at(wall_clock: Callable[[], float]) -> datetime:
+    return datetime.fromtimestamp(wall_clock(), UTC)
 
 
 def _encode_list(items: list[tuple[Resource, Wire]]) -> bytes:

@@ -61,6 +61,8 @@ class Wake(enum.Flag):
 
 
 ANY = ~Wake.NOTHING
+ROOM_CAME = Wake.ROOM | Wake.NODE_ADDED | Wake.NODE_ALLOCATABLE | Wake.NODE_TAINTS | Wake.QUOTA
+"""Changes after which a unit may need no victims."""
 _CLAIMED = Wake.CLAIM | Wake.VOLUME | Wake.STORAGE_CLASS | Wake.STORAGE_CAPACITY | Wake.ATTACHABLE | Wake.DYNAMIC_DEVICE
 GANG = ANY & ~(Wake.POD_BOUND | Wake.POD_LABELS | Wake.NAMESPACE | _CLAIMED)
 """What may help a gang's own verdict: room, nodes, their place in the tree. Load never does."""

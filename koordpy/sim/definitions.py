@@ -1,5 +1,6 @@
 """CustomResourceDefinitions: those the project ships, and serving whatever is created at run time."""
 
+import functools
 from pathlib import Path
 
 import yaml
@@ -19,13 +20,14 @@ def definitions_folder() -> Path:
     return shipped if shipped.is_dir() else package.parent / "crds"
 
 
-def shipped_definitions() -> list[Object]:
-    """The project's CustomResourceDefinitions, by file name."""
+@functools.cache
+def shipped_definitions() -> tuple[Object, ...]:
+    """The project's CustomResourceDefinitions, by file name; shared, not to be changed."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     found: list[Object] = []
     for path in sorted(definitions_folder().glob("*.yaml")):
         found += [document for document in yaml.load_all(path.read_text(), Loader=loader) if document]
-    return found
+    return tuple(found)
 
 
 class Definitions:

@@ -16,7 +16,7 @@ from koordpy.sim.routes import Query, Route, route, split
 from koordpy.sim.store import Store
 from koordpy.sim.subresources import bind, evict
 from koordpy.sim.tables import table
-from koordpy.sim.watching import watch
+from koordpy.sim.watching import Stream, watch
 
 _PATCHES = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, "
 _PATCHES += "application/apply-patch+yaml"
@@ -126,16 +126,20 @@ class Handlers:
     ) -> web.StreamResponse:
         accept = request.headers.get("Accept", "")
         if query.flag("watch"):
-            return await watch(
-                self._store,
-                request,
-                resource,
-                found.namespace,
-                query,
-                accept=accept,
-                bookmark_seconds=self.bookmark_seconds,
-            )
+            return await watch(request, self._stream(found, resource, query, accept))
         return answer(list_body(self._store, resource, found.namespace, query, accept=accept))
+
+    def _stream(self, found: Route, resource: Resource, query: Query, accept: str) -> Stream:
+        seconds = self.bookmark_seconds
+        return Stream(self._store, resource, found.namespace, query, accept=accept, bookmark_seconds=seconds)
+
+    def stream(self, raw_path: str) -> Stream:
+        """A watch by the target of its request, for callers inside this process. ApiError where there is none."""
+        path, query = split(raw_path)
+        found = route(self._store.registry, path)
+        if found is None or found.resource is None:
+            raise errors.no_such_path()
+        return self._stream(found, found.resource, query, "application/json")
 
     def _get(self, request: web.BaseRequest, found: Route, resource: Resource, query: Query) -> web.Response:
         entry = self._store.entry(resource, found.name, found.namespace)

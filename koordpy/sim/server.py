@@ -21,6 +21,7 @@ from koordpy.sim.errors import ApiError
 from koordpy.sim.faults import Fault, Faults
 from koordpy.sim.handlers import Handlers
 from koordpy.sim.store import Store
+from koordpy.sim.watching import Stream
 
 _LOG = logging.getLogger(__name__)
 _WATCHING = re.compile(r"(?:^|&)watch=(?:1|[Tt]rue)(?:&|$)")
@@ -51,14 +52,15 @@ class ApiServer:
     """An embedded API server: `async with ApiServer() as server: ...server.url...`.
 
     `store` may be read and written directly, on the event loop's thread, before the start, too. `bookmark_seconds` is
-    the time between bookmarks of a watch that asks for them.
+    the time between bookmarks of a watch that asks for them. `store`: an empty one of the caller's, with a clock of its
+    own.
     """
 
-    def __init__(self, *, bookmark_seconds: float = 10.0) -> None:
+    def __init__(self, *, bookmark_seconds: float = 10.0, store: Store | None = None) -> None:
         self._runner: web.ServerRunner | None = None
         self._stopping = asyncio.Event()
         self.url = ""
-        self.store = Store()
+        self.store = store or Store()
         self.faults = Faults(self.store)
         self._budgets = DisruptionBudgets(self.store)
         self._definitions = Definitions(self.store)
@@ -77,7 +79,7 @@ class ApiServer:
         """
         self.store.limit_history(history)
         self._stopping.clear()
-        server = web.Server(self._answer, handler_cancellation=True)
+        server = web.Server(self.answer, handler_cancellation=True)
         self._runner = web.ServerRunner(server, access_log=None, shutdown_timeout=0.2, keepalive_timeout=600.0)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", port, backlog=1024)
@@ -108,7 +110,12 @@ class ApiServer:
         """A kubeconfig (YAML) for this server."""
         return _KUBECONFIG.format(url=self.url)
 
-    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+    def stream(self, raw_path: str) -> Stream:
+        """A watch without a connection, for callers inside this process; `raw_path` as in its request. ApiError."""
+        return self._handlers.stream(raw_path)
+
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        """The answer of one request, faults included."""
         path, _, query = request.raw_path.partition("?")
         watching = request.method == "GET" and _WATCHING.search(query) is not None
         method = "WATCH" if watching else request.method

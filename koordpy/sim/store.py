@@ -28,10 +28,13 @@ Pages = list[tuple[Key, Entry]]
 class Store:
     """All objects, by resource.
 
-    `history` bounds how many changes of each resource a watch can resume over. `clock` gives epoch seconds.
+    `history` bounds how many changes of each resource a watch can resume over. `clock` gives epoch seconds. With a
+    `seed` uids repeat from run to run, as generated names do; never for two stores that one client sees.
     """
 
-    def __init__(self, *, history: int = 10_000, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, *, history: int = 10_000, clock: Callable[[], float] = time.time, seed: int | None = None
+    ) -> None:
         self.registry = Registry()
         self.version = 1
         self.listeners: list[ChangeListener] = []
@@ -41,6 +44,7 @@ class Store:
         self._pages: OrderedDict[tuple[str, int], Pages] = OrderedDict()
         self._second, self._now = -1, ""
         self._random = random.Random(0)  # names from generateName repeat from run to run
+        self._uids = random.Random(seed) if seed is not None else None
 
     # Reading
 
@@ -154,7 +158,7 @@ class Store:
         meta: Object = {"name": name}
         if resource.namespaced:
             meta["namespace"] = namespace
-        meta |= {"uid": str(uuid.uuid4()), "resourceVersion": "", "creationTimestamp": now}
+        meta |= {"uid": self._new_uid(), "resourceVersion": "", "creationTimestamp": now}
         if resource.custom or resource.shelf in defaults.WITH_GENERATION:
             meta["generation"] = 1
         meta |= lifecycle.metadata_of_create(given)
@@ -167,6 +171,10 @@ class Store:
         if (namespace, name) in self.shelf(resource).entries:
             raise errors.already_exists(resource.plural, resource.group, name)
         return self._commit(resource, (namespace, name), new, dry_run=dry_run)
+
+    def _new_uid(self) -> str:
+        made = uuid.uuid4() if self._uids is None else uuid.UUID(int=self._uids.getrandbits(128), version=4)
+        return str(made)
 
     def update(
         self,

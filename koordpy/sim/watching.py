@@ -1,8 +1,9 @@
 """Watches: a stream of changes from a version on, with bookmarks, or 410 where that version is forgotten."""
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 
 import orjson
 from aiohttp import web
@@ -12,7 +13,7 @@ from koordpy.sim.listing import matcher, wants_table
 from koordpy.sim.resources import Object, Resource
 from koordpy.sim.routes import Query
 from koordpy.sim.selectors import Match
-from koordpy.sim.shelf import Change, Entry, Key, Watcher
+from koordpy.sim.shelf import Change, Entry, Key
 from koordpy.sim.store import Store
 from koordpy.sim.tables import table
 
@@ -98,87 +99,93 @@ def _too_old(version: int, horizon: int) -> bytes:
     return _event("ERROR", errors.expired(f"too old resource version: {version} ({horizon})").status())
 
 
-async def watch(
-    store: Store,
-    request: web.BaseRequest,
-    resource: Resource,
-    namespace: str,
-    query: Query,
-    *,
-    accept: str,
-    bookmark_seconds: float,
-) -> web.StreamResponse:
-    """Serve one watch until its timeout, a closed connection or a dropped watcher. ApiError 400 for bad selectors."""
-    lines = Lines(resource, namespace, query, accept)
-    version = query.version()
-    seconds = query.number("timeoutSeconds") or _DEFAULT_TIMEOUT_SECONDS
-    shelf = store.shelf(resource)
-    bookmarks = query.flag("allowWatchBookmarks")
-    wants_initial = query.flag("sendInitialEvents") if query.text("sendInitialEvents") else not version
-    watcher = shelf.watch()
-    begun = store.version
-    entries: list[tuple[Key, Entry]] = []
-    missed: list[Change] | None = []
-    if wants_initial:
-        entries = shelf.ordered()
-    elif version:
-        missed = shelf.since(version) if version <= begun else None
+class Stream:
+    """What one watch sends, however it is carried: `chunks()` goes on until its timeout or until it is ended.
+
+    It hears of every change from its making on; `close()` gives its place on the shelf back. ApiError 400 for bad
+    selectors.
+    """
+
+    def __init__(
+        self, store: Store, resource: Resource, namespace: str, query: Query, *, accept: str, bookmark_seconds: float
+    ) -> None:
+        self._store, self._resource, self._query = store, resource, query
+        self._lines = Lines(resource, namespace, query, accept)
+        self._version = version = query.version()
+        self._seconds = query.number("timeoutSeconds") or _DEFAULT_TIMEOUT_SECONDS
+        self._shelf = shelf = store.shelf(resource)
+        self._bookmarks = query.flag("allowWatchBookmarks")
+        self._bookmark_seconds = bookmark_seconds if self._bookmarks else 0.0
+        wants_initial = query.flag("sendInitialEvents") if query.text("sendInitialEvents") else not version
+        self._watcher = shelf.watch()
+        self._begun = store.version
+        self._entries: list[tuple[Key, Entry]] = []
+        self._missed: list[Change] | None = []
+        if wants_initial:
+            self._entries = shelf.ordered()
+        elif version:
+            self._missed = shelf.since(version) if version <= self._begun else None
+
+    @property
+    def aborted(self) -> bool:
+        """Whether its connection is to be cut, not ended."""
+        return self._watcher.aborted
+
+    def close(self) -> None:
+        self._shelf.unwatch(self._watcher)
+
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
+        """Whole lines, as many as there are at a time."""
+        entries, lines = self._entries, self._lines
+        for at in range(0, len(entries), _BATCH):
+            yield b"".join(lines.initial(entry for _, entry in entries[at : at + _BATCH]))
+        if self._bookmarks and self._query.flag("sendInitialEvents"):
+            yield _bookmark(self._resource, self._begun, _INITIAL_END)
+        if self._missed is None:
+            yield _too_old(self._version or 0, max(self._shelf.horizon, 1))
+            return
+        if found := lines.changes(self._missed):
+            yield b"".join(found)
+        loop, watcher = asyncio.get_running_loop(), self._watcher
+        ends = loop.time() + self._seconds
+        due = loop.time() + self._bookmark_seconds if self._bookmark_seconds else ends
+        timer = loop.call_at(min(due, ends), watcher.wake)
+        try:
+            while not watcher.closed:
+                pending = watcher.take()
+                if pending:
+                    if found := lines.changes(pending):
+                        yield b"".join(found)
+                    continue
+                now = loop.time()
+                if now >= ends:
+                    return
+                if now >= due:
+                    yield _bookmark(self._resource, self._store.version)
+                    due = now + self._bookmark_seconds
+                if timer.when() <= now:
+                    timer = loop.call_at(min(due, ends), watcher.wake)
+                if not watcher.pending:
+                    await watcher.wait()
+        finally:
+            timer.cancel()
+
+
+async def watch(request: web.BaseRequest, stream: Stream) -> web.StreamResponse:
+    """Serve one watch until it ends, its connection is closed, or it is to be cut."""
     response = web.StreamResponse(headers={"Content-Type": "application/json", "Cache-Control": "no-cache, private"})
     try:
         await response.prepare(request)
         await response.write(b"")  # sends the headers
-        for at in range(0, len(entries), _BATCH):
-            await response.write(b"".join(lines.initial(entry for _, entry in entries[at : at + _BATCH])))
-        if bookmarks and query.flag("sendInitialEvents"):
-            await response.write(_bookmark(resource, begun, _INITIAL_END))
-        if missed is None:
-            await response.write(_too_old(version or 0, max(shelf.horizon, 1)))
-        else:
-            await response.write(b"".join(lines.changes(missed)))
-            every = bookmark_seconds if bookmarks else 0.0
-            await _stream(store, resource, watcher, lines, response, timeout_seconds=seconds, bookmark_seconds=every)
-        if watcher.aborted and request.transport is not None:
+        async with contextlib.aclosing(stream.chunks()) as chunks:
+            async for chunk in chunks:
+                await response.write(chunk)
+        if stream.aborted and request.transport is not None:
             request.transport.abort()
         else:
             await response.write_eof()
     except ConnectionError:
         pass
     finally:
-        shelf.unwatch(watcher)
+        stream.close()
     return response
-
-
-async def _stream(
-    store: Store,
-    resource: Resource,
-    watcher: Watcher,
-    lines: Lines,
-    response: web.StreamResponse,
-    *,
-    timeout_seconds: float,
-    bookmark_seconds: float,
-) -> None:
-    loop = asyncio.get_running_loop()
-    ends = loop.time() + timeout_seconds
-    due = loop.time() + bookmark_seconds if bookmark_seconds else ends
-    timer = loop.call_at(min(due, ends), watcher.wake)
-    try:
-        while not watcher.closed:
-            pending = watcher.take()
-            if pending:
-                found = lines.changes(pending)
-                if found:
-                    await response.write(b"".join(found))
-                continue
-            now = loop.time()
-            if now >= ends:
-                return
-            if now >= due:
-                await response.write(_bookmark(resource, store.version))
-                due = now + bookmark_seconds
-            if timer.when() <= now:
-                timer = loop.call_at(min(due, ends), watcher.wake)
-            if not watcher.pending:
-                await watcher.wait()
-    finally:
-        timer.cancel()

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from koordpy.sim.clusters import pod
-from tests.engine.eviction_storm import DEVICES, device, minors
+from tests.engine.invariants import DEVICES, minors
 from tests.engine.live import QUICK, Live, gang, live, small, until
+from tests.engine.storm import device
 
 
 @asynccontextmanager

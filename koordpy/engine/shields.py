@@ -1,0 +1,75 @@
+"""Pods whose Bindings are not confirmed are no victims: who might take their room looks again once they are.
+
+A unit is refused on a snapshot in which such pods were assumed, or not even placed. By the time its verdict is in, all
+of them may be confirmed, and no other event says that there are victims now: a quota that borrows more is no room.
+"""
+
+from collections.abc import Callable, Iterable
+
+from koordpy.cluster.belonging import Owner
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.quotas import device_hundredths
+from koordpy.cluster.state import ClusterState
+from koordpy.engine.queue import Entry, UnitQueue
+
+_Kind = tuple[int, Owner, bool]
+"""What tells victims apart: priority, owner, whether it holds accelerators."""
+
+
+class Shields:
+    """Units that were refused, as long as pods that are bound later may be their victims."""
+
+    def __init__(self, state: ClusterState, queue: UnitQueue, *, owners_matter: Callable[[], bool]) -> None:
+        """`owners_matter`: whether quotas or users may take back from one another."""
+        self._state, self._queue, self._owners_matter = state, queue, owners_matter
+        self._assumed: list[PodInfo] = []
+        self._shielded: dict[str, frozenset[_Kind]] = {}
+        """Unit -> the kinds of its pods."""
+        self._heard: set[_Kind] = set()
+        """Kinds that everybody whom they concern has heard of."""
+
+    def snapshot_taken(self) -> None:
+        """A round begins: the pods that are assumed now are no victims in it."""
+        self._assumed = self._state.assumed_pods()
+
+    def refused(self, entries: Iterable[Entry]) -> None:
+        """These units found no room in that round."""
+        if len(self._shielded) > 2 * len(self._queue) + 100:
+            waiting = {entry.unit for entry in self._queue.entries()}
+            self._shielded = {unit: mine for unit, mine in self._shielded.items() if unit in waiting}
+        kinds: dict[_Kind, bool] = {}
+        for info in self._assumed:
+            still = self._state.assumed_node(info.key) is not None
+            kinds[_kind(info)] = kinds.get(_kind(info), False) or still
+        for entry in entries:
+            pods = (self._state.pod(key) for key in entry.pods)
+            mine = frozenset(_kind(pod) for pod in pods if pod is not None)
+            waits = [still for kind, still in kinds.items() if self._may_take(mine, kind)]
+            if waits and not any(waits):
+                self._queue.touch(entry.unit, "LesserBound")
+            else:
+                self._shielded[entry.unit] = mine
+                self._heard.clear()
+
+    def confirmed(self, info: PodInfo) -> None:
+        """The watch shows a pod on its node that was assumed there."""
+        kind = _kind(info)
+        if kind in self._heard:
+            return
+        self._heard.add(kind)
+        for unit, mine in list(self._shielded.items()):
+            if self._may_take(mine, kind):
+                del self._shielded[unit]
+                self._queue.touch(unit, "LesserBound")
+
+    def _may_take(self, mine: Iterable[_Kind], theirs: _Kind) -> bool:
+        """By priority, or as the owner of accelerators that others borrowed."""
+        owners_matter = theirs[2] and self._owners_matter()
+        return any(
+            priority > theirs[0] or (owners_matter and devices and owner != theirs[1])
+            for priority, owner, devices in mine
+        )
+
+
+def _kind(info: PodInfo) -> _Kind:
+    return info.priority, info.owner, device_hundredths(info.requests) > 0

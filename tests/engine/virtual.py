@@ -1,0 +1,238 @@
+"""Time that passes only when nobody has anything to do, and a network inside the process: for thousands of schedules.
+
+The scheduler, its client and the embedded API server are the real ones. What is left out is sockets: a request is
+handed to the server as it would arrive, after a delay and whatever becomes of its sender, and so is its answer. The
+planner runs at once, its answer comes later. So one seed is one schedule, whatever else the machine does.
+"""
+
+import asyncio
+import contextlib
+import random
+import selectors
+from collections.abc import AsyncIterator, Callable, Coroutine
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+import aiohttp
+from multidict import CIMultiDict
+from yarl import URL
+
+from koordpy.engine.client import ApiClient, Unreachable
+from koordpy.engine.credentials import ClusterAccess
+from koordpy.sim.errors import ApiError
+from koordpy.sim.server import ApiServer
+from koordpy.sim.store import Store
+
+T = TypeVar("T")
+EPOCH_SECONDS = 1_767_225_600.0
+"""2026-01-01T00:00:00Z."""
+LATEST_SECONDS = 0.05
+"""What is sent arrives after this long at the most."""
+
+
+class _NoWaiting(selectors.SelectSelector):
+    """Nothing ever comes from outside: the time until the next timer has passed at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.passed = 0.0
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        assert timeout is not None, "everybody waits for ever"
+        self.passed += max(0.0, timeout)
+        return []
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop with a time of its own. `steps` counts its turns, of which `on_step` hears."""
+
+    def __init__(self, seed: int) -> None:
+        self._quick = _NoWaiting()
+        self.dice = random.Random(seed)
+        self.steps = 0
+        self.on_step: Callable[[int], None] | None = None
+        super().__init__(self._quick)
+        self._clock_resolution = 1e-9
+
+    def time(self) -> float:
+        return self._quick.passed
+
+    def wall(self) -> float:
+        """Epoch seconds."""
+        return EPOCH_SECONDS + self._quick.passed
+
+    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+        """Calls it now; the answer takes its time."""
+        future: asyncio.Future[T] = self.create_future()
+        try:
+            result = func(*args)
+        except Exception as error:
+            settle: Callable[[], None] = lambda error=error: future.done() or future.set_exception(error)  # noqa: E731
+        else:
+            settle = lambda: future.done() or future.set_result(result)  # noqa: E731
+        self.call_later(self.dice.choice((0.0, 0.002, 0.02)) * self.dice.random(), settle)
+        return future
+
+    def _run_once(self) -> None:
+        self.steps += 1
+        if self.on_step is not None:
+            self.on_step(self.steps)
+        super()._run_once()
+
+
+def run(schedule: Callable[[VirtualLoop], Coroutine[Any, Any, T]], seed: int) -> T:
+    """Runs one schedule from its beginning to its end."""
+    random.seed(seed)  # jitter of back-offs
+    loop = VirtualLoop(seed)
+    try:
+        return loop.run_until_complete(schedule(loop))
+    finally:
+        loop.run_until_complete(_end())
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+
+
+async def _end() -> None:
+    """Cancels what is left."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
+async def virtual_server(seed: int) -> AsyncIterator[ApiServer]:
+    """An API server in virtual time that listens nowhere."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    server = ApiServer(store=Store(clock=loop.wall, seed=seed))
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+class _Request:
+    """What the server's handlers read of a request."""
+
+    def __init__(self, method: str, url: URL, data: bytes | None, content_type: str) -> None:
+        self.method, self.url, self.raw_path = method, url, url.raw_path_qs
+        self.headers = {"Content-Type": content_type, "Accept": "application/json"}
+        self.transport = SimpleNamespace(abort=self._abort)
+        self.dropped = False
+        self._data = data or b""
+
+    async def read(self) -> bytes:
+        return self._data
+
+    def _abort(self) -> None:
+        self.dropped = True
+
+
+class _Answer:
+    """What the client reads of an answer."""
+
+    def __init__(self, request: "_Request", status: int, headers: Any, body: bytes, content: Any = None) -> None:
+        self.status, self.headers, self._body, self.content = status, headers, body, content
+        self.method, self.url = request.method, request.url
+
+    async def read(self) -> bytes:
+        return self._body
+
+    def release(self) -> None:
+        if self.content is not None:
+            self.content.close()
+
+
+class _Watched:
+    """The body of a watch; chunks are late in their order."""
+
+    def __init__(self, wire: "Wire", server: ApiServer, raw_path: str) -> None:
+        self._wire, self._stream = wire, server.stream(raw_path)
+        self._chunks = self._stream.chunks()
+
+    async def readany(self) -> bytes:
+        try:
+            chunk = await anext(self._chunks, b"")
+            await asyncio.sleep(self._wire.delay())
+        except asyncio.CancelledError:
+            await self._chunks.aclose()
+            raise
+        if self._wire.cut or (not chunk and self._stream.aborted):
+            raise aiohttp.ClientPayloadError("cut")
+        return chunk
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+class Wire(ApiClient):
+    """A client whose requests reach an API server in this process. `cut` parts it from the server."""
+
+    def __init__(self, server: ApiServer, *, timeout_seconds: float = 2.0) -> None:
+        super().__init__(ClusterAccess("http://inside"), qps=0, timeout_seconds=timeout_seconds)
+        self._server = server
+        self._loop = asyncio.get_running_loop()
+        assert isinstance(self._loop, VirtualLoop)
+        self._dice = random.Random(self._loop.dice.random())
+        self._under_way: set[asyncio.Task[Any]] = set()
+        self.cut = False
+        self.dead = False
+        """Its process is killed: nothing is sent any more, nothing comes back."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether requests are at the server, or on their way there."""
+        return bool(self._under_way)
+
+    def delay(self) -> float:
+        """How long something is on its way: mostly next to nothing."""
+        shade = self._dice.random()
+        return 0.0005 if shade < 0.7 else LATEST_SECONDS * (shade - 0.7)
+
+    async def _send(
+        self,
+        method: str,
+        url: URL,
+        data: bytes | None,
+        content_type: str,
+        limits: aiohttp.ClientTimeout,
+        *,
+        rejected: bool,
+    ) -> Any:
+        watching = "watch=true" in url.raw_query_string
+        if self.dead:
+            await asyncio.Event().wait()
+        if self.cut:
+            await asyncio.sleep(self.delay())
+            raise Unreachable(f"{method} {url.path}: cut", sent=False)
+        request = _Request(method, url, data, content_type)
+        # what is sent arrives, whatever becomes of the sender
+        task = asyncio.create_task(self._serve(request, watching=watching))
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        try:
+            async with asyncio.timeout(limits.total):
+                answer = await asyncio.shield(task)
+                await asyncio.sleep(self.delay())
+        except TimeoutError as error:
+            raise Unreachable(f"{method} {url.path}: no answer") from error
+        if request.dropped or self.cut:
+            raise Unreachable(f"{method} {url.path}: dropped")
+        return answer
+
+    async def _serve(self, request: _Request, *, watching: bool) -> _Answer:
+        await asyncio.sleep(self.delay())
+        if watching:
+            return self._serve_watch(request)
+        answer: Any = await self._server.answer(request)  # type: ignore[arg-type]
+        return _Answer(request, answer.status, answer.headers, bytes(answer.body or b""))
+
+    def _serve_watch(self, request: _Request) -> _Answer:
+        fault = self._server.faults.drawn("WATCH", request.raw_path.partition("?")[0])
+        try:
+            if fault is not None:
+                raise fault.error() if isinstance(fault.effect, int) else ApiError(503, "dropped (injected fault)")
+            return _Answer(request, 200, {}, b"", _Watched(self, self._server, request.raw_path))
+        except ApiError as error:
+            return _Answer(request, error.code, CIMultiDict(), error.body())
