@@ -233,7 +233,11 @@ class Scheduler:
             )
             if settings.quota.monitor_all_quotas and settings.quota.enable_runtime_quota:
                 self.overuse = OveruseWatch(
-                    self.state, settings.quota, wake=self._wake, interval_seconds=settings.group_status_seconds
+                    self.state,
+                    settings.quota,
+                    wake=self._wake,
+                    interval_seconds=settings.group_status_seconds,
+                    now=wall_clock,
                 )
             self.feeds.listeners.pod_gone.append(self.pod_status.gone)
         self.evictor: Evictor | None = None
