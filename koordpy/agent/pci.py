@@ -26,7 +26,7 @@ class PciPath:
 def sysfs_address(bus: str) -> str:
     """NVML's PCI address (00000000:3B:00.0) as the kernel writes it (0000:3b:00.0)."""
     domain, _, rest = bus.lower().partition(":")
-    return f"{domain[-4:].zfill(4)}:{rest}"
+    return f"{domain.lstrip('0').zfill(4)}:{rest}"
 
 
 def read_path(bus: str, *, sysfs: Path = SYSFS) -> PciPath | None:

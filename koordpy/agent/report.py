@@ -116,7 +116,9 @@ def _entry(gpu: Gpu, book: HealthBook) -> dict[str, Any]:
         topology["pcieID"] = gpu.pcie_root
     if gpu.bus:
         topology["busID"] = gpu.bus
-    entry: dict[str, Any] = {"type": "gpu", "minor": gpu.minor, "health": not book.why_sick(gpu.key)}
+    # a GPU that is divided into MIG instances is no whole card to give away
+    healthy = not book.why_sick(gpu.key) and not gpu.mig
+    entry: dict[str, Any] = {"type": "gpu", "minor": gpu.minor, "health": healthy}
     if gpu.uuid:
         entry["id"] = gpu.uuid
     resources = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio": "100"}
@@ -131,7 +133,11 @@ def _entry(gpu: Gpu, book: HealthBook) -> dict[str, Any]:
 def _conditions(
     gpus: Sequence[Gpu], book: HealthBook, matrix: LinkMatrix, measurement: Measurement, undeliverable: str
 ) -> tuple[Condition, ...]:
-    sick = [f"{gpu.uuid or gpu.minor}: {why}" for gpu in gpus if (why := book.why_sick(gpu.key))]
+    sick = [
+        f"{gpu.uuid or gpu.minor}: {why}"
+        for gpu in gpus
+        if (why := book.why_sick(gpu.key) or ("divided into MIG instances" if gpu.mig else ""))
+    ]
     return (
         Condition("Ready", bool(gpus), "Reported" if gpus else "NoGpus", _listed(sick) or f"{len(gpus)} GPUs healthy"),
         Condition(

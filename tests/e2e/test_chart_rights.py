@@ -192,7 +192,7 @@ REFUSED: list[tuple[str, str, Json | None]] = [
     ("POST", GROUPS, LABEL),
     ("PATCH", f"{TOPOLOGIES}/default", LABEL),
     ("DELETE", f"{TOPOLOGIES}/default", None),
-    ("PATCH", f"/apis/{KOORD}/v1alpha1/devices/n00000/status", LABEL),
+    ("PATCH", f"/apis/{KOORD}/v1alpha1/devices/n00000", LABEL),
     ("POST", "/api/v1/namespaces/default/events", LABEL),
     ("DELETE", EVENTS, None),
     ("DELETE", "/api/v1/namespaces/default", None),

@@ -1,9 +1,11 @@
 """NVML as a source of facts, by NVIDIA's own Python bindings: the only module that imports pynvml.
 
 Source: gpu-topology.md section 9, and the NVML API reference for each call. What a driver or a GPU does not support is
-not an error but an unknown; a library that does not answer is a BackendError.
+not an error but an unknown; a GPU that is lost is one that is not there; a library that does not answer is a
+BackendError, once it has been opened anew in vain, as a driver that was loaded again wants it.
 """
 
+import ctypes
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,10 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MILLISECONDS = 1000
 
 
+class _LostError(Exception):
+    """The GPU has fallen off the bus."""
+
+
 class NvmlLibrary:
     """The calls of one loaded library. `nvml` is the module pynvml, or what stands in for it in a test."""
 
@@ -24,12 +30,28 @@ class NvmlLibrary:
         self._nvml = nvml
         self._boot_id = boot_id
         self._handles: dict[str, Any] = {}
+        self._by_address: dict[object, str] = {}
         self._events: Any = None
         self._by_bus: dict[str, str] = {}
 
     # -- what is there -------------------------------------------------------------------------------------------
 
     def gpus(self) -> Sequence[Gpu]:
+        try:
+            return self._list()
+        except BackendError as fault:
+            self._open_anew(fault)
+            return self._list()
+
+    def _open_anew(self, fault: BackendError) -> None:
+        self._close_events()
+        self._may(self._nvml.nvmlShutdown)
+        try:
+            self._nvml.nvmlInit()
+        except self._nvml.NVMLError as why:
+            raise BackendError(f"{fault}, and when opened anew: {why}") from None
+
+    def _list(self) -> list[Gpu]:
         nvml = self._nvml
         found: list[Gpu] = []
         handles: dict[str, Any] = {}
@@ -37,32 +59,35 @@ class NvmlLibrary:
             handle = self._may(nvml.nvmlDeviceGetHandleByIndex, index)
             if handle is None:
                 continue  # fallen off the bus: its number still counts
-            gpu = self._gpu(index, handle)
+            try:
+                gpu = self._gpu(index, handle)
+            except _LostError:
+                continue
             found.append(gpu)
             handles[gpu.key] = handle
         if set(handles) - set(self._handles):
             self._close_events()
         self._handles = handles
+        self._by_address = {_address(handle): key for key, handle in handles.items()}
         self._by_bus = {gpu.bus: gpu.key for gpu in found if gpu.bus}
         return found
 
     def _gpu(self, index: int, handle: Any) -> Gpu:
         nvml = self._nvml
-        minor = self._may(nvml.nvmlDeviceGetMinorNumber, handle)
-        info = self._may(nvml.nvmlDeviceGetPciInfo, handle)
+        uuid = _text(self._there(nvml.nvmlDeviceGetUUID, handle))
+        minor = self._there(nvml.nvmlDeviceGetMinorNumber, handle, needed=False)
+        info = self._there(nvml.nvmlDeviceGetPciInfo, handle, needed=False)
         bus = sysfs_address(_text(info.busId)) if info is not None else ""
         path = read_path(bus) if bus else None
-        numa = self._may(nvml.nvmlDeviceGetNumaNodeId, handle)
-        if numa is None and path is not None:
-            numa = path.numa
         memory = self._may(nvml.nvmlDeviceGetMemoryInfo, handle)
         mig = self._may(nvml.nvmlDeviceGetMigMode, handle)
         return Gpu(
             index=index,
             minor=index if minor is None else int(minor),
-            uuid=_text(self._must(nvml.nvmlDeviceGetUUID, handle)),
+            uuid=uuid,
             bus=bus,
-            numa=None if numa is None else int(numa),
+            # not nvmlDeviceGetNumaNodeId: it names the node that a GPU's own memory is, where it is one
+            numa=None if path is None else path.numa,
             socket=read_socket(None if path is None else path.numa),
             pcie_root=path.root if path is not None else "",
             memory_bytes=int(memory.total) if memory is not None else 0,
@@ -97,13 +122,16 @@ class NvmlLibrary:
                 if fault.value in (nvml.NVML_ERROR_NOT_SUPPORTED, nvml.NVML_ERROR_INVALID_ARGUMENT):
                     break
                 continue
-            if active == nvml.NVML_FEATURE_ENABLED:
-                ends.append(self._far_end(handle, link))
+            if active == nvml.NVML_FEATURE_ENABLED and (end := self._far_end(handle, link)) is not None:
+                ends.append(end)
         return ends
 
-    def _far_end(self, handle: Any, link: int) -> Peer:
+    def _far_end(self, handle: Any, link: int) -> Peer | None:
+        """None: the link leads to the processor, not to other GPUs."""
         nvml = self._nvml
         kind = self._may(nvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link)
+        if kind == nvml.NVML_NVLINK_DEVICE_TYPE_IBMNPU:
+            return None
         if kind == nvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
             return Fabric.SWITCH
         info = self._may(nvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
@@ -111,12 +139,18 @@ class NvmlLibrary:
         return self._by_bus.get(bus, Fabric.UNKNOWN)
 
     def p2p(self, a: Gpu, b: Gpu) -> P2P:
-        return P2P(read=self._peer(a, b, READ_INDEX), nvlink=self._peer(a, b, self._nvml.NVML_P2P_CAPS_INDEX_NVLINK))
-
-    def _peer(self, a: Gpu, b: Gpu, what: int) -> bool | None:
         nvml = self._nvml
-        status = self._may(nvml.nvmlDeviceGetP2PStatus, self._handle(a), self._handle(b), what)
-        return None if status is None or status == nvml.NVML_P2P_STATUS_UNKNOWN else status == nvml.NVML_P2P_STATUS_OK
+        read = self._peer(a, b, READ_INDEX)
+        nvlink = self._peer(a, b, nvml.NVML_P2P_CAPS_INDEX_NVLINK)
+        return P2P(
+            read=None if read in (None, nvml.NVML_P2P_STATUS_UNKNOWN) else read == nvml.NVML_P2P_STATUS_OK,
+            # NVLink counts only where the driver says OK; a driver that has no such call says nothing
+            nvlink=None if nvlink is None else nvlink == nvml.NVML_P2P_STATUS_OK,
+        )
+
+    def _peer(self, a: Gpu, b: Gpu, what: int) -> int | None:
+        status = self._may(self._nvml.nvmlDeviceGetP2PStatus, self._handle(a), self._handle(b), what)
+        return None if status is None else int(status)
 
     # -- how it is -----------------------------------------------------------------------------------------------
 
@@ -134,7 +168,8 @@ class NvmlLibrary:
                     return out
                 self._close_events()
                 raise BackendError(f"NVML: waiting for events: {fault}") from None
-            uuid = self._may(nvml.nvmlDeviceGetUUID, data.device)
+            # a GPU that has just been lost does not tell its UUID any more
+            uuid = self._by_address.get(_address(data.device)) or self._may(nvml.nvmlDeviceGetUUID, data.device)
             out.append(XidEvent(_text(uuid or ""), int(data.eventData)))
             wait = 0
 
@@ -176,11 +211,30 @@ class NvmlLibrary:
         except self._nvml.NVMLError as fault:
             raise BackendError(f"NVML: {fault}") from None
 
+    def _there(self, call: Callable[..., Any], handle: Any, *, needed: bool = True) -> Any:
+        """What a GPU says of itself, None where it cannot tell what is not needed. Raises _LostError, BackendError."""
+        try:
+            return call(handle)
+        except self._nvml.NVMLError as fault:
+            if fault.value == self._nvml.NVML_ERROR_GPU_IS_LOST:
+                raise _LostError from None
+            if needed:
+                raise BackendError(f"NVML: {fault}") from None
+            return None
+
     def _may(self, call: Callable[..., Any], *args: Any) -> Any:
         try:
             return call(*args)
         except self._nvml.NVMLError:
             return None
+
+
+def _address(handle: Any) -> object:
+    """Equal for handles of one GPU: the bindings give pointers, which compare by identity."""
+    try:
+        return ctypes.cast(handle, ctypes.c_void_p).value
+    except (TypeError, ctypes.ArgumentError):
+        return handle
 
 
 def _text(value: Any) -> str:
