@@ -133,7 +133,7 @@ class Admission:
                 for gate in self._gates(at, use, unit):
                     inside = self._counted(core, gate)
                     asked = _summed(inside)
-                    over = [r for r in gate.used if asked.get(r, 0) > gate.free(r)]
+                    over = [r for r in gate.used if 0 < asked.get(r, 0) > gate.free(r)]
                     if inside and over:
                         yield self._refused(unit, gate, path, asked, over)
 

@@ -250,3 +250,12 @@ def test_room_in_a_quota_is_kept_for_nominated_pods_of_the_same_or_a_higher_prio
     assert sorted(bound(plan(world))) == ["p-0", "p-1"]
     world.add(pod("urgent", labels=belongs("a"), cpu="3", priority=9))
     assert sorted(bound(plan(world))) == ["urgent"]
+
+
+def test_use_beyond_a_limit_stops_only_those_that_ask_for_more_of_it() -> None:
+    world = World().add(node("n1:32", **{GPU: "8"}), quota("a", {}, {"cpu": 9, GPU: 2}))
+    world.add(pod("r", labels=belongs("a"), cpu="1", requests={GPU: "3"}, at="n1"))
+    world.add(pod("p", labels=belongs("a"), cpu="1"), pod("q", labels=belongs("a"), cpu="1", requests={GPU: "1"}))
+    done = plan(world)
+    assert bound(done) == {"p": "n1"}
+    assert f"runtime: {GPU}=2, used: {GPU}=3, request: {GPU}=1, exceedDimensions: [{GPU}]" in messages(done)["q"]
