@@ -24,8 +24,8 @@ install: $(STAMP) ## Make .venv with everything the project needs, from the lock
 lock: ## Write requirements.lock anew from pyproject.toml (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --extra agent --group dev pyproject.toml -o requirements.lock
 
-demo: install ## Gangs arrive on an embedded cluster: see where they go and why (HEADLESS=1 asserts the outcome)
-	$(BIN)/koordpy demo $(if $(HEADLESS),--headless) $(DEMO_ARGS)
+demo: install ## Gangs arrive on an embedded cluster: see where they go and why (CLUSTER=ascend: Ascend NPUs; HEADLESS=1 asserts the outcome)
+	$(BIN)/koordpy demo $(if $(CLUSTER),--cluster $(CLUSTER)) $(if $(HEADLESS),--headless) $(DEMO_ARGS)
 
 test: install ## The whole test suite that needs no control plane
 	$(BIN)/python -m pytest -n 2 -m "not controlplane" $(PYTEST_ARGS)

@@ -3,11 +3,19 @@
 import argparse
 import sys
 
+from koordpy.cli.demo_programme import PROGRAMMES, TRAINING
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument(
         "--headless", action="store_true", help="plain lines, and exit status 1 when the outcome is not as promised"
+    )
+    parser.add_argument(
+        "--cluster",
+        choices=tuple(PROGRAMMES),
+        default=TRAINING.name,
+        help="; ".join(f"{name}: {one.about}" for name, one in PROGRAMMES.items()) + " (default: %(default)s)",
     )
     parser.add_argument("--keep", action="store_true", help="leave the cluster running until Ctrl-C, for kubectl")
     parser.add_argument(
@@ -30,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     from koordpy.cli.demo_stage import StageError
 
     try:
-        return asyncio.run(play(headless=args.headless, keep=args.keep, speed=args.speed))
+        return asyncio.run(play(PROGRAMMES[args.cluster], headless=args.headless, keep=args.keep, speed=args.speed))
     except StageError as error:
         print(f"koordpy demo: {error}", file=sys.stderr)
         return 1

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -18,6 +17,9 @@ from koordpy.api import keys
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import Pod
+from koordpy.cli.demo_npus import why_npus
+from koordpy.cli.demo_outcome import Manifest, key_of
+from koordpy.cli.demo_programme import TRAINING
 from koordpy.cli.manifests import load_manifests
 from koordpy.cli.offline import DEFAULT_NOW, InputFaultsError, fill
 from koordpy.cluster.pods import PodInfo
@@ -28,23 +30,6 @@ from koordpy.planning.explain import DomainExplanation, Explanation, explain
 from koordpy.planning.plan import RoundPlan
 from koordpy.planning.round import plan_round
 from koordpy.sim.rounds import SimulationResult, parse_moment, simulate
-
-ORDER = (
-    "plain-pod",
-    "prefer-gather",
-    "must-gather",
-    "pipeline-2x2",
-    "does-not-fit",
-    "gang-group",
-    "master-workers",
-    "multiples",
-    "elastic",
-    "gpu-pair",
-    "urgent",
-)
-"""Examples by arrival. The notebook comes first: then blocks differ, and best fit has something to say."""
-
-Manifest = dict[str, Any]
 
 
 def examples_folder() -> Path:
@@ -63,18 +48,22 @@ class Act:
     objects: tuple[Manifest, ...]
 
     @property
+    def stem(self) -> str:
+        """The name without its folder."""
+        return self.name.rpartition("/")[2]
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Labels of all its objects together."""
+        return {k: v for obj in self.objects for k, v in (obj["metadata"].get("labels") or {}).items()}
+
+    @property
     def pods(self) -> tuple[str, ...]:
         """Keys (`namespace/name`) of its pods, in the order of the file."""
         return tuple(key_of(obj) for obj in self.objects if obj["kind"] == "Pod")
 
 
-def key_of(obj: Manifest) -> str:
-    """`namespace/name`."""
-    meta = obj["metadata"]
-    return f"{meta.get('namespace', 'default')}/{meta['name']}"
-
-
-def read_acts(names: Sequence[str] = ORDER, folder: Path | None = None) -> list[Act]:
+def read_acts(names: Sequence[str] = TRAINING.acts, folder: Path | None = None) -> list[Act]:
     """The examples of these names. Raises OSError."""
     acts = []
     for name in names:
@@ -85,11 +74,14 @@ def read_acts(names: Sequence[str] = ORDER, folder: Path | None = None) -> list[
     return acts
 
 
-def read_cluster(folder: Path | None = None) -> list[Manifest]:
-    """Topology and nodes of examples/cluster. Raises OSError."""
-    found = []
-    for path in sorted(((folder or examples_folder()) / "cluster").glob("*.yaml"), reverse=True):
-        found += _documents(path.read_text())
+def read_cluster(names: Sequence[str] = TRAINING.cluster, folder: Path | None = None) -> list[Manifest]:
+    """Topology, nodes and tables of files and folders below examples/. Raises OSError."""
+    found: list[Manifest] = []
+    for name in names:
+        at = (folder or examples_folder()) / name
+        for path in sorted(at.glob("*.yaml"), reverse=True) if at.is_dir() else [at]:
+            for one in _documents(path.read_text()):
+                found += one["items"] if one["kind"] == "List" else [one]
     return found
 
 
@@ -132,6 +124,7 @@ class Forecaster:
     """The same cluster offline. `forecast` takes the acts in their order and remembers what they took."""
 
     folder: Path = field(default_factory=examples_folder)
+    cluster: Sequence[str] = TRAINING.cluster
     state: ClusterState = field(default_factory=ClusterState)
     config: KoordpyConfiguration = field(default_factory=KoordpyConfiguration)
     _now: datetime = field(default_factory=lambda: parse_moment(DEFAULT_NOW))
@@ -141,7 +134,7 @@ class Forecaster:
         self._read()
 
     def _read(self, *names: str) -> None:
-        loaded = load_manifests([str(self.folder / name) for name in ("cluster", *names)])
+        loaded = load_manifests([str(self.folder / name) for name in (*self.cluster, *names)])
         objects = fill(loaded, self._now)
         if loaded.fault_lines:
             raise InputFaultsError(loaded.fault_lines)
@@ -186,6 +179,7 @@ class Forecaster:
     ) -> tuple[GangForecast, ...]:
         proofs = {report.name: proof for report, proof in result.gangs}
         chosen = {b.pod_key: _gpus(b.annotations) for b in result.bindings}
+        notes = {b.pod_key: b.annotations for b in result.bindings}
         made = {benefit.beneficiary: benefit.message for plan in self._plans for benefit in plan.benefits}
         tree = self.state.tree
         layers = [level.layer for level in tree.levels]
@@ -197,13 +191,16 @@ class Forecaster:
             proof = proofs.get(told.gang or "", "optimal" if placed else "infeasible")
             if told.gang is None:
                 why = "the node with the highest total of the scores" if placed else "no node takes it"
-                if gpus := chosen.get(head):
+                if gpus := chosen.get(head) or why_npus(members, notes, act.labels):
                     why += f"; {gpus}"
             else:
                 unit = [before.pods[key] for key in units[head].pod_keys]
                 why = made.get(told.gang) or _why(told, layers, size=_Size.of(unit))
                 if out and len({pod.gang for pod in unit}) > 1:
                     why = f"all or none with {out[-1].name}, planned together"
+                npus = why_npus(members, notes, act.labels)
+                if npus:
+                    why = f"{made[told.gang]}; {npus}" if told.gang in made else npus
                 crossings = units[head].pipeline_crossings
                 if crossings:
                     whole = ", ".join(f"{number} in one {short(layer)} each" for layer, number in crossings.items())

@@ -9,8 +9,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from koordpy.api import keys
-from koordpy.cli.demo_acts import Forecast, Manifest, key_of
-from koordpy.cli.demo_scene import GPU, gpus_of, refusal
+from koordpy.cli import demo_npus
+from koordpy.cli.demo_acts import Forecast
+from koordpy.cli.demo_outcome import Manifest, Outcome, gpus_of, key_of, rank_of, refusal
+from koordpy.cli.demo_programme import ASCEND, TRAINING
 from koordpy.sim.clusters import ACCELERATOR, BLOCK
 
 
@@ -24,39 +26,6 @@ class Check:
     @property
     def holds(self) -> bool:
         return not self.faults
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The cluster at the end."""
-
-    pods: Mapping[str, Manifest]
-    labels: Mapping[str, Mapping[str, str]]
-    """Node -> labels."""
-    gpus: Mapping[str, int]
-
-    def of(self, *prefixes: str) -> list[Manifest]:
-        """Pods of the default namespace whose names begin so, in rank order."""
-        found = [pod for pod in self.pods.values() if pod["metadata"]["name"].startswith(prefixes)]
-        return sorted(found, key=lambda pod: int(_rank(pod) or 0))
-
-    def domains(self, pods: Iterable[Manifest], label: str) -> list[str]:
-        """The domain of each pod; empty for one that is not bound."""
-        return [self.labels.get(pod["spec"].get("nodeName", ""), {}).get(label, "") for pod in pods]
-
-
-def outcome_of(pods: Iterable[Manifest], nodes: Iterable[Manifest]) -> Outcome:
-    """The outcome from API objects."""
-    nodes = list(nodes)
-    return Outcome(
-        {key_of(pod): pod for pod in pods},
-        {node["metadata"]["name"]: node["metadata"]["labels"] for node in nodes},
-        {node["metadata"]["name"]: int(node["status"]["allocatable"].get(GPU, 0)) for node in nodes},
-    )
-
-
-def _rank(pod: Manifest) -> str:
-    return str((pod["metadata"].get("annotations") or {}).get(keys.BOUND_RANK, ""))
 
 
 def settled(forecast: Forecast, pods: Mapping[str, Manifest]) -> bool:
@@ -86,18 +55,18 @@ def _deviations(
             yield f"{key} is told {refusal(pod)[1]!r}, planned: {forecast.pending[key]!r}"
 
 
-def checks(forecasts: Iterable[Forecast], outcome: Outcome) -> list[Check]:
-    """Every promise of the demo with its verdict."""
+def checks(forecasts: Iterable[Forecast], outcome: Outcome, *, programme: str = TRAINING.name) -> list[Check]:
+    """Every promise of a programme with its verdict."""
     forecasts = list(forecasts)
     gone = {key for forecast in forecasts for key in forecast.evicted}
     found = [
         Check(
-            f"{forecast.act.name} is placed as the planner places it offline",
+            f"{forecast.act.stem} is placed as the planner places it offline",
             tuple(_deviations(forecast, outcome.pods, exact=False, gone=gone))[:3],
         )
         for forecast in forecasts
     ]
-    return [*found, *(Check(text, tuple(find(outcome))[:3]) for text, find in _PROMISES)]
+    return [*found, *(Check(text, tuple(find(outcome))[:3]) for text, find in _PROMISES[programme])]
 
 
 def _all_run(outcome: Outcome) -> Iterable[str]:
@@ -113,7 +82,7 @@ def _ranks(outcome: Outcome) -> Iterable[str]:
     gangs = ("prefer-gather-", "must-gather-", "replica-", ("prefill-", "decode-"), "master-workers-", "multiples-")
     for gang in gangs:
         pods = outcome.of(*([gang] if isinstance(gang, str) else gang))
-        ranks = [_rank(pod) for pod in pods]
+        ranks = [rank_of(pod) for pod in pods]
         if ranks != [str(i) for i in range(len(pods))] or not pods:
             yield f"{gang}: ranks {', '.join(ranks)}"
 
@@ -183,7 +152,7 @@ def _within_gpus(outcome: Outcome) -> Iterable[str]:
             yield f"{node}: {gpus} of {outcome.gpus[node]}"
 
 
-_PROMISES: tuple[tuple[str, Callable[[Outcome], Iterable[str]]], ...] = (
+_TRAINING: tuple[tuple[str, Callable[[Outcome], Iterable[str]]], ...] = (
     ("every pod runs but those that cannot fit", _all_run),
     ("no node has more GPUs given away than it has", _within_gpus),
     ("ranks of every whole gang run from 0 without a gap", _ranks),
@@ -199,3 +168,5 @@ _PROMISES: tuple[tuple[str, Callable[[Outcome], Iterable[str]]], ...] = (
     ("gpu-pair has the pair of GPUs with 256 GB/s", _pair),
     ("does-not-fit waits and is told why", _hopeless),
 )
+
+_PROMISES = {TRAINING.name: _TRAINING, ASCEND.name: demo_npus.PROMISES}

@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.live import Live
 
-from koordpy.cli.demo_acts import Act, Forecast, Forecaster, key_of, read_acts, read_cluster
-from koordpy.cli.demo_checks import checks, outcome_of, settled
+from koordpy.cli.demo_acts import Act, Forecast, Forecaster, read_acts, read_cluster
+from koordpy.cli.demo_checks import checks, settled
+from koordpy.cli.demo_outcome import key_of, outcome_of
+from koordpy.cli.demo_programme import Programme
 from koordpy.cli.demo_scene import Scene, scene_of
 from koordpy.cli.demo_stage import Stage
 from koordpy.cli.demo_view import Picture, Style, summary
@@ -27,8 +29,8 @@ _PLAIN_WIDTH = 120
 """Columns where there is no terminal to ask."""
 
 
-async def play(*, headless: bool, keep: bool, speed: float) -> int:
-    """Plays the demo; the exit status. SIGINT and SIGTERM end it in order. Raises StageError."""
+async def play(programme: Programme, *, headless: bool, keep: bool, speed: float) -> int:
+    """Plays a programme; the exit status. SIGINT and SIGTERM end it in order. Raises StageError."""
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -37,11 +39,12 @@ async def play(*, headless: bool, keep: bool, speed: float) -> int:
     if not console.is_terminal:
         console = Console(highlight=False, width=_PLAIN_WIDTH)
     watched = console.is_terminal and not headless
-    cluster = read_cluster()
-    forecaster = Forecaster()
+    cluster = read_cluster(programme.cluster)
+    nodes = [one for one in cluster if one["kind"] == "Node"]
+    forecaster = Forecaster(cluster=programme.cluster)
     try:
         async with Stage(start_seconds=START_SECONDS / speed if watched else 0.0) as stage:
-            scene = scene_of(forecaster.state.tree, [one for one in cluster if one["kind"] == "Node"])
+            scene = scene_of(forecaster.state.tree, nodes, programme.devices)
             teller = Teller(console, scene, stage, watched=watched)
             async with teller:
                 teller.status = "starting the scheduler"
@@ -49,13 +52,12 @@ async def play(*, headless: bool, keep: bool, speed: float) -> int:
                 await stage.start_scheduler()
                 teller.status = "the scheduler leads"
                 teller.say(f"API server on {stage.server.url}, {len(scene.gpus)} nodes; the scheduler leads")
-                forecasts = await _acts(read_acts(), forecaster, stage, teller, speed=speed)
-            nodes = [one for one in cluster if one["kind"] == "Node"]
-            found = checks(forecasts, outcome_of(stage.pods(), nodes))
+                forecasts = await _acts(read_acts(programme.acts), forecaster, stage, teller, speed=speed)
+            found = checks(forecasts, outcome_of(stage.pods(), nodes), programme=programme.name)
             teller.conclude([(check.text, check.faults) for check in found], every=headless)
             status = int(not all(check.holds for check in found)) if headless or watched else 0
             if keep:
-                await _hold(stage)
+                await _hold(stage, forecasts)
             return status
     except asyncio.CancelledError:
         return INTERRUPTED
@@ -168,15 +170,17 @@ async def _all_run(stage: Stage) -> None:
         await asyncio.sleep(0.02)
 
 
-async def _hold(stage: Stage) -> None:
+async def _hold(stage: Stage, forecasts: Sequence[Forecast]) -> None:
     """Until cancelled: Ctrl-C is how it ends, and no failure."""
+    waiting = next((key for forecast in forecasts for key in forecast.pending), "")
+    gang = next((gang.name for forecast in forecasts for gang in forecast.gangs if gang.is_gang and gang.nodes), "")
     print(
         f"\nThe cluster stays until Ctrl-C. In another terminal:\n"
         f"    export KUBECONFIG={stage.kubeconfig}\n"
         f"    kubectl get pods -o wide\n"
-        f"    kubectl describe pod does-not-fit-0\n"
+        f"    kubectl describe pod {waiting.rpartition('/')[2]}\n"
         f"    kubectl get podgroups,clusternetworktopologies\n"
-        f"    kubectl delete pod -l pod-group.scheduling.sigs.k8s.io=prefer-gather\n"
+        f"    kubectl delete pod -l pod-group.scheduling.sigs.k8s.io={gang.rpartition('/')[2]}\n"
         f"    tail -f {stage.log}",
         flush=True,
     )

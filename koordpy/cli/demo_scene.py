@@ -8,28 +8,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from koordpy.api import keys
 from koordpy.api.natural import natural_key
-from koordpy.cli.demo_acts import Forecast, GangForecast, Manifest, domain_of, key_of
+from koordpy.cli.demo_acts import Forecast, GangForecast, domain_of
+from koordpy.cli.demo_outcome import Manifest, devices_of, gpus_of, key_of, rank_of, refusal
 from koordpy.cluster.tree import Tree
 
-GPU = "nvidia.com/gpu"
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-
-
-def gpus_of(pod: Manifest) -> int:
-    """GPUs that a pod asks for."""
-    return sum(
-        int(container.get("resources", {}).get("requests", {}).get(GPU, 0)) for container in pod["spec"]["containers"]
-    )
-
-
-def refusal(pod: Manifest) -> tuple[str, str]:
-    """(reason, message) of PodScheduled=False; empty texts where there is none."""
-    for condition in pod.get("status", {}).get("conditions") or ():
-        if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            return condition.get("reason", ""), condition.get("message", "")
-    return "", ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +71,9 @@ class Scene:
 
     tree: Tree
     gpus: Mapping[str, int]
-    """GPUs of each node."""
+    """GPUs or NPUs of each node."""
+    devices: str = "GPUs"
+    """What they are called."""
     rows: list[Row] = field(default_factory=list)
     seats: dict[str, list[Seat]] = field(default_factory=dict)
     changed: dict[str, int] = field(default_factory=dict)
@@ -103,7 +89,7 @@ class Scene:
         self.headline = f"examples/{act.name}.yaml: {act.title}"
         self._last = len(forecast.gangs)
         for row in self.rows:
-            row.evicted += [act.name for key in row.forecast.members if key in forecast.evicted]
+            row.evicted += [act.stem for key in row.forecast.members if key in forecast.evicted]
         self.rows += [Row(LETTERS[len(self.rows) + i], gang) for i, gang in enumerate(forecast.gangs)]
 
     @property
@@ -130,7 +116,7 @@ class Scene:
             node = pod["spec"].get("nodeName")
             if node:
                 row_found.nodes[key_of(pod)] = node
-                rank = _annotation(pod, keys.BOUND_RANK)
+                rank = rank_of(pod)
                 seats.setdefault(node, []).append(Seat(row_found.letter, rank, gpus_of(pod), running))
             else:
                 row_found.message = row_found.message or refusal(pod)[1]
@@ -150,14 +136,11 @@ class Scene:
         return sum(self.gpus[node] for node in nodes)
 
 
-def scene_of(tree: Tree, nodes: Iterable[Manifest]) -> Scene:
+def scene_of(tree: Tree, nodes: Iterable[Manifest], devices: str = "GPUs") -> Scene:
     """An empty scene of these nodes."""
-    return Scene(tree, {node["metadata"]["name"]: int(node["status"]["allocatable"].get(GPU, 0)) for node in nodes})
-
-
-def _annotation(pod: Mapping[str, Any], key: str) -> str:
-    return str((pod["metadata"].get("annotations") or {}).get(key, ""))
+    gpus = {node["metadata"]["name"]: devices_of(node["status"]["allocatable"]) for node in nodes}
+    return Scene(tree, gpus, devices)
 
 
 def _rank_order(pod: Manifest) -> tuple[Any, ...]:
-    return natural_key(_annotation(pod, keys.BOUND_RANK)), natural_key(pod["metadata"]["name"])
+    return natural_key(rank_of(pod)), natural_key(pod["metadata"]["name"])

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from koordpy.api.config import KoordpyConfiguration
-from koordpy.cli.demo_acts import Manifest
+from koordpy.cli.demo_outcome import Manifest
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.engine import resources
 from koordpy.engine.client import ApiClient
@@ -32,6 +32,7 @@ _KINDS = {
     (resource.api_version, resource.kind): resource
     for resource in (
         resources.CLUSTER_NETWORK_TOPOLOGIES,
+        resources.CONFIG_MAPS,
         resources.DEVICES,
         resources.NODES,
         resources.PODS,

@@ -33,6 +33,10 @@ PALETTE = (
 )
 
 
+_BARS_WIDTH = 84
+"""Columns for the bars of one line."""
+
+
 @dataclass(frozen=True, slots=True)
 class Style:
     """What the terminal can show."""
@@ -81,7 +85,9 @@ class Picture:
         nodes = self.tree.node_names
         line = Text("koordpy demo", style="bold")
         line.append(f"   {seconds:5.1f} s   {len(nodes)} nodes, ", style="not bold")
-        line.append(f"{self.scene.used(nodes)} of {self.scene.total(nodes)} GPUs in use", style="not bold")
+        line.append(
+            f"{self.scene.used(nodes)} of {self.scene.total(nodes)} {self.scene.devices} in use", style="not bold"
+        )
         line.append(f"   {status}", style="not bold dim")
         return line
 
@@ -152,18 +158,23 @@ class Picture:
         if self._empty(level, first):
             label = names[first] if len(run) == 1 else f"{names[first]} ... {names[run[-1]]}"
             guide.append(f"{label}  ")
-            out.append(guide.append(f"{len(nodes)} nodes, {free} GPUs, all free", style="dim"))
+            out.append(guide.append(f"{len(nodes)} nodes, {free} {self.scene.devices}, all free", style="dim"))
         elif level == self.tree.depth - 1:
             guide.append(f"{names[first]:<15} ")
-            for node in nodes:
-                bar = self.bar(node)
-                guide.append(f" {node:<8}").append_text(bar).append(" " * max(0, 11 - len(bar)))
-            guide.rstrip()
-            out.append(guide)
+            widest = max(11, *(self.scene.gpus[node] + 3 for node in nodes))
+            name = max(8, *(len(node) + 1 for node in nodes))
+            at_once = max(1, _BARS_WIDTH // (1 + name + widest))
+            for start in range(0, len(nodes), at_once):
+                line = guide if not start else Text(f"{rail}{'':<16}", style="dim")
+                for node in nodes[start : start + at_once]:
+                    bar = self.bar(node)
+                    line.append(f" {node:<{name}}").append_text(bar).append(" " * max(0, widest - len(bar)))
+                line.rstrip()
+                out.append(line)
         else:
             text = f"{names[first]}  " if level < self._block else f"{names[first]:<9} "
             guide.append(text, style="bold")
-            guide.append(f"{free} of {self.scene.total(nodes)} GPUs free", style="dim")
+            guide.append(f"{free} of {self.scene.total(nodes)} {self.scene.devices} free", style="dim")
             if level == self._block and first in folded:
                 guide.append_text(self._summary(nodes))
                 out.append(guide)
@@ -219,7 +230,7 @@ def _brief(row: Row) -> str:
 def state_of(row: Row) -> str:
     """One word for a gang."""
     if not row.arrived:
-        return "arriving"
+        return "evicted" if row.evicted else "arriving"
     if row.bound == row.members:
         return "running" if row.running == row.members else "bound"
     return "partly" if row.bound else "pending"
@@ -252,9 +263,9 @@ def summary(rows: list[Row], style: Style, *, width: int) -> Group:
         line = Text(row.letter, style=f"bold black on {style.hue(row.letter)}" if style.colour else "bold")
         line.append(f"  {row.name:<{names}}  ", style="default on default not bold")
         line.append(f"{row.bound}/{row.members} bound".ljust(13), style="default on default not bold")
-        line.append(f"{row.forecast.proof:<10}  {row.place or 'pending'}", style="default on default not bold")
+        line.append(f"{row.forecast.proof:<10}  {row.place or state_of(row)}", style="default on default not bold")
         parts.append(line)
-        texts = ([row.why] if row.bound else []) + ([row.message] if row.message else [])
+        texts = ([row.why] if row.bound or row.evicted else []) + ([row.message] if row.message else [])
         for text in texts:
             parts += [Text(line, style="dim" if row.bound else "") for line in _wrapped(text, width)]
     return Group(*parts)

@@ -8,8 +8,10 @@ import pytest
 from rich.console import Console
 
 from koordpy.api import keys
-from koordpy.cli.demo_acts import Forecast, Forecaster, key_of, read_acts, read_cluster
-from koordpy.cli.demo_checks import checks, outcome_of
+from koordpy.cli.demo_acts import Forecast, Forecaster, read_acts, read_cluster
+from koordpy.cli.demo_checks import checks
+from koordpy.cli.demo_outcome import key_of, outcome_of
+from koordpy.cli.demo_programme import ASCEND
 from koordpy.cli.demo_scene import Scene, scene_of
 from koordpy.cli.demo_view import Picture, Style
 
@@ -112,6 +114,88 @@ def test_a_broken_promise_is_noticed(forecasts: list[Forecast], change: Any, bro
     pods = as_forecast(forecasts)
     change(pods)
     assert broken_promise in broken(forecasts, pods)
+
+
+# Ascend NPUs
+
+NPU_NODES = [one for one in read_cluster(ASCEND.cluster) if one["kind"] == "Node"]
+N910 = keys.NPU_RESOURCES[0]
+
+
+@pytest.fixture(scope="module")
+def npu_forecasts() -> list[Forecast]:
+    forecaster = Forecaster(cluster=ASCEND.cluster)
+    return [forecaster.forecast(act) for act in read_acts(ASCEND.acts)]
+
+
+def broken_npus(forecasts: list[Forecast], pods: Pods) -> list[str]:
+    found = checks(forecasts, outcome_of(pods.values(), NPU_NODES), programme=ASCEND.name)
+    return [check.text for check in found if not check.holds]
+
+
+def as_told(forecasts: list[Forecast]) -> Pods:
+    pods = as_forecast(forecasts)
+    pods["default/three-chips"]["status"]["conditions"][0]["reason"] = "JobValidateFailed"
+    return pods
+
+
+def noted(pods: Pods, name: str, **notes: str) -> None:
+    pods[f"default/{name}"]["metadata"]["annotations"].update(notes)
+
+
+def test_every_promise_of_npus_holds_where_the_scheduler_does_what_the_planner_says(
+    npu_forecasts: list[Forecast],
+) -> None:
+    assert broken_npus(npu_forecasts, as_told(npu_forecasts)) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "broken_promise"),
+    [
+        (lambda pods: moved(pods, "switch-job-5", "c-0"), "switch-job is placed as the planner places it offline"),
+        (
+            lambda pods: moved(pods, "switch-job-4", "b-2"),
+            "ranks of switch-job that are four apart share a slice position",
+        ),
+        (
+            lambda pods: noted(pods, "module-job-1", **{N910: "Ascend910-3,Ascend910-4"}),
+            "pods of module-job have their chips in one ring",
+        ),
+        (
+            lambda pods: noted(pods, "module-job-1", **{N910: "Ascend910-0,Ascend910-1"}),
+            "every pod has its chips, and no chip is given twice",
+        ),
+        (
+            lambda pods: noted(pods, "module-job-1", **{N910: "Ascend910-2"}),
+            "every pod has its chips, and no chip is given twice",
+        ),
+        (lambda pods: moved(pods, "superpod-job-3", "sp1-7"), "superpod-job is in two whole blocks of four nodes"),
+        (lambda pods: noted(pods, "superpod-job-3", **{keys.SUPER_POD_RANK: "1"}), "superpod-job is in two whole"),
+        (lambda pods: moved(pods, "urgent-3", "sp0-4"), "urgent is one whole block of four nodes"),
+        (lambda pods: pods.pop("default/background-0"), "two pods of background made room for urgent, and nobody else"),
+        (lambda pods: bound(pods, "three-chips", "module-1"), "every pod runs but the one whose job is illegal"),
+        (
+            lambda pods: pods["default/three-chips"].update(status={"phase": "Pending"}),
+            "three-chips is told that its request is illegal",
+        ),
+        (lambda pods: noted(pods, "urgent-0", **{keys.RANK_INDEX: "3"}), "ranks of every job run from 0 without a gap"),
+    ],
+)
+def test_a_broken_promise_of_npus_is_noticed(npu_forecasts: list[Forecast], change: Any, broken_promise: str) -> None:
+    pods = as_told(npu_forecasts)
+    change(pods)
+    assert any(text.startswith(broken_promise) for text in broken_npus(npu_forecasts, pods))
+
+
+def test_superpods_of_many_nodes_take_several_lines(npu_forecasts: list[Forecast]) -> None:
+    scene = scene_of(Forecaster(cluster=ASCEND.cluster).state.tree, NPU_NODES, ASCEND.devices)
+    for forecast in npu_forecasts:
+        scene.arrive(forecast)
+    scene.look(as_told(npu_forecasts).values())
+    lines = [line.plain for line in Picture(scene, Style(colour=False, unicode=True)).lines()]
+    assert max(map(len, lines)) <= 110
+    assert sum("sp1-" in line for line in lines) == 3
+    assert any("NPUs, all free" in line for line in lines)
 
 
 # The picture

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from koordpy.cli.demo_acts import ORDER, examples_folder
+from koordpy.cli.demo_acts import examples_folder
+from koordpy.cli.demo_programme import TRAINING
 from koordpy.cli.main import main
 from koordpy.sim.clusters import ACCELERATOR, BLOCK, training_cluster
 
@@ -56,7 +57,7 @@ def answer(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 def test_the_table_knows_every_example_and_the_demo_plays_every_one() -> None:
     assert sorted(TABLE) == [path.stem for path in PATHS]
-    assert sorted(ORDER) == sorted(TABLE)
+    assert sorted(TRAINING.acts) == sorted(TABLE)
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
