@@ -40,14 +40,18 @@ def node_misses(pod: PodInfo, figures: Figures) -> list[str]:
     own = figures.of(pod)
     if own.refusal is not None:
         return [f"the pod did not use: {reason.removeprefix('unsupported: ')}" for reason in own.refusal.reasons]
-    return _lacking(pod, figures) + _refusing(pod, figures)
+    lacking = _lacking(pod, figures)
+    nearest = [text for _, _, text in sorted((far, i, text) for i, (far, text) in lacking.items())]
+    return nearest[:NEAREST] + _refusing(pod, figures, frozenset(lacking))
 
 
-def _lacking(pod: PodInfo, figures: Figures) -> list[str]:
-    """Nodes that refuse for want of resources alone, those that lack least first."""
+def _lacking(pod: PodInfo, figures: Figures) -> dict[int, tuple[int, str]]:
+    """Nodes that refuse for want of resources: position -> (how much is lacking, in words)."""
     own, snapshot, draft = figures.of(pod), figures.snapshot, figures.draft
-    lacks: list[tuple[int, int, str]] = []
-    for i in np.nonzero(own.allowed)[0].tolist():
+    verdict = own.verdict()
+    fit = np.array([False, *(refusal.plugin == _FIT for refusal in verdict.refusals)])
+    lacks: dict[int, tuple[int, str]] = {}
+    for i in np.nonzero(fit[verdict.which])[0].tolist():
         parts, worst = [], 0
         for (column, amount), name in zip(own.request, own.names, strict=True):
             free = max(0, int(snapshot.allocatable[i, column] - draft.used[i, column]))
@@ -59,17 +63,17 @@ def _lacking(pod: PodInfo, figures: Figures) -> list[str]:
                 parts.append(text)
                 worst = max(worst, (amount - free) * 1000 // amount)
         if parts:
-            lacks.append((len(parts) * 1000 + worst, i, f"node {snapshot.nodes[i].name} had {', '.join(parts)}"))
-    return [text for _, _, text in sorted(lacks)[:NEAREST]]
+            lacks[i] = len(parts) * 1000 + worst, f"node {snapshot.nodes[i].name} had {', '.join(parts)}"
+    return lacks
 
 
-def _refusing(pod: PodInfo, figures: Figures) -> list[str]:
-    """The other grounds, in the order of their words, with the number of nodes and the remedy."""
+def _refusing(pod: PodInfo, figures: Figures, told: frozenset[int]) -> list[str]:
+    """The grounds of the nodes not told of yet, in the order of their words, with their number and the remedy."""
     verdict = figures.of(pod).verdict()
-    numbers = np.bincount(verdict.which, minlength=len(verdict.refusals) + 1).tolist()
     grounds: Counter[tuple[str, str]] = Counter()
-    for refusal, number in zip(verdict.refusals, numbers[1:], strict=True):
-        if number and refusal.plugin != _FIT:
+    for i, which in enumerate(verdict.which.tolist()):
+        if which and i not in told:
+            refusal = verdict.refusals[which - 1]
             other = _RELAX if refusal.code is Code.UNRESOLVABLE else _WAIT
-            grounds[refusal.reasons[0], _REMEDIES.get(refusal.plugin, other)] += number
+            grounds[refusal.reasons[0], _REMEDIES.get(refusal.plugin, other)] += 1
     return [f"{number} {reason}: {remedy}" for (reason, remedy), number in sorted(grounds.items())]
