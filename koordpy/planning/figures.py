@@ -329,6 +329,11 @@ class ShapeFigures:
         return any(isinstance(one, GPUDevices | AscendChips) for one in self._rules)
 
     @property
+    def pulled(self) -> bool:
+        """Whether a filter may refuse a node because a pod is gone from somewhere: required affinity, spread."""
+        return any(not rule.local for rule in self._rules)
+
+    @property
     def follows(self) -> bool:
         """Whether a placement of another pod may make a node fit: what failed may pass later in the round."""
         return any(not (isinstance(one, Rule) and one.local) for one in self._followers)

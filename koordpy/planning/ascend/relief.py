@@ -4,13 +4,15 @@ Victims follow the general rules (ascend.md 5.3, preemption.md). The search look
 of blocks and leaves keeps it close to the truth, and the Ascend planner itself is asked whether a choice is enough.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from koordpy.cluster.npus import npu_resource
+from koordpy.planning.ascend.blocks import step
 from koordpy.planning.ascend.job import Job, Tor
+from koordpy.planning.ascend.leaves import Uplinks
 from koordpy.planning.ascend.place import has_own_order, place_npus
 from koordpy.planning.ascend.ranked import best_node
 from koordpy.planning.ascend.switches import Switches
@@ -93,3 +95,35 @@ def place_chosen(unit: Unit, wanted: Collection[str], figures: Figures) -> Chose
     if placed is None or placed.evicted or not all(key in placed.nodes for key in wanted):
         return None
     return Chosen(placed.nodes, placed.notes)
+
+
+def whole_blocks(unit: Unit, ranks: Sequence[int], figures: Figures) -> tuple[int, ...] | None:
+    """A core grown by the lowest ranks to what its jobs can be planned with; None where they have too few members."""
+    chosen = set(ranks)
+    jobs = {pod.gang: job for pod in unit.pending if isinstance(job := figures.npu_job(pod), Job)}
+    for job in jobs.values():
+        if job.blocks is None:
+            continue
+        waiting = [rank for rank, pod in enumerate(unit.members) if pod.pending and pod.key in job.ranks]
+        count = sum(rank in chosen for rank in waiting)
+        count += sum(pod.bound and pod.key not in figures.draft.evicted for pod in job.pods)
+        more = [rank for rank in waiting if rank not in chosen][: -count % step(job.blocks)]
+        if (count + len(more)) % step(job.blocks):
+            return None
+        chosen.update(more)
+    return tuple(sorted(chosen))
+
+
+def more_is_no_harm(unit: Unit, figures: Figures) -> bool:
+    """Whether more victims can never close a place: nobody leans on pods that stay, and no leaf of version 2.0 turns
+    into somebody's own when others leave it."""
+    if any(figures.of(pod).pulled for pod in {pod.shape: pod for pod in unit.pending}.values()):
+        return False
+    if figures.config.ascend.nslb_version != "2.0" or not has_own_order(unit, figures):
+        return True
+    switches = figures.jobs.switches
+    if not isinstance(switches, Switches):
+        return True
+    draft, gang = figures.draft, unit.pending[0].gang
+    spanning = Uplinks(figures.jobs, switches).of(draft.placed, draft.evicted, figures.notes, without=gang)
+    return all(len(jobs) < 2 or not any(job.marks[leaf] == {"2"} for job in jobs) for leaf, jobs in spanning.items())

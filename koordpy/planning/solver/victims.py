@@ -18,14 +18,15 @@ from koordpy.planning.victims.choice import Choice, Choices, Crossing, Cut
 Term = tuple[cp_model.IntVar, int]
 _AT_ONCE = 40
 """Units of level 9 that one solve decides: their weights are powers of two."""
-_MOST_TRIES = 200
+MOST_TRIES = 200
+"""Answers that a check may refuse."""
 
 
 Check = Callable[[tuple[int, ...], dict[tuple[int, int], int]], Cut | None]
 """(options, (shape, node) -> pods) -> None where the plan holds under all filters, else why not."""
 
 
-def choose(choices: Choices, check: Check, *, most_tries: int = _MOST_TRIES) -> Choice:
+def choose(choices: Choices, check: Check, *, most_tries: int = MOST_TRIES) -> Choice:
     """The least harmful options with which all members can be placed. most_tries: answers that a check may refuse."""
     budget = Budget(choices.deterministic_time, seed=choices.problem.seed)
     model = _Model(choices, budget)

@@ -4,7 +4,7 @@ The planner asks where a unit found no room. A plan names its victims, each with
 every member; nothing is changed here but a draft that is put back as it was.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -13,9 +13,10 @@ import numpy as np
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.ascend.joint import place_jointly
 from koordpy.planning.ascend.place import has_own_order
-from koordpy.planning.ascend.relief import one_each, place_chosen, regions
+from koordpy.planning.ascend.relief import more_is_no_harm, one_each, place_chosen, regions, whole_blocks
 from koordpy.planning.build import build, partitions, unit_multiples
 from koordpy.planning.figures import Figures
+from koordpy.planning.gpu.allocation import allocate
 from koordpy.planning.plan import Proof, SolverRun
 from koordpy.planning.problem import Problem, only_ranks
 from koordpy.planning.selection import core_ranks
@@ -23,6 +24,7 @@ from koordpy.planning.units import Groups, Unit
 from koordpy.planning.victims.budgets import Budget, budgets_of
 from koordpy.planning.victims.check import check_victims
 from koordpy.planning.victims.choice import (
+    Choice,
     Choices,
     Cut,
     Limit,
@@ -44,11 +46,13 @@ from koordpy.planning.victims.pool import Mask, Pool
 from koordpy.planning.victims.reach import Opened, opened
 from koordpy.planning.victims.rules import Law
 from koordpy.planning.victims.shortcut import shortcut
-from koordpy.planning.victims.sparing import spared
+from koordpy.planning.victims.sparing import Enough, cheapest, counts_allow, in_vain, spared
 from koordpy.planning.victims.units import VictimUnit
 
 _OWN_ORDER_TRIES = 20
 """Choices that the Ascend planner may refuse before the greedy one is asked."""
+_MOST_TRIALS = 24
+"""Placements tried for each of them, to learn how many victims are still too few."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,9 @@ class Asked:
 
 
 def one_by_one(unit: Unit) -> bool:
-    """Whether its core is bound, so that each further member asks for itself."""
+    """Whether its core is bound, or it has none, so that each further member asks for itself."""
+    if unit.plain is None and not unit.is_gang:
+        return True  # a group of GPUs outside any gang: victims are looked for member by member (quota-fairness.md)
     if unit.plain is not None or not unit.bound_any or any(unit.need(gang) for gang in unit.gangs):
         return False
     return all(len(gang.standing) + gang.succeeded >= gang.min_member for gang in unit.gangs)
@@ -209,8 +215,9 @@ class Search:
                 yield (rank,)
             return
         yield pending
-        if (core or pending[:1]) != pending:
-            yield core or pending[:1]
+        least = whole_blocks(unit, core or pending[:1], self.figures)
+        if least is not None and least != pending:
+            yield least
 
     def _steps(self, asked: Asked) -> Relief:
         """Steps 4, 5 and 7: each rule alone, then the open ones together."""
@@ -490,37 +497,47 @@ class Search:
         own_order = has_own_order(asked.unit, self.figures)
         seen = [n for n, i in enumerate(units) if any(pod.key in open_to.looked_at for pod in pool.units[i].pods)]
 
+        said: dict[str, Mapping[str, str]] = {}
+        learns = not moves and more_is_no_harm(asked.unit, self.figures)
+
+        def fits(taken: Iterable[int]) -> bool:
+            chosen = [pool.units[units[choices.options[o].unit]] for o in taken]
+            return self._placed(asked, choices.problem, chosen, {}, None)[0] is not None
+
         def check(taken: tuple[int, ...], places: dict[tuple[int, int], int]) -> Cut | None:
             chosen = [pool.units[units[choices.options[o].unit]] for o in taken]
             nodes, closed = self._placed(asked, choices.problem, chosen, places, back if moves else None)
             if nodes is not None:
                 plan.clear()
                 plan.update(nodes)
+                said.clear()
+                said.update(self._notes)
                 return None
             if moves:
                 return Cut(frozenset(taken), tuple(range(len(choices.units))))
+            if learns:
+                # fewer victims are no help, so one of the others has to go
+                gone = {choices.options[o].unit for o in in_vain(choices, taken, fits, most_trials=_MOST_TRIALS)}
+                return Cut(frozenset(taken), tuple(u for u in range(len(choices.units)) if u not in gone))
             if closed and seen:
                 return Cut(frozenset(taken), tuple(seen), closed)
-            if own_order and not open_to.looked_at:
-                # fewer victims are no help, so one of the others has to go
-                gone = {choices.options[o].unit for o in taken}
-                return Cut(frozenset(taken), tuple(u for u in range(len(choices.units)) if u not in gone))
             return Cut(frozenset(taken), tuple(range(len(choices.units))))
 
         quick = shortcut(choices)
         if quick is not None and check(quick.options, {}) is None:
             choice = quick
         else:
-            from koordpy.planning.solver.victims import choose
+            from koordpy.planning.solver.victims import MOST_TRIES, choose
 
-            if own_order:
-                choice = choose(choices, check, most_tries=_OWN_ORDER_TRIES)
-                if choice.proof in (Proof.UNKNOWN, Proof.FEASIBLE) and not moves:
-                    options = spared(choices, lambda taken: check(taken, {}) is None, choice.options)
-                    if options and check(options, {}) is None:
-                        choice = replace(choice, options=options, proof=Proof.FEASIBLE)
-            else:
-                choice = choose(choices, check)
+            choice = choose(choices, check, most_tries=_OWN_ORDER_TRIES if own_order else MOST_TRIES)
+            if choice.proof in (Proof.UNKNOWN, Proof.FEASIBLE) and not moves:
+                options = self._unproven(choices, choice, lambda taken: check(taken, {}) is None)
+                if options and check(options, {}) is None:
+                    choice = replace(choice, options=options, proof=Proof.FEASIBLE)
+            if own_order and not learns:
+                # what was ruled out by trying might have been enough with fewer gone
+                unsure = {Proof.OPTIMAL: Proof.FEASIBLE, Proof.INFEASIBLE: Proof.UNKNOWN}
+                choice = replace(choice, proof=unsure.get(choice.proof, choice.proof))
         if not plan or not choice.options:
             return (), Relief(proof=choice.proof, runs=choice.runs)
         victims = []
@@ -537,7 +554,22 @@ class Search:
         keys = tuple((asked.unit.members[rank].key, node) for rank, node in sorted(plan.items()))
         cost = (cost_levels(choices, choice.options), late_levels(choices, choice.options))
         relief = Relief(tuple(victims), keys, choice.proof, choice.runs, bound=choice.bound, back=tuple(back))
-        return cost, replace(relief, notes=self._notes)
+        return cost, replace(relief, notes=said)
+
+    def _unproven(self, choices: Choices, found: Choice, works: Enough) -> tuple[int, ...]:
+        """The better of what was found in time, less what can be given back, and of the greedy plan."""
+
+        def enough(taken: tuple[int, ...]) -> bool:
+            return counts_allow(choices, taken) and works(taken)
+
+        best: tuple[object, tuple[int, ...]] | None = None
+        for start in (found.options, cheapest(choices, enough)):
+            options = spared(choices, enough, start) if start else ()
+            if options:
+                cost = cost_levels(choices, options), late_levels(choices, options)
+                if best is None or cost < best[0]:  # type: ignore[operator]
+                    best = cost, options
+        return best[1] if best is not None else ()
 
     def _placed(
         self,
@@ -564,6 +596,10 @@ class Search:
         elif not has_own_order(asked.unit, figures):
             found = place_jointly(asked.unit, only_ranks(whole, ranks), figures)
             nodes = dict(found.nodes) if len(found.nodes) == len(ranks) else None
+            if nodes is not None and any(pod.gpus is not None for pod in asked.pods) and figures.gpus.view.nodes:
+                # numbers and links of GPUs may be enough for each of them, and not for all
+                given = allocate([(asked.unit.members[rank], node) for rank, node in nodes.items()], figures.gpus)
+                nodes = nodes if not given.faults else None
         if nodes is not None and back is not None:
             for rank, node in nodes.items():
                 draft.assign(asked.unit.members[rank], node)

@@ -6,7 +6,10 @@ inclusion-minimal, the least important go, but not the least harmful of all sets
 
 from collections.abc import Callable, Sequence
 
-from koordpy.planning.victims.choice import Choices, keeps
+import numpy as np
+
+from koordpy.planning.problem import hard_regions, slots
+from koordpy.planning.victims.choice import Choices, Limit, keeps
 
 Enough = Callable[[tuple[int, ...]], bool]
 """Whether the beneficiary can be placed with the units of these options gone."""
@@ -43,6 +46,94 @@ def spared(choices: Choices, enough: Enough, start: tuple[int, ...] = ()) -> tup
 
     give_back(sorted(taken, key=importance), ())
     return tuple(sorted(needed))
+
+
+def cheapest(choices: Choices, enough: Enough) -> tuple[int, ...]:
+    """As few as are enough of the options in the order of what they cost, within the limits; none where even all are
+    not enough."""
+    taken: list[int] = []
+    units: set[int] = set()
+    bounded = [limit for limit in choices.limits if limit.most is not None]
+    for o in _cheap_first(choices):
+        unit = choices.options[o].unit
+        if unit not in units and all(_within(limit, [*taken, o]) for limit in bounded):
+            taken.append(o)
+            units.add(unit)
+    if not taken or not enough(tuple(sorted(taken))):
+        return ()
+    low, high = 0, len(taken)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if enough(tuple(sorted(taken[:middle]))):
+            high = middle
+        else:
+            low = middle
+    return tuple(sorted(taken[:high]))
+
+
+def in_vain(choices: Choices, taken: Sequence[int], fits: Enough, *, most_trials: int) -> list[int]:
+    """Options with whose units gone the members still find no place: more than the given ones, the cheap ones first,
+    limits left aside. For beneficiaries to whom more victims never do harm: one of the others has to go."""
+    whole, have = list(taken), {choices.options[o].unit for o in taken}
+    coming: dict[int, int] = {}
+    for o in _cheap_first(choices):
+        if choices.options[o].unit not in have:
+            coming.setdefault(choices.options[o].unit, o)
+    rest = list(coming.values())
+    at, chunk = 0, max(1, len(rest) // 2)
+    for _ in range(most_trials):
+        part = rest[at : at + chunk]
+        if not part:
+            break
+        if not fits((*whole, *part)):
+            whole += part
+            at += len(part)
+            chunk *= 2
+        elif chunk > 1:
+            chunk = max(1, chunk // 4)
+        else:
+            at += 1
+    return whole
+
+
+def counts_allow(choices: Choices, taken: Sequence[int]) -> bool:
+    """Whether every shape has slots enough, in one hard domain, once the units of some options are gone. What this
+    denies is impossible."""
+    problem = choices.problem
+    freed = problem.free.copy()
+    for o in taken:
+        for node, amounts in choices.units[choices.options[o].unit].frees:
+            for column, amount in amounts:
+                freed[node, column] += amount
+    wanted: dict[int, int] = {}
+    for rank in problem.pending:
+        shape = problem.members[rank].shape
+        wanted[shape] = wanted.get(shape, 0) + 1
+    inside = [domain for _, domain in hard_regions(problem)]
+    level = problem.tree.levels[problem.hard]
+    open_to = np.ones(len(inside), dtype=bool)
+    for shape, number in wanted.items():
+        open_to &= level.sums(slots(freed, problem.shapes[shape]))[inside] >= number
+    return bool(open_to.any())
+
+
+def _cheap_first(choices: Choices) -> list[int]:
+    """Options, those of the cheapest units first."""
+
+    def cost(o: int) -> tuple[int, ...]:
+        option = choices.options[o]
+        unit = choices.units[option.unit]
+        covered = sum(pods > choices.budgets[b] for b, pods in unit.budgets)
+        return covered, unit.priority, unit.breaks, unit.rank, option.rule
+
+    return sorted(range(len(choices.options)), key=cost)
+
+
+def _within(limit: Limit, taken: Sequence[int]) -> bool:
+    chosen = set(taken)
+    if limit.most is None or (limit.when and not chosen.intersection(limit.when)):
+        return True
+    return sum(amount for o, amount in limit.terms if o in chosen) <= limit.most
 
 
 def _most(choices: Choices) -> tuple[int, ...]:
