@@ -15,7 +15,11 @@ from koordpy.planning.plan import Proof, RoundPlan
 from tests.scenarios.cluster import World
 from tests.scenarios.npus import ascend, npu_gang, npu_pod, super_pods, switched
 
-LABELS: tuple[dict[str, str], ...] = ({keys.TOR_AFFINITY: "large-model-schema"}, {keys.TOR_AFFINITY: "normal-schema"}, {})
+LABELS: tuple[dict[str, str], ...] = (
+    {keys.TOR_AFFINITY: "large-model-schema"},
+    {keys.TOR_AFFINITY: "normal-schema"},
+    {},
+)
 
 
 @dataclass(frozen=True)
