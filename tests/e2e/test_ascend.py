@@ -145,6 +145,46 @@ async def test_a_superpod_job_is_ranked_and_a_lost_rank_comes_back_into_its_bloc
         assert await asyncio.to_thread(process.stop) == 0
 
 
+async def test_a_block_without_room_moves_as_a_whole_where_its_job_asks_for_it(
+    api: Client, install: Install, controlplane: ControlPlane, tmp_path: Path
+) -> None:
+    """Rank 2 is lost and SuperPoD 1 is full: rank 3 is evicted, and both go to SuperPoD 0; ranks 0 and 1 stay."""
+    installed = await install()
+    names = [f"s{pod}-{i}" for pod, size in ((0, 3), (1, 4)) for i in range(size)]
+    places = {name: {keys.SUPER_POD_ID: name[1]} for name in names}
+    await make_servers(api, names, chips=16, product="module-a3-16-super-pod", labels=places)
+    asks = {keys.FAULT_SCHEDULING: "grace"}
+    await make_job(api, "job", 4, 16, annotations={keys.SP_BLOCK: "32"}, labels=asks)
+    place = (keys.SUPER_POD_RANK, keys.BOUND_SUPER_POD, keys.RANK_INDEX)
+    with run(installed, controlplane, tmp_path) as process:
+        pods = await bound(api, process, *(f"job-{i}" for i in range(4)))
+        assert [pods[f"job-{i}"]["spec"]["nodeName"] for i in range(4)] == [f"s1-{i}" for i in range(4)]
+        before = {name: pods[name]["metadata"]["uid"] for name in ("job-0", "job-1", "job-3")}
+        await api.delete(f"{pods_path()}/job-2")
+        other = await api.create(pods_path(), worker("other", 16, scheduler="volcano"))
+        await api.bind(other, "s1-2", annotations={CHIP: ids(*range(16))})
+        await api.create(pods_path(), worker("job-2", 16, job="job"))
+
+        async def evicted() -> bool:
+            found = (await by_name(api)).get("job-3")
+            return found is None or found["metadata"]["uid"] != before["job-3"]
+
+        await eventually(evicted, what="job-3 evicted", within_s=40, processes=[process])
+        await api.create(pods_path(), worker("job-3", 16, job="job"))  # as its owner does
+        pods = await bound(api, process, "job-2", "job-3")
+        assert {pods[name]["spec"]["nodeName"][:2] for name in ("job-2", "job-3")} == {"s0"}
+        assert [noted(pods[f"job-{i}"], *place) for i in range(4)] == [
+            ("0", "1", "0"),
+            ("0", "1", "1"),
+            ("1", "0", "2"),
+            ("1", "0", "3"),
+        ]
+        assert {name: pods[name]["metadata"]["uid"] for name in ("job-0", "job-1")} == {
+            name: before[name] for name in ("job-0", "job-1")
+        }, "the other block stays"
+        assert await asyncio.to_thread(process.stop) == 0
+
+
 def table(leaves: Mapping[str, int], address: Mapping[str, str]) -> Json:
     """Leaf a has its servers a0, a1, ... at slices 0, 1, ...; they are named by their addresses."""
     listed = [
