@@ -207,6 +207,10 @@ class _Reading:
     def _amounts(self, key: str, where: str, raw: Quantities) -> Amounts:
         out: Amounts = {}
         for name, text in raw.items():
+            if name == "pods":
+                said = "the number of pods is not counted, only what they request"
+                self._fault(key, key_path(where, name), said, "it is ignored: leave it out")
+                continue
             try:
                 out[name] = units(name, text)
             except ValueError as fault:

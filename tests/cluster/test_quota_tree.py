@@ -52,6 +52,11 @@ FAULTS: list[tuple[str, list[ElasticQuota], dict[str, list[str]]]] = [
         [quota("a", {"cpu": 1, "memory": 5}, {"cpu": 2})],
         {"default/a": ["spec.min.memory: min names memory, max does not"]},
     ),
+    (
+        "a number of pods",
+        [quota("a", 1, {"cpu": 2, "pods": 5})],
+        {"default/a": ["spec.max.pods: the number of pods is not counted, only what they request"]},
+    ),
     ("min above max", [quota("a", 12, 10)], {"default/a": ["spec.min.cpu: min cpu 12 > max 10"]}),
     ("no such parent", [quota("a", 1, 10, parent="gone")], {"default/a": [f"{PARENT}: parent gone not found"]}),
     (
