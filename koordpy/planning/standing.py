@@ -11,7 +11,7 @@ from fractions import Fraction
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.quantity import quantity_text
 from koordpy.cluster.snapshot import Draft, Snapshot
-from koordpy.planning.order import UnitOrder
+from koordpy.planning.order import Job, UnitOrder
 from koordpy.planning.units import Groups, Unit
 from koordpy.planning.victims.lines import ACCELERATORS, lines_of
 
@@ -57,18 +57,21 @@ def standing(unit: Unit, groups: Groups, snapshot: Snapshot, config: KoordpyConf
     party, use = path[-1], Draft(snapshot).quotas
     held: dict[str, str] = {}
     share: dict[str, str] = {}
-    for resource in sorted(lines.amounts(first.requests)):
+    for resource in sorted(lines.amounts(Job(unit).requests())):
         if lines.counted(party, resource):
-            held[_name(resource)] = _amount(resource, Fraction(lines.use(use, party, resource)))
-            share[_name(resource)] = _amount(resource, lines.share(party, resource))
+            held[share_name(resource)] = share_text(resource, Fraction(lines.use(use, party, resource)))
+            share[share_name(resource)] = share_text(resource, lines.share(party, resource))
     return Standing(place, len(units), fairness.mode, party.quota or party.user, held, share)
 
 
-def _name(resource: str) -> str:
+def share_name(resource: str) -> str:
+    """What a resource of the share lines is called."""
     return GPUS if resource == ACCELERATORS else resource
 
 
-def _amount(resource: str, amount: Fraction) -> str:
+def share_text(resource: str, amount: Fraction) -> str:
+    """An amount of the share lines as a quantity; accelerators in devices."""
     if resource == ACCELERATORS:
-        return f"{float(amount / _HUNDREDTHS):g}"
+        devices = amount / _HUNDREDTHS
+        return str(devices) if devices.denominator == 1 else f"{float(devices):.3f}".rstrip("0")
     return quantity_text(resource, int(amount))

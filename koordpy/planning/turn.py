@@ -1,10 +1,11 @@
 """Why a job waits that would find room by itself, or with more of its own: for `koordpy explain`.
 
-Sources: simulate.md, wouldFitIf; quota-fairness.md section 2; preemption.md 3.2. Each ground is tried: the job is
-planned without it, and is told of it only if it finds room then.
+Sources: simulate.md, wouldFitIf; quota-fairness.md section 2; preemption.md 3.2 and 3.3. Each ground is tried: the job
+is planned without it, and is told of it only if it finds room then.
 """
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import msgspec
 
@@ -13,9 +14,12 @@ from koordpy.api.quantity import quantity_text
 from koordpy.cluster.quotas import QuotaUse
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.planning.misses import NEAREST
+from koordpy.planning.order import Job
 from koordpy.planning.plan import RoundPlan
 from koordpy.planning.round import plan_round
+from koordpy.planning.standing import share_name, share_text
 from koordpy.planning.units import Unit
+from koordpy.planning.victims.lines import lines_of
 
 _MOVED = "consolidation"
 
@@ -33,7 +37,7 @@ class Turn:
         alone = self._alone(self.snapshot, self.config)
         if self._placed(alone):
             return self._evictions(alone) or self._before()
-        return self._held() or self._guarantee()
+        return self._held() or self._guarantee() or self._share()
 
     def _alone(self, snapshot: Snapshot, config: KoordpyConfiguration) -> RoundPlan:
         return plan_round(snapshot, config, only=frozenset([self.unit.id]))
@@ -79,9 +83,9 @@ class Turn:
         leaf = quotas.tree.quotas.get(quotas.quota_of(self.unit.pending[0]))
         if leaf is None:
             return []
-        use, asked = QuotaUse(quotas), {}
+        use, requests, asked = QuotaUse(quotas), Job(self.unit).requests(), {}
         for resource, most in leaf.max.items():
-            request = sum(pod.requests.get(resource, 0) for pod in self.unit.pending)
+            request = requests.get(resource, 0)
             needed = use.used(leaf.name, resource) + request
             if request and leaf.least(resource) < needed <= most:
                 asked[resource] = needed
@@ -97,3 +101,19 @@ class Turn:
             for r, needed in sorted(asked.items())
         )
         return [f"min of quota {leaf.name} were {mins}: others would give back"]
+
+    def _share(self) -> list[str]:
+        """What share would let it claim room from users or queues above theirs, where shares are taken back."""
+        lines = lines_of(self.snapshot, self.config.fairness) if self.config.fairness.reclaim == "all" else None
+        path = lines.path(self.unit.members[0]) if lines is not None else ()
+        if lines is None or not path:
+            return []
+        party, use, asked = path[-1], QuotaUse(self.snapshot.quotas), Job(self.unit).requests()
+        out = []
+        for resource, request in sorted(lines.amounts(asked).items()):
+            held, share = lines.use(use, party, resource), lines.share(party, resource)
+            if lines.counted(party, resource) and request and held + request > share:
+                needed, had = share_text(resource, Fraction(held + request)), share_text(resource, share)
+                out.append(f"{needed} {share_name(resource)} (it is {had})")
+        whose = f"quota {party.quota}" if party.quota else f"user {party.user}"
+        return [f"the share of {whose} were {', '.join(out)}"] if out else []

@@ -100,6 +100,19 @@ def test_a_guarantee_that_would_bring_others_to_give_back_is_named() -> None:
     assert not [text for text in misses(fair, RECLAIM) if text.startswith("min of")]
 
 
+def test_the_share_that_it_would_take_is_named_where_shares_are_taken_back() -> None:
+    config = replace(QUIET, fairness=Fairness(reclaim="all"))
+    made = world(
+        *(pod(f"{user}-{i}", labels=belongs(user=user), at="n1", requests=gpus(1)) for user in "ab" for i in range(4))
+    )
+    made.add(pod("p", labels=belongs(user="a"), requests=gpus(1)))
+    told = "the share of user a were 5 gpus (it is 4)"
+    assert told in misses(made, config)
+    assert told not in misses(made, QUIET)
+    heavier = replace(QUIET, fairness=Fairness(reclaim="all", weights={"a": 2}))
+    assert helps(made, heavier)
+
+
 def test_jobs_before_it_in_the_queue_are_named_where_they_take_the_room() -> None:
     made = world(pod("first", requests=gpus(8), cpu="0"), pod("p", requests=gpus(1), cpu="0", created=5))
     told = "the jobs before it in the queue left it their room"
