@@ -11,7 +11,8 @@ from fractions import Fraction
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.quantity import quantity_text
 from koordpy.cluster.snapshot import Draft, Snapshot
-from koordpy.planning.order import Job, UnitOrder
+from koordpy.planning.order import UnitOrder
+from koordpy.planning.orders.keys import Job
 from koordpy.planning.units import Groups, Unit
 from koordpy.planning.victims.lines import ACCELERATORS, lines_of
 

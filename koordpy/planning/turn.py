@@ -14,7 +14,7 @@ from koordpy.api.quantity import quantity_text
 from koordpy.cluster.quotas import QuotaUse
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.planning.misses import NEAREST
-from koordpy.planning.order import Job
+from koordpy.planning.orders.keys import Job
 from koordpy.planning.plan import RoundPlan
 from koordpy.planning.round import plan_round
 from koordpy.planning.standing import share_name, share_text
