@@ -15,7 +15,7 @@ from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.cluster.state import ClusterState
 from koordpy.planning.order import UnitOrder
 from koordpy.planning.runtime import quota_figures
-from koordpy.planning.shares import Claim, exact_shares, kai_shares, whole_shares
+from koordpy.planning.shares import Claim, exact_and_whole_shares, kai_shares
 from koordpy.planning.units import Groups
 
 Row = tuple[str, str, str]
@@ -25,10 +25,16 @@ MODES = ("gpu-count", "exact", "kai")
 GPU = keys.GPU_RESOURCES[0]
 
 
-def _claims(count: int) -> list[Claim]:
-    """Queues whose requests, quotas and weights differ, in no order."""
+def _claims(count: int, *, branches: int = 0) -> list[Claim]:
+    """Queues whose requests, quotas and weights differ, in no order; below that many each, or all side by side."""
     return [
-        Claim(request=1 + i * 37 % 64, quota=i * 11 % 8, weight=1 + i * 7 % 50, priority=100 if i % 3 else 50)
+        Claim(
+            request=1 + i * 37 % 64,
+            quota=i * 11 % 8,
+            weight=1 + i * 7 % 50,
+            priority=100 if i % 3 else 50,
+            parent=(i - 1) // branches if branches and i else -1,
+        )
         for i in range(count)
     ]
 
@@ -61,7 +67,7 @@ def _best(job: Callable[[], object]) -> str:
 
 def run() -> list[Row]:
     """The rows of this part."""
-    claims = _claims(QUEUES)
+    claims, tree = _claims(QUEUES), _claims(QUEUES, branches=10)
     total = QUEUES * 10
     snapshot = _quotas(1000)
     units = Groups(snapshot).units()
@@ -76,9 +82,10 @@ def run() -> list[Row]:
     return [
         (
             f"exact shares, {QUEUES} queues",
-            _best(lambda: whole_shares(claims, exact_shares(total, claims))),
+            _best(lambda: exact_and_whole_shares(total, claims)),
             "goal 50 ms",
         ),
+        (f"exact shares, {QUEUES} queues in a tree", _best(lambda: exact_and_whole_shares(total, tree)), "goal 50 ms"),
         (f"KAI's formula, {QUEUES} queues", _best(lambda: kai_shares(total, claims)), "goal 50 ms"),
         ("runtimes of 1000 quotas in a tree", _best(lambda: quota_figures(snapshot.quotas, Quota())), ""),
         *((f"order of 1000 jobs in 1000 queues, {mode}", _best(partial(order, mode)), "") for mode in MODES),
