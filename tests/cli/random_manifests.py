@@ -311,7 +311,8 @@ def _room(one: Cluster, said: Document) -> Iterable[str]:
             yield f"{name} is over-booked: {left} left of cpu, GPUs, pods"
     pods, nodes = one.of("Pod"), {at["pod"]: at["node"] for at in said["final"]}
     taken: dict[tuple[str, str], str] = {}
-    for binding in said["bindings"]:
+    last = {binding["pod"]: binding for binding in said["bindings"]}  # evicted pods may be bound again
+    for binding in last.values():
         note = binding["annotations"].get("topology.scheduling.koordinator.sh/gpu")
         if note is None or binding["pod"] not in nodes:
             continue
