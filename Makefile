@@ -8,7 +8,7 @@ SOAK_ARGS ?=
 export MINUTES
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock demo test lint format type bench soak e2e chart controlplane clean oracle storms
+.PHONY: help install lock demo picture test lint format type bench soak e2e chart controlplane clean oracle storms
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -26,6 +26,9 @@ lock: ## Write requirements.lock anew from pyproject.toml (needs uv)
 
 demo: install ## Gangs arrive on an embedded cluster: see where they go and why (CLUSTER=ascend: Ascend NPUs; HEADLESS=1 asserts the outcome)
 	$(BIN)/koordpy demo $(if $(CLUSTER),--cluster $(CLUSTER)) $(if $(HEADLESS),--headless) $(DEMO_ARGS)
+
+picture: install ## Record the demo as docs/demo.svg (a minute)
+	$(BIN)/python -m tests.docs.recording docs/demo.svg
 
 test: install ## The whole test suite that needs no control plane
 	$(BIN)/python -m pytest -n 2 -m "not controlplane" $(PYTEST_ARGS)

@@ -144,15 +144,15 @@ async def _acts(
         next_at = teller.seconds + act_seconds
         pause = min(0.08, 1.0 / len(act.objects)) / speed if teller.watched else 0.0
         await stage.create(act.objects, pause_seconds=pause)
-        await _settle(stage, forecast)
+        await settle(stage, forecast)
         teller.arrived(forecast)
         await asyncio.sleep(max(0.0, next_at - teller.seconds))
-    await _all_run(stage)
+    await all_run(stage)
     await asyncio.sleep(act_seconds)  # for the last picture
     return forecasts
 
 
-async def _settle(stage: Stage, forecast: Forecast) -> None:
+async def settle(stage: Stage, forecast: Forecast) -> None:
     """Until the scheduler has done what the planner says, or has taken too long; the verdict is for the end."""
     until = time.monotonic() + SETTLE_SECONDS
     while time.monotonic() < until and not settled(forecast, {key_of(pod): pod for pod in stage.pods()}):
@@ -160,7 +160,7 @@ async def _settle(stage: Stage, forecast: Forecast) -> None:
         await asyncio.sleep(0.02)
 
 
-async def _all_run(stage: Stage) -> None:
+async def all_run(stage: Stage) -> None:
     """Until every bound pod runs, or that takes too long."""
     until = time.monotonic() + SETTLE_SECONDS
     while time.monotonic() < until:

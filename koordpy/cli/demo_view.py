@@ -165,11 +165,11 @@ class Picture:
             name = max(8, *(len(node) + 1 for node in nodes))
             at_once = max(1, _BARS_WIDTH // (1 + name + widest))
             for start in range(0, len(nodes), at_once):
-                line = guide if not start else Text(f"{rail}{'':<16}", style="dim")
+                line, gap = guide if not start else Text(f"{rail}{'':<16}", style="dim"), 0
                 for node in nodes[start : start + at_once]:
                     bar = self.bar(node)
-                    line.append(f" {node:<{name}}").append_text(bar).append(" " * max(0, widest - len(bar)))
-                line.rstrip()
+                    line.append(f"{'':<{gap}} {node:<{name}}").append_text(bar)
+                    gap = max(0, widest - len(bar))
                 out.append(line)
         else:
             text = f"{names[first]}  " if level < self._block else f"{names[first]:<9} "
