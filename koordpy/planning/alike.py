@@ -14,8 +14,8 @@ from koordpy.planning.problem import Shape
 def alike(shapes: Sequence[Shape], pods: Sequence[PodInfo], ruled: Sequence[bool]) -> list[int]:
     """For each shape, of which a pod is given, the first one that it need not be told from.
 
-    Only where members ask nothing of each other's places, which knows them by their specs. ruled: shapes whose nodes
-    depend on other pods; victims open different nodes to them, so each stays what it is.
+    Only where members ask nothing of each other's places, which knows them by their specs. ruled: shapes that stay what
+    they are, where nodes may open to them by what happens to other pods.
     """
     first: dict[Hashable, int] = {}
     return [

@@ -86,16 +86,16 @@ def build(unit: Unit, figures: Figures, *, emptied: bool = False) -> Problem:
         known = figures.built = unit, figures.moment, _build(unit, figures, emptied=False)
     if not emptied:
         return known[2]
-    if _by_devices(unit, figures):
+    if _looks_further(unit, figures):
         return _build(unit, figures, emptied=True)
     return replace(known[2], by_count=None, standing=None)
 
 
-def _by_devices(unit: Unit, figures: Figures) -> bool:
-    """Whether devices by name decide what nodes take, beyond their number."""
-    if figures.gpus.view.nodes:
-        return any(pod.gpus is not None for pod in unit.pending)
-    return any(figures.of(pod).by_devices for pod in {pod.shape: pod for pod in unit.pending}.values())
+def _looks_further(unit: Unit, figures: Figures) -> bool:
+    """Whether more than numbers decides what nodes take: devices by name, or other pods."""
+    if figures.gpus.view.nodes and any(pod.gpus is not None for pod in unit.pending):
+        return True
+    return any(figures.of(pod).has_rules for pod in {pod.shape: pod for pod in unit.pending}.values())
 
 
 def _build(unit: Unit, figures: Figures, *, emptied: bool) -> Problem:
@@ -152,7 +152,8 @@ def _build(unit: Unit, figures: Figures, *, emptied: bool) -> Problem:
             shapes.append(Shape(request, allowed, (own.soft if goal else own.total).copy()))
         members.append(Member(gang=gang, shape=number))
     if len(shapes) > 1 and not tied:
-        ruled = [figures.of(pod).has_rules for pod in kinds]
+        # victims open different nodes to pods that look at others
+        ruled = [emptied and figures.of(pod).has_rules for pod in kinds]
         shapes, kinds, members = _merged(shapes, kinds, members, ruled)
     if copies:
         free = np.concatenate([free, np.stack(copies, axis=1)], axis=1)

@@ -324,11 +324,6 @@ class ShapeFigures:
         return rule.copies() if rule is not None and rule.constrained else None
 
     @property
-    def by_devices(self) -> bool:
-        """Whether a filter looks at devices by name."""
-        return any(isinstance(one, GPUDevices | AscendChips) for one in self._rules)
-
-    @property
     def pulled(self) -> bool:
         """Whether a filter may refuse a node because a pod is gone from somewhere: required affinity, spread."""
         return any(not rule.local for rule in self._rules)

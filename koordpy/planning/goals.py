@@ -206,12 +206,10 @@ class Goals:
             there.setdefault(node, Counter())[members[rank].shape] += 1
         out = [0] * table.width
         for node, counts in there.items():
-            kind = int(table.kinds[node])
-            with_pods = table.cost(kind, tuple(counts[shape] for shape in shapes))
-            without = table.cost(kind, (0,) * len(shapes))
-            if with_pods is None or without is None:
+            added = table.added(node, [counts[shape] for shape in shapes])
+            if added is None:
                 raise ValueError(f"{self.tree.node_names[node]} cannot take its pods")
-            out = [total + a - b for total, a, b in zip(out, with_pods, without, strict=True)]
+            out = [total + n for total, n in zip(out, added, strict=True)]
         return tuple(out)
 
     def score(self, nodes: Mapping[int, int]) -> Goal:

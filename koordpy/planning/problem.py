@@ -5,7 +5,7 @@ of specs: pods of equal shape are one kind, filters have become capacities. Exac
 solver, plain enumeration in tests) all take this and give a Solution, so that they can be compared goal by goal.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -84,6 +84,14 @@ class ByCount:
     always: bool = False
     exact: Callable[[], bool] = lambda: True
     devices: Devices | None = None
+
+    def added(self, node: int, pods: Sequence[int]) -> Vector | None:
+        """What a node adds with so many pods of each shape, against none; None where it cannot take them so."""
+        kind = int(self.kinds[node])
+        vector, idle = self.cost(kind, tuple(pods)), self.cost(kind, (0,) * len(pods))
+        if vector is None or idle is None:
+            return None
+        return tuple(a - b for a, b in zip(vector, idle, strict=True))
 
     def idle(self, shapes: int) -> Ints:
         """[nodes, width] vectors of nodes that take no pod."""

@@ -6,53 +6,22 @@ groups. Optima of earlier stages become constraints of later ones.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
-from koordpy.planning.plan import Proof
 from koordpy.planning.solver.budget import Budget
+from koordpy.planning.solver.cells import Cell
 from koordpy.planning.solver.counted import Counted, Fits, Numbered
 from koordpy.planning.solver.interacting import Interacting
 from koordpy.planning.solver.room import Room
-
-Term = tuple[cp_model.IntVar, int]
-
-
-@dataclass(frozen=True, slots=True)
-class GroupType:
-    """PP groups that are alike: new pods per shape (positions in Room), and the (level, domain) of their bound ones."""
-
-    pods: tuple[int, ...]
-    anchor: tuple[int, int] | None
-    count: int
+from koordpy.planning.solver.staged import StagedModel, Term, linear
+from koordpy.planning.solver.whole_groups import GroupType, WholeGroups
 
 
-@dataclass(slots=True)
-class Cell:
-    """Equal nodes of one parent, in natural order."""
-
-    nodes: tuple[int, ...]
-    bound: bool
-    pods: dict[int, cp_model.IntVar]
-    """Shape position -> pods on all of the nodes."""
-    fillings: list[tuple[cp_model.IntVar, tuple[int, ...]]] = field(default_factory=list)
-    used: list[Term] = field(default_factory=list)
-
-    @property
-    def total(self) -> list[Term]:
-        return [(v, 1) for v in self.pods.values()]
-
-
-def linear(terms: Iterable[Term]) -> cp_model.LinearExprT:
-    terms = list(terms)
-    return cp_model.LinearExpr.weighted_sum([v for v, _ in terms], [c for _, c in terms])
-
-
-class CountModel:
+class CountModel(StagedModel):
     """Counts inside one region. counts: pods per shape position, or None when `shape_totals` stay open.
 
     keep: for a model of the given nodes only, each a cell of its own. opened: level -> domains that the new pods open,
@@ -74,11 +43,9 @@ class CountModel:
         ordered: bool = True,
     ) -> None:
         self.room, self.tree, self.problem = room, room.tree, room.problem
-        self.region, self.budget, self.split = region, budget, split or room.singly
-        self.model = cp_model.CpModel()
-        self.values: list[int] = []
-        self.possible = True
-        self._whole: dict[tuple[int, int, int], cp_model.IntVar] = {}
+        super().__init__(budget)
+        self.region, self.split = region, split or room.singly
+        self._groups: WholeGroups | None = None
         self._twins, self._only, self._ordered = dict(opened or {}), only, ordered
         self.limit = sum(room.wanted if counts is None else counts)
         level, domain = region
@@ -95,6 +62,7 @@ class CountModel:
             total = self.model.new_int_var(lo, hi, "")
             self.model.add(linear((c.pods[i], 1) for c in self.cells if i in c.pods) == total)
             self.shape_totals.append(total)
+        self.possible &= bool(self.cells)
         self._interactions()
         self.counted = self._counted()
         """What a ByCount adds, as terms of this model; None without one, or where `numbered` has it."""
@@ -350,96 +318,15 @@ class CountModel:
 
     def add_groups(self, types: Sequence[GroupType]) -> None:
         """Adds the number of whole PP groups of each type per domain; single nodes must be cells of their own."""
-        tree, level = self.tree, self.region[0]
-        for t, group in enumerate(types):
-            above: dict[int, cp_model.IntVar] | None = None
-            for number in range(level + 1, tree.depth + 1):
-                here: dict[int, cp_model.IntVar] = {}
-                for domain in self._holders(number):
-                    if not self._may_hold(group, number, domain):
-                        continue
-                    parent = int(tree.levels[number].parent[domain])
-                    if above is not None and parent not in above:
-                        continue
-                    here[domain] = self.model.new_int_var(0, group.count, "")
-                    self._whole[t, number, domain] = here[domain]
-                if above is not None:
-                    for parent, var in above.items():
-                        below = [(v, 1) for d, v in here.items() if tree.levels[number].parent[d] == parent]
-                        if below:
-                            self.model.add(linear([*below, (var, -1)]) <= 0)
-                if len(here) > 1:
-                    self.model.add(linear((v, 1) for v in here.values()) <= group.count)
-                above = here
-        for number in range(level + 1, tree.depth + 1):
-            for domain in self._holders(number):
-                whole = [
-                    (t, self._whole[t, number, domain]) for t in range(len(types)) if (t, number, domain) in self._whole
-                ]
-                for i in range(len(self.room.shapes)):
-                    asked = [(v, -types[t].pods[i]) for t, v in whole if types[t].pods[i]]
-                    if asked:
-                        self.model.add(linear([*self._pods_in(number, domain, i), *asked]) >= 0)
-
-    def _holders(self, level: int) -> Iterable[int]:
-        return self.totals[level] if level < self.tree.depth else [c.nodes[0] for c in self.cells if len(c.nodes) == 1]
-
-    def _may_hold(self, group: GroupType, level: int, domain: int) -> bool:
-        place = self.tree.levels[level]
-        lo, hi = int(place.start[domain]), int(place.end[domain])
-        if group.anchor is not None:
-            deep, at = group.anchor
-            if deep < level or not lo <= int(self.tree.levels[deep].start[at]) < hi:
-                return False
-        return all(int(self.room.slots[i][lo:hi].sum()) >= n for i, n in enumerate(group.pods))
-
-    def _pods_in(self, level: int, domain: int, shape: int) -> list[Term]:
-        place = self.tree.levels[level]
-        lo, hi = int(place.start[domain]), int(place.end[domain])
-        return [(c.pods[shape], 1) for c in self.cells if shape in c.pods and lo <= c.nodes[0] < hi]
+        self._groups = WholeGroups(
+            types, model=self.model, room=self.room, cells=self.cells, totals=self.totals, level=self.region[0]
+        )
 
     def whole(self, level: int) -> list[Term]:
-        return [(v, 1) for (_, number, _), v in self._whole.items() if number == level]
+        """Groups whole in a domain of the level, where they were added."""
+        return self._groups.terms(level) if self._groups is not None else []
 
-    # --- solving ------------------------------------------------------------------------------------------------
-
-    def value(self, terms: Iterable[Term]) -> int:
-        return sum(self.values[v.index] * c for v, c in terms)
-
-    def find(self, stage: str) -> Proof:
-        """Any solution, kept as the current one."""
-        if not self.possible or not self.cells:
-            return Proof.INFEASIBLE
-        proof, values = self.budget.solve(stage, self.model)
-        if values:
-            self.values = values
-        return proof
-
-    def minimise(self, stage: str, terms: Sequence[Term], *, bound: int | None = None) -> int:
-        """Brings a sum to its least value, starting at the current solution, and holds it there from then on.
-
-        bound: a proven lower bound; where the current solution meets it nothing is solved.
-        """
-        terms = list(terms)
-        current = self.value(terms)
-        if terms and (bound is None or current > bound):
-            self._hint()
-            self.model.minimize(linear(terms))
-            proof, values = self.budget.solve(stage, self.model, share=0.6, linearization=2)
-            if proof is Proof.INFEASIBLE:
-                raise AssertionError(f"{stage}: a solved model became infeasible")
-            self.model.clear_objective()  # type: ignore[no-untyped-call]
-            if values:
-                self.values = values
-                current = self.value(terms)
-        if terms:
-            self.model.add(linear(terms) <= current)
-        return current
-
-    def hold(self, terms: Sequence[Term], most: int) -> None:
-        """Keeps a sum at the optimum of an earlier stage."""
-        if terms:
-            self.model.add(linear(terms) <= most)
+    # --- starting ---------------------------------------------------------------------------------------------------
 
     def start_from(self, pods: Mapping[int, Sequence[int]]) -> None:
         """Hints at the counts per node of a solution of the same region."""
@@ -478,60 +365,6 @@ class CountModel:
             shapes = self.room.shapes
             self.numbered.adopt(self.values, {n: dict(zip(shapes, held, strict=True)) for n, held in pods.items()})
 
-    def _hint(self) -> None:
-        self.model.clear_hints()  # type: ignore[no-untyped-call]
-        for index, value in enumerate(self.values):
-            self.model.add_hint(self.model.get_int_var_from_proto_index(index), value)
-
-    def largest(self, stage: str, order: Sequence[tuple[list[Term], int]]) -> list[int]:
-        """Makes the vector of sums lexicographically largest and holds it. order: (sum, proven upper bound)."""
-        at, solved = 0, len(self.budget.runs)
-        while at < len(order):
-            if not self.budget.proven and len(self.budget.runs) > solved:
-                # no proof can be had, and the first positions matter most
-                break
-            terms, most = order[at]
-            now = self.value(terms)
-            if now == most:
-                self.model.add(linear(terms) == now)
-                at += 1
-                continue
-            if now == 0:
-                stop = at
-                while stop < len(order) and self.value(order[stop][0]) == 0:
-                    stop += 1
-                zeros = [term for part, _ in order[at:stop] for term in part]
-                if self.can(stage, [(v, -c) for v, c in zeros], -1):
-                    continue
-                self.model.add(linear(zeros) <= 0)
-                at = stop
-                continue
-            weight, stop, parts = 1, at, []
-            while stop < len(order) and weight * (order[stop][1] + 1) < 1 << 40 and stop - at < 8:
-                weight *= order[stop][1] + 1
-                parts.append(order[stop][0])
-                stop += 1
-            weights, scale = [], 1
-            for _, top in reversed(order[at:stop]):
-                weights.append(scale)
-                scale *= top + 1
-            weights.reverse()
-            goal = [(v, -c * w) for part, w in zip(parts, weights, strict=True) for v, c in part]
-            self.minimise(stage, goal)
-            for part in parts:
-                self.model.add(linear(part) == self.value(part))
-            at = stop
-        return [self.value(terms) for terms, _ in order]
-
-    def can(self, stage: str, terms: Sequence[Term], most: int) -> bool:
-        """Whether a sum can be at most so much; if so the current solution is one where it is."""
-        trial = self.model.clone()
-        trial.add(linear([(trial.get_int_var_from_proto_index(v.index), c) for v, c in terms]) <= most)
-        _, values = self.budget.solve(stage, trial)
-        if values:
-            self.values = values
-        return bool(values)
-
     # --- reading ------------------------------------------------------------------------------------------------
 
     def node_pods(self) -> dict[int, list[int]]:
@@ -552,7 +385,7 @@ class CountModel:
 
     def whole_counts(self) -> dict[tuple[int, int, int], int]:
         """(group type, level, domain) -> whole groups."""
-        return {key: n for key, var in self._whole.items() if (n := self.values[var.index])}
+        return self._groups.counts(self.values) if self._groups is not None else {}
 
     def node_totals(self, order: Iterable[int]) -> list[tuple[list[Term], int]]:
         """(sum, upper bound) of single nodes in the given order, nodes that take nothing left out."""

@@ -14,19 +14,19 @@ import numpy as np
 from koordpy.planning.goals import domain_order, pipeline_groups
 from koordpy.planning.problem import Ints, Problem
 from koordpy.planning.solver.budget import Budget
-from koordpy.planning.solver.counts import CountModel, GroupType, Term
+from koordpy.planning.solver.counts import CountModel
 from koordpy.planning.solver.cover import MOST_WORK, Cover, TooMuchWork
 from koordpy.planning.solver.greedy import Greedy
-from koordpy.planning.solver.measure import Least, least_domains
+from koordpy.planning.solver.measure import meet_measures
 from koordpy.planning.solver.narrow import WHOLE, Narrow, is_large, narrowed
 from koordpy.planning.solver.regions import Candidate, Region, Regions
 from koordpy.planning.solver.room import Room
+from koordpy.planning.solver.staged import Term
+from koordpy.planning.solver.whole_groups import GroupType
 from koordpy.planning.ties_among import faults
 
 Pods = Mapping[int, Sequence[int]]
 """Node -> pods per shape (positions in Room)."""
-MOST_MEASURES = 2
-"""Measures of room that are counted for a region."""
 
 
 @dataclass(slots=True)
@@ -206,25 +206,13 @@ class Gather:
         shapes = zip(self.room.shapes, self.counts.tolist(), strict=True)
         if faults(self.problem.interactions, {(shape, node): n for shape, n in shapes}):
             return None
-        counted = self._counted_on(node)
+        pods = dict(zip(self.room.shapes, self.counts.tolist(), strict=True))
+        table = self.problem.by_count
+        counted = () if table is None else table.added(node, [pods.get(i, 0) for i in range(len(self.problem.shapes))])
         if counted is None:
             return None
         score = self.regions.most_score(*candidate.region)
         return Reached(candidate.whole_above, candidate.domains_above, counted, score)
-
-    def _counted_on(self, node: int) -> tuple[int, ...] | None:
-        """What a ByCount adds where all pods go to one node; None where it cannot take them."""
-        table = self.problem.by_count
-        if table is None:
-            return ()
-        counts = dict(zip(self.room.shapes, self.counts.tolist(), strict=True))
-        shapes = range(len(self.problem.shapes))
-        kind = int(table.kinds[node])
-        vector = table.cost(kind, tuple(counts.get(shape, 0) for shape in shapes))
-        idle = table.cost(kind, (0,) * len(shapes))
-        if vector is None or idle is None:
-            return None
-        return tuple(a - b for a, b in zip(vector, idle, strict=True))
 
     def _by_table(self, candidate: Candidate) -> Reached | None:
         """Goal 4 of a region where only room matters."""
@@ -246,60 +234,14 @@ class Gather:
         beyond = self.types or self.bound or problem.multiples or problem.interactions
         if beyond or (problem.by_count and not self.aside) or not is_large(self.room, region):
             return None
-        measures = self.regions.measures()
-        tight = sorted(measures, key=lambda one: self.regions.fewest_by([one], region), reverse=True)
         devices = problem.by_count.devices if problem.by_count is not None else None
-        found = []
-        for per_node, need in tight[:MOST_MEASURES]:
-            left = devices is not None and self._counts(devices.asks, per_node)
-            least = least_domains(problem, region, per_node, need, left=left)
-            if least is None:
-                return None
-            found.append(least)
-        best = max(found, key=lambda one: (one.domains, one.worth))
-        pods = self._onto(region, best, devices.asks if best.worth and devices is not None else None)
-        if pods is None:
+        met = meet_measures(self.regions, region, devices=devices, budget=self.budget)
+        if met is None:
             return None
-        domains = tuple(len(set(row.tolist())) for row in self.tree.domain_of[1:, list(pods)])
-        if domains != best.domains:
-            return None
-        score = self.regions.most_score(*region)
-        whole = tuple(0 for _ in domains)
+        whole = tuple(0 for _ in met.domains)
         scored = any(len(np.unique(problem.shapes[s].score)) > 1 for s in self.room.shapes)
-        rest = not (self.aside or scored)
-        return Reached(whole, domains, (), score, pods=pods, least=best.worth, rest=rest)
-
-    def _onto(self, region: Region, least: Least, asks: Sequence[int] | None) -> Pods | None:
-        """All pods onto the nodes that a measure found, where each gives as much as it found, else anyhow."""
-        only = np.zeros(len(self.problem.free), dtype=bool)
-        only[list(least.nodes)] = True
-        for exactly in (True, False):
-            if exactly and asks is None:
-                continue
-            model = CountModel(
-                self.bare,
-                region,
-                counts=self.counts.tolist(),
-                budget=self.budget,
-                only=only,
-                ordered=False,
-                split=exactly,
-            )
-            if exactly and asks is not None:
-                for cell in model.cells:
-                    given = [(var, asks[self.room.shapes[i]]) for i, var in cell.pods.items()]
-                    model.hold(given, least.nodes[cell.nodes[0]])
-                    model.hold([(var, -ask) for var, ask in given], -least.nodes[cell.nodes[0]])
-            model.find("measure")
-            if model.values:
-                return model.node_pods()
-        return None
-
-    def _counts(self, asks: Sequence[int], per_node: Ints) -> bool:
-        """Whether a measure is the one of the devices that pods ask for."""
-        own = np.array([asks[shape] for shape in self.room.shapes], dtype=np.int64)
-        columns = np.nonzero((self.bare.request == own[:, None]).all(axis=0))[0]
-        return any((self.bare.caps[:, c] == per_node).all() for c in columns.tolist())
+        rest, score = not (self.aside or scored), self.regions.most_score(*region)
+        return Reached(whole, met.domains, (), score, pods=met.pods, least=met.worth, rest=rest)
 
     def _by_model(self, candidate: Candidate, best: tuple[object, ...] | None) -> Reached | None:
         """Goals 3 and 4 of a region by a model, and the rest where it cannot wait."""

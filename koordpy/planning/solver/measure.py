@@ -6,14 +6,20 @@ one measure counting is exact (gang-network.md section 7). Where all pods then g
 is settled without a solver.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from koordpy.planning.counting import Counted, count
-from koordpy.planning.problem import ByCount, Ints, Member, Problem, Shape
+from koordpy.planning.problem import ByCount, Devices, Ints, Member, Problem, Shape
+from koordpy.planning.solver.budget import Budget
+from koordpy.planning.solver.counts import CountModel
+from koordpy.planning.solver.regions import Regions
+from koordpy.planning.solver.room import Room
 
+MOST_MEASURES = 2
+"""Measures of room that are counted for a region."""
 MOST_UNITS = 2048
 """A measure is counted in at most so many units; larger amounts are rounded in favour of the bound."""
 
@@ -26,6 +32,66 @@ class Least:
     domains: tuple[int, ...]
     nodes: Mapping[int, int]
     worth: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """A placement in a region that no other beats in goal 4.
+
+    pods: node -> pods per shape (positions in Room); worth: as in `Least`, a lower bound for all that are as good.
+    """
+
+    domains: tuple[int, ...]
+    pods: Mapping[int, Sequence[int]]
+    worth: tuple[int, ...]
+
+
+def meet_measures(regions: Regions, region: tuple[int, int], *, devices: Devices | None, budget: Budget) -> Met | None:
+    """A placement in a region that meets the bound of one of its tightest measures; None where none is found."""
+    measures = regions.measures()
+    tight = sorted(measures, key=lambda one: regions.fewest_by([one], region), reverse=True)
+    asks = None if devices is None else np.array([devices.asks[shape] for shape in regions.room.shapes], dtype=np.int64)
+    found = []
+    for per_node, need in tight[:MOST_MEASURES]:
+        left = asks is not None and _is_of(asks, per_node, regions.room)
+        least = least_domains(regions.problem, region, per_node, need, left=left)
+        if least is None:
+            return None
+        found.append(least)
+    best = max(found, key=lambda one: (one.domains, one.worth))
+    pods = _onto(regions, region, best, asks if best.worth else None, budget)
+    if pods is None:
+        return None
+    domains = tuple(len(set(row.tolist())) for row in regions.tree.domain_of[1:, list(pods)])
+    return Met(domains, pods, best.worth) if domains == best.domains else None
+
+
+def _is_of(asks: Ints, per_node: Ints, room: Room) -> bool:
+    """Whether a measure is the one of the devices that pods ask for."""
+    columns = np.nonzero((room.request == asks[:, None]).all(axis=0))[0]
+    return any((room.caps[:, c] == per_node).all() for c in columns.tolist())
+
+
+def _onto(
+    regions: Regions, region: tuple[int, int], least: Least, asks: Ints | None, budget: Budget
+) -> Mapping[int, Sequence[int]] | None:
+    """All pods onto the nodes that a measure found, where each gives as much as it found, else anyhow."""
+    room = regions.room
+    only = np.zeros(len(room.most), dtype=bool)
+    only[list(least.nodes)] = True
+    for exactly in (False,) if asks is None else (True, False):
+        model = CountModel(
+            room, region, counts=regions.counts.tolist(), budget=budget, only=only, ordered=False, split=exactly
+        )
+        if exactly and asks is not None:
+            for cell in model.cells:
+                given = [(var, int(asks[i])) for i, var in cell.pods.items()]
+                model.hold(given, least.nodes[cell.nodes[0]])
+                model.hold([(var, -ask) for var, ask in given], -least.nodes[cell.nodes[0]])
+        model.find("measure")
+        if model.values:
+            return model.node_pods()
+    return None
 
 
 def least_domains(

@@ -13,8 +13,9 @@ from koordpy.planning.goals import core_of
 from koordpy.planning.plan import Proof
 from koordpy.planning.problem import Ints, Problem, hard_regions
 from koordpy.planning.solver.budget import Budget
-from koordpy.planning.solver.counts import CountModel, linear
+from koordpy.planning.solver.counts import CountModel
 from koordpy.planning.solver.room import Room
+from koordpy.planning.solver.staged import linear
 
 Kind = tuple[int, int]
 """Gang and shape."""

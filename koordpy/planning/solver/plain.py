@@ -11,8 +11,9 @@ import numpy as np
 from koordpy.planning.goals import Goals, faults_together
 from koordpy.planning.problem import Ints, Problem, hard_regions
 from koordpy.planning.solver.budget import Budget
-from koordpy.planning.solver.counts import CountModel, Term
+from koordpy.planning.solver.counts import CountModel
 from koordpy.planning.solver.room import Room
+from koordpy.planning.solver.staged import Term
 
 
 class Plain:

@@ -12,8 +12,8 @@ import numpy as np
 
 from koordpy.planning.goals import slots_by_level
 from koordpy.planning.problem import Ints, Problem
-from koordpy.planning.solver.counts import GroupType
 from koordpy.planning.solver.room import Room
+from koordpy.planning.solver.whole_groups import GroupType
 
 Region = tuple[int, int]
 

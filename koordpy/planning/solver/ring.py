@@ -14,8 +14,8 @@ from koordpy.planning.problem import Problem
 from koordpy.planning.rank_search import RankSearch
 from koordpy.planning.solver.budget import Budget
 from koordpy.planning.solver.counted import Counted, Fits
-from koordpy.planning.solver.counts import Term, linear
 from koordpy.planning.solver.interacting import Interacting
+from koordpy.planning.solver.staged import Term, linear
 
 MOST_PODS = 64
 
