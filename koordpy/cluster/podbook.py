@@ -207,9 +207,10 @@ class PodBook:
         """A pod without what its Binding will say."""
         return self._assumed.bare(self._pods[key].pod)
 
-    def someone_leaves(self, node: str) -> bool:
-        """Whether a pod on a node is being deleted."""
-        return any(self._pods[key].pod.metadata.deletion_timestamp for key in self._usage.pods_on(node))
+    def leaving(self, node: str) -> list[PodInfo]:
+        """Pods on a node that are being deleted."""
+        pods = [self._pods[key] for key in self._usage.pods_on(node)]
+        return [info for info in pods if info.pod.metadata.deletion_timestamp]
 
     def nominated(self) -> list[PodInfo]:
         """Pods that room is kept for."""

@@ -16,6 +16,8 @@ from typing import Any
 
 from koordpy.api.objects import Pod
 from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.quotas import Queue
+from koordpy.cluster.snapshot import PODS as PODS_ROOM
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.announce import Announcer
 from koordpy.engine.backoff import Backoff
@@ -25,6 +27,7 @@ from koordpy.engine.recorder import ObjectReference
 from koordpy.engine.resources import PODS
 from koordpy.observe.metrics import Metrics
 from koordpy.planning.plan import Benefit, Eviction, Nomination, Reason
+from koordpy.planning.promised import coming_free, parties
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +54,8 @@ class EvictionPlan:
     beneficiary: ObjectReference | None = None
     rooms: Callable[[], int] = lambda: 0
     """How often room came: where that changes while the nominations are written, nobody may need to go any more."""
+    losers: frozenset[Queue] = frozenset()
+    """Quotas and users that its room is reclaimed from: closed to them until it is taken (preemption.md 4)."""
 
 
 Done = Callable[[EvictionPlan, str], None]
@@ -64,6 +69,7 @@ class _Kept:
     deadline: float
     pods: dict[str, str]
     victims: dict[str, str] = field(default_factory=dict)
+    losers: frozenset[Queue] = frozenset()
     tried: bool = False
     """Whether the unit was planned anew since its victims are gone."""
 
@@ -102,6 +108,8 @@ class Evictor:
         self._extra_seconds, self._restored_seconds, self._look_seconds = extra_seconds, restored_seconds, look_seconds
         self._slots = asyncio.Semaphore(WORKERS)
         self._jobs: set[asyncio.Task[None]] = set()
+        self._begun: dict[str, EvictionPlan] = {}
+        """Unit -> its plan, while that is carried out."""
         self._kept: dict[str, _Kept] = {}
         self._clearing: dict[str, asyncio.Event] = {}
         """Pods whose nomination is being cleared at the API server."""
@@ -113,8 +121,14 @@ class Evictor:
         """Plans whose evictions are being sent."""
         return len(self._jobs)
 
+    def closed(self) -> dict[str, frozenset[Queue]]:
+        """Nominated pod -> quotas and users that its room was reclaimed from, as far as this process knows."""
+        out = {one.pod_key: plan.losers for plan in self._begun.values() if plan.losers for one in plan.nominations}
+        return out | {key: kept.losers for kept in self._kept.values() if kept.losers for key in kept.pods}
+
     def submit(self, plan: EvictionPlan, done: Done) -> None:
         """Starts a plan. From now on its room is kept and its victims are seen as going."""
+        self._begun[plan.unit] = plan
         now = self._now()
         for one in plan.nominations:
             self._state.foresee_nomination(one.pod_key, one.node)
@@ -170,7 +184,10 @@ class Evictor:
                 self._clock() + longest + self._extra_seconds,
                 {one.pod_key: one.uid for one in plan.nominations},
                 {victim.pod_key: victim.uid for victim in plan.evictions},
+                plan.losers,
             )
+        if self._begun.get(plan.unit) is plan:
+            del self._begun[plan.unit]
         if plan.benefit is not None and plan.beneficiary is not None and not why:
             self._announcer.room_made(plan.beneficiary, plan.benefit.message)
         done(plan, why)
@@ -209,12 +226,19 @@ class Evictor:
             return
         mine = {one.pod_key for one in plan.nominations}
         nodes = {one.node for one in plan.nominations}
-        known = [self._state.pod(key) for key in mine]
-        least = min((info.priority for info in known if info is not None), default=0)
+        known = [info for key in mine if (info := self._state.pod(key)) is not None]
+        least = min((info.priority for info in known), default=0)
+        closed, quotas = self.closed(), self._state.quota_view()
+        gains = {party for info in known for party in parties(info, quotas)}
         lesser = [
             info
             for info in self._state.nominated()
-            if info.nominated_node in nodes and info.priority < least and info.pending and info.key not in mine
+            if info.nominated_node in nodes
+            and info.priority < least
+            and info.pending
+            and info.key not in mine
+            # what was reclaimed from them is closed to them: the plan has left it alone
+            and gains.isdisjoint(closed.get(info.key, ()))
         ]
         if not lesser:
             return
@@ -352,6 +376,11 @@ class Evictor:
             waiting = self._waiting(kept)
             if not waiting:
                 del self._kept[unit]
+            elif any(self._is_void(info) for info in waiting) and self._may_write():
+                del self._kept[unit]
+                logger.info("%s: the room it is nominated to will not come; it is planned anew", unit)
+                await self._clear(waiting)
+                self._wake(unit, "NominationVoid")
             elif not kept.tried and not self._leaving(kept, waiting):
                 # takes its room now, or is refused and gives it back
                 kept.tried = True
@@ -366,6 +395,22 @@ class Evictor:
             self._uncleared = {}
             await self._clear([info for info, uid in there if info is not None and info.uid == uid and info.pending])
 
+    def _is_void(self, info: PodInfo) -> bool:
+        """Whether a pod cannot fit the node it is nominated to even when those that are ending there are gone."""
+        node = self._state.node(info.nominated_node)
+        if node is None:
+            return True
+        now = self._now().timestamp()
+        count, used = self._state.used(node.name)
+        leave = [pod for pod in self._state.leaving(node.name) if coming_free(pod, now)]
+        if count - len(leave) >= node.allocatable.get(PODS_ROOM, 0):
+            return True
+        for name, amount in info.requests.items():
+            room = node.allocatable.get(name, 0) - used.get(name, 0) + sum(p.requests.get(name, 0) for p in leave)
+            if amount > max(0, room):
+                return True
+        return False
+
     def _waiting(self, kept: _Kept) -> list[PodInfo]:
         pods = [self._state.pod(key) for key in kept.pods]
         return [info for info in pods if info is not None and info.nominated_node and info.uid == kept.pods[info.key]]
@@ -376,7 +421,7 @@ class Evictor:
         if kept is not None and any(self._still_there(key, uid) for key, uid in kept.victims.items()):
             return
         void = [info for info in pods if info.nominated_node and info.pending]
-        if any(self._state.someone_leaves(info.nominated_node) for info in void):
+        if any(self._state.leaving(info.nominated_node) for info in void):
             if kept is None:
                 deadline = self._clock() + self._restored_seconds
                 self._kept[unit] = _Kept(deadline, {info.key: info.uid for info in void})
@@ -390,7 +435,7 @@ class Evictor:
     def _leaving(self, kept: _Kept, waiting: Iterable[PodInfo]) -> bool:
         if kept.victims:
             return any(self._still_there(key, uid) for key, uid in kept.victims.items())
-        return any(self._state.someone_leaves(info.nominated_node) for info in waiting)
+        return any(self._state.leaving(info.nominated_node) for info in waiting)
 
     def _still_there(self, key: str, uid: str) -> bool:
         info = self._state.pod(key)

@@ -9,9 +9,10 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from koordpy.cluster.pods import GangRef, PodInfo
+from koordpy.cluster.quotas import Queue
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.engine.announce import group_reference, reference
 from koordpy.engine.commit import Committer, UnitCommit
@@ -34,13 +35,16 @@ from koordpy.planning.plan import (
     Eviction,
     GangReport,
     GangStatus,
+    Nomination,
     PendingPod,
     Placement,
     Reason,
     Reservation,
     RoundPlan,
 )
+from koordpy.planning.promised import party_of
 from koordpy.planning.units import read_gang
+from koordpy.planning.victims.names import RuleName
 
 logger = logging.getLogger(__name__)
 
@@ -107,6 +111,8 @@ class SchedulingLoop:
             feeds.listeners.confirmed.append(self._shields.confirmed)
         self._looked_again: set[str] = set()
         """Units that were planned once more, because room came while victims were chosen for them."""
+        self._awaiting: dict[str, list[Nomination]] = {}
+        """Unit -> room that it waits for, as its last attempt has found."""
         self._said: set[tuple[str, str]] = set()
         self._reservation: Reservation | None = None
         feeds.listeners.pod_gone.append(self._pod_gone)
@@ -194,6 +200,7 @@ class SchedulingLoop:
         for entry in entries:
             self._first_tried.setdefault(entry.unit, taken_at)
         ids = frozenset((*(entry.unit for entry in entries), *stale))
+        snapshot = self._with_promises(snapshot, ids)
         began = self._clock()
         try:
             plan = await asyncio.get_running_loop().run_in_executor(self._executor, self._planner, snapshot, ids)
@@ -209,6 +216,17 @@ class SchedulingLoop:
         self._decisions.record(plan, number=self.rounds, at=self._now())
         self._apply(plan, snapshot, {entry.unit: entry for entry in entries}, began=taken_at, seconds=seconds)
         self._reserved(plan.reservation)
+
+    def _with_promises(self, snapshot: Snapshot, ids: frozenset[str]) -> Snapshot:
+        """A snapshot that knows what is promised to units that are not tried in this round, and what is closed to
+        whom; what those that are tried wait for is found anew."""
+        for unit, known in list(self._awaiting.items()):
+            there = [snapshot.pods.get(one.pod_key) for one in known]
+            if any(info is None or not info.pending for info in there):
+                del self._awaiting[unit]
+        awaiting = {one.pod_key: one.node for unit, known in self._awaiting.items() if unit not in ids for one in known}
+        closed = self._evictor.closed() if self._evictor is not None else {}
+        return replace(snapshot, awaiting=awaiting, closed=closed) if awaiting or closed else snapshot
 
     def _unit_now(self, key: str) -> str | None:
         info = self._state.pod(key)
@@ -242,6 +260,10 @@ class SchedulingLoop:
         pods_tried = sum(len(unit.pod_keys) for unit in plan.units) or 1
         foreign = by_node(self._feeds.foreign)
         early = leaning(plan, snapshot)
+        for tried_unit in plan.units:
+            self._awaiting.pop(tried_unit.unit, None)
+        for one in plan.awaiting:
+            self._awaiting.setdefault(one.unit, []).append(one)
         refused: list[Entry] = []
         for unit in plan.units:
             entry = entries.get(unit.unit)
@@ -350,6 +372,7 @@ class SchedulingLoop:
             self._reference(gains) if gains else None,
             # once only: in a busy cluster room comes all the time
             rooms=(lambda: 0) if entry is None or unit in self._looked_again else (lambda: self._queue.rooms),
+            losers=self._losers(victims),
         )
 
         def done(ended: EvictionPlan, why: str) -> None:
@@ -365,6 +388,18 @@ class SchedulingLoop:
                 self._queue.settle_again(entry)
 
         self._evictor.submit(chosen, done)
+
+    def _losers(self, victims: Iterable[Eviction]) -> frozenset[Queue]:
+        """The quotas and users that victims are reclaimed from."""
+        quotas, mode = self._state.quota_view(), self._settings.fairness.mode
+        out: set[Queue] = set()
+        for victim in victims:
+            info = self._state.pod(victim.pod_key)
+            if info is not None and victim.rule == RuleName.QUOTA:
+                out.add(Queue(quotas.quota_of(info), ""))
+            elif info is not None and victim.rule == RuleName.FAIR_SHARE:
+                out.add(party_of(info, quotas, mode))
+        return frozenset(out)
 
     def _would_evict(self, unit: str, victims: Sequence[Eviction]) -> None:
         """A dry run counts and logs the victims of a unit's plan, once as long as they are the same."""

@@ -64,8 +64,8 @@ class Tried:
     """Why nobody is evicted for it, beyond the count of nodes."""
     least: int | None = None
     """Pods evicted at least, where the set is not proven least."""
-    awaits: bool = False
-    """Whether it waits for room that pods are leaving, which is kept for it."""
+    awaits: Mapping[str, int] = field(default_factory=dict)
+    """Pod key -> node position, where it waits for room that pods are leaving: that is kept for it."""
 
     @property
     def lacks_room(self) -> bool:
@@ -156,7 +156,7 @@ def _relieved(refused: Tried, figures: Figures, search: Search | None) -> Tried:
     relief = search.relieve(unit)
     if relief.awaited is not None:
         figures.promises.keep(relief.awaited.nodes)
-        return replace(refused, reasons=(relief.awaited.text,), awaits=True)
+        return replace(refused, reasons=(relief.awaited.text,), awaits=relief.awaited.nodes)
     if not relief.nodes:
         unknown = Proof.UNKNOWN in (relief.proof, refused.proof)
         proof = Proof.UNKNOWN if unknown else refused.proof

@@ -33,7 +33,7 @@ from koordpy.planning.gpu.nodes import GpuNodes
 from koordpy.planning.gpu.plain import PlainGpus
 from koordpy.planning.nominated import Reserved, reserve
 from koordpy.planning.problem import Problem
-from koordpy.planning.promised import Promises
+from koordpy.planning.promised import Promises, parties
 from koordpy.planning.ranked import RankedNodes
 from koordpy.planning.scene import Scene
 from koordpy.planning.score_registry import SCORES, scores_of
@@ -477,11 +477,14 @@ class Figures:
         if not self.promises:
             return None
         own = self._promised_to(pod)
-        others = self.promises.coming(least=pod.priority, but=own)
+        others = self.promises.coming(pod, but=own)
         if not others:
             return None
-        at = None if self.promises.netted else {self.snapshot.pods[key].nominated_node for key in own}
-        return reserve(others, self.snapshot, less=self.promises.leaves, at=at)
+        if self.promises.netted:
+            return reserve(others, self.snapshot, less=self.promises.leaves)
+        # who has room promised takes what has come free of it, whoever of its rank is to have the rest
+        at = {self.snapshot.pods[key].nominated_node for key in own}
+        return reserve(others, self.snapshot, less=self.promises.leaves, at=at, up_to=pod.priority)
 
     def _promised_to(self, pod: PodInfo) -> frozenset[str]:
         """Keys of the pods that are planned together with a pod, itself included, and have room promised."""
@@ -503,7 +506,8 @@ class Figures:
         if refusal is not None:
             key += refusal.reasons[0].encode()
         if self.promises:
-            key += repr((sorted(self._promised_to(pod)), self.promises.netted)).encode()
+            whose = parties(pod, self.snapshot.quotas)
+            key += repr((sorted(self._promised_to(pod)), self.promises.netted, whose)).encode()
         job = self.npu_job(pod)
         if job is not None:
             key += (job if isinstance(job, str) else job.signature(pod)).encode()

@@ -72,11 +72,12 @@ def reserve(
     *,
     less: Callable[[int], Ints] | None = None,
     at: Collection[str] | None = None,
+    up_to: int | None = None,
 ) -> Reserved | None:
     """What the given pods (key -> node position) hold; None without any.
 
     less: node position -> [resources] what pods that are ending there leave for them, which they take first; `at`: on
-    the nodes of these names, on all where it is None.
+    the nodes of these names, on all where it is None; `up_to`: those up to this priority, all where it is None.
     """
     where: dict[int, list[PodInfo]] = {}
     for key, node in pods.items():
@@ -86,10 +87,19 @@ def reserve(
     rows = np.array(sorted(where), dtype=np.int64)
     held = np.zeros((len(rows), snapshot.allocatable.shape[1]), dtype=np.int64)
     for i, node in enumerate(rows.tolist()):
-        for pod in where[node]:
-            held[i, 0] += 1
-            for name, amount in pod.requests.items():
-                held[i, snapshot.columns[name]] += amount
-        if less is not None and (at is None or snapshot.nodes[node].name in at):
-            held[i] = np.maximum(0, held[i] - less(node))
+        netted = less is not None and (at is None or snapshot.nodes[node].name in at)
+        first = [pod for pod in where[node] if netted and (up_to is None or pod.priority <= up_to)]
+        keys = {pod.key for pod in first}
+        if less is not None and first:
+            held[i] = np.maximum(0, _sum(first, snapshot) - less(node))
+        held[i] += _sum([pod for pod in where[node] if pod.key not in keys], snapshot)
     return Reserved(where, rows, held)
+
+
+def _sum(pods: Sequence[PodInfo], snapshot: Snapshot) -> Ints:
+    out = np.zeros(snapshot.allocatable.shape[1], dtype=np.int64)
+    for pod in pods:
+        out[0] += 1
+        for name, amount in pod.requests.items():
+            out[snapshot.columns[name]] += amount
+    return out

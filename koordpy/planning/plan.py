@@ -191,6 +191,8 @@ class RoundPlan:
     units: tuple[UnitReport, ...]
     nominations: tuple[Nomination, ...] = ()
     """Placements of units that evict: nothing is bound there before the victims are gone (preemption.md 4)."""
+    awaiting: tuple[Nomination, ...] = ()
+    """Where units will stand that wait for pods which are ending already; nobody is evicted for them."""
     benefits: tuple[Benefit, ...] = ()
     warnings: tuple[tuple[str, str], ...] = ()
     """(object such as PodGroup/default/g, text): InvalidAnnotation events live, lines on stderr offline."""

@@ -16,12 +16,14 @@ import numpy as np
 
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.cluster.pods import GangRef, PodInfo, seconds
-from koordpy.cluster.quotas import Queue, QuotaUse
+from koordpy.cluster.quotas import Queue, Quotas, QuotaUse
 from koordpy.cluster.snapshot import Draft, Ints
 from koordpy.planning.filters import node as node_filters
 from koordpy.planning.filters.base import Refusal
 from koordpy.planning.units import Unit
 
+EVICTED = "EvictionByEvictionAPI"
+"""Reason of the condition DisruptionTarget of pods that the eviction API has evicted."""
 STUCK_SECONDS = 120
 """After its deletionTimestamp a pod's room counts as coming free so long (preemption.md 4)."""
 
@@ -45,7 +47,7 @@ class Promises:
         """Whether what nominated pods hold is counted less what is ending for them: the view of who seeks victims."""
 
     def __bool__(self) -> bool:
-        return bool(self.snapshot.nominated or self.awaited)
+        return bool(self.snapshot.nominated or self.snapshot.awaiting or self.awaited)
 
     def keep(self, nodes: Mapping[str, int]) -> None:
         """Keeps room for pods (key -> node position) that wait until it has come free."""
@@ -54,7 +56,8 @@ class Promises:
 
     def concern(self, pod: PodInfo) -> bool:
         """Whether room is promised to a pod, or it leaves room that may be promised to others."""
-        return bool(pod.nominated_node or pod.key in self.awaited or pod.pod.metadata.deletion_timestamp)
+        promised = pod.nominated_node or pod.key in self.awaited or pod.key in self.snapshot.awaiting
+        return bool(promised or pod.pod.metadata.deletion_timestamp)
 
     @contextmanager
     def net(self) -> Iterator[None]:
@@ -100,14 +103,16 @@ class Promises:
         return self._sum(pod for pod in self._ending_on.get(node, ()) if pod.key not in gone)
 
     @cached_property
-    def kept(self) -> tuple[PodInfo, ...]:
-        """The nominated pods that can still fit their node beside more important ones, once the ending pods are gone;
-        the nomination of the others keeps nothing."""
+    def kept(self) -> dict[str, int]:
+        """Pods that room is kept for from round to round -> position of their node: those that can still fit there
+        beside more important ones, once the ending pods are gone. What is promised to the others keeps nothing."""
         snapshot = self.snapshot
+        known = {**{pod.key: pod.nominated_node for pod in snapshot.nominated}, **snapshot.awaiting}
+        pods = [snapshot.pods[key] for key in known if key in snapshot.pods]
         rooms: dict[int, Ints] = {}
-        out: list[PodInfo] = []
-        for pod in sorted(snapshot.nominated, key=lambda pod: (-pod.priority, pod.created, pod.key)):
-            node = snapshot.index.get(pod.nominated_node)
+        out: dict[str, int] = {}
+        for pod in sorted(pods, key=lambda pod: (-pod.priority, pod.created, pod.key)):
+            node = snapshot.index.get(known[pod.key])
             if node is None or not self._suits(pod, node):
                 continue
             if node not in rooms:
@@ -116,8 +121,8 @@ class Promises:
             asks = self._sum([pod])
             if not bool(((asks > 0) & (asks > rooms[node])).any()):
                 rooms[node] = rooms[node] - asks
-                out.append(pod)
-        return tuple(out)
+                out[pod.key] = node
+        return out
 
     def _suits(self, pod: PodInfo, node: int) -> bool:
         """Whether the node's name, labels and taints let a pod in."""
@@ -129,14 +134,52 @@ class Promises:
         checks = (node_filters.check_named, node_filters.check_unschedulable, node_filters.check_taints)
         return all(word.of(0) is None for word in (affinity, added, *(check(nodes, wire) for check in checks)))
 
-    def coming(self, *, least: int, but: Collection[str]) -> dict[str, int]:
-        """Pods that the draft has not placed -> position of their node; nominated ones only from that priority on.
+    def coming(self, asker: PodInfo, *, but: Collection[str]) -> dict[str, int]:
+        """Pods that the draft has not placed and whose room is kept from a pod -> position of their node.
 
+        Of nominated ones those of its priority or above, and those whose room was reclaimed from its quota or user.
         but: keys of those left out.
         """
-        index, placed = self.snapshot.index, self.draft.placed
-        out = {pod.key: index[pod.nominated_node] for pod in self.kept if pod.priority >= least} | self.awaited
+        pods, placed = self.snapshot.pods, self.draft.placed
+        out = {
+            key: node
+            for key, node in self.kept.items()
+            if pods[key].priority >= asker.priority or self._lost_by(pods[key], node, asker)
+        } | self.awaited
         return {key: node for key, node in out.items() if key not in but and key not in placed}
+
+    def _lost_by(self, pod: PodInfo, node: int, asker: PodInfo) -> bool:
+        """Whether a promised room was taken from the asker's quota or user by reclaim (preemption.md 4)."""
+        losers = self._losers.get(pod.key)
+        if losers is None:
+            losers = self._losers[pod.key] = self.snapshot.closed.get(pod.key, frozenset()) | self._seen_to_lose(
+                pod, node
+            )
+        return bool(losers) and not losers.isdisjoint(parties(asker, self.snapshot.quotas))
+
+    @cached_property
+    def _losers(self) -> dict[str, frozenset[Queue]]:
+        return {}
+
+    def _seen_to_lose(self, pod: PodInfo, node: int) -> frozenset[Queue]:
+        """Whose pods are ending on the node that is promised to a pod, by reclaim as far as that can be seen: they are
+        not less important, or the eviction API says that it was asked."""
+        quotas, fairness = self.snapshot.quotas, self.config.fairness
+        by_quota = fairness.reclaim != "off" and self.config.preemption.across_quotas != "any"
+        out: set[Queue] = set()
+        for other in self._ending_on.get(node, ()):
+            if other.priority < pod.priority and not any(
+                said.type == "DisruptionTarget" and said.reason == EVICTED for said in other.pod.status.conditions
+            ):
+                continue
+            quota = quotas.quota_of(other)
+            if by_quota and quota in quotas.tree.quotas and quota != quotas.quota_of(pod) in quotas.tree.quotas:
+                out.add(Queue(quota, ""))
+            if fairness.reclaim == "all" and fairness.mode != "off":
+                theirs = party_of(other, quotas, fairness.mode)
+                if theirs != party_of(pod, quotas, fairness.mode):
+                    out.add(theirs)
+        return frozenset(out)
 
     def own(self, gangs: Collection[GangRef]) -> frozenset[str]:
         """Keys of the members of gangs that something is promised to."""
@@ -153,11 +196,21 @@ class Promises:
         """
         if not self:
             return base
-        own, least = {pod.key for pod in unit.members}, min(pod.priority for pod in unit.pending)
+        own, asker = {pod.key for pod in unit.members}, min(unit.pending, key=lambda pod: pod.priority)
         gone = self.draft.evicted
         ending = [pod for pod in self.ending if pod.key not in gone] if netted else []
-        coming = [self.snapshot.pods[key] for key in self.coming(least=least, but=own)]
+        coming = [self.snapshot.pods[key] for key in self.coming(asker, but=own)]
         return PromisedUse(base, pods=unit.pending, ending=ending, coming=coming)
+
+
+def party_of(pod: PodInfo, quotas: Quotas, mode: str) -> Queue:
+    """Who shares are counted for: a user where the mode counts accelerators of users, else a queue."""
+    return Queue("", quotas.user_of(pod)) if mode == "gpu-count" else quotas.queue_of(pod)
+
+
+def parties(pod: PodInfo, quotas: Quotas) -> tuple[Queue, ...]:
+    """Everybody that a pod counts for: its quota, its user, its queue."""
+    return Queue(quotas.quota_of(pod), ""), Queue("", quotas.user_of(pod)), quotas.queue_of(pod)
 
 
 class PromisedUse(QuotaUse):

@@ -15,6 +15,7 @@ from koordpy.planning.gpu.warnings import pod_warnings
 from koordpy.planning.plan import (
     GangReport,
     GangStatus,
+    Nomination,
     PendingPod,
     Placement,
     Proof,
@@ -100,6 +101,11 @@ def report(
         gangs=tuple(gang_reports.values()),
         units=tuple(units),
         nominations=tuple(nomination for one in tried for nomination in nominations(one, figures)),
+        awaiting=tuple(
+            Nomination(key, snapshot.pods[key].uid, snapshot.nodes[node].name, one.unit.id)
+            for one in tried
+            for key, node in one.awaits.items()
+        ),
         benefits=tuple(benefit(one, figures) for one in tried if one.victims),
         warnings=tuple(_warnings([one.unit for one in tried], figures)),
     )

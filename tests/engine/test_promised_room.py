@@ -1,5 +1,6 @@
 """Promised room while victims end, against the embedded API server: nobody counts it twice (preemption.md 4)."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -7,8 +8,9 @@ from typing import Any
 import pytest
 
 from koordpy.api import keys
-from tests.engine.live import Live, live, pod, small, until
-from tests.engine.test_evictor import ending, nominated
+from koordpy.api.config import KoordpyConfiguration, Quota
+from tests.engine.live import Live, gang, live, pod, small, until
+from tests.engine.test_evictor import _with_gpus, cluster_of, ending, nominated, running_on
 
 QUOTAS = "elasticquotas.scheduling.sigs.k8s.io"
 GPU = "nvidia.com/gpu"
@@ -89,3 +91,117 @@ async def test_a_pod_starts_when_its_own_victim_is_gone_though_anothers_takes_lo
         cluster.delete(slow)
         await until(lambda: cluster.bound("a-0", "a-1"))
         assert not ending(cluster)
+
+
+async def test_a_loser_that_is_made_anew_does_not_get_the_room_back_however_important() -> None:
+    async with lent_out(a=4, b=0) as cluster:
+        cluster.server.store.create(
+            "priorityclasses.scheduling.k8s.io",
+            {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "top"}, "value": 5000},
+        )
+        cluster.planner.config = KoordpyConfiguration(quota=Quota(enable_runtime_quota=False))
+        async with cluster.running():
+            cluster.create(worker("a-0", "a", gpus=2))
+            await until(lambda: len(ending(cluster)) == 2)
+            first, second = sorted(ending(cluster))
+            cluster.delete(first)
+            again = worker(first, "b")
+            again["spec"] |= {"priorityClassName": "top", "preemptionPolicy": "Never"}
+            cluster.create(again)
+            await until(lambda: bool(cluster.condition(first)))
+            assert not cluster.bound(first)
+            cluster.delete(second)
+            await until(lambda: cluster.bound("a-0"))
+            await asyncio.sleep(0.3)
+            assert not cluster.bound(first)
+            cluster.assert_no_node_is_overbooked()
+
+
+async def test_who_is_more_important_yet_takes_the_promised_room_and_the_loser_makes_itself_new_room() -> None:
+    async with cluster_of("n1") as cluster:
+        running_on(cluster, "n1", *(important_worker(f"old-{i}", "") for i in range(4)))
+        async with cluster.running():
+            cluster.create(important_worker("vip", "high"))
+            await until(lambda: len(ending(cluster)) == 1)
+            (first,) = ending(cluster)
+            cluster.server.store.create(
+                "priorityclasses.scheduling.k8s.io",
+                {
+                    "apiVersion": "scheduling.k8s.io/v1",
+                    "kind": "PriorityClass",
+                    "metadata": {"name": "top"},
+                    "value": 5000,
+                },
+            )
+            cluster.create(important_worker("top", "top"))
+            await until(lambda: "terminating" in cluster.condition("top").get("message", ""))
+            assert ending(cluster) == {first}
+            cluster.delete(first)
+            await until(lambda: cluster.bound("top"))
+            await until(lambda: len(ending(cluster)) == 1)
+            cluster.delete(*ending(cluster))
+            await until(lambda: cluster.bound("vip"))
+            assert len(cluster.places()) == 4
+
+
+async def test_a_nomination_is_cleared_as_soon_as_it_cannot_come_true() -> None:
+    async with cluster_of("n1", "n2") as cluster:
+        running_on(cluster, "n1", *(important_worker(f"old-{i}", "") for i in range(4)))
+        running_on(cluster, "n2", *(important_worker(f"far-{i}", "high") for i in range(4)))
+        async with cluster.running():
+            cluster.create(important_worker("vip", "high", gpus=2))
+            await until(lambda: nominated(cluster) == {"vip": "n1"} and len(ending(cluster)) == 2)
+            # what its victims leave is no more than a kubelet reports to be broken
+            cluster.server.store.update("nodes", "n1", lambda old: _with_gpus(old, 1), status=True)
+            await until(lambda: nominated(cluster) == {})
+
+
+async def test_a_leader_that_dies_between_nomination_and_eviction_leaves_nobody_behind() -> None:
+    async with cluster_of("n1") as cluster:
+        running_on(cluster, "n1", *(important_worker(f"old-{i}", "") for i in range(4)))
+        cluster.server.faults.fail(503, method="DELETE", path="*/pods/*")
+        async with cluster.running() as first:
+            cluster.create(important_worker("vip", "high"))
+            await until(lambda: nominated(cluster) == {"vip": "n1"})
+            first.leading.clear()
+        assert not ending(cluster)
+        cluster.server.faults.clear()
+        async with cluster.running():
+            cluster.create(important_worker("other", "high"))
+            await until(lambda: len(ending(cluster)) == 2)
+            await asyncio.sleep(0.3)
+            for name in sorted(ending(cluster)):
+                cluster.delete(name)
+            await until(lambda: cluster.bound("vip", "other"))
+            assert len(cluster.places()) == 4
+
+
+async def test_a_budget_that_says_no_half_way_ends_the_plan_and_keeps_no_room() -> None:
+    async with lent_out(a=4, b=4) as cluster:
+        cluster.server.faults.fail(429, method="POST", path="*/eviction", times=None, share=0.5)
+        async with cluster.running():
+            cluster.create(*gang_of("a", 3))
+            await until(lambda: cluster.bound("a-0", "a-1", "a-2") or len(ending(cluster)) > 0)
+            cluster.server.faults.clear()
+
+            def finish() -> bool:
+                for name in ending(cluster):
+                    cluster.delete(name)
+                return cluster.bound("a-0", "a-1", "a-2")
+
+            await until(finish)
+            cluster.assert_no_node_is_overbooked()
+            assert sum(name.startswith("b-") for name in cluster.places()) == 5
+
+
+def gang_of(quota: str, members: int) -> list[dict[str, Any]]:
+    group, *pods = gang(quota, members, gpus=1)
+    for member in pods:
+        member["metadata"]["labels"][keys.QUOTA_NAME] = quota
+    return [group, *pods]
+
+
+def important_worker(name: str, rank: str, *, gpus: int = 1) -> dict[str, Any]:
+    manifest = pod(name, gpus=gpus, cpu="0", memory="1Mi")
+    manifest["spec"] |= {"terminationGracePeriodSeconds": 30, **({"priorityClassName": rank} if rank else {})}
+    return manifest

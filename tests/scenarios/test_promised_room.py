@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from koordpy.api.config import Fairness, KoordpyConfiguration, Quota
 from koordpy.api.objects import Pod
 from koordpy.planning.plan import RoundPlan
+from koordpy.planning.round import plan_round
 from tests.scenarios.cluster import World, bound, node, pod, whole_messages
 from tests.scenarios.quotas import GPU, belongs, quota
 
@@ -35,10 +37,14 @@ def ending(wire: Pod, since: str = NOW) -> Pod:
     return replace(wire, metadata=replace(wire.metadata, deletion_timestamp=since))
 
 
-def planned(*objects: Any, now: float = 0.0) -> RoundPlan:
-    from koordpy.planning.round import plan_round
+def planned(*objects: Any, now: float = 0.0, config: KoordpyConfiguration | None = None) -> RoundPlan:
+    return plan_round(World().add(*objects).state.snapshot(now), config)
 
-    return plan_round(World().add(*objects).state.snapshot(now))
+
+def late_alone(*objects: Any, config: KoordpyConfiguration) -> bool:
+    """Whether the pod `late` starts in a round in which nobody else is due."""
+    snapshot = World().add(*objects).state.snapshot(0.0)
+    return "late" in bound(plan_round(snapshot, config, only=frozenset(["default/late"])))
 
 
 def evicted(plan: RoundPlan) -> list[str]:
@@ -114,3 +120,37 @@ def test_a_nomination_that_can_not_come_true_keeps_no_room(why: str, cluster: li
     vip = waits("vip", to="n", gpu=3, priority=5)
     one_free = [gpus("n", 3), *cluster[1:]] if why == STUCK else cluster
     assert bound(planned(*one_free, vip, waits("low"), now=1000.0 if why == STUCK else 0.0)) == {"low": "n"}
+
+
+UP_TO_MAX = KoordpyConfiguration(quota=Quota(enable_runtime_quota=False))
+SHARED = KoordpyConfiguration(fairness=Fairness(reclaim="all"))
+
+
+@pytest.mark.parametrize(
+    ("who", "starts"),
+    [
+        (waits("late", labels=B, priority=100), False),
+        (waits("late", labels=belongs("c"), priority=100), True),
+        (waits("late", labels=belongs("c"), priority=0), False),
+    ],
+    ids=["the quota that lost it", "another quota, more important", "another quota, as important"],
+)
+def test_reclaimed_room_is_closed_to_the_quota_that_lost_it_whatever_its_priority(who: Pod, starts: bool) -> None:
+    limits = [quota("a", {GPU: 2}, {GPU: 2}), quota("b", {}, {GPU: 2}), quota("c", {}, {GPU: 2})]
+    cluster = [gpus("n", 2), *limits, ending(runs("b-0", "n", labels=B, priority=9))]
+    assert late_alone(*cluster, waits("a-0", to="n", gpu=2, labels=A), who, config=UP_TO_MAX) is starts
+
+
+@pytest.mark.parametrize(("user", "starts"), [("bob", False), ("carl", True)])
+def test_reclaimed_room_is_closed_to_the_user_who_lost_it(user: str, starts: bool) -> None:
+    cluster = [gpus("n", 2), ending(runs("bob-0", "n", labels=belongs(user="bob"), priority=9))]
+    alice = waits("alice-0", to="n", gpu=2, labels=belongs(user="alice"))
+    late = waits("late", labels=belongs(user=user), priority=100)
+    assert late_alone(*cluster, alice, late, config=SHARED) is starts
+
+
+def test_room_that_priority_has_taken_is_open_to_whoever_is_more_important_yet() -> None:
+    limits = [quota("a", {GPU: 2}, {GPU: 2}), quota("b", {}, {GPU: 2})]
+    cluster = [gpus("n", 2), *limits, ending(runs("b-0", "n", labels=B))]
+    vip, late = waits("vip", to="n", gpu=2, labels=A, priority=5), waits("late", labels=B, priority=9)
+    assert late_alone(*cluster, vip, late, config=UP_TO_MAX)
