@@ -7,6 +7,7 @@ of bits. Machines of the same links share a Pattern, which is what choices depen
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import combinations
 
 from koordpy.api import keys
 from koordpy.api.config import Gpu
@@ -164,6 +165,13 @@ class Machine:
     def minors_of(self, mask: int) -> tuple[int, ...]:
         """Minors of a set, ascending."""
         return tuple(minor for i, minor in enumerate(self.minors) if mask >> i & 1)
+
+    def bottleneck_kbs(self, minors: Collection[int]) -> int | None:
+        """kB/s of the weakest pair of a set; None for less than two GPUs and where links are not known."""
+        at = [i for i, minor in enumerate(self.minors) if minor in minors]
+        if len(at) < 2 or not self.has_matrix:
+            return None
+        return min(self.matrix.lowest[i][j] for i, j in combinations(at, 2))
 
 
 @dataclass(slots=True)

@@ -92,6 +92,12 @@ class Metrics:
             "koordpy_ring_crossings", "Neighbours in rank order of a plan that are in different top domains.",
             buckets=(0, 1, 2, 4, 8, 16, 32, 64, 128), registry=registry,
         )  # fmt: skip
+        self.gpu_bottleneck = Histogram(
+            "koordpy_gpu_bottleneck_gbps",
+            "GB/s of the weakest link within the GPUs of a pod that is given several.",
+            buckets=(5, 10, 20, 30, 50, 75, 100, 150, 200, 300, 450, 600, 900),
+            registry=registry,
+        )
         self.solver_seconds = Histogram(
             "koordpy_solver_seconds", "The solver's deterministic time.", ["stage"], buckets=_FINE, registry=registry
         )
@@ -148,6 +154,8 @@ class Metrics:
                 self.pp_crossings.labels(layer).inc(count)
             if unit.ring_crossings is not None:
                 self.ring_crossings.observe(unit.ring_crossings)
+            for gbps in unit.gpu_bottlenecks_gbps:
+                self.gpu_bottleneck.observe(gbps)
             for run in unit.solver:
                 self.solver_seconds.labels(run.stage).observe(run.deterministic_time)
                 self.solver_status.labels(run.status.value).inc()

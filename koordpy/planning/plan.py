@@ -165,6 +165,8 @@ class UnitReport:
     pipeline_crossings: Mapping[str, int] | None = None
     """Layer -> pipeline groups whose lowest common layer it is."""
     ring_crossings: int | None = None
+    gpu_bottlenecks_gbps: tuple[float, ...] = ()
+    """Weakest link within the GPUs of each pod that is given two or more by name, where links are known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -277,7 +277,19 @@ def _unit_report(one: Tried, after: Unit, figures: Figures) -> UnitReport:
         solver=one.runs,
         pipeline_crossings=crossings,
         ring_crossings=ring,
+        gpu_bottlenecks_gbps=_bottlenecks(one, figures),
     )
+
+
+def _bottlenecks(one: Tried, figures: Figures) -> tuple[float, ...]:
+    snapshot, chips = figures.snapshot, figures.draft.chips
+    machines = snapshot.gpus.nodes
+    found = [
+        machines[name].machine.bottleneck_kbs(chips[key])
+        for key, node in (one.nodes or {}).items()
+        if key in chips and snapshot.pods[key].gpus is not None and (name := snapshot.nodes[node].name) in machines
+    ]
+    return tuple(kbs / 1e6 for kbs in found if kbs is not None)
 
 
 def _crossings(unit: Unit, figures: Figures, bound: tuple[PodInfo, ...]) -> tuple[dict[str, int] | None, int]:

@@ -97,6 +97,14 @@ OVERVIEW: dict[str, tuple[Panel, ...]] = {
         Panel("Pipeline groups by layer", ((rate("koordpy_gang_pp_groups_crossing_total", "layer"), "{{layer}}"),)),
         Panel("Gang members bound", ((rate("koordpy_gang_members_bound_total"), "members/s"),)),
         Panel(
+            "Weakest link between a pod's GPUs",
+            (
+                (quantile(0.5, "koordpy_gpu_bottleneck_gbps"), "median"),
+                (quantile(0.1, "koordpy_gpu_bottleneck_gbps"), "p10"),
+            ),
+            about="GB/s, of the pods planned lately that are given several GPUs by name.",
+        ),
+        Panel(
             "Planning, a round",
             ((quantile(0.5, "koordpy_plan_seconds"), "p50"), (quantile(0.99, "koordpy_plan_seconds"), "p99")),
             unit="s",

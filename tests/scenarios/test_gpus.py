@@ -8,7 +8,7 @@ from koordpy.api import keys
 from koordpy.api.config import Gpu
 from koordpy.cluster.gpu_env import inject
 from koordpy.planning.plan import RoundPlan
-from tests.planning.gpu.machines import UNIFORM, device
+from tests.planning.gpu.machines import UNIFORM, M, device
 from tests.scenarios.cluster import TWO_LAYERS, group, messages, wish
 from tests.scenarios.gpus import GPU, GpuWorld, allocation, given, gpu_node, gpu_pod, measured
 
@@ -22,6 +22,20 @@ def test_a_group_goes_where_its_slowest_pair_is_fastest() -> None:
     plan = world.run()
     assert given(plan) == {"w-0": ("n2", (4, 7)), "w-1": ("n2", (5, 6))}
     assert [allocation(p)["sees"] for p in plan.placements] == [[4, 5, 6, 7]] * 2
+
+
+def test_the_weakest_link_of_what_each_pod_got_is_told() -> None:
+    """For koordpy_gpu_bottleneck_gbps; nothing for pods of one GPU and for nodes whose links nobody knows."""
+    known = GpuWorld().add(measured("n1"), gpu_pod("pair", 2), gpu_pod("one", 1), gpu_pod("four", 4)).run()
+    slowest: dict[str, tuple[float, ...]] = {"one": ()}
+    for name in ("pair", "four"):
+        _, minors = given(known)[name]
+        slowest[name] = (min(float(M[a][b]) for a in minors for b in minors if a != b),)
+    assert {unit.unit: unit.gpu_bottlenecks_gbps for unit in known.units} == {
+        f"default/{name}": told for name, told in slowest.items()
+    }
+    unknown = GpuWorld().add(gpu_node("n2"), gpu_pod("counted", 8)).run()
+    assert [unit.gpu_bottlenecks_gbps for unit in unknown.units] == [()]
 
 
 def test_between_equal_links_the_fuller_node_is_taken() -> None:
