@@ -13,7 +13,7 @@ from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.accelerators.registry import give
 from koordpy.planning.admission import QuotaRefusal
-from koordpy.planning.ascend.joint import place_jointly
+from koordpy.planning.ascend.joint import place_gang
 from koordpy.planning.ascend.moves import keep_room
 from koordpy.planning.ascend.notes import merged
 from koordpy.planning.ascend.place import Placed, npu_gate, place_npus
@@ -138,7 +138,7 @@ def try_unit(unit: Unit, groups: Groups, figures: Figures, search: Search | None
     if own is not None:
         return _accepted(unit, own, figures, search)
     problem = build(unit, figures)
-    best = place_jointly(unit, problem, figures) if unit.is_gang else place_in_turn(problem)
+    best = place_gang(unit, problem, figures) if unit.is_gang else place_in_turn(problem)
     if not best.placed:
         refusal = figures.admission.core_refusal(unit, use)
         return _relieved(Tried(unit, best.proof, runs=best.runs, refusal=refusal), figures, search)

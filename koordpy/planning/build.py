@@ -16,6 +16,7 @@ from koordpy.planning.alike import alike
 from koordpy.planning.among import Among
 from koordpy.planning.ascend.between import npu_by_count
 from koordpy.planning.ascend.filter import PLUGIN as NPU_PLUGIN
+from koordpy.planning.attraction import attraction
 from koordpy.planning.figures import Figures
 from koordpy.planning.filters.gpu_devices import PLUGIN as GPU_PLUGIN
 from koordpy.planning.gpu.between import by_count, gpu_room, standing_nodes
@@ -48,28 +49,6 @@ def _bounded(multiples: dict[int, int], shapes: list[Shape], free: Ints, *, boun
         return multiples
     most = bound + 1 + sum(int(slots(free, shape).sum()) for shape in shapes)
     return {level: min(k, max(2, most)) for level, k in multiples.items()}
-
-
-def attraction(unit: Unit, figures: Figures) -> Ints:
-    """[nodes] pods that are bound members or carry a planned pod's network-topology-selector, each once (goal 2)."""
-    snapshot, draft = figures.snapshot, figures.draft
-    out = np.zeros(len(snapshot.nodes), dtype=np.int64)
-    values = {pod.selector for pod in unit.pending if pod.selector}
-    for value in values:
-        for name, count in snapshot.selectors.get(value, {}).items():
-            if name in snapshot.index:
-                out[snapshot.index[name]] += count
-    if values:
-        for key, node in draft.placed.items():
-            if snapshot.pods[key].selector in values:
-                out[node] += 1
-        for pod in draft.evicted.values():
-            if pod.selector in values and pod.node in snapshot.index:
-                out[snapshot.index[pod.node]] -= 1
-    for member in unit.members:
-        if member.bound and member.selector not in values and member.node in snapshot.index:
-            out[snapshot.index[member.node]] += 1
-    return out
 
 
 def build(unit: Unit, figures: Figures, *, emptied: bool = False) -> Problem:
@@ -166,7 +145,7 @@ def _build(unit: Unit, figures: Figures, *, emptied: bool) -> Problem:
         shapes=tuple(shapes),
         members=tuple(members),
         needs=tuple(unit.need(gang) for gang in unit.gangs) or (1,),
-        attract=attraction(unit, figures) if goal else np.zeros(len(snapshot.nodes), dtype=np.int64),
+        attract=attraction(unit, unit.pending, figures) if goal else np.zeros(len(snapshot.nodes), dtype=np.int64),
         name_rank=snapshot.name_rank,
         gather=goal,
         hard=hard_level(unit, figures),

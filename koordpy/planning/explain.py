@@ -11,12 +11,12 @@ from koordpy.api.natural import natural_key
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.ascend.filter import AFFINITY
+from koordpy.planning.ascend.joint import place_gang
 from koordpy.planning.ascend.place import affinity_scores, npu_gate
 from koordpy.planning.backfill import NO_PROMISE, moment
-from koordpy.planning.build import build, partitions, unit_multiples
+from koordpy.planning.build import build, unit_multiples
 from koordpy.planning.figures import Figures
 from koordpy.planning.misses import NEAREST, node_misses
-from koordpy.planning.place import place_best
 from koordpy.planning.quota_misses import quota_misses
 from koordpy.planning.resources_gate import check_min_resources
 from koordpy.planning.round import plan_round
@@ -147,7 +147,7 @@ def _nodes(pod: PodInfo, unit: Unit, figures: Figures) -> list[NodeExplanation]:
 def _domains(unit: Unit, figures: Figures) -> tuple[tuple[DomainExplanation, ...], list[str]]:
     tree = figures.snapshot.tree
     problem = build(unit, figures)
-    best = place_best(partitions(unit, problem, figures))
+    best = place_gang(unit, problem, figures)
     needed = problem.core_size
     chosen: tuple[int, int] | None = None
     if best.placed:

@@ -381,3 +381,25 @@ def test_a_gang_is_replaced_by_nothing_that_was_remembered() -> None:
         again.add(replace(info.pod))
     again.add(node("n1:4"), group("g", 4))
     assert set(bound(again.plan())) == {p.pod_key.partition("/")[2] for p in list(first.placements)[2:]}
+
+
+# -- goal 2 among the pods that are planned ---------------------------------------------------------------------------
+
+
+def test_pods_that_stay_pending_attract_nothing() -> None:
+    """Goal 0 settles who is planned: p-0 alone, and only p-1's selector is on n2."""
+    value = {keys.TOPOLOGY_SELECTOR: "j"}
+    world = World().add(TWO_LAYERS, nodes_of("s{b: n1:1 n2:2}"), group("g", 1, wish({"nodeLayer": "Must"})))
+    world.add(pod("other", at="n2", annotations=value))
+    world.add(pod("p-0", gang="g"), pod("p-1", gang="g", annotations=value))
+    assert bound(world.plan()) == {"p-0": "n1"}
+    found = explain(world.snapshot(), None, "default/p-0")
+    assert [domain.name for domain in found.domains if domain.chosen] == ["s/b/n1"]
+
+
+def test_the_selector_of_a_planned_pod_attracts() -> None:
+    value = {keys.TOPOLOGY_SELECTOR: "j"}
+    world = World().add(TWO_LAYERS, nodes_of("s{b: n1:1 n2:2}"), group("g", 1, wish({"nodeLayer": "Must"})))
+    world.add(pod("other", at="n2", annotations=value))
+    world.add(pod("p-0", gang="g", annotations=value), pod("p-1", gang="g"))
+    assert bound(world.plan()) == {"p-0": "n2"}

@@ -11,6 +11,7 @@ import numpy as np
 
 from koordpy.cluster.npus import npu_resource
 from koordpy.planning.ascend.dealing import deal_node
+from koordpy.planning.attraction import place_attracted
 from koordpy.planning.build import partitions
 from koordpy.planning.figures import Figures
 from koordpy.planning.goals import goal_vector
@@ -20,6 +21,11 @@ from koordpy.planning.problem import Problem, Shape, Solution
 from koordpy.planning.units import Unit
 
 _MOST_SPLITS = 200
+
+
+def place_gang(unit: Unit, problem: Problem, figures: Figures) -> Solution:
+    """The best placement of a unit of gangs, attracted by the pods that it places."""
+    return place_attracted(unit, problem, figures, lambda one: place_jointly(unit, one, figures))
 
 
 def place_jointly(unit: Unit, problem: Problem, figures: Figures) -> Solution:

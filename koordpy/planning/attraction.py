@@ -1,0 +1,61 @@
+"""Goal 2: which pods attract a unit, and how many of them each node holds.
+
+Source: gang-network.md sections 4 and 5. A pod attracts by the network-topology-selector of a planned pod, and which
+pods are planned is settled first (goal 0): where some of a unit's pods stay pending, their values attract nothing.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.snapshot import Ints
+from koordpy.planning.figures import Figures
+from koordpy.planning.plan import Proof
+from koordpy.planning.problem import Problem, Solution, only_ranks
+from koordpy.planning.units import Unit
+
+
+def attraction(unit: Unit, planned: Iterable[PodInfo], figures: Figures) -> Ints:
+    """[nodes] pods that are bound members or carry a planned pod's network-topology-selector, each once (goal 2)."""
+    snapshot, draft = figures.snapshot, figures.draft
+    out = np.zeros(len(snapshot.nodes), dtype=np.int64)
+    values = {pod.selector for pod in planned if pod.selector}
+    for value in values:
+        for name, count in snapshot.selectors.get(value, {}).items():
+            if name in snapshot.index:
+                out[snapshot.index[name]] += count
+    if values:
+        for key, node in draft.placed.items():
+            if snapshot.pods[key].selector in values:
+                out[node] += 1
+        for pod in draft.evicted.values():
+            if pod.selector in values and pod.node in snapshot.index:
+                out[snapshot.index[pod.node]] -= 1
+    for member in unit.members:
+        if member.bound and member.selector not in values and member.node in snapshot.index:
+            out[snapshot.index[member.node]] += 1
+    return out
+
+
+def place_attracted(unit: Unit, problem: Problem, figures: Figures, place: Callable[[Problem], Solution]) -> Solution:
+    """The best placement, attracted by the pods that it places alone.
+
+    problem: of the unit, with the attraction of all its pending pods.
+    """
+    found = place(problem)
+    if not found.placed or not problem.gather or len(found.nodes) == len(problem.pending):
+        return found
+    own = attraction(unit, [unit.members[rank] for rank in found.nodes], figures)
+    if (own == problem.attract).all():
+        return found
+    placed = Counter(problem.members[rank].gang for rank in found.nodes)
+    needs = tuple(placed[gang] for gang in range(len(problem.needs)))
+    again = place(replace(only_ranks(problem, found.nodes), attract=own, needs=needs))
+    runs = (*found.runs, *again.runs)
+    if not again.placed:  # out of time: what was found first is valid
+        return Solution(found.nodes, Proof.FEASIBLE, runs)
+    sure = found.proof is Proof.OPTIMAL and again.proof is Proof.OPTIMAL
+    return Solution(again.nodes, Proof.OPTIMAL if sure else Proof.FEASIBLE, runs)
