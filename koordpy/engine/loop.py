@@ -31,6 +31,7 @@ from koordpy.engine.upstreamstatus import UpstreamStatusWriter
 from koordpy.engine.wakeups import ROOM_CAME, Wake, helpful
 from koordpy.observe.decisions import DecisionLog
 from koordpy.observe.metrics import Metrics
+from koordpy.planning.gangs import read_gang
 from koordpy.planning.plan import (
     Eviction,
     GangReport,
@@ -43,7 +44,6 @@ from koordpy.planning.plan import (
     RoundPlan,
 )
 from koordpy.planning.promised import party_of
-from koordpy.planning.units import read_gang
 from koordpy.planning.victims.names import RuleName
 
 logger = logging.getLogger(__name__)

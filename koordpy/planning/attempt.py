@@ -20,11 +20,12 @@ from koordpy.planning.ascend.place import Placed, npu_gate, place_npus
 from koordpy.planning.ascend.ranked import assign, best_node
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
+from koordpy.planning.gates import Gate, gate
 from koordpy.planning.gpu.plain import best_of
 from koordpy.planning.place import place_in_turn
 from koordpy.planning.plan import GangStatus, Proof, SolverRun
 from koordpy.planning.resources_gate import check_min_resources
-from koordpy.planning.units import Gate, Groups, Unit, gate
+from koordpy.planning.units import Groups, Unit
 from koordpy.planning.verify import check_claims, check_plan
 from koordpy.planning.victims.moving import Back
 from koordpy.planning.victims.names import RuleName

@@ -16,13 +16,14 @@ from koordpy.planning.ascend.place import affinity_scores, npu_gate
 from koordpy.planning.backfill import NO_PROMISE, moment
 from koordpy.planning.build import build, unit_multiples
 from koordpy.planning.figures import Figures
+from koordpy.planning.gates import Gate, gate
 from koordpy.planning.misses import NEAREST, node_misses
 from koordpy.planning.quota_misses import quota_misses
 from koordpy.planning.resources_gate import check_min_resources
 from koordpy.planning.round import plan_round
 from koordpy.planning.standing import Standing, standing
 from koordpy.planning.turn import Turn
-from koordpy.planning.units import Gate, Groups, Unit, gate
+from koordpy.planning.units import Groups, Unit
 from koordpy.planning.wording import domain_slots
 
 GPU_SCORE = "GPUTopology"

@@ -11,6 +11,8 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.planning.admission import PLUGIN, quota_warnings
 from koordpy.planning.attempt import Tried
 from koordpy.planning.figures import Figures
+from koordpy.planning.gangs import Gang
+from koordpy.planning.gates import wish_warnings
 from koordpy.planning.gpu.warnings import pod_warnings
 from koordpy.planning.plan import (
     GangReport,
@@ -23,7 +25,7 @@ from koordpy.planning.plan import (
     RoundPlan,
     UnitReport,
 )
-from koordpy.planning.units import Gang, Groups, Unit, wish_warnings
+from koordpy.planning.units import Groups, Unit
 from koordpy.planning.victims.overuse import GivenBack
 from koordpy.planning.victims.stale import StaleGang
 from koordpy.planning.victims.wording import (

@@ -8,8 +8,9 @@ import numpy as np
 
 from koordpy.api.quantity import quantity_text
 from koordpy.planning.figures import Figures
+from koordpy.planning.gates import Gate
 from koordpy.planning.plan import GangStatus
-from koordpy.planning.units import Gate, Unit
+from koordpy.planning.units import Unit
 
 
 def check_min_resources(unit: Unit, figures: Figures) -> Gate | None:

@@ -1,86 +1,17 @@
-"""Gangs, GangGroups and the units of the queue: who is planned together, and whether planning may start.
+"""GangGroups and the units of the queue: who is planned together.
 
 Source: gang-network.md section 2. Everything follows from the objects of the snapshot; nothing is remembered.
 """
 
-import json
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from koordpy.api import keys
-from koordpy.api.durations import parse_duration
-from koordpy.api.gangspec import TopologyWish, UnreadableError, parse_topology_wish
+from koordpy.api.gangspec import TopologyWish
 from koordpy.api.natural import natural_key
-from koordpy.api.objects import ObjectMeta
 from koordpy.cluster.gpus import GroupKey
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
-from koordpy.cluster.resources import Amounts, amounts
 from koordpy.cluster.snapshot import Snapshot
-from koordpy.planning.ascend.multilevel import with_levels
-from koordpy.planning.plan import GangStatus, Reason
-
-DEFAULT_WAITING_SECONDS = 600.0
-
-
-@dataclass(frozen=True)
-class Gang:
-    """One gang with the settings of its PodGroup, or of its oldest pod."""
-
-    ref: GangRef
-    exists: bool
-    """False where pods name a PodGroup that is not there."""
-    min_member: int
-    match_policy: str
-    strict: bool
-    waiting_seconds: float
-    links: tuple[str, ...]
-    """`namespace/name` of the gangs in its `groups` annotation."""
-    wish: TopologyWish
-    hard_keys: tuple[str, ...]
-    """Node labels of upstream's topology constraints: a hard domain each."""
-    min_resources: Amounts
-    fault: str
-    """An unreadable setting: text as gang-network.md 2.3 words it, without the gang's name."""
-    pods: tuple[PodInfo, ...]
-    """Every known pod that names the gang."""
-    one_victim: bool = False
-    """Upstream's disruptionMode: whoever evicts one member evicts all."""
-
-    @property
-    def key(self) -> str:
-        return self.ref.key
-
-    @cached_property
-    def members(self) -> tuple[PodInfo, ...]:
-        """Bound pods and pending ones that are ours and ungated (section 1)."""
-        return tuple(pod for pod in self.pods if pod.bound or pod.pending)
-
-    @cached_property
-    def pending(self) -> tuple[PodInfo, ...]:
-        return tuple(pod for pod in self.members if pod.pending)
-
-    @cached_property
-    def bound(self) -> tuple[PodInfo, ...]:
-        return tuple(pod for pod in self.members if pod.bound)
-
-    @cached_property
-    def standing(self) -> tuple[PodInfo, ...]:
-        """The bound members that are not being deleted."""
-        return tuple(pod for pod in self.bound if not pod.pod.metadata.deletion_timestamp)
-
-    @cached_property
-    def succeeded(self) -> int:
-        return sum(pod.pod.status.phase == "Succeeded" for pod in self.pods)
-
-
-@dataclass(frozen=True)
-class Gate:
-    """Why a unit is not planned at all; every pending member is told."""
-
-    text: str
-    status: GangStatus
-    reason: Reason = Reason.UNSCHEDULABLE
+from koordpy.planning.gangs import DEFAULT_WAITING_SECONDS, Gang, read_gang
 
 
 @dataclass(frozen=True)
@@ -146,116 +77,6 @@ def rank_key(pod: PodInfo, ref: GangRef) -> tuple[object, ...]:
     """Rank order: index, gang name natural, pod name natural."""
     index = (0, pod.index) if pod.index is not None else (1, 0)
     return index, natural_key(ref.name), natural_key(ref.namespace), natural_key(pod.name)
-
-
-def _min_available(text: str) -> int | None:
-    try:
-        return int(text) if text.strip().lstrip("+-").isascii() and text.strip().lstrip("+-").isdigit() else None
-    except ValueError:
-        return None
-
-
-def _settings(meta: ObjectMeta) -> tuple[TopologyWish, tuple[str, ...], str]:
-    """(topology wish, linked gangs, fault text) of an object's annotations."""
-    notes = meta.annotations
-    wish, fault = TopologyWish(), ""
-    links: tuple[str, ...] = ()
-    key = keys.GANG_TOPOLOGY if keys.GANG_TOPOLOGY in notes else keys.GANG_TOPOLOGY_ALIAS
-    if key in notes:
-        try:
-            wish = parse_topology_wish(notes[key])
-        except UnreadableError as unreadable:
-            fault = f"annotation {key} cannot be read: {unreadable}"
-    if keys.GANG_GROUPS in notes:
-        try:
-            raw = json.loads(notes[keys.GANG_GROUPS])
-        except (ValueError, RecursionError):  # also a number of thousands of digits
-            raw = None
-        if isinstance(raw, list) and all(isinstance(name, str) for name in raw):
-            links = tuple(name if "/" in name else f"{meta.namespace}/{name}" for name in raw)
-        else:
-            what = "no JSON" if raw is None else "no list of gang names"
-            fault = fault or f"annotation {keys.GANG_GROUPS} cannot be read: {what}"
-    return wish, links, fault
-
-
-def _waiting(notes: Mapping[str, str], timeout_seconds: int | None) -> float:
-    """waiting-time, else scheduleTimeoutSeconds; invalid or negative ones count as absent (2.9)."""
-    text = notes.get(keys.GANG_WAITING_TIME)
-    if text is not None:
-        try:
-            value = parse_duration(text)
-        except ValueError:
-            value = -1.0
-        return value if value > 0 else DEFAULT_WAITING_SECONDS
-    return float(timeout_seconds) if timeout_seconds is not None and timeout_seconds > 0 else DEFAULT_WAITING_SECONDS
-
-
-def _said(key: str, meta: ObjectMeta, pods: tuple[PodInfo, ...]) -> str | None:
-    """An annotation of the gang's object, else of one of its pods."""
-    if key in meta.annotations:
-        return meta.annotations[key]
-    return next((pod.pod.metadata.annotations[key] for pod in pods if key in pod.pod.metadata.annotations), None)
-
-
-def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
-    """A gang of the snapshot with its settings."""
-    pods = snapshot.members.get(ref, ())
-    min_member, exists, fault = 0, True, ""
-    timeout: int | None = None
-    hard: tuple[str, ...] = ()
-    resources: Amounts = {}
-    one_victim = False
-    meta = ObjectMeta(namespace=ref.namespace, name=ref.name)
-    if ref.source is GangSource.GROUP:
-        group = snapshot.pod_groups.get(ref.key)
-        exists = group is not None
-        if group is not None:
-            meta, min_member = group.metadata, group.spec.min_member
-            timeout = group.spec.schedule_timeout_seconds
-            try:
-                resources = amounts(group.spec.min_resources)
-            except ValueError as what:
-                fault = f"spec.minResources cannot be read: {what}"
-    elif ref.source is GangSource.UPSTREAM:
-        upstream = snapshot.upstream_groups.get(ref.key)
-        exists = upstream is not None
-        if upstream is not None:
-            meta = upstream.metadata
-            policy = upstream.spec.scheduling_policy
-            min_member = policy.gang.min_count if policy.gang is not None else 0
-            one_victim = upstream.spec.disrupted_as_one
-            if upstream.spec.scheduling_constraints is not None:
-                hard = tuple(c.key for c in upstream.spec.scheduling_constraints.topology if c.key)
-    elif pods:
-        oldest = min(pods, key=lambda pod: (pod.created, natural_key(pod.name)))
-        meta = oldest.pod.metadata
-        labelled = meta.labels.get(keys.LABEL_GANG_NAME) and keys.LABEL_GANG_MIN in meta.labels
-        where = f"label {keys.LABEL_GANG_MIN}" if labelled else f"annotation {keys.GANG_MIN}"
-        text = meta.labels[keys.LABEL_GANG_MIN] if labelled else meta.annotations.get(keys.GANG_MIN, "")
-        number = _min_available(text)
-        if number is None:
-            fault = f"{where} cannot be read: {text!r} is no whole number"
-        min_member = number or 0
-    wish, links, unreadable = _settings(meta)
-    notes = meta.annotations
-    said = {key: _said(key, meta, pods) for key in (keys.SCHEDULE_POLICY, keys.AFFINITY_CONFIG)}
-    wish = with_levels(wish, said[keys.SCHEDULE_POLICY], said[keys.AFFINITY_CONFIG], snapshot.tree.layers)
-    return Gang(
-        ref=ref,
-        exists=exists,
-        min_member=min_member,
-        match_policy=notes.get(keys.GANG_MATCH_POLICY, ""),
-        strict=notes.get(keys.GANG_MODE) != "NonStrict",
-        waiting_seconds=_waiting(notes, timeout),
-        links=links,
-        wish=wish,
-        hard_keys=hard,
-        min_resources=resources,
-        fault=fault or unreadable,
-        pods=pods,
-        one_victim=one_victim,
-    )
 
 
 class Groups:
@@ -391,75 +212,3 @@ def group_unit_id(group: GroupKey) -> str:
 def unit_ids(snapshot: Snapshot) -> dict[str, str]:
     """Pod key -> unit id, of every pending pod of ours."""
     return {pod.key: unit.id for unit in Groups(snapshot).units() for pod in unit.pending}
-
-
-def gate(unit: Unit, groups: Groups) -> Gate | None:
-    """What holds a unit before planning (2.3), in the order of the specification; None where it may be planned."""
-    for gang in unit.gangs:
-        if not gang.exists:
-            return Gate(f"gang {gang.key}: PodGroup not found", GangStatus.INCOMPLETE)
-        for key in gang.links:
-            linked = groups.find(key)
-            if linked is None or not groups.gang(linked).exists:
-                return Gate(f"gang {key}: PodGroup not found", GangStatus.INCOMPLETE)
-    mixed = _mixed(unit)
-    if mixed is not None:
-        return mixed
-    for gang in unit.gangs:
-        have = len(gang.members) + gang.succeeded
-        if have < gang.min_member:
-            text = f"gang {gang.key}: waiting for members, {have} of minMember {gang.min_member} exist"
-            return Gate(text, GangStatus.INCOMPLETE)
-    for gang in unit.gangs:
-        if gang.fault:
-            return Gate(f"gang {gang.key}: {gang.fault}", GangStatus.INVALID)
-    return _unknown_layer(unit, groups.snapshot)
-
-
-def _mixed(unit: Unit) -> Gate | None:
-    """Different schedulers or priorities inside an upstream group: none is bound (kube-parity.md 6)."""
-    for gang in unit.gangs:
-        if gang.ref.source is not GangSource.UPSTREAM:
-            continue
-        alive = [pod for pod in gang.pods if not pod.finished]
-        for what, values in (
-            ("schedulerName", {pod.pod.spec.scheduler_name for pod in alive}),
-            ("priority", {str(pod.pod.spec.priority or 0) for pod in alive}),
-        ):
-            if len(values) > 1:
-                listed = ", ".join(sorted(values, key=natural_key))
-                text = f"gang {gang.key}: members differ in {what}: {listed}"
-                return Gate(text, GangStatus.INVALID, Reason.SCHEDULER_ERROR)
-    return None
-
-
-def _unknown_layer(unit: Unit, snapshot: Snapshot) -> Gate | None:
-    layers = snapshot.tree.layers
-    for gang in unit.gangs:
-        for rule in gang.wish.gather:
-            if (rule.must or rule.multiple > 1) and layers.level(rule.layer) is None:
-                text = f'gang {gang.key}: unknown layer "{rule.layer}"'
-                if not snapshot.tree.has_object:
-                    text += ", no ClusterNetworkTopology"
-                return Gate(text, GangStatus.INVALID)
-    return None
-
-
-def wish_warnings(units: Iterable[Unit], snapshot: Snapshot) -> list[tuple[str, str]]:
-    """(object, text) of settings that are read but do nothing: an unknown layer under PreferGather, DP x PP."""
-    out: list[tuple[str, str]] = []
-    for unit in units:
-        for gang in unit.gangs:
-            name = f"PodGroup/{gang.key}"
-            out += [
-                (name, f'networkTopologyAware: unknown layer "{rule.layer}" under PreferGather is not used')
-                for rule in gang.wish.gather
-                if not rule.must and rule.multiple <= 1 and snapshot.tree.layers.level(rule.layer) is None
-            ]
-            if gang.wish.data is not None and gang.wish.data * gang.wish.pipeline != len(unit.members):
-                text = (
-                    f"networkTopologyAware: data-parallel {gang.wish.data} x pipeline-parallel {gang.wish.pipeline}"
-                    f" differs from {len(unit.members)} members"
-                )
-                out.append((name, text))
-    return out

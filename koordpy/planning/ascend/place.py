@@ -22,8 +22,10 @@ from koordpy.planning.ascend.ranked import after, assign, place_ranked
 from koordpy.planning.ascend.switch_jobs import Bools, Seated, SwitchJob
 from koordpy.planning.build import build, hard_level
 from koordpy.planning.figures import Figures
+from koordpy.planning.gangs import Gang
+from koordpy.planning.gates import Gate
 from koordpy.planning.plan import GangStatus, Proof, Reason, SolverRun
-from koordpy.planning.units import Gang, Gate, Unit
+from koordpy.planning.units import Unit
 
 OWN, PLANNED, SHARED = 200, 100, 99
 """AscendAffinity of the nodes of a plan: the pod's own, another, one under a shared leaf."""

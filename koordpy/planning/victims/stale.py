@@ -15,7 +15,8 @@ from koordpy.api.objects import ObjectMeta
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo, seconds
 from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.figures import Figures
-from koordpy.planning.units import Gang, Groups, read_gang
+from koordpy.planning.gangs import Gang, read_gang
+from koordpy.planning.units import Groups
 from koordpy.planning.victims.budgets import budgets_of, violations
 from koordpy.planning.victims.units import terminating, untouchable
 

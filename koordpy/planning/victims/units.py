@@ -13,7 +13,8 @@ from koordpy.api import keys
 from koordpy.api.natural import NaturalKey, natural_key
 from koordpy.cluster.pods import GangRef, PodInfo, seconds
 from koordpy.cluster.quotas import device_hundredths
-from koordpy.planning.units import Gang, Groups, Unit
+from koordpy.planning.gangs import Gang
+from koordpy.planning.units import Groups, Unit
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 

@@ -12,8 +12,8 @@ from koordpy.cluster.quotas import device_hundredths
 from koordpy.planning.attempt import Tried
 from koordpy.planning.figures import Figures
 from koordpy.planning.filters.base import Code
+from koordpy.planning.gangs import Gang
 from koordpy.planning.plan import Benefit, Eviction, Nomination, Proof
-from koordpy.planning.units import Gang
 from koordpy.planning.victims.ending import waits_on_nominated
 from koordpy.planning.victims.names import RuleName
 from koordpy.planning.victims.overuse import GivenBack

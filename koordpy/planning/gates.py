@@ -1,0 +1,94 @@
+"""What holds a unit before planning: nothing is tried, and every pending member is told why.
+
+Source: gang-network.md section 2.3.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from koordpy.api.natural import natural_key
+from koordpy.cluster.pods import GangSource
+from koordpy.cluster.snapshot import Snapshot
+from koordpy.planning.plan import GangStatus, Reason
+from koordpy.planning.units import Groups, Unit
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Why a unit is not planned at all; every pending member is told."""
+
+    text: str
+    status: GangStatus
+    reason: Reason = Reason.UNSCHEDULABLE
+
+
+def gate(unit: Unit, groups: Groups) -> Gate | None:
+    """What holds a unit before planning (2.3), in the order of the specification; None where it may be planned."""
+    for gang in unit.gangs:
+        if not gang.exists:
+            return Gate(f"gang {gang.key}: PodGroup not found", GangStatus.INCOMPLETE)
+        for key in gang.links:
+            linked = groups.find(key)
+            if linked is None or not groups.gang(linked).exists:
+                return Gate(f"gang {key}: PodGroup not found", GangStatus.INCOMPLETE)
+    mixed = _mixed(unit)
+    if mixed is not None:
+        return mixed
+    for gang in unit.gangs:
+        have = len(gang.members) + gang.succeeded
+        if have < gang.min_member:
+            text = f"gang {gang.key}: waiting for members, {have} of minMember {gang.min_member} exist"
+            return Gate(text, GangStatus.INCOMPLETE)
+    for gang in unit.gangs:
+        if gang.fault:
+            return Gate(f"gang {gang.key}: {gang.fault}", GangStatus.INVALID)
+    return _unknown_layer(unit, groups.snapshot)
+
+
+def _mixed(unit: Unit) -> Gate | None:
+    """Different schedulers or priorities inside an upstream group: none is bound (kube-parity.md 6)."""
+    for gang in unit.gangs:
+        if gang.ref.source is not GangSource.UPSTREAM:
+            continue
+        alive = [pod for pod in gang.pods if not pod.finished]
+        for what, values in (
+            ("schedulerName", {pod.pod.spec.scheduler_name for pod in alive}),
+            ("priority", {str(pod.pod.spec.priority or 0) for pod in alive}),
+        ):
+            if len(values) > 1:
+                listed = ", ".join(sorted(values, key=natural_key))
+                text = f"gang {gang.key}: members differ in {what}: {listed}"
+                return Gate(text, GangStatus.INVALID, Reason.SCHEDULER_ERROR)
+    return None
+
+
+def _unknown_layer(unit: Unit, snapshot: Snapshot) -> Gate | None:
+    layers = snapshot.tree.layers
+    for gang in unit.gangs:
+        for rule in gang.wish.gather:
+            if (rule.must or rule.multiple > 1) and layers.level(rule.layer) is None:
+                text = f'gang {gang.key}: unknown layer "{rule.layer}"'
+                if not snapshot.tree.has_object:
+                    text += ", no ClusterNetworkTopology"
+                return Gate(text, GangStatus.INVALID)
+    return None
+
+
+def wish_warnings(units: Iterable[Unit], snapshot: Snapshot) -> list[tuple[str, str]]:
+    """(object, text) of settings that are read but do nothing: an unknown layer under PreferGather, DP x PP."""
+    out: list[tuple[str, str]] = []
+    for unit in units:
+        for gang in unit.gangs:
+            name = f"PodGroup/{gang.key}"
+            out += [
+                (name, f'networkTopologyAware: unknown layer "{rule.layer}" under PreferGather is not used')
+                for rule in gang.wish.gather
+                if not rule.must and rule.multiple <= 1 and snapshot.tree.layers.level(rule.layer) is None
+            ]
+            if gang.wish.data is not None and gang.wish.data * gang.wish.pipeline != len(unit.members):
+                text = (
+                    f"networkTopologyAware: data-parallel {gang.wish.data} x pipeline-parallel {gang.wish.pipeline}"
+                    f" differs from {len(unit.members)} members"
+                )
+                out.append((name, text))
+    return out
