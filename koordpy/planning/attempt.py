@@ -194,7 +194,7 @@ def _make_room(unit: Unit, relief: Relief, figures: Figures, search: Search) -> 
         return replace(tried, nodes=None, proof=Proof.UNKNOWN, fault="; ".join(faults[:3]) or tried.fault)
     search.took(relief.victims)
     for back in relief.back:
-        draft.assign(back.pod, back.node)
+        draft.assign(back.pod, back.node, chips=back.chips)
     return replace(tried, victims=relief.victims, back=relief.back, least=relief.bound)
 
 

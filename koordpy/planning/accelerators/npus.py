@@ -30,7 +30,7 @@ class Npus(Accelerator):
             yield AscendChips(pod, job, scene.jobs, scene.stock)
 
     def give(self, nodes: Mapping[str, int], figures: "Figures") -> Given:
-        chips = deal(nodes, figures)
+        chips = deal([(figures.snapshot.pods[key], node) for key, node in nodes.items()], figures)
         if isinstance(chips, str):
             name = figures.snapshot.nodes[nodes[chips]].name
             return Given(faults=(f"{chips}: the chips of node {name} do not serve it",))

@@ -28,9 +28,16 @@ class BlockJob:
     """One job on a draft; `plan` answers for any of its pending pods."""
 
     def __init__(
-        self, job: Job, figures: Figures, *, within: Bools | None = None, numbers: Mapping[int, int] | None = None
+        self,
+        job: Job,
+        figures: Figures,
+        *,
+        within: Bools | None = None,
+        numbers: Mapping[int, int] | None = None,
+        again: Sequence[PodInfo] = (),
     ) -> None:
-        """within: [nodes] where members may go at all; numbers: rank -> block, where it is known."""
+        """within: [nodes] where members may go at all; numbers: rank -> block, where it is known; again: evicted
+        members as they come back."""
         assert job.blocks is not None
         self.job, self.figures, self.wish = job, figures, job.blocks
         self.grid = Grid(self.wish.size, self.wish.reserve)
@@ -43,7 +50,8 @@ class BlockJob:
         draft, snapshot = figures.draft, figures.snapshot
         able = np.ones(len(snapshot.nodes), dtype=bool) if within is None else within.copy()
         self._chips = None
-        for pod in {pod.shape: pod for pod in job.pods if pod.pending and pod.key not in draft.placed}.values():
+        waiting = [*again, *(pod for pod in job.pods if pod.pending and pod.key not in draft.placed)]
+        for pod in {pod.shape: pod for pod in waiting}.values():
             able &= figures.of(pod).slots > 0
             self._chips = figures.of(pod).chips
         for pod in job.pods:

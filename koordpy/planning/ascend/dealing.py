@@ -1,6 +1,6 @@
 """Which chips the pods of a plan get, node by node, on a draft as it is (ascend.md 3)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from koordpy.cluster.npus import chip_numbers, npu_resource
@@ -69,12 +69,11 @@ def deal_node(pods: Sequence[PodInfo], node: int, figures: "Figures") -> dict[st
     return out
 
 
-def deal(nodes: Mapping[str, int], figures: "Figures") -> dict[str, Chips] | str:
-    """Pod key -> chips of all NPU pods of a plan (pod key -> node, in rank order), on the draft before it; the key of a
-    pod whose node does not serve all that stand there."""
+def deal(places: Iterable[tuple[PodInfo, int]], figures: "Figures") -> dict[str, Chips] | str:
+    """Pod key -> chips of all NPU pods of a plan (pods in rank order with their nodes), on the draft before it; the key
+    of a pod whose node does not serve all that stand there."""
     by_node: dict[int, list[PodInfo]] = {}
-    for key, node in nodes.items():
-        pod = figures.snapshot.pods[key]
+    for pod, node in places:
         if npu_resource(pod.requests) is not None:
             by_node.setdefault(node, []).append(pod)
     out: dict[str, Chips] = {}

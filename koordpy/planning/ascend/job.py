@@ -248,7 +248,8 @@ class Jobs:
             return str(fault)
 
     def _checked(self, name: str, pods: tuple[PodInfo, ...], meta: ObjectMeta | None) -> Job:
-        shapes = {pod.shape: pod for pod in reversed(pods)}
+        # bound pods have no shape
+        shapes = {pod.shape if pod.pending else pod.key: pod for pod in reversed(pods)}
         for pod in shapes.values():
             if sum(resource in pod.requests for resource in keys.NPU_RESOURCES) > 1:
                 raise JobFaultError("more than one Ascend resource in one pod")

@@ -10,11 +10,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from koordpy.cluster.npus import npu_resource
-from koordpy.planning.ascend.blocks import step
+from koordpy.cluster.pods import PodInfo
+from koordpy.planning.ascend.blocks import BlockJob, step
 from koordpy.planning.ascend.job import Job, Tor
 from koordpy.planning.ascend.leaves import Uplinks
 from koordpy.planning.ascend.place import has_own_order, place_npus
 from koordpy.planning.ascend.ranked import best_node
+from koordpy.planning.ascend.switch_jobs import SwitchJob
 from koordpy.planning.ascend.switches import Switches
 from koordpy.planning.figures import Figures
 from koordpy.planning.problem import Ints, Problem, Shape
@@ -127,3 +129,14 @@ def more_is_no_harm(unit: Unit, figures: Figures) -> bool:
     draft, gang = figures.draft, unit.pending[0].gang
     spanning = Uplinks(figures.jobs, switches).of(draft.placed, draft.evicted, figures.notes, without=gang)
     return all(len(jobs) < 2 or not any(job.marks[leaf] == {"2"} for job in jobs) for leaf, jobs in spanning.items())
+
+
+def return_of(again: Sequence[PodInfo], figures: Figures) -> Mapping[str, int] | None:
+    """Pod key -> node of moved members of a job with an order of its own, as its own planner puts them back; empty
+    where it has no place for them, None where the generic planner is to be asked. again: as they come back."""
+    job = figures.npu_job(again[0])
+    if not isinstance(job, Job) or not job.own_order:
+        return None
+    kind = BlockJob if job.blocks is not None else SwitchJob
+    seated = kind(job, figures, again=again).plan(sorted(again, key=lambda pod: job.ranks[pod.key]))
+    return seated.nodes if seated is not None else {}

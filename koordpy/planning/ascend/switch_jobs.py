@@ -39,14 +39,17 @@ class Seated:
 class SwitchJob:
     """One job on a draft; `plan` answers for any of its pending pods."""
 
-    def __init__(self, job: Job, figures: Figures, *, within: Bools | None = None) -> None:
-        """within: [nodes] where members may go at all."""
+    def __init__(
+        self, job: Job, figures: Figures, *, within: Bools | None = None, again: Sequence[PodInfo] = ()
+    ) -> None:
+        """within: [nodes] where members may go at all; again: evicted members as they come back."""
         switches = figures.jobs.switches
         assert isinstance(switches, Switches)
         self.job, self.figures, self.switches = job, figures, switches
         draft, snapshot = figures.draft, figures.snapshot
         self._bound = bound_seats(job, switches, snapshot.index, draft.evicted)
-        pending = {pod.shape: pod for pod in job.pods if pod.pending and pod.key not in draft.placed}
+        waiting = [*again, *(pod for pod in job.pods if pod.pending and pod.key not in draft.placed)]
+        pending = {pod.shape: pod for pod in waiting}
         able = np.ones(len(snapshot.nodes), dtype=bool) if within is None else within.copy()
         for pod in pending.values():
             able &= figures.of(pod).slots > 0

@@ -12,7 +12,9 @@ import numpy as np
 from msgspec.structs import replace as wire_replace
 
 from koordpy.cluster.pods import PodInfo, pod_info
+from koordpy.planning.ascend.dealing import deal
 from koordpy.planning.ascend.joint import place_jointly
+from koordpy.planning.ascend.relief import return_of
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
 from koordpy.planning.units import Groups, Unit
@@ -30,6 +32,8 @@ class Back:
 
     pod: PodInfo
     node: int
+    chips: tuple[int, ...] = ()
+    """NPUs of the node that are kept with it."""
 
 
 def as_pending(pod: PodInfo, figures: Figures) -> PodInfo:
@@ -73,17 +77,24 @@ def bring_back(chosen: Sequence[VictimUnit], groups: Groups, figures: Figures) -
     for moved in sorted(chosen, key=lambda unit: (-unit.devices, -len(unit.pods), unit.importance)):
         again = {pod.key: as_pending(pod, figures) for pod in moved.pods}
         unit, before = _unit(moved, again, groups, figures)
-        found = place_jointly(unit, build(unit, figures), figures)
-        if len(found.nodes) < len(again):
+        own = return_of(list(again.values()), figures)
+        if own is None:
+            found = place_jointly(unit, build(unit, figures), figures)
+            own = {unit.members[rank].key: node for rank, node in found.nodes.items()}
+        if len(own) < len(again):
             return None
-        nodes = {unit.members[rank].key: node for rank, node in found.nodes.items()}
+        nodes = dict(own)
         tree, index = figures.snapshot.tree, figures.snapshot.index
         after = [*nodes.values(), *(index[pod.node] for pod in unit.members if pod.bound and pod.node in index)]
         if tree.lowest_common(after)[0] < before:
             return None
+        dealt = deal([(again[key], node) for key, node in nodes.items()], figures)
+        if isinstance(dealt, str):
+            return None
         for key, node in nodes.items():
-            figures.draft.assign(again[key], node)
-            out.append(Back(again[key], node))
+            chips = dealt.get(key, ())
+            figures.draft.assign(again[key], node, chips=chips)
+            out.append(Back(again[key], node, chips))
     return out
 
 

@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from koordpy.cluster.pods import PodInfo
+from koordpy.planning.accelerators.registry import give
 from koordpy.planning.ascend.joint import place_jointly
 from koordpy.planning.ascend.place import has_own_order
 from koordpy.planning.ascend.relief import more_is_no_harm, one_each, place_chosen, regions, whole_blocks
@@ -582,9 +583,9 @@ class Search:
         """(rank -> node with the victims gone, all filters looked at; or None with the places that stay closed)."""
         draft, figures = self.figures.draft, self.figures
         mark = draft.mark()
-        for unit in chosen:
-            for pod in unit.pods:
-                draft.evict(pod)
+        # where limits are left aside, the core of a gang and some of its surplus may be asked for together
+        for pod in {pod.key: pod for unit in chosen for pod in unit.pods}.values():
+            draft.evict(pod)
         whole = build(asked.unit, figures)
         ranks = set(asked.problem.pending)
         nodes: dict[int, int] | None = None
@@ -601,9 +602,7 @@ class Search:
                 given = allocate([(asked.unit.members[rank], node) for rank, node in nodes.items()], figures.gpus)
                 nodes = nodes if not given.faults else None
         if nodes is not None and back is not None:
-            for rank, node in nodes.items():
-                draft.assign(asked.unit.members[rank], node)
-            again = bring_back(chosen, self.groups, figures)
+            again = self._bring_back(asked, nodes, chosen)
             if again is None:
                 nodes = None
             else:
@@ -613,6 +612,17 @@ class Search:
         closed = tuple(shut)
         draft.undo(mark)
         return nodes, closed
+
+    def _bring_back(self, asked: Asked, nodes: Mapping[int, int], chosen: Sequence[VictimUnit]) -> list[Back] | None:
+        """Where moved units return to, beside the beneficiary (rank -> node); None where one finds no room."""
+        draft, figures = self.figures.draft, self.figures
+        seats = {asked.unit.members[rank].key: node for rank, node in sorted(nodes.items())}
+        given = give(seats, figures)
+        if given.faults:
+            return None
+        for key, node in seats.items():
+            draft.assign(figures.snapshot.pods[key], node, chips=given.chips.get(key, ()))
+        return bring_back(chosen, self.groups, figures)
 
 
 def _sums(lack: Lack) -> tuple[str, ...]:
