@@ -173,9 +173,14 @@ def _relieved(refused: Tried, figures: Figures, search: Search | None) -> Tried:
         if not more.nodes:
             break
         proof = tried.proof if more.proof is Proof.OPTIMAL else more.proof
-        nodes = {**tried.nodes, **more.nodes}
+        nodes, notes = {**tried.nodes, **more.nodes}, {**tried.notes, **more.notes}
         tried = replace(
-            more, nodes=nodes, proof=proof, victims=(*tried.victims, *more.victims), back=(*tried.back, *more.back)
+            more,
+            nodes=nodes,
+            notes=notes,
+            proof=proof,
+            victims=(*tried.victims, *more.victims),
+            back=(*tried.back, *more.back),
         )
     return tried
 

@@ -12,6 +12,7 @@ from koordpy.api import keys
 from koordpy.cluster.npus import npu_resource, super_pod_of
 from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.planning.ascend.job import Job, Tor
+from koordpy.planning.ascend.standing import settled
 from koordpy.planning.ascend.switches import Switches
 from koordpy.planning.figures import Figures
 
@@ -26,7 +27,9 @@ def check_places(placed: Sequence[tuple[PodInfo, str]], notes: Notes, figures: F
         job = figures.npu_job(pod)
         if isinstance(job, Job) and job.own_order:
             key = id(job) if pod.gang is not None else id(pod)
-            jobs.setdefault(key, (job, {}))[1][pod.key] = node
+            if key not in jobs:
+                jobs[key] = settled(job, figures), {}
+            jobs[key][1][pod.key] = node
     faults: list[str] = []
     for job, new in jobs.values():
         old = {pod.key: pod.node for pod in job.pods if pod.bound and pod.key not in figures.draft.evicted}

@@ -91,10 +91,12 @@ class BlockJob:
             coming = [rank for rank in ranks if numbers[rank] == k]
             home = homes.get(k, "")
             free = left.get(home, [])
-            if self.wish.soft and len(free) < len(coming):
+            if self.wish.soft:
                 # a short block has no size of its own: who finds no room forms another one
-                fresh += coming[len(free) :]
-                coming = coming[: len(free)]
+                standing = sum(numbers[rank] == k for rank in self.standing)
+                room = max(0, min(len(free), self.grid.size - standing))
+                coming, more = coming[:room], coming[room:]
+                fresh += more
             if len(free) < len(coming):
                 where = f"SuperPoD {home}" if home else "no SuperPoD"
                 lacks = f"block {k} in {where} needs {len(coming)} more nodes, {len(free)} are usable"
@@ -165,7 +167,7 @@ class BlockJob:
 
     def numbers(self) -> dict[int, int]:
         """Rank -> block: what bound pods are annotated with; by position for the others, unless short blocks shift
-        them: then the block of the nearest rank that stands."""
+        them: then the block of the nearest rank that stands, the lower one where it is not whole without them."""
         if self._numbers is not None:
             return dict(self._numbers)
         size = self.grid.size
@@ -184,9 +186,18 @@ class BlockJob:
             if plain and all(k == rank // size for k in mates):
                 out[rank] = rank // size
             else:
-                nearest = max(below) if below else min(said)
-                out[rank] = said[nearest]
+                out[rank] = self._nearest(rank, said)
         return out
+
+    def _nearest(self, rank: int, said: Mapping[int, int]) -> int:
+        """The block of the ranks around one that does not stand."""
+        below = max((other for other in said if other < rank), default=None)
+        above = min((other for other in said if other > rank), default=None)
+        if below is not None and rank - min(r for r, k in said.items() if k == said[below]) < self.grid.size:
+            return said[below]
+        if above is not None and max(r for r, k in said.items() if k == said[above]) - rank < self.grid.size:
+            return said[above]
+        return max(said.values()) + 1
 
     def homes(self, numbers: Mapping[int, int]) -> dict[int, str]:
         """Block -> SuperPoD that most of its bound members are in."""

@@ -18,7 +18,8 @@ from koordpy.planning.ascend.blocks import BlockJob, step
 from koordpy.planning.ascend.job import Job
 from koordpy.planning.ascend.joint import place_jointly
 from koordpy.planning.ascend.moves import Move, keep_room, may_move_blocks, move
-from koordpy.planning.ascend.ranked import after, assign, place_ranked
+from koordpy.planning.ascend.ranked import assign, place_ranked
+from koordpy.planning.ascend.standing import after, placed_of, settled
 from koordpy.planning.ascend.switch_jobs import Bools, Seated, SwitchJob
 from koordpy.planning.build import build, hard_level
 from koordpy.planning.figures import Figures
@@ -66,8 +67,11 @@ def has_own_order(unit: Unit, figures: Figures) -> bool:
 def place_npus(unit: Unit, figures: Figures) -> Placed | None:
     """The placement of a unit with NPU pods; None where the generic planner places it."""
     jobs = {pod.gang: job for pod in unit.pending if isinstance(job := figures.npu_job(pod), Job)}
+    unit = after(unit, placed_of(unit, figures), figures)
     if any(job.own_order for job in jobs.values()):
-        return _OwnOrder(unit, [job for job in jobs.values() if job.own_order], figures).place()
+        waiting = {pod.gang for pod in unit.pending}
+        own = [settled(job, figures) for gang, job in jobs.items() if job.own_order and gang in waiting]
+        return _OwnOrder(unit, own, figures).place()
     if not jobs or unit.plain is not None or unit.has_goal:
         return None
     nodes, proof, runs = place_ranked(unit, build(unit, figures), figures)

@@ -6,7 +6,7 @@ placement of the pods to come, which is repaired by a swap or by room beside it,
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -16,6 +16,7 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.planning.ascend.dealing import Chips, deal_node, demand_of, pick
 from koordpy.planning.ascend.division import options
 from koordpy.planning.ascend.joint import place_jointly
+from koordpy.planning.ascend.standing import after
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
 from koordpy.planning.plan import Proof, SolverRun
@@ -55,18 +56,6 @@ def assign(pod: PodInfo, node: int, figures: Figures, chips: tuple[int, ...] | N
     been chosen; else the NPUs are those of the table."""
     own = pick(pod, node, figures) if chips is None else chips
     figures.draft.assign(pod, node, figures.claims_at(pod, node), figures.devices_at(pod, node), own)
-
-
-def after(unit: Unit, nodes: Mapping[str, int], figures: Figures) -> Unit:
-    """The unit with some pods where a plan puts them."""
-    if unit.plain is not None:
-        return unit
-    names = {key: figures.snapshot.nodes[node].name for key, node in nodes.items()}
-
-    def moved(pod: PodInfo) -> PodInfo:
-        return replace(pod, node=names[pod.key], pending=False) if pod.key in names else pod
-
-    return Unit(id=unit.id, gangs=tuple(replace(gang, pods=tuple(map(moved, gang.pods))) for gang in unit.gangs))
 
 
 @dataclass
