@@ -12,6 +12,7 @@ from koordpy.planning.goals import Goals, faults_together
 from koordpy.planning.problem import Ints, Problem, hard_regions
 from koordpy.planning.solver.budget import Budget
 from koordpy.planning.solver.counts import CountModel
+from koordpy.planning.solver.patterns import Patterns, pays
 from koordpy.planning.solver.room import Room
 from koordpy.planning.solver.staged import Term
 
@@ -34,6 +35,8 @@ class Plain:
         regions = [region for region in hard_regions(self.problem) if fits[region[1]]]
         if len(self.ranks) == 1:
             return self._one_pod(regions)
+        if len(regions) == 1 and (placed := self._by_patterns(regions[0])) is not None:
+            return placed
         best: tuple[tuple[int, ...], dict[int, int]] | None = None
         for region in regions:
             found = self._in_region(region)
@@ -60,6 +63,16 @@ class Plain:
             return goals.fewest_nodes(at), counted, -score[node], slots[node], problem.name_rank[node]
 
         return {rank: min(possible, key=value)}
+
+    def _by_patterns(self, region: tuple[int, int]) -> dict[int, int] | None:
+        """Where equal nodes are many; None elsewhere, and where that finds nothing."""
+        place = self.problem.tree.levels[region[0]]
+        inside = np.arange(int(place.start[region[1]]), int(place.end[region[1]]))
+        nodes = inside[self.room.most[inside] > 0].tolist()
+        if not pays(self.problem, self.room, nodes):
+            return None
+        counts = self.counts
+        return Patterns(self.problem, self.ranks, room=self.room, counts=counts, budget=self.budget).solve(nodes)
 
     def _in_region(self, region: tuple[int, int]) -> tuple[tuple[int, ...], dict[int, int]] | None:
         problem, depth = self.problem, self.problem.tree.depth

@@ -1,5 +1,6 @@
 """Goals that depend on how many pods a node takes: counting and the solver against plain enumeration."""
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -9,9 +10,15 @@ from koordpy.planning.goals import goal_vector, violations
 from koordpy.planning.place import place
 from koordpy.planning.plan import Proof
 from koordpy.planning.problem import ByCount, Problem
-from koordpy.planning.solver import solve
+from koordpy.planning.solver import patterns, solve
+from koordpy.planning.solver.room import Room
 from tests.planning.oracle import best_placement
 from tests.planning.test_solver import random_problem
+
+
+def without_gather(problem: Problem) -> Problem:
+    """The problem without gather goals, and so without what goes with them."""
+    return replace(problem, gather=False, hard=0, multiples={}, pipeline=1, interactions=())
 
 
 def with_table(problem: Problem, seed: int, *, hard: bool) -> Problem:
@@ -66,3 +73,29 @@ def test_equal_pods_are_counted_without_the_solver(seed: int) -> None:
     if not kept.gather:  # hard layers and multiples are gather goals
         kept = replace(kept, hard=0, multiples={})
     check(with_table(kept, seed, hard=False))
+
+
+@pytest.mark.parametrize("seed", range(3000, 3160))
+@pytest.mark.parametrize("hard", [False, True], ids=["any mixture", "some mixtures"])
+def test_equal_nodes_are_counted_together(seed: int, hard: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patterns, "MANY_WAYS", -1)
+    problem = with_table(without_gather(random_problem(seed)), seed, hard=hard)
+    assert patterns.pays(problem, Room(problem, dict(Counter(m.shape for m in problem.members if m.node is None))), [0])
+    check(problem)
+
+
+@pytest.mark.parametrize("seed", range(4000, 4060))
+def test_where_names_are_not_asked_about_all_goals_before_are_the_best(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patterns, "MANY_WAYS", -1)
+    monkeypatch.setattr(patterns, "_NAMED_VARIABLES", -1)
+    problem = with_table(without_gather(random_problem(seed)), seed, hard=False)
+    best, found = best_placement(problem), solve(problem)
+    if best is None:
+        assert found.proof is Proof.INFEASIBLE
+        return
+    assert violations(problem, found.nodes) == []
+    if len(found.nodes) > 1:
+        assert found.proof is Proof.FEASIBLE
+    assert goal_vector(problem, found.nodes)[:-1] == goal_vector(problem, best)[:-1]
