@@ -1,65 +1,38 @@
-"""What every node offers to pods of one shape: verdicts, slots and scores, kept up to date as a plan grows.
+"""Figures of every shape that a round meets, on one draft, with what the members of gangs are to each other.
 
-The part that depends on labels and taints alone is computed once a shape and shared between rounds (PlannerCache); the
-part that depends on room is an array whose rows of changed nodes are computed anew (kube-parity.md sections 2 and 3).
+What depends on labels and taints alone is computed once a shape and shared between rounds (PlannerCache).
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-
-import numpy as np
-from numpy.typing import NDArray
 
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.quantity import is_extended
 from koordpy.cluster.pods import GangRef, PodInfo
-from koordpy.cluster.snapshot import Draft, Ints, Snapshot
+from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.admission import Admission
 from koordpy.planning.among import Among, among, concerned
-from koordpy.planning.ascend.filter import AscendChips
 from koordpy.planning.ascend.job import Job, Jobs
 from koordpy.planning.ascend.stock import Stock
 from koordpy.planning.filters import node as node_filters
-from koordpy.planning.filters.base import Refusal, Verdict, chain
+from koordpy.planning.filters.base import Refusal, chain
 from koordpy.planning.filters.disks import claims_of
 from koordpy.planning.filters.dra import DynamicResources, Taken
-from koordpy.planning.filters.fit import check_fit
-from koordpy.planning.filters.gpu_devices import GPUDevices
-from koordpy.planning.filters.registry import refusal_of, rules_of
-from koordpy.planning.filters.rules import DomainTable, Rule
+from koordpy.planning.filters.registry import refusal_of
+from koordpy.planning.filters.rules import DomainTable
 from koordpy.planning.filters.volumes import VolumeBinding
 from koordpy.planning.gpu.nodes import GpuNodes
 from koordpy.planning.gpu.plain import PlainGpus
 from koordpy.planning.nominated import Reserved, reserve
 from koordpy.planning.problem import Problem
 from koordpy.planning.promised import Promises, parties
-from koordpy.planning.ranked import RankedNodes
 from koordpy.planning.scene import Scene
-from koordpy.planning.score_registry import SCORES, scores_of
 from koordpy.planning.scores import (
-    BALANCED,
-    PACKING,
-    StaticScores,
-    balanced_allocation,
-    normalised,
-    resources_fit,
-    resources_fit_at,
     static_scores,
 )
-from koordpy.planning.soft_scores import SoftScore
+from koordpy.planning.shape_figures import ShapeFigures, Static
 from koordpy.planning.units import Groups, Unit
-
-
-@dataclass(frozen=True, eq=False)
-class Static:
-    """Verdicts and scores of a shape that do not depend on room."""
-
-    before: Verdict
-    """Filters 1 to 4 of the table."""
-    refusal: Refusal | None
-    """The pod as a whole is refused: no node is tried."""
-    scores: StaticScores
 
 
 @dataclass
@@ -77,296 +50,6 @@ class PlannerCache:
             self.shapes = {}
             self.domains = DomainTable(snapshot.nodes)
         return self
-
-
-_FEW_ROWS = 4
-"""Changed nodes that are worked out one by one."""
-ASKED_BEFORE_RANKING = 4
-
-
-class ShapeFigures:
-    """Figures of one shape on a Draft. `slots` and `total` are current after `refresh`."""
-
-    def __init__(self, owner: "Figures", pod: PodInfo, static: Static, refusal: Refusal | None = None) -> None:
-        self._owner = owner
-        self.pod = pod
-        self.static = static
-        self.refusal = static.refusal or refusal
-        snapshot = owner.snapshot
-        ignored = owner.ignored
-        asked = {name: amount for name, amount in pod.requests.items() if not ignored(name)}
-        request = snapshot.vector(asked)
-        if request is None:
-            raise AssertionError(f"{pod.key} asks for a resource the snapshot has no column of")
-        self.request = request
-        self.names = ("", *asked)
-        """Resource of each entry of `request`; the first is the pod itself."""
-        self._rules: list[Rule] = rules_of(pod, owner.scene) if self.refusal is None else []
-        self._copies: list[Ints] = []
-        self._soft: list[SoftScore] = scores_of(pod, owner.scene) if self.refusal is None else []
-        self._followers: tuple[Rule | SoftScore, ...] = (*self._rules, *self._soft)
-        for change in owner.draft.changes:
-            for one in self._followers:
-                one.change(*change)
-        self._reserved = owner.reserved(pod)
-        self._promises = owner.promises.version
-        self.allowed: Ints = self._passes()
-        count = len(snapshot.nodes)
-        self.slots: Ints = np.zeros(count, dtype=np.int64)
-        self.fit: Ints = np.zeros(count, dtype=np.int64)
-        self._word: tuple[tuple[int, int], Verdict] | None = None
-        self._seen = len(owner.draft.touched)
-        self._ranked: RankedNodes | None = None
-        self._asked = 0
-        self._update(slice(None))
-        self._level()
-
-    def _passes(self) -> Ints:
-        """[nodes] 1 where every filter but the one of room passes."""
-        if self.refusal is not None:
-            return np.zeros(len(self._owner.snapshot.nodes), dtype=np.int64)
-        passes = self.static.before.fits
-        for rule in self._rules:
-            if not rule.local:
-                passes = passes & rule.verdict().fits
-        self._far = passes
-        for rule in self._rules:
-            if rule.local:
-                passes = passes & rule.verdict().fits
-        if self._reserved is not None:
-            passes = passes.copy()
-            passes[self._reserved.at] &= self._reserved.passes(self._rules).astype(bool)
-        self._copies = [copies for rule in self._rules if (copies := rule.copies()) is not None]
-        return passes.astype(np.int64)
-
-    def allowed_beside(self, judged: Collection[str]) -> Ints:
-        """`allowed` with the rules of some plugins asked only for what members beside the pod cannot change."""
-        if not judged or self.refusal is not None:
-            return self.allowed
-        passes = self.static.before.fits
-        for rule in self._rules:
-            word = rule.standing() if rule.plugin in judged else rule.verdict()
-            passes = passes & word.fits
-        if self._reserved is not None:
-            passes = passes.copy()
-            whole = [rule for rule in self._rules if rule.plugin not in judged]
-            passes[self._reserved.at] &= self._reserved.passes(whole).astype(bool)
-        return passes.astype(np.int64)
-
-    def looks_at(self, pod: PodInfo, node: int) -> bool:
-        """Whether a filter's word may change when a pod leaves its node."""
-        moved = [rule.change(pod, node, -1) for rule in self._rules]
-        for rule in self._rules:
-            rule.change(pod, node, 1)
-        return any(moved)
-
-    def allowed_with(self, pod: PodInfo, node: int, judged: Collection[str]) -> Ints:
-        """`allowed_beside` as it would be with one more pod on a node."""
-        for rule in self._rules:
-            rule.change(pod, node, 1)
-        out = self.allowed_beside(judged) if judged else self._passes()
-        for rule in self._rules:
-            rule.change(pod, node, -1)
-        self._passes()
-        return out
-
-    @property
-    def has_rules(self) -> bool:
-        """Whether a filter looks at other pods."""
-        return bool(self._rules)
-
-    def refresh(self) -> None:
-        """Catches up with the draft's changes."""
-        touched, promises = self._owner.draft.touched, self._owner.promises
-        renewed = self._promises != promises.version
-        if self._seen == len(touched) and not renewed:
-            return
-        changed = touched[self._seen :]
-        self._seen = len(touched)
-        rows = np.array(changed if len(changed) == 1 else sorted(set(changed)), dtype=np.int64)
-        moved = bool(changed) and self._follow(len(changed), rows)
-        if renewed:
-            self._promises, self._reserved = promises.version, self._owner.reserved(self.pod)
-            self.allowed = self._passes()
-        if moved or renewed:
-            self._update(slice(None))
-            self._level()
-            return
-        if len(rows) <= _FEW_ROWS and not self._copies and self._reserved is None:
-            for row in rows.tolist():
-                self._update_row(row)
-        else:
-            self._update(rows)
-        if self._varies:
-            self._level()
-        else:
-            self.total[rows] = self._constant[rows] + self._by_room(rows)
-            if self._ranked is not None:
-                self._ranked.changed(rows)
-
-    def ranked(self) -> RankedNodes | None:
-        """The nodes in order of worth, where they are asked for often enough for the order to pay."""
-        if self._ranked is None and self._reserved is None:
-            self._asked += 1
-            if self._asked > ASKED_BEFORE_RANKING:
-                names = self._owner.snapshot.name_rank
-                self._ranked = RankedNodes(slots=self.slots, total=self.total, names=names)
-        return self._ranked
-
-    def _follow(self, number: int, rows: NDArray[np.int64]) -> bool:
-        """Tells the rules of the last changes of the draft, which were on the nodes of `rows`.
-
-        Answers whether a verdict may have changed on other nodes too.
-        """
-        owner = self._owner
-        if not self._followers and not owner.promises:
-            return False
-        moved = False
-        changes = owner.draft.changes[-number:]
-        if owner.promises and any(owner.promises.concern(change[0]) for change in changes):
-            self._reserved = owner.reserved(self.pod)
-            moved = True
-        for change in changes[len(changes) - number :]:
-            for one in self._followers:
-                changed = one.change(*change)
-                moved |= changed and not (isinstance(one, Rule) and one.local)
-        local = [rule for rule in self._rules if rule.local]
-        if moved or (local and self._reserved is not None):
-            self.allowed = self._passes()
-        elif local:
-            passes = self._far[rows]
-            for rule in local:
-                passes = passes & rule.verdict().fits[rows]
-            # a problem built before keeps the array it was given
-            self.allowed = self.allowed.copy()
-            self.allowed[rows] = passes
-        return moved
-
-    def _update_row(self, row: int) -> None:
-        """`_update` of one node in plain integers, which are several times faster than arrays of one."""
-        owner = self._owner
-        have, used = owner.snapshot.allocatable[row].tolist(), owner.draft.used[row].tolist()
-        room: int = have[0] - used[0]
-        for column, amount in self.request[1:]:
-            room = min(room, (have[column] - used[column]) // amount)
-        self.slots[row] = max(room, 0) * int(self.allowed[row])
-        self.fit[row] = resources_fit_at(
-            owner.snapshot.columns,
-            have,
-            used,
-            owner.draft.score_used[row].tolist(),
-            self.pod,
-            config=owner.config.scores.node_resources_fit,
-        )
-
-    def _update(self, rows: NDArray[np.int64] | slice) -> None:
-        owner = self._owner
-        free = owner.snapshot.allocatable[rows] - owner.draft.used[rows]
-        room = free[:, 0]
-        for column, amount in self.request[1:]:
-            room = np.minimum(room, np.floor_divide(free[:, column], amount))
-        for copies in self._copies:
-            room = np.minimum(room, copies[rows])
-        self.slots[rows] = np.maximum(room, 0) * self.allowed[rows]
-        if self._reserved is not None:
-            self._keep_room(self._reserved)
-        self.fit[rows] = resources_fit(
-            owner.snapshot,
-            owner.draft.used,
-            owner.draft.score_used,
-            self.pod,
-            rows=rows,
-            config=owner.config.scores.node_resources_fit,
-        )
-
-    def _keep_room(self, reserved: Reserved) -> None:
-        """Takes what nominated pods hold off the slots of their nodes."""
-        at = reserved.at
-        free = self._owner.snapshot.allocatable[at] - self._owner.draft.used[at] - reserved.held
-        room = np.min([np.floor_divide(free[:, column], amount) for column, amount in self.request], axis=0)
-        self.slots[at] = np.minimum(self.slots[at], np.maximum(room, 0) * self.allowed[at])
-
-    def _level(self) -> None:
-        """Normalises the scores over the nodes that are feasible now."""
-        self._ranked, self._asked = None, 0
-        scores = self._owner.config.scores
-        raw = self.static.scores
-        self._varies = bool(raw.untolerated.any() or raw.preferred.any() or not all(one.silent for one in self._soft))
-        self._constant: Ints = np.zeros(len(self.slots), dtype=np.int64)
-        feasible = self.slots > 0
-        for plugin, values in normalised(raw, feasible).items():
-            self._constant = self._constant + scores.weight(plugin) * values
-        for one in self._soft:
-            if scores.weight(one.plugin) and not one.silent:
-                self._constant = self._constant + scores.weight(one.plugin) * one.values(feasible)
-        self.total: Ints = self._constant + self._by_room(slice(None))
-
-    def _by_room(self, rows: NDArray[np.int64] | slice) -> Ints:
-        """The weighted scores of the given nodes that change with the room on them."""
-        weights = self._owner.config.scores
-        total = weights.weight(PACKING) * self.fit[rows]
-        if weights.weight(BALANCED):
-            total = total + weights.weight(BALANCED) * self._balanced(rows)
-        return np.asarray(total)
-
-    def _balanced(self, rows: NDArray[np.int64] | slice) -> Ints:
-        return balanced_allocation(self._owner.snapshot, self._owner.draft.used, self.pod, rows=rows)
-
-    @property
-    def chips(self) -> AscendChips | None:
-        """The NPU chips of the nodes; None for a pod that asks for none."""
-        return next((rule for rule in self._rules if isinstance(rule, AscendChips)), None)
-
-    @property
-    def gpu_copies(self) -> Ints | None:
-        """[nodes] copies that the GPUs' devices take where more than their number decides; None for most pods."""
-        rule = next((one for one in self._rules if isinstance(one, GPUDevices)), None)
-        return rule.copies() if rule is not None and rule.constrained else None
-
-    @property
-    def pulled(self) -> bool:
-        """Whether a filter may refuse a node because a pod is gone from somewhere: required affinity, spread."""
-        return any(not rule.local for rule in self._rules)
-
-    @property
-    def follows(self) -> bool:
-        """Whether a placement of another pod may make a node fit: what failed may pass later in the round."""
-        return any(not (isinstance(one, Rule) and one.local) for one in self._followers)
-
-    @property
-    def soft(self) -> Ints:
-        """The total without what packs: what counts where a gather goal exists."""
-        return self._constant
-
-    def plugin_scores(self) -> dict[str, Ints]:
-        """Plugin -> [nodes] 0..100, unweighted."""
-        feasible = self.slots > 0
-        soft = {plugin: np.zeros(len(feasible), dtype=np.int64) for plugin in SCORES}
-        soft |= {one.plugin: one.values(feasible) for one in self._soft}
-        return {
-            **normalised(self.static.scores, feasible),
-            **soft,
-            PACKING: self.fit,
-            BALANCED: self._balanced(slice(None)),
-        }
-
-    def verdict(self) -> Verdict:
-        """Every filter's word on the draft as it is, this pod alone."""
-        version = self._owner.draft.version, self._owner.promises.version
-        if self._word is None or self._word[0] != version:
-            self._word = version, self._every_word()
-        return self._word[1]
-
-    def _every_word(self) -> Verdict:
-        owner = self._owner
-        fit = check_fit(owner.snapshot.allocatable, owner.draft.used, self.request, self.names)
-        early = [rule.verdict() for rule in self._rules if rule.before_fit]
-        late = [rule.verdict() for rule in self._rules if not rule.before_fit]
-        first = [self.static.before]
-        if self._reserved is not None:
-            used = owner.draft.used
-            first.append(self._reserved.verdict(self._rules, owner.snapshot, used, self.request, self.names))
-        return chain([*first, *early, fit, *late])
 
 
 class Figures:
@@ -500,7 +183,7 @@ class Figures:
 
     def key(self, pod: PodInfo) -> bytes:
         """Equal for pending pods that share their figures in this round."""
-        if pod.shape in self._ordinary:
+        if pod.shape in self._ordinary and not self.promises:
             return pod.shape
         key, refusal = pod.shape, self._among_refusal(pod)
         if refusal is not None:
@@ -511,7 +194,7 @@ class Figures:
         job = self.npu_job(pod)
         if job is not None:
             key += (job if isinstance(job, str) else job.signature(pod)).encode()
-        elif not (self.snapshot.nominated or self.scene.spread_defaults or self.concerned(pod)):
+        elif not (self.promises or self.scene.spread_defaults or self.concerned(pod)):
             self._ordinary.add(pod.shape)
         return key
 
