@@ -19,7 +19,7 @@ from tests.docs.film import Frame, film, frame_of
 WIDTH, HEIGHT = 120, 45
 """Columns and lines of the terminal."""
 LAST_SECONDS = 8.0
-_QUIET_LOOKS, _LOOK_SECONDS = 45, 0.1
+_LOOKS_A_SECOND = 10
 
 
 async def record() -> list[Frame]:
@@ -32,13 +32,14 @@ async def record() -> list[Frame]:
         picture = Picture(scene, Style(colour=True, unicode=True))
         await stage.create(cluster)
         await stage.start_scheduler()
-        for act in read_acts():
+        acts = read_acts()
+        for act in acts:
             forecast = await asyncio.to_thread(forecaster.forecast, act)
             scene.arrive(forecast)
             await stage.create(act.objects)
             await settle(stage, forecast)
             await all_run(stage)
-            await _told(stage)
+            await _told(stage, seconds=4 if act is not acts[-1] else 15)
             scene.look(stage.pods())
             seconds = ACT_SECONDS * (len(frames) + 1)
             shown = picture.render(seconds=seconds, width=WIDTH, height=HEIGHT, status="the scheduler leads")
@@ -46,13 +47,13 @@ async def record() -> list[Frame]:
     return frames
 
 
-async def _told(stage: Stage) -> None:
-    """Until what the waiting pods are told has stayed the same for a while: they are planned anew at each change."""
+async def _told(stage: Stage, *, seconds: int) -> None:
+    """Until what the waiting pods are told has stayed the same for so long: with back-off, they are planned anew."""
     told, still = None, 0
-    while still < _QUIET_LOOKS:
+    while still < seconds * _LOOKS_A_SECOND:
         now = sorted(str(pod["status"].get("conditions")) for pod in stage.pods() if not pod["spec"].get("nodeName"))
         told, still = now, still + 1 if now == told else 0
-        await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.sleep(1 / _LOOKS_A_SECOND)
 
 
 def main(path: str) -> int:
