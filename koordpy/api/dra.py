@@ -31,30 +31,17 @@ class ExactRequest(Wire, frozen=True):
     capacity: Raw | None = None
 
 
-class DeviceRequest(Wire, frozen=True):
+class DeviceRequest(ExactRequest, frozen=True):
     """v1beta1 has the fields of `exactly` in the request itself."""
 
     name: str = ""
     exactly: ExactRequest | None = None
     first_available: list[Raw] = []
-    device_class_name: str = ""
-    selectors: list[DeviceSelector] = []
-    allocation_mode: str = ""
-    count: int | None = None
-    admin_access: bool | None = None
-    tolerations: list[Raw] = []
 
     @property
     def exact(self) -> ExactRequest:
         """The request for an exact kind of device, in either spelling."""
-        return self.exactly or ExactRequest(
-            device_class_name=self.device_class_name,
-            selectors=self.selectors,
-            allocation_mode=self.allocation_mode,
-            count=self.count,
-            admin_access=self.admin_access,
-            tolerations=self.tolerations,
-        )
+        return self.exactly or self
 
 
 class DeviceClaim(Wire, frozen=True):
@@ -130,15 +117,11 @@ class BasicDevice(Wire, frozen=True):
     taints: list[DeviceTaint] = []
 
 
-class SliceDevice(Wire, frozen=True):
+class SliceDevice(BasicDevice, frozen=True):
     """v1beta1 has all but the name below `basic`."""
 
     name: str = ""
     basic: BasicDevice | None = None
-    attributes: dict[str, Raw] = {}
-    capacity: dict[str, DeviceCapacity] = {}
-    consumes_counters: list[Raw] = []
-    taints: list[DeviceTaint] = []
     binding_conditions: list[str] = []
     allow_multiple_allocations: bool | None = None
     node_name: str = ""
@@ -148,12 +131,7 @@ class SliceDevice(Wire, frozen=True):
     @property
     def facts(self) -> BasicDevice:
         """What is said of the device, in either spelling."""
-        return self.basic or BasicDevice(
-            attributes=self.attributes,
-            capacity=self.capacity,
-            consumes_counters=self.consumes_counters,
-            taints=self.taints,
-        )
+        return self.basic or self
 
 
 class ResourcePool(Wire, frozen=True):

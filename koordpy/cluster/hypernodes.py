@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from koordpy.api.hypernodes import HyperNode, HyperNodeMember
 from koordpy.api.keys import CLUSTER_LAYER, NODE_LAYER
 from koordpy.api.natural import natural_key
-from koordpy.api.objects import LabelSelector, Requirement
+from koordpy.cluster.selectors import Labels, selector_matches
 from koordpy.cluster.topology import Layer, Layers
-
-Labels = Mapping[str, str]
 
 _NAMED = 3
 """Nodes that a fault names before `and N more`."""
@@ -100,7 +98,7 @@ class _Reading:
         elif not of_nodes:
             self._fault(name, f"{field}.selector.labelMatch", "is for members of type Node only: left out")
         elif selector.label_match is not None:
-            found = [one for one, labels in self._nodes.items() if _matches(selector.label_match, labels)]
+            found = [one for one, labels in self._nodes.items() if selector_matches(selector.label_match, labels)]
             if not found:
                 self._fault(name, f"{field}.selector.labelMatch", "matches no Node")
         into = self._listed if of_nodes else self._parents
@@ -210,23 +208,3 @@ class _Reading:
             what = "node" if len(nodes) == 1 else "nodes"
             text = f"{what} {named}{more} in two HyperNodes of tier {tier}, {counts} and {other}: {counts} counts"
             self._fault(other, "spec.members", text)
-
-
-def _matches(selector: LabelSelector, labels: Labels) -> bool:
-    return all(labels.get(key) == value for key, value in selector.match_labels.items()) and all(
-        _expression(one, labels) for one in selector.match_expressions
-    )
-
-
-def _expression(one: Requirement, labels: Labels) -> bool:
-    value = labels.get(one.key)
-    match one.operator:
-        case "In":
-            return value is not None and value in one.values
-        case "NotIn":
-            return value is None or value not in one.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-    return False

@@ -21,13 +21,13 @@ from koordpy.api.storage import (
 )
 from koordpy.cluster.devices import DeviceId
 from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.selectors import term_matches
 from koordpy.cluster.state import ClusterState
 from koordpy.cluster.volumes import claim_key
 from koordpy.engine.client import ApiClient, ApiError, Body, Unreachable
 from koordpy.engine.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from koordpy.engine.versions import reached
 from koordpy.planning.plan import Placement
-from koordpy.planning.selectors import term_matches
 
 logger = logging.getLogger(__name__)
 

@@ -12,12 +12,12 @@ import msgspec
 
 from koordpy.api.dra import Allocation, ResourceClaim
 from koordpy.cluster.devices import DeviceId, consumer_of
+from koordpy.cluster.selectors import term_matches
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.claims import ClaimsFailed, PodClaims
 from koordpy.engine.client import ApiClient, ApiError, Body, Unreachable
 from koordpy.engine.resources import Resource
 from koordpy.planning.filters.dra import MAX_CONSUMERS, resource_claims
-from koordpy.planning.selectors import term_matches
 
 logger = logging.getLogger(__name__)
 

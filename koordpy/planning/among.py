@@ -15,6 +15,7 @@ import numpy as np
 
 from koordpy.api.objects import PodAffinityTerm
 from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.selectors import selector_matches
 from koordpy.cluster.snapshot import Draft, Ints
 from koordpy.cluster.ties import ANY_ADDRESS, NO_TERMS, Terms, read_terms
 from koordpy.cluster.volumes import CsiVolume, Disk
@@ -25,7 +26,6 @@ from koordpy.planning.filters.dra import resource_claims
 from koordpy.planning.filters.interpod import OwnTerms, term_matches
 from koordpy.planning.filters.rules import DomainTable
 from koordpy.planning.filters.spread import FILTERS, SpreadDefaults, Spreading, constraints_of
-from koordpy.planning.selectors import selector_matches
 from koordpy.planning.ties_among import Apart, Interaction, Near, Spread, renumbered
 from koordpy.planning.volumes_among import volumes_among
 

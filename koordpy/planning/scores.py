@@ -14,9 +14,9 @@ from koordpy.api.config import NodeResourcesFitScore, UtilizationPoint
 from koordpy.api.objects import Pod
 from koordpy.api.quantity import is_extended
 from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.selectors import term_matches
 from koordpy.cluster.snapshot import Ints, NodeInfo, Snapshot
 from koordpy.planning.filters.node import tolerates
-from koordpy.planning.selectors import term_matches
 
 BALANCED = "NodeResourcesBalancedAllocation"
 PACKING = "NodeResourcesFit"

@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.selectors import term_matches
 from koordpy.cluster.snapshot import Draft
 from koordpy.cluster.tree import domain_parts
 from koordpy.planning.figures import Figures
 from koordpy.planning.filters import node as node_filters
-from koordpy.planning.selectors import term_matches
 from koordpy.planning.units import Unit
 from koordpy.planning.verify_ascend import check_places
 from koordpy.planning.verify_gpus import check_gpus

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 
 from koordpy.api.objects import PodAffinityTerm, TopologySpreadConstraint
 from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.selectors import selector_matches
+from koordpy.cluster.selectors import term_matches as node_matches
 from koordpy.cluster.snapshot import Draft, NodeInfo
 from koordpy.planning.filters import node as node_filters
-from koordpy.planning.selectors import selector_matches
-from koordpy.planning.selectors import term_matches as node_matches
 
 _WILDCARDS = ("", "0.0.0.0")
 

@@ -4,6 +4,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
+from koordpy.api.objects import LabelSelector
+from koordpy.cluster.selectors import selector_matches
 from koordpy.sim.errors import ApiError
 from koordpy.sim.resources import Object, Resource
 
@@ -141,23 +145,5 @@ def object_selector_match(selector: Object | None) -> Match:
     """The test of a LabelSelector object (matchLabels, matchExpressions). None matches nothing, {} everything."""
     if selector is None:
         return lambda obj: False
-    wanted: Mapping[str, str] = selector.get("matchLabels") or {}
-    expressions = selector.get("matchExpressions") or []
-
-    def match(obj: Object) -> bool:
-        labels = obj["metadata"].get("labels") or {}
-        if any(labels.get(key) != value for key, value in wanted.items()):
-            return False
-        for expression in expressions:
-            key, operator, values = expression["key"], expression["operator"], expression.get("values") or []
-            holds = {
-                "In": labels.get(key) in values,
-                "NotIn": labels.get(key) not in values,
-                "Exists": key in labels,
-                "DoesNotExist": key not in labels,
-            }.get(operator, False)
-            if not holds:
-                return False
-        return True
-
-    return match
+    typed = msgspec.convert(selector, LabelSelector)
+    return lambda obj: selector_matches(typed, obj["metadata"].get("labels") or {})

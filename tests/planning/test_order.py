@@ -312,8 +312,9 @@ def test_members_of_other_users_count_for_them_at_once() -> None:
     assert names(world) == ["g", "c", "b"]
 
 
-def test_exact_who_holds_without_a_share_comes_after_who_holds_nothing_without_one() -> None:
-    # the min of `sure` is all there is, so nobody else has a share
+@pytest.mark.parametrize("mode", ["exact", "kai"])
+def test_who_holds_without_a_share_comes_after_who_holds_nothing_without_one(mode: str) -> None:
+    # the min of `sure` is all there is, so nobody else has a share; of kai's: a part of nothing is infinite
     world = cluster(
         quota("sure", {GPU: 4}, {GPU: 4}, created=1),
         quota("a", {}, {GPU: 4}, created=2),
@@ -324,7 +325,7 @@ def test_exact_who_holds_without_a_share_comes_after_who_holds_nothing_without_o
         inside("b", "jb", created=9),
         total=4,
     )
-    assert names(world, mode="exact") == ["jb", "ja"]
+    assert names(world, mode=mode) == ["jb", "ja"]
 
 
 @pytest.mark.parametrize("mode", ["exact", "kai"])
@@ -353,17 +354,3 @@ def test_kai_a_resource_that_nobody_asks_for_is_exceeded_by_nobody() -> None:
         of("alice", "ra", 3, at="n1"), of("bob", "rb", 1, at="n1"), of("alice", "ja", 1), of("bob", "jb", 7), total=4
     )
     assert names(world, mode="kai") == ["ja", "jb"]
-
-
-def test_kai_a_part_of_nothing_is_infinite() -> None:
-    world = cluster(
-        quota("sure", {GPU: 4}, {GPU: 4}, created=1),
-        quota("a", {}, {GPU: 4}, created=2),
-        quota("b", {}, {GPU: 4}, created=3),
-        inside("sure", "r", 4, at="n1"),
-        inside("a", "ra", 2, at="n1"),
-        inside("a", "ja"),
-        inside("b", "jb", created=9),
-        total=4,
-    )
-    assert names(world, mode="kai") == ["jb", "ja"]

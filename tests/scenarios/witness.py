@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from koordpy.api import keys
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.selectors import selector_matches
 from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.ascend.joint import place_jointly
 from koordpy.planning.build import build
@@ -18,7 +19,6 @@ from koordpy.planning.plan import Eviction, RoundPlan
 from koordpy.planning.problem import only_ranks
 from koordpy.planning.round import plan_round
 from koordpy.planning.runtime import limits, quota_figures
-from koordpy.planning.selectors import selector_matches
 from koordpy.planning.units import Groups, Unit
 
 ALONE = ("stale-gang",)

@@ -16,11 +16,11 @@ from koordpy.api.dra import DeviceSelector, ResourceClaim, ResourceSlice, SliceD
 from koordpy.api.quantity import parse_exact
 from koordpy.cluster.devices import DeviceId, DeviceObjects, Offered, claim_names
 from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.selectors import term_matches
 from koordpy.cluster.snapshot import Draft
 from koordpy.planning.cel import Expression, Facts, Unsupported, parse
 from koordpy.planning.filters.base import Code, Refusal, Verdict, chain, refused_where
 from koordpy.planning.filters.rules import Rule
-from koordpy.planning.selectors import term_matches
 
 PLUGIN = "DynamicResources"
 MAX_CONSUMERS = 256

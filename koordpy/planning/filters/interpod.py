@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from koordpy.api.objects import PodAffinityTerm
 from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.selectors import Labels, selector_matches
 from koordpy.cluster.snapshot import Ints, Snapshot
 from koordpy.cluster.ties import NO_TERMS, read_terms
 from koordpy.planning.filters.base import Code, Refusal, Verdict, all_fit, chain, refused_where
 from koordpy.planning.filters.rules import Domains, DomainTable, Rule
-from koordpy.planning.selectors import Labels, selector_matches
 
 PLUGIN = "InterPodAffinity"
 AFFINITY = Refusal(PLUGIN, Code.UNRESOLVABLE, ("node(s) didn't match pod affinity rules",))

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from koordpy.api.objects import NodeAffinity, NodeSelector, Pod, Taint, Toleration
+from koordpy.cluster.selectors import field_valid, int64, term_matches
 from koordpy.cluster.snapshot import UNSCHEDULABLE_TAINT, NodeInfo
 from koordpy.planning.filters.base import Code, Refusal, Verdict, all_fit, refused_where
-from koordpy.planning.selectors import field_valid, int64, term_matches
 
 UNSCHEDULABLE = Refusal("NodeUnschedulable", Code.UNRESOLVABLE, ("node(s) were unschedulable",))
 TAINTED = Refusal("TaintToleration", Code.UNRESOLVABLE, ("node(s) had untolerated taint(s)",))

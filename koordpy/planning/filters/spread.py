@@ -11,11 +11,11 @@ from koordpy.api.config import PodTopologySpreadArgs
 from koordpy.api.objects import LabelSelector, Requirement, TopologySpreadConstraint
 from koordpy.cluster.owners import Owners
 from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.selectors import Labels, selector_matches
 from koordpy.cluster.snapshot import Ints, NodeInfo, Snapshot
 from koordpy.planning.filters.base import Code, Refusal, Verdict, chain, refused_where
 from koordpy.planning.filters.node import check_affinity, check_taints
 from koordpy.planning.filters.rules import ANY_NUMBER, Domains, DomainTable, Rule
-from koordpy.planning.selectors import Labels, selector_matches
 
 PLUGIN = "PodTopologySpread"
 SKEWED = Refusal(PLUGIN, Code.UNSCHEDULABLE, ("node(s) didn't match pod topology spread constraints",))

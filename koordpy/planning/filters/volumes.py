@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from koordpy.api.objects import LabelSelector
 from koordpy.api.storage import SELECTED_NODE, PersistentVolume, PersistentVolumeClaim, StorageClass, claim_size
 from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.selectors import selector_matches, term_matches
 from koordpy.cluster.snapshot import Draft, NodeInfo
 from koordpy.cluster.volumes import NO_PROVISIONER, VolumeObjects, claim_key, size_bytes, volume_bytes
 from koordpy.planning.filters.base import Code, Refusal, Verdict, all_fit, refused_where
 from koordpy.planning.filters.disks import claims_of
 from koordpy.planning.filters.rules import DomainTable, Rule
-from koordpy.planning.selectors import selector_matches, term_matches
 
 PLUGIN = "VolumeBinding"
 WRONG_NODE = "node(s) didn't match PersistentVolume's node affinity"

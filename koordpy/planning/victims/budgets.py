@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from koordpy.api.objects import IntOrString, PodDisruptionBudget
 from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.selectors import selector_matches
 from koordpy.cluster.snapshot import Draft
-from koordpy.planning.selectors import selector_matches
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 import pytest
 
 from koordpy.api.objects import NodeSelectorTerm, Requirement
-from koordpy.planning.selectors import expression_matches, term_matches
+from koordpy.cluster.selectors import expression_matches, term_matches
 
 LABELS = {"zone": "a", "tier": "5", "odd": "5.0"}
 
