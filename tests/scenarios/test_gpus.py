@@ -38,6 +38,12 @@ def test_the_weakest_link_of_what_each_pod_got_is_told() -> None:
     assert [unit.gpu_bottlenecks_gbps for unit in unknown.units] == [()]
 
 
+def test_a_node_that_states_absurdly_many_gpus_upsets_nobody() -> None:
+    world = GpuWorld().add([gpu_node(f"n{i}", gpus=10**30) for i in range(8)], group("g", 3))
+    world.add(measured("m"), gpu_pod("w-0", 2, gang="g"), gpu_pod("w-1", 1, gang="g"), gpu_pod("w-2", 9, gang="g"))
+    assert len({p.pod_key for p in world.run().placements}) == 3
+
+
 def test_between_equal_links_the_fuller_node_is_taken() -> None:
     world = GpuWorld().add(measured("n1", "n2"), gpu_pod("y", 2, at="n2", held=(4, 7)))
     world.add([gpu_pod(f"w-{i}", 2, group="job") for i in range(3)])

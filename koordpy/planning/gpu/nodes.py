@@ -22,6 +22,9 @@ from koordpy.planning.gpu.choice import Chooser, Judged, LargeChooser, chooser_o
 from koordpy.planning.gpu.submasks import EXACT, bits_of
 from koordpy.planning.gpu.wants import PodWant, Sets, want_on
 
+MOST_GPUS = 1 << 20
+"""GPUs of a node that are told apart: what states more, by mistake, shall not overflow the sums of a choice."""
+
 
 class Unreadable(ValueError):
     """Why a pod's wishes about GPUs cannot be read."""
@@ -198,7 +201,7 @@ class GpuNodes:
             left = int(draft.snapshot.allocatable[node, column] - draft.used[node, column])
             cards = left // (100 if name in keys.HUNDREDTHS else 1)
             out = cards if out is None else min(out, cards)
-        return max(0, out or 0)
+        return min(max(0, out or 0), MOST_GPUS)
 
     def counted(self, nodes: Ints, pod: PodInfo) -> Ints:
         """Room of some nodes by what they state alone."""
@@ -209,7 +212,7 @@ class GpuNodes:
             left = draft.snapshot.allocatable[nodes, column] - draft.used[nodes, column]
             cards = left // (100 if name in keys.HUNDREDTHS else 1)
             out = cards if out is None else np.minimum(out, cards)
-        return np.maximum(out, 0) if out is not None else np.zeros(len(nodes), dtype=np.int64)
+        return np.clip(out, 0, MOST_GPUS) if out is not None else np.zeros(len(nodes), dtype=np.int64)
 
     # -- worth --------------------------------------------------------------------------------------------------------
 
