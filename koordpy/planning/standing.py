@@ -1,7 +1,8 @@
 """Where a waiting job stands: its place in the queue, what its user or queue holds, and what it deserves.
 
 Source: quota-fairness.md sections 2 and 3. The place is the one it has if everything before it is placed; nothing is
-placed here. The lines are those by which shares are taken back (preemption.md 3.3).
+placed here. Jobs that are held before planning (members or settings that are missing) stand in nobody's way. The lines
+are those by which shares are taken back (preemption.md 3.3).
 """
 
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from fractions import Fraction
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.quantity import quantity_text
 from koordpy.cluster.snapshot import Draft, Snapshot
+from koordpy.planning.gates import gate
 from koordpy.planning.order import UnitOrder
 from koordpy.planning.orders.keys import Job
 from koordpy.planning.units import Groups, Unit
@@ -39,7 +41,7 @@ class Standing:
 def standing(unit: Unit, groups: Groups, snapshot: Snapshot, config: KoordpyConfiguration) -> Standing:
     """Where a pending unit stands on a snapshot."""
     fairness = config.fairness
-    units = groups.units()
+    units = [one for one in groups.units() if one.id == unit.id or one.plain is not None or gate(one, groups) is None]
     ahead = Draft(snapshot).quotas
     order = UnitOrder(units, use=ahead, config=fairness, now=snapshot.now)
     place = 0

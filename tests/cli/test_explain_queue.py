@@ -53,6 +53,22 @@ def test_the_place_is_the_one_after_all_that_go_before(tmp_path: Path, capsys: p
     assert places == {"a-0": 1, "b-0": 2, "a-1": 3, "b-1": 4}
 
 
+def test_a_gang_that_lacks_members_is_in_nobodys_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    group = """
+---
+apiVersion: scheduling.sigs.k8s.io/v1alpha1
+kind: PodGroup
+metadata: {name: g}
+spec: {minMember: 2}
+"""
+    member = pod("g-0", "alice").replace("labels: {", "labels: {pod-group.scheduling.sigs.k8s.io: g, ")
+    text = CLUSTER + group + member + pod("a-0", "alice") + pod("b-0", "bob")
+    queue = explained(text, "a-0", tmp_path, capsys)["queue"]
+    assert (queue["place"], queue["waiting"]) == (1, 2)
+    queue = explained(text, "g-0", tmp_path, capsys)["queue"]
+    assert (queue["place"], queue["waiting"]) == (1, 3)
+
+
 def test_what_the_user_holds_and_deserves_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = CLUSTER + "".join(pod(f"b-{i}", "bob", node="n1") for i in range(3))
     text += "".join(pod(f"a-{i}", "alice") for i in range(3))
