@@ -5,11 +5,9 @@ numbers and sort before text; equal names under that rule fall back to plain str
 """
 
 import re
-from collections.abc import Iterable
 from functools import lru_cache
 
 NaturalKey = tuple[tuple[tuple[int, int, str], ...], str]
-PathKey = tuple[NaturalKey, ...]
 
 _RUNS = re.compile(r"[0-9]+|[^0-9]+")
 
@@ -19,8 +17,3 @@ def natural_key(name: str) -> NaturalKey:
     """Sort key of one name: digit runs as numbers before text, then the plain string."""
     runs = tuple((0, int(run), "") if run[0] in "0123456789" else (1, 0, run) for run in _RUNS.findall(name))
     return runs, name
-
-
-def path_key(path: Iterable[str]) -> PathKey:
-    """Sort key of a domain path; components compare one by one."""
-    return tuple(natural_key(part) for part in path)

@@ -124,11 +124,6 @@ class QuotaTree:
             shared = a
         return shared
 
-    def tree_of(self, name: str) -> str:
-        """tree-id of a quota: that of its top quota; empty for the default tree."""
-        path = self.path(name)
-        return self.quotas[path[0]].tree_id if path else ""
-
     def quota_of(self, namespace: str, label: str) -> str:
         """Quota of a pod by its namespace and its label, empty for none (section 1)."""
         if label:

@@ -8,7 +8,7 @@ import asyncio
 import enum
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -122,42 +122,6 @@ class Binder:
         """
         async with self._slots:
             return await self._bind(binding, may_send)
-
-    async def bind_all(
-        self,
-        bindings: Sequence[Binding],
-        *,
-        may_send: Callable[[], bool],
-        on_outcome: Callable[[BindOutcome], None] | None = None,
-    ) -> list[BindOutcome]:
-        """Binds a gang: sent in the order given (rank order), leadership checked before each; outcomes in that order.
-
-        One that fails does not stop the others (gang-network.md 2.7); once `may_send` says no, nothing more is sent.
-        `on_outcome` hears of each as soon as it is known.
-        """
-        outcomes = [BindOutcome(binding, BindResult.NOT_SENT, _NOT_SENT) for binding in bindings]
-
-        async def send(index: int, binding: Binding) -> None:
-            try:
-                outcomes[index] = await self._bind(binding, may_send)
-            finally:
-                self._slots.release()
-            if on_outcome is not None:
-                on_outcome(outcomes[index])
-
-        sent = 0
-        async with asyncio.TaskGroup() as group:
-            for binding in bindings:
-                await self._slots.acquire()
-                if not may_send():
-                    self._slots.release()
-                    break
-                group.create_task(send(sent, binding))
-                sent += 1
-        if on_outcome is not None:
-            for outcome in outcomes[sent:]:
-                on_outcome(outcome)
-        return outcomes
 
     async def _bind(self, binding: Binding, may_send: Callable[[], bool]) -> BindOutcome:
         began = self._clock()

@@ -33,6 +33,3 @@ class TokenBucket:
         """Waits for a token."""
         if wait := self.reserve():
             await self._sleep(wait)
-
-
-UNLIMITED = TokenBucket(0, 1)

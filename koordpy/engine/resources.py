@@ -105,7 +105,6 @@ DYNAMIC_RESOURCES: dict[Wanted, type[Wire]] = {
     Wanted("resource.k8s.io", "resourceslices", _DRA_VERSIONS): dra.ResourceSlice,
     Wanted("resource.k8s.io", "deviceclasses", _DRA_VERSIONS): dra.DeviceClass,
 }
-UPSTREAM_WORKLOADS = Wanted(keys.GROUP_UPSTREAM, "workloads", ("v1beta1", "v1alpha3", "v1alpha2"))
 
 
 async def discover(client: "ApiClient", wanted: Iterable[Wanted]) -> dict[Wanted, Resource | None]:

@@ -207,8 +207,3 @@ class Groups:
 def group_unit_id(group: GroupKey) -> str:
     """Id of the unit of a GPU group's members that are in no gang."""
     return "gpus:" + "/".join(group)
-
-
-def unit_ids(snapshot: Snapshot) -> dict[str, str]:
-    """Pod key -> unit id, of every pending pod of ours."""
-    return {pod.key: unit.id for unit in Groups(snapshot).units() for pod in unit.pending}
