@@ -14,14 +14,15 @@ import numpy as np
 from koordpy.planning.goals import domain_order, pipeline_groups
 from koordpy.planning.problem import Ints, Problem
 from koordpy.planning.solver.budget import Budget
+from koordpy.planning.solver.cells import lost_score
 from koordpy.planning.solver.counts import CountModel
 from koordpy.planning.solver.cover import MOST_WORK, Cover, TooMuchWork
 from koordpy.planning.solver.greedy import Greedy
+from koordpy.planning.solver.inside import Held, settle_inside
 from koordpy.planning.solver.measure import meet_measures
 from koordpy.planning.solver.narrow import WHOLE, Narrow, is_large, narrowed
 from koordpy.planning.solver.regions import Candidate, Region, Regions
 from koordpy.planning.solver.room import Room
-from koordpy.planning.solver.staged import Term
 from koordpy.planning.solver.whole_groups import GroupType
 from koordpy.planning.ties_among import faults
 
@@ -383,55 +384,18 @@ class Gather:
         assert model is not None
         reached.counted = model.least_counted(reached.least)
         bound = -self.regions.most_score(*region)
-        reached.score = -model.minimise("score", self._score(model), bound=bound)
+        reached.score = -model.minimise("score", lost_score(model.problem, self.room.shapes, model.cells), bound=bound)
         reached.rest = True
-
-    def _score(self, model: CountModel) -> list[Term]:
-        """The negated total score."""
-        scores = [self.problem.shapes[s].score for s in self.room.shapes]
-        terms = [(var, -int(scores[i][cell.nodes[0]])) for cell in model.cells for i, var in cell.pods.items()]
-        return [term for term in terms if term[1]]
 
     # --- goal 6 -------------------------------------------------------------------------------------------------
 
     def inside(self, found: Found) -> dict[int, list[int]]:
         """Goal 6 in the chosen region: node -> pods per shape position."""
-        (level, domain), model, depth = found.region, found.reached.model, self.tree.depth
-        if model is None:
+        (level, domain), reached = found.region, found.reached
+        if reached.model is None:
             return {int(self.tree.levels[level].start[domain]): self.counts.tolist()}
         order = domain_order(self.problem, self.reference, level, domain)
-        for n in range(level + 1, depth):
-            model.largest("inside", model.domain_totals(n, order[n].tolist()))
-        if any(len(cell.nodes) > 1 for cell in model.cells):
-            single = self._single_nodes(found, model)
-            if single is None:
-                self.whole = model.whole_counts()
-                return model.node_pods()
-            model = single
-        model.largest("inside", model.node_totals(order[depth].tolist()))
+        held = Held(reached.pipeline, reached.domains, reached.score)
+        model = settle_inside(reached.model, order, held, counts=self.counts, types=self.types)
         self.whole = model.whole_counts()
         return model.node_pods()
-
-    def _single_nodes(self, found: Found, model: CountModel) -> CountModel | None:
-        """The same solution node by node, only below the lowest domains that hold pods; None if the limit is met."""
-        depth, level, reached = self.tree.depth, found.region[0], found.reached
-        lowest = [d for d, var in model.totals[depth - 1].items() if model.value([(var, 1)])]
-        place = self.tree.levels[depth - 1]
-        keep = [node for d in lowest for node in range(int(place.start[d]), int(place.end[d]))]
-        single = CountModel(
-            self.room, model.region, counts=self.counts.tolist(), budget=self.budget, split=True, keep=keep
-        )
-        single.add_used()
-        single.add_groups(self.types)
-        cp = single.model
-        for n in range(level + 1, depth):
-            for d, var in single.totals[n].items():
-                cp.add(var == model.value([(model.totals[n][d], 1)]))
-        for n in range(level + 1, depth + 1):
-            single.hold([(v, -c) for v, c in single.whole(n)], reached.pipeline[n - 1])
-        held = int((self.problem.bound_counts > 0).sum())
-        single.hold(single.opened(depth), reached.domains[depth - 1] - held)
-        single.hold(self._score(single), -reached.score)
-        single.start_from(model.node_pods())
-        single.find("inside")
-        return single if single.values else None

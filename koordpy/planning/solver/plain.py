@@ -11,6 +11,7 @@ import numpy as np
 from koordpy.planning.goals import Goals, faults_together
 from koordpy.planning.problem import Ints, Problem, hard_regions
 from koordpy.planning.solver.budget import Budget
+from koordpy.planning.solver.cells import lost_score
 from koordpy.planning.solver.counts import CountModel
 from koordpy.planning.solver.patterns import Patterns, pays
 from koordpy.planning.solver.room import Room
@@ -94,7 +95,7 @@ class Plain:
             self.budget.proven = False  # what nodes are worth by their pods is left out
         model = single if single.values else model
         counted = model.least_counted()
-        score = model.minimise("score", self._score(model))
+        score = model.minimise("score", lost_score(problem, self.room.shapes, model.cells))
         slots = model.minimise("slots", self._slots(model, reference))
         names = self._names(model)
         return (nodes, *counted, score, slots, *(int(problem.name_rank[names[r]]) for r in self.ranks)), names
@@ -137,11 +138,6 @@ class Plain:
                     chosen.append(node)
             keep += chosen
         return sorted(keep)
-
-    def _score(self, model: CountModel) -> list[Term]:
-        scores = [self.problem.shapes[s].score for s in self.room.shapes]
-        terms = [(var, -int(scores[i][cell.nodes[0]])) for cell in model.cells for i, var in cell.pods.items()]
-        return [term for term in terms if term[1]]
 
     def _slots(self, model: CountModel, reference: np.ndarray) -> list[Term]:
         terms = [(v, c * int(reference[cell.nodes[0]])) for cell in model.cells for v, c in cell.used]
