@@ -33,7 +33,7 @@ from tests.engine.invariants import (
     Watchman,
     nominated_node,
 )
-from tests.engine.live import QUICK, QUICK_LEASE, Live, gang, small
+from tests.engine.live import QUICK, QUICK_LEASE, Live, Planner, gang, small
 from tests.engine.storage import HOST, LOCAL, MADE, Storage, pod_with
 from tests.engine.test_reservations import claim, claiming, offer
 from tests.engine.virtual import EPOCH_SECONDS, LATEST_SECONDS, VirtualLoop, Wire, run, virtual_server
@@ -122,9 +122,7 @@ class Replica:
             self.client = self.connect()
             self.starts += 1
             settings = replace(QUICK, lease=QUICK_LEASE if self.elects else None, event_qps=0.0)
-            self.scheduler = Scheduler(
-                self.client, self.cluster.planner, settings=settings, clock=loop.time, wall_clock=self.wall
-            )
+            self.scheduler = Scheduler(self.client, Planner(), settings=settings, clock=loop.time, wall_clock=self.wall)
             self.scheduler.binder._settle_seconds = 2.5 * LATEST_SECONDS
             self.scheduler.releaser._sweep_seconds = 0.3
             self.watchman.listen(self.scheduler)
