@@ -77,7 +77,12 @@ class _Plan:
 
     unit: str
     members: frozenset[str]
+    nodes: frozenset[str]
+    priority: int
     victims: dict[str, str]
+    informed: bool
+    """Whether all that its scheduler knew when it began was what there was: nothing more, as plans that are not written
+    yet, and nothing less."""
 
 
 @dataclass
@@ -88,6 +93,7 @@ class Watchman:
     time: Callable[[], float]
     wall: Callable[[], float]
     by_others: Callable[[], bool]
+    informed: Callable[[Scheduler], bool]
     seen: dict[str, str] = field(default_factory=dict)
     """uid -> node, of every pod that was ever seen bound."""
     evicted: int = 0
@@ -96,6 +102,8 @@ class Watchman:
     _room_came: float = -FRESH_SECONDS
     _waiter_left: float = -FRESH_SECONDS
     _plans: list[_Plan] = field(default_factory=list)
+    _lawful: set[str] = field(default_factory=set)
+    """uids of victims that go for nobody's sake: gangs that stay half bound, quotas beyond their runtime."""
 
     def __post_init__(self) -> None:
         self.server.store.listeners.append(self._written)
@@ -197,12 +205,14 @@ class Watchman:
     def _check_eviction(self, victim: Manifest, *, fresh: bool) -> None:
         """Whoever is evicted goes for somebody who waits, and who has no room without."""
         self.evicted += 1
-        name = victim["metadata"]["name"]
+        name, uid = victim["metadata"]["name"], victim["metadata"]["uid"]
+        if uid in self._lawful:
+            return
         waiting = {key: obj for key, obj in self.pods().items() if nominated_node(obj)}
         if not waiting and self.time() - self._waiter_left > FRESH_SECONDS:
             self.faults.append(f"{name} is evicted for nobody")
             return
-        if fresh:
+        if fresh or not all(plan.informed for plan in self._plans if uid in plan.victims):
             return
         for placed in self.plan_afresh(evict=False, still_there=victim).placements:
             if placed.pod_key.partition("/")[2] in waiting:
@@ -215,7 +225,7 @@ class Watchman:
         submit = evictor.submit
 
         def heard(plan: EvictionPlan, done: Any) -> None:
-            begun = self._begun(plan)
+            begun = self._begun(plan, scheduler)
 
             def ended(plan: EvictionPlan, why: str) -> None:
                 if why:
@@ -227,19 +237,41 @@ class Watchman:
 
         evictor.submit = heard  # type: ignore[method-assign]
 
-    def _begun(self, plan: EvictionPlan) -> _Plan:
+    def _begun(self, plan: EvictionPlan, scheduler: Scheduler) -> _Plan:
+        for victim in plan.evictions:
+            if victim.rule == "stale-gang" and self._is_stale(victim.pod_key):
+                self._lawful.add(victim.uid)
         there = {obj["metadata"]["uid"]: obj for obj in self.pods().values()}
         members = frozenset(one.uid for one in plan.nominations)
         for old in self._plans:
             kept = all(uid in there and nominated_node(there[uid]) for uid in old.members)
             gone = {uid for uid, obj in there.items() if obj["metadata"].get("deletionTimestamp")}
             ending = [name for uid, name in old.victims.items() if uid in gone]
+            if any(info.node in old.nodes and info.priority > old.priority for info in scheduler.state.assumed_pods()):
+                # who is more important has taken the room that was made
+                continue
             new = [victim.pod_key for victim in plan.evictions if victim.uid not in old.victims]
             if old.unit == plan.unit and old.members == members and kept and ending and new:
                 self.faults.append(f"{plan.unit} takes {new} while {ending} are ending for it")
-        begun = _Plan(plan.unit, members, {victim.uid: victim.pod_key for victim in plan.evictions})
+        infos = [info for one in plan.nominations if (info := scheduler.state.pod(one.pod_key)) is not None]
+        begun = _Plan(
+            plan.unit,
+            members,
+            frozenset(one.node for one in plan.nominations),
+            min((info.priority for info in infos), default=0),
+            {victim.uid: victim.pod_key for victim in plan.evictions},
+            self.informed(scheduler) and (scheduler.evictor is None or not scheduler.evictor.open),
+        )
         self._plans.append(begun)
         return begun
+
+    def _is_stale(self, key: str) -> bool:
+        """Whether a pod is of a gang that has fewer members bound than its minimum."""
+        pods = self.pods()
+        name = pods[key.partition("/")[2]]["metadata"]["labels"][keys.LABEL_POD_GROUP]
+        groups = {group["metadata"]["name"]: group["spec"]["minMember"] for group in self.server.store.list(GROUPS)}
+        members = [obj for obj in pods.values() if obj["metadata"].get("labels", {}).get(keys.LABEL_POD_GROUP) == name]
+        return sum(map(live_on_node, members)) < groups.get(name, 0)
 
     # -- at the end ---------------------------------------------------------------------------------------------------
 

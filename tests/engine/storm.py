@@ -165,7 +165,7 @@ class Storm:
         loop = asyncio.get_running_loop()
         server = self.cluster.server
         self.storage = Storage(server)
-        self.watchman = Watchman(server, loop.time, self.wall, lambda: bool(self._others))
+        self.watchman = Watchman(server, loop.time, self.wall, lambda: bool(self._others), self._knows)
         self.traits = frozenset(trait for trait, chance in TRAITS.items() if self.dice.random() < chance)
 
     def _print(self, shelf: str, change: Change) -> None:
