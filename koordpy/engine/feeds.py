@@ -548,10 +548,9 @@ class Feeds:
 
     def _upsert_devices(self, obj: Any, old: Any) -> None:
         known: Any = self.state.get(type(obj), _key(obj))
-        if known is not None and is_older(obj.metadata.resource_version, known.metadata.resource_version):
-            # the reply to a write of ours was first
-            return
-        self.state.upsert(obj)
+        if known is None or not is_older(obj.metadata.resource_version, known.metadata.resource_version):
+            self.state.upsert(obj)
+        # where the reply to a write of ours was first, nobody has heard of it yet
         self._changed_for(obj, *of_devices(old, obj))
 
     def _delete_devices(self, obj: Any) -> None:

@@ -33,6 +33,7 @@ from koordpy.api.config import NodeResourcesFitScore as FitScore
 from koordpy.api.config import ResourceWeight as Weight
 from koordpy.api.dra import DeviceClass, ResourceClaim, ResourceSlice
 from koordpy.api.objects import Namespace, Node, NodeAffinity, Pod, PriorityClass, Wire
+from koordpy.api.quantity import units
 from koordpy.api.storage import SELECTED_NODE
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.resources import NAMESPACES as NAMESPACE
@@ -44,7 +45,7 @@ from tests.e2e.assets import find_assets
 from tests.e2e.client import Client, Refused, condition, pods_path
 from tests.e2e.controlplane import ControlPlane
 from tests.e2e.process import eventually
-from tests.e2e.random_pods import CONFIGURED, NAMESPACES, PLAIN, SHAPED, Maker
+from tests.e2e.random_pods import CONFIGURED, NAMESPACES, NOMINEE_ASKS, PLAIN, SHAPED, Maker
 from tests.e2e.random_volumes import CLAIMS, PROVISIONED, RESOURCE, VolumeMaker
 
 PODS_A_CLUSTER = 25
@@ -191,7 +192,7 @@ async def compare(api: Client, seed: int, *, pods: int, outcome: Outcome) -> Non
     await asyncio.sleep(0.5)  # kube-scheduler's view of all this comes by watches of its own
     for number in range(pods):
         if maker.chance(0.06):
-            await _nominate(api, maker, f"s{seed}-nominee{number}", f"n{maker.rng.randrange(count)}")
+            await _nominate(api, maker, f"s{seed}-nominee{number}")
         manifest = maker.pod(f"s{seed}-p{number}")
         if with_volumes:
             volumes.give(manifest)
@@ -208,8 +209,26 @@ async def compare(api: Client, seed: int, *, pods: int, outcome: Outcome) -> Non
         await random_volumes.clear(api)
 
 
-async def _nominate(api: Client, maker: Maker, name: str, node: str) -> None:
-    """A pod that waits, with a nomination from outside: pods of its priority and below must leave it room."""
+async def _nominate(api: Client, maker: Maker, name: str) -> None:
+    """A pod that waits, with a nomination from outside to a node that has room for it: pods of its priority and below
+    must leave it that."""
+    state = ClusterState(scheduler_names=(PLAIN,))
+    for obj in await _read(api):
+        state.upsert(obj)
+    snapshot = state.snapshot(0.0)
+    asks = snapshot.vector({resource: units(resource, text) for resource, text in NOMINEE_ASKS.items()}) or ()
+    room = snapshot.allocatable - snapshot.used
+    for pod in snapshot.nominated:
+        for column, amount in snapshot.vector(pod.requests) or ():
+            room[snapshot.index[pod.nominated_node], column] -= amount
+    free = [
+        node.name
+        for node, left in zip(snapshot.nodes, room, strict=True)
+        if all(left[column] >= amount for column, amount in asks)
+    ]
+    if not free:
+        return
+    node = maker.rng.choice(free)
     path = f"{pods_path()}/{name}"
     await api.create(pods_path(), maker.nominee(name))
 

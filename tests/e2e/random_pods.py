@@ -17,6 +17,7 @@ ADDED_AFFINITY = {"key": "tier", "operator": "NotIn", "values": ["x"]}
 IGNORED_RESOURCE = "example.com/token"
 """What CONFIGURED is told beyond its defaults."""
 PRIORITY_CLASS = "high"
+NOMINEE_ASKS = {"cpu": "500m", "memory": "200Mi"}
 """Preempts nobody: the victims of one pod would be missing for the next."""
 RUNTIME_CLASS = "heavy"
 OVERHEAD = {"cpu": "250m", "memory": "64Mi"}
@@ -258,7 +259,11 @@ class Maker:
         return {"status": status}
 
     def nominee(self, name: str) -> Json:
-        """A pod that fits nowhere, for a nomination; of high priority half the time."""
+        """A pod that waits for a claim that never comes, for a nomination; of high priority half the time.
+
+        Everything else would let it in: a nomination that cannot come true keeps no room here (preemption.md 4), other
+        than in kube-scheduler.
+        """
         return {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -266,8 +271,11 @@ class Maker:
             "spec": {
                 "schedulerName": PLAIN,
                 "terminationGracePeriodSeconds": 0,
-                "nodeSelector": {"nowhere": "true"},
+                "tolerations": [{"operator": "Exists"}],
+                "volumes": [{"name": "never", "persistentVolumeClaim": {"claimName": "never"}}],
                 **({"priorityClassName": PRIORITY_CLASS} if self.chance(0.5) else {}),
-                "containers": [self._container("main")],
+                "containers": [
+                    {"name": "main", "image": "example/app:1", "resources": {"requests": dict(NOMINEE_ASKS)}}
+                ],
             },
         }
