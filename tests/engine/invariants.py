@@ -81,8 +81,8 @@ class _Plan:
     priority: int
     victims: dict[str, str]
     informed: bool
-    """Whether all that its scheduler knew when it began was what there was: nothing more, as plans that are not written
-    yet, and nothing less."""
+    """Whether all that its scheduler knew when it began was what there was: nothing more, as Bindings and
+    plans that are not written yet, and nothing less."""
 
 
 @dataclass
@@ -260,7 +260,9 @@ class Watchman:
             frozenset(one.node for one in plan.nominations),
             min((info.priority for info in infos), default=0),
             {victim.uid: victim.pod_key for victim in plan.evictions},
-            self.informed(scheduler) and (scheduler.evictor is None or not scheduler.evictor.open),
+            self.informed(scheduler)
+            and not scheduler.state.assumed_pods()
+            and (scheduler.evictor is None or not scheduler.evictor.open),
         )
         self._plans.append(begun)
         return begun

@@ -215,3 +215,25 @@ async def test_a_lease_that_is_lost_among_the_writes_of_claims_leaves_nothing_th
         assert cluster.places() == {"p": "n2"}
         assert devices(cluster, "one") | devices(cluster, "two") == {"c", "d"}
         assert users(cluster, "one") == users(cluster, "two") == {"p"}
+
+
+async def test_devices_that_a_release_frees_wake_who_waits_for_them_though_the_watch_is_late() -> None:
+    async with live([small("n1")]) as cluster, cluster.running() as scheduler:
+        offer(cluster, "n1", "a")
+        claim(cluster, "first")
+        claim(cluster, "second")
+        cluster.create(claiming("p", "first"))
+        await until(lambda: cluster.bound("p"))
+        cluster.create(claiming("q", "second"))
+        await until(lambda: "cannot allocate all claims" in cluster.condition("q").get("message", ""))
+        reflector = scheduler.feeds.reflectors()[CLAIMS]
+        held, handle = [], reflector._handle
+        reflector._handle = held.append  # type: ignore[method-assign]
+        cluster.delete("p")
+        await until(lambda: scheduler.state.pod("default/p") is None)
+        await scheduler.releaser.sweep()
+        await until(lambda: not finalizers(cluster, "first") and len(held) >= 2)
+        reflector._handle = handle  # type: ignore[method-assign]
+        for line in held:
+            handle(line)
+        await until(lambda: cluster.bound("q"))
