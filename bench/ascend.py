@@ -76,8 +76,34 @@ def _super_pods(number: int, size: int) -> list[Wire]:
     return [_node(f"s{i}-{j}", 16, {**product, keys.SUPER_POD_ID: str(i)}) for i in range(number) for j in range(size)]
 
 
+def _running(places: Sequence[Sequence[str]], chips: int) -> list[Wire]:
+    """Gangs that hold whole nodes, one for each list of them."""
+    out: list[Wire] = []
+    for i, names in enumerate(places):
+        group = ObjectMeta(name=f"v{i}", namespace="default")
+        out.append(PodGroup(metadata=group, spec=PodGroupSpec(min_member=len(names))))
+        for j, name in enumerate(names):
+            meta = ObjectMeta(
+                name=f"v{i}-{j}",
+                namespace="default",
+                uid=f"v{i}-{j}",
+                creation_timestamp=f"2026-01-01T00:{i // 60:02}:{i % 60:02}Z",
+                labels={keys.LABEL_POD_GROUP: f"v{i}"},
+                annotations={NPU: ",".join(f"Ascend910-{k}" for k in range(chips))},
+            )
+            asked = ResourceRequirements(requests={"cpu": "8", NPU: str(chips)})
+            parts = [Container(name="m", image="i", resources=asked)]
+            spec = PodSpec(node_name=name, scheduler_name=keys.DEFAULT_SCHEDULER_NAME, containers=parts)
+            out.append(Pod(metadata=meta, spec=spec, status=PodStatus(phase="Running")))
+    return out
+
+
 def _job(
-    sizes: Sequence[int], *, labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None
+    sizes: Sequence[int],
+    *,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    priority: int = 0,
 ) -> list[Wire]:
     """A gang: chips of each pod."""
     meta = ObjectMeta(name="g", namespace="default", annotations=dict(annotations or {}))
@@ -92,7 +118,9 @@ def _job(
             labels={keys.LABEL_POD_GROUP: "g", **(labels or {})},
         )
         spec = PodSpec(
-            scheduler_name=keys.DEFAULT_SCHEDULER_NAME, containers=[Container(name="m", image="i", resources=asked)]
+            scheduler_name=keys.DEFAULT_SCHEDULER_NAME,
+            priority=priority,
+            containers=[Container(name="m", image="i", resources=asked)],
         )
         out.append(Pod(metadata=own, spec=spec, status=PodStatus(phase="Pending")))
     return out
@@ -123,6 +151,24 @@ def cases() -> list[Case]:
             [*_super_pods(10, 48), *_job([16] * 512, annotations=blocks)],
             0.05,
         ),
+        Case(
+            "64 nodes in blocks of 16, 20 SuperPoDs full of gangs of 16",
+            [
+                *_super_pods(20, 48),
+                *_running([[f"s{i // 3}-{i % 3 * 16 + j}" for j in range(16)] for i in range(60)], 16),
+                *_job([16] * 64, annotations=blocks, priority=1),
+            ],
+            2.0,
+        ),
+        Case(
+            "64 pods of switches 1.0, 64 leaves full of gangs of 8",
+            [
+                *_servers(512),
+                *_running([[f"n{8 * i + j}" for j in range(8)] for i in range(64)], 8),
+                *_job([8] * 64, labels=LARGE, priority=1),
+            ],
+            2.0,
+        ),
     ]
 
 
@@ -141,7 +187,8 @@ def run(repeats: int = REPEATS) -> Iterator[tuple[str, str, str]]:
             times.append(time.process_time() - start)
         median = statistics.median(times)
         bar = f"bar {case.bar * 1000:,.0f} ms {'holds' if median < case.bar else 'MISSED'}; " if case.bar else ""
-        yield f"ascend: {case.name}", f"{median * 1000:.1f} ms", f"{bar}{len(plan.placements)} placed"
+        gone = f", {len(plan.evictions)} evicted" if plan.evictions else ""
+        yield f"ascend: {case.name}", f"{median * 1000:.1f} ms", f"{bar}{len(plan.placements)} placed{gone}"
 
 
 if __name__ == "__main__":
