@@ -44,11 +44,14 @@ class Decision:
         return f"{self.unit}: {self.message or 'nothing placed'} ({self.proof})"
 
 
+_KEPT = 512
+
+
 class DecisionLog:
     """Keeps and logs decisions."""
 
-    def __init__(self, kept: int = 512) -> None:
-        self._kept: deque[Decision] = deque(maxlen=kept)
+    def __init__(self) -> None:
+        self._kept: deque[Decision] = deque(maxlen=_KEPT)
         self._last: dict[str, str] = {}
 
     def record(self, plan: RoundPlan, *, number: int, at: float) -> None:

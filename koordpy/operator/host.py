@@ -44,14 +44,13 @@ class OperatorHost:
         *,
         settings: EngineSettings,
         config: KoordpyConfiguration,
-        with_kopf: bool = True,
         settle_seconds: float = SETTLE_SECONDS,
         webhook: Webhook | None = None,
     ) -> None:
         self.scheduler = Scheduler(client, planner, settings=settings)
         self.topologies = TopologyStatusWriter(client, self.scheduler)
         self.kopf: KopfThread | None = None
-        self._client, self._config, self._with_kopf, self._settle = client, config, with_kopf, settle_seconds
+        self._client, self._config, self._settle = client, config, settle_seconds
         self._ended = asyncio.Event()
         self._webhook = webhook
         scheduler = self.scheduler
@@ -134,8 +133,6 @@ class OperatorHost:
         gc.set_threshold(20_000, 20, 20)
 
     async def _run_kopf(self) -> None:
-        if not self._with_kopf:
-            return
         await self.scheduler.synced.wait()
         loop = asyncio.get_running_loop()
         until = loop.time() + MOST_SETTLE_SECONDS

@@ -30,6 +30,7 @@ LAYERS = (
 )
 """(layer, label key), from the top down; the node layer lies below."""
 
+GPU = keys.GPU_RESOURCES[0]
 _READY_SINCE = "2026-01-01T00:00:00Z"
 
 
@@ -65,16 +66,14 @@ def node(
     name: str,
     *,
     gpus: int = 8,
-    gpu_resource: str = "nvidia.com/gpu",
     cpu: int = 128,
     memory_gib: int = 1024,
-    pods: int = 110,
     labels: Mapping[str, str] | None = None,
 ) -> Manifest:
     """A node manifest that is Ready; `gpus` 0 leaves the accelerator resource out."""
-    amounts = {"cpu": str(cpu), "memory": f"{memory_gib}Gi", "ephemeral-storage": "1Ti", "pods": str(pods)}
+    amounts = {"cpu": str(cpu), "memory": f"{memory_gib}Gi", "ephemeral-storage": "1Ti", "pods": "110"}
     if gpus:
-        amounts[gpu_resource] = str(gpus)
+        amounts[GPU] = str(gpus)
     ready = {
         "type": "Ready",
         "status": "True",
@@ -112,10 +111,6 @@ def training_cluster(
     accelerators_per_block: int = 4,
     blocks_per_spine: int = 4,
     spines_per_datacenter: int = 2,
-    gpu_resource: str = "nvidia.com/gpu",
-    cpu_per_node: int = 128,
-    memory_gib_per_node: int = 1024,
-    name_prefix: str = "node-",
 ) -> Cluster:
     """Nodes `node-0`, `node-1`, ... filled into accelerators, blocks, spines and datacenters in that order.
 
@@ -136,16 +131,7 @@ def training_cluster(
             BLOCK: f"block-{block}",
             ACCELERATOR: f"accelerator-{accelerator}",
         }
-        found.append(
-            node(
-                f"{name_prefix}{at}",
-                gpus=gpus_per_node,
-                gpu_resource=gpu_resource,
-                cpu=cpu_per_node,
-                memory_gib=memory_gib_per_node,
-                labels=labels,
-            )
-        )
+        found.append(node(f"node-{at}", gpus=gpus_per_node, labels=labels))
     return Cluster(found, topology())
 
 
@@ -154,7 +140,6 @@ def pod(
     *,
     namespace: str = "default",
     gpus: int = 8,
-    gpu_resource: str = "nvidia.com/gpu",
     cpu: str = "8",
     memory: str = "64Gi",
     labels: Mapping[str, str] | None = None,
@@ -162,7 +147,7 @@ def pod(
     scheduler_name: str = keys.DEFAULT_SCHEDULER_NAME,
 ) -> Manifest:
     """A training pod's manifest; `gpus` 0 leaves the accelerator resource out."""
-    requests = {"cpu": cpu, "memory": memory, **({gpu_resource: str(gpus)} if gpus else {})}
+    requests = {"cpu": cpu, "memory": memory, **({GPU: str(gpus)} if gpus else {})}
     container = {
         "name": "main",
         "image": "pause",
@@ -186,21 +171,15 @@ def gang(
     members: int,
     *,
     min_member: int | None = None,
-    namespace: str = "default",
     annotations: Mapping[str, str] | None = None,
-    pod_annotations: Mapping[str, str] | None = None,
     gpus: int = 8,
 ) -> list[Manifest]:
     """A PodGroup with `annotations`, and its pods `<name>-0`, `<name>-1`, ...; minMember defaults to all of them."""
     group = {
         "apiVersion": f"{keys.GROUP_SIGS}/v1alpha1",
         "kind": "PodGroup",
-        "metadata": {"name": name, "namespace": namespace, "annotations": dict(annotations or {})},
+        "metadata": {"name": name, "namespace": "default", "annotations": dict(annotations or {})},
         "spec": {"minMember": members if min_member is None else min_member},
     }
     labels = {keys.LABEL_POD_GROUP: name}
-    pods = [
-        pod(f"{name}-{at}", namespace=namespace, gpus=gpus, labels=labels, annotations=pod_annotations)
-        for at in range(members)
-    ]
-    return [group, *pods]
+    return [group, *(pod(f"{name}-{at}", gpus=gpus, labels=labels) for at in range(members))]

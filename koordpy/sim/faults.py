@@ -51,12 +51,12 @@ class Fault:
 class Faults:
     """The knobs of one server."""
 
-    def __init__(self, store: Store, *, seed: int = 0) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
         self.latency_seconds = 0.0
         """Added to every request but watches."""
         self._rules: list[Fault] = []
-        self._random = random.Random(seed)
+        self._random = random.Random(0)
         self._running = asyncio.Event()
         self._running.set()
 

@@ -33,6 +33,7 @@ _FINISHED = ("Succeeded", "Failed")
 _LONGEST_LINE_BYTES = 16 * 1024 * 1024
 _FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS = 0.1, 5.0
 _PAGE = 500
+_IN_FLIGHT = 32
 
 
 class FakeKubelet:
@@ -50,12 +51,10 @@ class FakeKubelet:
         tls: ssl.SSLContext | None = None,
         start_seconds: float = 0.0,
         end_seconds: float = 0.0,
-        in_flight: int = 32,
     ) -> None:
         self._access = Access(url.rstrip("/"), token, tls)
         self._start_seconds = start_seconds
         self._end_seconds = end_seconds
-        self._in_flight = in_flight
         self._due: list[tuple[float, int, str, dict[str, Any]]] = []
         self._order = itertools.count()
         self._wake = asyncio.Event()
@@ -68,7 +67,7 @@ class FakeKubelet:
     async def start(self) -> None:
         """Begin to watch; returns at once."""
         headers = {"Authorization": f"Bearer {self._access.token}"} if self._access.token else {}
-        connector = aiohttp.TCPConnector(limit=self._in_flight + 2, ssl=self._access.tls or True)
+        connector = aiohttp.TCPConnector(limit=_IN_FLIGHT + 2, ssl=self._access.tls or True)
         self._session = aiohttp.ClientSession(
             connector=connector, headers=headers, read_bufsize=1024 * 1024, timeout=aiohttp.ClientTimeout(total=30)
         )
@@ -144,7 +143,7 @@ class FakeKubelet:
         self._wake.set()
 
     async def _work(self) -> None:
-        slots = asyncio.Semaphore(self._in_flight)
+        slots = asyncio.Semaphore(_IN_FLIGHT)
         loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as group:
             while True:

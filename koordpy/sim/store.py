@@ -15,12 +15,13 @@ from typing import Any
 from koordpy.sim import defaults, errors, lifecycle
 from koordpy.sim.errors import ApiError
 from koordpy.sim.resources import Object, Registry, Resource
-from koordpy.sim.selectors import both, field_match, label_match
 from koordpy.sim.shelf import Change, ChangeListener, Entry, Key, Shelf
 from koordpy.sim.views import stored
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _PAGED_LISTS = 32
+_HISTORY = 10_000
+"""Changes of each resource that a watch can resume over, unless `limit_history` says otherwise."""
 
 Pages = list[tuple[Key, Entry]]
 
@@ -28,17 +29,15 @@ Pages = list[tuple[Key, Entry]]
 class Store:
     """All objects, by resource.
 
-    `history` bounds how many changes of each resource a watch can resume over. `clock` gives epoch seconds. With a
-    `seed` uids repeat from run to run, as generated names do; never for two stores that one client sees.
+    `clock` gives epoch seconds. With a `seed` uids repeat from run to run, as generated names do; never for two stores
+    that one client sees.
     """
 
-    def __init__(
-        self, *, history: int = 10_000, clock: Callable[[], float] = time.time, seed: int | None = None
-    ) -> None:
+    def __init__(self, *, clock: Callable[[], float] = time.time, seed: int | None = None) -> None:
         self.registry = Registry()
         self.version = 1
         self.listeners: list[ChangeListener] = []
-        self._history = history
+        self._history = _HISTORY
         self._clock = clock
         self._shelves: dict[str, Shelf] = {}
         self._pages: OrderedDict[tuple[str, int], Pages] = OrderedDict()
@@ -82,17 +81,10 @@ class Store:
         """An object, not to be changed in place; ApiError 404 when it is not there."""
         return self.entry(resource, name, namespace).obj
 
-    def list(
-        self, resource: str | Resource, namespace: str | None = None, *, labels: str = "", fields: str = ""
-    ) -> "list[Object]":
-        """Objects by namespace and name, of all namespaces unless one is given; selectors as in a query."""
-        resource = self.resource(resource)
-        match = both(label_match(labels), field_match(resource, fields))
-        return [
-            entry.obj
-            for (space, _), entry in self.shelf(resource).ordered()
-            if (namespace is None or space == namespace) and (match is None or match(entry.obj))
-        ]
+    def list(self, resource: str | Resource, namespace: str | None = None) -> "list[Object]":
+        """Objects by namespace and name, of all namespaces unless one is given."""
+        ordered = self.shelf(self.resource(resource)).ordered()
+        return [entry.obj for (space, _), entry in ordered if namespace is None or space == namespace]
 
     def pages(self, resource: Resource, version: int | None) -> tuple[int, Pages]:
         """Every entry in order as of a version (None = now), kept so that later pages see the same state.
@@ -125,14 +117,13 @@ class Store:
         *,
         namespace: str = "",
         with_status: bool = False,
-        dry_run: bool = False,
     ) -> Object:
         """Store a new object and return it as stored.
 
         `with_status` keeps the status that is given, which the API drops. Raises ApiError: 409 when it is there, 404
         when its namespace is not, 422 when it is invalid.
         """
-        return self.create_entry(resource, obj, namespace=namespace, with_status=with_status, dry_run=dry_run).obj
+        return self.create_entry(resource, obj, namespace=namespace, with_status=with_status).obj
 
     def create_entry(
         self,

@@ -7,6 +7,7 @@ the same bytes.
 
 import asyncio
 import sys
+from functools import partial
 from pathlib import Path
 
 from koordpy.cli.demo_acts import Forecaster, read_acts, read_cluster
@@ -14,12 +15,13 @@ from koordpy.cli.demo_play import ACT_SECONDS, all_run, settle
 from koordpy.cli.demo_scene import scene_of
 from koordpy.cli.demo_stage import Stage
 from koordpy.cli.demo_view import Picture, Style
+from koordpy.sim.resources import Object
 from tests.docs.film import Frame, film, frame_of
 
 WIDTH, HEIGHT = 120, 45
 """Columns and lines of the terminal."""
 LAST_SECONDS = 8.0
-_LOOKS_A_SECOND = 10
+_QUIET_LOOKS, _LOOK_SECONDS = 40, 0.1
 
 
 async def record() -> list[Frame]:
@@ -32,14 +34,13 @@ async def record() -> list[Frame]:
         picture = Picture(scene, Style(colour=True, unicode=True))
         await stage.create(cluster)
         await stage.start_scheduler()
-        acts = read_acts()
-        for act in acts:
+        for act in read_acts():
             forecast = await asyncio.to_thread(forecaster.forecast, act)
             scene.arrive(forecast)
             await stage.create(act.objects)
             await settle(stage, forecast)
             await all_run(stage)
-            await _told(stage, seconds=4 if act is not acts[-1] else 15)
+            await _told(stage, frame=len(frames))
             scene.look(stage.pods())
             seconds = ACT_SECONDS * (len(frames) + 1)
             shown = picture.render(seconds=seconds, width=WIDTH, height=HEIGHT, status="the scheduler leads")
@@ -47,13 +48,20 @@ async def record() -> list[Frame]:
     return frames
 
 
-async def _told(stage: Stage, *, seconds: int) -> None:
-    """Until what the waiting pods are told has stayed the same for so long: with back-off, they are planned anew."""
+async def _told(stage: Stage, *, frame: int) -> None:
+    """Until the waiting pods are told how the cluster stands now: a label of a node makes the scheduler look again."""
+    store = stage.server.store
+    store.update("nodes", store.list("nodes")[0]["metadata"]["name"], partial(_marked, frame=frame))
     told, still = None, 0
-    while still < seconds * _LOOKS_A_SECOND:
+    while still < _QUIET_LOOKS:
         now = sorted(str(pod["status"].get("conditions")) for pod in stage.pods() if not pod["spec"].get("nodeName"))
         told, still = now, still + 1 if now == told else 0
-        await asyncio.sleep(1 / _LOOKS_A_SECOND)
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _marked(node: Object, *, frame: int) -> Object:
+    meta = node["metadata"]
+    return {**node, "metadata": {**meta, "labels": {**meta.get("labels", {}), "frame": str(frame)}}}
 
 
 def main(path: str) -> int:
