@@ -111,6 +111,7 @@ def training_cluster(
     accelerators_per_block: int = 4,
     blocks_per_spine: int = 4,
     spines_per_datacenter: int = 2,
+    cpu_per_node: int = 128,
 ) -> Cluster:
     """Nodes `node-0`, `node-1`, ... filled into accelerators, blocks, spines and datacenters in that order.
 
@@ -131,7 +132,7 @@ def training_cluster(
             BLOCK: f"block-{block}",
             ACCELERATOR: f"accelerator-{accelerator}",
         }
-        found.append(node(f"node-{at}", gpus=gpus_per_node, labels=labels))
+        found.append(node(f"node-{at}", gpus=gpus_per_node, cpu=cpu_per_node, labels=labels))
     return Cluster(found, topology())
 
 
