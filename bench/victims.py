@@ -85,6 +85,7 @@ def cases() -> list[Case]:
         Case("hopeless gang of 10 x 8, 79 GPUs to be had, 1,000 nodes", 1000, 8, 10, 8, bar=0.1, busy=990),
         Case("gang of 512 x 1 over 8,000 pods on 1,000 nodes", 1000, 8, 512, 1, bar=2.0),
         Case("gang of 64 x 8 over 8,000 pods on 1,000 nodes", 1000, 8, 64, 8, bar=2.0),
+        Case("gang of 512 x 1, gathered", 1000, 8, 512, 1, bar=2.0, gather="blockLayer"),
         Case("the same, gathered", 1000, 8, 64, 8, bar=2.0, gather="blockLayer"),
         Case("3,000 plain pods that may evict nobody", 1000, 8, 3000, 1, priority=0, gang=False),
         Case("50 plain pods that each evict one of 8,000", 1000, 8, 50, 1, gang=False),

@@ -18,6 +18,7 @@ from koordpy.planning.plan import Proof
 from koordpy.planning.problem import hard_regions, slots
 from koordpy.planning.victims.choice import Choice, Choices, cost_levels, keeps
 from koordpy.planning.victims.cover import Item, Unwieldy, covers
+from koordpy.planning.victims.gathered import Gathered, offers_of
 
 _FIELD = 64
 """Bits of a level of the cost: more than any sum reaches."""
@@ -154,9 +155,7 @@ class _Search:
         bit = {o: i for i, o in enumerate(order)}
         width = len(order)
         self.late = width + _FIELD
-        """Bits below goals 3 and 4: level 9, then the priorities."""
-        tree = self.problem.tree
-        self.goals = _FIELD * (2 * tree.depth) if self.problem.gather else 0
+        """Bits below levels 3 to 5: level 9, then the priorities."""
         gangs, cores = self._gangs()
         on: dict[int, list[Item]] = {}
         for o in usable:
@@ -166,7 +165,7 @@ class _Search:
             early = unit.breaks
             early = early << _FIELD | unit.devices
             early = early << _FIELD | unit.pods
-            cost = early << self.goals + self.late | (unit.priorities + _SHIFT * unit.pods) << width | 1 << bit[o]
+            cost = early << self.late | (unit.priorities + _SHIFT * unit.pods) << width | 1 << bit[o]
             frees = tuple(held.get(column, 0) for column in self.columns)
             on.setdefault(node, []).append(Item(o, frees, cost, gangs.get(o, -1), o in cores))
         room = self.problem.free
@@ -246,83 +245,9 @@ class _Search:
 
     def _gathered(self, nodes: dict[int, _Node]) -> list[int] | None:
         """Levels 1 to 6 of the whole hard layer, then goals 1 to 4 among the domains that reach them, then 8 and 9."""
-        tree = self.problem.tree
-        size = sum(len(one.costs) for one in nodes.values())
-        if size * self.number * tree.depth > _MOST_STEPS:
-            raise Unwieldy
-        self.costs: list[dict[int, Costs]] = [{} for _ in tree.levels]
-        for node, one in nodes.items():
-            self.costs[tree.depth][node] = self._own(tree.depth, _array(one.costs))
-        for level in range(tree.depth - 1, -1, -1):
-            for node in self.costs[level + 1]:
-                domain = int(tree.levels[level + 1].parent[node]) if level else 0
-                known = self.costs[level].get(domain)
-                table = self.costs[level + 1][node]
-                self.costs[level][domain] = table if known is None else _merge(known, table, self.number)
-            if level:
-                for domain, table in self.costs[level].items():
-                    self.costs[level][domain] = self._own(level, table)
-        reached: dict[tuple[int, int], int] = {}
-        for level in range(self.problem.hard, tree.depth + 1):
-            for domain, table in self.costs[level].items():
-                if self.number < len(table) and table[self.number] < _NEVER:
-                    reached[level, domain] = int(table[self.number])
-        inside = [(k, v) for k, v in reached.items() if k[0] == self.problem.hard and k[1] in set(self.regions)]
-        if not inside:
-            return None
-        early = min(self._early(cost) for _, cost in inside)
-        ready = [key for key, cost in reached.items() if self._early(cost) == early]
-        lowest = max(level for level, _ in ready)
-        ready = [key for key in ready if key[0] == lowest]
-        pull = {key: self._attraction(*key) for key in ready}
-        most = max(pull.values())
-        best = min((key for key in ready if pull[key] == most), key=lambda key: reached[key])
-        out: list[int] = []
-        self._descend(best[0], best[1], self.number, nodes, out)
-        return out
-
-    def _early(self, cost: int) -> int:
-        """Levels 3 to 5 of a cost; goals are counted from a base so that no field turns negative."""
-        return cost >> self.goals + self.late
-
-    def _attraction(self, level: int, domain: int) -> tuple[int, ...]:
-        tree = self.problem.tree
-        node = int(tree.levels[level].start[domain])
-        return tuple(
-            int(tree.levels[n].sums(self.problem.attract)[tree.domain_of[n, node]]) for n in range(level, -1, -1)
-        )
-
-    def _own(self, level: int, table: "Costs") -> "Costs":
-        """Adds what goals 3 and 4 count of a domain: groups that it does not hold whole, and that it is used."""
-        depth, size = self.problem.tree.depth, self.problem.pipeline
-        used = 1 << self.late + _FIELD * (depth - level)
-        split = 1 << self.late + _FIELD * (2 * depth - level)
-        out = table.copy()
-        for m in range(1, len(out)):
-            if out[m] >= _NEVER:
-                continue
-            out[m] += used
-            if size > 1:
-                # whole groups count for less: m stands for m - size * (m // size) broken ones, summed over domains
-                out[m] += split * (m - size * (m // size))
-        return out
-
-    def _descend(self, level: int, domain: int, m: int, nodes: dict[int, _Node], out: list[int]) -> None:
-        tree = self.problem.tree
-        if not m:
-            return
-        if level == tree.depth:
-            out += nodes[domain].taken[m]
-            return
-        children = [c for c in tree.children(level, domain) if c in self.costs[level + 1]]
-        tables: list[Costs] = [_array([0])]
-        for child in children:
-            tables.append(_merge(tables[-1], self.costs[level + 1][child], self.number))
-        rest = m
-        for at in range(len(children) - 1, -1, -1):
-            take = _split(tables[at], self.costs[level + 1][children[at]], rest, tables[at + 1][rest])
-            self._descend(level + 1, children[at], take, nodes, out)
-            rest -= take
+        entries = ((node, one.costs, one.taken) for node, one in nodes.items())
+        offers = offers_of(entries, shift=self.late, field_bits=_FIELD)
+        return Gathered(self.problem, self.regions, offers, self.number).solve()
 
 
 Costs = Any

@@ -1,0 +1,128 @@
+"""The worked examples 6 to 10 of preemption.md section 10, and sentences of sections 1 to 5, in whole simulations."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from koordpy.api.config import Consolidation, Fairness, KoordpyConfiguration
+from koordpy.api.objects import ContainerState, ContainerStateTerminated, ContainerStatus, Pod
+from koordpy.planning.round import plan_round
+from koordpy.sim.rounds import SimulationResult, simulate
+from tests.scenarios.cluster import World, group, node, pod
+from tests.scenarios.quotas import GPU, belongs, quota
+
+NOW = datetime(2026, 1, 1, 1, tzinfo=UTC)
+ALL = Fairness(reclaim="all")
+QUOTAS = Fairness(reclaim="quotas")
+
+
+def gpus(name: str, number: int) -> Any:
+    return node(name, cpu="64", **{GPU: str(number)})
+
+
+def one(name: str, gpu: int = 1, *, at: str = "", age: int = 0, owner: str = "", user: str = "", **more: Any) -> Pod:
+    """A pod; a larger `age` is younger."""
+    asked = {GPU: str(gpu)}
+    return pod(name, at=at, cpu="0", requests=asked, created=age, labels=belongs(owner, user=user), **more)
+
+
+def share(name: str, least: int, **settings: Any) -> Any:
+    return quota(name, {GPU: least}, {GPU: 1000}, **settings)
+
+
+def run(objects: Sequence[Any], **settings: Any) -> SimulationResult:
+    state = World().add(*objects).state
+    return simulate(state, KoordpyConfiguration(**settings), planner=plan_round, now=NOW, rounds=50)
+
+
+def went(result: SimulationResult) -> list[tuple[str, str]]:
+    """(pod, rule) of the evictions, in their order."""
+    return [(one.eviction.pod_key.partition("/")[2], one.eviction.rule) for one in result.evictions]
+
+
+def final(result: SimulationResult) -> dict[str, str]:
+    return {key.partition("/")[2]: at for key, at in result.final}
+
+
+def waiting(result: SimulationResult) -> dict[str, str]:
+    return {one.pod_key.partition("/")[2]: one.message for one in result.pending}
+
+
+# --- the worked examples ---------------------------------------------------------------------------------------------
+
+
+def test_6_the_last_unit_may_cross_the_line_and_does_not_come_back() -> None:
+    result = run([gpus("n", 2), share("a", 1), share("b", 1), one("old", 2, at="n", owner="b"), one("new", owner="a")])
+    assert went(result) == [("old", "quota")]
+    assert final(result) == {"new": "n"}
+    assert result.stable
+    assert sorted(waiting(result)) == ["old"]
+
+
+def test_7_one_accelerator_rather_than_two() -> None:
+    running = [
+        one("a1", at="n0", owner="a"),
+        one("b2", 2, at="n1", owner="b", age=1),
+        one("b1", at="n0", owner="b", age=2),
+    ]
+    result = run([gpus("n0", 2), gpus("n1", 2), share("a", 2), share("b", 2), *running, one("new", owner="a", age=9)])
+    assert went(result) == [("b1", "quota")]
+    assert final(result) == {"a1": "n0", "b2": "n1", "new": "n0"}
+    assert result.stable
+
+
+def bob_and_alice() -> list[Any]:
+    bob = [one(f"b{i}", at="n", user="bob", age=i) for i in range(4)]
+    return [gpus("n", 4), *bob, *[one(f"a{i}", user="alice", age=10 + i) for i in range(2)]]
+
+
+def test_8_users_end_at_their_shares() -> None:
+    result = run(bob_and_alice(), fairness=ALL)
+    assert sorted(went(result)) == [("b2", "fair-share"), ("b3", "fair-share")]
+    assert sorted(final(result)) == ["a0", "a1", "b0", "b1"]
+    assert sorted(waiting(result)) == ["b2", "b3"]
+    assert result.stable
+
+
+def test_8_only_where_shares_are_reclaimed() -> None:
+    result = run(bob_and_alice(), fairness=QUOTAS)
+    assert not went(result)
+    assert sorted(waiting(result)) == ["a0", "a1"]
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_9_the_younger_runner_moves_next_to_the_other(moves: bool) -> None:
+    running = [one("r0", at="n0", age=1), one("r1", at="n1", age=2)]
+    result = run(
+        [gpus("n0", 2), gpus("n1", 2), *running, one("new", 2, age=9)], consolidation=Consolidation(enabled=moves)
+    )
+    if not moves:
+        assert sorted(waiting(result)) == ["new"]
+        return
+    assert went(result) == [("r1", "consolidation")]
+    assert final(result) == {"new": "n1", "r0": "n0", "r1": "n0"}
+    assert result.stable
+
+
+def failed(name: str, gang: str, finished: str) -> Pod:
+    state = ContainerState(terminated=ContainerStateTerminated(finished_at=finished))
+    made = one(name, gang=gang, phase="Failed")
+    return replace(made, status=replace(made.status, container_statuses=[ContainerStatus(name="main", state=state)]))
+
+
+@pytest.mark.parametrize(("finished", "gone"), [("2026-01-01T00:58:59Z", True), ("2026-01-01T00:59:01Z", False)])
+def test_10_a_gang_that_lost_a_member_gives_up_after_its_grace(finished: str, gone: bool) -> None:
+    members = [one("g-0", at="n", gang="g"), failed("g-1", "g", finished)]
+    result = run([gpus("n", 2), group("g", 2), *members, one("other", at="n")])
+    [(report, _)] = result.gangs
+    if gone:
+        assert went(result) == [("g-0", "stale-gang")]
+        assert result.evictions[0].eviction.beneficiary == "default/g"
+        assert result.evictions[0].eviction.message == "gang default/g has 1 of 2 members for 61s"
+        return
+    assert not went(result)
+    assert report.status != "Scheduled"
+    assert report.message.startswith("1 of 2 members")
