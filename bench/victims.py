@@ -12,9 +12,28 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from koordpy.api import keys
-from koordpy.api.custom import ClusterNetworkTopology, ClusterNetworkTopologySpec, HierarchyEntry
+from koordpy.api.custom import (
+    ClusterNetworkTopology,
+    ClusterNetworkTopologySpec,
+    ElasticQuota,
+    ElasticQuotaSpec,
+    HierarchyEntry,
+)
 from koordpy.api.groups import PodGroup, PodGroupSpec
-from koordpy.api.objects import Container, Node, NodeStatus, ObjectMeta, Pod, PodSpec, PodStatus, ResourceRequirements
+from koordpy.api.objects import (
+    Container,
+    LabelSelector,
+    Node,
+    NodeStatus,
+    ObjectMeta,
+    Pod,
+    PodDisruptionBudget,
+    PodDisruptionBudgetSpec,
+    PodDisruptionBudgetStatus,
+    PodSpec,
+    PodStatus,
+    ResourceRequirements,
+)
 from koordpy.cluster.state import ClusterState
 from koordpy.planning.round import plan_round
 
@@ -38,6 +57,8 @@ class Case:
     gather: str = ""
     busy: int = 0
     """Nodes, the first ones, whose pods are of higher priority."""
+    quotas: int = 0
+    """Quotas with a PodDisruptionBudget each; the last is of those who wait, the others of those who run."""
 
     def state(self) -> ClusterState:
         """The cluster with everybody in place."""
@@ -54,14 +75,25 @@ class Case:
             state.upsert(Node(metadata=meta, status=NodeStatus(allocatable=amounts)))
             for k in range(self.running):
                 priority = 1000 if i < self.busy or (self.busy and i == self.nodes - 1 and k == 0) else 0
-                state.upsert(_pod(f"r-{i}-{k}", 1, priority, at=f"n{i}", age=rng.randrange(3000)))
+                age, owner = rng.randrange(3000), f"q{i % (self.quotas - 1)}" if self.quotas else ""
+                state.upsert(_pod(f"r-{i}-{k}", 1, priority, at=f"n{i}", age=age, quota=owner))
+        for i in range(self.quotas):
+            meta = ObjectMeta(name=f"q{i}", namespace="default")
+            most = {GPU: 100_000}
+            state.upsert(ElasticQuota(metadata=meta, spec=ElasticQuotaSpec(min={GPU: 100}, max=most)))
+            selector = LabelSelector(match_labels={keys.QUOTA_NAME: f"q{i}"})
+            spec = PodDisruptionBudgetSpec(selector=selector)
+            status = PodDisruptionBudgetStatus(disruptions_allowed=100)
+            state.upsert(PodDisruptionBudget(metadata=meta, spec=spec, status=status))
         if self.gang:
             rules = [{"layer": self.gather, "strategy": "PreferGather"}]
             notes = {keys.GANG_TOPOLOGY: json.dumps({"gatherStrategy": rules})} if self.gather else {}
             meta = ObjectMeta(name="g", namespace="default", annotations=notes)
             state.upsert(PodGroup(metadata=meta, spec=PodGroupSpec(min_member=self.members)))
         for i in range(self.members):
-            state.upsert(_pod(f"p-{i}", self.gpus, self.priority, gang="g" if self.gang else "", age=3500))
+            owner = f"q{self.quotas - 1}" if self.quotas else ""
+            gang = "g" if self.gang else ""
+            state.upsert(_pod(f"p-{i}", self.gpus, self.priority, gang=gang, age=3500, quota=owner))
         return state
 
 
@@ -69,8 +101,9 @@ def _top() -> HierarchyEntry:
     return HierarchyEntry(layer_name="spineLayer", label_key="spine", parent_topology_layer=keys.CLUSTER_LAYER)
 
 
-def _pod(name: str, gpus: int, priority: int, *, at: str = "", gang: str = "", age: int = 0) -> Pod:
+def _pod(name: str, gpus: int, priority: int, *, at: str = "", gang: str = "", age: int = 0, quota: str = "") -> Pod:
     labels = {keys.LABEL_POD_GROUP: gang} if gang else {}
+    labels |= {keys.QUOTA_NAME: quota} if quota else {}
     created = f"2026-01-01T00:{age // 60:02}:{age % 60:02}Z"
     meta = ObjectMeta(name=name, namespace="default", uid=name, labels=labels, creation_timestamp=created)
     box = Container(name="c", resources=ResourceRequirements(requests={GPU: gpus}))
@@ -89,6 +122,7 @@ def cases() -> list[Case]:
         Case("the same, gathered", 1000, 8, 64, 8, bar=2.0, gather="blockLayer"),
         Case("3,000 plain pods that may evict nobody", 1000, 8, 3000, 1, priority=0, gang=False),
         Case("50 plain pods that each evict one of 8,000", 1000, 8, 50, 1, gang=False),
+        Case("the same with 10 quotas and budgets", 1000, 8, 50, 1, gang=False, quotas=10),
     ]
 
 

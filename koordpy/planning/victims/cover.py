@@ -33,17 +33,44 @@ class Unwieldy(Exception):
 
 def covers(free: Sequence[int], request: Sequence[int], items: Sequence[Item], most: int) -> list[Cover]:
     """For 0 .. most pods (as many as fit with all items gone) the cheapest cover. Raises Unwieldy."""
+    kinds = {item.frees for item in items}
+    if len(kinds) == 1 and not any(item.core for item in items):
+        return _of_one_kind(free, request, items, most)
     out: list[Cover] = [(0, ())]
     for number in range(1, most + 1):
         lacking = [number * asked - have for have, asked in zip(free, request, strict=True)]
-        found = _cover(lacking, items)
+        found = cover(lacking, items)
         if found is None:
             break
         out.append(found)
     return out
 
 
-def _cover(lacking: Sequence[int], items: Sequence[Item]) -> Cover | None:
+def _of_one_kind(free: Sequence[int], request: Sequence[int], items: Sequence[Item], most: int) -> list[Cover]:
+    """The same where all units free alike: as many of the cheapest as needed."""
+    frees = items[0].frees
+    order = sorted(items, key=lambda item: item.cost)
+    out: list[Cover] = [(0, ())]
+    total, taken = 0, 0
+    for number in range(1, most + 1):
+        needed = 0
+        for have, asked, each in zip(free, request, frees, strict=True):
+            lacking = number * asked - have
+            if lacking > 0:
+                if not each:
+                    return out
+                needed = max(needed, -(-lacking // each))
+        if needed > len(order):
+            return out
+        while taken < needed:
+            total += order[taken].cost
+            taken += 1
+        out.append((total, tuple(item.option for item in order[:needed])))
+    return out
+
+
+def cover(lacking: Sequence[int], items: Sequence[Item]) -> Cover | None:
+    """The cheapest units that free what is lacking of each amount; None where all together do not."""
     columns = [c for c, amount in enumerate(lacking) if amount > 0]
     if not columns:
         return 0, ()

@@ -4,7 +4,7 @@ Thousands of pending pods may ask for victims among thousands of running pods; w
 for all of them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
@@ -16,6 +16,7 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.resources import Amounts
 from koordpy.cluster.snapshot import Draft, Ints
 from koordpy.planning.units import Groups
+from koordpy.planning.victims.choice import UnitFigures
 from koordpy.planning.victims.units import Lending, VictimUnit, find_candidates
 
 Frees = tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
@@ -44,7 +45,7 @@ class Pool:
 
     groups: Groups
     draft: Draft
-    below: int | None = None
+    useless_from: int | None = None
     """Plain pods of this priority and more are left out: no rule could take them."""
     units: list[VictimUnit] = field(default_factory=list)
     lendings: dict[str, list[Lending]] = field(default_factory=dict)
@@ -56,7 +57,7 @@ class Pool:
         self._take(self.draft.snapshot.pods.values())
 
     def _take(self, pods: Iterable[PodInfo]) -> None:
-        found = find_candidates(self.groups, pods, gone=self.draft.evicted, below=self.below)
+        found = find_candidates(self.groups, pods, gone=self.draft.evicted, below=self.useless_from)
         for unit in found.units:
             self.position[id(unit)] = len(self.units)
             self.units.append(unit)
@@ -66,7 +67,11 @@ class Pool:
         self.__dict__.pop("entries", None)
         self.__dict__.pop("priority", None)
         self.__dict__.pop("ranks", None)
-        self.__dict__.pop("masks", None)
+        self.__dict__.pop("kinds", None)
+        self.below: dict[str, dict[int, dict[str, Amounts]]] = {}
+        """Leaf of a beneficiary -> unit -> what it holds in the quotas below the LCA."""
+        self.figures: dict[int, UnitFigures] = {}
+        """What the search has worked out of units, which holds until others come in."""
         self._frees: dict[int, Frees] = {}
         self._leaves: dict[int, dict[str, Amounts]] = {}
 
@@ -174,6 +179,29 @@ class Pool:
                 for name, amount in pod.requests.items():
                     held[name] = held.get(name, 0) + amount
         return found
+
+    @cached_property
+    def kinds(self) -> tuple[NDArray[np.int64], list[int]]:
+        """([units] kind of each, one unit of each kind): units of a kind hold the same amounts in the same quotas."""
+        known: dict[object, int] = {}
+        first: list[int] = []
+        out = np.empty(len(self.units), dtype=np.int64)
+        for i in range(len(self.units)):
+            held = tuple((leaf, tuple(sorted(amounts.items()))) for leaf, amounts in sorted(self.leaves(i).items()))
+            key = held, self.foreign(i)
+            if key not in known:
+                known[key] = len(first)
+                first.append(i)
+            out[i] = known[key]
+        return out, first
+
+    def of_kinds(self, free: Mask, passes: Callable[[int], bool]) -> Mask:
+        """The units of a mask whose kind passes; `passes` is asked of one unit of each kind."""
+        kind, first = self.kinds
+        wanted = np.zeros(len(first), dtype=bool)
+        for number in np.unique(kind[free]).tolist():
+            wanted[number] = passes(first[number])
+        return np.asarray(free & wanted[kind]) if len(first) else free.copy()
 
     def group_units(self, group: str) -> list[int]:
         """Positions of the units of a GangGroup."""

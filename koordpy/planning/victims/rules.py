@@ -122,22 +122,22 @@ class Law:
         across = self.config.preemption.across_quotas
         if across == "any" or not self.tree.quotas:
             return out
-        for i in np.nonzero(out)[0].tolist():
-            leaves = self.pool.leaves(i)
+
+        def passes(i: int) -> bool:
             if across == "never":
-                out[i] = all(leaf == self.leaf or leaf not in self.tree.quotas for leaf in leaves)
-            else:
-                out[i] = all(taken <= self._spare(name, r) for name, r, taken in self._takes(i))
-        return out
+                return all(leaf == self.leaf or leaf not in self.tree.quotas for leaf in self.pool.leaves(i))
+            return all(taken <= self._spare(name, r) for name, r, taken in self._takes(i))
+
+        return self.pool.of_kinds(out, passes)
 
     def by_share(self, free: Mask, *, strictly: bool) -> Mask:
         """Units of other users or queues above their share, whose quotas' guarantee they do not touch by themselves."""
         if self.fair is None or not self.admissible:
             return np.zeros(len(free), dtype=bool)
         out = self.fair.eligible(free, strictly=strictly)
-        for i in np.nonzero(out)[0].tolist():
-            out[i] = all(taken <= self._spare(name, r) for name, r, taken in self._takes(i))
-        return out
+        return self.pool.of_kinds(
+            out, lambda i: all(taken <= self._spare(name, r) for name, r, taken in self._takes(i))
+        )
 
     def _spare(self, name: str, resource: str) -> int:
         """What may be taken of a quota by another without touching its guarantee."""
@@ -153,18 +153,14 @@ class Law:
 
     def _by_quota(self, i: int) -> dict[str, Amounts]:
         """Quota below the LCA -> what a unit holds in it and below it."""
-        known = self._memo.get(i)
+        memo = self.pool.below.setdefault(self.leaf, {})
+        known = memo.get(i)
         if known is None:
-            known = {}
+            known = memo[i] = {}
             for leaf, amounts in self.pool.leaves(i).items():
                 for name in self.below(leaf):
                     _add(known.setdefault(name, {}), amounts)
-            self._memo[i] = known
         return known
-
-    @cached_property
-    def _memo(self) -> dict[int, dict[str, Amounts]]:
-        return {}
 
     def by_quota(self, free: Mask, *, strictly: bool) -> Mask:
         """Units of other quotas that use more than their min; strictly: where the beneficiary's own gate is open."""
@@ -174,19 +170,17 @@ class Law:
             return out
         if strictly and self.closed:
             return out
-        open_to: dict[str, bool] = {}
-        for i in np.nonzero(free)[0].tolist():
-            leaves = self.pool.leaves(i)
-            if any(leaf == self.leaf or leaf not in self.tree.quotas for leaf in leaves) or self.pool.foreign(i):
-                continue
-            for leaf in leaves:
-                if leaf not in open_to:
-                    open_to[leaf] = all(
-                        any(self._over(name, r) > 0 for r in self._counted(self.tree.quotas[name]))
-                        for name in self.below(leaf)
-                    )
-            out[i] = all(open_to[leaf] for leaf in leaves)
-        return out
+
+        def opens(leaf: str) -> bool:
+            if leaf == self.leaf or leaf not in self.tree.quotas:
+                return False
+            return all(
+                any(self._over(name, r) > 0 for r in self._counted(self.tree.quotas[name])) for name in self.below(leaf)
+            )
+
+        return self.pool.of_kinds(
+            free, lambda i: not self.pool.foreign(i) and all(opens(leaf) for leaf in self.pool.leaves(i))
+        )
 
     def _over(self, name: str, resource: str) -> int:
         return self.use.used(name, resource) - self.tree.quotas[name].least(resource)
@@ -242,6 +236,8 @@ class Law:
 
     def _guarantees(self, out: Together, own: Mapping[int, int], every: Sequence[tuple[int, int]]) -> None:
         """used_after >= min(used_before, min) wherever priority (3.1) or fair share (3.3) takes from another quota."""
+        if not self.tree.quotas:
+            return
         touched: dict[str, list[int]] = {}
         for i, o in own.items():
             for name in self._by_quota(i):

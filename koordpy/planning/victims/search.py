@@ -418,29 +418,28 @@ class Search:
 
     def _figures(self, i: int, budgets: Sequence[Budget], selectors: Collection[str]) -> UnitFigures:
         pool = self.pool
-        unit = pool.units[i]
-        covered = []
-        for b, budget in enumerate(budgets):
-            pods = sum(budget.covers(pod) for pod in unit.pods)
-            if pods:
-                covered.append((b, pods))
+        known = pool.figures.get(i)
+        if known is None:
+            unit = pool.units[i]
+            covered = ((b, sum(budget.covers(pod) for pod in unit.pods)) for b, budget in enumerate(budgets))
+            known = pool.figures[i] = UnitFigures(
+                frees=pool.free_of(i),
+                priority=unit.priority,
+                pods=len(unit.pods),
+                devices=unit.devices,
+                priorities=unit.priorities,
+                rank=pool.ranks[i],
+                breaks=unit.breaks,
+                budgets=tuple((b, pods) for b, pods in covered if pods),
+            )
+        if not selectors:
+            return known
         attracts: dict[int, int] = {}
-        if selectors:
-            for pod in unit.pods:
-                node = self.figures.snapshot.index.get(pod.node)
-                if pod.selector in selectors and node is not None:
-                    attracts[node] = attracts.get(node, 0) + 1
-        return UnitFigures(
-            frees=pool.free_of(i),
-            priority=unit.priority,
-            pods=len(unit.pods),
-            devices=unit.devices,
-            priorities=unit.priorities,
-            rank=pool.ranks[i],
-            breaks=unit.breaks,
-            budgets=tuple(covered),
-            attracts=tuple(sorted(attracts.items())),
-        )
+        for pod in pool.units[i].pods:
+            node = self.figures.snapshot.index.get(pod.node)
+            if pod.selector in selectors and node is not None:
+                attracts[node] = attracts.get(node, 0) + 1
+        return replace(known, attracts=tuple(sorted(attracts.items()))) if attracts else known
 
     def _gangs(self, number: dict[int, int], of: dict[int, list[int]]) -> tuple[list[Limit], list[Multiple]]:
         """What ties the units of one gang: its surplus or its core, and its podCountMultiple."""

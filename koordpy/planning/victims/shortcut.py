@@ -10,6 +10,7 @@ goal nodes combine by a convex merge or a min-plus table, with one bottom up alo
 import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from koordpy.planning.plan import Proof
 from koordpy.planning.problem import hard_regions, slots
 from koordpy.planning.victims.choice import Choice, Choices, cost_levels, keeps
-from koordpy.planning.victims.cover import Item, Unwieldy, covers
+from koordpy.planning.victims.cover import Item, Unwieldy, cover, covers
 from koordpy.planning.victims.gathered import Gathered, offers_of
 
 _FIELD = 64
@@ -26,6 +27,14 @@ _SHIFT = 1 << 31
 """Priorities may be negative; counted from here, each pod's is not."""
 _MOST_STEPS = 3_000_000
 """Additions of the min-plus tables beyond which the solver is no slower."""
+
+
+_MOST_STATES = 60_000
+"""Pods times what a quota wants back times nodes, beyond which the solver is asked."""
+
+Options = tuple[int, ...]
+Link = Any
+"""(what came before, options), or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +60,10 @@ def applies(choices: Choices) -> bool:
         or choices.one_of
     ):
         return False
-    if len({option.rule for option in choices.options}) > 1 or any(limit.least for limit in choices.limits):
+    demands = [limit for limit in choices.limits if limit.least]
+    if len(demands) > 1 or (demands and (demands[0].when or demands[0].most is not None or problem.gather)):
+        return False
+    if len({option.rule for option in choices.options}) > 1:
         return False
     if problem.gather and (problem.bound_counts.any() or any(unit.attracts for unit in choices.units)):
         return False
@@ -83,6 +95,12 @@ class _Search:
         self.columns = [column for column, _ in self.asked.request]
         self.request = [amount for _, amount in self.asked.request]
         self.regions = [domain for _, domain in hard_regions(self.problem)]
+        asked = [limit for limit in choices.limits if limit.least]
+        self.least = asked[0].least or 0 if asked else 0
+        """What the victims have to give back to a quota of the beneficiary."""
+        self.gives: dict[int, int] = {}
+        for o, amount in asked[0].terms if asked else ():
+            self.gives[o] = self.gives.get(o, 0) + amount
 
     # --- which units may be used ------------------------------------------------------------------------------------
 
@@ -109,6 +127,9 @@ class _Search:
     def _fits(self, options: Iterable[int]) -> bool:
         """Whether some hard domain holds all pods once all of these are gone (a pod may be counted twice)."""
         freed = self.problem.free.copy()
+        options = list(options)
+        if self.least and sum(self.gives.get(o, 0) for o in options) < self.least:
+            return False
         for o in options:
             for node, amounts in self.choices.units[self.choices.options[o].unit].frees:
                 for column, amount in amounts:
@@ -168,6 +189,8 @@ class _Search:
             cost = early << self.late | (unit.priorities + _SHIFT * unit.pods) << width | 1 << bit[o]
             frees = tuple(held.get(column, 0) for column in self.columns)
             on.setdefault(node, []).append(Item(o, frees, cost, gangs.get(o, -1), o in cores))
+        if self.least:
+            return self._giving(on) if not cores.intersection(usable) else None
         room = self.problem.free
         able = np.nonzero(self.asked.allowed)[0].tolist()
         nodes: dict[int, _Node] = {}
@@ -196,6 +219,67 @@ class _Search:
             for number, o in enumerate(sorted(cores)):
                 gangs.setdefault(o, len(self.choices.limits) + number)
         return gangs, cores
+
+    # --- where a quota wants something back -------------------------------------------------------------------------
+
+    def _giving(self, on: dict[int, list[Item]]) -> list[int] | None:
+        """The least sum over nodes where the victims must also give back to a quota, wherever they are."""
+        step = gcd(*(self.gives[item.option] for items in on.values() for item in items if item.option in self.gives))
+        if not step:
+            return None
+        wanted = -(-self.least // step)
+        states = (self.number + 1) * (wanted + 1)
+        if states * len(on) > _MOST_STATES:
+            raise Unwieldy
+        known: dict[tuple[int, int], tuple[int, Link]] = {(0, 0): (0, None)}
+        steps = 0
+        for node in sorted({*on, *np.nonzero(self.problem.slots_of[self.shape])[0].tolist()}):
+            offers = self._offers(node, on.get(node, []), step, wanted)
+            steps += len(known) * len(offers)
+            if steps > _MOST_STEPS:
+                raise Unwieldy
+            after = dict(known)
+            for (pods, back), (cost, link) in known.items():
+                for more, gives, price, taken in offers:
+                    key = min(self.number, pods + more), min(wanted, back + gives)
+                    total = cost + price
+                    if pods + more <= self.number and (key not in after or total < after[key][0]):
+                        after[key] = total, (link, taken)
+            known = after
+        best = known.get((self.number, wanted))
+        if best is None:
+            return None
+        out: list[int] = []
+        link = best[1]
+        while link is not None:
+            link, taken = link
+            out += taken
+        return out
+
+    def _offers(self, node: int, items: list[Item], step: int, wanted: int) -> list[tuple[int, int, int, Options]]:
+        """(pods, steps given back, cost, options) of one node, but for nothing at all."""
+        free = [int(self.problem.free[node, column]) for column in self.columns]
+        given = [self.gives.get(item.option, 0) // step for item in items]
+        both = [
+            Item(item.option, (*item.frees, back), item.cost, item.gang, item.core)
+            for item, back in zip(items, given, strict=True)
+        ]
+        most = self.number if self.asked.allowed[node] else 0
+        out = []
+        for pods in range(most + 1):
+            lacking = [pods * asked - have if pods else 0 for have, asked in zip(free, self.request, strict=True)]
+            for back in range(min(wanted, sum(given)) + 1):
+                if not pods and not back:
+                    continue
+                found = cover([*lacking, back], both)
+                if found is None:
+                    break
+                out.append((pods, back, *found))
+            else:
+                continue
+            if not back:
+                break
+        return out
 
     # --- without a gather goal --------------------------------------------------------------------------------------
 

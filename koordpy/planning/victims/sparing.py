@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from koordpy.planning.problem import hard_regions, slots
-from koordpy.planning.victims.choice import Choices, Limit, keeps
+from koordpy.planning.victims.choice import Choices, keeps
 
 Enough = Callable[[tuple[int, ...]], bool]
 """Whether the beneficiary can be placed with the units of these options gone."""
@@ -53,10 +53,10 @@ def cheapest(choices: Choices, enough: Enough) -> tuple[int, ...]:
     not enough."""
     taken: list[int] = []
     units: set[int] = set()
-    bounded = [limit for limit in choices.limits if limit.most is not None]
+    room = _Room(choices)
     for o in _cheap_first(choices):
         unit = choices.options[o].unit
-        if unit not in units and all(_within(limit, [*taken, o]) for limit in bounded):
+        if unit not in units and room.take(o):
             taken.append(o)
             units.add(unit)
     if not taken or not enough(tuple(sorted(taken))):
@@ -129,11 +129,25 @@ def _cheap_first(choices: Choices) -> list[int]:
     return sorted(range(len(choices.options)), key=cost)
 
 
-def _within(limit: Limit, taken: Sequence[int]) -> bool:
-    chosen = set(taken)
-    if limit.most is None or (limit.when and not chosen.intersection(limit.when)):
+class _Room:
+    """What the upper limits leave, option by option. A limit that holds for some only is taken to hold for all."""
+
+    def __init__(self, choices: Choices) -> None:
+        bounded = [limit for limit in choices.limits if limit.most is not None]
+        self._left = [limit.most or 0 for limit in bounded]
+        self._asks: dict[int, list[tuple[int, int]]] = {}
+        for number, limit in enumerate(bounded):
+            for o, amount in limit.terms:
+                self._asks.setdefault(o, []).append((number, amount))
+
+    def take(self, o: int) -> bool:
+        """Takes an option where every limit has room for it."""
+        asked = self._asks.get(o, ())
+        if any(amount > self._left[number] for number, amount in asked):
+            return False
+        for number, amount in asked:
+            self._left[number] -= amount
         return True
-    return sum(amount for o, amount in limit.terms if o in chosen) <= limit.most
 
 
 def _most(choices: Choices) -> tuple[int, ...]:
@@ -141,9 +155,10 @@ def _most(choices: Choices) -> tuple[int, ...]:
     order = sorted(range(len(choices.options)), key=lambda o: (-choices.units[choices.options[o].unit].pods, o))
     taken: list[int] = []
     units: set[int] = set()
+    room = _Room(choices)
     for o in order:
         unit = choices.options[o].unit
-        if unit not in units and (not choices.limits or keeps(choices, (*taken, o))):
+        if unit not in units and room.take(o):
             taken.append(o)
             units.add(unit)
     return tuple(sorted(taken)) if keeps(choices, taken) else ()

@@ -41,12 +41,12 @@ class VictimUnit:
     @cached_property
     def priority(self) -> int:
         """Its own of a surplus or plain pod, of several the highest."""
-        return max(pod.priority for pod in self.pods)
+        return self.pods[0].priority if len(self.pods) == 1 else max(pod.priority for pod in self.pods)
 
     @cached_property
     def start(self) -> float:
         """Seconds since the epoch, the earliest of its pods."""
-        return min(started(pod) for pod in self.pods)
+        return started(self.pods[0]) if len(self.pods) == 1 else min(started(pod) for pod in self.pods)
 
     @cached_property
     def devices(self) -> int:
@@ -56,7 +56,7 @@ class VictimUnit:
     @cached_property
     def priorities(self) -> int:
         """Sum over its pods."""
-        return sum(pod.priority for pod in self.pods)
+        return self.priority if len(self.pods) == 1 else sum(pod.priority for pod in self.pods)
 
     @property
     def breaks(self) -> int:
