@@ -98,7 +98,7 @@ class GPUDevices(Rule):
             return most
         chooser, own = chooser_of(machine), want_on(machine, want)
         taken = 0
-        while taken < most and chooser.choose(state.free, 0, (own,) * (taken + 1)) is not None:
+        while taken < most and chooser.can(state.free, (own,) * (taken + 1)):
             taken += 1
         return taken
 
@@ -132,7 +132,7 @@ class GPUDevices(Rule):
         if machine is not None and machine.has_matrix:
             own = want_on(machine, self._want)
             only = Want(own.count, own.containers, own.near)
-            able = chooser_of(machine).choose(machine.healthy, 0, (only,)) is not None
+            able = chooser_of(machine).can(machine.healthy, (only,))
         code = Code.UNSCHEDULABLE if able else Code.UNRESOLVABLE
         return Refusal(PLUGIN, code, (f"node(s) lack free GPUs linked at {text} GB/s or more",))
 
@@ -153,7 +153,7 @@ class GPUDevices(Rule):
             if machine is None:
                 return self._too_slow(state.machine)
             own = want_on(machine, want)
-            if chooser_of(machine).choose(state.free, 0, (Want(own.count, own.containers, own.near),)) is None:
+            if not chooser_of(machine).can(state.free, (Want(own.count, own.containers, own.near),)):
                 return self._too_slow(machine)
         hard = self._hard(node, state)
         if hard is not None and hard.reasons[0] not in (NOT_INJECTED, NOT_BY_NAME):
@@ -163,7 +163,7 @@ class GPUDevices(Rule):
             free = state.free
             if not any(not one.mask & ~free for one in own.listed or ()):
                 return self._no_partition(machine)
-            if chooser_of(machine).choose(free, 0, (own,)) is None:
+            if not chooser_of(machine).can(free, (own,)):
                 return self._too_slow(machine)
         return hard
 

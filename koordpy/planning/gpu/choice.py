@@ -6,7 +6,7 @@ at once; the divisions come from `splits`. Answers are remembered: they depend o
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, Literal
 
@@ -45,6 +45,7 @@ class Judge:
         self.tables = tables(pattern)
         self._divider = Divider(self.tables, (0,) * self.tables.classes)
         self._known: dict[tuple[int, int, tuple[int, ...]], Judged | None] = {}
+        self._wanted: dict[tuple[int, int, tuple[Want, ...]], Judged | None] = {}
 
     def judge(self, free: int, held: int, sizes: tuple[int, ...]) -> Judged | None:
         """For pods of the given sizes (ascending) that take any sets; None where there are too few GPUs."""
@@ -69,6 +70,31 @@ class Judge:
             pairs = self.tables.low_list[int(us[0])]
             return Judged(top, tuple(sorted(pairs if size > 1 else self.tables.classes for size in sizes)))
         return Judged(top, tuple(self._divider.slowest_pairs(us, sizes, int(low[us].min()))))
+
+    def judge_wanted(self, free: int, held: int, wants: tuple[Want, ...]) -> Judged | None:
+        """For pods with thresholds or listed sets; None where they cannot all be given what they want."""
+        key = (free, held, wants)
+        if key not in self._wanted:
+            if len(self._wanted) > _REMEMBERED:
+                self._wanted.clear()
+            self._wanted[key] = self._judge_wanted(*key)
+        return self._wanted[key]
+
+    def _judge_wanted(self, free: int, held: int, wants: tuple[Want, ...]) -> Judged | None:
+        us = candidates(self.tables.size, free, sum(want.count for want in wants))
+        if not len(us):
+            return None
+        kinds = counted(tuple(replace(want, containers=(want.count,)) for want in wants))
+        shares = self._divider.shares(us, kinds)
+        self._divider.able(shares, kinds)
+        if not len(shares.us):
+            return None
+        low = self.tables.low
+        whole = low[shares.us | held]
+        top = int(whole.max())
+        shares.keep(whole == top)
+        self._divider.charge_slowest(shares, int(low[shares.us].min()))
+        return Judged(top, tuple(sorted(self.tables.low_list[own] for own in shares.any_way())))
 
 
 def candidates(count: int, free: int, size: int) -> Masks:
@@ -118,13 +144,11 @@ class Chooser:
         """What the choice is worth to a comparison of nodes."""
         if all(want.plain for want in wants):
             return judge_of(self.matrix.pattern).judge(free, held, tuple(sorted(want.count for want in wants)))
-        sets = self.choose(free, held, wants)
-        if sets is None:
-            return None
-        low, union = self.tables.low_list, held
-        for own, _ in sets:
-            union |= own
-        return Judged(low[union], tuple(sorted(low[own] for own, _ in sets)))
+        return judge_of(self.matrix.pattern).judge_wanted(free, held, wants)
+
+    def can(self, free: int, wants: tuple[Want, ...]) -> bool:
+        """Whether pods can all be given what they want."""
+        return self.judge(free, 0, wants) is not None
 
     def is_exact(self, free: int, held: int, wants: tuple[Want, ...], objective: Objective = "bottleneck") -> bool:
         """Whether `choose` compares all sets: always, up to EXACT GPUs."""
@@ -344,6 +368,10 @@ class LargeChooser:
         for own, _ in sets:
             union |= own
         return Judged(self.low(union), tuple(sorted(self.low(own) for own, _ in sets)))
+
+    def can(self, free: int, wants: tuple[Want, ...]) -> bool:
+        """Whether pods can all be given what they want, as far as the search goes."""
+        return self.choose(free, 0, wants) is not None
 
     def is_exact(self, free: int, held: int, wants: tuple[Want, ...], objective: Objective = "bottleneck") -> bool:
         """Whether the choice is the best of all by all rules."""

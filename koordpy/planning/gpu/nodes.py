@@ -305,7 +305,7 @@ class GpuNodes:
             return None
         if machine is not None:
             own = tuple(want_on(machine, want) for want in wants)
-            if not all(one.plain for one in own) and chooser_of(machine).choose(state.free, 0, own) is None:
+            if not all(one.plain for one in own) and not chooser_of(machine).can(state.free, own):
                 return None
         lows = tuple(sorted(0 if want.count > 1 else self.classes for want in wants))
         return Worth(0 if held + sum(want.count for want in wants) > 1 else self.classes, lows)

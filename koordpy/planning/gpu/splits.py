@@ -79,14 +79,18 @@ class Divider:
             charges.insert(0, lambda kind, own: -figures.of(kind, own)[:, -1])
         shares.charge_best(charges)
 
-    def slowest_pairs(self, us: Masks, sizes: Sequence[int], slowest: int) -> list[int]:
-        """Classes of the pods' slowest pairs, ascending, of the best of all divisions of some sets by rule 2 alone."""
-        kinds = sorted(set(sizes))
-        shares = Shares(self.tables.size, us, kinds, [list(sizes).count(size) for size in kinds])
+    def charge_slowest(self, shares: Shares, slowest: int) -> None:
+        """Of rule 2 what concerns pods. slowest: class below which no pair is."""
         low = self.tables.low
         shares.charge_best(
             [lambda _, own, c=c: (low[own] == c).astype(np.int64) for c in range(slowest, self.tables.classes)]  # type: ignore[misc]
         )
+
+    def slowest_pairs(self, us: Masks, sizes: Sequence[int], slowest: int) -> list[int]:
+        """Classes of the pods' slowest pairs, ascending, of the best of all divisions of some sets by rule 2 alone."""
+        kinds = sorted(set(sizes))
+        shares = Shares(self.tables.size, us, kinds, [list(sizes).count(size) for size in kinds])
+        self.charge_slowest(shares, slowest)
         return sorted(self.tables.low_list[own] for own in shares.any_way())
 
     # -- containers ---------------------------------------------------------------------------------------------------

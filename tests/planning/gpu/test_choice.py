@@ -1,5 +1,6 @@
 """The choice of GPUs inside one node: the examples of the specification, and every rule against plain enumeration."""
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from koordpy.api import keys
 from koordpy.planning.gpu.choice import chooser_of
 from koordpy.planning.gpu.submasks import bits_of
 from koordpy.planning.gpu.wants import PodWant, want_on
@@ -128,3 +130,39 @@ def test_the_choice_is_the_best_of_all(situation: tuple[Any, ...]) -> None:
         union = mask(held) | mask([i for own, _ in found for i in bits_of(own)])
         assert judged.low == low[union]
         assert judged.lows == tuple(sorted(low[own] for own, _ in found))
+
+
+@st.composite
+def picky_pods(draw: st.DrawFn) -> tuple[Any, list[int], list[int], list[PodWant]]:
+    size = draw(st.integers(3, 6))
+    rows = draw(matrices(size))
+    sets = st.lists(st.integers(0, size - 1), min_size=1, max_size=3, unique=True).map(sorted)
+    table: dict[str, list[dict[str, Any]]] = {}
+    for minors in draw(st.lists(sets, max_size=4)):
+        one = {"minors": minors, "allocationScore": draw(st.integers(1, 3))}
+        table.setdefault(str(len(minors)), []).append(one)
+    annotations = {keys.GPU_PARTITIONS: json.dumps(table)} if table else {}
+    honor = {keys.GPU_PARTITION_POLICY: "Honor"} if table and draw(st.booleans()) else {}
+    places = [draw(st.sampled_from("fffffh")) for _ in range(size)]
+    free = [i for i, place in enumerate(places) if place == "f"]
+    held = [i for i, place in enumerate(places) if place == "h"]
+    wants, left = [], len(free)
+    while left and len(wants) < 2:
+        count = draw(st.integers(1, min(3, left)))
+        wants.append(PodWant(count, (count,), draw(st.sampled_from([0, 10, 50])) * 10**6, draw(st.booleans())))
+        left -= count
+    return machine(rows, annotations=annotations, node=honor), free, held, wants
+
+
+@given(picky_pods())
+@settings(max_examples=200, deadline=None)
+def test_nodes_are_judged_by_what_picky_pods_would_be_given(situation: Any) -> None:
+    on, free, held, pods = situation
+    chooser, wants = chooser_of(on), tuple(want_on(on, pod) for pod in pods)
+    found, judged = chooser.choose(mask(free), mask(held), wants), chooser.judge(mask(free), mask(held), wants)
+    assert (found is None) == (judged is None) == (not chooser.can(mask(free), wants))
+    if found is None or judged is None:
+        return
+    low = chooser.tables.low_list
+    union = mask(held) | mask([i for own, _ in found for i in bits_of(own)])
+    assert (judged.low, judged.lows) == (low[union], tuple(sorted(low[own] for own, _ in found)))
