@@ -3,7 +3,7 @@
 Source: gang-network.md section 7.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -72,10 +72,64 @@ def place_in_turn(problem: Problem) -> Solution:
     found = place(replace(problem, needs=(len(pending),)))
     if found.placed:
         return found
+    if problem.interactions or problem.gather:
+        return _one_by_one(problem, found)
+    taken, sure = _as_far_as_they_fit(problem, not_all=found.proof is Proof.INFEASIBLE)
+    if not taken:
+        return Solution({}, Proof.INFEASIBLE if sure else Proof.UNKNOWN, found.runs)
+    best = place(_just(problem, taken))
+    proof = best.proof if sure or not best.placed else Proof.FEASIBLE
+    return Solution(best.nodes, proof, (*found.runs, *best.runs))
+
+
+def _just(problem: Problem, ranks: Collection[int]) -> Problem:
+    """All of just these pods."""
+    return replace(only_ranks(problem, ranks), needs=(len(ranks),))
+
+
+def _as_far_as_they_fit(problem: Problem, *, not_all: bool) -> tuple[list[int], bool]:
+    """The pods that fit, taken in order, and whether that is proven. not_all: it is known that not all of them do.
+
+    What fits, fits with fewer, so the first that does not is found by halves; and where one does not, no later one of
+    its shape does.
+    """
+    taken, left, sure = list[int](), list(problem.pending), True
+    while left:
+        fits, fails = 0, len(left) + (not not_all)
+        while fails - fits > 1:
+            middle = (fits + fails) // 2
+            proof = _can_place(_just(problem, [*taken, *left[:middle]]))
+            sure = sure and proof is not Proof.UNKNOWN
+            if proof is Proof.FEASIBLE:
+                fits = middle
+            else:
+                fails = middle
+        taken += left[:fits]
+        refused = {problem.members[rank].shape for rank in left[fits : fits + 1]}
+        left = [rank for rank in left[fits + 1 :] if problem.members[rank].shape not in refused]
+        not_all = False
+    return taken, sure
+
+
+def _can_place(problem: Problem) -> Proof:
+    """FEASIBLE where all pods fit somehow, INFEASIBLE where it is proven that they do not, else UNKNOWN."""
+    if hopeless(problem):
+        return Proof.INFEASIBLE
+    if applies(problem):
+        found = place(problem)
+        return Proof.FEASIBLE if found.placed else found.proof
+    from koordpy.planning.solver import can_place
+
+    return can_place(problem)
+
+
+def _one_by_one(problem: Problem, found: Solution) -> Solution:
+    """The same where pods that come may help others, or hinder: each is tried on top of those before it."""
+    pending = problem.pending
     best, taken, sure = Solution({}, Proof.INFEASIBLE), list[int](), True
     runs = list(found.runs)
     for rank in pending:
-        tried = place(replace(only_ranks(problem, {*taken, rank}), needs=(len(taken) + 1,)))
+        tried = place(_just(problem, [*taken, rank]))
         runs += tried.runs
         sure &= tried.proof is not Proof.UNKNOWN
         if tried.placed:

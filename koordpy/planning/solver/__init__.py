@@ -20,7 +20,7 @@ from koordpy.planning.solver.members import Members
 from koordpy.planning.solver.plain import Plain
 from koordpy.planning.solver.room import Room
 
-__all__ = ["solve"]
+__all__ = ["can_place", "solve"]
 
 _TRIES = 16
 """Domains of a level that are tried where the solver's time is up."""
@@ -41,6 +41,17 @@ def solve(problem: Problem) -> Solution:
     else:
         proof = Proof.INFEASIBLE if budget.proven else Proof.UNKNOWN
     return Solution(nodes=nodes, proof=proof, runs=tuple(budget.runs))
+
+
+def can_place(problem: Problem) -> Proof:
+    """Whether all pending members of a problem without a gather goal fit somehow: FEASIBLE, INFEASIBLE or UNKNOWN."""
+    pending = problem.pending
+    if not problem.allowed(pending):
+        return Proof.INFEASIBLE
+    budget = Budget(problem.deterministic_time, seed=problem.seed, watchdog_seconds=problem.watchdog_seconds)
+    if _first_found(problem, budget):
+        return Proof.FEASIBLE
+    return Plain(problem, pending, room=_room(problem, pending), budget=budget).could()
 
 
 def _place(problem: Problem, budget: Budget) -> dict[int, int]:

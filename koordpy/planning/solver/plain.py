@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from koordpy.planning.goals import Goals, faults_together
+from koordpy.planning.plan import Proof
 from koordpy.planning.problem import Ints, Problem, hard_regions
 from koordpy.planning.solver.budget import Budget
 from koordpy.planning.solver.cells import lost_score
@@ -44,6 +45,20 @@ class Plain:
             if found is not None and (best is None or found[0] < best[0]):
                 best = found
         return None if best is None else best[1]
+
+    def could(self) -> Proof:
+        """Whether the pods fit at all: FEASIBLE, INFEASIBLE or UNKNOWN."""
+        fits = self.room.could(self.problem.hard, self.counts)
+        proofs = {Proof.INFEASIBLE}
+        for region in hard_regions(self.problem):
+            if fits[region[1]]:
+                room = self._first_room()
+                reference = np.zeros(len(self.problem.free), dtype=np.int64)
+                model = self._model(region, self._like(region, reference, limit=len(self.ranks), room=room), room=room)
+                proofs.add(model.find("feasible"))
+        if proofs & {Proof.OPTIMAL, Proof.FEASIBLE}:
+            return Proof.FEASIBLE
+        return Proof.UNKNOWN if Proof.UNKNOWN in proofs else Proof.INFEASIBLE
 
     def _one_pod(self, regions: Sequence[tuple[int, int]]) -> dict[int, int] | None:
         problem, rank = self.problem, self.ranks[0]
