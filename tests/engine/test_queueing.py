@@ -40,14 +40,19 @@ async def test_of_two_gangs_that_race_for_one_domain_exactly_one_is_bound_and_wh
         cluster.assert_no_node_is_overbooked()
 
 
+async def promised_a_start(cluster: Live) -> None:
+    """`big`, of two nodes, waits for the one that `runs` leaves in an hour."""
+    cluster.create(*lasting("1h", gang("runs", 1, gpus=4)))
+    await until(lambda: cluster.bound("runs-0"))
+    cluster.create(*gang("big", 2, gpus=4))
+    await until(lambda: "; start promised at 20" in cluster.condition("big-1").get("message", ""))
+
+
 async def test_room_is_kept_for_a_gang_that_is_promised_a_start_and_free_when_it_gives_up() -> None:
     async with live([small("n1"), small("n2")]) as cluster:
         cluster.planner.config = ON
         async with cluster.running():
-            cluster.create(*lasting("1h", gang("runs", 1, gpus=4)))
-            await until(lambda: cluster.bound("runs-0"))
-            cluster.create(*gang("big", 2, gpus=4))
-            await until(lambda: "; start promised at 20" in cluster.condition("big-1").get("message", ""))
+            await promised_a_start(cluster)
             cluster.create(*gang("long", 1, gpus=1))
             cluster.create(*lasting("10m", gang("short", 1, gpus=1)))
             await until(lambda: cluster.bound("short-0"))
@@ -63,10 +68,7 @@ async def test_the_promised_gang_starts_when_the_others_have_ended() -> None:
     async with live([small("n1"), small("n2")]) as cluster:
         cluster.planner.config = ON
         async with cluster.running():
-            cluster.create(*lasting("1h", gang("runs", 1, gpus=4)))
-            await until(lambda: cluster.bound("runs-0"))
-            cluster.create(*gang("big", 2, gpus=4))
-            await until(lambda: "start promised" in cluster.condition("big-0").get("message", ""))
+            await promised_a_start(cluster)
             for i in range(3):
                 cluster.create(*gang(f"long{i}", 1, gpus=1))
             await until(lambda: all("reserved" in cluster.condition(f"long{i}-0").get("message", "") for i in range(3)))

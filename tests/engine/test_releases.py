@@ -8,7 +8,7 @@ import pytest
 
 from koordpy.engine.queue import State
 from tests.engine.live import QUICK_LEASE, Live, live, node, small, until
-from tests.engine.test_reservations import claim, claiming, devices, offer, status, users
+from tests.engine.test_reservations import claim, claiming, devices, die_after_allocation, offer, status, users
 
 CLAIMS = "resourceclaims.resource.k8s.io"
 
@@ -135,13 +135,7 @@ async def test_a_claim_left_allocated_to_a_full_node_is_allocated_anew_elsewhere
     async with live([small("n1"), small("n2")]) as cluster:
         offer(cluster, "n1", "a")
         claim(cluster, "data")
-        cluster.server.faults.fail(500, method="POST", path="*/binding")
-        async with cluster.running() as scheduler:
-            # this process dies, as it were, before it can take anything back
-            scheduler.releaser._may_write = lambda: False
-            cluster.create(claiming("p", "data"))
-            await until(lambda: users(cluster, "data") == {"p"})
-        cluster.server.faults.clear()
+        await die_after_allocation(cluster)
         cluster.pod("filler", cpu="4")
         cluster.bind("filler", "n1")
         offer(cluster, "n2", "b")

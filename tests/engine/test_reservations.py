@@ -52,6 +52,16 @@ def devices(cluster: Live, name: str) -> set[str]:
     return {one["device"] for one in status(cluster, name).get("allocation", {}).get("devices", {}).get("results", [])}
 
 
+async def die_after_allocation(cluster: Live) -> None:
+    """A process that has allocated `data` to the pod `p` dies, as it were, before it binds or takes anything back."""
+    cluster.server.faults.fail(500, method="POST", path="*/binding")
+    async with cluster.running() as scheduler:
+        scheduler.releaser._may_write = lambda: False
+        cluster.create(claiming("p", "data"))
+        await until(lambda: users(cluster, "data") == {"p"})
+    cluster.server.faults.clear()
+
+
 def users(cluster: Live, name: str) -> set[str]:
     return {one["name"] for one in status(cluster, name).get("reservedFor", [])}
 
@@ -223,14 +233,8 @@ async def test_a_process_that_starts_after_the_allocation_goes_on_from_there() -
         offer(cluster, "n1", "a")
         offer(cluster, "n2", "b")
         claim(cluster, "data")
-        cluster.server.faults.fail(500, method="POST", path="*/binding")
-        async with cluster.running() as scheduler:
-            # this process dies, as it were, before it can take anything back
-            scheduler.releaser._may_write = lambda: False
-            cluster.create(claiming("p", "data"))
-            await until(lambda: users(cluster, "data") == {"p"})
+        await die_after_allocation(cluster)
         (first,) = devices(cluster, "data")
-        cluster.server.faults.clear()
         async with cluster.running():
             await until(lambda: cluster.bound("p"))
         assert cluster.places() == {"p": {"a": "n1", "b": "n2"}[first]}

@@ -4,6 +4,8 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -60,23 +62,36 @@ async def test_kopf_is_started_again_when_it_ends_by_itself(monkeypatch: pytest.
     assert thread.starts == starts
 
 
+@asynccontextmanager
+async def hosting(server: ApiServer) -> AsyncIterator[OperatorHost]:
+    """A host that leads; it ends in order."""
+    config = KoordpyConfiguration(bind_address="127.0.0.1:0")
+    async with ApiClient(ClusterAccess(server.url), qps=0, timeout_seconds=5.0) as client:
+        host = OperatorHost(
+            client,
+            lambda snapshot, only: plan_round(snapshot, config, only=only),
+            settings=EngineSettings(lease=None),
+            config=config,
+            settle_seconds=0.05,
+        )
+        task = asyncio.create_task(host.run())
+        await asyncio.wait_for(host.scheduler.leading.wait(), 10)
+        try:
+            yield host
+            assert not task.done(), "it ended by itself"
+        finally:
+            host.stop()
+            status = await asyncio.wait_for(task, 15)
+    assert status == 0
+
+
 async def test_the_host_schedules_writes_the_topology_status_and_ends_in_order() -> None:
     cluster = training_cluster(8)
     async with ApiServer() as server:
         for node in cluster.nodes:
             server.store.create("nodes", node)
         server.store.create(TOPOLOGIES, cluster.topology)
-        config = KoordpyConfiguration(bind_address="127.0.0.1:0")
-        async with ApiClient(ClusterAccess(server.url), qps=0, timeout_seconds=5.0) as client:
-            host = OperatorHost(
-                client,
-                lambda snapshot, only: plan_round(snapshot, config, only=only),
-                settings=EngineSettings(lease=None),
-                config=config,
-                settle_seconds=0.05,
-            )
-            task = asyncio.create_task(host.run())
-            await asyncio.wait_for(host.scheduler.leading.wait(), 10)
+        async with hosting(server) as host:
 
             def status(name: str = "default") -> dict[str, Any]:
                 found: dict[str, Any] = server.store.get(TOPOLOGIES, name).get("status", {})
@@ -112,24 +127,11 @@ async def test_the_host_schedules_writes_the_topology_status_and_ends_in_order()
                 assert (await (await http.get("/debug/decisions")).json())[0]["unit"] == "default/p"
                 assert (await http.get("/debug/nothing")).status == 404
 
-            host.stop()
-            assert await asyncio.wait_for(task, 15) == 0
-
 
 async def test_a_scheduler_goes_on_while_kopf_cannot_live() -> None:
     async with ApiServer() as server:
         server.store.create("nodes", training_cluster(1).nodes[0])
-        config = KoordpyConfiguration(bind_address="127.0.0.1:0")
-        async with ApiClient(ClusterAccess(server.url), qps=0, timeout_seconds=5.0) as client:
-            host = OperatorHost(
-                client,
-                lambda snapshot, only: plan_round(snapshot, config, only=only),
-                settings=EngineSettings(lease=None),
-                config=config,
-                settle_seconds=0.05,
-            )
-            task = asyncio.create_task(host.run())
-            await asyncio.wait_for(host.scheduler.leading.wait(), 10)
+        async with hosting(server) as host:
             await until(lambda: host.kopf is not None and host.kopf.starts > 0, 15)
             server.faults.fail(410, method="WATCH", path="*clusternetworktopologies*")
             server.faults.drop_watches(abort=True)
@@ -140,9 +142,6 @@ async def test_a_scheduler_goes_on_while_kopf_cannot_live() -> None:
             await until(
                 lambda: all(server.store.get("pods", f"p-{i}", "default")["spec"].get("nodeName") for i in range(5)), 15
             )
-            assert not task.done()
-            host.stop()
-            assert await asyncio.wait_for(task, 15) == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -7,8 +7,9 @@ import numpy as np
 
 from koordpy.cluster.topology import Layer, Layers
 from koordpy.cluster.tree import Tree, build_tree
-from koordpy.planning.goals import Goals, violations
-from koordpy.planning.problem import Member, Problem, Shape
+from koordpy.planning.goals import Goals, goal_vector, violations
+from koordpy.planning.plan import Proof
+from koordpy.planning.problem import Member, Problem, Shape, Solution
 
 
 def best_placement(problem: Problem) -> dict[int, int] | None:
@@ -120,3 +121,14 @@ def problem_of(
         name_rank=name_rank,
         **settings,  # type: ignore[arg-type]
     )
+
+
+def assert_best(problem: Problem, solution: Solution) -> None:
+    """A solution is as good as the best of all placements, goal by goal, and says so."""
+    best = best_placement(problem)
+    if best is None:
+        assert not solution.nodes and solution.proof is Proof.INFEASIBLE
+        return
+    assert solution.proof is Proof.OPTIMAL
+    assert violations(problem, solution.nodes) == []
+    assert goal_vector(problem, solution.nodes) == goal_vector(problem, best)

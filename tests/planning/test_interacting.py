@@ -7,13 +7,13 @@ import pytest
 
 from koordpy.cluster.snapshot import Ints
 from koordpy.planning.counting import applies
-from koordpy.planning.goals import goal_vector, violations
+from koordpy.planning.goals import violations
 from koordpy.planning.place import place
 from koordpy.planning.plan import Proof
 from koordpy.planning.problem import Problem
 from koordpy.planning.solver import solve
 from koordpy.planning.ties_among import Apart, Interaction, Near, Spread
-from tests.planning.oracle import Place, best_placement, problem_of
+from tests.planning.oracle import Place, assert_best, problem_of
 from tests.planning.test_solver import random_problem
 
 
@@ -70,14 +70,7 @@ def interacting_problem(seed: int) -> Problem:
 @pytest.mark.parametrize("seed", range(500))
 def test_with_interactions_the_solver_is_as_good_as_enumeration(seed: int) -> None:
     problem = interacting_problem(seed)
-    best = best_placement(problem)
-    solution = place(problem)
-    if best is None:
-        assert not solution.nodes and solution.proof is Proof.INFEASIBLE
-        return
-    assert solution.proof is Proof.OPTIMAL
-    assert violations(problem, solution.nodes) == []
-    assert goal_vector(problem, solution.nodes) == goal_vector(problem, best)
+    assert_best(problem, place(problem))
 
 
 def zones(problem: Problem, number: int, *, label: int = 0) -> Ints:
