@@ -6,6 +6,7 @@ HTTP in, so that no certificate has to be made; the caller's token goes on as it
 
 from __future__ import annotations
 
+import asyncio
 import json
 import ssl
 from collections.abc import Awaitable, Callable
@@ -84,6 +85,7 @@ class Recorder:
         self.meddle: Meddler | None = None
         self.url = ""
         self._server, self._ca = server, ca
+        self._writes: set[asyncio.Task[None]] = set()
 
     def kubeconfig(self, folder: Path, token: str) -> Path:
         """Writes and returns a kubeconfig that leads here."""
@@ -116,6 +118,7 @@ class Recorder:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await asyncio.gather(*self._writes, return_exceptions=True)
         await self._runner.cleanup()
         await self._session.close()
 
@@ -125,16 +128,19 @@ class Recorder:
         instead = None
         if self.meddle is not None and request.method != "GET":
             instead = await self.meddle(request.method, request.path)
-        if instead is not None and not instead.carried_out:
+        if instead is not None:
+            if instead.carried_out:
+                # the call arrives whatever becomes of its caller, who may be dead by now
+                write = asyncio.create_task(self._carry_out(request, headers, body))
+                self._writes.add(write)
+                write.add_done_callback(self._writes.discard)
+                await asyncio.shield(write)
             return _answer(instead)
         async with self._session.request(
             request.method, f"{self._server}{request.path_qs}", headers=headers, data=body or None
         ) as answer:
             watch = request.query.get("watch", "") in ("1", "true", "True")
             self.calls.append(call_of(request.method, request.path, watch=watch, status=answer.status))
-            if instead is not None:
-                await answer.read()
-                return _answer(instead)
             kept = {name: value for name, value in answer.headers.items() if name.lower() not in HOP_BY_HOP}
             response = web.StreamResponse(status=answer.status, headers=kept)
             await response.prepare(request)
@@ -142,6 +148,12 @@ class Recorder:
                 await response.write(chunk)
             await response.write_eof()
             return response
+
+    async def _carry_out(self, request: web.Request, headers: dict[str, str], body: bytes) -> None:
+        url = f"{self._server}{request.path_qs}"
+        async with self._session.request(request.method, url, headers=headers, data=body or None) as answer:
+            await answer.read()
+            self.calls.append(call_of(request.method, request.path, watch=False, status=answer.status))
 
 
 def _answer(instead: Instead) -> web.Response:
