@@ -14,6 +14,7 @@ from koordpy.cluster.snapshot import PODS, NodeInfo, Snapshot
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.wakeups import changes_itself
 from koordpy.planning.plan import Placement, RoundPlan
+from koordpy.planning.victims.names import RuleName
 
 
 def by_node(pods: Iterable[PodInfo]) -> dict[str, list[PodInfo]]:
@@ -100,25 +101,35 @@ def leaning(plan: RoundPlan, snapshot: Snapshot) -> frozenset[str]:
     """Units whose placements may take room, quota or neighbours that victims of the same plan leave behind.
 
     On the planner's draft the victims of one unit are gone for those after it, too; in the cluster they are still
-    there. Such units must wait for a round that sees them end.
+    there. Such units must wait for a round that sees them end. Those before it leaned on nothing: were they to wait,
+    the room that they were given would be another's by then.
     """
     if not plan.evictions:
         return frozenset()
     quotas = snapshot.quotas
-    evicting = {eviction.unit for eviction in plan.evictions}
-    nodes = {eviction.node for eviction in plan.evictions}
-    freed: set[str] = set()
+    turns = {unit.unit: turn for turn, unit in enumerate(plan.units)}
+    nodes: dict[str, int] = {}
+    freed: dict[str, int] = {}
     for eviction in plan.evictions:
+        # quotas give back before anybody is tried, gangs give up after everybody was
+        otherwise = len(turns) if eviction.rule == RuleName.STALE_GANG else -1
+        turn = turns.get(eviction.unit, otherwise)
         quota = quotas.quota_of(snapshot.pods[eviction.pod_key])
-        freed.update(quotas.tree.path(quota) if quota else ())
+        nodes[eviction.node] = min(turn, nodes.get(eviction.node, turn))
+        for name in quotas.tree.path(quota) if quota else ():
+            freed[name] = min(turn, freed.get(name, turn))
+    evicting = {eviction.unit for eviction in plan.evictions}
     out: set[str] = set()
     for placement in plan.placements:
         if placement.unit in evicting or placement.unit in out:
             continue
         pod = snapshot.pods[placement.pod_key]
         quota = quotas.quota_of(pod)
-        held = bool(quota) and not freed.isdisjoint(quotas.tree.path(quota))
-        if placement.node in nodes or held or _interacts(pod):
+        turn = turns.get(placement.unit, len(turns))
+        path = quotas.tree.path(quota) if quota else ()
+        first = min((freed[name] for name in path if name in freed), default=turn)
+        # pods that look at others may have been tried once more, at the end
+        if min(first, nodes.get(placement.node, turn)) < turn or _interacts(pod):
             out.add(placement.unit)
     return frozenset(out)
 

@@ -8,6 +8,7 @@ may make its room, no nomination and no reservation is left over, and a gang tha
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import convert
@@ -20,6 +21,7 @@ from koordpy.api.objects import Node, Pod, PodDisruptionBudget
 from koordpy.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.evictor import EvictionPlan
+from koordpy.engine.patches import rfc3339
 from koordpy.engine.scheduler import Scheduler
 from koordpy.planning.plan import RoundPlan
 from koordpy.planning.round import plan_round
@@ -278,13 +280,19 @@ class Watchman:
     # -- at the end ---------------------------------------------------------------------------------------------------
 
     def plan_afresh(self, *, evict: bool, still_there: Manifest | None = None) -> RoundPlan:
-        """What a planner does that knows nothing but the API server's objects; still_there: a pod beside them."""
+        """What a planner does that knows nothing but the API server's objects; still_there: a pod that stays."""
         state = ClusterState(storage=True, devices=True)
         for plural, kind in KINDS.items():
             for obj in self.server.store.list(plural):
                 state.upsert(convert(obj, kind, strict=False))
         if still_there is not None:
-            state.upsert(convert(still_there, Pod, strict=False))
+            # who was chosen for others goes, though the API server may not have been told yet
+            uid = still_there["metadata"]["uid"]
+            chosen = {one for plan in self._plans for one in plan.victims if uid not in plan.victims}
+            for info in [info for info in state.pods() if info.uid in chosen and info.bound]:
+                state.foresee_end(info.key, rfc3339(datetime.fromtimestamp(self.wall(), UTC)))
+            meta = {key: value for key, value in still_there["metadata"].items() if key != "deletionTimestamp"}
+            state.upsert(convert({**still_there, "metadata": meta}, Pod, strict=False))
         return plan_round(state.snapshot(self.wall()), evict=evict)
 
     def check_end(self) -> None:
