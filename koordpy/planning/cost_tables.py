@@ -20,6 +20,12 @@ Costs = Any
 """numpy array over m = 0 .. cap: int64, or Python integers where the packed vector needs more than 62 bits."""
 
 INT64_LIMIT = 1 << 60
+_MANY = 64
+"""Kinds of a level that are worth making all at once."""
+_LONGEST = 512
+"""Entries of tables that are made so; on longer ones one at a time is as fast."""
+_ONE_BY_ONE = 1024
+"""Entries of a convolution from which on its terms are added one by one: picking rows out of windows copies them."""
 _CHUNK = 1 << 16
 """Entries of one temporary array of a convolution: what fits a processor's cache."""
 
@@ -78,7 +84,7 @@ class CostTables:
 
     def monotone(self, level: int) -> bool:
         """Whether more pods never cost less in a domain of the level."""
-        return self.open(level) and self.extra is None
+        return self.open(level) and (self.extra is None or self.extra.rising)
 
     def _weigh(self, *, used: int) -> None:
         n, depth = self.n, self.tree.depth
@@ -169,6 +175,57 @@ class CostTables:
             found = self._tables[level, kind] = self._evaluate(level, self._first[level][kind])
         return found
 
+    def fill(self, top: int) -> None:
+        """Makes the tables of all kinds below a level, many at a time, where the domains differ a lot.
+
+        For regions that take in most of the tree: else tables are made as they are asked for.
+        """
+        if self.wide or self.multiples or self._bound_any:
+            return
+        for level in range(self.tree.depth - 1, top, -1):
+            if int(self.capacity(level).max(initial=0)) > _LONGEST:
+                return
+            if int(self.kinds(level).max(initial=-1)) + 1 < _MANY:
+                continue  # few tables, made as they are asked for
+            self._fill_level(level)
+
+    def _fill_level(self, level: int) -> None:
+        """`_evaluate` of every kind of a level at once."""
+        below, first = self.kinds(level + 1), np.array(self._first[level], dtype=np.int64)
+        parts = [self.of_kind(level + 1, kind) for kind in range(len(self._first[level + 1]))]
+        rows = np.full((len(parts) + 1, max(map(len, parts))), self.inf, dtype=np.int64)
+        for row, part in zip(rows, parts, strict=False):
+            row[: len(part)] = part
+        rows[-1, 0] = 0  # of no child
+        edges = self.tree.first_child(level)
+        starts, number = edges[first], edges[first + 1] - edges[first]
+        total = np.zeros((len(first), 1), dtype=np.int64)
+        for i in range(int(number.max())):
+            kinds = np.where(i < number, below[np.minimum(starts + i, len(below) - 1)], len(parts))
+            total = self._merge_rows(total, rows[kinds], self.n // self.per[level + 1] + 1)
+        total = self._grouped(level, total[:, :: self.per[level] // self.per[level + 1]])
+        total = np.minimum(self._own(level, 0, total), self.inf)
+        caps = self.capacity(level)[first].tolist()
+        self._tables.update(
+            {(level, kind): row[: cap + 1] for kind, (row, cap) in enumerate(zip(total, caps, strict=True))}
+        )
+
+    def _merge_rows(self, left: Costs, right: Costs, most: int) -> Costs:
+        """Min-plus convolution row by row."""
+        size = min(left.shape[1] + right.shape[1] - 1, most)
+        out = np.full((len(left), size), self.inf, dtype=np.int64)
+        for j in range(min(right.shape[1], size)):
+            part = out[:, j : j + left.shape[1]]
+            np.minimum(part, left[:, : part.shape[1]] + right[:, j : j + 1], out=part)
+        return out
+
+    def _grouped(self, level: int, total: Costs) -> Costs:
+        """More groups are whole in every level below but for those that are split: now more never costs less."""
+        if not self.whole(level) or self.whole(level + 1):
+            return total
+        groups = self.per[level] // self.pipeline * np.arange(total.shape[-1]).astype(total.dtype)
+        return total + sum(self.group_weight) * groups
+
     def _evaluate(self, level: int, domain: int) -> Costs:
         if level == self.tree.depth:
             total = self.array(range(int(self.capacity(level)[domain]) + 1)) * (
@@ -185,17 +242,13 @@ class CostTables:
             for kind, number in zip(kinds.tolist(), times.tolist(), strict=True):
                 part = self._power(self.of_kind(level + 1, kind), number, level=level + 1)
                 total = self.merge(total, part, level=level + 1)
-            total = total[:: self.per[level] // self.per[level + 1]]
-            if self.whole(level) and not self.whole(level + 1):
-                # more groups are whole in every level below but for those that are split: now more never costs less
-                groups = self.per[level] // self.pipeline * np.arange(len(total)).astype(total.dtype)
-                total = total + sum(self.group_weight) * groups
+            total = self._grouped(level, total[:: self.per[level] // self.per[level + 1]])
         return self._own(level, int(self.bound_in[level][domain]), total)
 
     def _own(self, level: int, held: int, total: Costs) -> Costs:
         """Adds what the domain itself costs, and takes out counts that its multiple forbids."""
         if level:
-            sizes = np.arange(len(total))
+            sizes = np.arange(total.shape[-1])
             out = total + (self.domain_weight[level] * ((sizes + held) > 0).astype(total.dtype))
             if not self.whole(level):
                 groups = (sizes * self.per[level] // self.pipeline).astype(total.dtype)
@@ -233,6 +286,8 @@ class CostTables:
         if self.monotone(level):
             padded[:longest] = left[0]
             takes = np.append((right[1:] != right[:-1]).nonzero()[0], longest)
+            if size > _ONE_BY_ONE:
+                return _shifted(padded, right, takes, size)
             windows, costs = windows[takes], costs[takes]
         step = max(64, _CHUNK // len(costs))
         if size <= step:
@@ -272,3 +327,13 @@ class CostTables:
             out.append(self.merge(out[-1], table, level=level))
         out.reverse()
         return out
+
+
+def _shifted(padded: Costs, right: Costs, takes: Costs, size: int) -> Costs:
+    """The least of `padded` shifted by each of some counts plus what they cost on the right."""
+    longest = len(right) - 1
+    out, term = np.full(size, INT64_LIMIT, dtype=np.int64), np.empty(size, dtype=np.int64)
+    for take, cost in zip(takes.tolist(), right[takes].tolist(), strict=True):
+        np.add(padded[longest - take : longest - take + size], cost, out=term)
+        np.minimum(out, term, out=out)
+    return out

@@ -105,6 +105,8 @@ class _Gather:
         candidates = self._most_attracted(level, candidates)
         candidates = self._prepare(level, candidates)
         tables = self.tables
+        if 2 * len(candidates) > len(self.tree.levels[level]):
+            tables.fill(level)
         fits = zip(*(column.tolist() for column in self._upwards(level, candidates)), strict=True)
         known: dict[int, tuple[int, _Spread | None]] = {}
         best: tuple[Any, ...] | None = None

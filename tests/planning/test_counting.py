@@ -2,14 +2,17 @@
 
 import random
 
+import numpy as np
 import pytest
 
+from koordpy.planning import cost_tables
+from koordpy.planning.cost_tables import CostTables
 from koordpy.planning.counting import Counted, applies, count
 from koordpy.planning.goals import goal_vector, violations
 from koordpy.planning.place import place
 from koordpy.planning.plan import Proof
 from koordpy.planning.problem import Problem
-from tests.planning.oracle import Place, best_placement, problem_of
+from tests.planning.oracle import Place, best_placement, problem_of, tree_of
 
 SEEDS = 400
 
@@ -75,3 +78,28 @@ def test_cost_vectors_too_wide_for_a_word_are_still_exact() -> None:
                 assert goal_vector(problem, place(problem).nodes) == goal_vector(problem, best), seed
                 checked += 1
     assert checked > 20
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_tables_made_many_at_a_time_are_those_made_one_by_one(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost_tables, "_MANY", 1)
+    rng = random.Random(seed)
+    paths = [(f"s{rng.randint(0, 2)}", f"b{rng.randint(0, 2)}", f"n{i}") for i in range(rng.randint(4, 12))]
+    tree, n, pipeline = tree_of(paths), rng.randint(2, 12), rng.choice([1, 2, 3])
+    step = rng.choice([1, pipeline])
+    slots = np.array([rng.randint(0, 4) for _ in paths], dtype=np.int64)
+    settings = {
+        "n": n // step * step,
+        "slots": slots,
+        "loss": np.array([rng.randint(0, rng.choice([0, 2])) for _ in paths], dtype=np.int64),
+        "bound": np.zeros(len(paths), dtype=np.int64),
+        "pipeline": pipeline,
+        "per": [step, step, 1, 1],
+        "multiples": {},
+        "most": [len(level) for level in tree.levels],
+    }
+    filled, lazy = CostTables(tree, **settings), CostTables(tree, **settings)
+    filled.fill(0)
+    assert filled._tables
+    for level, kind in list(filled._tables):
+        assert filled.of_kind(level, kind).tolist() == lazy.of_kind(level, kind).tolist()
