@@ -261,9 +261,10 @@ class Judge:
         for name in {name for pod in pods for name in self.path(self.leaf(pod))}:
             inside = [pod for pod in pods if name in self.path(self.leaf(pod))]
             for resource in self.quotas[name].max:
-                if self.used(name, resource, after) > self.limits[name].get(resource, 0):
+                asked = [pod for pod in inside if pod.requests.get(resource)]
+                if asked and self.used(name, resource, after) > self.limits[name].get(resource, 0):
                     return False
-                if any(_protected(pod) for pod in inside):
+                if any(map(_protected, asked)):
                     held = self.used(name, resource, [pod for pod in after if _protected(pod)])
                     if held > self.quotas[name].least(resource):
                         return False

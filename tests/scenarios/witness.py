@@ -209,7 +209,7 @@ class _Round:
         for name in dict.fromkeys(name for pod in members for name in self.path(pod)):
             for resource in self.quotas[name].max:
                 ends, most = self.used(name, resource, after), self.limits[name][resource]
-                if ends > most:
+                if ends > most and self.used(name, resource, members):
                     self.fault(f"I10: {unit_id} brings {name} to {ends} of {most} {resource}")
                 rigid = self.used(name, resource, after, rigid=True)
                 rises = rigid > self.used(name, resource, before, rigid=True)
@@ -259,7 +259,7 @@ class _Round:
         for name in dict.fromkeys(name for pod in members for name in self.path(pod)):
             for resource in self.quotas[name].max:
                 asked = sum(pod.requests.get(resource, 0) for pod in members if name in self.path(pod))
-                if draft.quotas.used(name, resource) + asked > self.limits[name][resource]:
+                if asked and draft.quotas.used(name, resource) + asked > self.limits[name][resource]:
                     return False
         return True
 

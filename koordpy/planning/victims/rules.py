@@ -96,7 +96,8 @@ class Law:
         for name, asked in self.asked_rigid.items():
             quota = self.tree.quotas[name]
             for resource in quota.max:
-                if self.use.rigid_used(name, resource) + asked.get(resource, 0) > quota.least(resource):
+                amount = asked.get(resource, 0)
+                if amount and self.use.rigid_used(name, resource) + amount > quota.least(resource):
                     return False
         return True
 
@@ -229,7 +230,7 @@ class Law:
             limit = self.limit_of(name)
             for resource in self.tree.quotas[name].max:
                 over = self.use.used(name, resource) + asked.get(resource, 0) - limit.get(resource, 0)
-                if over > 0:
+                if over > 0 and asked.get(resource):
                     held = self._in(name, every)
                     terms = tuple((o, amounts[resource]) for o, amounts in held.items() if amounts.get(resource))
                     out.limits.append(Limit(terms, least=over))
