@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from koordpy.api import keys
@@ -215,12 +217,34 @@ async def test_two_users_end_at_equal_shares_and_stay_there(api: Client, plane: 
         for i in range(2):
             await api.create(pods_path(), worker(f"alice-{i}", labels={keys.QUOTA_USER: "alice"}))
         await bound(api, process, "alice-0", "alice-1")
-        for i in (2, 3):  # their owner makes them anew
-            await api.create(pods_path(), worker(f"bob-{i}", labels={keys.QUOTA_USER: "bob"}))
-        await asyncio.sleep(5)
-        # pods of one second are equally young, so which of Bob's are left is not told
-        assert await names(api, "alice") == {"alice-0", "alice-1"}
-        assert len(await names(api, "bob")) == 2
+        # pods of one second are equally young, so which of them are left is not told; their owner makes the others anew
+        left = await names(api, "bob")
+        gone = sorted({f"bob-{i}" for i in range(4)} - left)
+        assert len(gone) == 2
+        for name in gone:
+            await api.create(pods_path(), worker(name, labels={keys.QUOTA_USER: "bob"}))
+        there = {p["metadata"]["name"]: p["metadata"]["uid"] for p in await api.items(pods_path())}
+        for turn in range(50):
+            before = await tries(process)
+            asks_again = {"metadata": {"labels": {"turn": str(turn)}}}
+            await api.patch(f"{pods_path()}/{gone[turn % 2]}", asks_again)
+
+            async def tried_again(before: float = before) -> bool:
+                return await tries(process) > before
+
+            await eventually(tried_again, what=f"round {turn}", within_s=20, processes=[process])
+        assert await names(api, "alice", "bob") == {"alice-0", "alice-1", *left}
+        assert {p["metadata"]["name"]: p["metadata"]["uid"] for p in await api.items(pods_path())} == there
+
+
+async def tries(process: Process) -> float:
+    """How often a pod or gang was tried and found no room."""
+    port = re.search(r"health and metrics on port (\d+)", process.log.read_text())
+    assert port is not None
+    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port[1]}/metrics") as answer:
+        text = await answer.text()
+    counts = re.findall(r'^scheduler_schedule_attempts_total{.*result="unschedulable".*} (\S+)$', text, re.MULTILINE)
+    return sum(float(count) for count in counts)
 
 
 async def test_a_gang_that_lost_a_member_says_so_and_gives_up_its_room_after_its_grace(
