@@ -42,6 +42,7 @@ class Assumptions:
 
     def __init__(self) -> None:
         self._by_pod: dict[str, Assumption] = {}
+        self._in_writing: dict[str, Grant] = {}
 
     def __len__(self) -> int:
         return len(self._by_pod)
@@ -87,12 +88,22 @@ class Assumptions:
 
     def takes_device(self, claim: str) -> bool:
         """Whether a resource claim is one that is allocated with an assumed pod."""
-        return any(claim in found.devices for found in self._by_pod.values())
+        return claim in self._in_writing or any(claim in found.devices for found in self._by_pod.values())
+
+    def write(self, claim: str, devices: Grant) -> None:
+        """What a resource claim is allocated is on its way to the API server: it is not free again when the pod that
+        it is for is gone before the answer."""
+        self._in_writing[claim] = devices
+
+    def written(self, claim: str) -> None:
+        """What became of that is known, and told by the claim."""
+        self._in_writing.pop(claim, None)
 
     def promises(self) -> dict[str, Promise]:
         """Claim -> what it takes with an assumed pod."""
         return {claim: promise for found in self._by_pod.values() for claim, promise in found.claims.items()}
 
     def grants(self) -> dict[str, Grant]:
-        """Resource claim -> what it is allocated with an assumed pod."""
-        return {claim: devices for found in self._by_pod.values() for claim, devices in found.devices.items()}
+        """Resource claim -> what it is allocated with an assumed pod, or by a write that is under way."""
+        taken = {claim: devices for found in self._by_pod.values() for claim, devices in found.devices.items()}
+        return self._in_writing | taken

@@ -233,6 +233,14 @@ class PodBook:
         """Whether an assumed pod has the say over what a resource claim is allocated."""
         return self._assumed.takes_device(claim)
 
+    def devices_in_writing(self, claim: str, devices: Grant) -> None:
+        """An allocation is on its way to the API server: the devices are taken until `devices_written`."""
+        self._assumed.write(claim, devices)
+
+    def devices_written(self, claim: str) -> None:
+        """What became of that write is known, and the claim is as it says."""
+        self._assumed.written(claim)
+
     def assumed_node(self, key: str) -> str | None:
         """Node an unconfirmed pod is assumed on."""
         return self._assumed.node(key) or None

@@ -14,6 +14,8 @@ from koordpy.api.dra import Allocation, ResourceClaim
 from koordpy.cluster.devices import DeviceId, consumer_of
 from koordpy.cluster.selectors import term_matches
 from koordpy.cluster.state import ClusterState
+from koordpy.engine.backoff import Backoff
+from koordpy.engine.binder import SETTLE_SECONDS
 from koordpy.engine.claims import ClaimsFailed, PodClaims
 from koordpy.engine.client import ApiClient, ApiError, Body, Unreachable
 from koordpy.engine.resources import Resource
@@ -39,12 +41,17 @@ class DeviceReserver:
         resource: Callable[[], Resource | None],
         may_write: Callable[[], bool],
         timeout_seconds: float = 600.0,
+        freed: Callable[[], None] = lambda: None,
+        settle_seconds: float = SETTLE_SECONDS,
     ) -> None:
-        """`resource`: the resource claims as the API server serves them now."""
+        """`resource`: the resource claims as the API server serves them now; `freed` hears of devices that were taken
+        for a write that came to nothing."""
         self._client, self._state = client, state
         self._resource, self._may_write = resource, may_write
         self._timeout_seconds = timeout_seconds
         self._unprotected = False
+        self._freed, self._settle_seconds = freed, settle_seconds
+        self._asking: set[asyncio.Task[None]] = set()
 
     async def reserve(self, pods: Sequence[PodClaims], *, obstacle: Callable[[], str]) -> None:
         """Writes the allocations planned for the pods and reserves every claim that they name.
@@ -80,10 +87,22 @@ class DeviceReserver:
                 return
             if "allocation" in body["status"]:
                 body["metadata"]["resourceVersion"] = await self._protect(key, claim)
-            written = await self._write(key, body, final=tries == MAX_TRIES)
+                if why := obstacle():
+                    raise ClaimsFailed(why, f"resource claim {key} was not reserved: {why}")
+            devices = next((pod.devices[key] for pod in pods if key in pod.devices), None)
+            if devices is not None and "allocation" in body["status"]:
+                # the pod may be gone before the answer is here
+                self._state.devices_in_writing(key, devices)
+            try:
+                written = await self._write(key, body, final=tries == MAX_TRIES)
+            except (ClaimsFailed, asyncio.CancelledError):
+                self._find_out(key)
+                raise
             if written is not None:
                 # the pod's watch may be quicker than the claims': the devices must not look free until then
                 self._state.upsert(written)
+            self._state.devices_written(key)
+            if written is not None:
                 return
             tries += 1
             claim = await self._read(key)
@@ -173,6 +192,29 @@ class DeviceReserver:
         except Unreachable as error:
             # it may be written all the same; then the next plan finds it so
             raise ClaimsFailed("write", f"resource claim {key}: {error}") from error
+
+    def _find_out(self, key: str) -> None:
+        """Reads a claim whose write may have been carried out, until it tells."""
+
+        async def ask() -> None:
+            backoff = Backoff(0.05, 2.0)
+            # the write may still be on its way to the store
+            await asyncio.sleep(self._settle_seconds)
+            while self._may_write():
+                try:
+                    claim = await self._read(key)
+                except ClaimsFailed:
+                    await asyncio.sleep(backoff.next())
+                    continue
+                if claim is not None:
+                    self._state.upsert(claim)
+                self._state.devices_written(key)
+                self._freed()
+                return
+
+        task = asyncio.create_task(ask(), name=f"what became of claim {key}")
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
 
     async def _read(self, key: str) -> ResourceClaim | None:
         try:

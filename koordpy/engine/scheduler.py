@@ -144,6 +144,7 @@ class Scheduler:
             resource=lambda: self.feeds.resource_claims,
             may_write=self.may_write,
             timeout_seconds=settings.volume_bind_seconds,
+            freed=lambda: self.queue.broadcast(Wake.DYNAMIC_DEVICE, "ClaimRead"),
         )
         self.releaser = DeviceReleaser(
             client,

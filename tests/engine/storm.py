@@ -124,6 +124,7 @@ class Replica:
             settings = replace(QUICK, lease=QUICK_LEASE if self.elects else None, event_qps=0.0)
             self.scheduler = Scheduler(self.client, Planner(), settings=settings, clock=loop.time, wall_clock=self.wall)
             self.scheduler.binder._settle_seconds = 2.5 * LATEST_SECONDS
+            self.scheduler.reserver._settle_seconds = 2.5 * LATEST_SECONDS
             self.scheduler.releaser._sweep_seconds = 0.3
             self.watchman.listen(self.scheduler)
             self._task = asyncio.create_task(self.scheduler.run())
@@ -416,6 +417,7 @@ class Storm:
             or committer.aside
             or committer._releasing
             or scheduler.releaser._tasks
+            or scheduler.reserver._asking
             or (evictor is not None and evictor.open)
             or any(entry.state in BUSY for entry in scheduler.queue.entries())
             or (scheduler.pod_status is not None and scheduler.pod_status.waiting())
@@ -457,6 +459,44 @@ class Storm:
                 if patience == 35.0 or self.watchman.faults:
                     raise
 
+    async def commit_and_die(self, at: int | None) -> range:
+        """All that a commit may do, on a cluster that is half full; the process dies at a turn of the loop."""
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        self.prepare()
+        (replica,) = self.replicas = [Replica(self.cluster, self.connect, self.wall, False, self.watchman)]
+        tasks = [asyncio.create_task(replica.run()), asyncio.create_task(self.surroundings())]
+        try:
+            with self.by_others():
+                self.cluster.create(*gang("low", 3, gpus=3))
+            await self.come_to_rest()
+            first = loop.steps
+            loop.on_step = lambda step: replica.kill() if step == at else None
+            with self.by_others():
+                group, *pods = gang("whole", 2, gpus=1)
+                self.cluster.create(group)
+                for pod in pods:
+                    name = pod["metadata"]["name"]
+                    self.storage.claim(name, MADE)
+                    pod["spec"]["volumes"] = pod_with("x", name)["spec"]["volumes"]
+                    claim(self.cluster, name)
+                    pod["spec"]["resourceClaims"] = [{"name": name, "resourceClaimName": name}]
+                    self.cluster.create(pod)
+                group, *pods = gang("high", 2, gpus=3)
+                self.cluster.create(group, *(self._dressed(pod, "high", "") for pod in pods))
+            while len(self.cluster.places()) < 4 or not self.cluster.bound("whole-0", "whole-1", "high-0", "high-1"):
+                assert loop.time() < 300.0, f"not all are bound: {self.cluster.places()}"
+                await asyncio.sleep(0.02)
+            last = loop.steps
+            await self.come_to_rest()
+            assert at is None or replica.starts == 2
+        finally:
+            replica.stop()
+            await tasks[0]
+            tasks[1].cancel()
+            await asyncio.gather(tasks[1], return_exceptions=True)
+        return range(first + 1, last)
+
     async def blow(self) -> None:
         """The whole schedule, and what must hold after it."""
         self.prepare()
@@ -488,6 +528,19 @@ async def _in_virtual_time(loop: VirtualLoop, seed: int) -> Storm:
 def through_a_storm(seed: int) -> Storm:
     """Runs one schedule in virtual time and checks its end; AssertionError where something must not be."""
     return run(lambda loop: _in_virtual_time(loop, seed), seed)
+
+
+async def _killed(loop: VirtualLoop, at: int | None) -> range:
+    async with virtual_server(1) as server:
+        storm = Storm(Live(server), random.Random(1), lambda: Wire(server), loop.wall)
+        storm.traits = frozenset({"devices", "volumes", "claims", "priorities"})
+        return await storm.commit_and_die(at)
+
+
+def killed_in_a_commit(at: int | None) -> range:
+    """A gang with volumes and claims is bound and another evicts for its room, while the process is killed at turn `at`
+    of the event loop. Returns the turns from the plan to the end; AssertionError where the end is not right."""
+    return run(lambda loop: _killed(loop, at), 1)
 
 
 async def through_a_real_storm(cluster: Live, seed: int) -> Storm:

@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from tests.engine.live import Live, live, pod, small, until
 from tests.engine.storage import hold_writes
 
@@ -247,3 +249,45 @@ async def test_the_snapshot_shows_claims_slices_and_classes() -> None:
         claim(cluster, "data")
         for kind in (b"ResourceClaim", b"ResourceSlice", b"DeviceClass"):
             await until(lambda kind=kind: b'"kind":"%s"' % kind in scheduler.debug_snapshot()())  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("while_written", ["finalizers", "status"])
+async def test_devices_of_a_pod_that_goes_while_they_are_written_are_given_to_nobody_else(while_written: str) -> None:
+    async with live([small("n1")]) as cluster, cluster.running() as scheduler:
+        offer(cluster, "n1", "a")
+        claim(cluster, "first")
+        claim(cluster, "second")
+        patch, under_way, go_on = scheduler.reserver._client.patch, asyncio.Event(), asyncio.Event()
+
+        async def slow(path: str, body: Any, **options: Any) -> Any:
+            if "/resourceclaims/first" in path and path.endswith("/status") == (while_written == "status"):
+                under_way.set()
+                await go_on.wait()
+            return await patch(path, body, **options)
+
+        scheduler.reserver._client.patch = slow  # type: ignore[method-assign]
+        cluster.create(claiming("p", "first"))
+        await asyncio.wait_for(under_way.wait(), 5)
+        cluster.delete("p")
+        await until(lambda: scheduler.state.pod("default/p") is None)
+        cluster.create(claiming("q", "second"))
+        await until(lambda: cluster.bound("q") or cluster.condition("q"))
+        go_on.set()
+        await until(lambda: cluster.bound("q"))
+        await until(lambda: not devices(cluster, "first"))
+        assert devices(cluster, "second") == {"a"}
+
+
+async def test_devices_of_a_write_whose_answer_is_lost_are_free_again_once_the_claim_is_read() -> None:
+    async with live([small("n1")]) as cluster, cluster.running() as scheduler:
+        scheduler.reserver._settle_seconds = 0.1
+        offer(cluster, "n1", "a")
+        claim(cluster, "first")
+        claim(cluster, "second")
+        cluster.server.faults.fail(503, method="PATCH", path="*/resourceclaims/first/status", times=1)
+        cluster.create(claiming("p", "first"))
+        await until(lambda: scheduler.reserver._asking)
+        cluster.delete("p")
+        cluster.create(claiming("q", "second"))
+        await until(lambda: cluster.bound("q"))
+        assert devices(cluster, "second") == {"a"} and not devices(cluster, "first")

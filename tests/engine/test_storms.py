@@ -5,10 +5,12 @@ import os
 import pytest
 
 from tests.engine.live import live
-from tests.engine.storm import through_a_real_storm, through_a_storm
+from tests.engine.storm import killed_in_a_commit, through_a_real_storm, through_a_storm
 
-COUNT = int(os.environ.get("KOORDPY_STORMS", "600"))
+COUNT = int(os.environ.get("KOORDPY_STORMS", "2000"))
 BATCH = 50
+EVERY = 1 if COUNT > 2000 else 8
+"""Each so manieth turn of the event loop is tried as the last one of a process."""
 
 
 @pytest.mark.parametrize("first", range(0, COUNT, BATCH))
@@ -20,6 +22,14 @@ def test_whatever_the_weather_the_end_is_right(first: int) -> None:
         except AssertionError as error:
             wrong[seed] = str(error)
     assert not wrong, f"python -m tests.engine.storm --trace --seeds SEED shows what happened: {wrong}"
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_wherever_in_a_commit_the_process_dies_the_next_one_finishes_it(part: int) -> None:
+    turns = killed_in_a_commit(None)
+    assert len(turns) > 100
+    for turn in turns[part * EVERY :: 8 * EVERY]:
+        killed_in_a_commit(turn)
 
 
 def test_a_schedule_repeats_itself() -> None:
