@@ -312,10 +312,12 @@ class ApiClient:
         if data is not None:
             headers["Content-Type"] = content_type
         try:
-            return await self._open_session().request(
-                method, url, data=data, headers=headers, timeout=limits, allow_redirects=False,
-                proxy=self.access.proxy, server_hostname=self.access.server_hostname,
-            )  # fmt: skip
+            # also a watch is answered at once, however long it stays open then
+            async with asyncio.timeout(self._timeout.total):
+                return await self._open_session().request(
+                    method, url, data=data, headers=headers, timeout=limits, allow_redirects=False,
+                    proxy=self.access.proxy, server_hostname=self.access.server_hostname,
+                )  # fmt: skip
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise Unreachable(f"{method} {url.path}: {_said(error)}", sent=False) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:

@@ -507,7 +507,7 @@ class Storm:
         tasks = [asyncio.create_task(one.run()) for one in self.replicas]
         tasks.append(asyncio.create_task(self.surroundings()))
         try:
-            await self.rage(self.dice.randrange(4, 20))
+            await self.rage(self.dice.choice((3, 5, 8, 10, 20)))
             self.cluster.server.faults.clear()
             await self.come_to_rest()
         finally:

@@ -185,6 +185,18 @@ async def test_credentials_that_fail_for_now_make_the_server_unreachable(server:
     assert not caught.value.sent and not server.seen
 
 
+async def test_a_watch_that_nobody_answers_is_given_up_as_soon_as_any_request(server: ScriptedServer) -> None:
+    async def silent(request: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(30)
+        return web.Response()
+
+    server.on("WATCH", "/api/v1/pods", silent)
+    async with client_of(server, timeout_seconds=0.2) as client:
+        with pytest.raises(Unreachable, match="TimeoutError"):
+            async for _ in client.watch("/api/v1/pods", resource_version="1", stall_seconds=60.0):
+                pass
+
+
 async def test_pages_of_a_list_hold_raw_items_when_asked(server: ScriptedServer) -> None:
     server.on("LIST", "/api/v1/pods", listing(pod("a", "5"), {"broken": 1}, token="more"))
     async with client_of(server) as client:
