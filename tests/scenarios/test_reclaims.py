@@ -7,8 +7,18 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from koordpy.api.config import Consolidation, Fairness, KoordpyConfiguration
-from koordpy.api.objects import ContainerState, ContainerStateTerminated, ContainerStatus, Pod
+from koordpy.api import keys
+from koordpy.api.config import Consolidation, Fairness, KoordpyConfiguration, Preemption, Queue
+from koordpy.api.groups import UpstreamGang, UpstreamPodGroup, UpstreamPodGroupSpec, UpstreamPolicy
+from koordpy.api.objects import (
+    ContainerState,
+    ContainerStateTerminated,
+    ContainerStatus,
+    ObjectMeta,
+    Pod,
+    PodStatus,
+    SchedulingGroup,
+)
 from koordpy.planning.round import plan_round
 from koordpy.sim.rounds import SimulationResult, simulate
 from tests.scenarios.cluster import World, group, node, pod
@@ -20,7 +30,7 @@ QUOTAS = Fairness(reclaim="quotas")
 
 
 def gpus(name: str, number: int) -> Any:
-    return node(name, cpu="64", **{GPU: str(number)})
+    return node(name, {}, cpu="64", **{GPU: str(number)})
 
 
 def one(name: str, gpu: int = 1, *, at: str = "", age: int = 0, owner: str = "", user: str = "", **more: Any) -> Pod:
@@ -126,3 +136,66 @@ def test_10_a_gang_that_lost_a_member_gives_up_after_its_grace(finished: str, go
     assert not went(result)
     assert report.status != "Scheduled"
     assert report.message.startswith("1 of 2 members")
+
+
+# --- beside promises -------------------------------------------------------------------------------------------------
+
+
+def timed(name: str, at: str, hours: int, began: int) -> list[Any]:
+    """A gang of one that runs for so many hours, begun so many minutes after midnight."""
+    made = one(f"{name}-0", at=at, gang=name)
+    start = f"2026-01-01T00:{began:02}:00Z"
+    return [
+        group(name, 1, {keys.MAX_RUNTIME: f"{hours}h"}),
+        replace(made, status=PodStatus(phase="Running", start_time=start)),
+    ]
+
+
+@pytest.mark.parametrize(("preempts", "promise"), [(False, "2026-01-01T01:10:00Z"), (True, "2026-01-01T03:00:00Z")])
+def test_a_promised_start_moves_when_a_higher_priority_takes_the_room(preempts: bool, promise: str) -> None:
+    """A promise is no guarantee against priority: who is evicted for another leaves nothing behind for it."""
+    objects = [gpus("n1", 1), gpus("n2", 1), *timed("short", "n1", 1, 10), *timed("long", "n2", 3, 0)]
+    objects += [group("patient", 1), one("patient-0", gang="patient", age=1200)]
+    if preempts:
+        objects.append(one("urgent", priority=9, age=1300))
+    state = World().add(*objects).state
+    config = KoordpyConfiguration(queue=Queue(backfill=True))
+    plan = plan_round(state.snapshot(NOW.timestamp() - 1800), config)
+    assert [(evicted.pod_key, evicted.rule) for evicted in plan.evictions] == [
+        ("default/short-0", "priority")
+    ] * preempts
+    assert {placed.pod_key: placed.node for placed in plan.placements} == ({"default/urgent": "n1"} if preempts else {})
+    [message] = [pending.message for pending in plan.pending if pending.pod_key == "default/patient-0"]
+    assert f"start promised at {promise}" in message
+    assert plan.reservation is not None and plan.reservation.unit == "gang:default/patient"
+
+
+# --- where time is short ---------------------------------------------------------------------------------------------
+
+
+def test_no_time_for_a_proof_is_no_reason_for_no_answer() -> None:
+    """The greedy plan: the cheapest go, and none that can be spared."""
+    old = [one(f"v{i}", at=f"n{i % 3}", age=i, priority=i % 2) for i in range(12)]
+    mixed = [group("g", 2), one("g-0", 2, gang="g", priority=9), one("g-1", 3, gang="g", priority=9)]
+    config = KoordpyConfiguration(preemption=Preemption(time_limit=1e-6))
+    plan = plan_round(World().add([gpus(f"n{i}", 4) for i in range(3)], old, mixed).snapshot(), config)
+    assert len(plan.placements) == 2
+    assert len(plan.evictions) == 5
+    [report] = plan.gangs
+    assert report.proof == "feasible"
+    [benefit] = plan.benefits
+    assert benefit.message.startswith("best found: 5 pods")
+
+
+def test_a_group_that_is_disrupted_as_one_has_no_surplus() -> None:
+    """kube-parity.md 6: disruptionMode all makes one victim unit of a group."""
+    modes: list[tuple[dict[str, Any] | None, set[str]]] = [({"all": {}}, {"u-0", "u-1", "u-2"}), (None, {"u-2"})]
+    for mode, gone in modes:
+        spec = UpstreamPodGroupSpec(
+            scheduling_policy=UpstreamPolicy(gang=UpstreamGang(min_count=1)), disruption_mode=mode
+        )
+        group_ = UpstreamPodGroup(metadata=ObjectMeta(name="u", namespace="default"), spec=spec)
+        link = SchedulingGroup(pod_group_name="u")
+        members = [one(f"u-{i}", at="n", age=i, scheduling_group=link) for i in range(3)]
+        plan = World().add(gpus("n", 3), group_, members, one("new", priority=5)).plan()
+        assert {evicted.pod_key.partition("/")[2] for evicted in plan.evictions} == gone
