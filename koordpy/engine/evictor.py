@@ -9,30 +9,26 @@ then, or until the longest grace period and a minute have passed, their nominati
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
-from koordpy.api.objects import Pod
+from koordpy.api.keys import DEFAULT_SCHEDULER_NAME
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quotas import Queue
-from koordpy.cluster.snapshot import PODS as PODS_ROOM
+from koordpy.cluster.snapshot import PODS
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.announce import Announcer
-from koordpy.engine.backoff import Backoff
 from koordpy.engine.client import ApiClient, ApiError, Unreachable
-from koordpy.engine.patches import patch_pod_status, pod_unschedulable, rfc3339
+from koordpy.engine.evictioncalls import Dropped, EvictionCalls
+from koordpy.engine.patches import pod_unschedulable, rfc3339
 from koordpy.engine.recorder import ObjectReference
-from koordpy.engine.resources import PODS
 from koordpy.observe.metrics import Metrics
 from koordpy.planning.plan import Benefit, Eviction, Nomination, Reason
 from koordpy.planning.promised import coming_free, parties
 
 logger = logging.getLogger(__name__)
 
-WORKERS = 16
-TRIES = 4
 EXTRA_SECONDS = 60.0
 """What the room stays reserved beyond the longest grace period of the victims (preemption.md 4)."""
 RESTORED_SECONDS = 90.0
@@ -40,7 +36,6 @@ RESTORED_SECONDS = 90.0
 CONFIRM_SECONDS = 30.0
 PRIORITY = "priority"
 OUTDATED = "room came meanwhile"
-TOO_MANY, NOT_FOUND, CONFLICT = 429, 404, 409
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +69,6 @@ class _Kept:
     """Whether the unit was planned anew since its victims are gone."""
 
 
-class _Dropped(Exception):
-    """The plan is not carried out further; the text says why."""
-
-
 class Evictor:
     """Carries out plans with victims. Owned by the event loop; `run` works until cancelled."""
 
@@ -101,12 +92,12 @@ class Evictor:
     ) -> None:
         """`wake(unit, event)` has a unit tried again; `freed` hears that room is not kept any more; `returned` hears
         of victims that wait for a place after all; `unit_of(pod key)` names the unit that a queued pod is in."""
-        self._client, self._state, self._announcer, self._metrics = client, state, announcer, metrics
+        self._calls = EvictionCalls(client, may_write=may_write, now=now)
+        self._state, self._announcer, self._metrics = state, announcer, metrics
         self._may_write, self._wake, self._unit_of = may_write, wake, unit_of
         self._freed, self._returned = freed, returned
         self._clock, self._now = clock, now
         self._extra_seconds, self._restored_seconds, self._look_seconds = extra_seconds, restored_seconds, look_seconds
-        self._slots = asyncio.Semaphore(WORKERS)
         self._jobs: set[asyncio.Task[None]] = set()
         self._begun: dict[str, EvictionPlan] = {}
         """Unit -> its plan, while that is carried out."""
@@ -166,9 +157,9 @@ class Evictor:
             rooms = plan.rooms()
             await self._nominate(plan)
             if plan.rooms() != rooms:
-                raise _Dropped(OUTDATED)
+                raise Dropped(OUTDATED)
             await self._evict_all(plan, gone)
-        except _Dropped as dropped:
+        except Dropped as dropped:
             why = str(dropped)
         except Exception as error:
             logger.exception("%s: evicting failed", plan.unit)
@@ -205,18 +196,18 @@ class Evictor:
             body = pod_unschedulable(info.pod, reason=Reason.UNSCHEDULABLE.value, message=message, now=self._now())
             body = body or {"metadata": {"uid": info.uid}, "status": {}}
             body["status"]["nominatedNodeName"] = nomination.node
-            if not await self._patch(info, body):
-                raise _Dropped(f"pod {nomination.pod_key} is gone")
+            if not await self._calls.patch(info, body):
+                raise Dropped(f"pod {nomination.pod_key} is gone")
 
-        await self._each(plan.nominations, one)
+        await self._calls.each(plan.nominations, one)
 
     def _waits(self, nomination: Nomination) -> PodInfo:
-        """A member, as long as it still waits for its room; raises _Dropped."""
+        """A member, as long as it still waits for its room; raises Dropped."""
         info = self._state.pod(nomination.pod_key)
         if info is None or info.uid != nomination.uid or not info.pending:
-            raise _Dropped(f"pod {nomination.pod_key} is not pending any more")
+            raise Dropped(f"pod {nomination.pod_key} is not pending any more")
         if info.nominated_node != nomination.node:
-            raise _Dropped(f"pod {nomination.pod_key} has lost its room on {nomination.node}")
+            raise Dropped(f"pod {nomination.pod_key} has lost its room on {nomination.node}")
         return info
 
     async def _clear_lesser(self, plan: EvictionPlan) -> None:
@@ -261,7 +252,7 @@ class Evictor:
                 for nomination in plan.nominations:
                     self._waits(nomination)
                 evicted = await self._evict(eviction)
-            except _Dropped as why:
+            except Dropped as why:
                 refused.append(str(why))
                 return
             gone.add(eviction.pod_key)
@@ -270,27 +261,19 @@ class Evictor:
                 # told of the pod that was evicted: it may be gone already, or another be there under its name
                 self._announcer.evicted(evicted, eviction.reason, eviction.message, plan.beneficiary)
 
-        await self._each(plan.evictions, one)
+        await self._calls.each(plan.evictions, one)
         if refused:
-            raise _Dropped(refused[0])
+            raise Dropped(refused[0])
 
     async def _evict(self, eviction: Eviction) -> PodInfo | None:
-        """One victim; None where it left its node by itself. Raises _Dropped."""
+        """One victim; None where it left its node by itself. Raises Dropped."""
         info = await self._confirmed(eviction)
         if info is None:
             return None
-        path = PODS.path(info.namespace, info.name)
         if eviction.rule == PRIORITY:
-            await self._patch(info, self._disruption_target(info))
-            await self._send(lambda: self._client.delete(path, uid=info.uid), info.key, victim=info)
+            await self._calls.preempt(info, scheduler=next(iter(self._state.scheduler_names), DEFAULT_SCHEDULER_NAME))
         else:
-            body = {
-                "apiVersion": "policy/v1",
-                "kind": "Eviction",
-                "metadata": {"name": info.name, "namespace": info.namespace},
-                "deleteOptions": {"preconditions": {"uid": info.uid}},
-            }
-            await self._send(lambda: self._client.post(f"{path}/eviction", body), info.key, victim=info)
+            await self._calls.evict(info)
         return info
 
     async def _confirmed(self, eviction: Eviction) -> PodInfo | None:
@@ -306,22 +289,11 @@ class Evictor:
                     self._spare(eviction)
                     return None
                 if info.node != eviction.node:
-                    raise _Dropped(f"pod {eviction.pod_key} is not on {eviction.node} any more")
+                    raise Dropped(f"pod {eviction.pod_key} is not on {eviction.node} any more")
                 return info
             if self._clock() > until:
-                raise _Dropped(f"pod {eviction.pod_key} was never seen on {eviction.node}")
+                raise Dropped(f"pod {eviction.pod_key} was never seen on {eviction.node}")
             await asyncio.sleep(0.02)
-
-    def _disruption_target(self, info: PodInfo) -> dict[str, Any]:
-        name = next(iter(self._state.scheduler_names), "koord-scheduler")
-        condition = {
-            "type": "DisruptionTarget",
-            "status": "True",
-            "reason": "PreemptionByScheduler",
-            "message": f"{name}: preempting to accommodate a higher priority pod",
-            "lastTransitionTime": rfc3339(self._now()),
-        }
-        return {"metadata": {"uid": info.uid}, "status": {"conditions": [condition]}}
 
     # -- the end of a plan --------------------------------------------------------------------------------------------
 
@@ -348,16 +320,18 @@ class Evictor:
             self._uncleared[info.key] = info.uid
             done = self._clearing[info.key] = asyncio.Event()
             try:
-                if await self._patch(info, {"metadata": {"uid": info.uid}, "status": {"nominatedNodeName": None}}):
+                if await self._calls.patch(
+                    info, {"metadata": {"uid": info.uid}, "status": {"nominatedNodeName": None}}
+                ):
                     self._uncleared.pop(info.key, None)
-            except (_Dropped, ApiError, Unreachable) as why:
+            except (Dropped, ApiError, Unreachable) as why:
                 logger.warning("pod %s: its nomination was not cleared: %s", info.key, why)
             finally:
                 done.set()
                 if self._clearing.get(info.key) is done:
                     del self._clearing[info.key]
 
-        await self._each([info for info in pods if not info.node and info.key not in self._clearing], one)
+        await self._calls.each([info for info in pods if not info.node and info.key not in self._clearing], one)
         self._freed()
 
     def _restore(self) -> None:
@@ -403,7 +377,7 @@ class Evictor:
         now = self._now().timestamp()
         count, used = self._state.used(node.name)
         leave = [pod for pod in self._state.leaving(node.name) if coming_free(pod, now)]
-        if count - len(leave) >= node.allocatable.get(PODS_ROOM, 0):
+        if count - len(leave) >= node.allocatable.get(PODS, 0):
             return True
         for name, amount in info.requests.items():
             room = node.allocatable.get(name, 0) - used.get(name, 0) + sum(p.requests.get(name, 0) for p in leave)
@@ -440,57 +414,3 @@ class Evictor:
     def _still_there(self, key: str, uid: str) -> bool:
         info = self._state.pod(key)
         return info is not None and info.uid == uid and not info.finished
-
-    # -- calls --------------------------------------------------------------------------------------------------------
-
-    async def _each(self, things: Sequence[Any], call: Callable[[Any], Any]) -> None:
-        """All of them, so many at a time; the first failure is raised when all have ended."""
-
-        async def one(thing: Any) -> None:
-            async with self._slots:
-                await call(thing)
-
-        for result in await asyncio.gather(*(one(thing) for thing in things), return_exceptions=True):
-            if isinstance(result, BaseException):
-                raise result
-
-    async def _patch(self, info: PodInfo, body: dict[str, Any]) -> bool:
-        found: list[bool] = []
-
-        async def patch() -> None:
-            found.append(await patch_pod_status(self._client, info.pod, body))
-
-        await self._send(patch, info.key)
-        return bool(found) and found[0]
-
-    async def _send(self, call: Callable[[], Any], key: str, *, victim: PodInfo | None = None) -> None:
-        """A call that may be repeated. Gone is done, and so is another pod under the name of a victim; raises _Dropped
-        for a refusal, the loss of the lease, or when the API server cannot be had."""
-        backoff = Backoff(first_seconds=0.05, most_seconds=2.0)
-        for attempt in range(TRIES):
-            if not self._may_write():
-                raise _Dropped("leadership ended")
-            try:
-                await call()
-                return
-            except ApiError as error:
-                if error.status == NOT_FOUND:
-                    return
-                if error.status == CONFLICT and (victim is None or await self._has_gone(victim)):
-                    return
-                if error.status == TOO_MANY and "disruption" in str(error).lower():
-                    raise _Dropped(f"pod {key}: {error}") from None
-                if (error.status < 500 and error.status not in (TOO_MANY, CONFLICT)) or attempt == TRIES - 1:
-                    raise _Dropped(f"pod {key}: {error}") from None
-            except Unreachable as error:
-                if attempt == TRIES - 1:
-                    raise _Dropped(f"pod {key}: {error}") from None
-            await asyncio.sleep(backoff.next())
-
-    async def _has_gone(self, victim: PodInfo) -> bool:
-        """Whether a victim is ending or gone at the API server. False where that cannot be told."""
-        try:
-            pod = await self._client.get_or_none(PODS.path(victim.namespace, victim.name), type=Pod)
-        except (ApiError, Unreachable):
-            return False
-        return pod is None or pod.metadata.uid != victim.uid or bool(pod.metadata.deletion_timestamp)
