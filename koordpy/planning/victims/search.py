@@ -17,6 +17,7 @@ from koordpy.planning.ascend.place import has_own_order
 from koordpy.planning.ascend.relief import more_is_no_harm, one_each, place_chosen, regions, whole_blocks
 from koordpy.planning.build import build, partitions, unit_multiples
 from koordpy.planning.figures import Figures
+from koordpy.planning.goals import Goals
 from koordpy.planning.gpu.allocation import allocate
 from koordpy.planning.plan import Proof, SolverRun
 from koordpy.planning.problem import Problem, only_ranks
@@ -552,7 +553,11 @@ class Search:
                 why = law.fair.why(i)
             victims.append(Victim(pool.units[i], rule, why))
         keys = tuple((asked.unit.members[rank].key, node) for rank, node in sorted(plan.items()))
-        cost = (cost_levels(choices, choice.options), late_levels(choices, choice.options))
+        goals: tuple[object, ...] = ()
+        if choices.problem.gather:
+            worth = Goals(choices.problem)
+            goals = (worth.layers(plan), worth.attraction(plan), worth.pipeline(plan), worth.domains(plan))
+        cost = (cost_levels(choices, choice.options), goals, late_levels(choices, choice.options))
         relief = Relief(tuple(victims), keys, choice.proof, choice.runs, bound=choice.bound, back=tuple(back))
         return cost, replace(relief, notes=said)
 

@@ -3,8 +3,9 @@
 Source: preemption.md section 6. What ties units of different nodes together (surplus of a gang, quotas, budgets with
 some allowance) is left out at first; where the least harmful set keeps it all the same, it is the least of all.
 Levels 1 and 2 are settled by which units may be used, the rest is one integer per set that adds up over nodes: gangs
-broken, accelerators, pods, then goals 3 and 4, the priorities, and level 9 as a power of two per unit. Without a gather
-goal nodes combine by a convex merge or a min-plus table, with one bottom up along the tree.
+broken, accelerators, pods, the priorities, and level 9 as a power of two per unit. Without a gather goal nodes combine
+by a convex merge or a min-plus table, with one along the tree (`gathered`); what a full quota of the beneficiary wants
+back is one more number to reach.
 """
 
 import heapq
