@@ -281,7 +281,8 @@ class ApiClient:
         content_type: str = "application/json",
         limits: aiohttp.ClientTimeout,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        url = URL(self.access.server + path)
+        # names of objects need no quoting, and looking for it takes a tenth of a Binding
+        url = URL(self.access.server + path, encoded=True)
         if params:
             url = url.with_query(params)
         response = await self._send(method, url, data, content_type, limits, rejected=False)
