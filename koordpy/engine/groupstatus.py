@@ -243,14 +243,19 @@ class GroupStatusWriter:
             return
         meta = group.metadata
         pods = self._feeds.state.members(GangRef(meta.namespace, meta.name))
-        there = current_status(group)
+        there = seen = current_status(group)
         uid, sent = self._sent.get(key, ("", {}))
         if uid == meta.uid and self._clock() - self._wrote_at[key] < TRUSTED_SECONDS:
             # the watch may not have brought our last write yet: what it said stands
             there = sent
             group = msgspec.structs.replace(group, status=msgspec.convert(sent, type(group.status)))
         wanted = group_status(group, pods, self._verdicts.get(key), stale=self.stale(key), now=self._now())
-        if wanted == there or self._held(key, wanted, there):
+        if wanted == there:
+            if seen != wanted:
+                # not our last write, or undone by an earlier one that came late: looked at until the watch shows it
+                self._dirty[key] = None
+            return
+        if self._held(key, wanted, there):
             return
         changed = {name: value for name, value in wanted.items() if value != there.get(name)}
         try:

@@ -154,7 +154,7 @@ class QuotaStatusWriter:
         resource, meta = self._feeds.quota_resources.get(key), quota.metadata
         if resource is None:
             return True
-        there = current_status(quota)
+        there = seen = current_status(quota)
         uid, sent, at = self._sent.get(key, ("", {}, 0.0))
         if uid == meta.uid and self._clock() - at < TRUSTED_SECONDS:
             # the watch may not have brought our last write yet: what it said stands
@@ -163,7 +163,8 @@ class QuotaStatusWriter:
         wanted = quota_status(quota, figures, faults, now=self._now())
         patch = status_patch(wanted, there)
         if not patch:
-            return True
+            # else not our last write, or undone by an earlier one that came late: until the watch shows it
+            return not status_patch(wanted, seen)
         try:
             found = await patch_status(self._client, resource, name=meta.name, namespace=meta.namespace, status=patch)
         except (ApiError, Unreachable) as error:

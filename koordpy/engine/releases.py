@@ -18,6 +18,7 @@ from koordpy.cluster.state import ClusterState
 from koordpy.engine.backoff import Backoff
 from koordpy.engine.claims import PodClaims
 from koordpy.engine.client import ApiClient, ApiError, Unreachable
+from koordpy.engine.replies import take_reply
 from koordpy.engine.reservations import FINALIZER
 from koordpy.engine.resources import PODS, Resource
 from koordpy.planning.filters.dra import resource_claims
@@ -171,7 +172,7 @@ class DeviceReleaser:
         if deallocate and (reserved or unused) and not kept and claim.status.allocation is not None:
             status["allocation"] = None
         if not status:
-            self._state.upsert(claim)
+            take_reply(self._state, claim)
             return True
         body = {"metadata": {"resourceVersion": claim.metadata.resource_version}, "status": status}
         try:
@@ -182,7 +183,7 @@ class DeviceReleaser:
             raise
         assert written is not None
         # the watch may be slower than the next round, which must not plan on what is gone
-        self._state.upsert(written)
+        take_reply(self._state, written)
         self.released += 1
         logger.info("resource claim %s: released%s", key, " and deallocated" if "allocation" in status else "")
         if "allocation" in status:
@@ -200,7 +201,7 @@ class DeviceReleaser:
             logger.debug("resource claim %s keeps its finalizer: %s", meta.name, error)
             return
         if written is not None and not meta.deletion_timestamp:
-            self._state.upsert(written)
+            take_reply(self._state, written)
 
 
 def _is_pod(consumer: ClaimConsumer) -> bool:

@@ -18,6 +18,7 @@ from koordpy.engine.backoff import Backoff
 from koordpy.engine.binder import SETTLE_SECONDS
 from koordpy.engine.claims import ClaimsFailed, PodClaims
 from koordpy.engine.client import ApiClient, ApiError, Body, Unreachable
+from koordpy.engine.replies import take_reply
 from koordpy.engine.resources import Resource
 from koordpy.planning.filters.dra import MAX_CONSUMERS, resource_claims
 
@@ -100,7 +101,7 @@ class DeviceReserver:
                 raise
             if written is not None:
                 # the pod's watch may be quicker than the claims': the devices must not look free until then
-                self._state.upsert(written)
+                take_reply(self._state, written)
             self._state.devices_written(key)
             if written is not None:
                 return
@@ -207,7 +208,7 @@ class DeviceReserver:
                     await asyncio.sleep(backoff.next())
                     continue
                 if claim is not None:
-                    self._state.upsert(claim)
+                    take_reply(self._state, claim)
                 self._state.devices_written(key)
                 self._freed()
                 return
