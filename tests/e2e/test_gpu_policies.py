@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -59,12 +59,13 @@ async def refused(call: object, said: str) -> None:
     assert said in raised.value.message
 
 
-async def enforced(api: Client) -> None:
-    """Policies take a moment to be seen."""
+async def enforced(api: Client, probe: Callable[[], Awaitable[object]] | None = None) -> None:
+    """Policies take a moment to be seen, each its own: waits until `probe`, a dry run, is forbidden."""
+    ask = probe or (lambda: api.create(pods_path() + "?dryRun=All", gpu_pod("probe", annotations={ALLOCATION: "{}"})))
 
     async def forbids() -> bool:
         try:
-            await api.create(pods_path() + "?dryRun=All", gpu_pod("probe", annotations={ALLOCATION: "{}"}))
+            await ask()
         except Refused as answer:
             return answer.status == 403
         return False
@@ -139,6 +140,8 @@ async def test_an_agent_writes_the_device_and_the_pods_of_its_own_node_only(
         await api.bind(pods[name], node)
     async with agent_of(api, installed, controlplane, here) as agent:
         force = "?fieldManager=koordpy-agent&force=true"
+        dry = f"{DEVICES}/{there}{force}&dryRun=All"
+        await enforced(api, lambda: agent.call("PATCH", dry, device(there), content=APPLY))
         await agent.call("PATCH", f"{DEVICES}/{here}{force}", device(here), content=APPLY)
         only = "by the agent of its own node only"
         await refused(agent.call("PATCH", f"{DEVICES}/{there}{force}", device(there), content=APPLY), only)
