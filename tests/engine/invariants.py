@@ -216,6 +216,10 @@ class Watchman:
             return
         if fresh or not all(plan.informed for plan in self._plans if uid in plan.victims):
             return
+        uids = {obj["metadata"]["uid"] for obj in waiting.values()}
+        if any(plan.members & uids for plan in self._plans if uid not in plan.victims):
+            # another unit's victims have begun to go: in its room, which it will take, everybody fits
+            return
         for placed in self.plan_afresh(evict=False, still_there=victim).placements:
             if placed.pod_key.partition("/")[2] in waiting:
                 self.faults.append(f"{name} is evicted, and {placed.pod_key} fits without")
