@@ -101,26 +101,11 @@ class Tree:
     def _edges(self) -> list[list[int]]:
         return [self.first_child(level).tolist() for level in range(self.depth)]
 
-    def check(self) -> None:
-        """Raises AssertionError where this is no tree: a domain without a parent one level up, one that holds no node,
-        or nodes of a domain outside its parent. Cannot happen; looked at once per change of a topology."""
-        nodes = np.arange(len(self.node_names))
-        for number, level in enumerate(self.levels):
-            count, above = len(level), self.levels[number - 1] if number else None
-            cut = np.append(level.start, len(nodes))
-            fits = count == 1 if above is None else bool(((level.parent >= 0) & (level.parent < len(above))).all())
-            fits = fits and bool((cut[:-1] < cut[1:]).all()) and bool((level.end == cut[1:]).all()) and int(cut[0]) == 0
-            holder = np.searchsorted(level.start, nodes, side="right") - 1
-            fits = fits and bool((self.domain_of[number] == holder).all())
-            if fits and above is not None:
-                fits = bool((level.parent[holder] == self.domain_of[number - 1]).all())
-            if len(nodes) and not fits:
-                raise AssertionError(f"the domains of {level.layer} are not a level of a tree")
-
     def graph(self) -> "nx.DiGraph[Any]":
         """The tree as a graph from parent to child; vertices are (level, domain), with layer, name and path.
 
-        For who wants to look at it: networkx takes longer to import than a small cluster takes to plan.
+        It is checked to be a tree: once per change of a topology. networkx takes longer to import than a small cluster
+        takes to plan, so that clusters without a topology do not pay for it.
         """
         import networkx as nx
 
