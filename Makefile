@@ -8,7 +8,7 @@ SOAK_ARGS ?=
 export MINUTES
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock demo picture test lint format type bench soak e2e chart controlplane clean oracle storms
+.PHONY: help install lock demo picture test lint format type bench soak e2e hardware chart controlplane clean oracle storms
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -63,6 +63,9 @@ controlplane: ## etcd, kube-apiserver, helm: from KUBEBUILDER_ASSETS, else built
 
 e2e: install ## The scheduler against the real API server
 	$(BIN)/python -m pytest -m controlplane tests/e2e $(PYTEST_ARGS)
+
+hardware: install ## The agent on the GPUs of this machine (needs an NVIDIA driver)
+	$(BIN)/python -m pytest tests/hardware -rs $(PYTEST_ARGS)
 
 chart: install ## Write the chart's schema anew from the configuration, then lint and render the chart
 	$(BIN)/python -m tests.charts.configuration_schema
