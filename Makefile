@@ -8,7 +8,7 @@ SOAK_ARGS ?=
 export MINUTES
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock demo picture test lint format type bench soak e2e hardware chart controlplane clean oracle storms
+.PHONY: help install lock demo picture test lint format type bench soak e2e hardware docs chart controlplane clean oracle storms
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -67,9 +67,12 @@ e2e: install ## The scheduler against the real API server
 hardware: install ## The agent on the GPUs of this machine (needs an NVIDIA driver)
 	$(BIN)/python -m pytest tests/hardware -rs $(PYTEST_ARGS)
 
+docs: install ## The documentation as pages in build/docs; every warning is an error
+	$(BIN)/python -m sphinx -q -E -W --keep-going -b html -c docs . build/docs
+
 chart: install ## Write the chart's schema anew from the configuration, then lint and render the chart
 	$(BIN)/python -m tests.charts.configuration_schema
 	$(BIN)/python -m pytest tests/charts tests/e2e/test_chart.py $(PYTEST_ARGS)
 
 clean: ## Remove what was built here
-	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) build .cache .mypy_cache .ruff_cache .pytest_cache

@@ -8,7 +8,8 @@ import pytest
 from koordpy.cli.main import COMMANDS
 from tests.docs.worked import ROOT
 
-PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md"), *ROOT.glob("*/*/README.md")])
+EXAMPLES = ROOT / "examples"
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", EXAMPLES / "README.md", *(ROOT / "docs").glob("*.md")])
 _FENCED = re.compile(r"^( *)```.*?^\1```$", re.M | re.S)
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.*)$", re.M)
@@ -69,3 +70,14 @@ def test_broken_links_are_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# A `title`, and more\n[a](#a-title-and-more) ```x```\n")
     assert anchors(page) == {"a-title-and-more"}
+
+
+def test_every_example_is_listed() -> None:
+    listed = {(EXAMPLES / link).resolve() for link in _LINK.findall((EXAMPLES / "README.md").read_text())}
+    assert set(EXAMPLES.rglob("*.yaml")) - listed == set()
+
+
+def test_every_page_is_in_the_table_of_contents() -> None:
+    entries = re.findall(r"^[./\w-]+$", (ROOT / "docs" / "index.md").read_text(), re.M)
+    listed = {(ROOT / "docs" / f"{entry}.md").resolve() for entry in entries}
+    assert {page for page in PAGES if page.name != "index.md"} == listed

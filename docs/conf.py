@@ -1,0 +1,27 @@
+"""How the documentation is built as pages: `make docs`, where every warning is an error.
+
+The sources are the Markdown files as they stand in the repository, the README among them, so that one text serves both.
+"""
+
+import tomllib
+from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parents[1]
+_project = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]
+
+project = _project["name"]
+release = version = _project["version"]
+project_copyright = f"{project}, {_project['license']}"
+
+root_doc = "docs/index"
+extensions = ["myst_parser"]
+include_patterns = ["README.md", "CHANGELOG.md", "docs/*.md", "examples/README.md"]
+exclude_patterns = [".*", "build"]
+nitpicky = True
+
+myst_heading_anchors = 4
+myst_links_external_new_tab = True
+
+html_theme = "alabaster"
+html_theme_options = {"description": _project["description"], "page_width": "1100px"}
+html_copy_source = False
