@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+COMPILED := $(VENV)/.compiled
+SOURCES := $(shell find koordpy -name '*.py')
 PYTEST_ARGS ?=
 SOAK_ARGS ?=
 export MINUTES
@@ -19,7 +21,12 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-install: $(STAMP) ## Make .venv with everything the project needs, from the lock file
+# Else every start compiles what it imports where Python is told to write no bytecode (0.3 s of `koordpy simulate`).
+$(COMPILED): $(STAMP) $(SOURCES)
+	$(BIN)/python -m compileall -q koordpy
+	@touch $@
+
+install: $(COMPILED) ## Make .venv with everything the project needs, from the lock file
 
 lock: ## Write requirements.lock anew from pyproject.toml (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --extra agent --group dev pyproject.toml -o requirements.lock
@@ -76,3 +83,4 @@ chart: install ## Write the chart's schema anew from the configuration, then lin
 
 clean: ## Remove what was built here
 	rm -rf $(VENV) build .cache .mypy_cache .ruff_cache .pytest_cache
+	find koordpy -name __pycache__ -prune -exec rm -rf {} +

@@ -32,7 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="koordpy", description="A Kubernetes scheduler for gangs and network topology on clusters of accelerators."
     )
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    # its name is given, or argparse would work it out with a formatter, which imports compression libraries
+    commands = parser.add_subparsers(prog=parser.prog, dest="command", metavar="COMMAND", required=True)
     module: Any = None
     for name, (path, text) in COMMANDS.items():
         command = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")

@@ -2,6 +2,8 @@
 
 import argparse
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -59,6 +61,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def prepare(args: argparse.Namespace) -> Offline:
     """Reads configuration and manifests. Raises InputFaultsError with the faults of both."""
+    with _nothing_collected():
+        return _prepare(args)
+
+
+@contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """Modules and input are a few hundred thousand values without cycles: looking for garbage among them takes as long
+    as reading them."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def _prepare(args: argparse.Namespace) -> Offline:
     from msgspec.structs import replace
 
     from koordpy.api.config import ConfigError, KoordpyConfiguration, load_config
@@ -80,12 +99,8 @@ def prepare(args: argparse.Namespace) -> Offline:
             faults += fault.lines
     if args.scheduler_names:
         config = replace(config, scheduler_names=tuple(args.scheduler_names))
-    # The input is a few hundred thousand values without cycles: looking for garbage among them doubles the time.
-    gc.disable()
     loaded = load_manifests(args.paths)
     objects = fill(loaded, now)
-    gc.freeze()
-    gc.enable()
     _check_quotas(loaded, objects)
     faults += loaded.fault_lines
     if faults:

@@ -127,7 +127,7 @@ class NodeBook:
             has_object = self.topology is not None or bool(self._hypernodes)
             self._tree = build_tree(self.layers, labels, has_object=has_object)
             if has_object:
-                self._tree.graph()  # checks it
+                self._tree.check()
             self.static_version += 1
         return self._tree
 

@@ -101,11 +101,27 @@ class Tree:
     def _edges(self) -> list[list[int]]:
         return [self.first_child(level).tolist() for level in range(self.depth)]
 
+    def check(self) -> None:
+        """Raises AssertionError where this is no tree: a domain without a parent one level up, one that holds no node,
+        or nodes of a domain outside its parent. Cannot happen; looked at once per change of a topology."""
+        nodes = np.arange(len(self.node_names))
+        for number, level in enumerate(self.levels):
+            count, above = len(level), self.levels[number - 1] if number else None
+            cut = np.append(level.start, len(nodes))
+            fits = count == 1 if above is None else bool(((level.parent >= 0) & (level.parent < len(above))).all())
+            fits = fits and bool((cut[:-1] < cut[1:]).all()) and bool((level.end == cut[1:]).all()) and int(cut[0]) == 0
+            holder = np.searchsorted(level.start, nodes, side="right") - 1
+            fits = fits and bool((self.domain_of[number] == holder).all())
+            if fits and above is not None:
+                fits = bool((level.parent[holder] == self.domain_of[number - 1]).all())
+            if len(nodes) and not fits:
+                raise AssertionError(f"the domains of {level.layer} are not a level of a tree")
+
     def graph(self) -> "nx.DiGraph[Any]":
         """The tree as a graph from parent to child; vertices are (level, domain), with layer, name and path.
 
-        It is checked to be a tree: once per change of a topology. networkx takes longer to import than a small cluster
-        takes to plan, so that clusters without a topology do not pay for it.
+        The model that people look at, and checked by networkx to be a tree; what plans read is `check`ed without it,
+        because its import takes longer than a small cluster takes to plan.
         """
         import networkx as nx
 
@@ -118,6 +134,34 @@ class Tree:
         if not nx.is_arborescence(graph):  # cannot happen: every domain has one parent, a level up
             raise AssertionError("the topology graph is not a tree")
         return graph
+
+    @cached_property
+    def detail_status(self) -> list[dict[str, Any]]:
+        """detailStatus of the ClusterNetworkTopology, read off the graph: depth first, siblings in natural order.
+
+        Entries of single nodes are not listed; childTopologyNames is left out where the children are nodes.
+        """
+        graph = self.graph()
+
+        def named(vertex: tuple[int, int]) -> dict[str, str]:
+            return {"topologyLayer": graph.nodes[vertex]["layer"], "topologyName": graph.nodes[vertex]["name"]}
+
+        out: list[dict[str, Any]] = []
+        stack: list[tuple[int, int]] = [(0, 0)]
+        while stack:
+            vertex = stack.pop()
+            number, d = vertex
+            entry: dict[str, Any] = {"topologyInfo": named(vertex)}
+            for parent in graph.predecessors(vertex):
+                entry["parentTopologyInfo"] = named(parent)
+            entry["childTopologyLayer"] = self.layer_name(number + 1)
+            entry["nodeNum"] = int(self.levels[number].end[d] - self.levels[number].start[d])
+            if number + 1 < self.depth:
+                below = list(graph.successors(vertex))
+                entry["childTopologyNames"] = [graph.nodes[child]["name"] for child in below]
+                stack.extend(reversed(below))
+            out.append(entry)
+        return out
 
 
 def domain_parts(layers: Layers, name: str, labels: Mapping[str, str]) -> tuple[tuple[bool, str], ...]:
@@ -196,28 +240,3 @@ def _flatten(
         unlabelled=unlabelled,
         has_object=has_object,
     )
-
-
-def detail_status(tree: Tree) -> list[dict[str, Any]]:
-    """status.detailStatus of the ClusterNetworkTopology: depth first, siblings in natural order, the cluster first.
-
-    Entries of single nodes are not listed; childTopologyNames is left out where the children are nodes.
-    """
-    out: list[dict[str, Any]] = []
-    stack: list[tuple[int, int]] = [(0, 0)]
-    while stack:
-        number, d = stack.pop()
-        level = tree.levels[number]
-        entry: dict[str, Any] = {"topologyInfo": {"topologyLayer": level.layer, "topologyName": level.names[d]}}
-        if number:
-            above = tree.levels[number - 1]
-            parent = int(level.parent[d])
-            entry["parentTopologyInfo"] = {"topologyLayer": above.layer, "topologyName": above.names[parent]}
-        entry["childTopologyLayer"] = tree.levels[number + 1].layer
-        entry["nodeNum"] = int(level.end[d] - level.start[d])
-        if number + 1 < tree.depth:
-            below = tree.children(number, d)
-            entry["childTopologyNames"] = [tree.levels[number + 1].names[c] for c in below]
-            stack.extend((number + 1, c) for c in reversed(below))
-        out.append(entry)
-    return out

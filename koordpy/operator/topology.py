@@ -17,7 +17,7 @@ from koordpy.api.keys import TOPOLOGY_OBJECT
 from koordpy.api.objects import Condition
 from koordpy.cluster.state import ClusterState
 from koordpy.cluster.topology import TopologyFault
-from koordpy.cluster.tree import Tree, detail_status
+from koordpy.cluster.tree import Tree
 from koordpy.engine.client import ApiClient, ApiError, Unreachable
 from koordpy.engine.patches import merged_conditions, patch_topology_status
 from koordpy.engine.scheduler import Scheduler
@@ -42,7 +42,7 @@ def topology_status(
         text = "; ".join(f"{fault.field}: {fault.text}" for fault in faults)
         conditions = [Condition(type=VALID, status="False", reason="BadHierarchy", message=text)]
     else:
-        status["detailStatus"] = detail_status(tree)
+        status["detailStatus"] = tree.detail_status
         text = " > ".join(tree.layers.names)
         conditions = [Condition(type=VALID, status="True", reason="HierarchyRead", message=text), _unlabelled(tree)]
     old = msgspec.convert(topology.status.get("conditions") or [], list[Condition], strict=False)

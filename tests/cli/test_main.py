@@ -12,6 +12,7 @@ import yaml
 from koordpy import __version__
 from koordpy.cli.main import main
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 NODES = """
 apiVersion: v1
 kind: Node
@@ -171,6 +172,18 @@ def test_help_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
     assert "simulate" in done.stdout
+    assert done.stderr == "[]\n"
+
+
+def test_a_small_cluster_with_a_topology_waits_for_nothing_heavy() -> None:
+    heavy = ("ortools", "networkx", "kopf", "aiohttp", "rich", "kubernetes_asyncio", "asyncio")
+    words = ["simulate", "-f", str(EXAMPLES / "cluster"), "-f", str(EXAMPLES / "must-gather.yaml")]
+    script = (
+        f"import sys\nfrom koordpy.cli.main import main\nmain({words!r})\n"
+        f"print([name for name in {heavy!r} if name in sys.modules], file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert "Scheduled" in done.stdout
     assert done.stderr == "[]\n"
 
 

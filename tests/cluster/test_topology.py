@@ -1,5 +1,6 @@
 """Layers and tree: gang-network.md section 3, sentence by sentence."""
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -110,6 +111,21 @@ def test_slices_and_sums_agree_with_the_graph() -> None:
             below = [v for v in nx.descendants(graph, (number, d)) | {(number, d)} if v[0] == tree.depth]
             assert len(below) == level.end[d] - level.start[d] == level.sums(ones)[d]
             assert {v[1] for v in below} == set(range(level.start[d], level.end[d]))
+
+
+def test_a_tree_that_is_none_is_told() -> None:
+    tree = small()
+    tree.check()
+    spines, blocks = tree.levels[1], tree.levels[2]
+    for number, broken in (
+        (1, replace(spines, start=spines.start + 1)),
+        (2, replace(blocks, parent=blocks.parent * 0)),
+        (2, replace(blocks, parent=blocks.parent + len(spines))),
+        (2, replace(blocks, end=blocks.end - 1)),
+    ):
+        levels = (*tree.levels[:number], broken, *tree.levels[number + 1 :])
+        with pytest.raises(AssertionError, match="not a level of a tree"):
+            replace(tree, levels=levels).check()
 
 
 def test_an_empty_cluster_has_a_tree() -> None:

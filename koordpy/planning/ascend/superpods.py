@@ -136,15 +136,16 @@ def _matches(shares: Counter[int], left: dict[tuple[int, int, int, bool], int]) 
     """Whether all shares find a giver each and all forced givers a share: each alone is enough for both."""
     wanted = sorted((share, number) for share, number in shares.items() if number)
     spans = [(low, high, number, forced) for (_, low, high, forced), number in left.items() if number]
-    return _covers(wanted, [(low, high, number) for low, high, number, _ in spans]) and _covered(
-        wanted, [(low, high, number) for low, high, number, forced in spans if forced]
-    )
+    givers = [(low, high, number) for low, high, number, _ in spans]
+    held = [(low, high, number) for low, high, number, forced in spans if forced]
+    every_share = _paired(wanted, givers) == sum(number for _, number in wanted)
+    return every_share and _paired(wanted, held) == sum(number for _, _, number in held)
 
 
-def _covers(wanted: list[tuple[int, int]], spans: list[tuple[int, int, int]]) -> bool:
-    """Every share gets a giver: ascending shares take the giver whose span ends first."""
+def _paired(wanted: list[tuple[int, int]], spans: list[tuple[int, int, int]]) -> int:
+    """How many shares find a giver of their own; ascending, each takes the one whose span ends first, which is most."""
     open_: list[list[int]] = []
-    coming = sorted(spans)
+    coming, paired = sorted(spans), 0
     for share, number in wanted:
         while coming and coming[0][0] <= share:
             _, high, count = coming.pop(0)
@@ -154,30 +155,8 @@ def _covers(wanted: list[tuple[int, int]], spans: list[tuple[int, int, int]]) ->
             taken = min(number, one[1])
             one[1] -= taken
             number -= taken
-            if not number:
-                break
-        if number:
-            return False
-    return True
-
-
-def _covered(wanted: list[tuple[int, int]], spans: list[tuple[int, int, int]]) -> bool:
-    """Every forced giver gets a share: ascending shares serve the giver whose span ends first."""
-    open_: list[list[int]] = []
-    coming = sorted(spans)
-    for share, number in wanted:
-        while coming and coming[0][0] <= share:
-            _, high, count = coming.pop(0)
-            open_.append([high, count])
-        open_.sort()
-        if any(one[0] < share and one[1] for one in open_):
-            return False
-        for one in open_:
-            taken = min(number, one[1])
-            one[1] -= taken
-            number -= taken
-        open_ = [one for one in open_ if one[1]]
-    return not open_ and not coming
+            paired += taken
+    return paired
 
 
 def by_code(sizes: Sequence[int], need: int, grid: Grid) -> list[tuple[int, int]] | None:
