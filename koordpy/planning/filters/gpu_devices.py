@@ -15,7 +15,7 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Ints
 from koordpy.planning.filters.base import Code, Refusal, Verdict
 from koordpy.planning.filters.rules import ANY_NUMBER, Rule
-from koordpy.planning.gpu.choice import chooser_of
+from koordpy.planning.gpu.choosers import chooser_of
 from koordpy.planning.gpu.nodes import GpuNodes, State, Unreadable, want_of
 from koordpy.planning.gpu.wants import PodWant, Want, want_on
 

@@ -8,7 +8,7 @@ from koordpy.api import keys
 from koordpy.api.natural import natural_key
 from koordpy.cluster.gpus import GroupKey, Machine
 from koordpy.cluster.pods import PodInfo
-from koordpy.planning.gpu.choice import chooser_of
+from koordpy.planning.gpu.choosers import chooser_of
 from koordpy.planning.gpu.nodes import GpuNodes, want_of
 from koordpy.planning.gpu.submasks import bits_of
 from koordpy.planning.gpu.wants import Sets, want_on

@@ -6,125 +6,33 @@ at once; the divisions come from `splits`. Answers are remembered: they depend o
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.cluster.gpus import Machine, Matrix, Pattern
-from koordpy.cluster.partitions import PartitionTable, aligned_table
+from koordpy.planning.gpu.board import Board
 from koordpy.planning.gpu.divisions import division_choice
-from koordpy.planning.gpu.large import LargeMachine
+from koordpy.planning.gpu.judge import REMEMBERED, Judged, candidates, judge_of
 from koordpy.planning.gpu.shares import Shares
 from koordpy.planning.gpu.splits import Divider, counted
-from koordpy.planning.gpu.submasks import EXACT, Masks, bits_of, masks_of_size, reversed_bits
+from koordpy.planning.gpu.submasks import Masks, bits_of, reversed_bits
 from koordpy.planning.gpu.tables import Tables, tables
 from koordpy.planning.gpu.wants import Sets, Want
 
 Objective = Literal["bottleneck", "sum", "partition"]
-_REMEMBERED = 20_000
 WHOLE_SIZES = (16, 8, 4, 2)
 PACKED_SIZES = (8, 4, 2)
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """What a node's best choice is worth to a comparison of nodes: class of the slowest pair of all, and of each pod's
-    own, slowest first. The number of classes stands for no limit."""
-
-    low: int
-    lows: tuple[int, ...]
-
-
-class Judge:
-    """Rules 1 and 2 alone, by the pattern of the links: what nodes are compared by."""
-
-    def __init__(self, pattern: Pattern) -> None:
-        self.tables = tables(pattern)
-        self._divider = Divider(self.tables, (0,) * self.tables.classes)
-        self._known: dict[tuple[int, int, tuple[int, ...]], Judged | None] = {}
-        self._wanted: dict[tuple[int, int, tuple[Want, ...]], Judged | None] = {}
-
-    def judge(self, free: int, held: int, sizes: tuple[int, ...]) -> Judged | None:
-        """For pods of the given sizes (ascending) that take any sets; None where there are too few GPUs."""
-        key = (free, held, sizes)
-        if key not in self._known:
-            if len(self._known) > _REMEMBERED:
-                self._known.clear()
-            self._known[key] = self._judge(free, held, sizes)
-        return self._known[key]
-
-    def _judge(self, free: int, held: int, sizes: tuple[int, ...]) -> Judged | None:
-        us = candidates(self.tables.size, free, sum(sizes))
-        if not len(us):
-            return None
-        low = self.tables.low
-        whole = low[us | held]
-        top = int(whole.max())
-        us = us[whole == top]
-        if len(sizes) == 1:
-            return Judged(top, (int(low[us].max()),))
-        if self.tables.is_flat(free):
-            pairs = self.tables.low_list[int(us[0])]
-            return Judged(top, tuple(sorted(pairs if size > 1 else self.tables.classes for size in sizes)))
-        return Judged(top, tuple(self._divider.slowest_pairs(us, sizes, int(low[us].min()))))
-
-    def judge_wanted(self, free: int, held: int, wants: tuple[Want, ...]) -> Judged | None:
-        """For pods with thresholds or listed sets; None where they cannot all be given what they want."""
-        key = (free, held, wants)
-        if key not in self._wanted:
-            if len(self._wanted) > _REMEMBERED:
-                self._wanted.clear()
-            self._wanted[key] = self._judge_wanted(*key)
-        return self._wanted[key]
-
-    def _judge_wanted(self, free: int, held: int, wants: tuple[Want, ...]) -> Judged | None:
-        us = candidates(self.tables.size, free, sum(want.count for want in wants))
-        if not len(us):
-            return None
-        kinds = counted(tuple(replace(want, containers=(want.count,)) for want in wants))
-        shares = self._divider.shares(us, kinds)
-        self._divider.able(shares, kinds)
-        if not len(shares.us):
-            return None
-        low = self.tables.low
-        whole = low[shares.us | held]
-        top = int(whole.max())
-        shares.keep(whole == top)
-        self._divider.charge_slowest(shares, int(low[shares.us].min()))
-        return Judged(top, tuple(sorted(self.tables.low_list[own] for own in shares.any_way())))
-
-
-def candidates(count: int, free: int, size: int) -> Masks:
-    """Every set of a size out of the free GPUs of `count`."""
-    masks = masks_of_size(count, size)
-    return np.asarray(masks[(masks & ~free) == 0])
-
-
-@lru_cache(maxsize=1024)
-def judge_of(pattern: Pattern) -> Judge:
-    """The Judge of a pattern, shared by its machines."""
-    return Judge(pattern)
 
 
 class Chooser:
     """Choices on one machine."""
 
-    def __init__(
-        self,
-        matrix: Matrix,
-        numa: tuple[int, ...] | None,
-        roots: tuple[str, ...] | None,
-        table: PartitionTable | None,
-    ) -> None:
-        self.matrix = matrix
-        self.tables: Tables = tables(matrix.pattern)
-        self.divider = Divider(self.tables, matrix.floors)
-        self._numa, self._roots = numa, roots
-        one_class = matrix.source != "" and matrix.pattern.classes == 1
-        self.table = table or (aligned_table(matrix.pattern.size) if one_class else None)
+    def __init__(self, board: Board) -> None:
+        self.matrix, self.places, self.listed = board.matrix, board.places, board.listed
+        self.tables: Tables = tables(board.matrix.pattern)
+        self.divider = Divider(self.tables, board.matrix.floors)
         self._known: dict[tuple[int, int, tuple[Want, ...], Objective], Sets | None] = {}
         self._covers: dict[int, int] = {}
 
@@ -135,7 +43,7 @@ class Chooser:
         """
         key = (free, held, wants, objective)
         if key not in self._known:
-            if len(self._known) > _REMEMBERED:
+            if len(self._known) > REMEMBERED:
                 self._known.clear()
             self._known[key] = self._choose(free, held, wants, objective)
         return self._known[key]
@@ -203,27 +111,22 @@ class Chooser:
         far = ((others & ~masks)[:, None] >> np.arange(self.tables.size)) & 1
         return np.asarray(((bits @ self._floor_matrix) * far).sum(axis=1))
 
-    @property
-    def places(self) -> list[Sequence[object]]:
-        """NUMA node, then PCIe root, of each GPU; left out where a GPU does not tell."""
-        return [of for of in (self._numa, self._roots) if of is not None]
-
     def whole(self, rest: Masks, size: int) -> NDArray[np.int64]:
         """Score of the listed sets of a size that are whole in each rest."""
         out = np.zeros(len(rest), dtype=np.int64)
-        for one in self.table.of(size) if self.table is not None else ():
+        for one in self.listed.of(size) if self.listed is not None else ():
             out += np.where((rest & one.mask) == one.mask, one.score, 0)
         return out
 
     def cover(self, mask: int) -> int:
         """Fewest disjoint listed sets that make up a set, a GPU in none counting as one."""
-        if not mask or self.table is None:
+        if not mask or self.listed is None:
             return 0
         found = self._covers.get(mask)
         if found is None:
             first = mask & -mask
             found = 1 + self.cover(mask ^ first)
-            for one in self.table.sets:
+            for one in self.listed.sets:
                 if one.mask & first and not one.mask & ~mask:
                     found = min(found, 1 + self.cover(mask ^ one.mask))
             self._covers[mask] = found
@@ -318,7 +221,7 @@ class _Rules:
 
     def _whole_sets(self) -> None:
         """Rule 7."""
-        if self.owner.table is None:
+        if self.owner.listed is None:
             return
         for size in WHOLE_SIZES:
             self._keep(lambda size=size: self.owner.whole(self.free & ~self.us, size))  # type: ignore[misc]
@@ -341,56 +244,3 @@ def _cut(mask: int, wants: Sequence[Want]) -> tuple[int, ...]:
         out.append(sum(1 << i for i in bits[at : at + want.count]))
         at += want.count
     return tuple(out)
-
-
-class LargeChooser:
-    """The same on a machine of more GPUs than EXACT."""
-
-    def __init__(self, large: LargeMachine) -> None:
-        self.large, self.matrix = large, large.matrix
-        self._known: dict[tuple[int, int, tuple[Want, ...]], Sets | None] = {}
-
-    def choose(self, free: int, held: int, wants: tuple[Want, ...], objective: Objective = "bottleneck") -> Sets | None:
-        """The GPUs of each pod; of the objectives only the first is known here."""
-        key = (free, held, wants)
-        if key not in self._known:
-            if len(self._known) > _REMEMBERED:
-                self._known.clear()
-            self._known[key] = self.large.choose(free, held, wants)
-        return self._known[key]
-
-    def judge(self, free: int, held: int, wants: tuple[Want, ...]) -> Judged | None:
-        """What the choice is worth to a comparison of nodes."""
-        sets = self.choose(free, held, wants)
-        if sets is None:
-            return None
-        union = held
-        for own, _ in sets:
-            union |= own
-        return Judged(self.low(union), tuple(sorted(self.low(own) for own, _ in sets)))
-
-    def can(self, free: int, wants: tuple[Want, ...]) -> bool:
-        """Whether pods can all be given what they want, as far as the search goes."""
-        return self.choose(free, 0, wants) is not None
-
-    def is_exact(self, free: int, held: int, wants: tuple[Want, ...], objective: Objective = "bottleneck") -> bool:
-        """Whether the choice is the best of all by all rules."""
-        return objective == "bottleneck" and self.large.is_exact(free, held, wants)
-
-    def low(self, mask: int) -> int:
-        """Class of the slowest pair of a set."""
-        return self.large.low(mask)
-
-
-@lru_cache(maxsize=4096)
-def _shared(
-    matrix: Matrix, numa: tuple[int, ...] | None, roots: tuple[str, ...] | None, table: PartitionTable | None
-) -> Chooser | LargeChooser:
-    if matrix.pattern.size > EXACT:
-        return LargeChooser(LargeMachine(matrix, numa, roots, table))
-    return Chooser(matrix, numa, roots, table)
-
-
-def chooser_of(machine: Machine) -> Chooser | LargeChooser:
-    """The Chooser of a machine, shared by machines of equal links and places."""
-    return _shared(machine.matrix, machine.numa, machine.roots, machine.table)

@@ -12,8 +12,8 @@ from itertools import combinations
 
 import numpy as np
 
-from koordpy.cluster.gpus import Matrix
-from koordpy.cluster.partitions import PartitionTable, aligned_table
+from koordpy.cluster.partitions import PartitionTable
+from koordpy.planning.gpu.board import Board
 from koordpy.planning.gpu.submasks import bits_of, reversed_bits
 from koordpy.planning.gpu.wants import Sets, Want
 
@@ -31,17 +31,10 @@ Value = tuple[int, ...]
 class LargeMachine:
     """Choices on one machine by cliques and blocks."""
 
-    def __init__(
-        self,
-        matrix: Matrix,
-        numa: tuple[int, ...] | None,
-        roots: tuple[str, ...] | None,
-        table: PartitionTable | None,
-    ) -> None:
-        self.matrix, self.size, self.classes = matrix, matrix.pattern.size, matrix.pattern.classes
-        self._numa, self._roots = numa, roots
-        one_class = matrix.source != "" and self.classes == 1
-        self.table = table or (aligned_table(self.size) if one_class else None)
+    def __init__(self, board: Board) -> None:
+        self.matrix, self._numa, self._roots = board.matrix, board.numa, board.roots
+        self.size, self.classes = board.matrix.pattern.size, board.matrix.pattern.classes
+        self._listed = board.listed if board.listed is not None else PartitionTable(())
         self._lows: dict[int, int] = {}
 
     def low(self, mask: int) -> int:
@@ -165,10 +158,9 @@ class LargeMachine:
         The cost: score of whole listed sets lost, by size from the largest; listed sets it is made of; place.
         """
         width = min(_BLOCK, self.size - at)
-        table = self.table if self.table is not None else PartitionTable(())
         inside = [
             (one.mask >> at, one.size, one.score)
-            for one in table.sets
+            for one in self._listed.sets
             if one.mask >> at << at == one.mask and one.mask >> at < 1 << width
         ]
         masks = np.arange(1 << width, dtype=np.int64)
@@ -225,7 +217,7 @@ class LargeMachine:
     @cached_property
     def _table_adds_up(self) -> bool:
         """Whether listed sets lie inside the blocks, and of each two one holds the other or they are disjoint."""
-        sets = self.table.sets if self.table is not None else ()
+        sets = self._listed.sets
         inside = all(_block_of(one.mask) == _block_of(one.mask, last=True) for one in sets)
         return inside and all(a.mask & b.mask in (0, a.mask, b.mask) for a, b in combinations(sets, 2))
 
@@ -306,14 +298,13 @@ class LargeMachine:
         total = sum(floors[ranks[i][j]] for i, j in combinations(bits_of(union), 2))
         numa = len({self._numa[i] for i in bits_of(union)}) if self._numa is not None else 0
         roots = len({self._roots[i] for i in bits_of(union)}) if self._roots is not None else 0
-        table = self.table if self.table is not None else PartitionTable(())
-        whole = [-sum(one.score for one in table.of(size) if not one.mask & ~rest) for size in (16, 8, 4, 2)]
-        return -total, numa, roots, whole, self._cover(mask, table), bits_of(mask)
+        whole = [-sum(one.score for one in self._listed.of(size) if not one.mask & ~rest) for size in (16, 8, 4, 2)]
+        return -total, numa, roots, whole, self._cover(mask), bits_of(mask)
 
-    def _cover(self, mask: int, table: PartitionTable) -> int:
+    def _cover(self, mask: int) -> int:
         """Listed sets that a set is made of, the largest first: the fewest where they do not overlap in part."""
         number = 0
-        for one in sorted(table.sets, key=lambda one: -one.size):
+        for one in sorted(self._listed.sets, key=lambda one: -one.size):
             if one.size > 1 and not one.mask & ~mask:
                 number += 1
                 mask &= ~one.mask

@@ -18,7 +18,9 @@ from koordpy.cluster.links import MAX_GBS, kbs
 from koordpy.cluster.partitions import quantity
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Draft, Ints
-from koordpy.planning.gpu.choice import Chooser, Judged, LargeChooser, chooser_of
+from koordpy.planning.gpu.choice import Chooser
+from koordpy.planning.gpu.choosers import LargeChooser, chooser_of
+from koordpy.planning.gpu.judge import Judged
 from koordpy.planning.gpu.submasks import EXACT, bits_of
 from koordpy.planning.gpu.wants import PodWant, Sets, want_on
 

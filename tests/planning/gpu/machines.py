@@ -8,7 +8,8 @@ from koordpy.api.config import Gpu
 from koordpy.api.custom import Device, DeviceEntry, DeviceMatrices, DeviceMatrix, DeviceSpec, DeviceTopology
 from koordpy.api.objects import ObjectMeta
 from koordpy.cluster.gpus import Machine, read_machine
-from koordpy.planning.gpu.choice import Objective, chooser_of
+from koordpy.planning.gpu.choice import Objective
+from koordpy.planning.gpu.choosers import chooser_of
 from koordpy.planning.gpu.submasks import bits_of
 from koordpy.planning.gpu.wants import PodWant, want_on
 

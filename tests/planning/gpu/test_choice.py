@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koordpy.api import keys
-from koordpy.planning.gpu.choice import chooser_of
+from koordpy.planning.gpu.choosers import chooser_of
 from koordpy.planning.gpu.submasks import bits_of
 from koordpy.planning.gpu.wants import PodWant, want_on
 from tests.planning.gpu.brute import best_choice

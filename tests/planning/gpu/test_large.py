@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koordpy.planning.gpu.choice import chooser_of
+from koordpy.planning.gpu.choosers import chooser_of
 from koordpy.planning.gpu.large import LargeMachine
 from koordpy.planning.gpu.submasks import bits_of
 from koordpy.planning.gpu.wants import PodWant, want_on
