@@ -63,22 +63,22 @@ class Act:
         return tuple(key_of(obj) for obj in self.objects if obj["kind"] == "Pod")
 
 
-def read_acts(names: Sequence[str] = TRAINING.acts, folder: Path | None = None) -> list[Act]:
+def read_acts(names: Sequence[str] = TRAINING.acts) -> list[Act]:
     """The examples of these names. Raises OSError."""
     acts = []
     for name in names:
-        text = ((folder or examples_folder()) / f"{name}.yaml").read_text()
+        text = (examples_folder() / f"{name}.yaml").read_text()
         comment = " ".join(line.lstrip("# ") for line in text.split("\n#\n", 1)[0].splitlines())
         title = comment.split(". ", 1)[0].rstrip(".")
         acts.append(Act(name, title, tuple(_documents(text))))
     return acts
 
 
-def read_cluster(names: Sequence[str] = TRAINING.cluster, folder: Path | None = None) -> list[Manifest]:
+def read_cluster(names: Sequence[str] = TRAINING.cluster) -> list[Manifest]:
     """Topology, nodes and tables of files and folders below examples/. Raises OSError."""
     found: list[Manifest] = []
     for name in names:
-        at = (folder or examples_folder()) / name
+        at = examples_folder() / name
         for path in sorted(at.glob("*.yaml"), reverse=True) if at.is_dir() else [at]:
             for one in _documents(path.read_text()):
                 found += one["items"] if one["kind"] == "List" else [one]
@@ -123,7 +123,6 @@ class Forecast:
 class Forecaster:
     """The same cluster offline. `forecast` takes the acts in their order and remembers what they took."""
 
-    folder: Path = field(default_factory=examples_folder)
     cluster: Sequence[str] = TRAINING.cluster
     state: ClusterState = field(default_factory=ClusterState)
     config: KoordpyConfiguration = field(default_factory=KoordpyConfiguration)
@@ -134,7 +133,7 @@ class Forecaster:
         self._read()
 
     def _read(self, *names: str) -> None:
-        loaded = load_manifests([str(self.folder / name) for name in (*self.cluster, *names)])
+        loaded = load_manifests([str(examples_folder() / name) for name in (*self.cluster, *names)])
         objects = fill(loaded, self._now)
         if loaded.fault_lines:
             raise InputFaultsError(loaded.fault_lines)

@@ -27,7 +27,7 @@ from koordpy.planning.round import PlannerCache, plan_round
 from koordpy.sim.kubelet import FakeKubelet
 from koordpy.sim.server import ApiServer
 
-_STOP_SECONDS = 5.0
+_START_SECONDS, _STOP_SECONDS = 30.0, 5.0
 _KINDS = {
     (resource.api_version, resource.kind): resource
     for resource in (
@@ -101,7 +101,7 @@ class Stage:
         """Every pod, as the API server has it."""
         return self.server.store.list("pods")
 
-    async def start_scheduler(self, *, within_seconds: float = 30.0) -> None:
+    async def start_scheduler(self) -> None:
         """Starts the live scheduler and waits until it leads. Raises StageError."""
         assert self._client is not None
         config, cache = KoordpyConfiguration(), PlannerCache()
@@ -117,12 +117,12 @@ class Stage:
         self._open.callback(topologies.cancel)
         leading = asyncio.create_task(self._scheduler.leading.wait())
         done, _ = await asyncio.wait(
-            [leading, self._running], timeout=within_seconds, return_when=asyncio.FIRST_COMPLETED
+            [leading, self._running], timeout=_START_SECONDS, return_when=asyncio.FIRST_COMPLETED
         )
         leading.cancel()
         self.check()
         if not done:
-            raise StageError(f"the scheduler does not lead after {within_seconds:g} s{self._last_words()}")
+            raise StageError(f"the scheduler does not lead after {_START_SECONDS:g} s{self._last_words()}")
 
     def check(self) -> None:
         """Raises StageError when the scheduler has ended."""

@@ -8,7 +8,7 @@ import asyncio
 import enum
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -103,10 +103,9 @@ class Binder:
         *,
         max_in_flight: int = MAX_IN_FLIGHT,
         clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         settle_seconds: float = SETTLE_SECONDS,
     ) -> None:
-        self._client, self._clock, self._sleep, self._settle_seconds = client, clock, sleep, settle_seconds
+        self._client, self._clock, self._settle_seconds = client, clock, settle_seconds
         self._slots = asyncio.Semaphore(max_in_flight)
         self._in_flight = 0
 
@@ -180,7 +179,7 @@ class Binder:
                 return BindOutcome(binding, BindResult.UNKNOWN, message)
             if backoff.tries == 4:
                 logger.warning("pod %s/%s: is it bound? still unknown: %s", binding.namespace, binding.name, message)
-            await self._sleep(backoff.next())
+            await asyncio.sleep(backoff.next())
 
 
 def _outcome_of(binding: Binding, pod: Pod | None, message: str) -> BindOutcome:

@@ -113,14 +113,13 @@ class ApiClient:
         qps: float = 200.0,
         burst: int = 400,
         timeout_seconds: float = REQUEST_TIMEOUT_SECONDS,
-        user_agent: str = "koordpy",
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
+        """`sleep` waits for a turn and before another try: where time is not the machine's, it is given."""
         self.access = access
         self.bucket = TokenBucket(qps, burst, sleep=sleep)
         self._sleep = sleep
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds, sock_connect=CONNECT_TIMEOUT_SECONDS)
-        self._user_agent = user_agent
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> "ApiClient":
@@ -137,15 +136,15 @@ class ApiClient:
 
     # reading
 
-    async def get(self, path: str, *, type: type[T], params: Params | None = None) -> T:
+    async def get(self, path: str, *, type: type[T]) -> T:
         """GET of one object, decoded as `type` (`dict[str, Any]` for the whole object)."""
-        value: T = self._decode(await self.request("GET", path, params=params, limited=False), type, path)
+        value: T = self._decode(await self.request("GET", path, limited=False), type, path)
         return value
 
-    async def get_or_none(self, path: str, *, type: type[T], params: Params | None = None) -> T | None:
+    async def get_or_none(self, path: str, *, type: type[T]) -> T | None:
         """As `get`, with None for a 404."""
         try:
-            return await self.get(path, type=type, params=params)
+            return await self.get(path, type=type)
         except ApiError as error:
             if error.status == 404:
                 return None
@@ -169,15 +168,13 @@ class ApiClient:
         resource_version: str,
         timeout_seconds: int = 300,
         stall_seconds: float = 330.0,
-        params: Params | None = None,
     ) -> AsyncGenerator[list[bytes], None]:
         """Watches a collection: batches of whole lines, each a JSON event, as they arrive.
 
         Ends when the server ends the watch. Raises ApiError when the server refuses it, Unreachable when the connection
         breaks or nothing comes for `stall_seconds`. A last line without its end is given up: its event comes again.
         """
-        query = {
-            **(params or {}),
+        query: Params = {
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": resource_version,
@@ -200,11 +197,9 @@ class ApiClient:
 
     # writing
 
-    async def post(
-        self, path: str, body: Body, *, type: type[T] | None = None, params: Params | None = None
-    ) -> T | None:
+    async def post(self, path: str, body: Body, *, type: type[T] | None = None) -> T | None:
         """POST; the reply is decoded only when `type` is given."""
-        reply = await self.request("POST", path, body=body, params=params)
+        reply = await self.request("POST", path, body=body)
         return self._decode(reply, type, path) if type is not None else None
 
     async def put(self, path: str, body: Body, *, type: type[T] | None = None) -> T | None:
@@ -335,7 +330,7 @@ class ApiClient:
             self._session = aiohttp.ClientSession(
                 connector=connector,
                 # unzipping a list costs more than loopback and datacentre networks save
-                headers={"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": self._user_agent},
+                headers={"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "koordpy"},
                 read_bufsize=WATCH_BUFFER_BYTES,
                 auto_decompress=False,
                 cookie_jar=aiohttp.DummyCookieJar(),

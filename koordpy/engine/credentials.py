@@ -48,19 +48,19 @@ class ClusterAccess:
     source: str = ""
 
 
-async def load_access(kubeconfig: str | None = None, *, context: str | None = None) -> ClusterAccess:
+async def load_access(kubeconfig: str | None = None) -> ClusterAccess:
     """Access to the cluster: the file named, else $KUBECONFIG, else the pod's service account, else ~/.kube/config.
 
     Several files joined by ":" in $KUBECONFIG are merged as kubectl does: the first that names a thing wins.
     Raises CredentialError.
     """
     if named := kubeconfig or os.environ.get("KUBECONFIG"):
-        return await _from_kubeconfig(_present(named), context)
+        return await _from_kubeconfig(_present(named))
     if os.environ.get("KUBERNETES_SERVICE_HOST") and (SERVICE_ACCOUNT / "token").exists():
         return in_cluster()
     home = Path.home() / ".kube" / "config"
     if home.exists():
-        return await _from_kubeconfig([home], context)
+        return await _from_kubeconfig([home])
     raise CredentialError(
         "no API server to talk to: give --kubeconfig or set KUBECONFIG"
         " (there is no service account and no ~/.kube/config)"
@@ -125,12 +125,12 @@ class TokenFile:
         return {"Authorization": f"Bearer {self._token}"}
 
 
-async def _from_kubeconfig(paths: list[Path], context_name: str | None) -> ClusterAccess:
+async def _from_kubeconfig(paths: list[Path]) -> ClusterAccess:
     config = _merged(paths)
     where = ", ".join(map(str, paths))
-    wanted = context_name or config.current_context
+    wanted = config.current_context
     if not wanted:
-        raise CredentialError(f"{where}: current-context: not set, and no context was named")
+        raise CredentialError(f"{where}: current-context: not set")
     context = config.entry("contexts", wanted)
     cluster = config.entry("clusters", context.text("cluster", required=True))
     user_name = context.text("user")

@@ -25,6 +25,7 @@ HOLD_SECONDS = 5.0
 HOLD_STEP_SECONDS = 0.05
 SERIES_KEPT = 8192
 QUEUE_LENGTH = 8192
+WORKERS = 4
 EventType = Literal["Normal", "Warning"]
 
 
@@ -92,27 +93,23 @@ class EventRecorder:
         client: ApiClient,
         *,
         controller: str,
-        host: str = "",
-        qps: float = 200.0,
-        burst: int = 400,
-        workers: int = 4,
-        queue_length: int = QUEUE_LENGTH,
+        qps: float,
+        burst: int,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         busy: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`controller` is the schedulerName; the reporting instance is `schedulerName-host`. `busy`: whether Bindings
-        or conditions wait to be sent, which events let pass."""
+        """`controller` is the schedulerName; the reporting instance is `schedulerName-hostname`. `busy`: whether
+        Bindings or conditions wait to be sent, which events let pass."""
         self._busy = busy
         self.dropped = 0
         self.sent = 0
         self.failed = 0
         self._client, self._clock, self._now = client, clock, now
         self._controller = controller
-        self._instance = f"{controller}-{host or socket.gethostname()}"[:128]
+        self._instance = f"{controller}-{socket.gethostname()}"[:128]
         self._bucket = TokenBucket(qps, burst)
-        self._workers = workers
-        self._queue: asyncio.Queue[_Key] = asyncio.Queue(queue_length)
+        self._queue: asyncio.Queue[_Key] = asyncio.Queue(QUEUE_LENGTH)
         self._series: OrderedDict[_Key, _Series] = OrderedDict()
 
     def record(
@@ -142,7 +139,7 @@ class EventRecorder:
     async def run(self) -> None:
         """Sends what is recorded, until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for _ in range(self._workers):
+            for _ in range(WORKERS):
                 group.create_task(self._work())
             group.create_task(self._refresh())
 

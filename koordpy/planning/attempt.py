@@ -5,7 +5,6 @@ Source: gang-network.md sections 2.3 to 2.8; kube-parity.md 3 for plain pods.
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
 from koordpy.planning.gates import Gate, gate
 from koordpy.planning.gpu.plain import best_of
+from koordpy.planning.held import Hold
 from koordpy.planning.place import place_in_turn
 from koordpy.planning.plan import GangStatus, Proof, SolverRun
 from koordpy.planning.resources_gate import check_min_resources
@@ -31,9 +31,6 @@ from koordpy.planning.victims.moving import Back
 from koordpy.planning.victims.names import RuleName
 from koordpy.planning.victims.search import Relief, Search, Victim, one_by_one
 from koordpy.planning.victims.units import Kind, VictimUnit
-
-if TYPE_CHECKING:
-    from koordpy.planning.holding import Hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +46,7 @@ class Tried:
     fault: str = ""
     refusal: QuotaRefusal | None = None
     """The quota that does not admit it."""
-    hold: "Hold | None" = None
+    hold: Hold | None = None
     """Nodes that are kept for it."""
     notes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Pod key -> what its Binding is annotated with for the devices that it got."""

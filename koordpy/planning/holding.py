@@ -8,13 +8,11 @@ what is short there gets anything on them; the others do, whatever they ask for.
 
 import heapq
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from koordpy.api import keys
 from koordpy.api.natural import natural_key
-from koordpy.api.quantity import quantity_text
 from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quotas import device_hundredths
@@ -23,29 +21,13 @@ from koordpy.cluster.snapshot import PODS, Draft, Snapshot
 from koordpy.planning.attempt import try_unit
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures, PlannerCache
+from koordpy.planning.held import Hold
 from koordpy.planning.problem import Problem
 from koordpy.planning.reach import Reach
 from koordpy.planning.units import Groups, Unit
 
 _MOST_BESIDE = 64
 """Units that are not due and looked at in a round."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """What one starving job holds. needs: node position -> what its pods there ask, their number under PODS."""
-
-    needs: Mapping[int, Amounts]
-    names: tuple[str, ...]
-    lacking: Amounts
-    """What is still to come free, summed over the nodes."""
-
-    @property
-    def text(self) -> str:
-        """As its pods' messages say it."""
-        held = f"holding nodes [{' '.join(self.names)}]"
-        short = ", ".join(f"{quantity_text(name, amount)} {name}" for name, amount in sorted(self.lacking.items()))
-        return f"{held}: waiting for {short}" if short else held
 
 
 def stays(pod: PodInfo) -> bool:

@@ -90,7 +90,7 @@ async def test_a_pod_is_seen_told_of_bound_and_seen_bound(tmp_path: Any) -> None
         server.store.create("pods", a_pod("a"), namespace="default")
         sink = Mirror()
         reflector = Reflector(client, PODS, Pod, sink, transform=PodIntake(), policy=FAST)
-        recorder = EventRecorder(client, controller="koord-scheduler")
+        recorder = EventRecorder(client, controller="koord-scheduler", qps=0, burst=1)
         async with running(reflector.run(), recorder.run()):
             await asyncio.wait_for(reflector.synced.wait(), 5)
             (pod,) = sink.held.values()

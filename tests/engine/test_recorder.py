@@ -1,7 +1,8 @@
 """Events and status patches: what is written besides Bindings."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import socket
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -35,11 +36,17 @@ class Bench:
 
 
 @asynccontextmanager
-async def recording(*, running: bool = True, **options: Any) -> AsyncIterator[Bench]:
+async def recording(*, running: bool = True, busy: Callable[[], bool] = lambda: False) -> AsyncIterator[Bench]:
     async with scripted_server() as server, client_of(server) as client:
         bench: Bench
         recorder = EventRecorder(
-            client, controller="koord-scheduler", host="h1", clock=lambda: bench.seconds, now=lambda: NOW, **options
+            client,
+            controller="koord-scheduler",
+            qps=0,
+            burst=1,
+            clock=lambda: bench.seconds,
+            now=lambda: NOW,
+            busy=busy,
         )
         bench = Bench(server, recorder)
         server.on("POST", EVENTS, reply({}, 201))
@@ -80,7 +87,7 @@ async def test_an_event_says_who_did_what_to_which_object() -> None:
         "metadata": {"namespace": "ns"},
         "eventTime": "2026-01-02T03:04:05.678900Z",
         "reportingController": "koord-scheduler",
-        "reportingInstance": "koord-scheduler-h1",
+        "reportingInstance": f"koord-scheduler-{socket.gethostname()}"[:128],
         "type": "Normal",
         "reason": "Preempted",
         "action": "Preempting",
@@ -148,8 +155,9 @@ async def test_a_series_the_server_forgot_goes_on_in_a_new_event() -> None:
         assert again["series"]["count"] == 2 and again["metadata"]["name"] != name
 
 
-async def test_what_does_not_fit_the_queue_is_dropped_and_counted() -> None:
-    async with recording(running=False, queue_length=2) as bench:
+async def test_what_does_not_fit_the_queue_is_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("koordpy.engine.recorder.QUEUE_LENGTH", 2)
+    async with recording(running=False) as bench:
         for n in range(5):
             bench.fail(f"note {n}")
         assert bench.recorder.dropped == 3
