@@ -4,13 +4,8 @@ from collections.abc import Mapping
 
 from koordpy.cluster.pods import PodInfo
 from koordpy.engine.recorder import EventRecorder, ObjectReference
-from koordpy.engine.resources import Resource
+from koordpy.engine.references import of_pod
 from koordpy.planning.plan import GangReport
-
-
-def reference(info: PodInfo) -> ObjectReference:
-    """A pod as the object of an event."""
-    return ObjectReference("v1", "Pod", info.name, info.namespace, info.uid)
 
 
 class Announcer:
@@ -28,14 +23,12 @@ class Announcer:
         """The pod was bound."""
         if (recorder := self._of(info)) is not None:
             note = f"Successfully assigned {info.key} to {node}"
-            recorder.record(reference(info), type="Normal", reason="Scheduled", action="Binding", note=note)
+            recorder.record(of_pod(info), type="Normal", reason="Scheduled", action="Binding", note=note)
 
     def failed(self, info: PodInfo, message: str) -> None:
         """The pod stays pending; the message is that of its condition."""
         if (recorder := self._of(info)) is not None:
-            recorder.record(
-                reference(info), type="Warning", reason="FailedScheduling", action="Scheduling", note=message
-            )
+            recorder.record(of_pod(info), type="Warning", reason="FailedScheduling", action="Scheduling", note=message)
 
     def gang_scheduled(self, group: ObjectReference, report: GangReport) -> None:
         """A gang has its minimum bound."""
@@ -53,7 +46,7 @@ class Announcer:
         """The pod makes room for others, or its gang is below its minimum."""
         if (recorder := self._of(info)) is not None:
             action = "Preempting" if reason == "Preempted" else "Reclaiming"
-            about = reference(info)
+            about = of_pod(info)
             recorder.record(about, type="Normal", reason=reason, action=action, note=message, related=beneficiary)
 
     def room_made(self, beneficiary: ObjectReference, message: str) -> None:
@@ -65,8 +58,3 @@ class Announcer:
         """A setting that cannot be read, or does nothing."""
         if self._default is not None:
             self._default.record(obj, type="Warning", reason="InvalidAnnotation", action="Validating", note=note)
-
-
-def group_reference(resource: Resource, namespace: str, name: str, uid: str) -> ObjectReference:
-    """A PodGroup as the object of an event."""
-    return ObjectReference(resource.api_version, resource.kind, name, namespace, uid)

@@ -7,17 +7,17 @@ manager of its own keeps the two apart: each owns the conditions that it names. 
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Sequence
 from typing import Any
 
 from koordpy.api.custom import Device, DeviceStatus
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import Condition
 from koordpy.cluster.state import ClusterState
-from koordpy.engine.client import ApiClient, ApiError, Unreachable
+from koordpy.engine.client import ApiError, Unreachable
 from koordpy.engine.patches import condition_of, merged_conditions
 from koordpy.engine.resources import DEVICES
+from koordpy.engine.writing import Writing
 
 logger = logging.getLogger(__name__)
 
@@ -55,32 +55,23 @@ def device_allocations(state: ClusterState, name: str) -> list[dict[str, Any]]:
 
 
 class DeviceStatusWriter:
-    """Writes what changed, one Device after the other, gathered over `interval_seconds`."""
+    """Writes what changed, one Device after the other, half as often as other statuses."""
 
-    def __init__(
-        self,
-        client: ApiClient,
-        state: ClusterState,
-        *,
-        may_write: Callable[[], bool],
-        interval_seconds: float = 2.0,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
+    def __init__(self, writing: Writing) -> None:
         self.sent = 0
-        self._client, self._state, self._may_write = client, state, may_write
-        self._interval, self._now = interval_seconds, now
+        self._writing, self._state = writing, writing.state
 
     async def run(self) -> None:
         """Writes until cancelled."""
         while True:
-            await asyncio.sleep(self._interval)
+            await asyncio.sleep(2 * self._writing.settings.group_status_seconds)
             if not await self.flush():
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def flush(self) -> bool:
         """Writes every status that is not as it should be; False where one could not be written, and what is left is
         kept for later."""
-        if not self._may_write():
+        if not self._writing.may_write():
             return True
         book = self._state.gpu_book
         names = book.take_unreported()
@@ -100,14 +91,14 @@ class DeviceStatusWriter:
             return True
         ours = {condition.type for condition in conditions}
         before = [condition for condition in device.status.conditions if condition.type in ours]
-        status: dict[str, Any] = {"conditions": merged_conditions(before, conditions, now=self._now())}
+        status: dict[str, Any] = {"conditions": merged_conditions(before, conditions, now=self._writing.now())}
         if allocations:
             status["allocations"] = allocations
         meta = {"name": name, "uid": device.metadata.uid}
         body = {"apiVersion": DEVICES.api_version, "kind": DEVICES.kind, "metadata": meta, "status": status}
         path = DEVICES.path("", name, "status")
         try:
-            await self._client.patch(path, body, kind="apply", field_manager=FIELD_MANAGER, force=True)
+            await self._writing.client.patch(path, body, kind="apply", field_manager=FIELD_MANAGER, force=True)
         except (ApiError, Unreachable) as error:
             if isinstance(error, ApiError) and error.status in (404, 409):
                 return True  # gone or another one: the watch says what is there now

@@ -5,10 +5,7 @@ Failed. After its waiting time a gang that never fitted gets a Warning event and
 given up (gang-network.md 2.9).
 """
 
-import asyncio
-import logging
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -18,21 +15,17 @@ import msgspec
 from koordpy.api.groups import PodGroup
 from koordpy.api.objects import Condition
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo, seconds
-from koordpy.engine.announce import Announcer, group_reference
-from koordpy.engine.client import ApiClient, ApiError, Unreachable
-from koordpy.engine.feeds import Feeds
+from koordpy.engine.gangwriter import GangStatusWriter
 from koordpy.engine.patches import condition_of, merged_conditions, patch_status, rfc3339, wobbles
-from koordpy.engine.resources import POD_GROUPS
+from koordpy.engine.recorder import ObjectReference
+from koordpy.engine.stalegangs import StaleWatch
+from koordpy.engine.writing import LastWrites, Writing
 from koordpy.planning.plan import GangReport, GangStatus
 from koordpy.planning.victims.stale import CONDITION as STALE
-
-logger = logging.getLogger(__name__)
 
 SCHEDULED = "Scheduled"
 TIMED_OUT = "WaitingTimeExceeded"
 MISSING, COMPLETE = "MembersMissing", "NotStale"
-TRUSTED_SECONDS = 10.0
-"""How long our last write counts for more than what the watch says."""
 COUNTS = ("scheduled", "running", "succeeded", "failed")
 
 
@@ -152,160 +145,109 @@ def current_status(group: PodGroup) -> dict[str, Any]:
     return status
 
 
-class GroupStatusWriter:
-    """Writes what changed, gathered over `interval_seconds`."""
+class GroupStatusWriter(GangStatusWriter):
+    """Of PodGroups of scheduling.sigs.k8s.io and scheduling.x-k8s.io."""
 
-    def __init__(
-        self,
-        client: ApiClient,
-        feeds: Feeds,
-        announcer: Announcer,
-        *,
-        may_write: Callable[[], bool],
-        interval_seconds: float = 1.0,
-        wobble_hold_seconds: float = 30.0,
-        clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
-        self.sent = 0
-        self.stale: Callable[[str], str] = lambda key: ""
-        """What is to be said of a gang that has lost members; empty of others."""
-        self._client, self._feeds, self._announcer = client, feeds, announcer
-        self._may_write, self._interval, self._wobble_hold = may_write, interval_seconds, wobble_hold_seconds
-        self._clock, self._now = clock, now
-        self._dirty: dict[str, None] = {}
+    source = GangSource.GROUP
+
+    def __init__(self, writing: Writing, stale: StaleWatch) -> None:
+        """`stale` says what is to be said of gangs that have lost members."""
+        super().__init__(writing)
+        self._stale = stale
         self._verdicts: dict[str, Verdict] = {}
-        self._sent: dict[str, tuple[str, dict[str, Any]]] = {}
-        self._wrote_at: dict[str, float] = {}
+        self._writes: LastWrites[dict[str, Any]] = LastWrites(writing.clock)
         self._announced: dict[str, tuple[str, str]] = {}
-        feeds.listeners.gang.append(self.changed)
-
-    def changed(self, ref: GangRef) -> None:
-        """Pods or the object of a gang changed."""
-        if ref.source is GangSource.GROUP:
-            self._dirty[ref.key] = None
-
-    def verdict(self, report: GangReport, waiting_seconds: float) -> None:
-        """What a round said about a gang that it tried."""
-        if report.source is GangSource.GROUP and report.name in self._feeds.group_resources:
-            self._verdicts[report.name] = Verdict(report, waiting_seconds)
-            self._dirty[report.name] = None
-            if report.status in (GangStatus.UNSCHEDULABLE, GangStatus.INVALID):
-                self._announce(report.name, report.status.value, report.message)
+        stale.told.append(self.changed)
 
     def scheduled(self, report: GangReport) -> None:
         """The Bindings of a gang's plan are through and its minimum is bound."""
-        group = self._feeds.state.pod_group(report.name) if report.source is GangSource.GROUP else None
-        if group is not None and (resource := self._feeds.group_resources.get(report.name)) is not None:
-            meta = group.metadata
+        super().scheduled(report)
+        if report.source is self.source:
             self._announced.pop(report.name, None)
-            self._announcer.gang_scheduled(group_reference(resource, meta.namespace, meta.name, meta.uid), report)
 
-    async def run(self) -> None:
-        """Writes until cancelled."""
-        while True:
-            await asyncio.sleep(self._interval)
-            await self.flush()
-
-    async def flush(self) -> None:
-        """Writes every status that is not as it should be."""
-        if not self._may_write():
+    def _hear(self, report: GangReport, waiting_seconds: float) -> None:
+        if self._about(report.name) is None:
             return
-        self._look_at_waiting()
-        dirty, self._dirty = list(self._dirty), {}
-        gate = asyncio.Semaphore(16)
+        self._verdicts[report.name] = Verdict(report, waiting_seconds)
+        if report.status in (GangStatus.UNSCHEDULABLE, GangStatus.INVALID):
+            self._announce(report.name, report.status.value, report.message)
 
-        async def write(key: str) -> None:
-            async with gate:
-                await self._write(key)
-
-        if dirty:
-            await asyncio.gather(*map(write, dirty))
-
-    def _look_at_waiting(self) -> None:
+    def _overdue(self) -> Iterable[str]:
         """Gangs whose waiting time has run out since they were last looked at."""
-        now = self._now().timestamp()
+        now = self._writing.now().timestamp()
         for key, verdict in list(self._verdicts.items()):
-            group = self._feeds.state.pod_group(key)
+            group = self._writing.state.pod_group(key)
             if group is None:
-                for known in (self._verdicts, self._sent, self._wrote_at, self._announced):
-                    known.pop(key, None)
+                self._forget(key)
                 continue
             started, old = group.status.schedule_start_time, condition_of(group.status.conditions, SCHEDULED)
             if not started or old is None or old.status == "True" or old.reason == TIMED_OUT:
                 continue
             if now - seconds(started) >= verdict.waiting_seconds:
-                self._dirty[key] = None
+                yield key
 
-    async def _write(self, key: str) -> None:
-        group, resource = self._feeds.state.pod_group(key), self._feeds.group_resources.get(key)
+    def _forget(self, key: str) -> None:
+        self._writes.forget(key)
+        for known in (self._verdicts, self._announced):
+            known.pop(key, None)
+
+    async def _write(self, key: str) -> bool:
+        group, resource = self._writing.state.pod_group(key), self._writing.feeds.group_resources.get(key)
         if group is None or resource is None:
-            return
+            self._forget(key)
+            return True
         meta = group.metadata
-        pods = self._feeds.state.members(GangRef(meta.namespace, meta.name))
+        pods = self._writing.state.members(GangRef(meta.namespace, meta.name))
         there = seen = current_status(group)
-        uid, sent = self._sent.get(key, ("", {}))
-        if uid == meta.uid and self._clock() - self._wrote_at[key] < TRUSTED_SECONDS:
-            # the watch may not have brought our last write yet: what it said stands
+        if (sent := self._writes.trusted(key, meta.uid)) is not None:
             there = sent
             group = msgspec.structs.replace(group, status=msgspec.convert(sent, type(group.status)))
-        wanted = group_status(group, pods, self._verdicts.get(key), stale=self.stale(key), now=self._now())
+        now = self._writing.now()
+        wanted = group_status(group, pods, self._verdicts.get(key), stale=self._stale.text(key), now=now)
         if wanted == there:
-            if seen != wanted:
-                # not our last write, or undone by an earlier one that came late: looked at until the watch shows it
-                self._dirty[key] = None
-            return
-        if self._held(key, wanted, there):
-            return
+            # else not our last write, or undone by an earlier one that came late: looked at until the watch shows it
+            return seen == wanted
+        if (
+            _only_wobbles(wanted, there)
+            and self._writes.age(key, meta.uid) < self._writing.settings.wobble_hold_seconds
+        ):
+            return False
         changed = {name: value for name, value in wanted.items() if value != there.get(name)}
-        try:
-            found = await patch_status(self._client, resource, name=meta.name, namespace=meta.namespace, status=changed)
-        except (ApiError, Unreachable) as error:
-            logger.warning("PodGroup %s: its status was not written: %s", key, error)
-            self._dirty[key] = None
-            return
-        if not found:
+        client = self._writing.client
+        if not await patch_status(client, resource, name=meta.name, namespace=meta.namespace, status=changed):
             # gone, which the watch will tell; or others wrote it again and again
-            self._dirty[key] = None
-        else:
-            self.sent += 1
-            self._sent[key], self._wrote_at[key] = (meta.uid, wanted), self._clock()
-            said = condition_of(group.status.conditions, SCHEDULED)
-            condition = next((c for c in wanted.get("conditions", ()) if c["type"] == SCHEDULED), None)
-            if (
-                condition is not None
-                and condition["reason"] == TIMED_OUT
-                and (said is None or said.reason != TIMED_OUT)
-            ):
-                self._announce(key, TIMED_OUT, condition["message"])
-
-    def _held(self, key: str, wanted: dict[str, Any], sent: dict[str, Any]) -> bool:
-        """Whether only counts in a message changed, and too shortly after the last write."""
-        if {**wanted, "conditions": None} != {**sent, "conditions": None}:
             return False
-        old = {c["type"]: c for c in sent.get("conditions", ())}
-        for condition in wanted.get("conditions", ()):
-            before = old.get(condition["type"])
-            if before is None or (before["status"], before["reason"]) != (condition["status"], condition["reason"]):
-                return False
-            if before["message"] != condition["message"] and not wobbles(before["message"], condition["message"]):
-                return False
-        if self._clock() - self._wrote_at.get(key, float("-inf")) >= self._wobble_hold:
-            return False
-        self._dirty[key] = None
+        self.sent += 1
+        self._writes.note(key, meta.uid, wanted)
+        said = condition_of(group.status.conditions, SCHEDULED)
+        condition = next((c for c in wanted.get("conditions", ()) if c["type"] == SCHEDULED), None)
+        if condition is not None and condition["reason"] == TIMED_OUT and (said is None or said.reason != TIMED_OUT):
+            self._announce(key, TIMED_OUT, condition["message"])
         return True
 
+    def _about(self, key: str) -> ObjectReference | None:
+        return self._writing.references.pod_group(key)
+
     def _announce(self, key: str, reason: str, message: str) -> None:
-        said = self._announced.get(key)
+        said, about = self._announced.get(key), self._about(key)
         if said is not None and said[0] == reason and (said[1] == message or wobbles(said[1], message)):
             return
         self._announced[key] = (reason, message)
-        group = self._feeds.state.pod_group(key)
-        if group is not None:
-            resource = self._feeds.group_resources.get(key, POD_GROUPS)
-            meta = group.metadata
-            reference = group_reference(resource, meta.namespace, meta.name, meta.uid)
-            if reason == GangStatus.INVALID.value:
-                self._announcer.invalid(reference, message)
-            else:
-                self._announcer.gang_unschedulable(reference, message)
+        if about is not None and reason == GangStatus.INVALID.value:
+            self._writing.announcer.invalid(about, message)
+        elif about is not None:
+            self._writing.announcer.gang_unschedulable(about, message)
+
+
+def _only_wobbles(wanted: Mapping[str, Any], there: Mapping[str, Any]) -> bool:
+    """Whether nothing but counts in messages is to be changed."""
+    if {**wanted, "conditions": None} != {**there, "conditions": None}:
+        return False
+    old = {c["type"]: c for c in there.get("conditions", ())}
+    for condition in wanted.get("conditions", ()):
+        before = old.get(condition["type"])
+        if before is None or (before["status"], before["reason"]) != (condition["status"], condition["reason"]):
+            return False
+        if before["message"] != condition["message"] and not wobbles(before["message"], condition["message"]):
+            return False
+    return True

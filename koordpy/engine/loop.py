@@ -14,20 +14,18 @@ from dataclasses import dataclass, replace
 from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.cluster.quotas import Queue
 from koordpy.cluster.snapshot import Snapshot
-from koordpy.engine.announce import group_reference, reference
 from koordpy.engine.commit import Committer, UnitCommit
 from koordpy.engine.evictor import OUTDATED, EvictionPlan, Evictor
 from koordpy.engine.feeds import Feeds
-from koordpy.engine.groupstatus import GroupStatusWriter
+from koordpy.engine.gangwriter import GangStatusWriter
 from koordpy.engine.overtaken import by_node, leaning, overtaken
 from koordpy.engine.overuse import OveruseWatch
 from koordpy.engine.queue import Entry
-from koordpy.engine.recorder import ObjectReference
+from koordpy.engine.references import References
 from koordpy.engine.settings import EngineSettings
 from koordpy.engine.shields import Shields
 from koordpy.engine.stalegangs import StaleWatch
 from koordpy.engine.status import PodStatusWriter
-from koordpy.engine.upstreamstatus import UpstreamStatusWriter
 from koordpy.engine.wakeups import ROOM_CAME, Wake, helpful
 from koordpy.observe.decisions import DecisionLog
 from koordpy.observe.metrics import Metrics
@@ -72,7 +70,7 @@ class SchedulingLoop:
         planner: Planner,
         *,
         pod_status: PodStatusWriter | None,
-        group_status: Sequence[GroupStatusWriter | UpstreamStatusWriter] = (),
+        group_status: Sequence[GangStatusWriter] = (),
         metrics: Metrics,
         decisions: DecisionLog,
         settings: EngineSettings,
@@ -91,6 +89,7 @@ class SchedulingLoop:
         self.last_turn = clock()
         self._feeds, self._state, self._queue = feeds, feeds.state, feeds.queue
         self._committer, self._planner = committer, planner
+        self._references = References(feeds)
         self._pod_status, self._group_status = pod_status, group_status
         self._metrics, self._decisions, self._settings = metrics, decisions, settings
         self._clock, self._now, self._stuck, self._warned = clock, now, stuck, warned
@@ -369,7 +368,7 @@ class SchedulingLoop:
             tuple(victims),
             tuple(one for one in plan.nominations if one.unit == unit),
             benefit,
-            self._reference(gains) if gains else None,
+            self._references.beneficiary(gains) if gains else None,
             # once only: in a busy cluster room comes all the time
             rooms=(lambda: 0) if entry is None or unit in self._looked_again else (lambda: self._queue.rooms),
             losers=self._losers(victims),
@@ -409,16 +408,6 @@ class SchedulingLoop:
             logger.info("%s: would evict %s", unit, names)
             for victim in victims:
                 self._metrics.victims.labels(victim.rule).inc()
-
-    def _reference(self, name: str) -> ObjectReference | None:
-        """A plain pod or a gang as the object of an event; a gang without an object by one of its pods."""
-        if (info := self._state.pod(name)) is not None:
-            return reference(info)
-        group, resource = self._state.pod_group(name), self._feeds.group_resources.get(name)
-        if group is not None and resource is not None:
-            meta = group.metadata
-            return group_reference(resource, meta.namespace, meta.name, meta.uid)
-        return None
 
     def _settle(self, entry: Entry, left: Iterable[PendingPod], *, gang: bool, seconds: float) -> None:
         left = list(left)

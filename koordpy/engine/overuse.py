@@ -6,7 +6,6 @@ there.
 """
 
 import asyncio
-import time
 from collections.abc import Callable
 
 from koordpy.api.config import Quota as QuotaSettings
@@ -26,8 +25,8 @@ class OveruseWatch:
         settings: QuotaSettings,
         *,
         wake: Callable[[], None],
-        interval_seconds: float = 1.0,
-        now: Callable[[], float] = time.time,
+        interval_seconds: float,
+        now: Callable[[], float],
     ) -> None:
         """`wake` is called when a quota may have become due. `now`: seconds since the epoch, of the conditions."""
         self._state, self._settings, self._wake = state, settings, wake

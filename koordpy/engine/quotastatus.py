@@ -6,30 +6,26 @@ figures are those that the next round decides by.
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from koordpy.api import keys
-from koordpy.api.config import Quota as QuotaSettings
 from koordpy.api.custom import ElasticQuota, ElasticQuotaStatus
 from koordpy.api.objects import Condition
 from koordpy.api.quantity import quantity_text
 from koordpy.cluster.quota_tree import OVER_USED, QuotaFault
 from koordpy.cluster.quotas import Quotas
-from koordpy.engine.client import ApiClient, ApiError, Unreachable
-from koordpy.engine.feeds import Feeds
+from koordpy.engine.client import ApiError, Unreachable
 from koordpy.engine.patches import merged_conditions, patch_status
+from koordpy.engine.writing import MOST_AT_A_TIME, LastWrites, Writing
 from koordpy.planning.runtime import QuotaFigures, quota_figures
 
 logger = logging.getLogger(__name__)
 
 VALID = "Valid"
-TRUSTED_SECONDS = 10.0
-"""How long our last write counts for more than what the watch says."""
 
 
 def quota_status(
@@ -96,46 +92,34 @@ def status_patch(wanted: Mapping[str, Any], there: Mapping[str, Any]) -> dict[st
 
 
 class QuotaStatusWriter:
-    """Writes what changed, gathered over `interval_seconds`."""
+    """Writes what changed, gathered over `group_status_seconds`."""
 
-    def __init__(
-        self,
-        client: ApiClient,
-        feeds: Feeds,
-        *,
-        settings: QuotaSettings,
-        may_write: Callable[[], bool],
-        interval_seconds: float = 1.0,
-        clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
+    def __init__(self, writing: Writing) -> None:
         self.sent = 0
-        self._client, self._feeds, self._settings = client, feeds, settings
-        self._may_write, self._interval, self._clock, self._now = may_write, interval_seconds, clock, now
+        self._writing = writing
         self._seen: object = None
-        self._sent: dict[str, tuple[str, dict[str, Any], float]] = {}
-        """Key -> uid, status and time of our last write."""
+        self._writes: LastWrites[dict[str, Any]] = LastWrites(writing.clock)
 
     async def run(self) -> None:
         """Writes until cancelled."""
         while True:
-            await asyncio.sleep(self._interval)
+            await asyncio.sleep(self._writing.settings.group_status_seconds)
             await self.flush()
 
     async def flush(self) -> None:
         """Writes every status that is not as it should be."""
-        state = self._feeds.state
-        if not self._may_write() or not state.quotas.objects:
+        state = self._writing.state
+        if not self._writing.may_write() or not state.quotas.objects:
             return
         seen = state.quota_marks
         if seen == self._seen:
             return
         quotas = state.quota_view()
-        figures = quota_figures(quotas, self._settings)
+        figures = quota_figures(quotas, self._writing.settings.quota)
         faults: dict[str, list[QuotaFault]] = {}
         for fault in quotas.tree.faults:
             faults.setdefault(fault.key, []).append(fault)
-        gate = asyncio.Semaphore(16)
+        gate = asyncio.Semaphore(MOST_AT_A_TIME)
         done = True
 
         async def write(key: str, quota: ElasticQuota) -> None:
@@ -151,28 +135,28 @@ class QuotaStatusWriter:
         self, key: str, quota: ElasticQuota, figures: QuotaFigures | None, faults: list[QuotaFault]
     ) -> bool:
         """Whether the status is as it should be now."""
-        resource, meta = self._feeds.quota_resources.get(key), quota.metadata
+        resource, meta = self._writing.feeds.quota_resources.get(key), quota.metadata
         if resource is None:
             return True
         there = seen = current_status(quota)
-        uid, sent, at = self._sent.get(key, ("", {}, 0.0))
-        if uid == meta.uid and self._clock() - at < TRUSTED_SECONDS:
-            # the watch may not have brought our last write yet: what it said stands
+        if (sent := self._writes.trusted(key, meta.uid)) is not None:
             there = sent
             quota = msgspec.structs.replace(quota, status=msgspec.convert(sent, ElasticQuotaStatus))
-        wanted = quota_status(quota, figures, faults, now=self._now())
+        wanted = quota_status(quota, figures, faults, now=self._writing.now())
         patch = status_patch(wanted, there)
         if not patch:
             # else not our last write, or undone by an earlier one that came late: until the watch shows it
             return not status_patch(wanted, seen)
         try:
-            found = await patch_status(self._client, resource, name=meta.name, namespace=meta.namespace, status=patch)
+            found = await patch_status(
+                self._writing.client, resource, name=meta.name, namespace=meta.namespace, status=patch
+            )
         except (ApiError, Unreachable) as error:
             logger.warning("ElasticQuota %s: its status was not written: %s", key, error)
             return False
         if found:
             self.sent += 1
-            self._sent[key] = meta.uid, wanted, self._clock()
+            self._writes.note(key, meta.uid, wanted)
         return True
 
 

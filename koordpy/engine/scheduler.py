@@ -18,31 +18,29 @@ import msgspec
 from koordpy.api.objects import Wire
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
 from koordpy.cluster.state import ClusterState
-from koordpy.engine.announce import Announcer, reference
+from koordpy.engine.announce import Announcer
 from koordpy.engine.binder import Binder
 from koordpy.engine.claims import ClaimBinder
 from koordpy.engine.client import ApiClient, ApiError, Unreachable
 from koordpy.engine.commit import Committer
-from koordpy.engine.devicestatus import DeviceStatusWriter
 from koordpy.engine.evictor import Evictor
 from koordpy.engine.feeds import Feeds
 from koordpy.engine.grouping import UnitNames
-from koordpy.engine.groupstatus import GroupStatusWriter
 from koordpy.engine.lease import LeaderElector, boot_clock
 from koordpy.engine.loop import Planner, SchedulingLoop
 from koordpy.engine.overuse import OveruseWatch
 from koordpy.engine.queue import State, UnitQueue
-from koordpy.engine.quotastatus import QuotaStatusWriter
-from koordpy.engine.recorder import EventRecorder, ObjectReference
+from koordpy.engine.recorder import EventRecorder
+from koordpy.engine.references import References
 from koordpy.engine.releases import DeviceReleaser
 from koordpy.engine.reservations import DeviceReserver
-from koordpy.engine.resources import CLUSTER_NETWORK_TOPOLOGIES, DEVICES, NODES, OWNERS, PODS, STORAGE, Resource
+from koordpy.engine.resources import CLUSTER_NETWORK_TOPOLOGIES, NODES, OWNERS, PODS, STORAGE, Resource
 from koordpy.engine.settings import EngineSettings
 from koordpy.engine.stalegangs import StaleWatch
-from koordpy.engine.status import PodStatusWriter
-from koordpy.engine.upstreamstatus import UpstreamStatusWriter
 from koordpy.engine.versions import reached
 from koordpy.engine.wakeups import Wake
+from koordpy.engine.writers import Writers
+from koordpy.engine.writing import Writing
 from koordpy.observe.decisions import DecisionLog
 from koordpy.observe.health import Check
 from koordpy.observe.metrics import Metrics
@@ -173,74 +171,23 @@ class Scheduler:
             wall_clock_ns=lambda: int(wall_clock() * 1e9),
             failed=self._claims_failed,
         )
-        self.pod_status: PodStatusWriter | None = None
-        self.group_status: list[GroupStatusWriter | UpstreamStatusWriter] = []
-        self.quota_status: QuotaStatusWriter | None = None
+        self.references = References(self.feeds)
+        self.writers: Writers | None = None
         self.stale: StaleWatch | None = None
-        self.device_status: DeviceStatusWriter | None = None
         self.overuse: OveruseWatch | None = None
         if not settings.dry_run:
-            self.pod_status = PodStatusWriter(
-                client,
-                self.state,
-                self.announcer,
-                may_write=self.may_write,
-                wobble_hold_seconds=settings.wobble_hold_seconds,
-                gated_hold_seconds=settings.gated_hold_seconds,
-                clock=clock,
-                now=now,
-            )
-            groups = GroupStatusWriter(
-                client,
-                self.feeds,
-                self.announcer,
-                may_write=self.may_write,
-                interval_seconds=settings.group_status_seconds,
-                wobble_hold_seconds=settings.wobble_hold_seconds,
-                clock=clock,
-                now=now,
-            )
+            seconds = settings.group_status_seconds
             self.stale = StaleWatch(
-                self.feeds,
-                settings.stale_gangs,
-                wake=self._wake,
-                told=groups.changed,
-                interval_seconds=settings.group_status_seconds,
-                now=wall_clock,
-            )
-            groups.stale = self.stale.text
-            upstream = UpstreamStatusWriter(
-                client,
-                self.feeds,
-                self.announcer,
-                may_write=self.may_write,
-                interval_seconds=settings.group_status_seconds,
-                wobble_hold_seconds=settings.wobble_hold_seconds,
-                clock=clock,
-                now=now,
-            )
-            self.group_status = [groups, upstream]
-            self.quota_status = QuotaStatusWriter(
-                client,
-                self.feeds,
-                settings=settings.quota,
-                may_write=self.may_write,
-                interval_seconds=settings.group_status_seconds,
-                clock=clock,
-                now=now,
-            )
-            self.device_status = DeviceStatusWriter(
-                client, self.state, may_write=self.may_write, interval_seconds=2 * settings.group_status_seconds
+                self.feeds, settings.stale_gangs, wake=self._wake, interval_seconds=seconds, now=wall_clock
             )
             if settings.quota.monitor_all_quotas and settings.quota.enable_runtime_quota:
                 self.overuse = OveruseWatch(
-                    self.state,
-                    settings.quota,
-                    wake=self._wake,
-                    interval_seconds=settings.group_status_seconds,
-                    now=wall_clock,
+                    self.state, settings.quota, wake=self._wake, interval_seconds=seconds, now=wall_clock
                 )
-            self.feeds.listeners.pod_gone.append(self.pod_status.gone)
+            writing = Writing(
+                client, self.feeds, self.announcer, self.references, settings, self.may_write, clock=clock, now=now
+            )
+            self.writers = Writers(writing, self.stale)
         self.evictor: Evictor | None = None
         if not settings.dry_run:
             self.evictor = Evictor(
@@ -263,8 +210,8 @@ class Scheduler:
             self.feeds,
             self.committer,
             planner,
-            pod_status=self.pod_status,
-            group_status=self.group_status,
+            pod_status=self.writers.pods if self.writers is not None else None,
+            group_status=self.writers.gangs if self.writers is not None else (),
             metrics=self.metrics,
             decisions=self.decisions,
             settings=settings,
@@ -288,7 +235,7 @@ class Scheduler:
 
     def _writing(self) -> bool:
         """Whether Bindings or conditions of pods are under way."""
-        return bool(self.committer.open) or (self.pod_status is not None and self.pod_status.lined_up > 0)
+        return bool(self.committer.open) or (self.writers is not None and self.writers.pods.lined_up > 0)
 
     def stop(self) -> None:
         """Ends `run` in order: no new plans, the batch in flight, the lease."""
@@ -318,20 +265,14 @@ class Scheduler:
                 start(planning, self.committer.run(), "binds")
                 if not self.settings.dry_run:
                     start(planning, self.releaser.run(), "claims of pods that are gone")
-                if self.pod_status is not None:
-                    start(planning, self.pod_status.run(), "pod status")
-                if self.quota_status is not None:
-                    start(planning, self.quota_status.run(), "ElasticQuota status")
-                if self.device_status is not None:
-                    start(planning, self.device_status.run(), "Device status")
+                if self.writers is not None:
+                    start(planning, self.writers.run(), "statuses")
                 if self.evictor is not None:
                     start(planning, self.evictor.run(), "evictions")
                 if self.stale is not None:
                     start(planning, self.stale.run(), "stale gangs")
                 if self.overuse is not None:
                     start(planning, self.overuse.run(), "quotas above their runtime")
-                for writer in self.group_status:
-                    start(planning, writer.run(), "PodGroup status")
                 start(planning, self.loop.run(), "rounds")
                 planning.remove(ready)
                 await asyncio.wait([*planning, *background], return_when=asyncio.FIRST_COMPLETED)
@@ -407,9 +348,8 @@ class Scheduler:
             await self.committer.drain(self.settings.drain_seconds)
             if self.evictor is not None:
                 await self.evictor.drain(1.0)
-            for writer in self.group_status:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(writer.flush(), 1.0)
+            if self.writers is not None:
+                await self.writers.drain(1.0)
             for recorder in self.recorders.values():
                 await recorder.drain(0.5)
 
@@ -505,25 +445,14 @@ class Scheduler:
         child.inc(pods)
 
     def _claims_failed(self, info: PodInfo, unit: str, text: str) -> None:
-        if self.pod_status is not None:
+        if self.writers is not None:
             message = f"binding claims: {text}"
-            self.pod_status.tell(PendingPod(info.key, unit, None, Reason.SCHEDULER_ERROR, message), info)
+            self.writers.pods.tell(PendingPod(info.key, unit, None, Reason.SCHEDULER_ERROR, message), info)
 
     def _warned(self, obj: str, text: str) -> None:
         logger.warning("%s: %s", obj, text)
-        kind, _, key = obj.partition("/")
-        group = self.state.pod_group(key) if kind == "PodGroup" else None
-        if group is not None and (resource := self.feeds.group_resources.get(key)) is not None:
-            meta = group.metadata
-            target = ObjectReference(resource.api_version, resource.kind, meta.name, meta.namespace, meta.uid)
-            self.announcer.invalid(target, text)
-        device = self.state.device(key) if kind == "Device" else None
-        if device is not None:
-            meta = device.metadata
-            self.announcer.invalid(ObjectReference(DEVICES.api_version, DEVICES.kind, meta.name, "", meta.uid), text)
-        pod = self.state.pod(key) if kind == "Pod" else None
-        if pod is not None:
-            self.announcer.invalid(reference(pod), text)
+        if (about := self.references.warned(obj)) is not None:
+            self.announcer.invalid(about, text)
 
 
 def _at(wall_clock: Callable[[], float]) -> datetime:

@@ -7,7 +7,6 @@ starts anew goes on from there.
 """
 
 import asyncio
-import time
 from collections.abc import Callable
 
 from koordpy.api.config import StaleGangs
@@ -29,13 +28,14 @@ class StaleWatch:
         settings: StaleGangs,
         *,
         wake: Callable[[], None],
-        told: Callable[[GangRef], None] = lambda ref: None,
-        interval_seconds: float = 1.0,
-        now: Callable[[], float] = time.time,
+        interval_seconds: float,
+        now: Callable[[], float],
     ) -> None:
-        """`wake` is called when a gang may have become due; `told` hears of gangs that became stale or whole again.
-        `now`: seconds since the epoch, of the clock that conditions are written by."""
-        self._feeds, self._settings, self._wake, self._told = feeds, settings, wake, told
+        """`wake` is called when a gang may have become due. `now`: seconds since the epoch, of the clock that
+        conditions are written by."""
+        self.told: list[Callable[[GangRef], None]] = []
+        """Hear of gangs that became stale or whole again."""
+        self._feeds, self._settings, self._wake = feeds, settings, wake
         self._interval, self._now = interval_seconds, now
         self._dirty: dict[GangRef, None] = {}
         self._stale: dict[GangRef, StaleState] = {}
@@ -76,7 +76,8 @@ class StaleWatch:
                 elif before is None or before.due != found.due:
                     self._due[ref] = found.due
             if found != before:
-                self._told(ref)
+                for told in self.told:
+                    told(ref)
         if self._due:
             self._wake()
 

@@ -7,21 +7,18 @@ cost one patch each. The FailedScheduling event goes with the patch.
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.state import ClusterState
-from koordpy.engine.announce import Announcer
-from koordpy.engine.client import ApiClient, ApiError, Unreachable
+from koordpy.engine.client import ApiError, Unreachable
 from koordpy.engine.patches import POD_SCHEDULED, condition_of, patch_pod_status, pod_unschedulable, wobbles
+from koordpy.engine.writing import Writing
 from koordpy.planning.plan import PendingPod
 
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 5.0
+WORKERS = 32
 
 
 @dataclass(slots=True)
@@ -42,24 +39,9 @@ class _Told:
 class PodStatusWriter:
     """Takes verdicts at any time; `run()` sends what has to be sent."""
 
-    def __init__(
-        self,
-        client: ApiClient,
-        state: ClusterState,
-        announcer: Announcer,
-        *,
-        may_write: Callable[[], bool],
-        wobble_hold_seconds: float = 30.0,
-        gated_hold_seconds: float = 1.0,
-        workers: int = 32,
-        clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
+    def __init__(self, writing: Writing) -> None:
         self.sent = 0
-        self._client, self._state, self._announcer = client, state, announcer
-        self._may_write, self._clock, self._now = may_write, clock, now
-        self._wobble_hold, self._gated_hold = wobble_hold_seconds, gated_hold_seconds
-        self._workers = workers
+        self._writing = writing
         self._told: dict[str, _Told] = {}
         self._wanted: dict[str, _Want] = {}
         self._ready: asyncio.Queue[str] = asyncio.Queue()
@@ -75,12 +57,12 @@ class PodStatusWriter:
         if told is not None and (told.reason, told.message) == (reason, message):
             self._wanted.pop(key, None)
             return
-        now = self._clock()
+        now = self._writing.clock()
         due = now
         if told is not None and told.reason == reason and wobbles(told.message, message):
-            due = now + self._wobble_hold
+            due = now + self._writing.settings.wobble_hold_seconds
         elif pending.gated:
-            due = now + self._gated_hold
+            due = now + self._writing.settings.gated_hold_seconds
         waiting = self._wanted.get(key)
         if waiting is not None and waiting.uid == info.uid:
             # held since it first differed, not since it last did
@@ -106,7 +88,7 @@ class PodStatusWriter:
     async def run(self) -> None:
         """Sends verdicts until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for _ in range(self._workers):
+            for _ in range(WORKERS):
                 group.create_task(self._work())
             while True:
                 await asyncio.sleep(0.1 if self._wanted else 0.25)
@@ -114,7 +96,7 @@ class PodStatusWriter:
 
     def release_due(self) -> None:
         """Lines up the held verdicts whose time has come."""
-        now = self._clock()
+        now = self._writing.clock()
         for key, want in self._wanted.items():
             if want.due <= now:
                 self._line_up(key)
@@ -135,25 +117,25 @@ class PodStatusWriter:
 
     async def _send(self, key: str) -> None:
         want = self._wanted.get(key)
-        if want is None or want.due > self._clock() or not self._may_write():
+        if want is None or want.due > self._writing.clock() or not self._writing.may_write():
             return
         del self._wanted[key]
-        info = self._state.pod(key)
+        info = self._writing.state.pod(key)
         if info is None or info.uid != want.uid or not info.pending:
             return
         before = self._told.get(key)
         self._told[key] = _Told(want.uid, want.reason, want.message)
-        body = pod_unschedulable(info.pod, reason=want.reason, message=want.message, now=self._now())
+        body = pod_unschedulable(info.pod, reason=want.reason, message=want.message, now=self._writing.now())
         if body is None:
             return
         try:
-            if await patch_pod_status(self._client, info.pod, body):
+            if await patch_pod_status(self._writing.client, info.pod, body):
                 self.sent += 1
-                self._announcer.failed(info, want.message)
+                self._writing.announcer.failed(info, want.message)
             else:
                 # gone, which the watch will tell; or others wrote it again and again
                 self._told.pop(key, None)
-                self._wanted.setdefault(key, replace(want, due=self._clock() + RETRY_SECONDS))
+                self._wanted.setdefault(key, replace(want, due=self._writing.clock() + RETRY_SECONDS))
         except (ApiError, Unreachable) as error:
             logger.warning("pod %s: its condition was not written: %s", key, error)
             if before is not None:
@@ -161,5 +143,5 @@ class PodStatusWriter:
             else:
                 self._told.pop(key, None)
             if key not in self._wanted:
-                want.due = self._clock() + RETRY_SECONDS
+                want.due = self._writing.clock() + RETRY_SECONDS
                 self._wanted[key] = want

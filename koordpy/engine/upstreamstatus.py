@@ -5,24 +5,17 @@ Until then it is False with reason Unschedulable or SchedulerError, as far as th
 condition as PodGroupScheduled, so readers of that version find it under both names.
 """
 
-import asyncio
-import logging
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from koordpy.api.groups import UpstreamPodGroup
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
-from koordpy.engine.announce import Announcer, group_reference
-from koordpy.engine.client import ApiClient, ApiError, Unreachable
-from koordpy.engine.feeds import Feeds
+from koordpy.engine.gangwriter import GangStatusWriter
 from koordpy.engine.patches import condition_of, condition_patch, patch_conditions, wobbles
 from koordpy.engine.recorder import ObjectReference
+from koordpy.engine.writing import LastWrites, Writing
 from koordpy.planning.plan import GangReport, GangStatus
-
-logger = logging.getLogger(__name__)
 
 CONDITION = "PodGroupInitiallyScheduled"
 OLDER_NAMES = {"v1alpha2": "PodGroupScheduled"}
@@ -59,104 +52,56 @@ def wanted_condition(group: UpstreamPodGroup, pods: Iterable[PodInfo], report: G
     return Said("False", reason, report.message)
 
 
-class UpstreamStatusWriter:
-    """Writes what changed, gathered over `interval_seconds`."""
+class UpstreamStatusWriter(GangStatusWriter):
+    """Of PodGroups of scheduling.k8s.io."""
 
-    def __init__(
-        self,
-        client: ApiClient,
-        feeds: Feeds,
-        announcer: Announcer,
-        *,
-        may_write: Callable[[], bool],
-        interval_seconds: float = 1.0,
-        wobble_hold_seconds: float = 30.0,
-        clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
-        self.sent = 0
-        self._client, self._feeds, self._announcer = client, feeds, announcer
-        self._may_write, self._interval, self._wobble_hold = may_write, interval_seconds, wobble_hold_seconds
-        self._clock, self._now = clock, now
-        self._dirty: dict[str, None] = {}
+    source = GangSource.UPSTREAM
+
+    def __init__(self, writing: Writing) -> None:
+        super().__init__(writing)
         self._reports: dict[str, GangReport] = {}
-        self._told: dict[str, tuple[str, Said, float]] = {}
-        """Key -> uid, what we wrote last, and when: the watch may not have brought it yet."""
-        feeds.listeners.gang.append(self.changed)
+        self._writes: LastWrites[Said] = LastWrites(writing.clock)
 
-    def changed(self, ref: GangRef) -> None:
-        """Pods or the object of a gang changed."""
-        if ref.source is GangSource.UPSTREAM:
-            self._dirty[ref.key] = None
+    def _hear(self, report: GangReport, waiting_seconds: float) -> None:
+        self._reports[report.name] = report
 
-    def verdict(self, report: GangReport, waiting_seconds: float) -> None:
-        """What a round said about a gang that it tried."""
-        if report.source is GangSource.UPSTREAM:
-            self._reports[report.name] = report
-            self._dirty[report.name] = None
-
-    def scheduled(self, report: GangReport) -> None:
-        """The Bindings of a gang's plan are through and its minimum is bound."""
-        if report.source is GangSource.UPSTREAM and (about := self._reference(report.name)) is not None:
-            self._announcer.gang_scheduled(about, report)
-
-    async def run(self) -> None:
-        """Writes until cancelled."""
-        while True:
-            await asyncio.sleep(self._interval)
-            await self.flush()
-
-    async def flush(self) -> None:
-        """Writes every condition that is not as it should be."""
-        if not self._may_write():
-            return
-        dirty, self._dirty = list(self._dirty), {}
-        for key in dirty:
-            await self._write(key)
-
-    async def _write(self, key: str) -> None:
-        group, resource = self._feeds.state.upstream_group(key), self._feeds.upstream_resource
+    async def _write(self, key: str) -> bool:
+        group, resource = self._writing.state.upstream_group(key), self._writing.feeds.upstream_resource
         if group is None or resource is None:
             self._reports.pop(key, None)
-            self._told.pop(key, None)
-            return
+            self._writes.forget(key)
+            return True
         meta = group.metadata
-        pods = self._feeds.state.members(GangRef(meta.namespace, meta.name, GangSource.UPSTREAM))
+        pods = self._writing.state.members(GangRef(meta.namespace, meta.name, GangSource.UPSTREAM))
         wanted = wanted_condition(group, pods, self._reports.get(key))
-        uid, said, at = self._told.get(key, ("", None, 0.0))
         there = condition_of(group.status.conditions, CONDITION)
-        if said is None or uid != meta.uid:
-            said, at = (Said(there.status, there.reason, there.message) if there is not None else None), float("-inf")
+        said = self._writes.last(key, meta.uid)
+        if said is None and there is not None:
+            said = Said(there.status, there.reason, there.message)
         if wanted is None or wanted == said or (said is not None and said.status == "True"):
-            return
+            return True
         if (
             said is not None
             and (said.status, said.reason) == (wanted.status, wanted.reason)
             and wobbles(said.message, wanted.message)
-            and self._clock() - at < self._wobble_hold
+            and self._writes.age(key, meta.uid) < self._writing.settings.wobble_hold_seconds
         ):
-            self._dirty[key] = None
-            return
-        try:
-            found = await patch_conditions(
-                self._client,
-                resource,
-                name=meta.name,
-                namespace=meta.namespace,
-                uid=meta.uid,
-                conditions=self._bodies(group, wanted, resource.version),
-            )
-        except (ApiError, Unreachable) as error:
-            logger.warning("PodGroup %s: its condition was not written: %s", key, error)
-            self._dirty[key] = None
-            return
+            return False
+        found = await patch_conditions(
+            self._writing.client,
+            resource,
+            name=meta.name,
+            namespace=meta.namespace,
+            uid=meta.uid,
+            conditions=self._bodies(group, wanted, resource.version),
+        )
         if not found:
             # gone, which the watch will tell; or others wrote it again and again
-            self._dirty[key] = None
-        else:
-            self.sent += 1
-            self._told[key] = (meta.uid, wanted, self._clock())
-            self._announce(key, wanted)
+            return False
+        self.sent += 1
+        self._writes.note(key, meta.uid, wanted)
+        self._announce(key, wanted)
+        return True
 
     def _bodies(self, group: UpstreamPodGroup, wanted: Said, version: str) -> list[dict[str, Any]]:
         made = []
@@ -168,22 +113,19 @@ class UpstreamStatusWriter:
                 reason=wanted.reason,
                 message=wanted.message,
                 observed_generation=group.metadata.generation,
-                now=self._now(),
+                now=self._writing.now(),
             )
             if body is not None:
                 made.append(body)
         return made
 
     def _announce(self, key: str, wanted: Said) -> None:
-        about = self._reference(key)
+        about = self._about(key)
         if about is not None and wanted.status == "False":
             if wanted.reason == "Unschedulable":
-                self._announcer.gang_unschedulable(about, wanted.message)
+                self._writing.announcer.gang_unschedulable(about, wanted.message)
             else:
-                self._announcer.invalid(about, wanted.message)
+                self._writing.announcer.invalid(about, wanted.message)
 
-    def _reference(self, key: str) -> ObjectReference | None:
-        group, resource = self._feeds.state.upstream_group(key), self._feeds.upstream_resource
-        if group is None or resource is None:
-            return None
-        return group_reference(resource, group.metadata.namespace, group.metadata.name, group.metadata.uid)
+    def _about(self, key: str) -> ObjectReference | None:
+        return self._writing.references.upstream_group(key)

@@ -420,7 +420,7 @@ class Storm:
             or scheduler.reserver._asking
             or (evictor is not None and evictor.open)
             or any(entry.state in BUSY for entry in scheduler.queue.entries())
-            or (scheduler.pod_status is not None and scheduler.pod_status.waiting())
+            or (scheduler.writers is not None and scheduler.writers.pods.waiting())
             or any(
                 nominated_node(obj) or obj["metadata"].get("deletionTimestamp") for obj in self.cluster.pods().values()
             )

@@ -81,7 +81,7 @@ async def test_a_device_without_faults_and_holders_is_not_written() -> None:
         async with cluster.running() as scheduler:
             await until(lambda: ASYMMETRIC in conditions(cluster, "n2"))
             assert conditions(cluster) == {}
-            writer = scheduler.device_status
+            writer = scheduler.writers.devices if scheduler.writers is not None else None
             assert writer is not None
             await until(lambda: writer.sent)  # the reply comes after what was written
             assert writer.sent == 1

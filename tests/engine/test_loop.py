@@ -61,7 +61,7 @@ async def test_a_gang_that_cannot_fit_is_explained_to_every_member_once() -> Non
         condition = cluster.condition("g-0")
         assert condition["reason"] == "Unschedulable"
         assert "needed 3, available in the cluster: 1" in condition["message"]
-        status = scheduler.pod_status
+        status = scheduler.writers.pods if scheduler.writers is not None else None
         assert status is not None
         # a patch is counted when its answer is back, a moment after the server has stored it
         await until(lambda: status.sent >= 3)

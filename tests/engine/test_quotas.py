@@ -110,7 +110,7 @@ async def test_a_pod_waits_for_its_quota_and_starts_when_that_grows() -> None:
         await until(lambda: status(cluster, "team").get("request") == {"cpu": "2"})
         assert status(cluster, "team")["used"] == {"cpu": "1"}
         assert conditions(cluster, "team") == {"Valid": ("True", ""), "OverUsed": ("False", "")}
-        writer = scheduler.quota_status
+        writer = scheduler.writers.quotas if scheduler.writers is not None else None
         assert writer is not None
         sent = writer.sent
         resource = cluster.server.store.resource(QUOTAS)
