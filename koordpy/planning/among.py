@@ -21,7 +21,8 @@ from koordpy.cluster.ties import ANY_ADDRESS, NO_TERMS, Terms, read_terms
 from koordpy.cluster.volumes import CsiVolume, Disk
 from koordpy.planning.devices_among import devices_among
 from koordpy.planning.filters.base import Code, Refusal
-from koordpy.planning.filters.disks import claims_of, pod_disks
+from koordpy.planning.filters.claims import claims_of
+from koordpy.planning.filters.disks import pod_disks
 from koordpy.planning.filters.dra import resource_claims
 from koordpy.planning.filters.interpod import OwnTerms, term_matches
 from koordpy.planning.filters.rules import DomainTable

@@ -13,11 +13,12 @@ from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.admission import Admission
 from koordpy.planning.among import Among, among, concerned
-from koordpy.planning.ascend.job import Job, Jobs
+from koordpy.planning.ascend.job import Job
+from koordpy.planning.ascend.jobs import Jobs
 from koordpy.planning.ascend.stock import Stock
 from koordpy.planning.filters import node as node_filters
 from koordpy.planning.filters.base import Refusal, chain
-from koordpy.planning.filters.disks import claims_of
+from koordpy.planning.filters.claims import claims_of
 from koordpy.planning.filters.dra import DynamicResources, Taken
 from koordpy.planning.filters.registry import refusal_of
 from koordpy.planning.filters.rules import DomainTable

@@ -11,7 +11,8 @@ from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.cluster.ties import spread_keys
-from koordpy.planning.ascend.job import Job, Jobs
+from koordpy.planning.ascend.job import Job
+from koordpy.planning.ascend.jobs import Jobs
 from koordpy.planning.ascend.stock import Stock
 from koordpy.planning.filters.rules import DomainTable
 from koordpy.planning.filters.spread import SpreadDefaults

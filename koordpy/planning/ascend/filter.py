@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Ints
 from koordpy.planning.ascend.chips import affinity, copies, take
-from koordpy.planning.ascend.job import Job, Jobs, Tor
+from koordpy.planning.ascend.job import Job, Tor
+from koordpy.planning.ascend.jobs import Jobs
 from koordpy.planning.ascend.presets import MESH_X8, MESH_X16, NPU, NPU_910, Preset
 from koordpy.planning.ascend.stock import Stock
 from koordpy.planning.filters.base import Code, Refusal, Verdict

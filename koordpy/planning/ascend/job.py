@@ -1,32 +1,20 @@
-"""What an Ascend job is and asks: its NPU pods, its keys, the presets it may use; or why it is illegal.
+"""What an Ascend job is and asks: its NPU pods, its keys, the presets it may use.
 
-A job is a gang whose pods request NPUs, or a plain pod that does. Its keys are read from the PodGroup, else from the
-pods. Source: ascend.md 1, 2 and the heads of 4 and 5.
+A job is a gang whose pods request NPUs, or a plain pod that does. Source: ascend.md 1, 2 and the heads of 4 and 5.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 
 from koordpy.api import keys
-from koordpy.api.config import Ascend
-from koordpy.api.natural import natural_key
-from koordpy.api.objects import ObjectMeta
-from koordpy.cluster.npus import npu_resource, super_pod_of
-from koordpy.cluster.pods import GangRef, GangSource, PodInfo
-from koordpy.cluster.snapshot import Snapshot
-from koordpy.planning.ascend import presets as table
-from koordpy.planning.ascend.multilevel import LevelsFaultError, check_levels
+from koordpy.cluster.npus import npu_resource
+from koordpy.cluster.pods import PodInfo
 from koordpy.planning.ascend.presets import Preset
-from koordpy.planning.ascend.switches import Switches, TableFaultError, read_table, resolve
 
-PADDING_BELOW = 4
-"""A large-model job of fewer NPU pods is padding."""
-
-
-class JobFaultError(ValueError):
-    """An illegal job; the text is what follows `JobValidateFailed: `."""
+Asked = tuple[str, int, str]
+"""Resource, chips of it, and the product that the pod selects (empty for any)."""
 
 
 class Tor(Enum):
@@ -66,7 +54,7 @@ class Job:
     name: str
     pods: tuple[PodInfo, ...]
     keys: "JobKeys"
-    wants: Mapping[tuple[str, int, str], Want]
+    wants: Mapping[Asked, Want]
     tor: Tor = Tor.NONE
     needs_super_pod: bool = False
     blocks: Blocks | None = None
@@ -88,7 +76,7 @@ class Job:
 
     def want(self, pod: PodInfo) -> Want:
         """What a pod of the job asks."""
-        return self.wants[_asked(pod)]
+        return self.wants[asked_of(pod)]
 
     def signature(self, pod: PodInfo) -> str:
         """Equal for pods of one shape that the chips of nodes are judged alike for."""
@@ -105,7 +93,8 @@ class Job:
         return {}
 
 
-def _asked(pod: PodInfo) -> tuple[str, int, str]:
+def asked_of(pod: PodInfo) -> Asked:
+    """What pods of one Want have in common."""
     resource = npu_resource(pod.requests) or ""
     selector = pod.pod.spec.node_selector or {}
     return resource, pod.requests.get(resource, 0), selector.get(keys.ACCELERATOR_TYPE, "")
@@ -117,299 +106,3 @@ class JobKeys:
 
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
-
-
-def read_keys(group: ObjectMeta | None, pods: Sequence[PodInfo]) -> JobKeys:
-    """The PodGroup's keys, else those of the NPU pods. Raises JobFaultError where members disagree."""
-    found: list[dict[str, str]] = []
-    for names, field_name in ((keys.ASCEND_LABELS, "labels"), (keys.ASCEND_ANNOTATIONS, "annotations")):
-        said: dict[str, str] = {}
-        above: Mapping[str, str] = getattr(group, field_name) if group is not None else {}
-        for name in names:
-            if name in above:
-                said[name] = above[name]
-                continue
-            values = dict.fromkeys(getattr(pod.pod.metadata, field_name).get(name) for pod in pods)
-            if len(values) > 1:
-                raise JobFaultError(f"members disagree on {name}")
-            value = next(iter(values), None)
-            if value is not None:
-                said[name] = value
-        found.append(said)
-    return JobKeys(*found)
-
-
-def group_meta(snapshot: Snapshot, ref: GangRef) -> ObjectMeta | None:
-    """Metadata of the PodGroup of a gang; None where it has none."""
-    if ref.source is GangSource.GROUP and ref.key in snapshot.pod_groups:
-        return snapshot.pod_groups[ref.key].metadata
-    if ref.source is GangSource.UPSTREAM and ref.key in snapshot.upstream_groups:
-        return snapshot.upstream_groups[ref.key].metadata
-    return None
-
-
-def tor_of(value: str | None, number: int) -> Tor | None:
-    """What a job of so many NPU pods with the label asks of the switches; None for an unknown value."""
-    match value:
-        case None | "null":
-            return Tor.NONE
-        case "large-model-schema":
-            return Tor.PADDING if number < PADDING_BELOW else Tor.FOUNDATION
-        case "normal-schema":
-            return Tor.COMMON
-    return None
-
-
-class Jobs:
-    """The jobs of a snapshot, read when they are asked for."""
-
-    def __init__(self, snapshot: Snapshot, config: Ascend) -> None:
-        self.snapshot = snapshot
-        self.config = config
-        self._gangs: dict[GangRef, Job | str] = {}
-        self._plain: dict[tuple[str, bytes], Job | str] = {}
-        self._tor: dict[GangRef, Tor] = {}
-
-    def of(self, pod: PodInfo) -> Job | str:
-        """The job of a pending pod that asks for NPUs, or why it is illegal."""
-        if pod.gang is not None:
-            found = self._gangs.get(pod.gang)
-            if found is None:
-                found = self._gangs[pod.gang] = self._read(pod.gang)
-            return found
-        known = self._plain.get((pod.namespace, pod.shape))
-        if known is None:
-            known = self._plain[pod.namespace, pod.shape] = self._attempt(pod.key, (pod,), None)
-        if isinstance(known, Job) and known.pods[0] is not pod:
-            return Job(pod.key, (pod,), known.keys, known.wants, known.tor, known.needs_super_pod, known.blocks)
-        return known
-
-    def tor(self, ref: GangRef) -> Tor:
-        """What a gang asks of the switches, as far as its keys can be read; NONE for an illegal value."""
-        found = self._tor.get(ref)
-        if found is None:
-            pods = self.members(ref)
-            meta = group_meta(self.snapshot, ref)
-            value = meta.labels.get(keys.TOR_AFFINITY) if meta is not None else None
-            if value is None:
-                value = next((v for pod in pods if (v := pod.pod.metadata.labels.get(keys.TOR_AFFINITY))), None)
-            found = self._tor[ref] = tor_of(value, len(pods)) or Tor.NONE
-        return found
-
-    def members(self, ref: GangRef) -> tuple[PodInfo, ...]:
-        """The NPU members of a gang, bound and pending, in rank order."""
-        members = [
-            pod
-            for pod in self.snapshot.members.get(ref, ())
-            if (pod.bound or pod.pending) and npu_resource(pod.requests) is not None
-        ]
-        return tuple(sorted(members, key=_rank))
-
-    @cached_property
-    def switches(self) -> Switches | str:
-        """The switch table on the nodes, or what is wrong with it."""
-        try:
-            found = read_table(self.snapshot.npus.config_maps.get(keys.SWITCH_TABLE))
-            return resolve(found, self.snapshot.nodes)
-        except TableFaultError as fault:
-            return str(fault)
-
-    @cached_property
-    def super_pods(self) -> Mapping[int, str]:
-        """Node position -> SuperPoD id, of the nodes that have one."""
-        return {i: found for i, node in enumerate(self.snapshot.nodes) if (found := super_pod_of(node.node))}
-
-    def preset_of(self, node: int) -> Preset | None:
-        """The product of a node with Ascend910 chips; None for a label that is not in the table."""
-        label = self.snapshot.nodes[node].labels.get(keys.ACCELERATOR_TYPE, "")
-        return table.BY_LABEL.get(label) if label else table.MODULE
-
-    @cached_property
-    def _present(self) -> tuple[Preset, ...]:
-        """Products among the nodes with Ascend910 chips."""
-        reports, nodes = self.snapshot.npus.reports, self.snapshot.nodes
-        own = {i: self.preset_of(i) for i, n in enumerate(nodes) if table.NPU_910 in reports.get(n.name, ())}
-        held = set(own.values())
-        return tuple(preset for preset in table.PRESETS if preset in held)
-
-    @cached_property
-    def _in_super_pods(self) -> tuple[Preset, ...]:
-        """Products for SuperPoDs among the nodes that have an id."""
-        held = {self.preset_of(i) for i in self.super_pods}
-        return tuple(preset for preset in (table.A3_X16, table.A3_X8) if preset in held)
-
-    def _read(self, ref: GangRef) -> Job | str:
-        return self._attempt(ref.key, self.members(ref), group_meta(self.snapshot, ref))
-
-    def _attempt(self, name: str, pods: tuple[PodInfo, ...], meta: ObjectMeta | None) -> Job | str:
-        try:
-            return self._checked(name, pods, meta)
-        except JobFaultError as fault:
-            return str(fault)
-
-    def _checked(self, name: str, pods: tuple[PodInfo, ...], meta: ObjectMeta | None) -> Job:
-        # bound pods have no shape
-        shapes = {pod.shape if pod.pending else pod.key: pod for pod in reversed(pods)}
-        for pod in shapes.values():
-            if sum(resource in pod.requests for resource in keys.NPU_RESOURCES) > 1:
-                raise JobFaultError("more than one Ascend resource in one pod")
-        own = read_keys(meta, pods)
-        tor = tor_of(own.labels.get(keys.TOR_AFFINITY), len(pods))
-        if tor is None:
-            raise _unknown(own, keys.TOR_AFFINITY, "large-model-schema, normal-schema or null")
-        policy = own.annotations.get(keys.SCHEDULE_POLICY)
-        if policy is not None and policy not in table.POLICIES:
-            raise JobFaultError(f"unknown {keys.SCHEDULE_POLICY} {policy}")
-        wants: dict[tuple[str, int, str], Want] = {}
-        for pod in reversed(shapes.values()):
-            asked = _asked(pod)
-            if asked not in wants:
-                wants[asked] = self._want(asked, own, several=len(pods) > 1)
-        in_blocks = keys.SP_BLOCK in own.annotations or (policy or "").endswith("-sp")
-        if tor is not Tor.NONE:
-            self._check_switches(tor, pods, in_blocks=in_blocks)
-        if policy == table.MULTILEVEL:
-            self._check_levels(own, pods)
-        blocks = self._blocks(own, pods, wants) if in_blocks else None
-        return Job(name, pods, own, wants, tor, in_blocks, blocks)
-
-    def _want(self, asked: tuple[str, int, str], own: JobKeys, *, several: bool) -> Want:
-        resource, request, selected = asked
-        options = self._options(asked, own)
-        if not options:
-            raise JobFaultError(f"{resource} request {request} is illegal for unknown accelerator-type {selected}")
-        if table.DUO_CHIP in options and several and own.labels.get(keys.NPU_DISTRIBUTED) == "true":
-            raise JobFaultError(
-                f"{resource} request {request} is illegal for {table.DUO_CHIP.name}:"
-                f" a job labelled {keys.NPU_DISTRIBUTED} has one NPU pod"
-            )
-        legal = tuple(p for p in options if p.resource == resource and p.serves(request, several=several))
-        if not legal:
-            names = ", ".join(preset.name for preset in options)
-            raise JobFaultError(f"{resource} request {request} is illegal for {names}{_served(options[0], resource)}")
-        return Want(resource, request, legal)
-
-    def _options(self, asked: tuple[str, int, str], own: JobKeys) -> tuple[Preset, ...]:
-        """The presets that a pod may use, before its request is looked at; empty for an unknown product."""
-        resource, request, selected = asked
-        policy = own.annotations.get(keys.SCHEDULE_POLICY)
-        if resource == table.NPU and policy is None:
-            raise JobFaultError(f"{table.NPU} needs annotation {keys.SCHEDULE_POLICY}")
-        named = table.of_policy(policy, resource) if policy is not None else None
-        if named is not None:
-            return (named,)
-        if keys.SP_BLOCK in own.annotations:
-            both = self._in_super_pods
-            fitting = tuple(preset for preset in both if preset.size == request)
-            return (fitting if len(both) > 1 else both)[:1] or (table.A3_X16,)
-        if resource == table.NPU_310:
-            return (_strategy(own, table.CARD_310, table.CHIP_310),)
-        if resource == table.NPU_310P:
-            if own.labels.get(keys.NPU_DUO, "false") not in ("true", "false"):
-                raise _unknown(own, keys.NPU_DUO, "true or false")
-            if own.labels.get(keys.NPU_DUO) != "true":
-                return (table.CARDS_310P,)
-            if own.labels.get(keys.NPU_DISTRIBUTED, "false") not in ("true", "false"):
-                raise _unknown(own, keys.NPU_DISTRIBUTED, "true or false")
-            return (_strategy(own, table.DUO_CARD, table.DUO_CHIP),)
-        if resource == table.NPU:
-            return (table.MESH_X8, table.MESH_X16)
-        if selected:
-            return (table.BY_LABEL[selected],) if selected in table.BY_LABEL else ()
-        return self._present or (table.MODULE,)
-
-    def _check_switches(self, tor: Tor, pods: tuple[PodInfo, ...], *, in_blocks: bool) -> None:
-        if in_blocks:
-            raise JobFaultError(f"{keys.TOR_AFFINITY} cannot be combined with {keys.SP_BLOCK}")
-        amounts = dict.fromkeys(_asked(pod)[:2] for pod in pods)
-        if len(amounts) > 1:
-            listed = ", ".join(sorted((f"{r} {n}" for r, n in amounts), key=natural_key))
-            raise JobFaultError(f"{keys.TOR_AFFINITY} needs equal requests of all pods, got {listed}")
-        switches = self.switches
-        if isinstance(switches, str):
-            raise JobFaultError(switches)
-        most = switches.table.positions
-        if switches.table.single_layer and len(pods) > most:
-            raise JobFaultError(f"single-layer network holds at most {most} pods of a job, got {len(pods)}")
-
-    def _check_levels(self, own: JobKeys, pods: tuple[PodInfo, ...]) -> None:
-        text = own.annotations.get(keys.AFFINITY_CONFIG)
-        if text is None:
-            raise JobFaultError(
-                f"{keys.AFFINITY_CONFIG} is missing: {keys.SCHEDULE_POLICY} {table.MULTILEVEL} needs it"
-            )
-        gang = pods[0].gang
-        members = self.snapshot.members.get(gang, ()) if gang is not None else pods
-        try:
-            check_levels(text, self.snapshot.tree.layers, sum(pod.bound or pod.pending for pod in members))
-        except LevelsFaultError as fault:
-            raise JobFaultError(str(fault)) from None
-
-    def _blocks(
-        self, own: JobKeys, pods: tuple[PodInfo, ...], wants: Mapping[tuple[str, int, str], Want]
-    ) -> Blocks | None:
-        """The logical SuperPoDs; None for a job of one pod that asks for less than a node."""
-        size = self.config.super_pod_size
-        if size < 1:
-            raise JobFaultError("superPodSize must be positive")
-        strategy = own.labels.get(keys.SUPER_POD_AFFINITY, "hard")
-        if strategy not in ("hard", "soft"):
-            raise _unknown(own, keys.SUPER_POD_AFFINITY, "hard or soft")
-        asked = [wants[_asked(pod)] for pod in pods]
-        total = sum(want.request for want in asked)
-        whole = asked[0].presets[0].size
-        text = own.annotations.get(keys.SP_BLOCK, str(total))
-        chips = int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else 0
-        if chips < 1:
-            raise JobFaultError(f"{keys.SP_BLOCK} {text} is not a positive integer")
-        if chips % whole and chips != total:
-            raise JobFaultError(f"{keys.SP_BLOCK} {text} is neither a multiple of {whole} chips a node nor the total")
-        nodes = max(1, chips // whole)
-        if nodes > size:
-            raise JobFaultError(f"{keys.SP_BLOCK} {text} is {nodes} nodes, more than superPodSize {size}")
-        if total % chips:
-            raise JobFaultError(f"{keys.SP_BLOCK} {text} does not divide the total of {total} chips")
-        for want in asked:
-            if len(pods) > 1 and want.request != whole:
-                raise JobFaultError(
-                    f"request {want.request} is illegal: pods of a SuperPoD job need whole nodes of {whole} chips"
-                )
-        first = asked[0].request
-        if len(pods) == 1:
-            if first != 1 and (first % 2 or first > whole):
-                raise JobFaultError(
-                    f"request {first} is illegal: a SuperPoD job of one pod asks for 1 or an even number"
-                )
-            if first != chips:
-                raise JobFaultError(f"{keys.SP_BLOCK} {text} is not the request {first} of a job of one pod")
-            if first < whole:
-                return None
-        reserve = self.config.reserve_nodes
-        if reserve >= size:
-            reserve = 2 if size > 2 else 0
-        return Blocks(chips, nodes, whole, strategy == "soft", reserve)
-
-
-def _rank(pod: PodInfo) -> tuple[object, ...]:
-    """Rank order inside one gang (gang-network.md 2.5)."""
-    index = (0, pod.index) if pod.index is not None else (1, 0)
-    return index, natural_key(pod.name)
-
-
-def _strategy(own: JobKeys, card: Preset, chip: Preset) -> Preset:
-    match own.labels.get(keys.NPU_310_STRATEGY, "chip"):
-        case "chip":
-            return chip
-        case "card":
-            return card
-    raise _unknown(own, keys.NPU_310_STRATEGY, "card or chip")
-
-
-def _unknown(own: JobKeys, key: str, known: str) -> JobFaultError:
-    return JobFaultError(f"label {key}={own.labels[key]} is unknown: {known}")
-
-
-def _served(preset: Preset, resource: str) -> str:
-    if preset.resource != resource:
-        return f": it serves {preset.resource}"
-    return f": legal are {', '.join(map(str, sorted(preset.legal | preset.alone)))}"

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from koordpy.api import keys
 from koordpy.cluster.pods import GangRef, PodInfo
-from koordpy.planning.ascend.job import Job, Jobs, Tor
+from koordpy.planning.ascend.job import Job, Tor
+from koordpy.planning.ascend.jobs import Jobs
 from koordpy.planning.ascend.switches import Switches
 
 

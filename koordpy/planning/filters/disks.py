@@ -7,8 +7,9 @@ import numpy as np
 
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Draft, Ints
-from koordpy.cluster.volumes import CsiVolume, Disk, VolumeObjects, claim_key, disks_of
+from koordpy.cluster.volumes import CsiVolume, Disk, VolumeObjects, disks_of
 from koordpy.planning.filters.base import Code, Refusal, Verdict, chain, refused_where
+from koordpy.planning.filters.claims import claims_of
 from koordpy.planning.filters.rules import ANY_NUMBER, Rule
 
 NO_DISK = Refusal("VolumeRestrictions", Code.UNSCHEDULABLE, ("node(s) had no available disk",))
@@ -18,14 +19,6 @@ ONE_POD = Refusal(
     ("node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode",),
 )
 TOO_MANY = Refusal("NodeVolumeLimits", Code.UNSCHEDULABLE, ("node(s) exceed max volume count",))
-
-
-def claims_of(pod: PodInfo) -> list[str]:
-    """`namespace/name` of the claims of a pod, each once."""
-    if pod.ties is None:
-        return []
-    keys = (claim_key(pod.namespace, pod.name, volume) for volume in pod.ties.volumes)
-    return list(dict.fromkeys(key for key in keys if key))
 
 
 def pod_disks(pod: PodInfo) -> list[tuple[Disk, bool]]:

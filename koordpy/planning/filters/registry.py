@@ -11,14 +11,16 @@ from collections.abc import Callable, Iterable, Iterator
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.accelerators.registry import ACCELERATORS
 from koordpy.planning.filters.base import Code, Refusal
-from koordpy.planning.filters.disks import NodeVolumeLimits, VolumeRestrictions, claims_of
+from koordpy.planning.filters.claims import BINDING, claims_of, claims_refusal
+from koordpy.planning.filters.disks import NodeVolumeLimits, VolumeRestrictions
 from koordpy.planning.filters.dra import DynamicResources, resource_claims_refusal
 from koordpy.planning.filters.interpod import ExistingTerms, OwnTerms
 from koordpy.planning.filters.ports import NodePorts
 from koordpy.planning.filters.rules import Rule
 from koordpy.planning.filters.spread import FILTERS as HARD
 from koordpy.planning.filters.spread import Spreading, TopologySpread, constraints_of
-from koordpy.planning.filters.volumes import VolumeBinding, VolumeZone, claims_refusal
+from koordpy.planning.filters.volumes import VolumeBinding
+from koordpy.planning.filters.zones import VolumeZone
 from koordpy.planning.scene import Scene
 
 
@@ -90,7 +92,7 @@ def refusal_of(pod: PodInfo, scene: Scene) -> Refusal | None:
     found: Refusal | None = None
     if pod.ties is not None and claims_of(pod):
         if scene.snapshot.storage is None:
-            return Refusal("VolumeBinding", Code.UNRESOLVABLE, ("unsupported: persistent volume claims",))
+            return Refusal(BINDING, Code.UNRESOLVABLE, ("unsupported: persistent volume claims",))
         found = claims_refusal(pod, scene.snapshot.storage)
     if found is None and pod.pod.spec.resource_claims:
         if scene.snapshot.devices is None:

@@ -1,6 +1,6 @@
-"""VolumeBinding and VolumeZone: where the volumes of a pod's claims are, or can be (kube-parity.md 2.8)."""
+"""VolumeBinding: where the volumes of a pod's claims are, or can be (kube-parity.md 2.8)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import merge
 
@@ -12,71 +12,17 @@ from koordpy.api.storage import SELECTED_NODE, PersistentVolume, PersistentVolum
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.selectors import selector_matches, term_matches
 from koordpy.cluster.snapshot import Draft, NodeInfo
-from koordpy.cluster.volumes import NO_PROVISIONER, VolumeObjects, claim_key, size_bytes, volume_bytes
-from koordpy.planning.filters.base import Code, Refusal, Verdict, all_fit, refused_where
-from koordpy.planning.filters.disks import claims_of
+from koordpy.cluster.volumes import NO_PROVISIONER, VolumeObjects, size_bytes, volume_bytes
+from koordpy.planning.filters.base import Code, Refusal, Verdict
+from koordpy.planning.filters.claims import BINDING, claims_of, delayed_claims
 from koordpy.planning.filters.rules import DomainTable, Rule
 
-PLUGIN = "VolumeBinding"
 WRONG_NODE = "node(s) didn't match PersistentVolume's node affinity"
 NO_VOLUME = "node(s) didn't find available persistent volumes to bind"
 NO_SPACE = "node(s) did not have enough free storage"
 VOLUME_GONE = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
-ZONE = Refusal("VolumeZone", Code.UNRESOLVABLE, ("node(s) had no available volume zone",))
 
 Mask = NDArray[np.bool_]
-
-_ZONE_LABELS = {
-    "topology.kubernetes.io/zone": "failure-domain.beta.kubernetes.io/zone",
-    "topology.kubernetes.io/region": "failure-domain.beta.kubernetes.io/region",
-}
-_SAME = {**_ZONE_LABELS, **{beta: ga for ga, beta in _ZONE_LABELS.items()}}
-
-
-def claims_refusal(pod: PodInfo, objects: VolumeObjects) -> Refusal | None:
-    """What is wrong with a pod's claims before any node is tried."""
-    volumes = pod.ties.volumes if pod.ties is not None else ()
-    for volume in volumes:
-        source = volume.persistent_volume_claim
-        if source is not None and f"{pod.namespace}/{source.claim_name}" not in objects.claims:
-            return _refuse("VolumeRestrictions", f'persistentvolumeclaim "{source.claim_name}" not found')
-    unbound = False
-    for volume in volumes:
-        key = claim_key(pod.namespace, pod.name, volume)
-        if not key:
-            continue
-        name = key.partition("/")[2]
-        claim = objects.claims.get(key)
-        if claim is None:
-            text = f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
-            return _refuse(PLUGIN, text)
-        if volume.ephemeral is not None and not _owned_by(claim, pod):
-            return _refuse(PLUGIN, f"PVC {key} was not created for pod {pod.key} (pod is not owner)")
-        if claim.metadata.deletion_timestamp:
-            return _refuse(PLUGIN, f'persistentvolumeclaim "{name}" is being deleted')
-        if claim.status.phase == "Lost":
-            text = f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{claim.spec.volume_name}"'
-            return _refuse(PLUGIN, text)
-        unbound |= not objects.is_bound(claim) and not objects.is_delayed(claim)
-    return _refuse(PLUGIN, "pod has unbound immediate PersistentVolumeClaims") if unbound else None
-
-
-def _refuse(plugin: str, text: str) -> Refusal:
-    return Refusal(plugin, Code.UNRESOLVABLE, (text,))
-
-
-def _owned_by(claim: PersistentVolumeClaim, pod: PodInfo) -> bool:
-    """Whether the pod is the claim's controller."""
-    return any(
-        owner.controller and (owner.uid == pod.uid if owner.uid else (owner.kind, owner.name) == ("Pod", pod.name))
-        for owner in claim.metadata.owner_references
-    )
-
-
-def delayed_claims(pod: PodInfo, objects: VolumeObjects) -> list[str]:
-    """Keys of a pod's claims whose volume is chosen with its node."""
-    found = [key for key in claims_of(pod) if key in objects.claims]
-    return [key for key in found if not objects.is_bound(objects.claims[key])]
 
 
 class VolumeReach:
@@ -141,7 +87,7 @@ class OpenClaim:
 class VolumeBinding(Rule):
     """Bound claims by their volume's node affinity; claims that wait by what the node has for them."""
 
-    plugin = PLUGIN
+    plugin = BINDING
 
     def __init__(self, pod: PodInfo, draft: Draft, objects: VolumeObjects, reach: VolumeReach) -> None:
         self._draft = draft
@@ -179,7 +125,7 @@ class VolumeBinding(Rule):
                 texts = [t for fine, t in zip(key, (WRONG_NODE, NO_VOLUME, NO_SPACE), strict=True) if not fine]
                 if gone and right[i]:
                     texts.append(VOLUME_GONE)
-                refusals.append(Refusal(PLUGIN, Code.UNRESOLVABLE, tuple(texts)))
+                refusals.append(Refusal(BINDING, Code.UNRESOLVABLE, tuple(texts)))
                 numbers[key] = len(refusals)
             which[i] = numbers[key]
         return Verdict(which, tuple(refusals))
@@ -371,35 +317,3 @@ class VolumeBinding(Rule):
             (delayed, None) for delayed in self._waiting if delayed.selected and delayed.key not in self._draft.promised
         ]
         return [*selected, *self._match(node, self._open())]
-
-
-class VolumeZone(Rule):
-    """Zone and region labels of bound volumes, on nodes that have any of these labels."""
-
-    plugin = ZONE.plugin
-
-    def __init__(self, pod: PodInfo, draft: Draft, objects: VolumeObjects) -> None:
-        wanted: list[tuple[str, frozenset[str]]] = []
-        for key in claims_of(pod):
-            claim = objects.claims.get(key)
-            volume = objects.volumes.get(claim.spec.volume_name) if claim is not None else None
-            labels = volume.metadata.labels if volume is not None else {}
-            wanted += [(label, frozenset(labels[label].split("__"))) for label in _SAME if label in labels]
-        nodes = draft.snapshot.nodes
-        self.silent = not wanted
-        self._verdict = all_fit(len(nodes))
-        if wanted:
-            wrong = (not _in_zones(node.labels, wanted) for node in nodes)
-            self._verdict = refused_where(np.fromiter(wrong, dtype=bool, count=len(nodes)), ZONE)
-
-    def change(self, pod: PodInfo, node: int, sign: int) -> bool:
-        return False
-
-    def verdict(self) -> Verdict:
-        return self._verdict
-
-
-def _in_zones(labels: Mapping[str, str], wanted: Sequence[tuple[str, frozenset[str]]]) -> bool:
-    if not any(label in labels for label in _SAME):
-        return True
-    return all(labels.get(label, labels.get(_SAME[label])) in values for label, values in wanted)

@@ -1,0 +1,62 @@
+"""The volume claims of a pod: which, and what is wrong with them before any node is tried (kube-parity.md 2.8)."""
+
+from koordpy.api.storage import PersistentVolumeClaim
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.volumes import VolumeObjects, claim_key
+from koordpy.planning.filters.base import Code, Refusal
+
+BINDING = "VolumeBinding"
+
+
+def claims_of(pod: PodInfo) -> list[str]:
+    """`namespace/name` of the claims of a pod, each once."""
+    if pod.ties is None:
+        return []
+    keys = (claim_key(pod.namespace, pod.name, volume) for volume in pod.ties.volumes)
+    return list(dict.fromkeys(key for key in keys if key))
+
+
+def claims_refusal(pod: PodInfo, objects: VolumeObjects) -> Refusal | None:
+    """What is wrong with a pod's claims before any node is tried."""
+    volumes = pod.ties.volumes if pod.ties is not None else ()
+    for volume in volumes:
+        source = volume.persistent_volume_claim
+        if source is not None and f"{pod.namespace}/{source.claim_name}" not in objects.claims:
+            return _refuse("VolumeRestrictions", f'persistentvolumeclaim "{source.claim_name}" not found')
+    unbound = False
+    for volume in volumes:
+        key = claim_key(pod.namespace, pod.name, volume)
+        if not key:
+            continue
+        name = key.partition("/")[2]
+        claim = objects.claims.get(key)
+        if claim is None:
+            text = f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
+            return _refuse(BINDING, text)
+        if volume.ephemeral is not None and not _owned_by(claim, pod):
+            return _refuse(BINDING, f"PVC {key} was not created for pod {pod.key} (pod is not owner)")
+        if claim.metadata.deletion_timestamp:
+            return _refuse(BINDING, f'persistentvolumeclaim "{name}" is being deleted')
+        if claim.status.phase == "Lost":
+            text = f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{claim.spec.volume_name}"'
+            return _refuse(BINDING, text)
+        unbound |= not objects.is_bound(claim) and not objects.is_delayed(claim)
+    return _refuse(BINDING, "pod has unbound immediate PersistentVolumeClaims") if unbound else None
+
+
+def _refuse(plugin: str, text: str) -> Refusal:
+    return Refusal(plugin, Code.UNRESOLVABLE, (text,))
+
+
+def _owned_by(claim: PersistentVolumeClaim, pod: PodInfo) -> bool:
+    """Whether the pod is the claim's controller."""
+    return any(
+        owner.controller and (owner.uid == pod.uid if owner.uid else (owner.kind, owner.name) == ("Pod", pod.name))
+        for owner in claim.metadata.owner_references
+    )
+
+
+def delayed_claims(pod: PodInfo, objects: VolumeObjects) -> list[str]:
+    """Keys of a pod's claims whose volume is chosen with its node."""
+    found = [key for key in claims_of(pod) if key in objects.claims]
+    return [key for key in found if not objects.is_bound(objects.claims[key])]
