@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from koordpy.api.documents import read_documents
-from koordpy.api.fieldwalk import Fault
+from koordpy.api.faults import Fault
 from koordpy.api.keys import DEFAULT_SCHEDULER_NAME, GPU_RESOURCES
 from koordpy.api.objects import NodeAffinity, TopologySpreadConstraint
 from koordpy.api.strict import decode_closed

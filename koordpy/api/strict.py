@@ -12,7 +12,9 @@ from typing import Any, TypeVar, cast
 import msgspec
 from msgspec import inspect
 
-from koordpy.api.fieldwalk import PERCENT, RFC3339, Fault, Walk, check_quantity, format_of, reader_of
+from koordpy.api.faults import Fault, Walk
+from koordpy.api.fieldwalk import format_of, reader_of
+from koordpy.api.leafreaders import PERCENT, RFC3339, check_quantity
 from koordpy.api.quantity import units
 
 T = TypeVar("T")

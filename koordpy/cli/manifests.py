@@ -14,7 +14,7 @@ import msgspec
 from koordpy.api import keys
 from koordpy.api.custom import ClusterNetworkTopology
 from koordpy.api.documents import read_documents
-from koordpy.api.fieldwalk import Fault, kind_name
+from koordpy.api.faults import Fault, kind_name
 from koordpy.api.objects import ObjectMeta, Wire
 from koordpy.api.strict import decode
 from koordpy.cli.kinds import SILENTLY_IGNORED, Kind, find_kind, group_of

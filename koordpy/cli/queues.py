@@ -12,7 +12,7 @@ from typing import Any
 
 from koordpy.api import keys
 from koordpy.api.documents import read_documents
-from koordpy.api.fieldwalk import Fault, key_path, kind_name
+from koordpy.api.faults import Fault, key_path, kind_name
 from koordpy.api.natural import natural_key
 from koordpy.api.quantity import parse_exact
 from koordpy.api.scalars import Number

@@ -13,7 +13,7 @@ from typing import Any
 
 from koordpy.api import keys
 from koordpy.api.custom import ElasticQuota
-from koordpy.api.fieldwalk import key_path
+from koordpy.api.faults import key_path
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import Quantities
 from koordpy.api.quantity import RawQuantity, parse_exact, quantity_text, units

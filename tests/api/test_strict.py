@@ -6,7 +6,7 @@ import pytest
 
 from koordpy.api.custom import ClusterNetworkTopology
 from koordpy.api.documents import read_documents
-from koordpy.api.fieldwalk import key_path
+from koordpy.api.faults import key_path
 from koordpy.api.groups import PodGroup
 from koordpy.api.objects import Node, Pod, PodDisruptionBudget
 from koordpy.api.strict import decode

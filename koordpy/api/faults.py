@@ -1,0 +1,72 @@
+"""Faults of a value that somebody wrote: by the path of the field, in a user's words (kube-parity.md section 7)."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from koordpy.api.scalars import Number
+
+MAX_FAULTS = 1000
+"""Faults listed of one object."""
+_PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault: the path of the field from the root (empty = the root), and what is wrong."""
+
+    path: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.text}" if self.path else self.text
+
+
+def key_path(path: str, key: str) -> str:
+    """Path of a mapping's entry; keys with other characters stand in brackets: `requests[nvidia.com/gpu]`."""
+    if not _PLAIN_KEY.fullmatch(key):
+        return f"{path}[{key}]"
+    return f"{path}.{key}" if path else key
+
+
+@dataclass(slots=True)
+class Walk:
+    """A walk through one object, with what it found."""
+
+    unknown: bool
+    """Whether fields that no type has are faults."""
+    faults: list[Fault] = field(default_factory=list)
+
+    def fault(self, path: str, text: str) -> None:
+        """Takes a fault down. Aliases can repeat one without end, so that the list has one."""
+        if len(self.faults) < MAX_FAULTS:
+            self.faults.append(Fault(path, text))
+        elif len(self.faults) == MAX_FAULTS:
+            self.faults.append(Fault("", f"more than {MAX_FAULTS} faults, the rest is not listed"))
+
+
+Read = Callable[[Any, str, Walk], Any]
+"""(raw, path, walk) -> cleaned value; faults go to the walk, and the value does not matter then."""
+
+
+def kind_name(value: Any) -> str:
+    """What a plain value is, in a user's words."""
+    if isinstance(value, bool):
+        return "a truth value"
+    if isinstance(value, (int, float, Number)):
+        return "a number"
+    for kind, name in ((str, "text"), (list, "a list"), (dict, "a mapping")):
+        if isinstance(value, kind):
+            return name
+    return "null"
+
+
+def shown(value: Any) -> str:
+    """What a plain value is, and the value itself where it is short."""
+    if isinstance(value, bool):
+        return f"a truth value ({str(value).lower()})"
+    if isinstance(value, (int, float, Number, str)):
+        text = repr(value)
+        return f"{kind_name(value)} ({text if len(text) <= 60 else text[:57] + '...'})"
+    return kind_name(value)

@@ -1,0 +1,171 @@
+"""Readers of single values: texts, times, numbers, quantities, durations, words of a choice.
+
+Each takes (raw value, path, walk), takes faults down and gives the cleaned value: numbers are read by their text.
+Sources: kube-parity.md sections 2.5 and 7.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from koordpy.api.durations import parse_duration
+from koordpy.api.faults import Read, Walk, key_path, kind_name, shown
+from koordpy.api.quantity import units
+from koordpy.api.scalars import Number
+
+MAX_INT = 2**63 - 1
+RFC3339 = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:Z|[+-][0-9]{2}:[0-9]{2})")
+PERCENT = re.compile(r"[0-9]+%", re.ASCII)
+
+
+def time_text(text: str) -> str:
+    """An RFC 3339 time; dates and times with a blank are put into that form. Raises ValueError."""
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise ValueError(f"{text!r} is no time (as in 2026-01-01T00:00:00Z)") from None
+    if RFC3339.fullmatch(text):
+        return text
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat().replace("+00:00", "Z")
+
+
+def check_quantity(resource: str, raw: Any) -> None:
+    if isinstance(raw, bool) or not isinstance(raw, (str, int, float)):
+        raise ValueError(f"{kind_name(raw)} in place of a quantity")
+    units(resource, raw)
+
+
+def _duration(raw: Any) -> float:
+    if not isinstance(raw, str):
+        raise ValueError(f"{shown(raw)} in place of a duration (as in 30s, 1h30m)")
+    seconds = parse_duration(raw)
+    if seconds < 0:
+        raise ValueError(f"{raw!r} is negative")
+    return seconds
+
+
+def read_text(raw: Any, path: str, walk: Walk) -> Any:
+    if isinstance(raw, str):
+        return raw
+    if isinstance(raw, Number) and raw.soft:
+        return raw.text
+    walk.fault(path, f"{shown(raw)} in place of text")
+    return ""
+
+
+def read_time(raw: Any, path: str, walk: Walk) -> Any:
+    text = read_text(raw, path, walk)
+    try:
+        return time_text(text) if text else text
+    except ValueError as fault:
+        walk.fault(path, str(fault))
+        return ""
+
+
+def read_truth(raw: Any, path: str, walk: Walk) -> Any:
+    if not isinstance(raw, bool):
+        walk.fault(path, f"{shown(raw)} in place of true or false")
+    return raw
+
+
+def int_reader(lowest: int | None, highest: int | None) -> Read:
+    def read(raw: Any, path: str, walk: Walk) -> Any:
+        value = raw.value if isinstance(raw, Number) else raw
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int):
+            walk.fault(path, f"{shown(raw)} in place of a whole number")
+        elif not -MAX_INT - 1 <= value <= MAX_INT:
+            walk.fault(path, f"{shown(raw)} is out of range")
+        elif lowest is not None and value < lowest:
+            walk.fault(path, f"{value} is less than {lowest}")
+        elif highest is not None and value > highest:
+            walk.fault(path, f"{value} is more than {highest}")
+        return value
+
+    return read
+
+
+def float_reader(lowest: float | None, above: float | None) -> Read:
+    def read(raw: Any, path: str, walk: Walk) -> Any:
+        value = raw.value if isinstance(raw, Number) else raw
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            walk.fault(path, f"{shown(raw)} in place of a number")
+            return 0.0
+        if not abs(value) <= MAX_INT:
+            walk.fault(path, f"{shown(raw)} is out of range")
+            return 0.0
+        if lowest is not None and value < lowest:
+            walk.fault(path, f"{value} is less than {lowest:g}")
+        elif above is not None and value <= above:
+            walk.fault(path, f"{value} is not above {above:g}")
+        return float(value)
+
+    return read
+
+
+def choice_reader(values: list[Any]) -> Read:
+    """One of some words or numbers. An unquoted `off` is a truth value in YAML 1.1."""
+
+    def read(raw: Any, path: str, walk: Walk) -> Any:
+        if raw is False and "off" in values:
+            return "off"
+        if any(type(value) is type(raw) and value == raw for value in values):
+            return raw
+        words = ", ".join(str(value) for value in sorted(values))
+        walk.fault(path, f"{shown(raw)} is none of: {words}")
+        return values[0]
+
+    return read
+
+
+def quantity_values(raw: Any, path: str, walk: Walk) -> Any:
+    if not isinstance(raw, dict):
+        walk.fault(path, f"{shown(raw)} in place of a mapping")
+        return {}
+    out = {}
+    for key, value in raw.items():
+        if value is None:
+            continue
+        text = value.text if isinstance(value, Number) else value
+        try:
+            check_quantity(key, text)
+        except ValueError as fault:
+            walk.fault(key_path(path, key), str(fault))
+        out[key] = text
+    return out
+
+
+def read_quantity(raw: Any, path: str, walk: Walk) -> Any:
+    text = raw.text if isinstance(raw, Number) else raw
+    try:
+        check_quantity("", text)
+    except ValueError as fault:
+        walk.fault(path, str(fault))
+    return text
+
+
+def read_int_or_percent(raw: Any, path: str, walk: Walk) -> Any:
+    if isinstance(raw, str):
+        if not PERCENT.fullmatch(raw):
+            walk.fault(path, f"{raw!r} is neither a whole number nor a percentage")
+        return raw
+    return int_reader(None, None)(raw, path, walk)
+
+
+def read_duration(raw: Any, path: str, walk: Walk) -> Any:
+    try:
+        return _duration(raw)
+    except ValueError as fault:
+        walk.fault(path, str(fault))
+        return 0.0
+
+
+FORMATS: Mapping[str, Read] = {
+    "quantity": read_quantity,
+    "int-or-string": read_int_or_percent,
+    "time": read_time,
+    "duration": read_duration,
+}
+"""Format of a field's type -> how it is read."""
