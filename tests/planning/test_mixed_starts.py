@@ -14,6 +14,7 @@ from koordpy.planning.solver.budget import Budget
 from koordpy.planning.solver.counts import CountModel
 from koordpy.planning.solver.cover import Cover
 from koordpy.planning.solver.greedy import Greedy
+from koordpy.planning.solver.placed import adopt
 from koordpy.planning.solver.room import Room
 from tests.planning.oracle import Place, _placements, problem_of
 
@@ -82,7 +83,7 @@ def test_a_first_placement_is_valid_and_a_model_takes_it_as_it_is(seed: int) -> 
     assert violations(problem, assigned(problem, room, pods)) == []
     model = CountModel(room, (0, 0), counts=counts.tolist(), budget=Budget(1.0, seed=0), ordered=False)
     model.add_used()
-    model.adopt(pods)
+    adopt(model, pods)
     for index, value in enumerate(model.values):
         model.model.add(model.model.get_int_var_from_proto_index(index) == value)
     assert model.find("as it is") is Proof.OPTIMAL

@@ -10,7 +10,8 @@ from koordpy.planning.goals import Goals, faults_together
 from koordpy.planning.problem import Problem
 from koordpy.planning.rank_order import assign_groups, order_ranks
 from koordpy.planning.solver.budget import Budget
-from koordpy.planning.solver.gather import Found, Gather
+from koordpy.planning.solver.gather import Gather
+from koordpy.planning.solver.reached import Found
 from koordpy.planning.solver.ring import MOST_PODS, Ring
 
 

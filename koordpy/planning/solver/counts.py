@@ -326,62 +326,7 @@ class CountModel(StagedModel):
         """Groups whole in a domain of the level, where they were added."""
         return self._groups.terms(level) if self._groups is not None else []
 
-    # --- starting ---------------------------------------------------------------------------------------------------
-
-    def start_from(self, pods: Mapping[int, Sequence[int]]) -> None:
-        """Hints at the counts per node of a solution of the same region."""
-        for cell in self.cells:
-            for i, var in cell.pods.items():
-                self.model.add_hint(var, sum(pods[node][i] for node in cell.nodes if node in pods))
-
-    def adopt(self, pods: Mapping[int, Sequence[int]]) -> None:
-        """Takes a placement (node -> pods per shape position) of the region as the current solution, without a solve.
-
-        Only for models without multiples, interactions and order among domains alike.
-        """
-        self.values = [0] * len(self.model.proto.variables)
-        placed = np.zeros(len(self.problem.free), dtype=np.int64)
-        for node, held in pods.items():
-            placed[node] = sum(held)
-        for cell in self.cells:
-            here = [pods[node] for node in cell.nodes if node in pods]
-            for i, var in cell.pods.items():
-                self.values[var.index] = sum(held[i] for held in here)
-            for held in here:
-                if cell.fillings:
-                    var = next(v for v, f in cell.fillings if all(a <= b for a, b in zip(held, f, strict=True)))
-                    self.values[var.index] += 1
-                elif cell.used:
-                    self.values[cell.used[0][0].index] = 1
-        for number, domains in self.totals.items():
-            sums = self.tree.levels[number].sums(placed)
-            for domain, var in domains.items():
-                self.values[var.index] = int(sums[domain])
-                for used, _ in self.used.get(number, {}).get(domain, []):
-                    self.values[used.index] = int(sums[domain] > 0)
-        for i, var in enumerate(self.shape_totals):
-            self.values[var.index] = sum(held[i] for held in pods.values())
-        if self.numbered is not None:
-            shapes = self.room.shapes
-            self.numbered.adopt(self.values, {n: dict(zip(shapes, held, strict=True)) for n, held in pods.items()})
-
     # --- reading ------------------------------------------------------------------------------------------------
-
-    def node_pods(self) -> dict[int, list[int]]:
-        """Node -> pods per shape position; classes are dealt out filling by filling in natural order."""
-        out: dict[int, list[int]] = {}
-        shapes = len(self.room.shapes)
-        for cell in self.cells:
-            left = [self.values[cell.pods[i].index] if i in cell.pods else 0 for i in range(shapes)]
-            plans = [f for var, f in cell.fillings for _ in range(self.values[var.index])] or [tuple(left)]
-            taken = []
-            for plan in plans:
-                pods = [min(have, most) for have, most in zip(left, plan, strict=True)]
-                left = [have - n for have, n in zip(left, pods, strict=True)]
-                taken.append(pods)
-            taken.sort(key=sum, reverse=True)
-            out.update({node: pods for node, pods in zip(cell.nodes, taken, strict=False) if any(pods)})
-        return out
 
     def whole_counts(self) -> dict[tuple[int, int, int], int]:
         """(group type, level, domain) -> whole groups."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from koordpy.planning.problem import Ints
 from koordpy.planning.solver.cells import lost_score
 from koordpy.planning.solver.counts import CountModel
+from koordpy.planning.solver.placed import hint_at, node_pods
 from koordpy.planning.solver.whole_groups import GroupType
 
 
@@ -60,6 +61,6 @@ def _node_by_node(model: CountModel, held: Held, *, counts: Ints, types: Sequenc
     bound = int((model.problem.bound_counts > 0).sum())
     single.hold(single.opened(depth), held.domains[depth - 1] - bound)
     single.hold(lost_score(single.problem, single.room.shapes, single.cells), -held.score)
-    single.start_from(model.node_pods())
+    hint_at(single, node_pods(model))
     single.find("inside")
     return single if single.values else None

@@ -15,6 +15,7 @@ from koordpy.planning.counting import Counted, count
 from koordpy.planning.problem import ByCount, Devices, Ints, Member, Problem, Shape
 from koordpy.planning.solver.budget import Budget
 from koordpy.planning.solver.counts import CountModel
+from koordpy.planning.solver.placed import node_pods
 from koordpy.planning.solver.regions import Regions
 from koordpy.planning.solver.room import Room
 
@@ -90,7 +91,7 @@ def _onto(
                 model.hold([(var, -ask) for var, ask in given], -least.nodes[cell.nodes[0]])
         model.find("measure")
         if model.values:
-            return model.node_pods()
+            return node_pods(model)
     return None
 
 

@@ -15,6 +15,7 @@ from koordpy.planning.solver.budget import Budget
 from koordpy.planning.solver.cells import lost_score
 from koordpy.planning.solver.counts import CountModel
 from koordpy.planning.solver.patterns import Patterns, pays
+from koordpy.planning.solver.placed import hint_at, node_pods
 from koordpy.planning.solver.room import Room
 from koordpy.planning.solver.staged import Term
 
@@ -101,10 +102,10 @@ class Plain:
             return None
         standing = int(problem.standing.sum()) if problem.standing is not None else 0
         nodes = model.minimise("nodes", model.opened(depth), bound=0 if standing else 1)
-        pods = model.node_pods()
+        pods = node_pods(model)
         single = self._model(region, self._like(region, reference, limit=max(1, nodes + standing)))
         single.hold(single.opened(depth), nodes)
-        single.start_from(pods)
+        hint_at(single, pods)
         single.find("score")
         if not single.values and room is not self.room:
             self.budget.proven = False  # what nodes are worth by their pods is left out
