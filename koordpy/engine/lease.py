@@ -51,9 +51,11 @@ class LeaderElector:
         renew_seconds: float = 10.0,
         retry_seconds: float = 2.0,
         clock: Callable[[], float] = boot_clock,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """Raises ValueError unless lease > renew > retry, as client-go asks (the retry with its jitter of 1.2)."""
+        """`now` gives the times that are written. Raises ValueError unless lease > renew > retry, as client-go asks
+        (the retry with its jitter of 1.2)."""
         if not (lease_seconds > renew_seconds > retry_seconds * 1.2 > 0):
             raise ValueError(
                 f"leaderElection: leaseDuration {lease_seconds:g}s must exceed renewDeadline {renew_seconds:g}s,"
@@ -61,7 +63,7 @@ class LeaderElector:
             )
         self.identity = identity or own_identity()
         self.acquired, self.lost = asyncio.Event(), asyncio.Event()
-        self._client, self._clock, self._sleep = client, clock, sleep
+        self._client, self._clock, self._now, self._sleep = client, clock, now, sleep
         self._collection = LEASES.path(namespace)
         self._path = LEASES.path(namespace, name)
         self._namespace, self._name = namespace, name
@@ -125,7 +127,7 @@ class LeaderElector:
                 await self._read()
                 if self.leader != self.identity:
                     return
-                now, empty = _micro_time(), {"holderIdentity": "", "leaseDurationSeconds": 1}
+                now, empty = self._micro_time(), {"holderIdentity": "", "leaseDurationSeconds": 1}
                 await self._write({**self._spec(), **empty, "renewTime": now, "acquireTime": now})
                 logger.info("lease %s/%s given back", self._namespace, self._name)
 
@@ -153,7 +155,7 @@ class LeaderElector:
         ours = holder == self.identity
         if holder and not ours and self._runs():
             return False
-        began, now = self._clock(), _micro_time()
+        began, now = self._clock(), self._micro_time()
         transitions = int(spec.get("leaseTransitions") or 0)
         changed = {
             **spec,
@@ -174,7 +176,7 @@ class LeaderElector:
     async def _create(self) -> bool:
         # one that was deleted took the count of terms with it; going on from there keeps the epochs apart
         transitions = self._seen_transitions + 1
-        began, now = self._clock(), _micro_time()
+        began, now = self._clock(), self._micro_time()
         body = {
             "apiVersion": LEASES.api_version,
             "kind": LEASES.kind,
@@ -218,6 +220,5 @@ class LeaderElector:
     async def _pause(self) -> None:
         await self._sleep(self._retry_seconds * random.uniform(1.0, 1.2))
 
-
-def _micro_time() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    def _micro_time(self) -> str:
+        return self._now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")

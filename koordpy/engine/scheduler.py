@@ -116,6 +116,7 @@ class Scheduler:
                 renew_seconds=settings.lease.renew_seconds,
                 retry_seconds=settings.lease.retry_seconds,
                 clock=boot_clock if clock is time.monotonic else clock,
+                now=now,
             )
         self.recorders: Mapping[str, EventRecorder] = {}
         if not settings.dry_run:

@@ -107,7 +107,7 @@ class Shelf:
         self.horizon = 0
         self.history = history
         self._changes: deque[Change] = deque()
-        self._watchers: set[Watcher] = set()
+        self._watchers: dict[Watcher, None] = {}
         self._ordered: list[tuple[Key, Entry]] | None = None
 
     def ordered(self) -> list[tuple[Key, Entry]]:
@@ -156,11 +156,11 @@ class Shelf:
     def watch(self) -> Watcher:
         """A watcher of all changes from now on; to be given back by `unwatch`."""
         watcher = Watcher(max(self.history, 1000))
-        self._watchers.add(watcher)
+        self._watchers[watcher] = None
         return watcher
 
     def unwatch(self, watcher: Watcher) -> None:
-        self._watchers.discard(watcher)
+        self._watchers.pop(watcher, None)
 
     def end_watches(self, *, abort: bool = False) -> int:
         """Close every watch; returns how many there were."""

@@ -7,6 +7,7 @@ break, and leaders lose their lease or are killed anywhere. What must hold is in
 import argparse
 import asyncio
 import contextlib
+import hashlib
 import json
 import logging
 import random
@@ -36,7 +37,15 @@ from tests.engine.invariants import (
 from tests.engine.live import QUICK, QUICK_LEASE, Live, Planner, gang, small
 from tests.engine.storage import HOST, LOCAL, MADE, Storage, pod_with
 from tests.engine.test_reservations import claim, claiming, offer
-from tests.engine.virtual import EPOCH_SECONDS, LATEST_SECONDS, VirtualLoop, Wire, run, virtual_server
+from tests.engine.virtual import (
+    EPOCH_SECONDS,
+    LATEST_SECONDS,
+    VirtualLoop,
+    Wire,
+    one_after_the_other,
+    run,
+    virtual_server,
+)
 
 ROUTES = (
     ("POST", "*/binding"),
@@ -73,6 +82,14 @@ TRAITS = {
     "cuts": 0.3,
 }
 """What there is in a schedule, and how often."""
+SETTINGS = replace(
+    QUICK,
+    event_qps=0.0,
+    max_binds_in_flight=8,
+    group_status_seconds=0.25,
+    unconfirmed_seconds=0.8,
+    wobble_hold_seconds=1.0,
+)
 BUSY = (State.ACTIVE, State.BACKOFF, State.IN_FLIGHT)
 Manifest = dict[str, Any]
 Connect = Callable[[], ApiClient]
@@ -110,6 +127,7 @@ class Replica:
     wall: Callable[[], float]
     elects: bool
     watchman: Watchman
+    name: str = "one"
     client: ApiClient | None = None
     scheduler: Scheduler | None = None
     stopping: bool = False
@@ -121,8 +139,10 @@ class Replica:
         while not self.stopping:
             self.client = self.connect()
             self.starts += 1
-            settings = replace(QUICK, lease=QUICK_LEASE if self.elects else None, event_qps=0.0)
+            settings = replace(SETTINGS, lease=replace(QUICK_LEASE, retry_seconds=0.2) if self.elects else None)
             self.scheduler = Scheduler(self.client, Planner(), settings=settings, clock=loop.time, wall_clock=self.wall)
+            if self.scheduler.elector is not None:
+                self.scheduler.elector.identity = f"{self.name}-{self.starts}"
             self.scheduler.binder._settle_seconds = 2.5 * LATEST_SECONDS
             self.scheduler.reserver._settle_seconds = 2.5 * LATEST_SECONDS
             self.scheduler.releaser._sweep_seconds = 0.3
@@ -159,6 +179,8 @@ class Storm:
     wall: Callable[[], float]
     trace: ClassVar[bool] = False
     made: int = 0
+    history: list[tuple[Any, ...]] = field(default_factory=list)
+    """In virtual time: every request and every write."""
     replicas: list[Replica] = field(default_factory=list)
     _others: int = 0
 
@@ -370,9 +392,7 @@ class Storm:
         changed = asyncio.Event()
         self.cluster.server.store.listeners.append(lambda shelf, change: changed.set())
         while True:
-            pause = min(due.values(), default=loop.time() + 60.0) - loop.time()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), max(pause, 0.0))
+            await changed.wait()
             await asyncio.sleep(0.02)
             changed.clear()
             now = loop.time()
@@ -389,6 +409,8 @@ class Storm:
                         self._start(name)
                 there = {obj["metadata"]["uid"] for obj in self.cluster.pods().values()}
                 due = {uid: at for uid, at in due.items() if uid in there}
+            if due:
+                loop.call_at(min(due.values()), changed.set)
 
     def _start(self, name: str) -> None:
         def running(old: Manifest) -> Manifest:
@@ -502,7 +524,8 @@ class Storm:
         self.prepare()
         elects = "replicas" in self.traits
         self.replicas = [
-            Replica(self.cluster, self.connect, self.wall, elects, self.watchman) for _ in range(1 + elects)
+            Replica(self.cluster, self.connect, self.wall, elects, self.watchman, name)
+            for name in ("one", "other")[: 1 + elects]
         ]
         tasks = [asyncio.create_task(one.run()) for one in self.replicas]
         tasks.append(asyncio.create_task(self.surroundings()))
@@ -521,6 +544,7 @@ class Storm:
 async def _in_virtual_time(loop: VirtualLoop, seed: int) -> Storm:
     async with virtual_server(seed) as server:
         storm = Storm(Live(server), random.Random(seed), lambda: Wire(server), loop.wall)
+        storm.history = loop.history
         await storm.blow()
         return storm
 
@@ -562,19 +586,23 @@ def main() -> int:
     first, _, last = options.seeds.partition("-")
     failed, began, count = 0, time.process_time(), 0
     evicted = bound = 0
-    for seed in range(int(first), int(last or int(first) + 1)):
-        count += 1
-        try:
-            storm = through_a_storm(seed)
-            evicted, bound = evicted + storm.watchman.evicted, bound + len(storm.watchman.seen)
-        except AssertionError as error:
-            failed += 1
-            print(f"seed {seed}: {str(error).splitlines()[0] if str(error) else 'assertion'}", flush=True)
-        except Exception as error:
-            failed += 1
-            print(f"seed {seed}: {type(error).__name__}: {error}", flush=True)
+    told = hashlib.sha256()
+    with one_after_the_other():
+        for seed in range(int(first), int(last or int(first) + 1)):
+            count += 1
+            try:
+                storm = through_a_storm(seed)
+                evicted, bound = evicted + storm.watchman.evicted, bound + len(storm.watchman.seen)
+                told.update(repr(storm.history).encode())
+            except AssertionError as error:
+                failed += 1
+                print(f"seed {seed}: {str(error).splitlines()[0] if str(error) else 'assertion'}", flush=True)
+            except Exception as error:
+                failed += 1
+                print(f"seed {seed}: {type(error).__name__}: {error}", flush=True)
     seconds = time.process_time() - began
     print(f"{count} schedules, {bound} pods bound, {evicted} evicted, {failed} failed, {seconds:.1f} s of CPU")
+    print(f"history {told.hexdigest()}")
     return 1 if failed else 0
 
 

@@ -7,9 +7,10 @@ planner runs at once, its answer comes later. So one seed is one schedule, whate
 
 import asyncio
 import contextlib
+import gc
 import random
 import selectors
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -44,13 +45,17 @@ class _NoWaiting(selectors.SelectSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop with a time of its own. `steps` counts its turns, of which `on_step` hears."""
+    """An event loop with a time of its own. `steps` counts its turns, of which `on_step` hears.
+
+    `history` is what came to pass at the API server: (time, request) and (time, change), each in the order of arrival.
+    """
 
     def __init__(self, seed: int) -> None:
         self._quick = _NoWaiting()
         self.dice = random.Random(seed)
         self.steps = 0
         self.on_step: Callable[[int], None] | None = None
+        self.history: list[tuple[Any, ...]] = []
         super().__init__(self._quick)
         self._clock_resolution = 1e-9
 
@@ -92,6 +97,20 @@ def run(schedule: Callable[[VirtualLoop], Coroutine[Any, Any, T]], seed: int) ->
         loop.close()
 
 
+@contextlib.contextmanager
+def one_after_the_other() -> Iterator[None]:
+    """For many schedules in a row: looking for garbage, above all among the modules, takes a quarter of their time."""
+    threshold = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, *threshold[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*threshold)
+        gc.unfreeze()
+
+
 async def _end() -> None:
     """Cancels what is left."""
     left = asyncio.all_tasks() - {asyncio.current_task()}
@@ -106,6 +125,9 @@ async def virtual_server(seed: int) -> AsyncIterator[ApiServer]:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
     server = ApiServer(store=Store(clock=loop.wall, seed=seed))
+    server.store.listeners.append(
+        lambda shelf, change: loop.history.append((loop.time(), change.kind, shelf, change.entry.raw))
+    )
     try:
         yield server
     finally:
@@ -120,10 +142,10 @@ class _Request:
         self.headers = {"Content-Type": content_type, "Accept": "application/json"}
         self.transport = SimpleNamespace(abort=self._abort)
         self.dropped = False
-        self._data = data or b""
+        self.data = data or b""
 
     async def read(self) -> bytes:
-        return self._data
+        return self.data
 
     def _abort(self) -> None:
         self.dropped = True
@@ -142,6 +164,12 @@ class _Answer:
     def release(self) -> None:
         if self.content is not None:
             self.content.close()
+
+
+def _settle(reply: "asyncio.Future[T]", answer: T) -> None:
+    """The first answer counts."""
+    if not reply.done():
+        reply.set_result(answer)
 
 
 class _Watched:
@@ -175,15 +203,15 @@ class Wire(ApiClient):
         self._loop = asyncio.get_running_loop()
         assert isinstance(self._loop, VirtualLoop)
         self._dice = random.Random(self._loop.dice.random())
-        self._under_way: set[asyncio.Task[Any]] = set()
+        self._under_way: dict[_Request, asyncio.Future[_Answer | None]] = {}
         self.cut = False
         self.dead = False
         """Its process is killed: nothing is sent any more, nothing comes back."""
 
     @property
     def busy(self) -> bool:
-        """Whether requests are at the server, or on their way there."""
-        return bool(self._under_way)
+        """Whether answers are waited for."""
+        return any(not reply.done() for reply in self._under_way.values())
 
     def delay(self) -> float:
         """How long something is on its way: mostly next to nothing."""
@@ -207,26 +235,40 @@ class Wire(ApiClient):
             await asyncio.sleep(self.delay())
             raise Unreachable(f"{method} {url.path}: cut", sent=False)
         request = _Request(method, url, data, content_type)
+        reply: asyncio.Future[_Answer | None] = self._loop.create_future()
         # what is sent arrives, whatever becomes of the sender
-        task = asyncio.create_task(self._serve(request, watching=watching))
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        self._under_way[request] = reply
+        self._loop.call_later(self.delay(), self._arrive, request, reply, watching)
+        patience = self._loop.call_later(limits.total, _settle, reply, None) if limits.total else None
         try:
-            async with asyncio.timeout(limits.total):
-                answer = await asyncio.shield(task)
-                await asyncio.sleep(self.delay())
-        except TimeoutError as error:
-            raise Unreachable(f"{method} {url.path}: no answer") from error
+            answer = await reply
+        finally:
+            if patience is not None:
+                patience.cancel()
+        if answer is None:
+            raise Unreachable(f"{method} {url.path}: no answer")
         if request.dropped or self.cut:
             raise Unreachable(f"{method} {url.path}: dropped")
         return answer
 
-    async def _serve(self, request: _Request, *, watching: bool) -> _Answer:
-        await asyncio.sleep(self.delay())
+    def _arrive(self, request: _Request, reply: "asyncio.Future[_Answer | None]", watching: bool) -> None:
+        self._loop.history.append((self._loop.time(), request.method, request.raw_path, request.data))
         if watching:
-            return self._serve_watch(request)
-        answer: Any = await self._server.answer(request)  # type: ignore[arg-type]
-        return _Answer(request, answer.status, answer.headers, bytes(answer.body or b""))
+            self._answered(request, reply, self._serve_watch(request))
+            return
+        task = self._loop.create_task(self._server.answer(request))  # type: ignore[arg-type]
+
+        def answered(task: "asyncio.Task[Any]") -> None:
+            if not task.cancelled():
+                answer = task.result()
+                body = bytes(answer.body or b"")
+                self._answered(request, reply, _Answer(request, answer.status, answer.headers, body))
+
+        task.add_done_callback(answered)
+
+    def _answered(self, request: _Request, reply: "asyncio.Future[_Answer | None]", answer: _Answer) -> None:
+        del self._under_way[request]
+        self._loop.call_later(self.delay(), _settle, reply, answer)
 
     def _serve_watch(self, request: _Request) -> _Answer:
         fault = self._server.faults.drawn("WATCH", request.raw_path.partition("?")[0])
