@@ -318,7 +318,7 @@ class SchedulingLoop:
             if left and self._evictor is not None:
                 kept = [info for verdict in left if (info := self._state.pod(verdict.pod_key)) and info.nominated_node]
                 if not _leaving_from({info.nominated_node for info in kept}, snapshot):
-                    self._evictor.refused(unit.unit, kept)
+                    self._evictor.nominations.refused(unit.unit, kept)
             self._settle(entry, left, gang=bool(gangs), seconds=seconds * len(unit.pod_keys) / pods_tried)
             if left:
                 refused.append(entry)

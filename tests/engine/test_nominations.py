@@ -1,0 +1,69 @@
+"""Room that nominations keep, unit by unit: what is given up while another's is being cleared stays given up."""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from koordpy.api.objects import Pod
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.state import ClusterState
+from koordpy.engine.client import ApiClient
+from koordpy.engine.credentials import ClusterAccess
+from koordpy.engine.evictioncalls import EvictionCalls
+from koordpy.engine.nominations import Nominations
+
+
+class SlowCalls(EvictionCalls):
+    """Patches that wait for `go`; `sent` says whose nomination was taken back."""
+
+    def __init__(self, client: ApiClient) -> None:
+        super().__init__(client, may_write=lambda: True, now=lambda: datetime.now(UTC))
+        self.go, self.under_way, self.sent = asyncio.Event(), asyncio.Event(), []
+
+    async def patch(self, info: PodInfo, body: Mapping[str, Any]) -> bool:
+        self.under_way.set()
+        await self.go.wait()
+        self.sent.append(info.key)
+        return True
+
+
+def nominated(name: str, node: str) -> Pod:
+    wire = {
+        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
+        "spec": {"schedulerName": "koord-scheduler", "containers": [{"name": "c"}]},
+        "status": {"phase": "Pending", "nominatedNodeName": node},
+    }
+    return msgspec.convert(wire, Pod)
+
+
+async def test_a_unit_that_is_refused_while_another_is_given_up_ends_no_loop() -> None:
+    state = ClusterState(scheduler_names=("koord-scheduler",))
+    for name in ("a", "b"):
+        state.upsert(nominated(name, "a-node-that-is-gone"))
+    woken: list[tuple[str, str]] = []
+    async with ApiClient(ClusterAccess("http://127.0.0.1:9")) as client:
+        calls = SlowCalls(client)
+        nominations = Nominations(
+            state,
+            calls,
+            may_write=lambda: True,
+            wake=lambda unit, event: woken.append((unit, event)),
+            freed=lambda: None,
+            unit_of=lambda key: key,
+            clock=lambda: 0.0,
+            now=lambda: datetime.now(UTC),
+        )
+        nominations.restore()
+        looking = asyncio.create_task(nominations.look())
+        await asyncio.wait_for(calls.under_way.wait(), 5)
+        waits = state.pod("default/b")
+        assert waits is not None
+        nominations.refused("default/b", [waits])
+        calls.go.set()
+        await asyncio.wait_for(looking, 5)
+        await asyncio.wait_for(asyncio.gather(*nominations.tasks), 5)
+    assert calls.sent == ["default/a", "default/b"]
+    assert woken == [("default/a", "NominationVoid")]
