@@ -1,9 +1,8 @@
 """From a plan to Bindings: assumed units go out while the next round is planned (kube-parity.md 4.2 and 4.4).
 
 One line of jobs in the order of the plan, a gang's in rank order, and as many workers as Bindings may be in flight.
-Before each Binding: do we lead, is the pod still the one we planned, is the node there and not overbooked by others,
-and are the accelerators that it is given by name still free?
-A definite failure takes the assumption back; an unknown outcome keeps it until the API server tells. Before the first
+Before each it is asked what may stand in its way (`unitcommit.py`); those that the watch does not show in time are read
+(`confirming.py`). A definite failure takes the assumption back; an unknown outcome keeps it until the API server tells. Before the first
 Binding of a gang all its pods are asked, and one that fails takes the whole unit back; one that fails after others were
 sent leaves those where they are and is planned again beside them (gang-network.md 2.7, 2.8). A unit with claims to bind
 stands aside until they are, and then joins the line: it keeps no worker from others.
@@ -12,71 +11,27 @@ stands aside until they are, and then joins the line: it keeps no worker from ot
 import asyncio
 import logging
 import math
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 from koordpy.api.keys import BOUND_EPOCH, PREDICATE_TIME
-from koordpy.api.objects import Pod
 from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import PodInfo
 from koordpy.engine.announce import Announcer
 from koordpy.engine.binder import Binder, Binding, BindOutcome, BindResult
 from koordpy.engine.claims import ClaimBinder, ClaimsFailed, PodClaims, unbound_claims
-from koordpy.engine.client import ApiClient, ApiError, Unreachable
+from koordpy.engine.client import ApiClient
+from koordpy.engine.confirming import Confirmations
 from koordpy.engine.feeds import Feeds
-from koordpy.engine.overtaken import chips_taken, overcommitted
 from koordpy.engine.queue import QueuedPod
 from koordpy.engine.releases import DeviceReleaser
 from koordpy.engine.reservations import DeviceReserver
-from koordpy.engine.resources import PODS
+from koordpy.engine.settings import EngineSettings
+from koordpy.engine.unitcommit import EXPECTED, OVERTAKEN, Job, Obstacles, UnitCommit
 from koordpy.engine.wakeups import Wake
 from koordpy.observe.metrics import Metrics
 from koordpy.planning.plan import Placement
 
 logger = logging.getLogger(__name__)
-
-_OVERTAKEN = frozenset({"pod", "node", "room", "gpus", "npus", "not_sent"})
-"""Why a unit that waits for its claims is let go without a fault of theirs."""
-
-
-@dataclass(slots=True)
-class UnitCommit:
-    """The Bindings of one unit of one plan."""
-
-    unit: str
-    gang: bool
-    began: float
-    deadline: float
-    """No Binding is sent after this; what is left is planned again (waiting-time)."""
-    on_done: Callable[["UnitCommit"], None] | None = None
-    total: int = 0
-    left: int = 0
-    sent: int = 0
-    bound: int = 0
-    withdrawn: bool = False
-    lost: list[str] = field(default_factory=list)
-    """Keys of the pods that were not bound."""
-    reserving: bool = False
-    """Resource claims may have been written for it."""
-    jobs: list["_Job"] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class _Job:
-    commit: UnitCommit
-    info: PodInfo
-    placement: Placement
-    queued: QueuedPod
-    mark: int
-    claims: PodClaims | None = None
-
-
-@dataclass(slots=True)
-class _Unconfirmed:
-    uid: str
-    node: str
-    since: float
 
 
 class Committer:
@@ -95,26 +50,27 @@ class Committer:
         metrics: Metrics,
         may_write: Callable[[], bool],
         epoch: Callable[[], int],
-        workers: int = 64,
-        unconfirmed_seconds: float = 30.0,
-        dry_run: bool = False,
-        clock: Callable[[], float] = time.monotonic,
-        wall_clock_ns: Callable[[], int] = time.time_ns,
-        failed: Callable[[PodInfo, str, str], None] = lambda info, unit, text: None,
+        settings: EngineSettings,
+        clock: Callable[[], float],
+        wall_clock_ns: Callable[[], int],
+        failed: Callable[[PodInfo, str, str], None],
     ) -> None:
         """`failed` hears (pod, unit, why) of pods whose claims were not bound."""
         self._claims, self._devices, self._releaser, self._failed = claims, devices, releaser, failed
         self._aside: set[asyncio.Task[None]] = set()
         self._releasing: set[asyncio.Task[None]] = set()
-        self._client, self._binder, self._feeds = client, binder, feeds
+        self._binder, self._feeds = binder, feeds
         self._state, self._queue = feeds.state, feeds.queue
         self._announcer, self._metrics = announcer, metrics
         self._may_write, self._epoch = may_write, epoch
-        self._workers, self._unconfirmed_seconds = workers, unconfirmed_seconds
-        self._dry_run, self._clock, self._wall_clock_ns = dry_run, clock, wall_clock_ns
-        self._jobs: asyncio.Queue[_Job] = asyncio.Queue()
+        self._workers, self._dry_run = settings.max_binds_in_flight, settings.dry_run
+        self._clock, self._wall_clock_ns = clock, wall_clock_ns
+        self._obstacles = Obstacles(feeds, may_send=self._may_send, clock=clock)
+        self._confirmations = Confirmations(
+            client, feeds, unconfirmed_seconds=settings.unconfirmed_seconds, clock=clock
+        )
+        self._jobs: asyncio.Queue[Job] = asyncio.Queue()
         self._open = 0
-        self._unconfirmed: dict[str, _Unconfirmed] = {}
         self._idle = asyncio.Event()
         self._idle.set()
         self._stopping = False
@@ -165,7 +121,7 @@ class Committer:
                 if (unbound := unbound_claims(self._state, info, placement)) is not None:
                     claims.append(unbound)
                 mark = self._feeds.foreign_marks.get(placement.node, 0)
-                commit.jobs.append(_Job(commit, info, placement, queued, mark, unbound))
+                commit.jobs.append(Job(commit, info, placement, queued, mark, unbound))
         self._queue.broadcast(Wake.POD_BOUND, "AssignedPodAdd")
         if self._dry_run:
             commit.left, commit.bound = 0, len(placements)
@@ -196,7 +152,7 @@ class Committer:
             async with asyncio.TaskGroup() as group:
                 for _ in range(self._workers):
                     group.create_task(self._work())
-                group.create_task(self._confirm_for_ever())
+                group.create_task(self._confirmations.run())
         finally:
             # claims stay as they are; whoever leads next goes on from there
             for task in (*self._aside, *self._releasing):
@@ -219,15 +175,15 @@ class Committer:
 
     async def _bind_claims(self, commit: UnitCommit, claims: Sequence[PodClaims], waiting_seconds: float) -> None:
         try:
-            await self._claims.bind(claims, obstacle=lambda: self._obstacle_of(commit))
+            await self._claims.bind(claims, obstacle=lambda: self._obstacles.of_unit(commit))
             commit.reserving = True
-            await self._devices.reserve(claims, obstacle=lambda: self._obstacle_of(commit))
+            await self._devices.reserve(claims, obstacle=lambda: self._obstacles.of_unit(commit))
         except ClaimsFailed as error:
             logger.warning("%s: its claims were not bound (%s): %s", commit.unit, error.cause, error)
             if error.cause == "conflict":
                 self._metrics.conflicts.labels("claim").inc()
             # after a back-off: what voided the plan may not have reached the cache yet
-            self._withdraw(commit, errors=0 if error.cause in _OVERTAKEN else 1)
+            self._withdraw(commit, errors=0 if error.cause in OVERTAKEN else 1)
             self._tell(claims, commit, error)
         except Exception:
             logger.exception("%s: its claims were not bound", commit.unit)
@@ -235,9 +191,6 @@ class Committer:
         else:
             commit.deadline = self._clock() + waiting_seconds
             self._line_up(commit)
-
-    def _obstacle_of(self, commit: UnitCommit) -> str:
-        return next((why for job in commit.jobs if (why := self._obstacle(job))), "")
 
     def _withdraw(self, commit: UnitCommit, *, errors: int) -> None:
         """None of the unit is bound: its assumptions are taken back."""
@@ -249,7 +202,7 @@ class Committer:
     def _tell(self, claims: Sequence[PodClaims], commit: UnitCommit, error: ClaimsFailed) -> None:
         for pod in claims:
             now = self._state.pod(pod.info.key)
-            if error.cause not in _OVERTAKEN and now is not None and now.uid == pod.info.uid and now.pending:
+            if error.cause not in OVERTAKEN and now is not None and now.uid == pod.info.uid and now.pending:
                 self._failed(now, commit.unit, str(error))
 
     # -- a Binding ----------------------------------------------------------------------------------------------------
@@ -271,12 +224,12 @@ class Committer:
                 if not self._open:
                     self._idle.set()
 
-    async def _bind(self, job: _Job) -> None:
+    async def _bind(self, job: Job) -> None:
         commit, placement = job.commit, job.placement
         if commit.gang and not commit.sent and not commit.withdrawn:
-            commit.withdrawn = any(self._obstacle(each) for each in commit.jobs)
-        if why := self._obstacle(job):
-            if why not in ("not_sent", "late", "withdrawn"):
+            commit.withdrawn = bool(self._obstacles.of_unit(commit))
+        if why := self._obstacles.of(job):
+            if why not in EXPECTED:
                 self._metrics.conflicts.labels(why).inc()
             self._give_back(job, errors=0)
             return
@@ -288,27 +241,7 @@ class Committer:
         outcome = await self._binder.bind(binding, may_send=self._may_send)
         self._settle(job, outcome)
 
-    def _obstacle(self, job: _Job) -> str:
-        """Why the Binding must not be sent now; empty where it may."""
-        if not self._may_send():
-            return "not_sent"
-        key, node = job.placement.pod_key, job.placement.node
-        now = self._state.pod(key)
-        if now is None or now.uid != job.placement.uid or self._state.assumed_node(key) != node:
-            return "pod"
-        if now.pod.metadata.deletion_timestamp is not None:
-            return "pod"
-        if self._state.node(node) is None:
-            return "node"
-        if self._feeds.foreign_marks.get(node, 0) != job.mark and overcommitted(self._state, node):
-            return "room"
-        if taken := chips_taken(self._state, [job.placement]):
-            return taken
-        if self._clock() > job.commit.deadline:
-            return "late"
-        return "withdrawn" if job.commit.withdrawn else ""
-
-    def _settle(self, job: _Job, outcome: BindOutcome) -> None:
+    def _settle(self, job: Job, outcome: BindOutcome) -> None:
         key, result = job.placement.pod_key, outcome.result
         if result is BindResult.BOUND:
             self._bound(job, outcome)
@@ -329,7 +262,7 @@ class Committer:
         errors = 0 if result is BindResult.NOT_SENT else 1
         self._give_back(job, errors=errors, at_least_seconds=outcome.retry_after or 0.0)
 
-    def _bound(self, job: _Job, outcome: BindOutcome) -> None:
+    def _bound(self, job: Job, outcome: BindOutcome) -> None:
         key, now = job.placement.pod_key, self._clock()
         self._bound_count.inc()
         self._metrics.bind_seconds.observe(outcome.seconds)
@@ -341,11 +274,10 @@ class Committer:
         attempts = str(job.queued.attempts) if job.queued.attempts < 16 else "16+"
         self._metrics.sli_seconds.labels(attempts).observe(now - job.queued.added)
         self._announcer.scheduled(job.info, job.placement.node)
-        if self._state.assumed_node(key) is not None:
-            self._unconfirmed[key] = _Unconfirmed(job.placement.uid, job.placement.node, now)
+        self._confirmations.bound(key, job.placement.uid, job.placement.node)
         self._count(job, lost=False)
 
-    def _give_back(self, *jobs: _Job, errors: int, at_least_seconds: float = 0.0) -> None:
+    def _give_back(self, *jobs: Job, errors: int, at_least_seconds: float = 0.0) -> None:
         """Takes assumptions back, and before that the resource claims that were written for the pods."""
         reserved = [job.claims for job in jobs if job.claims is not None and job.commit.reserving]
         if not any(claims.info.pod.spec.resource_claims for claims in reserved) or not self._may_write():
@@ -366,7 +298,7 @@ class Committer:
         self._releasing.add(task)
         task.add_done_callback(self._releasing.discard)
 
-    def _take_back(self, job: _Job, *, errors: int, at_least_seconds: float) -> None:
+    def _take_back(self, job: Job, *, errors: int, at_least_seconds: float) -> None:
         """Takes the assumption back; the pod, if it still waits for a place, returns to the queue."""
         key = job.placement.pod_key
         now = self._state.pod(key)
@@ -380,7 +312,7 @@ class Committer:
                 )
         self._count(job, lost=True)
 
-    def _count(self, job: _Job, *, lost: bool) -> None:
+    def _count(self, job: Job, *, lost: bool) -> None:
         commit = job.commit
         commit.left -= 1
         if lost:
@@ -389,45 +321,3 @@ class Committer:
             commit.bound += 1
         if not commit.left and commit.on_done is not None:
             commit.on_done(commit)
-
-    # -- confirmation -------------------------------------------------------------------------------------------------
-
-    async def _confirm_for_ever(self) -> None:
-        while True:
-            await asyncio.sleep(min(5.0, self._unconfirmed_seconds / 4))
-            await self.confirm()
-
-    async def confirm(self) -> None:
-        """Reads the assumed pods that the watch has not confirmed for too long, and decides by uid and node."""
-        limit = self._clock() - self._unconfirmed_seconds
-        for key, waiting in list(self._unconfirmed.items()):
-            if self._state.assumed_node(key) is None:
-                del self._unconfirmed[key]
-            elif waiting.since <= limit:
-                await self._read(key, waiting)
-
-    async def _read(self, key: str, waiting: _Unconfirmed) -> None:
-        namespace, _, name = key.partition("/")
-        try:
-            pod = await self._client.get_or_none(PODS.path(namespace, name), type=Pod)
-        except (ApiError, Unreachable) as error:
-            logger.warning("pod %s: is it bound? %s", key, error)
-            return
-        now = self._state.pod(key)
-        if now is None or now.uid != waiting.uid or self._state.assumed_node(key) is None:
-            self._unconfirmed.pop(key, None)
-            return
-        if pod is not None and pod.metadata.uid == waiting.uid and pod.spec.node_name == waiting.node:
-            # the watch is slow, the Binding is good
-            waiting.since = self._clock()
-            return
-        self._unconfirmed.pop(key, None)
-        if pod is not None and pod.metadata.uid == waiting.uid and pod.spec.node_name:
-            self._feeds.read(pod)
-            return
-        logger.warning("pod %s: its Binding to %s is gone; it is planned again", key, waiting.node)
-        self._state.forget(key)
-        self._queue.broadcast(Wake.ROOM, "BindFailure")
-        now = self._state.pod(key)
-        if now is not None and now.pending:
-            self._feeds.enqueue(now, event="BindFailure")

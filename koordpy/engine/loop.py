@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.cluster.quotas import Queue
 from koordpy.cluster.snapshot import Snapshot
-from koordpy.engine.commit import Committer, UnitCommit
+from koordpy.engine.commit import Committer
 from koordpy.engine.evictor import OUTDATED, EvictionPlan, Evictor
 from koordpy.engine.feeds import Feeds
 from koordpy.engine.gangwriter import GangStatusWriter
@@ -26,6 +26,7 @@ from koordpy.engine.settings import EngineSettings
 from koordpy.engine.shields import Shields
 from koordpy.engine.stalegangs import StaleWatch
 from koordpy.engine.status import PodStatusWriter
+from koordpy.engine.unitcommit import UnitCommit
 from koordpy.engine.wakeups import ROOM_CAME, Wake, helpful
 from koordpy.observe.decisions import DecisionLog
 from koordpy.observe.metrics import Metrics
