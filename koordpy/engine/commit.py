@@ -2,10 +2,10 @@
 
 One line of jobs in the order of the plan, a gang's in rank order, and as many workers as Bindings may be in flight.
 Before each it is asked what may stand in its way (`unitcommit.py`); those that the watch does not show in time are read
-(`confirming.py`). A definite failure takes the assumption back; an unknown outcome keeps it until the API server tells. Before the first
-Binding of a gang all its pods are asked, and one that fails takes the whole unit back; one that fails after others were
-sent leaves those where they are and is planned again beside them (gang-network.md 2.7, 2.8). A unit with claims to bind
-stands aside until they are, and then joins the line: it keeps no worker from others.
+(`confirming.py`). A definite failure takes the assumption back; an unknown outcome keeps it until the API server tells.
+Before the first Binding of a gang all its pods are asked, and one that fails takes the whole unit back; one that fails
+after others were sent leaves those where they are and is planned again beside them (gang-network.md 2.7, 2.8). A unit
+with claims to bind stands aside until they are, and then joins the line: it keeps no worker from others.
 """
 
 import asyncio

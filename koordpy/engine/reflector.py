@@ -11,42 +11,17 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, NoReturn, Protocol, TypeVar
+from typing import Generic
 
 import msgspec
 
-from koordpy.api.objects import ObjectMeta
 from koordpy.engine.backoff import Backoff
 from koordpy.engine.client import ApiClient, ApiError, Stalled, Unreachable
+from koordpy.engine.mirror import Mirror, Sink, T, label_of, uid_of
 from koordpy.engine.resources import Resource
+from koordpy.engine.watchlines import OBJECT_EVENTS, Malformed, Names, WatchLines, names_in, raw_event, refusal
 
 logger = logging.getLogger(__name__)
-
-
-class HasMeta(Protocol):
-    """An object of the API server."""
-
-    @property
-    def metadata(self) -> ObjectMeta: ...
-
-
-T = TypeVar("T", bound=HasMeta)
-S_contra = TypeVar("S_contra", bound=HasMeta, contravariant=True)
-
-
-class Sink(Protocol[S_contra]):
-    """Who hears of changes, in one consistent order. Called from the event loop; must not block.
-
-    After a (re)list the differences come as the same calls: what vanished is deleted; what was deleted and created anew
-    under its name is deleted, then upserted. Deletes of a relist come last otherwise, so that room is never seen free
-    before those who took it are seen.
-    """
-
-    def upsert(self, obj: S_contra, old: S_contra | None) -> None:
-        """`obj` is new, or takes the place of `old`: the very object that came last (same uid)."""
-
-    def delete(self, obj: S_contra) -> None:
-        """`obj`, the very object that came last, is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,46 +51,6 @@ class ReflectorCounters:
     stalls: int = 0
     failures: int = 0
     decode_errors: int = 0
-    sink_errors: int = 0
-
-
-class _Event(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    type: str
-    object: T
-
-
-class _RawEvent(msgspec.Struct, frozen=True, gc=False):
-    type: str
-    object: msgspec.Raw
-
-
-class _Names(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """What must be known of an object even if the rest of it does not decode."""
-
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-
-
-class _Named(msgspec.Struct, frozen=True, gc=False):
-    metadata: _Names = _Names()
-
-
-class _Status(msgspec.Struct, frozen=True, gc=False):
-    code: int = 500
-    reason: str = ""
-    message: str = ""
-
-
-_raw_events = msgspec.json.Decoder(_RawEvent)
-_named = msgspec.json.Decoder(_Named)
-_statuses = msgspec.json.Decoder(_Status)
-_OBJECT_EVENTS = (b'{"type":"MODIFIED"', b'{"type":"ADDED"', b'{"type":"DELETED"')
-
-
-class _Malformed(Exception):
-    """A line of the watch that is no event."""
 
 
 class Reflector(Generic[T]):
@@ -137,31 +72,26 @@ class Reflector(Generic[T]):
         policy: ReflectorPolicy = ReflectorPolicy(),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`transform` runs before the sink; None drops the object (one that the sink has is deleted from it).
+        """`sink` and `transform` as of the `Mirror`.
 
         `on_applied(resource name, events, seconds)` after each batch: seconds from its arrival until its last event was
         applied (koordpy_watch_lag_seconds).
         """
         self.resource = resource
-        self.objects: dict[str, T] = {}
+        self.mirror = Mirror(resource.name, sink, transform)
+        self.objects = self.mirror.objects
         self.synced = asyncio.Event()
         """Set after the first complete list; also where the resource is not served (404), which is then empty."""
         self.served = True
         self.counters = ReflectorCounters()
-        self._client, self._sink, self._transform, self._on_applied = client, sink, transform, on_applied
-        self._policy, self._clock = policy, clock
-        self._items: msgspec.json.Decoder[T] = msgspec.json.Decoder(kind)
-        self._events: msgspec.json.Decoder[_Event[T]] = msgspec.json.Decoder(_Event[kind])  # type: ignore[valid-type]
+        self._client, self._on_applied = client, on_applied
+        self._policy, self._clock, self._transforms = policy, clock, transform is not None
+        self._lines = WatchLines(kind)
         self._version: str | None = None
-        self._last_heard = self._slice_began = clock()
+        self._slice_began = clock()
         self._backoff = Backoff(policy.first_backoff_seconds, policy.most_backoff_seconds)
         self._stuck = 0
         self._complaint = ""
-
-    @property
-    def last_event_age(self) -> float:
-        """Seconds since the server was last heard (event, bookmark or list)."""
-        return self._clock() - self._last_heard
 
     @property
     def resource_version(self) -> str:
@@ -176,7 +106,7 @@ class Reflector(Generic[T]):
                     self._version = await self._list()
                 await self._watch(self._version)
                 continue
-            except (ApiError, Unreachable, _Malformed) as error:
+            except (ApiError, Unreachable, Malformed) as error:
                 pause = self._after_failure(error)
             except Exception:
                 # whatever it is, a scheduler that stops looking at the cluster is worse
@@ -188,7 +118,7 @@ class Reflector(Generic[T]):
 
     # failures
 
-    def _after_failure(self, error: ApiError | Unreachable | _Malformed) -> float:
+    def _after_failure(self, error: ApiError | Unreachable | Malformed) -> float:
         """Notes a failure, decides where to go on, and returns the seconds to wait before that."""
         name = self.resource.name
         if isinstance(error, ApiError) and error.status == 410:
@@ -205,7 +135,7 @@ class Reflector(Generic[T]):
         self.counters.failures += 1
         if isinstance(error, Stalled):
             self.counters.stalls += 1
-        if isinstance(error, _Malformed):
+        if isinstance(error, Malformed):
             self._stuck += 1
             if self._stuck >= 3:
                 # the same line again and again: only a list leads around it
@@ -234,7 +164,6 @@ class Reflector(Generic[T]):
         self._complaint = text
 
     def _heard(self) -> None:
-        self._last_heard = self._clock()
         self._backoff.reset()
         self._complaint = ""
         self._stuck = 0
@@ -245,7 +174,7 @@ class Reflector(Generic[T]):
             logger.info("%s: not served by the API server; looking again from time to time", self.resource.name)
         self.served = False
         for uid in list(self.objects):
-            self._drop(uid)
+            self.mirror.drop(uid)
         self.synced.set()
 
     # listing
@@ -268,7 +197,6 @@ class Reflector(Generic[T]):
         await self._apply(fresh)
         self.counters.lists += 1
         self.served = True
-        self._last_heard = self._clock()
         self._complaint = ""
         if not self.synced.is_set():
             logger.info("%s: %d in sync", self.resource.name, len(self.objects))
@@ -293,37 +221,24 @@ class Reflector(Generic[T]):
 
     def _take(self, raw: msgspec.Raw, fresh: dict[str, T]) -> None:
         try:
-            obj = self._items.decode(raw)
+            obj = self._lines.item(raw)
         except msgspec.DecodeError as error:
             names = self._names_of(raw, error)
             uid = names.uid or f"{names.namespace}/{names.name}"
             if uid in self.objects:
                 fresh[uid] = self.objects[uid]
             return
-        uid = _uid(obj.metadata)
+        uid = uid_of(obj.metadata)
         known = self.objects.get(uid)
         if known is not None and known.metadata.resource_version == obj.metadata.resource_version:
             fresh[uid] = known
-        elif (kept := self._transformed(obj)) is not None:
+        elif (kept := self.mirror.kept(obj)) is not None:
             fresh[uid] = kept
 
     async def _apply(self, fresh: dict[str, T]) -> None:
         began = self._slice_began = self._clock()
         changes = 0
-        vanished = {
-            (old.metadata.namespace, old.metadata.name): uid for uid, old in self.objects.items() if uid not in fresh
-        }
-        for uid, obj in fresh.items():
-            known = self.objects.get(uid)
-            if known is obj:
-                continue
-            if known is None and (namesake := vanished.pop((obj.metadata.namespace, obj.metadata.name), None)):
-                self._drop(namesake)
-            self._put(uid, obj, known)
-            changes += 1
-            await self._breathe()
-        for uid in vanished.values():
-            self._drop(uid)
+        for _ in self.mirror.become(fresh):
             changes += 1
             await self._breathe()
         if self._on_applied is not None:
@@ -358,41 +273,38 @@ class Reflector(Generic[T]):
         self._heard()
 
     def _handle(self, line: bytes) -> None:
-        if line.startswith(_OBJECT_EVENTS):
+        if line.startswith(OBJECT_EVENTS):
             try:
-                event = self._events.decode(line)
+                event = self._lines.event(line)
             except msgspec.DecodeError as error:
                 self._handle_odd(line, error)
                 return
             obj = event.object
             self.counters.events += 1
             self._version = obj.metadata.resource_version
-            uid = _uid(obj.metadata)
+            uid = uid_of(obj.metadata)
             if event.type == "DELETED":
-                self._drop(uid)
+                self.mirror.drop(uid)
                 return
             known = self.objects.get(uid)
             if known is not None and known.metadata.resource_version == obj.metadata.resource_version:
                 return
-            kept = self._transformed(obj) if self._transform is not None else obj
+            kept = self.mirror.kept(obj) if self._transforms else obj
             if kept is None:
-                self._drop(uid)
+                self.mirror.drop(uid)
             else:
-                self._put(uid, kept, known)
+                self.mirror.put(uid, kept, known)
             return
         self._handle_odd(line, None)
 
     def _handle_odd(self, line: bytes, error: msgspec.DecodeError | None) -> None:
         """Bookmarks, errors, and whatever the fast path could not read."""
-        try:
-            event = _raw_events.decode(line)
-        except msgspec.DecodeError as fault:
-            raise _Malformed(f"watch {self.resource.path()}: malformed event: {fault}: {line[:80]!r}") from fault
+        event = raw_event(line)
         if event.type == "BOOKMARK":
             self.counters.bookmarks += 1
-            self._version = _named.decode(event.object).metadata.resource_version or self._version
+            self._version = names_in(event.object).resource_version or self._version
         elif event.type == "ERROR":
-            self._refused(event.object)
+            raise refusal(event.object)
         elif event.type in ("ADDED", "MODIFIED", "DELETED"):
             if error is None:
                 # the same event, spelled with other blanks or in another order
@@ -402,68 +314,18 @@ class Reflector(Generic[T]):
             names = self._names_of(event.object, error)
             self._version = names.resource_version or self._version
             if event.type == "DELETED":
-                self._drop(names.uid or f"{names.namespace}/{names.name}")
+                self.mirror.drop(names.uid or f"{names.namespace}/{names.name}")
         else:
             logger.warning("%s: unknown event type %r ignored", self.resource.name, event.type)
 
-    def _refused(self, raw: msgspec.Raw) -> NoReturn:
-        try:
-            status = _statuses.decode(raw)
-        except msgspec.DecodeError:
-            status = _Status(message="unreadable error event")
-        raise ApiError(status.code, status.reason, status.message)
-
-    # objects
-
-    def _transformed(self, obj: T) -> T | None:
-        if self._transform is None:
-            return obj
-        try:
-            return self._transform(obj)
-        except Exception:
-            self.counters.sink_errors += 1
-            logger.exception("%s: %s could not be taken in as a whole", self.resource.name, _label(obj.metadata))
-            return obj
-
-    def _put(self, uid: str, obj: T, known: T | None) -> None:
-        self.objects[uid] = obj
-        try:
-            self._sink.upsert(obj, known)
-        except Exception:
-            self.counters.sink_errors += 1
-            logger.exception("%s: %s was not taken in", self.resource.name, _label(obj.metadata))
-
-    def _drop(self, uid: str) -> None:
-        known = self.objects.pop(uid, None)
-        if known is None:
-            return
-        try:
-            self._sink.delete(known)
-        except Exception:
-            self.counters.sink_errors += 1
-            logger.exception("%s: the end of %s was not taken in", self.resource.name, _label(known.metadata))
-
-    def _names_of(self, raw: msgspec.Raw, error: Exception) -> _Names:
+    def _names_of(self, raw: msgspec.Raw, error: Exception) -> Names:
         """Counts and logs an object that does not decode, under its name as far as that can be read."""
         self.counters.decode_errors += 1
-        try:
-            names = _named.decode(raw).metadata
-        except msgspec.DecodeError:
-            names = _Names()
-        logger.error("%s: %s cannot be read and is left as it was: %s", self.resource.name, _label(names), error)
+        names = names_in(raw)
+        logger.error("%s: %s cannot be read and is left as it was: %s", self.resource.name, label_of(names), error)
         return names
 
     async def _breathe(self) -> None:
         if self._clock() - self._slice_began >= self._policy.slice_seconds:
             await asyncio.sleep(0)
             self._slice_began = self._clock()
-
-
-def _uid(metadata: ObjectMeta) -> str:
-    return metadata.uid or f"{metadata.namespace}/{metadata.name}"
-
-
-def _label(metadata: Any) -> str:
-    """`namespace/name`, or what there is of it."""
-    name = metadata.name or "an object without a name"
-    return f"{metadata.namespace}/{name}" if metadata.namespace else name

@@ -177,7 +177,7 @@ async def test_through_any_weather_the_mirror_ends_equal_to_the_server(tmp_path:
             assert {uid: pod.metadata.resource_version for uid, pod in reflector.objects.items()} == stored(server)
         counters = reflector.counters
         assert counters.expired > 0 and counters.failures > 0 and counters.lists > 1
-        assert counters.sink_errors == counters.decode_errors == 0
+        assert reflector.mirror.errors == counters.decode_errors == 0
 
 
 async def test_of_two_replicas_one_leads_and_the_other_takes_over(tmp_path: Any) -> None:

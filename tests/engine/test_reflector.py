@@ -308,7 +308,7 @@ async def test_a_sink_that_fails_for_one_object_hears_of_the_next(server: Script
     sink = Fragile()
     async with reflecting(server, sink) as reflector:
         await until(lambda: reflector.synced.is_set())
-    assert sink.lines == ["+b@4"] and reflector.counters.sink_errors == 1
+    assert sink.lines == ["+b@4"] and reflector.mirror.errors == 1
 
 
 async def test_a_resource_not_served_is_empty_and_in_sync_until_it_comes(server: ScriptedServer) -> None:
@@ -333,7 +333,7 @@ async def test_objects_of_a_definition_taken_away_are_deleted(server: ScriptedSe
         assert not reflector.served
 
 
-async def test_lag_and_silence_are_reported(server: ScriptedServer) -> None:
+async def test_lag_is_reported_after_each_batch(server: ScriptedServer) -> None:
     applied: list[tuple[str, int]] = []
 
     def note(name: str, events: int, seconds: float) -> None:
@@ -342,9 +342,8 @@ async def test_lag_and_silence_are_reported(server: ScriptedServer) -> None:
 
     server.on("LIST", PATH, listing(pod("a", "3"), pod("b", "4")))
     server.on("WATCH", PATH, watching(event("MODIFIED", pod("a", "11")) + event("MODIFIED", pod("b", "12"))))
-    async with reflecting(server, Log(), on_applied=note) as reflector:
+    async with reflecting(server, Log(), on_applied=note):
         await until(lambda: len(applied) == 2)
-        assert 0 <= reflector.last_event_age < 60
     assert applied == [("pods", 2), ("pods", 2)]
 
 
