@@ -10,7 +10,7 @@ SOAK_ARGS ?=
 export MINUTES
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock demo picture test lint format type bench soak e2e hardware docs chart controlplane clean oracle storms
+.PHONY: help install lock demo picture test lint format type bench soak yardstick e2e hardware docs chart controlplane clean oracle storms
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -56,7 +56,10 @@ bench: install ## Speed of the reflector, the planner and binding, as a table
 	$(BIN)/python -m bench
 
 soak: install ## The live scheduler against a real control plane, each figure beside its bar (MINUTES=3, SOAK_ARGS=...)
-	$(BIN)/python -m bench.live $(SOAK_ARGS)
+	$(BIN)/python -m bench.soak $(SOAK_ARGS)
+
+yardstick: install ## koordpy beside kube-scheduler on a real control plane, one table (ROUNDS=1, YARDSTICK_ARGS=...)
+	$(BIN)/python -m bench.yardstick --rounds $(or $(ROUNDS),1) $(YARDSTICK_ARGS)
 
 storms: install ## Random schedules of pods, gangs, claims and evictions in bad weather: COUNT (20000) of them
 	KOORDPY_STORMS=$(or $(COUNT),20000) $(BIN)/python -m pytest -n 2 tests/engine/test_storms.py $(PYTEST_ARGS)

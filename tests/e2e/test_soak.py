@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from pathlib import Path
 
-from bench.watching import PodWatch
+from bench.live.watching import PodWatch
 from koordpy.api.keys import DEFAULT_SCHEDULER_NAME as KOORDPY
 from tests.e2e.client import Client, pod_manifest, pods_path
 from tests.e2e.controlplane import ControlPlane
@@ -27,12 +27,12 @@ async def test_hopeless_pods_in_an_idle_cluster_are_written_to_once(
     async with PodWatch(api).running() as watch:
         with start(controlplane, tmp_path, "koordpy", *FLAGS):
             assert await watch.until(lambda: made.keys() <= watch.told_at.keys(), within_s=30)
-            told = {uid: pod["metadata"]["resourceVersion"] for uid, pod in watch.pods.items()}
+            told = {uid: pod.metadata.resource_version for uid, pod in watch.pods.items()}
             # something happens, but nothing that could help
             for i in range(6):
                 await api.patch("/api/v1/nodes/n00000", {"metadata": {"annotations": {"heartbeat": str(i)}}})
                 await asyncio.sleep(1)
-        now = {uid: pod["metadata"]["resourceVersion"] for uid, pod in watch.pods.items()}
+        now = {uid: pod.metadata.resource_version for uid, pod in watch.pods.items()}
     assert now == told
     assert all(now[uid] != made[uid] for uid in made)
 
@@ -64,6 +64,6 @@ async def test_a_scheduler_killed_among_many_bindings_loses_none_and_doubles_non
             assert await watch.until(lambda: len(watch.bound_at) == 240, within_s=30)
             await asyncio.sleep(1)
         assert set(watch.pods) == before and not watch.moved
-        used = Counter(pod["spec"].get("nodeName", "") for pod in watch.pods.values())
+        used = Counter(pod.spec.node_name for pod in watch.pods.values())
     assert used.pop("") == 10
     assert set(used.values()) == {12}

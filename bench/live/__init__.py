@@ -1,0 +1,1 @@
+"""What measurements against a real control plane share: the cluster, the watch, the schedulers and their figures."""

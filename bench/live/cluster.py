@@ -1,0 +1,158 @@
+"""A cluster to measure on: a real control plane of its own, nodes that are only objects, and pods by the thousand."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.live.usage import cpu_seconds
+from tests.e2e.assets import REPOSITORY, find_assets
+from tests.e2e.client import Client, pod_manifest, pods_path
+from tests.e2e.controlplane import MASTERS, ControlPlane
+
+Json = dict[str, Any]
+
+PODS = pods_path()
+SIGS_GROUPS = "/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/default/podgroups"
+UPSTREAM_GROUPS = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"
+PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+WAVE = "bench.koordpy.io/wave"
+"""Label of the pods that were made together."""
+
+PLAIN: Mapping[str, str] = {"cpu": "100m", "memory": "200Mi"}
+NOBODY = "nobody"
+"""The scheduler of pods that no scheduler is to touch."""
+PADDING: Mapping[str, str] = {"kubectl.kubernetes.io/last-applied-configuration": "x" * 3000}
+"""Pods of real clusters are some kilobytes large."""
+
+CLEAN_TIMEOUT_S = 300.0
+REST_SHARE = 0.3
+"""Share of a core below which the control plane counts as at rest; idle it takes a tenth."""
+
+
+def node_name(index: int) -> str:
+    """The node's name; natural order is index order."""
+    return f"n{index:05d}"
+
+
+@dataclass
+class LiveCluster:
+    """Nodes n00000, n00001, ... of 96 cores and 8 GPUs, and an administrator's client."""
+
+    plane: ControlPlane
+    api: Client
+    folder: Path
+    """Logs of schedulers."""
+    nodes: int = 0
+    _number: int = field(default=0)
+
+    def name(self, stem: str) -> str:
+        """A name that nothing else in this cluster has."""
+        self._number += 1
+        return f"{stem}{self._number}"
+
+    async def grow(self, nodes: int) -> None:
+        """Makes nodes until there are so many."""
+        have = self.nodes
+        if nodes > have:
+            await self.api.make_nodes(nodes - have, labels=_topology, name=lambda i: node_name(have + i))
+            self.nodes = nodes
+
+    async def pods(self, count: int, stem: str, *, wave: str = "", **own: Any) -> set[str]:
+        """Makes pods STEM-0, STEM-1, ... of a wave (the stem, unless given) and returns their uids.
+
+        own: arguments of pod_manifest, or functions of the pod's index that give them.
+        """
+        uids: set[str] = set()
+
+        async def make(i: int) -> None:
+            settings = {key: value(i) if callable(value) else value for key, value in own.items()}
+            labels = {**settings.pop("labels", {}), WAVE: wave or stem}
+            made = await self.api.create(PODS, pod_manifest(f"{stem}-{i}", labels=labels, **settings))
+            uids.add(made["metadata"]["uid"])
+
+        await self.api.each(range(count), make)
+        return uids
+
+    async def running_pods(self, count: int, wave: str, *, node_of: Callable[[int], int], **own: Any) -> set[str]:
+        """Makes pods of nobody's that run on nodes already. node_of: pod's index -> node's index."""
+        uids = await self.pods(count, wave, scheduler=NOBODY, spec=lambda i: {"nodeName": node_name(node_of(i))}, **own)
+        running = {"status": {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}}
+        await self.api.each(range(count), lambda i: self.api.patch(f"{PODS}/{wave}-{i}/status", running))
+        return uids
+
+    async def count(self, wave: str) -> int:
+        """How many pods of a wave there are."""
+        return len(await self.api.items(f"{PODS}?{of_wave(wave)}"))
+
+    async def clean(self, wave: str = "") -> None:
+        """Takes pods (of a wave, else all) and all groups away, and waits for a control plane at rest. TimeoutError."""
+        async with asyncio.timeout(CLEAN_TIMEOUT_S):
+            while items := await self.api.items(f"{PODS}?limit=5000{'&' + of_wave(wave) if wave else ''}"):
+                # one by one: a collection is deleted by one worker of the server, which takes minutes
+                await self.api.each(items, self._remove_pod)
+            await self.api.delete(SIGS_GROUPS)
+            if self.plane.upstream_gangs:
+                # one by one here, too: kube-controller-manager takes their finalizer away
+                names = [group["metadata"]["name"] for group in await self.api.items(UPSTREAM_GROUPS)]
+                await self.api.each(names, lambda name: self.api.delete(f"{UPSTREAM_GROUPS}/{name}"))
+                while await self.api.items(UPSTREAM_GROUPS):  # noqa: ASYNC110 - of another process
+                    await asyncio.sleep(0.1)
+        await at_rest([process.pid for process in self.plane.processes], share=REST_SHARE, within_s=20)
+
+    async def _remove_pod(self, pod: Json) -> None:
+        path = f"{PODS}/{pod['metadata']['name']}"
+        if pod["metadata"].get("finalizers"):
+            await self.api.patch(path, {"metadata": {"finalizers": None}})
+        await self.api.delete(path)
+
+
+def of_wave(wave: str) -> str:
+    """The query that selects a wave's pods."""
+    return f"labelSelector={WAVE}%3D{wave}"
+
+
+def _topology(index: int) -> Mapping[str, str]:
+    return {"topology.block": f"b{index // 16}", "topology.spine": f"s{index // 64}"}
+
+
+async def at_rest(pids: list[int], *, share: float, within_s: float, window_s: float = 1.0) -> bool:
+    """Waits until processes together use less than this share of a core; False when they did not in time."""
+    end = time.monotonic() + within_s
+    while time.monotonic() < end:
+        before = sum(map(cpu_seconds, pids))
+        await asyncio.sleep(window_s)
+        if sum(map(cpu_seconds, pids)) - before < share * window_s:
+            return True
+    return False
+
+
+@contextlib.asynccontextmanager
+async def live_cluster(nodes: int, *, upstream_gangs: bool = False) -> AsyncIterator[LiveCluster]:
+    """A control plane without limits on requests, with koordpy's resources and empty nodes; nothing of it stays.
+
+    upstream_gangs: serves scheduling.k8s.io's PodGroups, with kube-controller-manager, which ends them. Both schedulers
+    are administrators, so that the server decides as quickly about the requests of the one as of the other.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="koordpy-bench-")))
+        plane = await stack.enter_async_context(
+            ControlPlane(
+                find_assets(),
+                upstream_gangs=upstream_gangs,
+                controller_manager=upstream_gangs,
+                unlimited=True,
+                users={"system:kube-scheduler": (MASTERS,)},
+            )
+        )
+        api = await stack.enter_async_context(plane.client())
+        await api.apply_crds(REPOSITORY / "crds")
+        cluster = LiveCluster(plane, api, folder)
+        await cluster.grow(nodes)
+        yield cluster

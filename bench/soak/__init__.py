@@ -1,0 +1,1 @@
+"""koordpy over time on a real control plane: streams of gangs, idle minutes, storms of events, deaths."""

@@ -1,0 +1,127 @@
+"""The rows of the table: what is done in each, at which scale, and which of its figures are lines."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from bench.live.cluster import LiveCluster
+from bench.live.schedulers import Scheduler
+from bench.yardstick import bounds, hopeless, preemption, starting, waiting
+from bench.yardstick.figures import Goal, Line, Run
+
+TABLE_NODES = 1000
+"""The number of nodes that the goals are for."""
+WINDOW_S = 24.0
+"""How long the CPU of a hopeless gang is counted."""
+
+Play = Callable[[LiveCluster, Scheduler], Awaitable[Run]]
+Prepare = Callable[[LiveCluster], Awaitable[None]]
+Bound = Callable[[LiveCluster], Awaitable[float]]
+
+
+async def _nothing(cluster: LiveCluster) -> None:
+    """No row but those that say so needs anything that stays from run to run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """play: one run of one scheduler, which leaves the cluster as it found it. prepare: what all runs of it need.
+
+    bound: the machine's own limit for what is done, in the unit of the line that is `bounded`; last in a round.
+    """
+
+    key: str
+    lines: Sequence[Line]
+    play: Play
+    prepare: Prepare = _nothing
+    bound: Bound | None = None
+    extra: bool = False
+    """Not of the table: run only where it is named."""
+
+
+def rows(nodes: int, *, window_s: float = WINDOW_S) -> list[Row]:
+    """All rows for a cluster of so many nodes; the counts of the table for 1,000, in proportion for others.
+
+    The rows with more nodes than that come last, for nodes are not taken away again.
+    """
+    return [
+        _plain("plain", _share(3000, nodes)),
+        _gangs("gang512", 1, _share(512, nodes), gpus=8, goal_s=2.0),
+        _gangs("gangs100", _share(20, nodes), 100, gpus=1, goal_s=4.0),
+        _gangs("gangs10", _share(200, nodes), 10, gpus=1, goal_s=4.0),
+        _hopeless("hopeless511", nodes, _share(512, nodes) - 1, told_s=1.0, cpu_s=2.0, window_s=window_s),
+        _hopeless("hopeless0", nodes, 0, told_s=0.6, cpu_s=1.0, window_s=window_s),
+        _preempt(_share(64, nodes), nodes),
+        _start("start", 5 * nodes, 20 * nodes),
+        _plain("plain5000", _share(3000, nodes), nodes=5 * nodes, extra=True),
+        _start("start50000", 5 * nodes, 50 * nodes, extra=True, goal_s=30.0, goal_mb=1500.0),
+    ]
+
+
+def _share(count: int, nodes: int) -> int:
+    return max(2, count * nodes // TABLE_NODES)
+
+
+def _plain(key: str, count: int, *, nodes: int = 0, extra: bool = False) -> Row:
+    what = f"{count:,} plain pods" + (f" on {nodes:,} nodes" if nodes else "")
+    later = f"{waiting.LATER_S:g} s later"
+    lines = (
+        Line("rate", f"{what}: between first and last bind", "/s", Goal(times_other=1.2), bounded=True),
+        Line("cpu_ms", "the same: CPU a pod, from the start to the last bind", "ms", Goal(at_most=1.0)),
+        Line("cpu_later_ms", f"the same, {later} (events, metrics)", "ms"),
+    )
+    play = partial(waiting.plain, count=count)
+    return Row(
+        key, lines, play, partial(LiveCluster.grow, nodes=nodes), partial(bounds.binds_a_second, count=count), extra
+    )
+
+
+def _gangs(key: str, gangs: int, size: int, *, gpus: int, goal_s: float) -> Row:
+    what = f"one gang of {size} x {gpus} GPUs" if gangs == 1 else f"{gangs} gangs of {size} x {gpus} GPU"
+    line = Line("last_s", f"{what}: start to last bind", "s", Goal(at_most=goal_s), bounded=True)
+    play = partial(waiting.gangs, gangs=gangs, size=size, gpus=gpus)
+    return Row(key, (line,), play, bound=partial(bounds.seconds_to_bind, count=gangs * size))
+
+
+def _hopeless(key: str, nodes: int, free: int, *, told_s: float, cpu_s: float, window_s: float) -> Row:
+    size = _share(512, nodes)
+    what = f"hopeless gang of {size} x 8 GPUs, {free or 'none'} would fit"
+    lines = (
+        Line("told_s", f"{what}: last pod created to all told", "s", Goal(at_most=told_s), bounded=True),
+        Line("cpu_s", f"the same: CPU in {window_s:g} s", "s", Goal(at_most=cpu_s)),
+    )
+    return Row(
+        key,
+        lines,
+        partial(hopeless.play, size=size, window_s=window_s),
+        partial(hopeless.prepare, full=nodes - free),
+        partial(bounds.seconds_to_tell, count=size),
+    )
+
+
+def _preempt(size: int, nodes: int) -> Row:
+    what = f"gang of {size} x 8 GPUs above {8 * nodes:,} running pods on {nodes:,} full nodes"
+    lines = (
+        Line("last_s", f"{what}: last bind", "s", Goal(at_most=1.5), bounded=True),
+        Line("evicted", "the same: evicted", "", Goal(exactly=8 * size)),
+        Line("cpu_s", "the same: CPU until then", "s", Goal(at_most=1.5)),
+    )
+    play = partial(preemption.play, size=size)
+    return Row("preempt", lines, play, preemption.prepare, partial(bounds.seconds_to_make_room, size=size))
+
+
+def _start(
+    key: str, nodes: int, bound: int, *, extra: bool = False, goal_s: float | None = None, goal_mb: float | None = None
+) -> Row:
+    what = f"{nodes:,} nodes, {bound:,} bound pods"
+    lines = (
+        Line("first_s", f"{what}: start to first bind", "s", _at_most(goal_s)),
+        Line("peak_mb", "the same: most memory held", "MB", _at_most(goal_mb)),
+    )
+    return Row(key, lines, starting.play, partial(starting.prepare, nodes=nodes, bound=bound), extra=extra)
+
+
+def _at_most(value: float | None) -> Goal | None:
+    return None if value is None else Goal(at_most=value)
