@@ -27,12 +27,14 @@ class Session:
     say: Callable[[str], None]
     """Prints progress."""
     missed: int = 0
-    _results: list[tuple[Row, Results]] = field(default_factory=list)
+    results: dict[str, Results] = field(default_factory=dict)
+    """By the row's key."""
+    _rows: list[Row] = field(default_factory=list)
 
     async def measure(self, row: Row) -> None:
         """All runs of a row. The one who begins changes with every round, so that neither finds the warmer server."""
-        results = Results()
-        self._results.append((row, results))
+        results = self.results[row.key] = Results()
+        self._rows.append(row)
         await row.prepare(self.cluster)
         for number in range(self.rounds):
             turns = (self.ours, self.other) if number % 2 == 0 else (self.other, self.ours)
@@ -61,21 +63,21 @@ class Session:
     def report(self) -> str:
         """The table of all rows so far, and what it was measured on."""
         names = {"ours": self.ours.name, "other": self.other.name}
-        rows = [
-            cells
-            for row, results in self._results
-            for cells in lines_of(row.lines, results, **names, judged=self.judged)
+        cells = [
+            line
+            for row in self._rows
+            for line in lines_of(row.lines, self.results[row.key], **names, judged=self.judged)
         ]
         rounds = "one round" if self.rounds == 1 else f"medians of {self.rounds} rounds"
         load = ", ".join(f"{figure:.1f}" for figure in os.getloadavg())
         notes = [
             f"- {row.key}, {name}: {note}"
-            for row, results in self._results
-            for name, runs in results.runs.items()
+            for row in self._rows
+            for name, runs in self.results[row.key].runs.items()
             for note in sorted({note for run in runs for note in run.notes if note})
         ]
         head = (
             f"{self.ours.name} beside {self.version}: {rounds}, {os.cpu_count()} cores for the control plane, the "
             f"scheduler and the client together, load at the end {load}.\n"
         )
-        return "\n".join([head, markdown(rows, **names), *notes, ""])
+        return "\n".join([head, markdown(cells, **names), *notes, ""])
