@@ -120,7 +120,7 @@ class Committer:
             if not self._dry_run:
                 if (unbound := unbound_claims(self._state, info, placement)) is not None:
                     claims.append(unbound)
-                mark = self._feeds.foreign_marks.get(placement.node, 0)
+                mark = self._feeds.pods.foreign_marks.get(placement.node, 0)
                 commit.jobs.append(Job(commit, info, placement, queued, mark, unbound))
         self._queue.broadcast(Wake.POD_BOUND, "AssignedPodAdd")
         if self._dry_run:
@@ -258,7 +258,7 @@ class Committer:
             self._metrics.conflicts.labels("bound_elsewhere").inc()
             if outcome.pod is not None:
                 # its choice counts at once, with the devices it says; the watch confirms it
-                self._feeds.read(outcome.pod)
+                self._feeds.pods.read(outcome.pod)
         errors = 0 if result is BindResult.NOT_SENT else 1
         self._give_back(job, errors=errors, at_least_seconds=outcome.retry_after or 0.0)
 

@@ -72,11 +72,11 @@ class Confirmations:
             return
         self._unconfirmed.pop(key, None)
         if pod is not None and pod.metadata.uid == waiting.uid and pod.spec.node_name:
-            self._feeds.read(pod)
+            self._feeds.pods.read(pod)
             return
         logger.warning("pod %s: its Binding to %s is gone; it is planned again", key, waiting.node)
         self._state.forget(key)
         self._queue.broadcast(Wake.ROOM, "BindFailure")
         now = self._state.pod(key)
         if now is not None and now.pending:
-            self._feeds.enqueue(now, event="BindFailure")
+            self._feeds.pods.enqueue(now, event="BindFailure")

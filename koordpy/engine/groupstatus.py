@@ -192,7 +192,7 @@ class GroupStatusWriter(GangStatusWriter):
             known.pop(key, None)
 
     async def _write(self, key: str) -> bool:
-        group, resource = self._writing.state.pod_group(key), self._writing.feeds.group_resources.get(key)
+        group, resource = self._writing.state.pod_group(key), self._writing.feeds.groups.resources.get(key)
         if group is None or resource is None:
             self._forget(key)
             return True

@@ -180,7 +180,7 @@ class SchedulingLoop:
         self._queue.poll()
         taken_at = self._clock()
         snapshot = self._state.snapshot(self._now())
-        self._feeds.foreign.clear()
+        self._feeds.pods.foreign.clear()
         if self._shields is not None:
             self._shields.snapshot_taken()
         if self._feeds.names.refresh(snapshot):
@@ -258,7 +258,7 @@ class SchedulingLoop:
         for eviction in plan.evictions:
             evictions.setdefault(eviction.unit, []).append(eviction)
         pods_tried = sum(len(unit.pod_keys) for unit in plan.units) or 1
-        foreign = by_node(self._feeds.foreign)
+        foreign = by_node(self._feeds.pods.foreign)
         early = leaning(plan, snapshot)
         for tried_unit in plan.units:
             self._awaiting.pop(tried_unit.unit, None)

@@ -135,7 +135,7 @@ class QuotaStatusWriter:
         self, key: str, quota: ElasticQuota, figures: QuotaFigures | None, faults: list[QuotaFault]
     ) -> bool:
         """Whether the status is as it should be now."""
-        resource, meta = self._writing.feeds.quota_resources.get(key), quota.metadata
+        resource, meta = self._writing.feeds.quotas.resources.get(key), quota.metadata
         if resource is None:
             return True
         there = seen = current_status(quota)

@@ -26,7 +26,7 @@ class References:
 
     def pod_group(self, key: str) -> ObjectReference | None:
         """A PodGroup of coscheduling, by `namespace/name`."""
-        group, resource = self._state.pod_group(key), self._feeds.group_resources.get(key)
+        group, resource = self._state.pod_group(key), self._feeds.groups.resources.get(key)
         return of_object(resource, group.metadata) if group is not None and resource is not None else None
 
     def upstream_group(self, key: str) -> ObjectReference | None:

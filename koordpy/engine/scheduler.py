@@ -197,7 +197,7 @@ class Scheduler:
                 may_write=self.may_write,
                 wake=self.queue.touch,
                 freed=lambda: self.queue.broadcast(Wake.ROOM, "NominationEnd"),
-                returned=lambda info: self.feeds.enqueue(info, event="BindFailure"),
+                returned=lambda info: self.feeds.pods.enqueue(info, event="BindFailure"),
                 unit_of=self.queue.unit_of,
                 clock=clock,
                 now=now,
@@ -324,7 +324,7 @@ class Scheduler:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CATCH_UP_SECONDS):
-                while not reached(self.feeds.pods.resource_version, wanted):  # noqa: ASYNC110 - not an event
+                while not reached(self.feeds.version(PODS), wanted):  # noqa: ASYNC110 - not an event
                     await asyncio.sleep(0.02)
 
     def _report_half_bound(self) -> None:
@@ -403,9 +403,9 @@ class Scheduler:
         if (hypernodes := self.feeds.hypernodes) is not None:
             items += [(hypernodes, obj) for obj in self.state.hypernodes()]
         items += [(NODES, node.node) for node in self.state.nodes()]
-        items += [(self.feeds.group_resources[key], group) for key, group in self.state.pod_groups().items()]
+        items += [(self.feeds.groups.resources[key], group) for key, group in self.state.pod_groups().items()]
         quotas = self.state.quotas.objects
-        items += [(resource, quotas[key]) for key, resource in self.feeds.quota_resources.items() if key in quotas]
+        items += [(resource, quotas[key]) for key, resource in self.feeds.quotas.resources.items() if key in quotas]
         items += [(PODS, info.pod) for info in self.state.pods()]
         owners = OWNERS if self.settings.reads_owners else ()
         kinds = (*STORAGE, *self.feeds.dynamic_resources(), *owners)
@@ -415,7 +415,7 @@ class Scheduler:
     def _set_gauges(self) -> None:
         metrics = self.metrics
         counts = self.queue.counts()
-        counts[State.GATED] += len(self.feeds.gated)
+        counts[State.GATED] += len(self.feeds.pods.gated)
         for state, count in counts.items():
             metrics.pending.labels(state.value).set(count)
         by_plugin: dict[tuple[str, ...], float] = {}

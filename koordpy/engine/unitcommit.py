@@ -78,7 +78,7 @@ class Obstacles:
             return "pod"
         if self._state.node(node) is None:
             return "node"
-        if self._feeds.foreign_marks.get(node, 0) != job.mark and overcommitted(self._state, node):
+        if self._feeds.pods.foreign_marks.get(node, 0) != job.mark and overcommitted(self._state, node):
             return "room"
         if taken := chips_taken(self._state, [job.placement]):
             return taken

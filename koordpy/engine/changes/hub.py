@@ -1,0 +1,52 @@
+"""Where changes go: the state that takes them in, the queue whose units they may help, and who else hears of them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from koordpy.cluster.pods import GangRef, PodInfo
+from koordpy.cluster.state import ClusterState
+from koordpy.engine.grouping import UnitNames
+from koordpy.engine.queue import UnitQueue
+
+
+@dataclass(slots=True)
+class Listeners:
+    """Who else hears of changes; called on the event loop, must not block."""
+
+    gang: list[Callable[[GangRef], None]] = field(default_factory=list)
+    """A gang's pods or its PodGroup changed."""
+    topology: list[Callable[[], None]] = field(default_factory=list)
+    """The ClusterNetworkTopology changed, or a node came, went or was relabelled."""
+    pod_gone: list[Callable[[str], None]] = field(default_factory=list)
+    """Key of a pod that is deleted or finished."""
+    confirmed: list[Callable[[PodInfo], None]] = field(default_factory=list)
+    """Hear of pods that the watch shows on their node, of those that were assumed there."""
+    storage: list[Callable[[str], None]] = field(default_factory=list)
+    """Key of a claim or volume, or of another object of storage, that came, changed or went."""
+    conflict: list[Callable[[str], None]] = field(default_factory=list)
+    """A kubelet turned down a pod of ours, with the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hub:
+    """What every handler of changes works on."""
+
+    state: ClusterState
+    queue: UnitQueue
+    names: UnitNames
+    listeners: Listeners = field(default_factory=Listeners)
+
+    def topology_changed(self) -> None:
+        """Domains, or the nodes in them, may be others than before."""
+        for heard in self.listeners.topology:
+            heard()
+
+    def gang_settings_changed(self, ref: GangRef, group: Any) -> None:
+        """A PodGroup of either kind came, went or says something else."""
+        self.names.saw(group.metadata)
+        self.queue.touch(self.names.of_gang(ref), "PodGroupUpdate")
+        if self.names.linked:
+            self.queue.touch_gangs("PodGroupUpdate")
+        for heard in self.listeners.gang:
+            heard(ref)

@@ -1,0 +1,156 @@
+"""Changes of pods: into the state, into and out of the queue, and what they mean for waiting units and for plans.
+
+Pods come from all namespaces without a selector; ours are told by schedulerName in code (kube-parity.md 4.1).
+"""
+
+import logging
+
+from koordpy.api.objects import Pod
+from koordpy.cluster.pods import GangSource, PodInfo
+from koordpy.cluster.quotas import device_hundredths
+from koordpy.engine.changes.hub import Hub
+from koordpy.engine.claimusers import ClaimUsers
+from koordpy.engine.intake import PodIntake
+from koordpy.engine.queue import QueuedPod
+from koordpy.engine.versions import is_older
+from koordpy.engine.wakeups import Wake, changes_itself, of_pod
+
+logger = logging.getLogger(__name__)
+
+REJECTIONS = frozenset(
+    {"OutOfcpu", "OutOfmemory", "OutOfpods", "UnexpectedAdmissionError", "NodeAffinity", "NodePorts"}
+)
+"""Reasons with which a kubelet turns down a pod: another scheduler won a race (kube-parity.md 4.10)."""
+
+
+class PodChanges:
+    """The sink of the pods' reflector; `take_in` is its transform."""
+
+    def __init__(self, hub: Hub, claiming: ClaimUsers) -> None:
+        """claiming: is told which pending pods name which claims."""
+        self.foreign: list[PodInfo] = []
+        """Pods that others bound, or that grew, since the loop last took a snapshot and cleared this."""
+        self.foreign_marks: dict[str, int] = {}
+        """Node -> how often that happened on it."""
+        self.gated: set[str] = set()
+        """Our pods that have scheduling gates."""
+        self._hub, self._state, self._queue = hub, hub.state, hub.queue
+        self._claiming = claiming
+        self._intake = PodIntake()
+        self._ahead: dict[str, tuple[str, str]] = {}
+        """Pods that were read ahead of the watch -> uid, resource version."""
+
+    # -- in -----------------------------------------------------------------------------------------------------------
+
+    def take_in(self, pod: Pod) -> Pod | None:
+        """What is kept of a pod, None where nothing is."""
+        if pod.status.phase == "Failed" and pod.status.reason in REJECTIONS:
+            self._count_rejection(pod)
+        return self._intake(pod)
+
+    def _count_rejection(self, pod: Pod) -> None:
+        known = self._state.pod(pod.key)
+        ours = pod.spec.scheduler_name in self._state.scheduler_names
+        if ours and known is not None and known.uid == pod.metadata.uid and not known.finished:
+            logger.warning("pod %s was turned down by its node: %s", pod.key, pod.status.reason)
+            for heard in self._hub.listeners.conflict:
+                heard(pod.status.reason)
+
+    def read(self, pod: Pod) -> None:
+        """A pod as a GET showed it, which may be ahead of the watch: what that brings of older versions is no news."""
+        self._ahead[pod.key] = pod.metadata.uid, pod.metadata.resource_version
+        kept = self.take_in(pod)
+        if kept is not None:
+            self._apply(kept)
+
+    def upsert(self, pod: Pod, old: Pod | None) -> None:
+        """A pod that came or changed."""
+        if self._ahead and (ahead := self._ahead.get(pod.key)) is not None:
+            if ahead[0] == pod.metadata.uid and is_older(pod.metadata.resource_version, ahead[1]):
+                return
+            del self._ahead[pod.key]
+        self._apply(pod)
+
+    def _apply(self, pod: Pod) -> None:
+        key = pod.key
+        before = self._state.pod(key)
+        assumed = self._state.assumed_node(key) is not None
+        self._state.upsert(pod)
+        self._changed(key, before, self._state.pod(key), assumed=assumed)
+
+    def delete(self, pod: Pod) -> None:
+        """A pod that is gone."""
+        key = pod.key
+        self._ahead.pop(key, None)
+        before = self._state.pod(key)
+        if before is None or before.uid != pod.metadata.uid:
+            return
+        self._state.delete(Pod, key)
+        self._changed(key, before, None, assumed=False)
+
+    # -- what it means ------------------------------------------------------------------------------------------------
+
+    def _changed(self, key: str, before: PodInfo | None, after: PodInfo | None, *, assumed: bool) -> None:
+        if after is not None and after.pending:
+            # a pod under an assumed node is not pending, so this one waits for a place
+            if before is None or before.uid != after.uid or not before.pending or changes_itself(before.pod, after.pod):
+                new = before is None or before.uid != after.uid
+                self.enqueue(after, event="PodAdd" if new else "PodUpdate")
+        elif key in self._queue:
+            self._queue.discard(key)
+        self._claiming.changed(key, after if after is not None and after.pending else None)
+        spec = after.pod.spec if after is not None else None
+        if spec is not None and spec.scheduling_gates and spec.scheduler_name in self._state.scheduler_names:
+            self.gated.add(key)
+        else:
+            self.gated.discard(key)
+        wake = of_pod(before, after)
+        if wake:
+            self._queue.broadcast(wake, "AssignedPodDelete" if wake & Wake.ROOM else "AssignedPodUpdate")
+        if after is not None and after.bound:
+            grown = before is not None and before.bound and before.requests != after.requests
+            elsewhere = assumed and before is not None and before.node != after.node
+            if grown or elsewhere or (wake & Wake.POD_BOUND and not assumed):
+                self._loaded(after)
+        if assumed and after is not None and after.pod.spec.node_name:
+            for heard_of in self._hub.listeners.confirmed:
+                heard_of(after)
+        if after is None or after.finished:
+            for gone in self._hub.listeners.pod_gone:
+                gone(key)
+        for info in (before, after):
+            if info is not None and info.gang is not None:
+                self._gang_changed(info, before, after)
+                break
+
+    def _gang_changed(self, info: PodInfo, before: PodInfo | None, after: PodInfo | None) -> None:
+        assert info.gang is not None
+        names = self._hub.names
+        if info.gang.source is GangSource.NAMED:
+            names.saw(info.pod.metadata)
+        elif before is None or after is None:
+            names.stale = True
+        counted_before = before is not None and (before.bound or before.pending or before.finished)
+        counted = after is not None and (after.bound or after.pending or after.finished)
+        if counted != counted_before:
+            self._queue.touch(names.of_gang(info.gang), "PodGroupMember")
+        for heard in self._hub.listeners.gang:
+            heard(info.gang)
+
+    def _loaded(self, info: PodInfo) -> None:
+        """A node holds more than our plans have put there."""
+        self.foreign.append(info)
+        self.foreign_marks[info.node] = self.foreign_marks.get(info.node, 0) + 1
+
+    def enqueue(self, info: PodInfo, *, event: str) -> None:
+        """Puts a pending pod into the queue."""
+        pod = QueuedPod(
+            key=info.key,
+            uid=info.uid,
+            added=self._queue.clock(),
+            priority=info.priority,
+            created=info.created,
+            light=info.gang is None and not device_hundredths(info.requests),
+            profile=info.pod.spec.scheduler_name,
+        )
+        self._queue.add(self._hub.names.of_pod(info), pod, event=event)

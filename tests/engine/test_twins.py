@@ -1,0 +1,61 @@
+"""Objects of one key in two API groups: that of the first counts, and the other's again when it is gone."""
+
+from koordpy.api.custom import ElasticQuota
+from koordpy.api.objects import ObjectMeta
+from koordpy.cluster.state import ClusterState
+from koordpy.engine.changes.groups import QuotaChanges
+from koordpy.engine.changes.hub import Hub
+from koordpy.engine.changes.twins import Twins
+from koordpy.engine.grouping import UnitNames
+from koordpy.engine.queue import UnitQueue
+from koordpy.engine.resources import ELASTIC_QUOTAS, ELASTIC_QUOTAS_X
+
+
+def quota(uid: str) -> ElasticQuota:
+    return ElasticQuota(metadata=ObjectMeta(namespace="team", name="gpus", uid=uid))
+
+
+class Cluster:
+    """A state that two API groups write quotas into."""
+
+    def __init__(self) -> None:
+        self.state = ClusterState()
+        changes = QuotaChanges(Hub(self.state, UnitQueue(), UnitNames()))
+        self.twins: Twins[ElasticQuota] = Twins(ELASTIC_QUOTAS, ELASTIC_QUOTAS_X, put=changes.put, drop=changes.drop)
+        (_, self.first), (_, self.second) = self.twins.sinks()
+
+    @property
+    def counting(self) -> str:
+        known = self.state.quotas.get("team/gpus")
+        return known.metadata.uid if known is not None else ""
+
+
+def test_the_first_group_counts_whichever_comes_first() -> None:
+    for order in ("first second", "second first"):
+        cluster = Cluster()
+        for name in order.split():
+            getattr(cluster, name).upsert(quota(name), None)
+        assert cluster.counting == "first", order
+        assert cluster.twins.resources == {"team/gpus": ELASTIC_QUOTAS}, order
+
+
+def test_the_second_counts_again_when_the_first_is_gone() -> None:
+    cluster = Cluster()
+    cluster.second.upsert(quota("second"), None)
+    cluster.first.upsert(quota("first"), None)
+    cluster.first.delete(quota("first"))
+    assert cluster.counting == "second"
+    assert cluster.twins.resources == {"team/gpus": ELASTIC_QUOTAS_X}
+    cluster.second.delete(quota("second"))
+    assert cluster.counting == ""
+    assert not cluster.twins.resources
+
+
+def test_the_end_of_one_that_does_not_count_changes_nothing() -> None:
+    cluster = Cluster()
+    cluster.first.upsert(quota("first"), None)
+    cluster.second.upsert(quota("second"), None)
+    cluster.second.delete(quota("second"))
+    assert cluster.counting == "first"
+    cluster.first.delete(quota("first"))
+    assert cluster.counting == ""
