@@ -6,8 +6,8 @@ kind they are placed by counting; told apart, each is a kind of its own, and no 
 
 from collections.abc import Hashable, Sequence
 
-from koordpy.api import keys
 from koordpy.cluster.pods import PodInfo
+from koordpy.planning.accelerators.registry import apart
 from koordpy.planning.problem import Shape
 
 
@@ -19,14 +19,12 @@ def alike(shapes: Sequence[Shape], pods: Sequence[PodInfo], ruled: Sequence[bool
     """
     first: dict[Hashable, int] = {}
     return [
-        first.setdefault((_everything(shape, pod), pod.shape if apart else b""), i)
-        for i, (shape, pod, apart) in enumerate(zip(shapes, pods, ruled, strict=True))
+        first.setdefault((_everything(shape, pod), pod.shape if told else b""), i)
+        for i, (shape, pod, told) in enumerate(zip(shapes, pods, ruled, strict=True))
     ]
 
 
 def _everything(shape: Shape, pod: PodInfo) -> Hashable:
-    """Whatever a placement, a quota or the GPUs of a node may look at."""
-    notes = pod.pod.metadata.annotations if pod.gpus is not None else {}
-    gpus = pod.gpus, pod.group, notes.get(keys.GPU_MIN_BANDWIDTH), notes.get(keys.GPU_PARTITION_SPEC)
+    """Whatever a placement, a quota or the devices of a node may look at."""
     asked = tuple(sorted(pod.requests.items()))
-    return shape.request, shape.allowed.tobytes(), shape.score.tobytes(), asked, pod.owner, gpus
+    return shape.request, shape.allowed.tobytes(), shape.score.tobytes(), asked, pod.owner, apart(pod)

@@ -12,7 +12,6 @@ from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.accelerators.registry import give
 from koordpy.planning.admission import QuotaRefusal
-from koordpy.planning.ascend.joint import place_gang
 from koordpy.planning.ascend.moves import keep_room
 from koordpy.planning.ascend.notes import merged
 from koordpy.planning.ascend.place import Placed, npu_gate, place_npus
@@ -22,6 +21,7 @@ from koordpy.planning.figures import Figures
 from koordpy.planning.gates import Gate, gate
 from koordpy.planning.gpu.plain import best_of
 from koordpy.planning.held import Hold
+from koordpy.planning.joint import place_gang
 from koordpy.planning.place import place_in_turn
 from koordpy.planning.plan import GangStatus, Proof, SolverRun
 from koordpy.planning.resources_gate import check_min_resources

@@ -12,14 +12,11 @@ import numpy as np
 
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Ints
+from koordpy.planning.accelerators.registry import PLUGINS, apart, shared_room, worth
 from koordpy.planning.alike import alike
 from koordpy.planning.among import Among
-from koordpy.planning.ascend.between import npu_by_count
-from koordpy.planning.ascend.filter import PLUGIN as NPU_PLUGIN
 from koordpy.planning.attraction import attraction
 from koordpy.planning.figures import Figures
-from koordpy.planning.filters.gpu_devices import PLUGIN as GPU_PLUGIN
-from koordpy.planning.gpu.between import by_count, gpu_room, standing_nodes
 from koordpy.planning.problem import Allowance, Member, Problem, Shape, slots
 from koordpy.planning.units import Unit
 
@@ -54,7 +51,7 @@ def _bounded(multiples: dict[int, int], shapes: list[Shape], free: Ints, *, boun
 def build(unit: Unit, figures: Figures, *, emptied: bool = False) -> Problem:
     """The Problem of a unit on the figures' draft, before upstream's node labels cut nodes away.
 
-    emptied: as if every GPU that is held by name could be had; then only the number of GPUs stands in the way of
+    emptied: as if every device that is held by name could be had; then only the number of devices stands in the way of
     victims, and what they really free is seen when the plan is checked.
     """
     known = figures.built
@@ -72,8 +69,6 @@ def build(unit: Unit, figures: Figures, *, emptied: bool = False) -> Problem:
 
 def _looks_further(unit: Unit, figures: Figures) -> bool:
     """Whether more than numbers decides what nodes take: devices by name, or other pods."""
-    if figures.gpus.view.nodes and any(pod.gpus is not None for pod in unit.pending):
-        return True
     return any(figures.of(pod).has_rules for pod in {pod.shape: pod for pod in unit.pending}.values())
 
 
@@ -94,9 +89,8 @@ def _build(unit: Unit, figures: Figures, *, emptied: bool) -> Problem:
     if among is not None:
         free = np.concatenate([free, among.room], axis=1)
     copies: list[Ints] = []
-    room = gpu_room(unit.pending, figures.gpus) if not emptied else None
-    if room is not None:
-        copies.append(room)
+    shared = shared_room(unit.pending, figures.scene) if not emptied else []
+    copies += [room for _, room in shared]
     devices = free.shape[1]
     tied = among is not None and bool(among.ties)  # what members ask of each other knows them by shape alone
     kinds: list[PodInfo] = []
@@ -105,7 +99,7 @@ def _build(unit: Unit, figures: Figures, *, emptied: bool) -> Problem:
         if not pod.pending:
             members.append(Member(gang=gang, shape=-1, node=snapshot.index.get(pod.node, -1)))
             continue
-        key = (pod.shape, pod.group if pod.gpus is not None and not tied else None)
+        key = (pod.shape, None if tied else apart(pod))
         number = keyed.get(key)
         if number is None:
             number = keyed[key] = len(shapes)
@@ -114,19 +108,16 @@ def _build(unit: Unit, figures: Figures, *, emptied: bool) -> Problem:
             own = figures.of(pod)
             asks = among.asks.get(pod.shape, ()) if among is not None else ()
             request = (*own.request, *((first + column, amount) for column, amount in asks))
-            if own.chips is not None and not emptied:
-                request = (*request, (free.shape[1] + len(copies), 1))
-                copies.append(own.chips.copies())
-            if pod.gpus is not None and room is not None:
-                request = (*request, (devices, pod.gpus.count))
-            if own.gpu_copies is not None and not emptied:
-                request = (*request, (free.shape[1] + len(copies), 1))
-                copies.append(own.gpu_copies)
+            taken = ((devices + i, family.asked(pod)) for i, (family, _) in enumerate(shared))
+            request = (*request, *((column, amount) for column, amount in taken if amount))
+            for rule in own.rules if not emptied else ():
+                capacity = rule.capacity()
+                if capacity is not None:
+                    request = (*request, (free.shape[1] + len(copies), 1))
+                    copies.append(capacity)
             judged = among.judged(pod.shape) if among is not None else frozenset[str]()
-            if emptied and pod.gpus is not None:
-                judged |= {GPU_PLUGIN}
-            if emptied and own.chips is not None:
-                judged |= {NPU_PLUGIN}
+            if emptied:
+                judged |= PLUGINS
             allowed = own.allowed_beside(judged)
             shapes.append(Shape(request, allowed, (own.soft if goal else own.total).copy()))
         members.append(Member(gang=gang, shape=number))
@@ -136,9 +127,7 @@ def _build(unit: Unit, figures: Figures, *, emptied: bool) -> Problem:
         shapes, kinds, members = _merged(shapes, kinds, members, ruled)
     if copies:
         free = np.concatenate([free, np.stack(copies, axis=1)], axis=1)
-    table = by_count(kinds, figures.gpus) if not emptied else None
-    if table is None and goal and not emptied:
-        table = npu_by_count(kinds, figures)
+    valued = worth(kinds, unit.members, figures, gather=goal) if not emptied else None
     return Problem(
         tree=snapshot.tree,
         free=free,
@@ -158,8 +147,8 @@ def _build(unit: Unit, figures: Figures, *, emptied: bool) -> Problem:
             Allowance(one.room, tuple(one.amounts[numbers[pod.shape]] for pod in kinds))
             for one in figures.admission.allowances(unit, numbers, figures.draft.quotas)
         ),
-        by_count=table,
-        standing=standing_nodes(unit.members, figures.gpus) if table is not None and not goal else None,
+        by_count=valued.table if valued is not None else None,
+        standing=valued.standing if valued is not None else None,
     )
 
 

@@ -10,13 +10,14 @@ from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.natural import natural_key
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Draft, Snapshot
+from koordpy.planning.accelerators.registry import ACCELERATORS
 from koordpy.planning.ascend.filter import AFFINITY
-from koordpy.planning.ascend.joint import place_gang
 from koordpy.planning.ascend.place import affinity_scores, npu_gate
 from koordpy.planning.backfill import NO_PROMISE, moment
 from koordpy.planning.build import build, unit_multiples
 from koordpy.planning.figures import Figures
 from koordpy.planning.gates import Gate, gate
+from koordpy.planning.joint import place_gang
 from koordpy.planning.misses import NEAREST, node_misses
 from koordpy.planning.quota_misses import quota_misses
 from koordpy.planning.resources_gate import check_min_resources
@@ -25,9 +26,6 @@ from koordpy.planning.standing import Standing, standing
 from koordpy.planning.turn import Turn
 from koordpy.planning.units import Groups, Unit
 from koordpy.planning.wording import domain_slots
-
-GPU_SCORE = "GPUTopology"
-"""Shown beside the scores and no part of the total (gpu-topology.md section 3)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,14 +128,15 @@ def _nodes(pod: PodInfo, unit: Unit, figures: Figures) -> list[NodeExplanation]:
     if own.chips is not None:
         scores[AFFINITY] = affinity_scores(pod, unit, figures)
     total = own.total.tolist()
-    marks = pod.gpus is not None and own.refusal is None
+    marks = [mark for family in ACCELERATORS if (mark := family.mark(pod, figures.scene)) is not None]
     out = []
     for i, node in enumerate(figures.snapshot.nodes):
         refusal = own.refusal or verdict.of(i)
         if refusal is None:
             shown: dict[str, float] = {plugin: values[i] for plugin, values in sorted(scores.items())}
-            if marks and (mark := figures.gpus.mean_mark(i, pod)) is not None:
-                shown[GPU_SCORE] = round(mark, 2)
+            for name, of in marks:
+                if (figure := of(i)) is not None:
+                    shown[name] = round(figure, 2)
             out.append(NodeExplanation(node.name, True, (), shown, total[i]))
         else:
             reasons = tuple((refusal.plugin, refusal.code.value, reason) for reason in refusal.reasons)

@@ -3,7 +3,7 @@
 What depends on labels and taints alone is computed once a shape and shared between rounds (PlannerCache).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -21,7 +21,7 @@ from koordpy.planning.filters.base import Refusal, chain
 from koordpy.planning.filters.claims import claims_of
 from koordpy.planning.filters.dra import DynamicResources, Taken
 from koordpy.planning.filters.registry import refusal_of
-from koordpy.planning.filters.rules import DomainTable
+from koordpy.planning.filters.rules import DomainTable, Rule
 from koordpy.planning.filters.volumes import VolumeBinding
 from koordpy.planning.gpu.nodes import GpuNodes
 from koordpy.planning.gpu.plain import PlainGpus
@@ -213,6 +213,10 @@ class Figures:
         else:
             found.refresh()
         return found
+
+    def rules(self, pod: PodInfo) -> Sequence[Rule]:
+        """The filters of a pending pod that look at more than the pod and a node, current."""
+        return self.of(pod).rules
 
     def forget(self) -> None:
         """Drops what depends on room, after a change of the draft that is no placement."""

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from koordpy.api import keys
 from koordpy.cluster.pods import PodInfo
+from koordpy.planning.accelerators.registry import ACCELERATORS
 from koordpy.planning.admission import PLUGIN, quota_warnings
 from koordpy.planning.attempt import Tried
 from koordpy.planning.figures import Figures
 from koordpy.planning.gangs import Gang
 from koordpy.planning.gates import wish_warnings
-from koordpy.planning.gpu.warnings import pod_warnings
 from koordpy.planning.plan import (
     GangReport,
     GangStatus,
@@ -117,7 +117,9 @@ def _warnings(units: list[Unit], figures: Figures) -> list[tuple[str, str]]:
     """What settings ask for that is not done, and labels that name nothing."""
     out = wish_warnings(units, figures.snapshot) + quota_warnings(units, figures.snapshot)
     out += figures.snapshot.topology_warnings
-    out += [*figures.snapshot.gpus.warnings, *pod_warnings(units)]
+    out += figures.snapshot.gpus.warnings
+    pods = [pod for unit in units for pod in unit.pending]
+    out += [(f"Pod/{pod.key}", text) for pod in pods for family in ACCELERATORS for text in family.warnings(pod)]
     return out
 
 

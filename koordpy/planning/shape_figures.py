@@ -4,7 +4,7 @@ The part that depends on labels and taints alone is given (`Static`); the part t
 rows of changed nodes are computed anew (kube-parity.md sections 2 and 3).
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Draft, Ints, Snapshot
-from koordpy.planning.ascend.filter import AscendChips
+from koordpy.planning.ascend.filter import AscendChips, chips_rule
 from koordpy.planning.filters.base import Refusal, Verdict, chain
 from koordpy.planning.filters.fit import check_fit
-from koordpy.planning.filters.gpu_devices import GPUDevices
 from koordpy.planning.filters.registry import rules_of
 from koordpy.planning.filters.rules import Rule
 from koordpy.planning.nominated import Reserved
@@ -154,6 +153,11 @@ class ShapeFigures:
             rule.change(pod, node, -1)
         self._passes()
         return out
+
+    @property
+    def rules(self) -> Sequence[Rule]:
+        """The filters that look at more than the pod and a node."""
+        return self._rules
 
     @property
     def has_rules(self) -> bool:
@@ -300,13 +304,7 @@ class ShapeFigures:
     @property
     def chips(self) -> AscendChips | None:
         """The NPU chips of the nodes; None for a pod that asks for none."""
-        return next((rule for rule in self._rules if isinstance(rule, AscendChips)), None)
-
-    @property
-    def gpu_copies(self) -> Ints | None:
-        """[nodes] copies that the GPUs' devices take where more than their number decides; None for most pods."""
-        rule = next((one for one in self._rules if isinstance(one, GPUDevices)), None)
-        return rule.copies() if rule is not None and rule.constrained else None
+        return chips_rule(self._rules)
 
     @property
     def pulled(self) -> bool:

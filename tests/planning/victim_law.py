@@ -18,10 +18,10 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quotas import Queue
 from koordpy.cluster.selectors import selector_matches
 from koordpy.cluster.snapshot import Draft, Snapshot
-from koordpy.planning.ascend.joint import place_jointly
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
 from koordpy.planning.goals import Goals
+from koordpy.planning.joint import place_jointly
 from koordpy.planning.problem import only_ranks
 from koordpy.planning.queues import queue_ages, queue_shares
 from koordpy.planning.units import Groups, Unit

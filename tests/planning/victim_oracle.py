@@ -12,10 +12,10 @@ from koordpy.api.objects import (
     PodDisruptionBudgetStatus,
 )
 from koordpy.cluster.snapshot import Draft, Snapshot
-from koordpy.planning.ascend.joint import place_jointly
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
 from koordpy.planning.goals import Goals
+from koordpy.planning.joint import place_jointly
 from koordpy.planning.problem import only_ranks
 from koordpy.planning.units import Groups
 from koordpy.planning.victims.choice import cost_levels, keeps, late_levels

@@ -12,9 +12,9 @@ from koordpy.api.config import KoordpyConfiguration
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.selectors import selector_matches
 from koordpy.cluster.snapshot import Draft, Snapshot
-from koordpy.planning.ascend.joint import place_jointly
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
+from koordpy.planning.joint import place_jointly
 from koordpy.planning.plan import Eviction, RoundPlan
 from koordpy.planning.problem import only_ranks
 from koordpy.planning.round import plan_round

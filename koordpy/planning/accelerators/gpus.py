@@ -1,30 +1,33 @@
 """GPUs as a family of devices (gpu-topology.md); how they are chosen is in `koordpy.planning.gpu`."""
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
 from koordpy.api import keys
 from koordpy.cluster.pods import PodInfo
-from koordpy.planning.accelerators.base import Accelerator, Given
+from koordpy.cluster.snapshot import Ints
+from koordpy.planning.accelerators.base import Accelerator, Given, Round, Worth
 from koordpy.planning.filters.base import Refusal
-from koordpy.planning.filters.gpu_devices import GPUDevices, gpu_refusal
+from koordpy.planning.filters.gpu_devices import PLUGIN, GPUDevices, gpu_refusal
 from koordpy.planning.filters.rules import Rule
 from koordpy.planning.gpu.allocation import allocate
+from koordpy.planning.gpu.between import by_count, gpu_room, standing_nodes
+from koordpy.planning.gpu.warnings import gpu_warnings
+from koordpy.planning.scene import Scene
 
-if TYPE_CHECKING:
-    from koordpy.planning.figures import Figures
-    from koordpy.planning.scene import Scene
-
+MARK = "GPUTopology"
+"""Mean mark of the links of the set that a pod alone would get (gpu-topology.md section 3)."""
 _WISHES = (keys.GPU_MIN_BANDWIDTH, keys.GPU_PARTITION_SPEC)
 
 
 class Gpus(Accelerator):
     """Known by name where nodes have Devices, else by their number alone."""
 
-    def refusal(self, pod: PodInfo, scene: "Scene") -> Refusal | None:
+    plugin = PLUGIN
+
+    def refusal(self, pod: PodInfo, scene: Scene) -> Refusal | None:
         return gpu_refusal(pod)
 
-    def rules(self, pod: PodInfo, scene: "Scene") -> Iterator[Rule]:
+    def rules(self, pod: PodInfo, scene: Scene) -> Iterator[Rule]:
         if pod.gpus is None:
             return
         # else the count of GPUs decides alone
@@ -36,10 +39,36 @@ class Gpus(Accelerator):
         ):
             yield GPUDevices(pod, scene.gpus)
 
-    def give(self, nodes: Mapping[str, int], figures: "Figures") -> Given:
-        pods = figures.snapshot.pods
+    def apart(self, pod: PodInfo) -> Hashable:
+        if pod.gpus is None:
+            return None
+        notes = pod.pod.metadata.annotations
+        return pod.gpus, pod.group, *(notes.get(key) for key in _WISHES)
+
+    def room(self, pods: Sequence[PodInfo], scene: Scene) -> Ints | None:
+        return gpu_room(pods, scene.gpus) if any(pod.gpus is not None for pod in pods) else None
+
+    def asked(self, pod: PodInfo) -> int:
+        return pod.gpus.count if pod.gpus is not None else 0
+
+    def worth(self, kinds: Sequence[PodInfo], members: Sequence[PodInfo], now: Round, *, gather: bool) -> Worth | None:
+        if all(pod.gpus is None for pod in kinds):
+            return None
+        table = by_count(kinds, now.scene.gpus)
+        if table is None:
+            return None
+        return Worth(table, None if gather else standing_nodes(members, now.scene.gpus))
+
+    def give(self, nodes: Mapping[str, int], now: Round) -> Given:
+        pods = now.scene.snapshot.pods
         placed = [(pods[key], node) for key, node in nodes.items() if pods[key].gpus is not None]
-        if not placed or not figures.gpus.view.nodes:
+        if not placed or not now.scene.gpus.view.nodes:
             return Given()
-        given = allocate(placed, figures.gpus)
+        given = allocate(placed, now.scene.gpus)
         return Given(given.chips, given.notes, given.faults)
+
+    def mark(self, pod: PodInfo, scene: Scene) -> tuple[str, Callable[[int], float | None]] | None:
+        return (MARK, lambda node: scene.gpus.mean_mark(node, pod)) if pod.gpus is not None else None
+
+    def warnings(self, pod: PodInfo) -> Iterator[str]:
+        return gpu_warnings(pod)

@@ -1,30 +1,51 @@
 """Every family of devices: an `Accelerator` in a module of its own, and one line here (docs/extending.md)."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Hashable, Mapping, Sequence
 
-from koordpy.planning.accelerators.base import Accelerator, Given
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.snapshot import Ints
+from koordpy.planning.accelerators.base import Accelerator, Given, Round, Worth
 from koordpy.planning.accelerators.gpus import Gpus
 from koordpy.planning.accelerators.npus import Npus
-
-if TYPE_CHECKING:
-    from koordpy.planning.figures import Figures
+from koordpy.planning.scene import Scene
 
 ACCELERATORS: tuple[Accelerator, ...] = (
     Gpus(),
     Npus(),
 )
+PLUGINS = frozenset(family.plugin for family in ACCELERATORS)
+"""Filters whose word on a node evictions may change."""
 
 
-def give(nodes: Mapping[str, int], figures: "Figures") -> Given:
+def give(nodes: Mapping[str, int], now: Round) -> Given:
     """Devices of every family for a plan (pod key -> node position), on the draft as it is before it."""
     chips: dict[str, tuple[int, ...]] = {}
     notes: dict[str, dict[str, str]] = {}
     faults: list[str] = []
     for family in ACCELERATORS:
-        given = family.give(nodes, figures)
+        given = family.give(nodes, now)
         chips.update(given.chips)
         faults += given.faults
         for key, own in given.notes.items():
             notes.setdefault(key, {}).update(own)
     return Given(chips, notes, tuple(faults))
+
+
+def apart(pod: PodInfo) -> Hashable:
+    """What tells pods apart that are equal in requests and nodes."""
+    return tuple(family.apart(pod) for family in ACCELERATORS)
+
+
+def shared_room(pods: Sequence[PodInfo], scene: Scene) -> list[tuple[Accelerator, Ints]]:
+    """[nodes] devices that all pods of a unit share, of each family that says so."""
+    found = ((family, family.room(pods, scene)) for family in ACCELERATORS)
+    return [(family, room) for family, room in found if room is not None]
+
+
+def worth(kinds: Sequence[PodInfo], members: Sequence[PodInfo], now: Round, *, gather: bool) -> Worth | None:
+    """What nodes are worth to a unit by the first family that has something to say of it."""
+    for family in ACCELERATORS:
+        found = family.worth(kinds, members, now, gather=gather)
+        if found is not None:
+            return found
+    return None

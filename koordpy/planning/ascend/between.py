@@ -9,25 +9,25 @@ from collections.abc import Sequence
 import numpy as np
 
 from koordpy.cluster.pods import PodInfo
+from koordpy.planning.accelerators.base import Round
 from koordpy.planning.ascend.chips import affinity
 from koordpy.planning.ascend.dealing import demand_of
 from koordpy.planning.ascend.division import Demand, divide
-from koordpy.planning.ascend.filter import AscendChips
-from koordpy.planning.figures import Figures
+from koordpy.planning.ascend.filter import AscendChips, chips_rule
 from koordpy.planning.problem import ByCount, Ints, Vector
 
 _MOST = 1 << 14
 """Above every AscendAffinity: what a pod costs at most."""
 
 
-def npu_by_count(pods: Sequence[PodInfo], figures: Figures) -> ByCount | None:
+def npu_by_count(pods: Sequence[PodInfo], now: Round) -> ByCount | None:
     """The table of a unit whose shapes are those of the given pods, in order; None where it would say nothing."""
-    rules = [figures.of(pod).chips for pod in pods]
+    rules = [chips_rule(now.rules(pod)) for pod in pods]
     active = tuple(i for i, rule in enumerate(rules) if rule is not None)
     if not active:
         return None
-    table = _Table(pods, figures)
-    kinds = table.kinds(len(figures.snapshot.nodes))
+    table = _Table(pods, now)
+    kinds = table.kinds(len(now.scene.snapshot.nodes))
     alone = len(active) == 1 and all(rule is None or int(rule.copies().max(initial=0)) <= 1 for rule in rules)
     if alone and len({int(value) for value in table.alone if value >= 0}) <= 1:
         return None
@@ -37,9 +37,9 @@ def npu_by_count(pods: Sequence[PodInfo], figures: Figures) -> ByCount | None:
 class _Table:
     """Costs by kind of node and pods per shape."""
 
-    def __init__(self, pods: Sequence[PodInfo], figures: Figures) -> None:
-        self._pods, self._figures = pods, figures
-        self._rules: list[AscendChips | None] = [figures.of(pod).chips for pod in pods]
+    def __init__(self, pods: Sequence[PodInfo], now: Round) -> None:
+        self._pods, self._now = pods, now
+        self._rules: list[AscendChips | None] = [chips_rule(now.rules(pod)) for pod in pods]
         self._states: list[tuple[tuple[Demand | None, int, int], ...]] = []
         """Kind -> (demand, free chips, height) of each shape."""
         self._known: dict[tuple[int, tuple[int, ...]], Vector | None] = {}
@@ -62,7 +62,7 @@ class _Table:
 
     def _state(self, shape: int, node: int) -> tuple[Demand | None, int, int]:
         rule = self._rules[shape]
-        asked = demand_of(self._pods[shape], node, self._figures) if rule is not None else None
+        asked = demand_of(self._pods[shape], node, self._now) if rule is not None else None
         if rule is None or asked is None or rule.affinity[node] < 0:
             return None, 0, 0
         return *asked, rule.height(node)

@@ -1,48 +1,46 @@
 """Which chips the pods of a plan get, node by node, on a draft as it is (ascend.md 3)."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from koordpy.cluster.npus import chip_numbers, npu_resource
 from koordpy.cluster.pods import PodInfo
+from koordpy.planning.accelerators.base import Round
 from koordpy.planning.ascend.chips import take
 from koordpy.planning.ascend.division import Demand, divide
-
-if TYPE_CHECKING:
-    from koordpy.planning.figures import Figures
+from koordpy.planning.ascend.filter import chips_rule
 
 Chips = tuple[int, ...]
 """Numbers of the chips of one pod, ascending."""
 
 
-def demand_of(pod: PodInfo, node: int, figures: "Figures") -> tuple[Demand, int] | None:
+def demand_of(pod: PodInfo, node: int, now: Round) -> tuple[Demand, int] | None:
     """(what a pod asks of a node's chips, mask of the free ones whoever may take them); None for a pod that asks for
     none, or that the product of the node cannot serve."""
-    job = figures.npu_job(pod)
+    job = now.scene.npu_job(pod)
     if job is None or isinstance(job, str):
         return None
-    rule = figures.of(pod).chips
+    rule = chips_rule(now.rules(pod))
     preset = rule.presets[node] if rule is not None else None
     if rule is None or preset is None:
         return None
-    free = figures.stock.of(rule.resource).free[node]
+    free = now.scene.stock.of(rule.resource).free[node]
     lost = free & ~rule.free(node)
     return Demand(preset, rule.request, job.several, ~lost), free
 
 
-def pick(pod: PodInfo, node: int, figures: "Figures") -> Chips:
+def pick(pod: PodInfo, node: int, now: Round) -> Chips:
     """Chips that a pod takes on a node, on the draft as it is; none for a pod that asks for none."""
-    job = figures.npu_job(pod)
+    job = now.scene.npu_job(pod)
     if job is None or isinstance(job, str):
         return ()  # without a look at the figures, which would have to catch up with every pod of a plan
-    asked = demand_of(pod, node, figures)
+    asked = demand_of(pod, node, now)
     if asked is None:
-        raise ValueError(f"{pod.key} cannot be served on node {figures.snapshot.nodes[node].name}")
+        raise ValueError(f"{pod.key} cannot be served on node {now.scene.snapshot.nodes[node].name}")
     demand, free = asked
     return chip_numbers(take(demand.preset, demand.request, free & demand.usable, demand.several))
 
 
-def deal_node(pods: Sequence[PodInfo], node: int, figures: "Figures") -> dict[str, Chips] | None:
+def deal_node(pods: Sequence[PodInfo], node: int, now: Round) -> dict[str, Chips] | None:
     """Pod key -> chips of pods on one node, those of lower rank first; None where its chips do not serve them all.
 
     Pods that ask for no NPUs are left out.
@@ -57,7 +55,7 @@ def deal_node(pods: Sequence[PodInfo], node: int, figures: "Figures") -> dict[st
         demands: list[Demand] = []
         free = 0
         for pod in own:
-            asked = demand_of(pod, node, figures)
+            asked = demand_of(pod, node, now)
             if asked is None:
                 return None
             demands.append(asked[0])
@@ -69,7 +67,7 @@ def deal_node(pods: Sequence[PodInfo], node: int, figures: "Figures") -> dict[st
     return out
 
 
-def deal(places: Iterable[tuple[PodInfo, int]], figures: "Figures") -> dict[str, Chips] | str:
+def deal(places: Iterable[tuple[PodInfo, int]], now: Round) -> dict[str, Chips] | str:
     """Pod key -> chips of all NPU pods of a plan (pods in rank order with their nodes), on the draft before it; the key
     of a pod whose node does not serve all that stand there."""
     by_node: dict[int, list[PodInfo]] = {}
@@ -78,7 +76,7 @@ def deal(places: Iterable[tuple[PodInfo, int]], figures: "Figures") -> dict[str,
             by_node.setdefault(node, []).append(pod)
     out: dict[str, Chips] = {}
     for node, pods in by_node.items():
-        found = deal_node(pods, node, figures)
+        found = deal_node(pods, node, now)
         if found is None:
             return pods[-1].key
         out |= found

@@ -3,6 +3,8 @@
 Row 15 of the filters (kube-parity.md 1); tables and wording: ascend.md 2 to 5.
 """
 
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,6 +28,11 @@ DISAGREES = Refusal(PLUGIN, Code.UNSCHEDULABLE, ("node(s) had an inconsistent As
 def illegal(why: str) -> Refusal:
     """An illegal job: no node is tried."""
     return Refusal(PLUGIN, Code.UNRESOLVABLE, (f"JobValidateFailed: {why}",))
+
+
+def chips_rule(rules: Iterable[Rule]) -> "AscendChips | None":
+    """The rule among a pod's that judges NPU chips; None for a pod that asks for none."""
+    return next((rule for rule in rules if isinstance(rule, AscendChips)), None)
 
 
 class AscendChips(Rule):
@@ -113,6 +120,9 @@ class AscendChips(Rule):
 
     def standing(self) -> Verdict:
         return Verdict(np.where(self._which <= 3, self._which, 0).astype(np.int32), self._refusals)
+
+    def takes_after(self, others: Sequence[PodInfo], node: int) -> bool:
+        return True  # which sets of chips pods share is the family's to say, of all at once
 
     def height(self, node: int) -> int:
         """H of a node."""

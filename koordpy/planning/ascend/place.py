@@ -16,7 +16,6 @@ from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.ascend.blocks import BlockJob, step
 from koordpy.planning.ascend.job import Job
-from koordpy.planning.ascend.joint import place_jointly
 from koordpy.planning.ascend.moves import Move, keep_room, may_move_blocks, move
 from koordpy.planning.ascend.ranked import assign, place_ranked
 from koordpy.planning.ascend.standing import after, placed_of, settled
@@ -25,6 +24,7 @@ from koordpy.planning.build import build, hard_level
 from koordpy.planning.figures import Figures
 from koordpy.planning.gangs import Gang
 from koordpy.planning.gates import Gate
+from koordpy.planning.joint import place_jointly
 from koordpy.planning.plan import GangStatus, Proof, Reason, SolverRun
 from koordpy.planning.units import Unit
 

@@ -15,10 +15,10 @@ from koordpy.cluster.npus import chip_numbers, npu_resource
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.ascend.dealing import Chips, deal_node, demand_of, pick
 from koordpy.planning.ascend.division import options
-from koordpy.planning.ascend.joint import place_jointly
 from koordpy.planning.ascend.standing import after
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
+from koordpy.planning.joint import place_jointly
 from koordpy.planning.plan import Proof, SolverRun
 from koordpy.planning.problem import Problem, Solution
 from koordpy.planning.units import Unit

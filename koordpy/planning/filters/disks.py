@@ -30,6 +30,7 @@ class VolumeRestrictions(Rule):
     """Inline disks held on the node, and claims of one pod alone that any pod anywhere uses."""
 
     plugin = NO_DISK.plugin
+    together = True
 
     def __init__(self, pod: PodInfo, draft: Draft) -> None:
         snapshot = draft.snapshot
@@ -77,6 +78,7 @@ class NodeVolumeLimits(Rule):
     """CSI volumes of pods and attachments on a node against what its drivers can attach."""
 
     plugin = TOO_MANY.plugin
+    together = True
 
     def __init__(
         self, pod: PodInfo, draft: Draft, objects: VolumeObjects, held: Mapping[str, Counter[CsiVolume]]

@@ -167,6 +167,7 @@ class DynamicResources(Rule):
     """Claims of a pod against the devices that nodes offer."""
 
     plugin = PLUGIN
+    together = True
 
     def __init__(self, pod: PodInfo, draft: Draft, objects: DeviceObjects) -> None:
         self._draft = draft

@@ -46,6 +46,7 @@ class GPUDevices(Rule):
     """
 
     plugin = PLUGIN
+    together = True
     local = True
 
     def __init__(self, pod: PodInfo, nodes: GpuNodes) -> None:
@@ -68,6 +69,9 @@ class GPUDevices(Rule):
 
     def copies(self) -> Ints:
         return self._room
+
+    def capacity(self) -> Ints | None:
+        return self._room if self.constrained else None
 
     @cached_property
     def constrained(self) -> bool:

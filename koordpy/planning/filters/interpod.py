@@ -55,6 +55,7 @@ class OwnTerms(Rule):
     """The pod's own required affinity and anti-affinity."""
 
     plugin = PLUGIN
+    together = True
 
     def __init__(self, pod: PodInfo, snapshot: Snapshot, table: DomainTable) -> None:
         self._owner = pod.namespace
@@ -130,6 +131,7 @@ class ExistingTerms(Rule):
     """Required anti-affinity of the pods that are there: it closes its whole domain to the pods it speaks of."""
 
     plugin = PLUGIN
+    together = True
 
     def __init__(self, pod: PodInfo, snapshot: Snapshot, table: DomainTable) -> None:
         self._pod = pod

@@ -27,6 +27,7 @@ class NodePorts(Rule):
     """Holders of a conflicting port on each node."""
 
     plugin = TAKEN.plugin
+    together = True
     before_fit = True
 
     def __init__(self, pod: PodInfo, snapshot: Snapshot) -> None:

@@ -27,6 +27,9 @@ class Rule(ABC):
     """Whether it stands before NodeResourcesFit in the order of filters."""
     local: bool = False
     """Whether a pod on a node changes the verdict and the copies of that node alone."""
+    together: bool = False
+    """Whether the problem of a unit knows by itself what pods of different shapes leave each other on a node
+    (`planning/among.py`, or a family of devices); else placements are tried on the rules (`planning/joint.py`)."""
 
     @abstractmethod
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
@@ -43,6 +46,19 @@ class Rule(ABC):
     def copies(self) -> Ints | None:
         """[nodes] how many copies of the pod one after the other the rule lets on a node; None = any number."""
         return None
+
+    def capacity(self) -> Ints | None:
+        """The same as room of a unit's problem; None = any number, or where the problem knows it by itself."""
+        return None if self.together else self.copies()
+
+    def takes_after(self, others: Sequence[PodInfo], node: int) -> bool:
+        """Whether a node takes the pod when others of its plan have come to it; asked where not `together`."""
+        for other in others:
+            self.change(other, node, 1)
+        fits = bool(self.verdict().fits[node])
+        for other in others:
+            self.change(other, node, -1)
+        return fits
 
 
 @dataclass(frozen=True, eq=False)

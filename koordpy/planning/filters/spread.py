@@ -120,6 +120,7 @@ class TopologySpread(Rule):
     """The DoNotSchedule constraints of a pod."""
 
     plugin = PLUGIN
+    together = True
 
     def __init__(self, spreading: Spreading) -> None:
         self._spreading = spreading

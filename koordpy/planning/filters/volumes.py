@@ -88,6 +88,7 @@ class VolumeBinding(Rule):
     """Bound claims by their volume's node affinity; claims that wait by what the node has for them."""
 
     plugin = BINDING
+    together = True
 
     def __init__(self, pod: PodInfo, draft: Draft, objects: VolumeObjects, reach: VolumeReach) -> None:
         self._draft = draft

@@ -24,6 +24,7 @@ class VolumeZone(Rule):
     """Zone and region labels of bound volumes, on nodes that have any of these labels."""
 
     plugin = ZONE.plugin
+    together = True
 
     def __init__(self, pod: PodInfo, draft: Draft, objects: VolumeObjects) -> None:
         wanted: list[tuple[str, frozenset[str]]] = []

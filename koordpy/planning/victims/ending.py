@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from koordpy.api.natural import natural_key
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Snapshot
-from koordpy.planning.ascend.joint import place_jointly
 from koordpy.planning.ascend.place import has_own_order, place_npus
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
 from koordpy.planning.filters.base import Code
+from koordpy.planning.joint import place_jointly
 from koordpy.planning.promised import coming_free
 from koordpy.planning.units import Unit
 

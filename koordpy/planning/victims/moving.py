@@ -13,10 +13,10 @@ from msgspec.structs import replace as wire_replace
 
 from koordpy.cluster.pods import PodInfo, pod_info
 from koordpy.planning.ascend.dealing import deal
-from koordpy.planning.ascend.joint import place_jointly
 from koordpy.planning.ascend.relief import return_of
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
+from koordpy.planning.joint import place_jointly
 from koordpy.planning.units import Groups, Unit
 from koordpy.planning.victims.choice import Return
 from koordpy.planning.victims.pool import Mask, Pool

@@ -12,13 +12,13 @@ import numpy as np
 
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.accelerators.registry import give
-from koordpy.planning.ascend.joint import place_jointly
 from koordpy.planning.ascend.place import has_own_order
 from koordpy.planning.ascend.relief import more_is_no_harm, one_each, place_chosen, regions, whole_blocks
 from koordpy.planning.build import build, partitions, unit_multiples
 from koordpy.planning.figures import Figures
 from koordpy.planning.goals import Goals
 from koordpy.planning.gpu.allocation import allocate
+from koordpy.planning.joint import place_jointly
 from koordpy.planning.plan import Proof, SolverRun
 from koordpy.planning.problem import Problem, only_ranks
 from koordpy.planning.selection import core_ranks

@@ -1,16 +1,18 @@
-"""Placement of a unit whose pods ask for different numbers of chips: what single shapes fit need not fit together.
+"""Placement of a unit of different pods where filters count on a node what its problem does not know together.
 
-The problem knows how many copies of each shape a node serves alone. Where a placement puts shapes together on a node
-that its chips do not serve, some shape must have fewer pods there: the problem is split into one for each shape, and
-the best answer of all is taken. Every placement that the chips serve survives in one of them, so the search is exact.
+The problem knows how many pods of each shape a node serves alone: chips that form sets, a filter with a capacity of its
+own. Where a placement puts shapes together on a node that does not serve them all, some shape must have fewer pods
+there: the problem is split into one for each shape, and the best answer of all is taken. Every placement that the nodes
+serve survives in one of them, so the search is exact.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from koordpy.cluster.npus import npu_resource
-from koordpy.planning.ascend.dealing import deal_node
+from koordpy.cluster.pods import PodInfo
+from koordpy.planning.accelerators.registry import ACCELERATORS
 from koordpy.planning.attraction import place_attracted
 from koordpy.planning.build import partitions
 from koordpy.planning.figures import Figures
@@ -29,9 +31,9 @@ def place_gang(unit: Unit, problem: Problem, figures: Figures) -> Solution:
 
 
 def place_jointly(unit: Unit, problem: Problem, figures: Figures) -> Solution:
-    """The best placement of a unit whose chips are served on every node."""
-    kinds = {pod.shape for pod in unit.pending if npu_resource(pod.requests) is not None}
-    if len(kinds) < 2:
+    """The best placement of a unit whose pods are served together on every node."""
+    apart = _counted_apart(unit, figures)
+    if len(apart) < 2:
         return place_best(partitions(unit, problem, figures))
     waiting = list(partitions(unit, problem, figures))
     best: tuple[Problem, Solution] | None = None
@@ -48,7 +50,7 @@ def place_jointly(unit: Unit, problem: Problem, figures: Figures) -> Solution:
             continue
         if best is not None and goal_vector(problem, best[1].nodes) <= goal_vector(problem, found.nodes):
             continue
-        fault = _unserved(unit, found, figures)
+        fault = _unserved(unit, found, apart, figures)
         if fault is None:
             best = one, found
             proof = Proof.FEASIBLE if found.proof is Proof.FEASIBLE else proof
@@ -61,18 +63,39 @@ def place_jointly(unit: Unit, problem: Problem, figures: Figures) -> Solution:
     return Solution(best[1].nodes, proof if proof is not Proof.UNKNOWN else Proof.FEASIBLE, tuple(runs))
 
 
-def _unserved(unit: Unit, found: Solution, figures: Figures) -> tuple[int, dict[int, int]] | None:
-    """(node, rank -> 1 of the pods on it) of the first node whose chips do not serve all that is placed on it."""
+def _counted_apart(unit: Unit, figures: Figures) -> frozenset[bytes]:
+    """Shapes with filters of which the problem knows only what they let of each shape alone."""
+    kinds = {pod.shape: pod for pod in unit.pending}
+    if len(kinds) < 2:
+        return frozenset()
+    return frozenset(shape for shape, pod in kinds.items() if not all(rule.together for rule in figures.rules(pod)))
+
+
+def _unserved(
+    unit: Unit, found: Solution, apart: frozenset[bytes], figures: Figures
+) -> tuple[int, dict[int, int]] | None:
+    """(node, rank -> 1 of the pods on it) of the first node that does not serve all that is placed on it."""
     by_node: dict[int, list[int]] = {}
     for rank in sorted(found.nodes):
-        if npu_resource(unit.members[rank].requests) is not None:
+        if unit.members[rank].shape in apart:
             by_node.setdefault(found.nodes[rank], []).append(rank)
     for node, ranks in by_node.items():
-        if len({unit.members[rank].shape for rank in ranks}) < 2:
-            continue
-        if deal_node([unit.members[rank] for rank in ranks], node, figures) is None:
+        pods = [unit.members[rank] for rank in ranks]
+        if len({pod.shape for pod in pods}) > 1 and not _serves(node, pods, figures):
             return node, dict.fromkeys(ranks, 1)
     return None
+
+
+def _serves(node: int, pods: Sequence[PodInfo], figures: Figures) -> bool:
+    """Whether a node serves pods together: by sets of its devices, and by filters that see the pods come in order."""
+    if not all(family.serves(node, pods, figures) for family in ACCELERATORS):
+        return False
+    return all(
+        rule.takes_after(pods[:number], node)
+        for number, pod in enumerate(pods)
+        for rule in figures.rules(pod)
+        if not rule.together
+    )
 
 
 def _split(problem: Problem, node: int, ranks: dict[int, int]) -> list[Problem]:
