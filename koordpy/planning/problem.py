@@ -130,7 +130,6 @@ class Problem:
     pipeline: int = 1
     deterministic_time: float = 2.0
     watchdog_seconds: float = 10.0
-    seed: int = 0
     interactions: tuple[Interaction, ...] = ()
     allowances: tuple[Allowance, ...] = ()
     by_count: ByCount | None = None

@@ -30,6 +30,7 @@ LAYERS = (
 )
 """(layer, label key), from the top down; the node layer lies below."""
 
+SPINES_PER_DATACENTER = 2
 GPU = keys.GPU_RESOURCES[0]
 _READY_SINCE = "2026-01-01T00:00:00Z"
 
@@ -106,20 +107,16 @@ def node(
 def training_cluster(
     nodes: int = 64,
     *,
-    gpus_per_node: int = 8,
     nodes_per_accelerator: int = 2,
     accelerators_per_block: int = 4,
     blocks_per_spine: int = 4,
-    spines_per_datacenter: int = 2,
-    cpu_per_node: int = 128,
 ) -> Cluster:
     """Nodes `node-0`, `node-1`, ... filled into accelerators, blocks, spines and datacenters in that order.
 
     With the defaults: 64 nodes of 8 GPUs in 32 accelerators, 8 blocks, 2 spines, 1 datacenter. Raises ValueError for a
-    number below 1 (GPUs: below 0).
+    number below 1.
     """
-    fan_outs = (nodes_per_accelerator, accelerators_per_block, blocks_per_spine, spines_per_datacenter)
-    if min(nodes, *fan_outs) < 1 or gpus_per_node < 0:
+    if min(nodes, nodes_per_accelerator, accelerators_per_block, blocks_per_spine) < 1:
         raise ValueError("a cluster needs at least one node, and one child in every domain")
     found = []
     for at in range(nodes):
@@ -127,12 +124,12 @@ def training_cluster(
         block = accelerator // accelerators_per_block
         spine = block // blocks_per_spine
         labels = {
-            DATACENTER: f"dc-{spine // spines_per_datacenter}",
+            DATACENTER: f"dc-{spine // SPINES_PER_DATACENTER}",
             SPINE: f"spine-{spine}",
             BLOCK: f"block-{block}",
             ACCELERATOR: f"accelerator-{accelerator}",
         }
-        found.append(node(f"node-{at}", gpus=gpus_per_node, cpu=cpu_per_node, labels=labels))
+        found.append(node(f"node-{at}", labels=labels))
     return Cluster(found, topology())
 
 

@@ -81,7 +81,7 @@ def test_a_first_placement_is_valid_and_a_model_takes_it_as_it_is(seed: int) -> 
     if pods is None:
         return
     assert violations(problem, assigned(problem, room, pods)) == []
-    model = CountModel(room, (0, 0), counts=counts.tolist(), budget=Budget(1.0, seed=0), ordered=False)
+    model = CountModel(room, (0, 0), counts=counts.tolist(), budget=Budget(1.0), ordered=False)
     model.add_used()
     adopt(model, pods)
     for index, value in enumerate(model.values):

@@ -35,7 +35,7 @@ def test_the_same_arguments_give_the_same_cluster() -> None:
     assert clusters.training_cluster(100).manifests() == clusters.training_cluster(100).manifests()
 
 
-@pytest.mark.parametrize("wrong", [{"nodes": 0}, {"blocks_per_spine": 0}, {"gpus_per_node": -1}])
+@pytest.mark.parametrize("wrong", [{"nodes": 0}, {"blocks_per_spine": 0}, {"accelerators_per_block": -1}])
 def test_impossible_sizes_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="at least one"):
         clusters.training_cluster(**wrong)

@@ -13,6 +13,7 @@ _PROOFS = {
     cp_model.INFEASIBLE: Proof.INFEASIBLE,
 }
 
+_SEED = 0
 _SETUP = 1e-5
 """Deterministic time that one variable or constraint is charged."""
 _UNPROVEN = 0.1
@@ -22,13 +23,12 @@ _UNPROVEN = 0.1
 class Budget:
     """Runs CP-SAT models in order until the shared limit is spent. `proven` turns false with the first open answer."""
 
-    def __init__(self, deterministic_time: float, *, seed: int, watchdog_seconds: float = 10.0) -> None:
+    def __init__(self, deterministic_time: float, *, watchdog_seconds: float = 10.0) -> None:
         """watchdog_seconds: of the wall, for one solve; only for what the solver's own clock does not see."""
         self.left = deterministic_time
         self._watchdog = watchdog_seconds
         self.proven = True
         self.runs: list[SolverRun] = []
-        self._seed = seed
 
     def solve(
         self, stage: str, model: cp_model.CpModel, *, share: float = 1.0, linearization: int = 1
@@ -42,7 +42,7 @@ class Budget:
             return Proof.UNKNOWN, []
         solver = cp_model.CpSolver()
         solver.parameters.num_workers = 1
-        solver.parameters.random_seed = self._seed
+        solver.parameters.random_seed = _SEED
         solver.parameters.max_deterministic_time = limit
         solver.parameters.max_time_in_seconds = self._watchdog
         solver.parameters.linearization_level = linearization

@@ -28,7 +28,7 @@ Check = Callable[[tuple[int, ...], dict[tuple[int, int], int]], Cut | None]
 
 def choose(choices: Choices, check: Check, *, most_tries: int = MOST_TRIES) -> Choice:
     """The least harmful options with which all members can be placed. most_tries: answers that a check may refuse."""
-    budget = Budget(choices.deterministic_time, seed=choices.problem.seed)
+    budget = Budget(choices.deterministic_time)
     model = _Model(choices, budget)
     for _ in range(most_tries):
         found = model.best()
