@@ -98,21 +98,11 @@ def unit_shape(unit: Unit, figures: Figures) -> Hashable | None:
     return layout, resources, members, owner, tuple(pod.pod.spec.preemption_policy for pod in unit.pending)
 
 
-def try_plain(unit: Unit, pod: PodInfo, figures: Figures, search: Search | None = None) -> Tried:
-    """The same for a plain pod: its best node."""
-    held = npu_gate(unit, figures)
-    if held is not None:
-        return Tried(unit, Proof.UNKNOWN, gate=held)
-    refusal = figures.admission.refusal(unit, figures.draft.quotas)
-    if refusal is not None:
-        return _relieved(Tried(unit, Proof.INFEASIBLE, refusal=refusal), figures, search)
-    own = place_npus(unit, figures)
-    if own is not None:
-        return _accepted(unit, own, figures, search)
-    node = _best_node(pod, figures)
-    if node is None:
-        return _relieved(Tried(unit, Proof.INFEASIBLE), figures, search)
-    return _accept(unit, {pod.key: node}, figures, Proof.OPTIMAL, ())
+def gate_of(unit: Unit, groups: Groups, figures: Figures) -> Gate | None:
+    """What holds a unit before its quotas and any node are looked at; None for nothing."""
+    if unit.plain is not None:
+        return npu_gate(unit, figures)
+    return gate(unit, groups) or npu_gate(unit, figures) or check_min_resources(unit, figures)
 
 
 def try_unit(unit: Unit, groups: Groups, figures: Figures, search: Search | None = None) -> Tried:
@@ -120,12 +110,11 @@ def try_unit(unit: Unit, groups: Groups, figures: Figures, search: Search | None
 
     search: where a unit that finds no room may look for victims.
     """
-    if unit.plain is not None:
-        return try_plain(unit, unit.plain, figures, search)
-    if figures.draft.evicted and any(pod.key in figures.draft.evicted for pod in unit.members):
+    evicted = figures.draft.evicted
+    if unit.plain is None and evicted and any(pod.key in evicted for pod in unit.members):
         text = f"gang {unit.group_id}: members are evicted in this round, it is planned anew in the next"
         return Tried(unit, Proof.UNKNOWN, gate=Gate(text, GangStatus.UNSCHEDULABLE))
-    held = gate(unit, groups) or npu_gate(unit, figures) or check_min_resources(unit, figures)
+    held = gate_of(unit, groups, figures)
     if held is not None:
         return Tried(unit, Proof.UNKNOWN, gate=held)
     use = figures.draft.quotas
@@ -135,6 +124,11 @@ def try_unit(unit: Unit, groups: Groups, figures: Figures, search: Search | None
     own = place_npus(unit, figures)
     if own is not None:
         return _accepted(unit, own, figures, search)
+    if unit.plain is not None:
+        node = _best_node(unit.plain, figures)
+        if node is None:
+            return _relieved(Tried(unit, Proof.INFEASIBLE), figures, search)
+        return _accept(unit, {unit.plain.key: node}, figures, Proof.OPTIMAL, ())
     problem = build(unit, figures)
     best = place_gang(unit, problem, figures) if unit.is_gang else place_in_turn(problem)
     if not best.placed:

@@ -12,15 +12,14 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.accelerators.registry import ACCELERATORS
 from koordpy.planning.ascend.filter import AFFINITY
-from koordpy.planning.ascend.place import affinity_scores, npu_gate
+from koordpy.planning.ascend.place import affinity_scores
+from koordpy.planning.attempt import gate_of
 from koordpy.planning.backfill import NO_PROMISE, moment
 from koordpy.planning.build import build, unit_multiples
 from koordpy.planning.figures import Figures
-from koordpy.planning.gates import Gate, gate
 from koordpy.planning.joint import place_gang
 from koordpy.planning.misses import NEAREST, node_misses
 from koordpy.planning.quota_misses import quota_misses
-from koordpy.planning.resources_gate import check_min_resources
 from koordpy.planning.round import plan_round
 from koordpy.planning.standing import Standing, standing
 from koordpy.planning.turn import Turn
@@ -76,11 +75,9 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
         state = f"bound to {pod.node}" if pod.node else pod.pod.status.phase or "not to be scheduled by koordpy"
         return Explanation(pod.key, pod.gang.key if pod.gang else None, 0, (), (), f"pod is {state}", ())
     nodes = _nodes(pod, unit, figures)
-    held: Gate | None = npu_gate(unit, figures) if unit.plain is not None else None
+    held = gate_of(unit, groups, figures)
     domains: tuple[DomainExplanation, ...] = ()
     misses: list[str] = []
-    if unit.plain is None:
-        held = gate(unit, groups) or npu_gate(unit, figures) or check_min_resources(unit, figures)
     refusal = figures.admission.refusal(unit, figures.draft.quotas) if held is None else None
     if refusal is not None:
         misses = quota_misses(unit, figures.admission, figures.draft.quotas)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from koordpy.planning.goals import Goals
 from koordpy.planning.problem import Problem
+from koordpy.planning.rank_ring import RankRing
 from koordpy.planning.rank_search import RankSearch
 
 
@@ -34,7 +35,7 @@ def order_ranks(
         whole = problem.pipeline <= 1 or goals.pipeline(nodes) <= tuple(crossed)
         if whole and (score is None or goals.score(nodes)[0] <= -score):
             return nodes, True
-    return RankSearch(problem, totals, ranks, crossed=crossed, score=score).solve()
+    return RankSearch(RankRing(problem, totals, ranks, crossed=crossed, score=score)).solve()
 
 
 def _fits(problem: Problem, ranks: Sequence[int], sequence: Sequence[int]) -> bool:

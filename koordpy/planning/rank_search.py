@@ -4,10 +4,9 @@ Source: gang-network.md section 5, goal 7. Limits start at a lower bound: a doma
 alone takes two runs at least. The work is bounded by a number of steps, never by time.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 
-from koordpy.planning.problem import Problem
 from koordpy.planning.rank_ring import RankRing
 from koordpy.planning.rank_walk import Walk
 
@@ -20,16 +19,8 @@ MOST_RING = 80
 class RankSearch:
     """Orders the ring of placed members, bound ones fixed, new ones by the given number of pods per node."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        totals: Mapping[int, int],
-        ranks: Sequence[int],
-        *,
-        crossed: Sequence[int],
-        score: int | None,
-    ) -> None:
-        self.ring = RankRing(problem, totals, ranks, crossed=crossed, score=score)
+    def __init__(self, ring: RankRing) -> None:
+        self.ring = ring
         self.number = len(self.ring.ring)
         self.long = self.number > MOST_RING
         self.pack: list[list[int]] = []

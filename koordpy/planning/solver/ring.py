@@ -11,6 +11,7 @@ from ortools.sat.python import cp_model
 
 from koordpy.planning.goals import Goals, pipeline_groups
 from koordpy.planning.problem import Problem
+from koordpy.planning.rank_ring import RankRing
 from koordpy.planning.rank_search import RankSearch
 from koordpy.planning.solver.budget import Budget
 from koordpy.planning.solver.counted import Counted, Fits
@@ -33,10 +34,9 @@ class Ring:
         self.fixed = {rank: node for rank in self.ring if rank not in start and (node := self._bound(rank)) is not None}
         self.at: dict[tuple[int, int], cp_model.IntVar] = {}
         """(rank, node) -> whether a new pod is there."""
-        search = RankSearch(
-            problem, Counter(start.values()), sorted(start), crossed=self.goals.pipeline(start), score=None
-        )
-        self.least = search.least_crossings()
+        crossed = self.goals.pipeline(start)
+        ring = RankRing(problem, Counter(start.values()), sorted(start), crossed=crossed, score=None)
+        self.least = RankSearch(ring).least_crossings()
         self._places()
         self._keep_groups()
         score = [(v, self._score(rank, node)) for (rank, node), v in self.at.items()]
