@@ -61,8 +61,8 @@ soak: install ## The live scheduler against a real control plane, each figure be
 yardstick: install ## koordpy beside kube-scheduler on a real control plane, one table (ROUNDS=1, YARDSTICK_ARGS=...)
 	$(BIN)/python -m bench.yardstick --rounds $(or $(ROUNDS),1) $(YARDSTICK_ARGS)
 
-storms: install ## Random schedules of pods, gangs, claims and evictions in bad weather: COUNT (20000) of them
-	KOORDPY_STORMS=$(or $(COUNT),20000) $(BIN)/python -m pytest -n 2 tests/engine/test_storms.py $(PYTEST_ARGS)
+storms: install ## Random schedules in bad weather, COUNT (20000) of them, and a death at every turn of a commit
+	KOORDPY_STORMS=$(or $(COUNT),20000) $(BIN)/python -m pytest -n 2 tests/engine/test_storms.py tests/engine/test_deaths.py $(PYTEST_ARGS)
 
 oracle: install ## The planner and the solver against enumeration, COUNT (1000) random problems a family; then random clusters
 	$(BIN)/python -m tests.planning.agreement $(or $(COUNT),1000)

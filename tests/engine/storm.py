@@ -1,5 +1,5 @@
 """Random schedules in bad weather: users, kubelets and other schedulers act while the API server fails, connections
-break, and leaders lose their lease or are killed anywhere. What must hold is in tests.engine.invariants.
+break, and leaders lose their lease or are killed anywhere. What must hold is in tests.engine.watchman.
 
 `python -m tests.engine.storm --seeds 0-20000` runs many; one that fails is told by its seed, which repeats it.
 """
@@ -8,13 +8,13 @@ import argparse
 import asyncio
 import contextlib
 import hashlib
-import json
 import logging
 import random
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from koordpy.api import keys
@@ -22,21 +22,14 @@ from koordpy.engine.client import ApiClient
 from koordpy.engine.credentials import ClusterAccess
 from koordpy.engine.queue import State
 from koordpy.engine.scheduler import Scheduler
+from koordpy.sim.faults import Fault
 from koordpy.sim.shelf import Change
-from tests.engine.invariants import (
-    BUDGETS,
-    DEVICES,
-    GPU,
-    GROUPS,
-    KINDS,
-    QUOTAS,
-    TOPOLOGIES,
-    Watchman,
-    nominated_node,
-)
-from tests.engine.live import QUICK, QUICK_LEASE, Live, Planner, gang, small
-from tests.engine.storage import HOST, LOCAL, MADE, Storage, pod_with
-from tests.engine.test_reservations import claim, claiming, offer
+from tests.engine.acts import TRAITS, Acts
+from tests.engine.evictions import KINDS
+from tests.engine.live import Live
+from tests.engine.manifests import Manifest, nominated_node
+from tests.engine.replica import Connect, Replica
+from tests.engine.storage import Storage
 from tests.engine.virtual import (
     EPOCH_SECONDS,
     LATEST_SECONDS,
@@ -46,11 +39,13 @@ from tests.engine.virtual import (
     run,
     virtual_server,
 )
+from tests.engine.watchman import Watchman
 
 ROUTES = (
     ("POST", "*/binding"),
     ("POST", "*/binding"),
     ("POST", "*/eviction"),
+    ("POST", "*/events"),
     ("DELETE", "*/pods/*"),
     ("PATCH", "*/pods/*/status"),
     ("PATCH", "*/podgroups/*"),
@@ -64,109 +59,9 @@ ROUTES = (
     ("WATCH", "*.k8s.io/*"),
 )
 EFFECTS = (429, 429, 500, 500, 503, 504, 409, "drop", "timeout")
-NODES = ("n1", "n2", "n3")
-GPUS_A_NODE = 4
-CLASSES = {"middle": 100, "high": 1000}
-BLOCK = "example.com/block"
-TRAITS = {
-    "devices": 0.5,
-    "quotas": 0.4,
-    "budget": 0.3,
-    "topology": 0.4,
-    "volumes": 0.3,
-    "claims": 0.3,
-    "priorities": 0.6,
-    "foreign": 0.3,
-    "replicas": 0.25,
-    "kills": 0.5,
-    "cuts": 0.3,
-}
-"""What there is in a schedule, and how often."""
-SETTINGS = replace(
-    QUICK,
-    event_qps=0.0,
-    max_binds_in_flight=8,
-    group_status_seconds=0.25,
-    unconfirmed_seconds=0.8,
-    wobble_hold_seconds=1.0,
-)
 BUSY = (State.ACTIVE, State.BACKOFF, State.IN_FLIGHT)
-Manifest = dict[str, Any]
-Connect = Callable[[], ApiClient]
-
-
-def device(name: str) -> Manifest:
-    """Four GPUs, linked in two pairs."""
-    matrix = [["X" if i == j else ("NV4" if i // 2 == j // 2 else "SYS") for j in range(4)] for i in range(4)]
-    return {
-        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
-        "kind": "Device",
-        "metadata": {"name": name},
-        "spec": {
-            "devices": [{"type": "gpu", "minor": i, "id": f"{name}-{i}", "health": True} for i in range(GPUS_A_NODE)],
-            "topologies": {"gpu": [{"name": "links", "topology": json.dumps(matrix)}]},
-        },
-    }
-
-
-def blocks() -> Manifest:
-    """A topology of one layer over the nodes."""
-    layers = [
-        {"layerName": "blockLayer", "labelKey": BLOCK, "parentTopologyLayer": keys.CLUSTER_LAYER},
-        {"layerName": keys.NODE_LAYER, "parentTopologyLayer": "blockLayer"},
-    ]
-    return {"metadata": {"name": keys.TOPOLOGY_OBJECT}, "spec": {"hierarchy": layers}}
-
-
-@dataclass
-class Replica:
-    """A process that schedules, and that is started again when it ends."""
-
-    cluster: Live
-    connect: Connect
-    wall: Callable[[], float]
-    elects: bool
-    watchman: Watchman
-    name: str = "one"
-    client: ApiClient | None = None
-    scheduler: Scheduler | None = None
-    stopping: bool = False
-    starts: int = 0
-    _task: asyncio.Task[int] | None = None
-
-    async def run(self) -> None:
-        loop = asyncio.get_running_loop()
-        while not self.stopping:
-            self.client = self.connect()
-            self.starts += 1
-            settings = replace(SETTINGS, lease=replace(QUICK_LEASE, retry_seconds=0.2) if self.elects else None)
-            self.scheduler = Scheduler(self.client, Planner(), settings=settings, clock=loop.time, wall_clock=self.wall)
-            if self.scheduler.elector is not None:
-                self.scheduler.elector.identity = f"{self.name}-{self.starts}"
-            self.scheduler.binder._settle_seconds = 2.5 * LATEST_SECONDS
-            self.scheduler.reserver._settle_seconds = 2.5 * LATEST_SECONDS
-            self.scheduler.releaser._sweep_seconds = 0.3
-            self.watchman.listen(self.scheduler)
-            self._task = asyncio.create_task(self.scheduler.run())
-            await asyncio.gather(self._task, return_exceptions=True)
-            await self.client.close()
-            # what it sent last has arrived when the next one begins
-            await asyncio.sleep(3 * LATEST_SECONDS)
-
-    def kill(self) -> None:
-        """It ends where it stands; what it has sent still arrives."""
-        if isinstance(self.client, Wire):
-            self.client.dead = True
-        if self.scheduler is not None:
-            self.scheduler.leading.clear()
-        if self._task is not None:
-            self._task.cancel()
-
-    def stop(self) -> None:
-        """It ends in order and is not started again."""
-        self.stopping = True
-        if self.scheduler is not None:
-            self.scheduler.stop()
+SLOW_SECONDS = 1.0
+"""Of a slow network. A Binding is then 0.3 s on its way, which must be less than what the lease leaves for it."""
 
 
 @dataclass
@@ -178,18 +73,35 @@ class Storm:
     connect: Connect
     wall: Callable[[], float]
     trace: ClassVar[bool] = False
-    made: int = 0
     history: list[tuple[Any, ...]] = field(default_factory=list)
     """In virtual time: every request and every write."""
     replicas: list[Replica] = field(default_factory=list)
+    tally: Counter[str] = field(default_factory=Counter)
+    """How often which knob was turned."""
+    linger_seconds: float = 0.0
+    """What pods take longer than usual to end."""
     _others: int = 0
+    _weather: list[Fault] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         loop = asyncio.get_running_loop()
         server = self.cluster.server
         self.storage = Storage(server)
-        self.watchman = Watchman(server, loop.time, self.wall, lambda: bool(self._others), self._knows)
-        self.traits = frozenset(trait for trait, chance in TRAITS.items() if self.dice.random() < chance)
+        self.watchman = Watchman(server, loop.time, self.wall, lambda: bool(self._others), self._known, self.informed)
+        self.stage(frozenset(trait for trait, chance in TRAITS.items() if self.dice.random() < chance))
+
+    def stage(self, traits: frozenset[str]) -> None:
+        """What there is to be in the schedule."""
+        self.traits = traits
+        self.acts = Acts(self.cluster, self.dice, traits, self.storage, self.replicas, self.tally)
+
+    def prepare(self) -> None:
+        """The cluster as it is before anybody schedules."""
+        if self.trace:
+            print("traits", *sorted(self.traits))
+            self.cluster.server.store.listeners.append(self._print)
+        with self.by_others():
+            self.acts.prepare()
 
     def _print(self, shelf: str, change: Change) -> None:
         if shelf not in ("leases.coordination.k8s.io", "events.events.k8s.io"):
@@ -204,40 +116,6 @@ class Storm:
                 c["message"] for c in status.get("conditions", []) if c["type"] == "PodScheduled" and "message" in c
             ]
             print(f"{self.wall() - EPOCH_SECONDS:8.3f} {'others' if self._others else 'koordpy'}:", *told)
-
-    def prepare(self) -> None:
-        """The cluster as it is before anybody schedules."""
-        store = self.cluster.server.store
-        if self.trace:
-            print("traits", *sorted(self.traits))
-            store.listeners.append(self._print)
-        with self.by_others():
-            for name, value in CLASSES.items():
-                store.create("priorityclasses.scheduling.k8s.io", {"metadata": {"name": name}, "value": value})
-            labels = dict(zip(NODES, ("b0", "b0", "b1"), strict=True))
-            self.cluster.nodes(
-                *(small(name, gpus=GPUS_A_NODE, labels={HOST: name, BLOCK: labels[name]}) for name in NODES)
-            )
-            if "topology" in self.traits:
-                store.create(TOPOLOGIES, blocks())
-            if "devices" in self.traits:
-                for name in NODES:
-                    store.create(DEVICES, device(name))
-            if "quotas" in self.traits:
-                for name, least, most in (("a", 8, 12), ("b", 4, 7)):
-                    spec = {"min": {GPU: str(least)}, "max": {GPU: str(most)}}
-                    store.create(QUOTAS, {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
-            if "budget" in self.traits:
-                spec = {"minAvailable": 2, "selector": {"matchLabels": {"guarded": "yes"}}}
-                store.create(BUDGETS, {"metadata": {"name": "some", "namespace": "default"}, "spec": spec})
-            if "volumes" in self.traits:
-                self.storage.classes()
-                for name in NODES:
-                    for i in range(2):
-                        self.storage.volume(f"v-{name}-{i}", name)
-            if "claims" in self.traits:
-                for name in NODES:
-                    offer(self.cluster, name, *(f"{name}-{i}" for i in range(2)))
 
     # -- what happens -------------------------------------------------------------------------------------------------
 
@@ -261,128 +139,28 @@ class Storm:
                 effect = 410 if path == "/api/v1/pods" or method == "WATCH" else 503
             after = effect in (500, 504, "drop", "timeout") and method != "WATCH" and dice.random() < 0.5
             share = dice.choice([0.1, 0.3, 0.6])
-            faults.fail(effect, method=method, path=path, share=share, after=after, retry_after=0)
+            self._weather.append(faults.fail(effect, method=method, path=path, share=share, after=after, retry_after=0))
 
-    def act(self) -> None:
-        """One thing that users, other schedulers or the network do."""
-        dice, cluster = self.dice, self.cluster
-        self.made += 1
-        name = f"p{self.made}"
-        chances = {
-            "gpus": 6, "cpu": 2, "gang": 4, "delete": 3, "again": 1, "watch": 1, "cordon": 0.5,
-            "volume": 3 if "volumes" in self.traits else 0,
-            "device": 3 if "claims" in self.traits else 0,
-            "both": 2 if {"volumes", "claims"} <= self.traits else 0,
-            "foreign": 2 if "foreign" in self.traits else 0,
-            "kill": 1 if "kills" in self.traits else 0,
-            "cut": 1 if "cuts" in self.traits else 0,
-        }  # fmt: skip
+    def clear_up(self) -> None:
+        """The weather is good from now on, and nobody acts any more."""
+        for fault in self._weather:
+            self.tally[f"{fault.effect} {'after' if fault.after else 'before'}"] += fault.hits
+            self.tally[f"fault of {fault.method} {fault.path}"] += fault.hits
+        self.cluster.server.faults.clear()
+        self.acts.stand_down()
+
+    def requested(self, wire: Wire, method: str, path: str, moment: str) -> None:
+        """A request is at the API server (virtual time only)."""
         with self.by_others():
-            match dice.choices(list(chances), list(chances.values()))[0]:
-                case "gpus":
-                    (pod,) = gang(name, 1, gpus=dice.choice([1, 1, 2, 4]))[1:]
-                    pod["metadata"]["labels"].clear()
-                    self._submit(pod)
-                case "cpu":
-                    cluster.pod(name, cpu=str(dice.choice([1, 2])))
-                case "gang":
-                    self._gang(f"g{self.made}")
-                case "volume":
-                    self.storage.claim(f"c{self.made}", dice.choice([LOCAL, MADE]))
-                    self._submit(pod_with(name, f"c{self.made}", cpu="0"))
-                case "device":
-                    claim(cluster, f"d{self.made}", dice.choice([1, 2]))
-                    self._submit(claiming(name, f"d{self.made}", cpu="0"))
-                    if dice.random() < 0.4:
-                        self._submit(claiming(f"{name}-too", f"d{self.made}", cpu="0"))
-                case "both":
-                    self.storage.claim(f"c{self.made}")
-                    claim(cluster, f"d{self.made}")
-                    manifest = pod_with(name, f"c{self.made}", cpu="0")
-                    manifest["spec"]["resourceClaims"] = [{"name": "d", "resourceClaimName": f"d{self.made}"}]
-                    self._submit(manifest)
-                case "delete":
-                    if names := sorted(cluster.pods()):
-                        cluster.delete(dice.choice(names))
-                case "again":
-                    self._make_anew()
-                case "foreign":
-                    cluster.pod(name, cpu="1", scheduler_name="another")
-                    cluster.bind(name, dice.choice(NODES))
-                case "cordon":
-                    node, closed = dice.choice(NODES), dice.random() < 0.5
-                    store = cluster.server.store
-                    store.update("nodes", node, lambda obj: {**obj, "spec": {"unschedulable": True} if closed else {}})
-                case "watch":
-                    if dice.random() < 0.5:
-                        cluster.server.faults.expire_versions()
-                    which = dice.choice([None, "pods", "pods", "nodes", GROUPS, QUOTAS])
-                    cluster.server.faults.drop_watches(which, abort=dice.random() < 0.5)
-                case "kill":
-                    dice.choice(self.replicas).kill()
-                case "cut":
-                    self._cut(dice.choice(self.replicas))
-
-    def _gang(self, name: str) -> None:
-        dice = self.dice
-        members = dice.randrange(2, 5)
-        options: dict[str, Any] = {"gpus": dice.choice([1, 2])}
-        if "topology" in self.traits and dice.random() < 0.7:
-            rule = {
-                "layer": dice.choice(["blockLayer", keys.NODE_LAYER]),
-                "strategy": dice.choice(["MustGather", "PreferGather"]),
-            }
-            options["annotations"] = {keys.GANG_TOPOLOGY: json.dumps({"gatherStrategy": [rule]})}
-        group, *pods = gang(name, members, min_member=dice.choice([members, members, members - 1]), **options)
-        self.cluster.create(group)
-        rank, quota = self._rank(), dice.choice(["", "a", "b"])
-        if "volumes" in self.traits and dice.random() < 0.3:
-            for pod in pods:
-                self.storage.claim(pod["metadata"]["name"])
-                pod["spec"]["volumes"] = pod_with("x", pod["metadata"]["name"])["spec"]["volumes"]
-        for pod in pods:
-            self.cluster.create(self._dressed(pod, rank, quota))
-
-    def _rank(self) -> str:
-        return self.dice.choice(["", "", "middle", "high"]) if "priorities" in self.traits else ""
-
-    def _submit(self, manifest: Manifest) -> None:
-        self.cluster.create(self._dressed(manifest, self._rank(), self.dice.choice(["", "a", "b"])))
-
-    def _dressed(self, manifest: Manifest, rank: str, quota: str) -> Manifest:
-        spec, labels = manifest["spec"], manifest["metadata"].setdefault("labels", {})
-        if rank:
-            spec["priorityClassName"] = rank
-        if quota and "quotas" in self.traits:
-            labels[keys.QUOTA_NAME] = quota
-        if self.dice.random() < 0.2:
-            labels["guarded"] = "yes"
-        spec["terminationGracePeriodSeconds"] = self.dice.choice([0, 1, 30])
-        return manifest
-
-    def _make_anew(self) -> None:
-        """A controller makes a pod anew under its name."""
-        if names := sorted(
-            name for name, obj in self.cluster.pods().items() if obj["spec"]["schedulerName"] != "another"
-        ):
-            old = self.cluster.pods()[self.dice.choice(names)]
-            self.cluster.delete(old["metadata"]["name"])
-            meta = {k: v for k, v in old["metadata"].items() if k in ("name", "namespace", "labels")}
-            spec = {k: v for k, v in old["spec"].items() if k not in ("nodeName", "priority")}
-            self.cluster.create({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
-
-    def _cut(self, replica: Replica) -> None:
-        """The network between a replica and the API server is gone for a while."""
-        client = replica.client
-        if isinstance(client, Wire):
-            client.cut = True
-            asyncio.get_running_loop().call_later(self.dice.choice([0.1, 0.6, 3.0]), setattr, client, "cut", False)
+            self.acts.requested(wire, method, path, moment)
 
     async def rage(self, steps: int) -> None:
         """Weather and acts, one after the other."""
         self.weather()
         for _ in range(steps):
-            self.act()
+            self.watchman.evictions.acted()
+            with self.by_others():
+                self.acts.act()
             await asyncio.sleep(self.dice.random() * self.dice.choice([0.01, 0.03, 0.3]))
 
     async def surroundings(self) -> None:
@@ -396,16 +174,18 @@ class Storm:
             await asyncio.sleep(0.02)
             changed.clear()
             now = loop.time()
+            nodes = {obj["metadata"]["name"] for obj in self.cluster.server.store.list("nodes")}
             with self.by_others():
                 if "volumes" in self.traits:
                     self.storage.step()
                 for name, obj in self.cluster.pods().items():
                     uid = obj["metadata"]["uid"]
-                    if obj["metadata"].get("deletionTimestamp"):
-                        if now >= due.setdefault(uid, now + dice.choice([0.0, 0.05, 0.3])):
+                    node = obj["spec"].get("nodeName")
+                    if obj["metadata"].get("deletionTimestamp") or (node and node not in nodes):
+                        if now >= due.setdefault(uid, now + dice.choice([0.0, 0.05, 0.3]) + self.linger_seconds):
                             del due[uid]
                             self.cluster.delete(name)
-                    elif obj["spec"].get("nodeName") and obj.get("status", {}).get("phase") == "Pending":
+                    elif node and obj.get("status", {}).get("phase") == "Pending":
                         self._start(name)
                 there = {obj["metadata"]["uid"] for obj in self.cluster.pods().values()}
                 due = {uid: at for uid, at in due.items() if uid in there}
@@ -424,8 +204,7 @@ class Storm:
 
     def leader(self) -> Scheduler | None:
         """The scheduler that may write now."""
-        found = [one.scheduler for one in self.replicas if one.scheduler is not None and one.scheduler.may_write()]
-        return found[0] if found else None
+        return next((one.scheduler for one in self.replicas if one.leads), None)
 
     def quiet(self) -> bool:
         """Whether everybody has nothing to do but wait."""
@@ -446,13 +225,20 @@ class Storm:
             or any(
                 nominated_node(obj) or obj["metadata"].get("deletionTimestamp") for obj in self.cluster.pods().values()
             )
-            or not self._knows(scheduler)
+            or not self.informed(scheduler)
         )
 
-    def _knows(self, scheduler: Scheduler) -> bool:
+    def informed(self, scheduler: Scheduler) -> bool:
         """Whether every watch has brought all that there is; after bad weather they come back by and by."""
+        return self._knows(scheduler, tuple(KINDS))
+
+    def _known(self, plurals: tuple[str, ...]) -> bool:
+        scheduler = self.leader()
+        return scheduler is not None and self._knows(scheduler, plurals)
+
+    def _knows(self, scheduler: Scheduler, plurals: tuple[str, ...]) -> bool:
         feeds = scheduler.feeds.reflectors()
-        for plural in KINDS:
+        for plural in plurals:
             there = {
                 obj["metadata"]["uid"]: obj["metadata"]["resourceVersion"]
                 for obj in self.cluster.server.store.list(plural)
@@ -481,70 +267,45 @@ class Storm:
                 if patience == 35.0 or self.watchman.faults:
                     raise
 
-    async def commit_and_die(self, at: int | None) -> range:
-        """All that a commit may do, on a cluster that is half full; the process dies at a turn of the loop."""
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualLoop)
-        self.prepare()
-        (replica,) = self.replicas = [Replica(self.cluster, self.connect, self.wall, False, self.watchman)]
-        tasks = [asyncio.create_task(replica.run()), asyncio.create_task(self.surroundings())]
-        try:
-            with self.by_others():
-                self.cluster.create(*gang("low", 3, gpus=3))
-            await self.come_to_rest()
-            first = loop.steps
-            loop.on_step = lambda step: replica.kill() if step == at else None
-            with self.by_others():
-                group, *pods = gang("whole", 2, gpus=1)
-                self.cluster.create(group)
-                for pod in pods:
-                    name = pod["metadata"]["name"]
-                    self.storage.claim(name, MADE)
-                    pod["spec"]["volumes"] = pod_with("x", name)["spec"]["volumes"]
-                    claim(self.cluster, name)
-                    pod["spec"]["resourceClaims"] = [{"name": name, "resourceClaimName": name}]
-                    self.cluster.create(pod)
-                group, *pods = gang("high", 2, gpus=3)
-                self.cluster.create(group, *(self._dressed(pod, "high", "") for pod in pods))
-            while len(self.cluster.places()) < 4 or not self.cluster.bound("whole-0", "whole-1", "high-0", "high-1"):
-                assert loop.time() < 300.0, f"not all are bound: {self.cluster.places()}"
-                await asyncio.sleep(0.02)
-            last = loop.steps
-            await self.come_to_rest()
-            assert at is None or replica.starts == 2
-        finally:
-            replica.stop()
-            await tasks[0]
-            tasks[1].cancel()
-            await asyncio.gather(tasks[1], return_exceptions=True)
-        return range(first + 1, last)
+    def replica(self, name: str, *, elects: bool) -> Replica:
+        """A process that is not started yet."""
+        latest = SLOW_SECONDS if "slow" in self.traits else LATEST_SECONDS
+
+        def connect() -> ApiClient:
+            client = self.connect()
+            if isinstance(client, Wire):
+                client.latest_seconds = latest
+            return client
+
+        return Replica(connect, self.wall, elects, self.watchman, name, latest)
 
     async def blow(self) -> None:
         """The whole schedule, and what must hold after it."""
         self.prepare()
         elects = "replicas" in self.traits
-        self.replicas = [
-            Replica(self.cluster, self.connect, self.wall, elects, self.watchman, name)
-            for name in ("one", "other")[: 1 + elects]
-        ]
+        self.replicas += [self.replica(name, elects=elects) for name in ("one", "other")[: 1 + elects]]
         tasks = [asyncio.create_task(one.run()) for one in self.replicas]
         tasks.append(asyncio.create_task(self.surroundings()))
         try:
             await self.rage(self.dice.choice((3, 5, 8, 10, 20)))
-            self.cluster.server.faults.clear()
+            self.clear_up()
             await self.come_to_rest()
         finally:
             for one in self.replicas:
+                self.tally["leaders lost"] += one.ends if elects else 0
                 one.stop()
             await asyncio.gather(*tasks[:-1])
             tasks[-1].cancel()
             await asyncio.gather(tasks[-1], return_exceptions=True)
+            self.tally["evicted"] += self.watchman.evictions.count
+            self.tally["bound"] += len(self.watchman.seen)
 
 
 async def _in_virtual_time(loop: VirtualLoop, seed: int) -> Storm:
     async with virtual_server(seed) as server:
         storm = Storm(Live(server), random.Random(seed), lambda: Wire(server), loop.wall)
         storm.history = loop.history
+        loop.on_request = storm.requested
         await storm.blow()
         return storm
 
@@ -552,19 +313,6 @@ async def _in_virtual_time(loop: VirtualLoop, seed: int) -> Storm:
 def through_a_storm(seed: int) -> Storm:
     """Runs one schedule in virtual time and checks its end; AssertionError where something must not be."""
     return run(lambda loop: _in_virtual_time(loop, seed), seed)
-
-
-async def _killed(loop: VirtualLoop, at: int | None) -> range:
-    async with virtual_server(1) as server:
-        storm = Storm(Live(server), random.Random(1), lambda: Wire(server), loop.wall)
-        storm.traits = frozenset({"devices", "volumes", "claims", "priorities"})
-        return await storm.commit_and_die(at)
-
-
-def killed_in_a_commit(at: int | None) -> range:
-    """A gang with volumes and claims is bound and another evicts for its room, while the process is killed at turn `at`
-    of the event loop. Returns the turns from the plan to the end; AssertionError where the end is not right."""
-    return run(lambda loop: _killed(loop, at), 1)
 
 
 async def through_a_real_storm(cluster: Live, seed: int) -> Storm:
@@ -580,19 +328,20 @@ def main() -> int:
     parser.add_argument("--seeds", default="0-2000", help="FIRST-LAST, LAST left out, or one seed")
     parser.add_argument("--log", default="CRITICAL", help="level of the scheduler's log")
     parser.add_argument("--trace", action="store_true", help="print every write")
+    parser.add_argument("--tally", action="store_true", help="print how often which knob was turned")
     options = parser.parse_args()
     logging.basicConfig(level=options.log, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     Storm.trace = options.trace
     first, _, last = options.seeds.partition("-")
     failed, began, count = 0, time.process_time(), 0
-    evicted = bound = 0
+    tally: Counter[str] = Counter()
     told = hashlib.sha256()
     with one_after_the_other():
         for seed in range(int(first), int(last or int(first) + 1)):
             count += 1
             try:
                 storm = through_a_storm(seed)
-                evicted, bound = evicted + storm.watchman.evicted, bound + len(storm.watchman.seen)
+                tally += storm.tally
                 told.update(repr(storm.history).encode())
             except AssertionError as error:
                 failed += 1
@@ -601,6 +350,10 @@ def main() -> int:
                 failed += 1
                 print(f"seed {seed}: {type(error).__name__}: {error}", flush=True)
     seconds = time.process_time() - began
+    bound, evicted = tally.pop("bound", 0), tally.pop("evicted", 0)
+    if options.tally:
+        for name, times in sorted(tally.items()):
+            print(f"{times:8d} {name}")
     print(f"{count} schedules, {bound} pods bound, {evicted} evicted, {failed} failed, {seconds:.1f} s of CPU")
     print(f"history {told.hexdigest()}")
     return 1 if failed else 0

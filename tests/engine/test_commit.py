@@ -12,9 +12,9 @@ from koordpy.api import keys
 from koordpy.engine.binder import BindOutcome, BindResult
 from koordpy.engine.client import ApiClient
 from koordpy.engine.credentials import ClusterAccess
-from tests.engine.invariants import DEVICES, minors
+from tests.engine.acts import device
 from tests.engine.live import QUICK_LEASE, Live, gang, live, pod, small, until
-from tests.engine.storm import device
+from tests.engine.manifests import DEVICES, minors
 
 MEMBERS = [f"g-{i}" for i in range(8)]
 

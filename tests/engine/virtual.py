@@ -47,6 +47,7 @@ class _NoWaiting(selectors.SelectSelector):
 class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop with a time of its own. `steps` counts its turns, of which `on_step` hears.
 
+    `on_request` hears of requests at the API server: (client, method, path, `before` or `after` it is carried out).
     `history` is what came to pass at the API server: (time, request) and (time, change), each in the order of arrival.
     """
 
@@ -55,6 +56,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.dice = random.Random(seed)
         self.steps = 0
         self.on_step: Callable[[int], None] | None = None
+        self.on_request: Callable[[Wire, str, str, str], None] | None = None
         self.history: list[tuple[Any, ...]] = []
         super().__init__(self._quick)
         self._clock_resolution = 1e-9
@@ -204,6 +206,7 @@ class Wire(ApiClient):
         assert isinstance(self._loop, VirtualLoop)
         self._dice = random.Random(self._loop.dice.random())
         self._under_way: dict[_Request, asyncio.Future[_Answer | None]] = {}
+        self.latest_seconds = LATEST_SECONDS
         self.cut = False
         self.dead = False
         """Its process is killed: nothing is sent any more, nothing comes back."""
@@ -216,7 +219,7 @@ class Wire(ApiClient):
     def delay(self) -> float:
         """How long something is on its way: mostly next to nothing."""
         shade = self._dice.random()
-        return 0.0005 if shade < 0.7 else LATEST_SECONDS * (shade - 0.7)
+        return 0.0005 if shade < 0.7 else self.latest_seconds * (shade - 0.7)
 
     async def _send(
         self,
@@ -256,15 +259,21 @@ class Wire(ApiClient):
         if watching:
             self._answered(request, reply, self._serve_watch(request))
             return
+        self._tell(request, "before")
         task = self._loop.create_task(self._server.answer(request))  # type: ignore[arg-type]
 
         def answered(task: "asyncio.Task[Any]") -> None:
             if not task.cancelled():
                 answer = task.result()
                 body = bytes(answer.body or b"")
+                self._tell(request, "after")
                 self._answered(request, reply, _Answer(request, answer.status, answer.headers, body))
 
         task.add_done_callback(answered)
+
+    def _tell(self, request: _Request, moment: str) -> None:
+        if self._loop.on_request is not None:
+            self._loop.on_request(self, request.method, request.raw_path.partition("?")[0], moment)
 
     def _answered(self, request: _Request, reply: "asyncio.Future[_Answer | None]", answer: _Answer) -> None:
         del self._under_way[request]

@@ -1,0 +1,235 @@
+"""Whether whoever is evicted goes for somebody who waits, who had no room without, and who gets it in the end."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec import convert
+
+from koordpy.api import keys
+from koordpy.api.custom import ClusterNetworkTopology, Device, ElasticQuota
+from koordpy.api.dra import DeviceClass, ResourceClaim, ResourceSlice
+from koordpy.api.groups import PodGroup
+from koordpy.api.objects import Node, Pod, PodDisruptionBudget
+from koordpy.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from koordpy.cluster.state import ClusterState
+from koordpy.engine.evictor import EvictionPlan
+from koordpy.engine.patches import rfc3339
+from koordpy.engine.scheduler import Scheduler
+from koordpy.planning.plan import RoundPlan
+from koordpy.planning.round import plan_round
+from koordpy.sim.server import ApiServer
+from koordpy.sim.shelf import Change
+from tests.engine.manifests import (
+    BUDGETS,
+    CLAIMS_OF_DEVICES,
+    DEVICES,
+    FRESH_SECONDS,
+    GROUPS,
+    QUOTAS,
+    TOPOLOGIES,
+    Manifest,
+    live_on_node,
+    nominated_node,
+)
+
+KINDS: dict[str, Any] = {
+    TOPOLOGIES: ClusterNetworkTopology,
+    "nodes": Node,
+    DEVICES: Device,
+    QUOTAS: ElasticQuota,
+    BUDGETS: PodDisruptionBudget,
+    GROUPS: PodGroup,
+    "persistentvolumes": PersistentVolume,
+    "persistentvolumeclaims": PersistentVolumeClaim,
+    "storageclasses.storage.k8s.io": StorageClass,
+    CLAIMS_OF_DEVICES: ResourceClaim,
+    "resourceslices.resource.k8s.io": ResourceSlice,
+    "deviceclasses.resource.k8s.io": DeviceClass,
+    "pods": Pod,
+}
+
+
+@dataclass
+class _Plan:
+    """What a unit evicted, and for whom: uids."""
+
+    unit: str
+    members: frozenset[str]
+    nodes: frozenset[str]
+    priority: int
+    victims: dict[str, str]
+    informed: bool
+    """Whether all that its scheduler knew when it began was what there was: nothing more, as Bindings and
+    plans that are not written yet, and nothing less."""
+    at: float
+
+
+@dataclass
+class EvictionWatch:
+    """Hears of every plan with victims, and looks at every pod that goes. `faults` gets what must never be."""
+
+    server: ApiServer
+    time: Callable[[], float]
+    wall: Callable[[], float]
+    informed: Callable[[Scheduler], bool]
+    faults: list[str]
+    pods: Callable[[], dict[str, Manifest]]
+    count: int = 0
+    _room_came: float = -FRESH_SECONDS
+    _waiter_left: float = -FRESH_SECONDS
+    _disturbed: float = -FRESH_SECONDS
+    _plans: list[_Plan] = field(default_factory=list)
+    _chosen: set[str] = field(default_factory=set)
+    """uids of all that were ever chosen as victims."""
+    _broken: dict[str, float] = field(default_factory=dict)
+    """Gang -> when a member of it was chosen last."""
+    _lawful: set[str] = field(default_factory=set)
+    """uids of victims that go for nobody's sake: gangs that stay half bound, quotas beyond their runtime."""
+
+    # -- what happens -------------------------------------------------------------------------------------------------
+
+    def disturbed(self) -> None:
+        """Others changed nodes, devices, quotas, budgets, groups or the topology."""
+        self._room_came = self._waiter_left = self._disturbed = self.time()
+
+    def acted(self) -> None:
+        """Users did something."""
+        self._disturbed = self.time()
+
+    def written(self, change: Change, *, by_others: bool) -> None:
+        """A pod was written."""
+        obj, before = change.entry.obj, change.before.obj if change.before is not None else None
+        now = self.time()
+        fresh = now - self._room_came < FRESH_SECONDS
+        if before is not None and nominated_node(before) and (change.kind == "DELETED" or not nominated_node(obj)):
+            self._waiter_left = self._room_came = now
+        if change.kind == "DELETED":
+            self._room_came = now
+            if not by_others:
+                self._check_eviction(obj, fresh=fresh)
+            return
+        ends = before is not None and obj["metadata"].get("deletionTimestamp")
+        if ends and before is not None and not before["metadata"].get("deletionTimestamp") and not by_others:
+            self._check_eviction(obj, fresh=fresh)
+
+    def _check_eviction(self, victim: Manifest, *, fresh: bool) -> None:
+        """Whoever is evicted goes for somebody who waits, and who has no room without."""
+        self.count += 1
+        name, uid = victim["metadata"]["name"], victim["metadata"]["uid"]
+        if uid not in self._chosen:
+            self.faults.append(f"{name} is evicted, and no plan has chosen it")
+        if uid in self._lawful:
+            return
+        waiting = {key: obj for key, obj in self.pods().items() if nominated_node(obj)}
+        if not waiting and self.time() - self._waiter_left > FRESH_SECONDS:
+            self.faults.append(f"{name} is evicted for nobody")
+            return
+        if fresh or not all(plan.informed for plan in self._plans if uid in plan.victims):
+            return
+        uids = {obj["metadata"]["uid"] for obj in waiting.values()}
+        if any(plan.members & uids for plan in self._plans if uid not in plan.victims):
+            # another unit's victims have begun to go: in its room, which it will take, everybody fits
+            return
+        for placed in self.plan_afresh(evict=False, still_there=victim).placements:
+            if placed.pod_key.partition("/")[2] in waiting:
+                self.faults.append(f"{name} is evicted, and {placed.pod_key} fits without")
+
+    def listen(self, scheduler: Scheduler) -> None:
+        """Hears of every plan with victims that a scheduler begins."""
+        evictor = scheduler.evictor
+        assert evictor is not None
+        submit = evictor.submit
+
+        def heard(plan: EvictionPlan, done: Any) -> None:
+            begun = self._begun(plan, scheduler)
+
+            def ended(plan: EvictionPlan, why: str) -> None:
+                if why:
+                    # dropped: the unit begins anew
+                    self._plans.remove(begun)
+                done(plan, why)
+
+            submit(plan, ended)
+
+        evictor.submit = heard  # type: ignore[method-assign]
+
+    def _begun(self, plan: EvictionPlan, scheduler: Scheduler) -> _Plan:
+        for victim in plan.evictions:
+            self._chosen.add(victim.uid)
+            if (info := scheduler.state.pod(victim.pod_key)) is not None and info.gang is not None:
+                self._broken[info.gang.key] = self.time()
+            if victim.rule == "stale-gang" and self._is_stale(victim.pod_key):
+                self._lawful.add(victim.uid)
+        there = {obj["metadata"]["uid"]: obj for obj in self.pods().values()}
+        members = frozenset(one.uid for one in plan.nominations)
+        for old in self._plans:
+            kept = all(uid in there and nominated_node(there[uid]) for uid in old.members)
+            gone = {uid for uid, obj in there.items() if obj["metadata"].get("deletionTimestamp")}
+            ending = [name for uid, name in old.victims.items() if uid in gone]
+            if any(info.node in old.nodes and info.priority > old.priority for info in scheduler.state.assumed_pods()):
+                # who is more important has taken the room that was made
+                continue
+            if self._disturbed > old.at:
+                # the room may not come any more
+                continue
+            new = [victim.pod_key for victim in plan.evictions if victim.uid not in old.victims]
+            if old.unit == plan.unit and old.members == members and kept and ending and new:
+                self.faults.append(f"{plan.unit} takes {new} while {ending} are ending for it")
+        infos = [info for one in plan.nominations if (info := scheduler.state.pod(one.pod_key)) is not None]
+        begun = _Plan(
+            plan.unit,
+            members,
+            frozenset(one.node for one in plan.nominations),
+            min((info.priority for info in infos), default=0),
+            {victim.uid: victim.pod_key for victim in plan.evictions},
+            self.informed(scheduler)
+            and not scheduler.state.assumed_pods()
+            and (scheduler.evictor is None or not scheduler.evictor.open),
+            self.time(),
+        )
+        self._plans.append(begun)
+        return begun
+
+    def _is_stale(self, key: str) -> bool:
+        """Whether a pod is of a gang that has fewer members bound than its minimum."""
+        pods = self.pods()
+        name = pods[key.partition("/")[2]]["metadata"]["labels"][keys.LABEL_POD_GROUP]
+        groups = {group["metadata"]["name"]: group["spec"]["minMember"] for group in self.server.store.list(GROUPS)}
+        members = [obj for obj in pods.values() if obj["metadata"].get("labels", {}).get(keys.LABEL_POD_GROUP) == name]
+        return sum(map(live_on_node, members)) < groups.get(name, 0)
+
+    # -- what would be best -------------------------------------------------------------------------------------------
+
+    def plan_afresh(self, *, evict: bool, still_there: Manifest | None = None) -> RoundPlan:
+        """What a planner does that knows nothing but the API server's objects; still_there: a pod that stays."""
+        state = ClusterState(storage=True, devices=True)
+        for plural, kind in KINDS.items():
+            for obj in self.server.store.list(plural):
+                state.upsert(convert(obj, kind, strict=False))
+        if still_there is not None:
+            # who was chosen for others goes, though the API server may not have been told yet
+            uid = still_there["metadata"]["uid"]
+            chosen = {one for plan in self._plans for one in plan.victims if uid not in plan.victims}
+            for info in [info for info in state.pods() if info.uid in chosen and info.bound]:
+                state.foresee_end(info.key, rfc3339(datetime.fromtimestamp(self.wall(), UTC)))
+            meta = {key: value for key, value in still_there["metadata"].items() if key != "deletionTimestamp"}
+            state.upsert(convert({**still_there, "metadata": meta}, Pod, strict=False))
+        return plan_round(state.snapshot(self.wall()), evict=evict)
+
+    def check_end(self) -> None:
+        """Whoever others went for since users did anything is bound, unless somebody more important took the room."""
+        pods = {obj["metadata"]["uid"]: obj for obj in self.pods().values()}
+        for plan in self._plans:
+            if plan.at <= self._disturbed or not plan.members <= set(pods):
+                continue
+            labels = (pods[uid]["metadata"].get("labels", {}) for uid in plan.members)
+            gangs = (f"default/{one[keys.LABEL_POD_GROUP]}" for one in labels if keys.LABEL_POD_GROUP in one)
+            if any(self._broken.get(gang, plan.at) > plan.at for gang in gangs):
+                # its own gang went for others
+                continue
+            waiting = sorted(pods[uid]["metadata"]["name"] for uid in plan.members if not live_on_node(pods[uid]))
+            there = [obj for obj in pods.values() if live_on_node(obj) and obj["spec"]["nodeName"] in plan.nodes]
+            over = any(obj["spec"].get("priority", 0) > plan.priority for obj in there)
+            assert over or not waiting, f"{list(plan.victims.values())} went for {waiting}, that wait all the same"

@@ -1,0 +1,84 @@
+"""A process that schedules: started, stopped in order, killed where it stands, cut off, and started again."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from koordpy.engine.client import ApiClient
+from koordpy.engine.scheduler import Scheduler
+from tests.engine.live import QUICK, QUICK_LEASE, Planner
+from tests.engine.virtual import LATEST_SECONDS, Wire
+from tests.engine.watchman import Watchman
+
+Connect = Callable[[], ApiClient]
+SETTINGS = replace(
+    QUICK,
+    event_qps=0.0,
+    max_binds_in_flight=8,
+    group_status_seconds=0.25,
+    unconfirmed_seconds=0.8,
+    wobble_hold_seconds=1.0,
+)
+
+
+@dataclass
+class Replica:
+    """One of the processes of a Deployment: when it ends, it is started again. latest_seconds: of its network."""
+
+    connect: Connect
+    wall: Callable[[], float]
+    elects: bool
+    watchman: Watchman
+    name: str = "one"
+    latest_seconds: float = LATEST_SECONDS
+    client: ApiClient | None = None
+    scheduler: Scheduler | None = None
+    stopping: bool = False
+    starts: int = 0
+    ends: int = 0
+    _task: asyncio.Task[int] | None = None
+
+    async def run(self) -> None:
+        """Until `stop`."""
+        loop = asyncio.get_running_loop()
+        while not self.stopping:
+            self.client = self.connect()
+            self.starts += 1
+            settings = replace(SETTINGS, lease=replace(QUICK_LEASE, retry_seconds=0.2) if self.elects else None)
+            self.scheduler = Scheduler(self.client, Planner(), settings=settings, clock=loop.time, wall_clock=self.wall)
+            if self.scheduler.elector is not None:
+                self.scheduler.elector.identity = f"{self.name}-{self.starts}"
+            self.scheduler.binder._settle_seconds = 2.5 * self.latest_seconds
+            self.scheduler.reserver._settle_seconds = 2.5 * self.latest_seconds
+            self.scheduler.releaser._sweep_seconds = 0.3
+            self.watchman.listen(self.scheduler)
+            self._task = asyncio.create_task(self.scheduler.run())
+            await asyncio.gather(self._task, return_exceptions=True)
+            self.ends += 1
+            await self.client.close()
+            # what it sent last has arrived when the next one begins
+            await asyncio.sleep(3 * self.latest_seconds)
+
+    @property
+    def leads(self) -> bool:
+        """Whether it may write now."""
+        return self.scheduler is not None and self.scheduler.may_write()
+
+    def kill(self) -> None:
+        """It ends where it stands; what it has sent still arrives."""
+        if isinstance(self.client, Wire):
+            self.client.dead = True
+        if self.scheduler is not None:
+            self.scheduler.leading.clear()
+        if self._task is not None:
+            self._task.cancel()
+
+    def retire(self) -> None:
+        """It ends in order, gives its lease back, and is started again."""
+        if self.scheduler is not None:
+            self.scheduler.stop()
+
+    def stop(self) -> None:
+        """It ends in order and is not started again."""
+        self.stopping = True
+        self.retire()
