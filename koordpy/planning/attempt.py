@@ -27,9 +27,11 @@ from koordpy.planning.plan import GangStatus, Proof, SolverRun
 from koordpy.planning.resources_gate import check_min_resources
 from koordpy.planning.units import Groups, Unit
 from koordpy.planning.verify import check_claims, check_plan
+from koordpy.planning.victims.asked import one_by_one
 from koordpy.planning.victims.moving import Back
 from koordpy.planning.victims.names import RuleName
-from koordpy.planning.victims.search import Relief, Search, Victim, one_by_one
+from koordpy.planning.victims.relief import Relief, Victim
+from koordpy.planning.victims.search import Search
 from koordpy.planning.victims.units import Kind, VictimUnit
 
 

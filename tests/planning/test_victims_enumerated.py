@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from koordpy.planning.round import plan_round
-from koordpy.planning.victims import search
+from koordpy.planning.victims import taking
 from tests.planning.victim_oracle import least_harmful, tiny_world
 
 
@@ -26,5 +26,5 @@ def test_the_planner_takes_the_least_harmful_set() -> None:
 
 
 def test_the_model_alone_takes_the_least_harmful_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "shortcut", lambda choices: None)
+    monkeypatch.setattr(taking, "shortcut", lambda choices: None)
     assert sum(compared(seed) for seed in range(200, 280)) > 12

@@ -15,7 +15,7 @@ from koordpy.api.objects import (
 )
 from koordpy.planning.round import plan_round
 from koordpy.planning.units import Groups
-from koordpy.planning.victims import search
+from koordpy.planning.victims import taking
 from tests.planning.victim_law import GPU, Judge
 from tests.scenarios.cluster import World, group, hierarchy, node, pod, wish
 from tests.scenarios.quotas import belongs, quota
@@ -147,5 +147,5 @@ def test_the_planner_takes_the_least_harmful_lawful_set() -> None:
 
 
 def test_the_model_alone_takes_the_least_harmful_lawful_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "shortcut", lambda choices: None)
+    monkeypatch.setattr(taking, "shortcut", lambda choices: None)
     assert any(compared(seed) for seed in range(1000, 1060))

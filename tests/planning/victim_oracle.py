@@ -18,10 +18,12 @@ from koordpy.planning.goals import Goals
 from koordpy.planning.joint import place_jointly
 from koordpy.planning.problem import only_ranks
 from koordpy.planning.units import Groups
+from koordpy.planning.victims.asked import Asked, beneficiaries
+from koordpy.planning.victims.candidates import candidates
 from koordpy.planning.victims.choice import cost_levels, keeps, late_levels
 from koordpy.planning.victims.names import RuleName
 from koordpy.planning.victims.reach import Opened
-from koordpy.planning.victims.search import Asked, Search
+from koordpy.planning.victims.search import Search
 from tests.scenarios.cluster import World, group, hierarchy, node, pod, wish
 
 GPU = "nvidia.com/gpu"
@@ -37,14 +39,23 @@ def least_harmful(snapshot: Snapshot) -> list[str] | None:
     problem = build(unit, figures)
     if place_jointly(unit, problem, figures).placed:
         return None
-    for ranks in search._beneficiaries(unit, problem):
+    for ranks in beneficiaries(unit, problem, figures):
         asked = Asked(unit, only_ranks(problem, ranks), tuple(unit.members[rank] for rank in ranks))
         law = search._law(asked)
         mask = law.by_priority(search._free(asked))
         if not mask.any():
             continue
         everything = Opened(asked.problem, {}, frozenset())
-        choices, units = search._choices(asked, asked.problem, law, {RuleName.PRIORITY: mask}, everything)
+        running = candidates(
+            asked,
+            asked.problem,
+            rules={RuleName.PRIORITY: mask},
+            law=law,
+            open_to=everything,
+            pool=search.pool,
+            figures=figures,
+        )
+        choices = running.choices
         best: tuple[tuple[object, ...], list[str]] | None = None
         for taken in _subsets(len(choices.options)):
             if not keeps(choices, taken):
@@ -52,7 +63,7 @@ def least_harmful(snapshot: Snapshot) -> list[str] | None:
             early = cost_levels(choices, taken)
             if best is not None and early > best[0][: len(early)]:
                 continue
-            pods = [p for o in taken for p in search.pool.units[units[o]].pods]
+            pods = [p for i in running.of(taken) for p in search.pool.units[i].pods]
             if len({p.key for p in pods}) < len(pods):
                 continue
             mark = draft.mark()

@@ -13,7 +13,7 @@ from koordpy.planning.problem import Problem, hard_regions
 from koordpy.planning.solver.budget import Budget
 from koordpy.planning.solver.interacting import Interacting
 from koordpy.planning.solver.victims_topology import Topology
-from koordpy.planning.victims.choice import Choice, Choices, Crossing, Cut
+from koordpy.planning.victims.choice import Choice, Choices, Crossing, Cut, Need
 
 Term = tuple[cp_model.IntVar, int]
 _AT_ONCE = 40
@@ -22,8 +22,8 @@ MOST_TRIES = 200
 """Answers that a check may refuse."""
 
 
-Check = Callable[[tuple[int, ...], dict[tuple[int, int], int]], Cut | None]
-"""(options, (shape, node) -> pods) -> None where the plan holds under all filters, else why not."""
+Check = Callable[[tuple[int, ...], dict[tuple[int, int], int]], Sequence[Cut | Need]]
+"""(options, (shape, node) -> pods) -> nothing where the plan holds under all filters, else what is wrong with it."""
 
 
 def choose(choices: Choices, check: Check, *, most_tries: int = MOST_TRIES) -> Choice:
@@ -36,10 +36,14 @@ def choose(choices: Choices, check: Check, *, most_tries: int = MOST_TRIES) -> C
             proof = Proof.INFEASIBLE if budget.proven else Proof.UNKNOWN
             return Choice((), proof, tuple(budget.runs))
         options, places, proven = found
-        cut = check(options, places)
-        if cut is None:
+        refused = check(options, places)
+        if not refused:
             return Choice(options, Proof.OPTIMAL if proven else Proof.FEASIBLE, tuple(budget.runs), model.least_pods)
-        model.cut(cut)
+        for one in refused:
+            if isinstance(one, Need):
+                model.need(one)
+            else:
+                model.cut(one)
     return Choice((), Proof.UNKNOWN, tuple(budget.runs))
 
 
@@ -259,6 +263,22 @@ class _Model:
                 number = self.wanted[place[0]]
                 scaled = [(var, -c * number) for var, c in changed]
                 self.base.add(_sum([(self.pods[place], 1), *scaled]) <= number * base)
+
+    def need(self, need: Need) -> None:
+        """Some unit has to go first."""
+        gone = [self.taken[o] for u in need.units for o in self.of_unit.get(u, ())]
+        if need.load is None:
+            self.base.add_bool_or(gone)
+            return
+        less = []
+        for shape, pods in need.load.pods:
+            var = self.pods[shape, need.load.node]
+            if pods == 1 and len(need.load.pods) == 1:
+                self.base.add(_sum([(var, 1), *((one, -self.wanted[shape]) for one in gone)]) <= 0)
+                return
+            less.append(self.base.new_bool_var(""))
+            self.base.add(var <= pods - 1).only_enforce_if(less[-1])
+        self.base.add_bool_or([*less, *gone])
 
     # --- what it costs ----------------------------------------------------------------------------------------------
 

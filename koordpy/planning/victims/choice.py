@@ -133,6 +133,22 @@ class Cut:
     places: tuple[tuple[int, int], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Pods of each shape together on a node."""
+
+    node: int
+    pods: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """One of these units has to go before a node takes a load; before anybody finds a place without one."""
+
+    units: tuple[int, ...]
+    load: Load | None = None
+
+
 Cost = tuple[int, ...]
 
 

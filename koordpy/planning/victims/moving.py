@@ -54,8 +54,8 @@ def movable(pool: Pool, free: Mask, figures: Figures, *, priority: int) -> Mask:
     return out
 
 
-def returns_of(unit: VictimUnit, figures: Figures) -> tuple[Return, ...]:
-    """What a unit needs to come back: pods of each shape, and the nodes that take them."""
+def returns_of(unit: VictimUnit, figures: Figures, *, devices: int | None = None) -> tuple[Return, ...]:
+    """What a unit needs to come back: pods of each shape, and the nodes that take them. devices: column of GPUs."""
     kinds: dict[bytes, list[PodInfo]] = {}
     for pod in unit.pods:
         again = as_pending(pod, figures)
@@ -64,7 +64,9 @@ def returns_of(unit: VictimUnit, figures: Figures) -> tuple[Return, ...]:
     for pods in kinds.values():
         own = figures.of(pods[0])
         allowed = own.static.before.fits if own.refusal is None else np.zeros(len(figures.snapshot.nodes), dtype=bool)
-        out.append(Return(len(pods), own.request, tuple(np.nonzero(allowed)[0].tolist())))
+        gpus = pods[0].gpus
+        cards = ((devices, gpus.count),) if devices is not None and gpus is not None and gpus.count else ()
+        out.append(Return(len(pods), (*own.request, *cards), tuple(np.nonzero(allowed)[0].tolist())))
     return tuple(out)
 
 

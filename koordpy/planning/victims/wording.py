@@ -76,10 +76,9 @@ def evictions(one: Tried, figures: Figures) -> list[Eviction]:
         return []
     name = beneficiary_of(one)
     placed = [figures.snapshot.pods[key] for key in one.nodes or {}]
-    number = len(placed)
     kind = "gang" if one.unit.is_gang else "pod"
-    priority = min((pod.priority for pod in placed), default=0)
-    who = f"{kind} {name}" + (f" ({number} pods, priority {priority}" if kind == "gang" else f" (priority {priority}")
+    many = f"{len(placed)} pods, " if one.unit.is_gang else ""
+    who = f"{kind} {name} ({many}priority {min((pod.priority for pod in placed), default=0)}"
     back = {b.pod.key: figures.snapshot.nodes[b.node].name for b in one.back}
     out = []
     for victim in one.victims:
@@ -90,22 +89,39 @@ def evictions(one: Tried, figures: Figures) -> list[Eviction]:
                 text = f"Reclaimed for {kind} {name}: {victim.why}"
             else:
                 text = f"Moved for {kind} {name}: {victim.why}"
-            out.append(
-                Eviction(
-                    pod_key=pod.key,
-                    uid=pod.uid,
-                    node=pod.node,
-                    rule=str(victim.rule),
-                    beneficiary=name,
-                    unit=one.unit.id,
-                    reason=_REASONS[victim.rule],
-                    message=text,
-                    priority=pod.priority,
-                    grace_seconds=_grace(pod),
-                    returns_to=back.get(pod.key, ""),
-                )
-            )
+            returns_to = back.get(pod.key, "")
+            out.append(_eviction(pod, victim.rule, name, text, unit=one.unit.id, returns_to=returns_to))
     return out
+
+
+def given_back_evictions(one: GivenBack) -> list[Eviction]:
+    """The pods that a quota over its runtime gives back, for nobody in particular."""
+    return [_eviction(pod, RuleName.QUOTA, None, one.text) for pod in one.unit.pods]
+
+
+def stale_evictions(one: StaleGang) -> list[Eviction]:
+    """The members of a gang that gives up; the beneficiary is the gang itself."""
+    name = one.gang.key
+    return [_eviction(pod, RuleName.STALE_GANG, name, one.text, unit="gang:" + name) for pod in one.pods]
+
+
+def _eviction(
+    pod: PodInfo, rule: RuleName, beneficiary: str | None, message: str, *, unit: str = "", returns_to: str = ""
+) -> Eviction:
+    given = pod.pod.spec.termination_grace_period_seconds
+    return Eviction(
+        pod_key=pod.key,
+        uid=pod.uid,
+        node=pod.node,
+        rule=str(rule),
+        beneficiary=beneficiary,
+        unit=unit,
+        reason=_REASONS[rule],
+        message=message,
+        priority=pod.priority,
+        grace_seconds=DEFAULT_GRACE_SECONDS if given is None else given,
+        returns_to=returns_to,
+    )
 
 
 def nominations(one: Tried, figures: Figures) -> list[Nomination]:
@@ -137,44 +153,6 @@ def benefit(one: Tried, figures: Figures) -> Benefit:
     return Benefit(one.unit.id, name, len(pods), devices, broken, dict(rules), one.proof, text)
 
 
-def given_back_evictions(one: GivenBack) -> list[Eviction]:
-    """The pods that a quota over its runtime gives back, for nobody in particular."""
-    return [
-        Eviction(
-            pod_key=pod.key,
-            uid=pod.uid,
-            node=pod.node,
-            rule=str(RuleName.QUOTA),
-            beneficiary=None,
-            reason=_REASONS[RuleName.QUOTA],
-            message=one.text,
-            priority=pod.priority,
-            grace_seconds=_grace(pod),
-        )
-        for pod in one.unit.pods
-    ]
-
-
-def stale_evictions(one: StaleGang) -> list[Eviction]:
-    """The members of a gang that gives up; the beneficiary is the gang itself."""
-    unit = "gang:" + one.gang.key
-    return [
-        Eviction(
-            pod_key=pod.key,
-            uid=pod.uid,
-            node=pod.node,
-            rule=str(RuleName.STALE_GANG),
-            beneficiary=one.gang.key,
-            unit=unit,
-            reason=_REASONS[RuleName.STALE_GANG],
-            message=one.text,
-            priority=pod.priority,
-            grace_seconds=_grace(pod),
-        )
-        for pod in one.pods
-    ]
-
-
 def below_minimum(gang: Gang, why: str) -> str:
     """`4 of 5 members`, and why the others cannot be placed."""
     have = len(gang.bound) + gang.succeeded
@@ -182,8 +160,3 @@ def below_minimum(gang: Gang, why: str) -> str:
         known = len(gang.members) + gang.succeeded
         why = f"gang {gang.key}: waiting for members, {known} of minMember {gang.min_member} exist"
     return f"{have} of {gang.min_member} members; {why}"
-
-
-def _grace(pod: PodInfo) -> int:
-    given = pod.pod.spec.termination_grace_period_seconds
-    return DEFAULT_GRACE_SECONDS if given is None else given

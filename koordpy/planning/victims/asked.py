@@ -1,0 +1,55 @@
+"""Who is asked for: some pending members of a unit that are to be placed together, or not at all.
+
+Source: preemption.md section 1: all pending members, then the core; one by one where no core is needed.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from koordpy.cluster.pods import PodInfo
+from koordpy.planning.ascend.relief import whole_blocks
+from koordpy.planning.figures import Figures
+from koordpy.planning.problem import Problem
+from koordpy.planning.selection import core_ranks
+from koordpy.planning.units import Unit
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """Some pending members of a unit. problem: with just these pending. devices: the column of its GPUs, if any."""
+
+    unit: Unit
+    problem: Problem
+    pods: tuple[PodInfo, ...]
+    devices: int | None = None
+
+    @cached_property
+    def priority(self) -> int:
+        """The lowest of the members to be placed."""
+        return min(pod.priority for pod in self.pods)
+
+
+def one_by_one(unit: Unit) -> bool:
+    """Whether its core is bound, or it has none, so that each further member asks for itself."""
+    if unit.plain is None and not unit.is_gang:
+        return True  # a group of GPUs outside any gang: victims are looked for member by member (quota-fairness.md)
+    if unit.plain is not None or not unit.bound_any or any(unit.need(gang) for gang in unit.gangs):
+        return False
+    return all(len(gang.standing) + gang.succeeded >= gang.min_member for gang in unit.gangs)
+
+
+def beneficiaries(unit: Unit, problem: Problem, figures: Figures) -> Iterator[tuple[int, ...]]:
+    """Ranks that are to be placed together: all, then the core; one by one where no core is needed."""
+    pending = problem.pending
+    core = core_ranks(problem)
+    if core is None or not pending:
+        return
+    if one_by_one(unit):
+        for rank in pending:
+            yield (rank,)
+        return
+    yield pending
+    least = whole_blocks(unit, core or pending[:1], figures)
+    if least is not None and least != pending:
+        yield least

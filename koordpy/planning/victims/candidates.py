@@ -1,0 +1,208 @@
+"""The numbers of a choice: who may go under which rule, what that frees and costs, and what binds them together."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from koordpy.planning.ascend.relief import regions
+from koordpy.planning.build import unit_multiples
+from koordpy.planning.figures import Figures
+from koordpy.planning.problem import Problem
+from koordpy.planning.units import Unit
+from koordpy.planning.victims.asked import Asked
+from koordpy.planning.victims.budgets import Budget, budgets_of
+from koordpy.planning.victims.choice import Choices, Limit, Multiple, Option, UnitFigures
+from koordpy.planning.victims.devices import held_devices
+from koordpy.planning.victims.moving import returns_of
+from koordpy.planning.victims.names import RuleName
+from koordpy.planning.victims.pool import Mask, Pool
+from koordpy.planning.victims.reach import Opened
+from koordpy.planning.victims.rules import Law
+
+Rules = Mapping[RuleName, Mask]
+"""The rules that are open, in the order in which a victim would carry them, and the units that each allows."""
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """A choice, and for each of its units its position in the pool. rules: of the options' numbers."""
+
+    choices: Choices
+    units: tuple[int, ...]
+    rules: tuple[RuleName, ...]
+
+    @property
+    def moves(self) -> bool:
+        """Whether units are moved, and come back in the same plan."""
+        return RuleName.CONSOLIDATION in self.rules
+
+    def of(self, taken: Collection[int]) -> list[int]:
+        """Positions in the pool of what some options take."""
+        return [self.units[self.choices.options[o].unit] for o in taken]
+
+
+def eligible_under(rules: Rules) -> Mask:
+    """Units that some rule allows."""
+    return np.asarray(np.logical_or.reduce(list(rules.values())))
+
+
+def candidates(
+    asked: Asked, part: Problem, *, rules: Rules, law: Law, open_to: Opened, pool: Pool, figures: Figures
+) -> Candidates:
+    """What may be chosen from. part: the problem, cut down to some nodes."""
+    budgets = budgets_of(figures.draft)
+    units = np.nonzero(eligible_under(rules))[0].tolist()
+    number = {i: n for n, i in enumerate(units)}
+    options: list[Option] = []
+    of: dict[int, list[int]] = {}
+    named: dict[RuleName, dict[int, int]] = {}
+    for r, (name, mask) in enumerate(rules.items()):
+        allowed = mask[units].tolist()
+        for i, may in zip(units, allowed, strict=True):
+            if may:
+                of.setdefault(i, []).append(len(options))
+                named.setdefault(name, {})[i] = len(options)
+                options.append(Option(number[i], r))
+    selectors = {pod.selector for pod in asked.unit.pending if pod.selector} if part.gather else set[str]()
+    read = _Reader(pool, figures, budgets, devices=asked.devices, selectors=selectors)
+    own = tuple(read.unit(i) for i in units)
+    tied, multiples = _gangs(pool, figures, number, of)
+    covering: list[dict[int, int]] = [{} for _ in budgets]
+    for i, unit in zip(units, own, strict=True):
+        for b, pods in unit.budgets:
+            covering[b][i] = pods
+    allowances = [(budget.allowed, covered) for budget, covered in zip(budgets, covering, strict=True)]
+    bound = law.together(named, allowances)
+    moves = RuleName.CONSOLIDATION in rules
+    around = regions(asked.unit, figures)
+    choices = Choices(
+        problem=part,
+        lots=around.lots,
+        one_of=around.one_of,
+        returns=tuple(returns_of(pool.units[i], figures, devices=asked.devices) for i in units) if moves else (),
+        units=own,
+        options=tuple(options),
+        budgets=tuple(budget.allowed for budget in budgets),
+        limits=(*tied, *bound.limits),
+        crossings=tuple(bound.crossings),
+        shortfalls=tuple(bound.shortfalls),
+        multiples=tuple(multiples),
+        blockers=_blockers(open_to, pool, units),
+        deterministic_time=figures.config.preemption.time_limit,
+    )
+    return Candidates(choices, tuple(units), tuple(rules))
+
+
+def _blockers(open_to: Opened, pool: Pool, units: Sequence[int]) -> dict[tuple[int, int], tuple[tuple[int, ...], ...]]:
+    """Shape and node -> what must go before a pod may stand there, by number of the unit."""
+    if not open_to.blockers:
+        return {}
+    covering: dict[str, list[int]] = {}
+    for n, i in enumerate(units):
+        for pod in pool.units[i].pods:
+            if pod.key in open_to.looked_at:
+                covering.setdefault(pod.key, []).append(n)
+    return {place: tuple(tuple(covering[key]) for key in pods) for place, pods in open_to.blockers.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class _Reader:
+    """What units free and cost. devices: column of GPUs that Devices list; selectors: of pods that attract."""
+
+    pool: Pool
+    figures: Figures
+    budgets: Sequence[Budget]
+    devices: int | None
+    selectors: Collection[str]
+
+    def unit(self, i: int) -> UnitFigures:
+        pool = self.pool
+        known = pool.figures.get(i)
+        if known is None:
+            known = pool.figures[i] = self._read(i)
+        if self.devices is not None:
+            known = self._with_devices(i, known, self.devices)
+        if not self.selectors:
+            return known
+        attracts: dict[int, int] = {}
+        for pod in pool.units[i].pods:
+            node = self.figures.snapshot.index.get(pod.node)
+            if pod.selector in self.selectors and node is not None:
+                attracts[node] = attracts.get(node, 0) + 1
+        return replace(known, attracts=tuple(sorted(attracts.items()))) if attracts else known
+
+    def _read(self, i: int) -> UnitFigures:
+        unit = self.pool.units[i]
+        covered = ((b, sum(budget.covers(pod) for pod in unit.pods)) for b, budget in enumerate(self.budgets))
+        return UnitFigures(
+            frees=self.pool.free_of(i),
+            priority=unit.priority,
+            pods=len(unit.pods),
+            devices=unit.devices,
+            priorities=unit.priorities,
+            rank=self.pool.ranks[i],
+            breaks=unit.breaks,
+            budgets=tuple((b, pods) for b, pods in covered if pods),
+        )
+
+    def _with_devices(self, i: int, known: UnitFigures, column: int) -> UnitFigures:
+        held = device_relief(self.pool, i)
+        if not held:
+            return known
+        frees = tuple(
+            (node, (*amounts, (column, held[node])) if node in held else amounts) for node, amounts in known.frees
+        )
+        return replace(known, frees=frees)
+
+
+def device_relief(pool: Pool, i: int) -> dict[int, int]:
+    """Node -> GPUs of its Device that a unit holds."""
+    out: dict[int, int] = {}
+    for pod in pool.units[i].pods:
+        held = held_devices(pod, pool.draft)
+        if held:
+            node = pool.draft.snapshot.index[pod.node]
+            out[node] = out.get(node, 0) + held
+    return out
+
+
+def _gangs(
+    pool: Pool, figures: Figures, number: Mapping[int, int], of: Mapping[int, list[int]]
+) -> tuple[list[Limit], list[Multiple]]:
+    """What ties the units of one gang: its surplus or its core, and its podCountMultiple."""
+    tied: list[Limit] = []
+    multiples: list[Multiple] = []
+    for lendings in pool.lendings.values():
+        for one in lendings:
+            core = pool.at(one.core) if one.core is not None else -1
+            surplus = [pool.at(unit) for unit in one.surplus]
+            terms = [(o, 1) for i in surplus for o in of.get(i, ())]
+            whole = [(o, one.most) for o in of.get(core, ())]
+            if terms and (whole or len(surplus) > one.most):
+                tied.append(Limit((*terms, *whole), most=one.most))
+        if any(i in number for one in lendings for i in map(pool.at, one.surplus)):
+            multiples += _multiples(lendings[0].unit, pool, figures, of)
+    return tied, multiples
+
+
+def _multiples(unit: Unit, pool: Pool, figures: Figures, of: Mapping[int, list[int]]) -> list[Multiple]:
+    """podCountMultiple of what stays of a GangGroup."""
+    tree, index = figures.snapshot.tree, figures.snapshot.index
+    out: list[Multiple] = []
+    for level, k in unit_multiples(unit, figures).items():
+        have: dict[int, int] = {}
+        terms: dict[int, dict[int, int]] = {}
+        for i in pool.group_units(unit.group_id):
+            for pod in pool.units[i].pods:
+                if pod.node in index:
+                    domain = int(tree.domain_of[level, index[pod.node]])
+                    for o in of.get(i, ()):
+                        here = terms.setdefault(domain, {})
+                        here[o] = here.get(o, 0) + 1
+        for member in unit.members:
+            if member.bound and member.node in index and member.key not in figures.draft.evicted:
+                domain = int(tree.domain_of[level, index[member.node]])
+                have[domain] = have.get(domain, 0) + 1
+        out += [Multiple(tuple(here.items()), have.get(d, 0), k) for d, here in terms.items()]
+    return out

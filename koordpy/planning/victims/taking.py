@@ -1,0 +1,154 @@
+"""The least harmful choice that stands its trial: by counting, else by the exact model, else the best that was found.
+
+Source: preemption.md section 6. What a trial refuses comes back to the model as what else would have to go.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from koordpy.planning.ascend.place import has_own_order
+from koordpy.planning.ascend.relief import more_is_no_harm
+from koordpy.planning.goals import Goals
+from koordpy.planning.plan import Proof
+from koordpy.planning.victims.candidates import Candidates
+from koordpy.planning.victims.choice import Choice, Choices, Cut, Need, cost_levels, late_levels
+from koordpy.planning.victims.names import RuleName
+from koordpy.planning.victims.relief import Relief, Victim
+from koordpy.planning.victims.rules import Law
+from koordpy.planning.victims.shortcut import shortcut
+from koordpy.planning.victims.sparing import cheapest, counts_allow, in_vain, spared
+from koordpy.planning.victims.trial import Places, Stand, Trial
+
+_OWN_ORDER_TRIES = 20
+"""Choices that the Ascend planner may refuse before the greedy one is asked."""
+_MOST_TRIALS = 24
+"""Placements tried for each of them, to learn how many victims are still too few."""
+
+
+class Taking:
+    """One choice on its way. `looked_at`: keys of pods that some filter of the members looks at."""
+
+    def __init__(self, found: Candidates, trial: Trial, looked_at: frozenset[str]) -> None:
+        self.found, self.choices, self.trial = found, found.choices, trial
+        self.stand = Stand()
+        """Of the choice tried last that holds."""
+        unit, figures = trial.asked.unit, trial.figures
+        self.own_order = has_own_order(unit, figures)
+        self.eased = not found.moves and more_is_no_harm(unit, figures)
+        """Whether more victims never close a place, so that what fails, fails with fewer."""
+        pool = trial.pool
+        self.seen = tuple(n for n, i in enumerate(found.units) if any(p.key in looked_at for p in pool.units[i].pods))
+        self._unsure = False
+
+    # --- trials -------------------------------------------------------------------------------------------------------
+
+    def works(self, taken: Sequence[int]) -> bool:
+        """Whether the members stand with the units of some options gone; how is kept."""
+        stand = self.trial.stand(self.found.of(taken), moves=self.found.moves)
+        self._unsure |= not stand.sure
+        if stand.nodes:
+            self.stand = stand
+        return bool(stand.nodes)
+
+    def refuse(self, taken: tuple[int, ...], places: Places) -> Sequence[Cut | Need]:
+        """Nothing where a choice holds, else what is wrong with it."""
+        if self.works(taken):
+            return ()
+        every = tuple(range(len(self.choices.units)))
+        if self.found.moves:
+            return [Cut(frozenset(taken), every)]
+        if not self.eased:
+            closed = self.trial.closed(self.found.of(taken), places) if self.seen else ()
+            return [Cut(frozenset(taken), self.seen, closed) if closed else Cut(frozenset(taken), every)]
+        if not self.own_order:
+            number = {i: n for n, i in enumerate(self.found.units)}
+            full = self.trial.overfull(self.found.of(taken), places, self.found.units)
+            if full:
+                return [Need(tuple(number[i] for i in units), load) for load, units in full]
+        # fewer victims are no help, so one of the others has to go
+        gone = {
+            self.choices.options[o].unit for o in in_vain(self.choices, taken, self._fits, most_trials=_MOST_TRIALS)
+        }
+        return [Need(tuple(u for u in every if u not in gone))]
+
+    def _fits(self, taken: Sequence[int]) -> bool:
+        return bool(self.trial.stand(self.found.of(taken)).nodes)
+
+    # --- the choice ---------------------------------------------------------------------------------------------------
+
+    def choose(self) -> Choice:
+        """The least harmful choice that stands its trial; `stand` is how. No options where there is none."""
+        quick = shortcut(self.choices)
+        if quick is not None and self.works(quick.options):
+            return quick
+        from koordpy.planning.solver.victims import MOST_TRIES, choose
+
+        choice = choose(self.choices, self.refuse, most_tries=_OWN_ORDER_TRIES if self.own_order else MOST_TRIES)
+        if choice.proof in (Proof.UNKNOWN, Proof.FEASIBLE) and not self.found.moves:
+            options = self._unproven(choice)
+            if options and self.works(options):
+                choice = replace(choice, options=options, proof=Proof.FEASIBLE)
+        if self._unsure or (self.own_order and not self.eased):
+            # what was ruled out by trying might have been enough, or enough with fewer gone
+            unsure = {Proof.OPTIMAL: Proof.FEASIBLE, Proof.INFEASIBLE: Proof.UNKNOWN}
+            choice = replace(choice, proof=unsure.get(choice.proof, choice.proof))
+        return choice
+
+    def _unproven(self, found: Choice) -> tuple[int, ...]:
+        """The better of what was found in time, less what can be given back, and of the greedy plan."""
+
+        def enough(taken: tuple[int, ...]) -> bool:
+            return counts_allow(self.choices, taken) and self.works(taken)
+
+        best: tuple[object, tuple[int, ...]] | None = None
+        for start in (found.options, cheapest(self.choices, enough)):
+            options = spared(self.choices, enough, start) if start else ()
+            if options:
+                cost = cost_levels(self.choices, options), late_levels(self.choices, options)
+                if best is None or cost < best[0]:  # type: ignore[operator]
+                    best = cost, options
+        return best[1] if best is not None else ()
+
+
+def take(found: Candidates, trial: Trial, law: Law, looked_at: frozenset[str]) -> tuple[object, Relief]:
+    """(what it costs by all levels, the plan) of the least harmful choice; no nodes where there is none."""
+    taking = Taking(found, trial, looked_at)
+    choice = taking.choose()
+    stand = taking.stand
+    if not stand.nodes or not choice.options:
+        return (), Relief(proof=choice.proof, runs=choice.runs)
+    members = trial.asked.unit.members
+    relief = Relief(
+        victims=tuple(_victim(found, o, law, stand, trial) for o in choice.options),
+        nodes=tuple((members[rank].key, node) for rank, node in sorted(stand.nodes.items())),
+        proof=choice.proof,
+        runs=choice.runs,
+        bound=choice.bound,
+        back=stand.back,
+        notes=stand.notes,
+    )
+    return _cost(found.choices, choice, stand), relief
+
+
+def _cost(choices: Choices, choice: Choice, stand: Stand) -> tuple[object, ...]:
+    goals: tuple[object, ...] = ()
+    if choices.problem.gather:
+        worth, nodes = Goals(choices.problem), dict(stand.nodes)
+        goals = (worth.layers(nodes), worth.attraction(nodes), worth.pipeline(nodes), worth.domains(nodes))
+    return cost_levels(choices, choice.options), goals, late_levels(choices, choice.options)
+
+
+def _victim(found: Candidates, option: int, law: Law, stand: Stand, trial: Trial) -> Victim:
+    """One option's unit with its rule, and the numbers that the rule goes by."""
+    [i] = found.of([option])
+    unit, rule = trial.pool.units[i], found.rules[found.choices.options[option].rule]
+    why = ""
+    if rule is RuleName.QUOTA:
+        why = law.why_quota(i)
+    elif rule is RuleName.FAIR_SHARE and law.fair is not None:
+        why = law.fair.why(i)
+    elif rule is RuleName.CONSOLIDATION:
+        keys, nodes = {pod.key for pod in unit.pods}, trial.figures.snapshot.nodes
+        at = sorted({nodes[one.node].name for one in stand.back if one.pod.key in keys})
+        why = f"room on {', '.join(at)} was planned for it"
+    return Victim(unit, rule, why)

@@ -1,0 +1,197 @@
+"""A choice of victims tried on the draft: where the members stand with them gone, all filters looked at, and if they do
+not, what else would have to go first.
+
+Source: preemption.md sections 5 and 6. The draft is left as it was.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from koordpy.cluster.pods import PodInfo
+from koordpy.planning.accelerators.registry import give
+from koordpy.planning.ascend.joint import place_jointly
+from koordpy.planning.ascend.place import has_own_order
+from koordpy.planning.ascend.relief import place_chosen
+from koordpy.planning.build import build
+from koordpy.planning.figures import Figures
+from koordpy.planning.gpu.allocation import allocate
+from koordpy.planning.plan import Proof
+from koordpy.planning.problem import Problem, only_ranks
+from koordpy.planning.victims.asked import Asked
+from koordpy.planning.victims.choice import Load
+from koordpy.planning.victims.moving import Back, bring_back
+from koordpy.planning.victims.pool import Pool
+from koordpy.planning.victims.relief import Notes
+
+Places = Mapping[tuple[int, int], int]
+"""(shape, node) -> pods."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """Rank -> node of the members with the victims gone, empty where they find no room. back: where moved pods return
+    to. sure: whether it is proven that they find none."""
+
+    nodes: Mapping[int, int] = field(default_factory=dict)
+    notes: Notes = field(default_factory=dict)
+    back: tuple[Back, ...] = ()
+    sure: bool = True
+
+
+class Trial:
+    """Trials for one beneficiary. Units are positions in the pool."""
+
+    def __init__(self, asked: Asked, pool: Pool, figures: Figures) -> None:
+        self.asked, self.pool, self.figures = asked, pool, figures
+
+    @contextmanager
+    def gone(self, units: Sequence[int]) -> Iterator[None]:
+        """The draft without some units."""
+        mark = self.figures.draft.mark()
+        self._evict(units)
+        try:
+            yield
+        finally:
+            self.figures.draft.undo(mark)
+
+    def _evict(self, units: Sequence[int]) -> None:
+        draft = self.figures.draft
+        # where limits are left aside, the core of a gang and some of its surplus may be asked for together
+        for pod in {pod.key: pod for i in units for pod in self.pool.units[i].pods}.values():
+            if pod.key not in draft.evicted:
+                draft.evict(pod)
+
+    def stand(self, units: Sequence[int], *, moves: bool = False) -> Stand:
+        """Where the members stand once some units are gone, or have moved."""
+        with self.gone(units):
+            found = self._place()
+            if not found.nodes or not moves:
+                return found
+            back = self._bring_back(found.nodes, units)
+            return Stand() if back is None else Stand(found.nodes, found.notes, tuple(back))
+
+    def _place(self) -> Stand:
+        asked, figures = self.asked, self.figures
+        unit = asked.unit
+        own = place_chosen(unit, [pod.key for pod in asked.pods], figures)
+        if own is not None:
+            return Stand(
+                {rank: own.nodes[pod.key] for rank, pod in enumerate(unit.members) if pod.key in own.nodes}, own.notes
+            )
+        if has_own_order(unit, figures):
+            return Stand()
+        ranks = set(asked.problem.pending)
+        found = place_jointly(unit, only_ranks(build(unit, figures), ranks), figures)
+        if len(found.nodes) < len(ranks):
+            return Stand(sure=found.proof is not Proof.UNKNOWN)
+        if figures.gpus.view.nodes and any(pod.gpus is not None for pod in asked.pods):
+            # numbers and links of GPUs may be enough for each of them, and not for all
+            given = allocate([(unit.members[rank], node) for rank, node in found.nodes.items()], figures.gpus)
+            if given.faults:
+                return Stand(sure=False)
+        return Stand(dict(found.nodes))
+
+    def _bring_back(self, nodes: Mapping[int, int], units: Sequence[int]) -> list[Back] | None:
+        """Where moved units return to, beside the beneficiary (rank -> node); None where one finds no room."""
+        draft, figures = self.figures.draft, self.figures
+        seats = {self.asked.unit.members[rank].key: node for rank, node in sorted(nodes.items())}
+        given = give(seats, figures)
+        if given.faults:
+            return None
+        for key, node in seats.items():
+            draft.assign(figures.snapshot.pods[key], node, chips=given.chips.get(key, ()))
+        return bring_back([self.pool.units[i] for i in units], self.pool.groups, figures)
+
+    # --- why not ------------------------------------------------------------------------------------------------------
+
+    def overfull(
+        self, units: Sequence[int], places: Places, among: Sequence[int]
+    ) -> list[tuple[Load, tuple[int, ...]]]:
+        """Nodes that do not take what a choice puts on them, for beneficiaries whom more victims never harm: the least
+        load of each that is refused, and the units of `among` of which one has to go as well before it takes that."""
+        out = []
+        with self.gone(units):
+            now = self._shapes()
+            if now is None:
+                return []
+            loads: dict[int, dict[int, int]] = {}
+            for (shape, node), pods in places.items():
+                loads.setdefault(node, {})[shape] = pods
+            for node, load in loads.items():
+                if self._takes(node, load, now):
+                    continue
+                least = self._least(node, load, now)
+                rest = [i for i in among if i not in units and self._concerns(i, node)]
+                needed = self._needed(node, least, now, rest)
+                out.append((Load(node, tuple(sorted(least.items()))), needed))
+        return out
+
+    def closed(self, units: Sequence[int], places: Places) -> tuple[tuple[int, int], ...]:
+        """Places at which not one pod may stand with some units gone."""
+        problem = self.asked.problem
+        with self.gone(units):
+            whole = self._whole()
+            now = {problem.members[rank].shape: whole.members[rank].shape for rank in problem.pending}
+            return tuple(place for place in places if not whole.shapes[now[place[0]]].allowed[place[1]])
+
+    def _shapes(self) -> dict[int, int] | None:
+        """Shape of the asked problem -> the one of the problem as it is on the draft; None where they are parted."""
+        whole, problem = self._whole(), self.asked.problem
+        out: dict[int, int] = {}
+        for rank in problem.pending:
+            if out.setdefault(problem.members[rank].shape, whole.members[rank].shape) != whole.members[rank].shape:
+                return None
+        return out
+
+    def _whole(self) -> Problem:
+        return build(self.asked.unit, self.figures)
+
+    def _takes(self, node: int, load: Mapping[int, int], now: Mapping[int, int]) -> bool:
+        """Whether a node takes so many pods of each shape, as far as sums tell."""
+        whole = self._whole()
+        asked: dict[int, int] = {}
+        for shape, pods in load.items():
+            own = whole.shapes[now[shape]]
+            if not own.allowed[node]:
+                return False
+            for column, amount in own.request:
+                asked[column] = asked.get(column, 0) + pods * amount
+        return all(amount <= whole.free[node, column] for column, amount in asked.items())
+
+    def _least(self, node: int, load: Mapping[int, int], now: Mapping[int, int]) -> dict[int, int]:
+        """A least part of a load that is refused."""
+        least = dict(load)
+        for shape in load:
+            while least[shape] > 0:
+                fewer = {**least, shape: least[shape] - 1}
+                if self._takes(node, {s: pods for s, pods in fewer.items() if pods}, now):
+                    break
+                least = fewer
+        return {shape: pods for shape, pods in least.items() if pods}
+
+    def _needed(
+        self, node: int, load: Mapping[int, int], now: Mapping[int, int], rest: Sequence[int]
+    ) -> tuple[int, ...]:
+        """Units without which nothing helps: with all others gone, too, the load is refused."""
+        draft = self.figures.draft
+        needed = []
+        for i in rest:
+            mark = draft.mark()
+            self._evict([i])
+            if (own := self._shapes()) is None or self._takes(node, load, own):
+                draft.undo(mark)
+                needed.append(i)
+        return tuple(needed)
+
+    def _concerns(self, i: int, node: int) -> bool:
+        """Whether a unit may be what closes a node."""
+        unit = self.pool.units[i]
+        if any(at == node for at, _ in self.pool.free_of(i)):
+            return True
+        index = self.figures.snapshot.index
+        wide = [own for pod in self._kinds() if (own := self.figures.of(pod)).pulled]
+        return any(own.looks_at(pod, index[pod.node]) for own in wide for pod in unit.pods if pod.node in index)
+
+    def _kinds(self) -> list[PodInfo]:
+        return list({pod.shape: pod for pod in self.asked.pods}.values())
