@@ -13,7 +13,7 @@ from koordpy.planning.problem import Problem, hard_regions
 from koordpy.planning.solver.budget import Budget
 from koordpy.planning.solver.interacting import Interacting
 from koordpy.planning.solver.victims_topology import Topology
-from koordpy.planning.victims.choice import Choice, Choices, Crossing, Cut, Need
+from koordpy.planning.victims.choice import Choice, Choices, Crossing, Cut, Kind, Layout, Need
 
 Term = tuple[cp_model.IntVar, int]
 _AT_ONCE = 40
@@ -22,8 +22,8 @@ MOST_TRIES = 200
 """Answers that a check may refuse."""
 
 
-Check = Callable[[tuple[int, ...], dict[tuple[int, int], int]], Sequence[Cut | Need]]
-"""(options, (shape, node) -> pods) -> nothing where the plan holds under all filters, else what is wrong with it."""
+Check = Callable[[tuple[int, ...], Layout], Sequence[Cut | Need]]
+"""(options, where everybody goes) -> nothing where the plan holds under all filters, else what is wrong with it."""
 
 
 def choose(choices: Choices, check: Check, *, most_tries: int = MOST_TRIES) -> Choice:
@@ -35,8 +35,8 @@ def choose(choices: Choices, check: Check, *, most_tries: int = MOST_TRIES) -> C
         if found is None:
             proof = Proof.INFEASIBLE if budget.proven else Proof.UNKNOWN
             return Choice((), proof, tuple(budget.runs))
-        options, places, proven = found
-        refused = check(options, places)
+        options, layout, proven = found
+        refused = check(options, layout)
         if not refused:
             return Choice(options, Proof.OPTIMAL if proven else Proof.FEASIBLE, tuple(budget.runs), model.least_pods)
         for one in refused:
@@ -160,12 +160,7 @@ class _Model:
         loads: dict[int, list[tuple[cp_model.IntVar, tuple[tuple[int, int], ...], int]]] = {}
         for (shape, node), var in self.pods.items():
             loads.setdefault(node, []).append((var, problem.shapes[shape].request, self.wanted[shape]))
-        for u, parts in enumerate(self.choices.returns):
-            for part in parts if u in self.of_unit else ():
-                back = {node: self.base.new_int_var(0, part.pods, "") for node in part.nodes}
-                self.base.add(_sum([*((var, 1) for var in back.values()), *self._unit(u, -part.pods)]) == 0)
-                for node, var in back.items():
-                    loads.setdefault(node, []).append((var, part.request, part.pods))
+        self._returns(loads)
         for node, load in loads.items():
             for column in sorted({column for _, request, _ in load for column, _ in request}):
                 asked = [(var, amount) for var, request, _ in load for c, amount in request if c == column]
@@ -182,6 +177,20 @@ class _Model:
                 for var, _ in asked:
                     self.base.add(var <= 0).only_enforce_if(~some)
                 self.base.add(_sum([*asked, *freed]) <= free).only_enforce_if(some)
+
+    def _returns(self, loads: dict[int, list[tuple[cp_model.IntVar, tuple[tuple[int, int], ...], int]]]) -> None:
+        """Pods of one kind that come back, by node: whose they are makes no difference to the room."""
+        moved: dict[Kind, list[Term]] = {}
+        for u, parts in enumerate(self.choices.returns):
+            for part in parts if u in self.of_unit else ():
+                moved.setdefault(part.kind, []).extend(self._unit(u, part.pods))
+        self.back: dict[Kind, dict[int, cp_model.IntVar]] = {}
+        for kind, terms in moved.items():
+            most = sum(pods for _, pods in terms)
+            here = self.back[kind] = {node: self.base.new_int_var(0, most, "") for node in kind.nodes}
+            self.base.add(_sum([*((var, 1) for var in here.values()), *((var, -pods) for var, pods in terms)]) == 0)
+            for node, var in here.items():
+                loads.setdefault(node, []).append((var, kind.request, most))
 
     def _domains(self) -> None:
         """The hard layer, multiples of the beneficiary, and what members ask of each other."""
@@ -309,7 +318,7 @@ class _Model:
         every = [(u, units[u]) for u in self.of_unit]
         self.early: list[tuple[str, list[Term]]] = [
             ("violations", violated),
-            ("highest priority", [(top, 1)] if steps and not choices.returns else []),
+            ("highest priority", [(top, 1)] if len(steps) > 1 else []),
             ("gangs broken", [t for u, unit in every if unit.breaks for t in self._unit(u, unit.breaks)]),
             ("accelerators", [t for u, unit in every if unit.devices for t in self._unit(u, unit.devices)]),
             ("pods", [t for u, unit in every for t in self._unit(u, unit.pods)]),
@@ -326,8 +335,8 @@ class _Model:
                 leaving.setdefault(node, []).extend(self._unit(u, pods))
         return Topology(self.base, self.problem, pods=self.pods, leaving=leaving)
 
-    def best(self) -> tuple[tuple[int, ...], dict[tuple[int, int], int], bool] | None:
-        """(options, pods per shape and node, whether levels 1-6 are proven); None where nothing was found."""
+    def best(self) -> tuple[tuple[int, ...], Layout, bool] | None:
+        """(options, where everybody goes, whether levels 1-6 are proven); None where nothing was found."""
         if not self.possible:
             return None
         stages = _Stages(self.base.clone(), self.budget)
@@ -349,7 +358,11 @@ class _Model:
         stages.minimise("rules", self.later_rule)
         options = tuple(o for o, var in enumerate(self.taken) if stages.values[var.index])
         places = {place: n for place, var in self.pods.items() if (n := stages.values[var.index])}
-        return options, places, proven
+        back = {
+            kind: {node: n for node, var in here.items() if (n := stages.values[var.index])}
+            for kind, here in self.back.items()
+        }
+        return options, Layout(places, back), proven
 
     def _spare(self, stages: "_Stages") -> None:
         """Level 9: from the most important unit down, each is spared where it can be."""

@@ -67,6 +67,9 @@ def candidates(
     selectors = {pod.selector for pod in asked.unit.pending if pod.selector} if part.gather else set[str]()
     read = _Reader(pool, figures, budgets, devices=asked.devices, selectors=selectors)
     own = tuple(read.unit(i) for i in units)
+    moves = RuleName.CONSOLIDATION in rules
+    if moves:  # whoever comes back costs no level 2
+        own = tuple(replace(unit, priority=0) for unit in own)
     tied, multiples = _gangs(pool, figures, number, of)
     covering: list[dict[int, int]] = [{} for _ in budgets]
     for i, unit in zip(units, own, strict=True):
@@ -74,7 +77,6 @@ def candidates(
             covering[b][i] = pods
     allowances = [(budget.allowed, covered) for budget, covered in zip(budgets, covering, strict=True)]
     bound = law.together(named, allowances)
-    moves = RuleName.CONSOLIDATION in rules
     around = regions(asked.unit, figures)
     choices = Choices(
         problem=part,

@@ -78,12 +78,19 @@ class Shortfall:
 
 
 @dataclass(frozen=True, slots=True)
-class Return:
-    """Pods of a moved unit that are alike, and the nodes that they may come back to. request: (column, amount)."""
+class Kind:
+    """Moved pods that are alike: what they ask, (column, amount), and the nodes that they may come back to."""
 
-    pods: int
     request: tuple[tuple[int, int], ...]
     nodes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """Pods of a moved unit that come back."""
+
+    pods: int
+    kind: Kind
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +117,14 @@ class Choices:
     one_of: tuple[tuple[int, ...], ...] = ()
     """All of the beneficiary's pods stand on nodes of one of these sets; empty where any node will do."""
     deterministic_time: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where a choice puts everybody. places: (shape, node) -> pods; returns: kind of moved pods -> node -> pods."""
+
+    places: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    returns: Mapping[Kind, Mapping[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

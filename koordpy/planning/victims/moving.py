@@ -5,19 +5,23 @@ pods of a gang that is below its minimum stay where they are. Where each unit re
 own placement; the draft keeps that room.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from msgspec.structs import replace as wire_replace
 
 from koordpy.cluster.pods import PodInfo, pod_info
+from koordpy.cluster.snapshot import Ints
 from koordpy.planning.ascend.dealing import deal
 from koordpy.planning.ascend.relief import return_of
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
 from koordpy.planning.joint import place_jointly
+from koordpy.planning.problem import Problem
 from koordpy.planning.units import Groups, Unit
+from koordpy.planning.victims.choice import Kind as Alike
 from koordpy.planning.victims.choice import Return
 from koordpy.planning.victims.pool import Mask, Pool
 from koordpy.planning.victims.units import Kind, VictimUnit
@@ -55,49 +59,97 @@ def movable(pool: Pool, free: Mask, figures: Figures, *, priority: int) -> Mask:
 
 
 def returns_of(unit: VictimUnit, figures: Figures, *, devices: int | None = None) -> tuple[Return, ...]:
-    """What a unit needs to come back: pods of each shape, and the nodes that take them. devices: column of GPUs."""
-    kinds: dict[bytes, list[PodInfo]] = {}
+    """What a unit needs to come back: pods of each kind. devices: column of the GPUs that Devices list."""
+    number = Counter[Alike]()
     for pod in unit.pods:
-        again = as_pending(pod, figures)
-        kinds.setdefault(again.shape, []).append(again)
-    out = []
-    for pods in kinds.values():
-        own = figures.of(pods[0])
-        allowed = own.static.before.fits if own.refusal is None else np.zeros(len(figures.snapshot.nodes), dtype=bool)
-        gpus = pods[0].gpus
-        cards = ((devices, gpus.count),) if devices is not None and gpus is not None and gpus.count else ()
-        out.append(Return(len(pods), (*own.request, *cards), tuple(np.nonzero(allowed)[0].tolist())))
-    return tuple(out)
+        number[kind_of(as_pending(pod, figures), figures, devices=devices)] += 1
+    return tuple(Return(pods, kind) for kind, pods in number.items())
 
 
-def bring_back(chosen: Sequence[VictimUnit], groups: Groups, figures: Figures) -> list[Back] | None:
-    """Places every moved unit again on the draft, the largest first; None where one finds no room.
+def kind_of(again: PodInfo, figures: Figures, *, devices: int | None) -> Alike:
+    """What a pod that comes back asks, and the nodes that take it."""
+    own, gpus = figures.of(again), again.gpus
+    cards = ((devices, gpus.count),) if devices is not None and gpus is not None and gpus.count else ()
+    nodes = np.nonzero(own.static.before.fits)[0].tolist() if own.refusal is None else ()
+    return Alike((*own.request, *cards), tuple(nodes))
 
-    The draft has them evicted and the beneficiary in place; what is placed stays on it.
-    """
-    out: list[Back] = []
-    for moved in sorted(chosen, key=lambda unit: (-unit.devices, -len(unit.pods), unit.importance)):
-        again = {pod.key: as_pending(pod, figures) for pod in moved.pods}
-        unit, before = _unit(moved, again, groups, figures)
-        own = return_of(list(again.values()), figures)
-        if own is None:
-            found = place_jointly(unit, build(unit, figures), figures)
-            own = {unit.members[rank].key: node for rank, node in found.nodes.items()}
-        if len(own) < len(again):
+
+class Returning:
+    """Moved units on their way back. planned: kind -> node -> pods, where the choice has room for them; it is tried
+    first. devices: column of the GPUs that Devices list."""
+
+    def __init__(
+        self,
+        groups: Groups,
+        figures: Figures,
+        *,
+        planned: Mapping[Alike, Mapping[int, int]],
+        devices: int | None,
+    ) -> None:
+        self._groups, self._figures, self._devices = groups, figures, devices
+        self._planned = {kind: dict(nodes) for kind, nodes in planned.items()}
+
+    def place(self, chosen: Sequence[VictimUnit]) -> list[Back] | None:
+        """Places every moved unit again on the draft, the largest first; None where one finds no room.
+
+        The draft has them evicted and the beneficiary in place; what is placed stays on it.
+        """
+        figures = self._figures
+        out: list[Back] = []
+        for moved in sorted(chosen, key=lambda unit: (-unit.devices, -len(unit.pods), unit.importance)):
+            again = {pod.key: as_pending(pod, figures) for pod in moved.pods}
+            unit, before = _unit(moved, again, self._groups, figures)
+            own = return_of(list(again.values()), figures)
+            nodes = dict(own) if own is not None else self._seats(unit, again)
+            if len(nodes) < len(again):
+                return None
+            tree, index = figures.snapshot.tree, figures.snapshot.index
+            after = [*nodes.values(), *(index[pod.node] for pod in unit.members if pod.bound and pod.node in index)]
+            if tree.lowest_common(after)[0] < before:
+                return None
+            dealt = deal([(again[key], node) for key, node in nodes.items()], figures)
+            if isinstance(dealt, str):
+                return None
+            for key, node in nodes.items():
+                chips = dealt.get(key, ())
+                figures.draft.assign(again[key], node, chips=chips)
+                out.append(Back(again[key], node, chips))
+        return out
+
+    def _seats(self, unit: Unit, again: Mapping[str, PodInfo]) -> dict[str, int]:
+        """Pod key -> node by the planner's own placement, on nodes that are planned for it if it can be."""
+        figures = self._figures
+        problem = build(unit, figures)
+        kinds = {key: kind_of(pod, figures, devices=self._devices) for key, pod in again.items()}
+        planned = self._within(unit, problem, kinds)
+        if planned is not None:
+            nodes = _placed(unit, planned, figures)
+            if len(nodes) == len(again):
+                for key, node in nodes.items():
+                    left = self._planned[kinds[key]]
+                    left[node] = left.get(node, 0) - 1
+                return nodes
+        return _placed(unit, problem, figures)
+
+    def _within(self, unit: Unit, problem: Problem, kinds: Mapping[str, Alike]) -> Problem | None:
+        """The problem on the planned nodes alone; None where nothing is planned."""
+        if not all(self._planned.get(kind) for kind in kinds.values()):
             return None
-        nodes = dict(own)
-        tree, index = figures.snapshot.tree, figures.snapshot.index
-        after = [*nodes.values(), *(index[pod.node] for pod in unit.members if pod.bound and pod.node in index)]
-        if tree.lowest_common(after)[0] < before:
-            return None
-        dealt = deal([(again[key], node) for key, node in nodes.items()], figures)
-        if isinstance(dealt, str):
-            return None
-        for key, node in nodes.items():
-            chips = dealt.get(key, ())
-            figures.draft.assign(again[key], node, chips=chips)
-            out.append(Back(again[key], node, chips))
-    return out
+        masks: dict[int, Ints] = {}
+        for member, pod in zip(problem.members, unit.members, strict=True):
+            if pod.key in kinds:
+                mask = masks.setdefault(member.shape, np.zeros(len(problem.free), dtype=np.int64))
+                mask[[node for node, pods in self._planned[kinds[pod.key]].items() if pods > 0]] = 1
+        shapes = tuple(
+            replace(shape, allowed=shape.allowed * masks[i]) if i in masks else shape
+            for i, shape in enumerate(problem.shapes)
+        )
+        return replace(problem, shapes=shapes)
+
+
+def _placed(unit: Unit, problem: Problem, figures: Figures) -> dict[str, int]:
+    found = place_jointly(unit, problem, figures)
+    return {unit.members[rank].key: node for rank, node in found.nodes.items()}
 
 
 def _unit(moved: VictimUnit, again: dict[str, PodInfo], groups: Groups, figures: Figures) -> tuple[Unit, int]:

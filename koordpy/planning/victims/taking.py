@@ -11,13 +11,13 @@ from koordpy.planning.ascend.relief import more_is_no_harm
 from koordpy.planning.goals import Goals
 from koordpy.planning.plan import Proof
 from koordpy.planning.victims.candidates import Candidates
-from koordpy.planning.victims.choice import Choice, Choices, Cut, Need, cost_levels, late_levels
+from koordpy.planning.victims.choice import Choice, Choices, Cut, Layout, Need, cost_levels, late_levels
 from koordpy.planning.victims.names import RuleName
 from koordpy.planning.victims.relief import Relief, Victim
 from koordpy.planning.victims.rules import Law
 from koordpy.planning.victims.shortcut import shortcut
 from koordpy.planning.victims.sparing import cheapest, counts_allow, in_vain, spared
-from koordpy.planning.victims.trial import Places, Stand, Trial
+from koordpy.planning.victims.trial import Stand, Trial
 
 _OWN_ORDER_TRIES = 20
 """Choices that the Ascend planner may refuse before the greedy one is asked."""
@@ -42,27 +42,31 @@ class Taking:
 
     # --- trials -------------------------------------------------------------------------------------------------------
 
-    def works(self, taken: Sequence[int]) -> bool:
+    def works(self, taken: Sequence[int], layout: Layout | None = None) -> bool:
         """Whether the members stand with the units of some options gone; how is kept."""
-        stand = self.trial.stand(self.found.of(taken), moves=self.found.moves)
+        units = self.found.of(taken)
+        if self.found.moves:
+            stand = self.trial.stand_and_return(units, layout or Layout())
+        else:
+            stand = self.trial.stand(units)
         self._unsure |= not stand.sure
         if stand.nodes:
             self.stand = stand
         return bool(stand.nodes)
 
-    def refuse(self, taken: tuple[int, ...], places: Places) -> Sequence[Cut | Need]:
+    def refuse(self, taken: tuple[int, ...], layout: Layout) -> Sequence[Cut | Need]:
         """Nothing where a choice holds, else what is wrong with it."""
-        if self.works(taken):
+        if self.works(taken, layout):
             return ()
         every = tuple(range(len(self.choices.units)))
         if self.found.moves:
             return [Cut(frozenset(taken), every)]
         if not self.eased:
-            closed = self.trial.closed(self.found.of(taken), places) if self.seen else ()
+            closed = self.trial.closed(self.found.of(taken), layout.places) if self.seen else ()
             return [Cut(frozenset(taken), self.seen, closed) if closed else Cut(frozenset(taken), every)]
         if not self.own_order:
             number = {i: n for n, i in enumerate(self.found.units)}
-            full = self.trial.overfull(self.found.of(taken), places, self.found.units)
+            full = self.trial.overfull(self.found.of(taken), layout.places, self.found.units)
             if full:
                 return [Need(tuple(number[i] for i in units), load) for load, units in full]
         # fewer victims are no help, so one of the others has to go

@@ -6,21 +6,24 @@ Source: preemption.md sections 5 and 6. The draft is left as it was.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.snapshot import Ints
 from koordpy.planning.accelerators.registry import give
-from koordpy.planning.ascend.joint import place_jointly
 from koordpy.planning.ascend.place import has_own_order
 from koordpy.planning.ascend.relief import place_chosen
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
 from koordpy.planning.gpu.allocation import allocate
+from koordpy.planning.joint import place_jointly
 from koordpy.planning.plan import Proof
 from koordpy.planning.problem import Problem, only_ranks
 from koordpy.planning.victims.asked import Asked
-from koordpy.planning.victims.choice import Load
-from koordpy.planning.victims.moving import Back, bring_back
+from koordpy.planning.victims.choice import Layout, Load
+from koordpy.planning.victims.moving import Back, Returning
 from koordpy.planning.victims.pool import Pool
 from koordpy.planning.victims.relief import Notes
 
@@ -62,16 +65,29 @@ class Trial:
             if pod.key not in draft.evicted:
                 draft.evict(pod)
 
-    def stand(self, units: Sequence[int], *, moves: bool = False) -> Stand:
-        """Where the members stand once some units are gone, or have moved."""
+    def stand(self, units: Sequence[int]) -> Stand:
+        """Where the members stand once some units are gone."""
         with self.gone(units):
-            found = self._place()
-            if not found.nodes or not moves:
-                return found
-            back = self._bring_back(found.nodes, units)
-            return Stand() if back is None else Stand(found.nodes, found.notes, tuple(back))
+            return self._place()
 
-    def _place(self) -> Stand:
+    def stand_and_return(self, units: Sequence[int], layout: Layout) -> Stand:
+        """Where the members stand, and the units come back to: as they like best, else as a layout plans it."""
+        with self.gone(units):
+            sure = True
+            for places in (None, layout.places) if layout.places else (None,):
+                found = self._place(places)
+                sure &= found.sure
+                if not found.nodes:
+                    break
+                mark = self.figures.draft.mark()
+                back = self._bring_back(found.nodes, units, layout)
+                self.figures.draft.undo(mark)
+                if back is not None:
+                    return Stand(found.nodes, found.notes, tuple(back))
+            return Stand(sure=sure)
+
+    def _place(self, places: Places | None = None) -> Stand:
+        """places: of the asked problem's shapes, the only ones that are looked at."""
         asked, figures = self.asked, self.figures
         unit = asked.unit
         own = place_chosen(unit, [pod.key for pod in asked.pods], figures)
@@ -82,7 +98,10 @@ class Trial:
         if has_own_order(unit, figures):
             return Stand()
         ranks = set(asked.problem.pending)
-        found = place_jointly(unit, only_ranks(build(unit, figures), ranks), figures)
+        problem = only_ranks(build(unit, figures), ranks)
+        if places is not None:
+            problem = _within(problem, asked.problem, places)
+        found = place_jointly(unit, problem, figures)
         if len(found.nodes) < len(ranks):
             return Stand(sure=found.proof is not Proof.UNKNOWN)
         if figures.gpus.view.nodes and any(pod.gpus is not None for pod in asked.pods):
@@ -92,7 +111,7 @@ class Trial:
                 return Stand(sure=False)
         return Stand(dict(found.nodes))
 
-    def _bring_back(self, nodes: Mapping[int, int], units: Sequence[int]) -> list[Back] | None:
+    def _bring_back(self, nodes: Mapping[int, int], units: Sequence[int], moved: Layout) -> list[Back] | None:
         """Where moved units return to, beside the beneficiary (rank -> node); None where one finds no room."""
         draft, figures = self.figures.draft, self.figures
         seats = {self.asked.unit.members[rank].key: node for rank, node in sorted(nodes.items())}
@@ -101,7 +120,8 @@ class Trial:
             return None
         for key, node in seats.items():
             draft.assign(figures.snapshot.pods[key], node, chips=given.chips.get(key, ()))
-        return bring_back([self.pool.units[i] for i in units], self.pool.groups, figures)
+        back = Returning(self.pool.groups, figures, planned=moved.returns, devices=self.asked.devices)
+        return back.place([self.pool.units[i] for i in units])
 
     # --- why not ------------------------------------------------------------------------------------------------------
 
@@ -195,3 +215,14 @@ class Trial:
 
     def _kinds(self) -> list[PodInfo]:
         return list({pod.shape: pod for pod in self.asked.pods}.values())
+
+
+def _within(problem: Problem, asked: Problem, places: Places) -> Problem:
+    """A problem with the places of another one's shapes alone."""
+    masks: dict[int, Ints] = {}
+    for rank in asked.pending:
+        nodes = [node for shape, node in places if shape == asked.members[rank].shape]
+        mask = masks.setdefault(problem.members[rank].shape, np.zeros(len(problem.free), dtype=np.int64))
+        mask[nodes] = 1
+    shapes = (replace(s, allowed=s.allowed * masks[i]) if i in masks else s for i, s in enumerate(problem.shapes))
+    return replace(problem, shapes=tuple(shapes))
