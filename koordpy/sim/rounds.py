@@ -19,13 +19,14 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quota_tree import Quota
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.cluster.state import ClusterState
-from koordpy.planning.plan import Eviction, GangReport, PendingPod, RoundPlan
+from koordpy.planning.plan import Eviction, GangReport, PendingPod, Reason, RoundPlan
 from koordpy.planning.runtime import QuotaFigures, quota_figures
 from koordpy.sim.budgets import BudgetLedger
 from koordpy.sim.filling import made_up_uid, time_text
 
 DEFAULT_ROUNDS = 20
 CONSOLIDATION = "consolidation"
+UNTRIED = "evicted in the last round, not tried since"
 
 Planner = Callable[[Snapshot, KoordpyConfiguration], RoundPlan]
 Evicted = Literal["recreate", "drop"]
@@ -131,6 +132,8 @@ class _Run:
     last_proofs: dict[str, str] = field(default_factory=dict)
     warnings: dict[tuple[str, str], None] = field(default_factory=dict)
     recreated: int = 0
+    untried: list[str] = field(default_factory=list)
+    """Pods that the latest round brought back, which no round has planned yet."""
 
     def apply(self, plan: RoundPlan, number: int, evicted: Evicted) -> None:
         """Evicts, binds, and brings back what is to come back."""
@@ -142,6 +145,7 @@ class _Run:
             if report.name in gangs:
                 self.bound_proofs[report.name] = str(report.proof)
         self.warnings.update(dict.fromkeys(plan.warnings))
+        self.untried = []
         gone: list[tuple[Eviction, Pod, PodInfo]] = []
         for eviction in sorted(plan.evictions, key=lambda e: object_order(e.pod_key)):
             info = self.state.pod(eviction.pod_key)
@@ -177,7 +181,9 @@ class _Run:
             deletion_timestamp=None,
         )
         status = PodStatus(phase="Pending", nominated_node_name=returns_to)
-        self.state.upsert(replace(pod, metadata=meta, spec=replace(pod.spec, node_name=""), status=status))
+        again = replace(pod, metadata=meta, spec=replace(pod.spec, node_name=""), status=status)
+        self.state.upsert(again)
+        self.untried.append(again.key)
 
     def quotas(self, config: KoordpyConfiguration) -> tuple[tuple[str, QuotaFigures, Quota | None], ...]:
         """Every quota as it stands now, by key; built-in ones where pods use them."""
@@ -204,12 +210,22 @@ class _Run:
             stable=stable,
             bindings=tuple(sorted(self.bindings, key=lambda b: (b.round, object_order(b.pod_key)))),
             evictions=tuple(sorted(self.evictions, key=lambda e: (object_order(e.eviction.pod_key), e.round))),
-            pending=tuple(sorted(plan.pending if plan else (), key=lambda p: object_order(p.pod_key))),
+            pending=tuple(sorted(self._pending(plan), key=lambda p: object_order(p.pod_key))),
             gangs=tuple((report, self._proof(report)) for report in gangs),
             final=tuple(sorted(final, key=lambda item: object_order(item[0]))),
             warnings=tuple(sorted(self.warnings)),
             quotas=quotas,
         )
+
+    def _pending(self, plan: RoundPlan | None) -> list[PendingPod]:
+        """Ours that wait at the end: those of the last plan, and what it evicted last where no round followed."""
+        found = list(plan.pending) if plan else []
+        for key in self.untried:
+            info = self.state.pod(key)
+            if info is not None and info.pending:
+                gang = info.gang.key if info.gang is not None else None
+                found.append(PendingPod(key, gang or key, gang, Reason.UNSCHEDULABLE, UNTRIED))
+        return found
 
     def _proof(self, report: GangReport) -> str:
         """Of the plan that bound the members, else of the last (gang-network.md 6)."""

@@ -116,6 +116,17 @@ def test_a_dropped_pod_is_gone_but_a_moved_one_comes_back() -> None:
     assert [info.name for info in script.seen[1].pending] == ["b"]
 
 
+def test_what_the_last_round_evicts_waits_at_the_end_though_no_round_follows() -> None:
+    old = (pod("old", node="n1", gang="g"), pod("theirs", node="n1", scheduler="other"))
+    evict = (("old", "n1", "priority"), ("theirs", "n1", "priority"))
+    result = run(cluster(pod("new"), *old), Script(plan(bind={"new": "n1"}, evict=evict)), rounds=1)
+    (waiting,) = result.pending
+    assert (waiting.pod_key, waiting.gang, waiting.reason) == ("default/old", "default/g", Reason.UNSCHEDULABLE)
+    assert waiting.message == "evicted in the last round, not tried since"
+    result = run(cluster(pod("new"), *old), Script(plan(bind={"new": "n1"}, evict=evict)), rounds=1, evicted="drop")
+    assert result.pending == ()
+
+
 def test_the_proof_of_a_gang_is_that_of_the_plan_that_bound_its_members() -> None:
     state = cluster(*(pod(f"g-{i}", gang="g") for i in range(3)))
     script = Script(
