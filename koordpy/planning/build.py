@@ -17,6 +17,7 @@ from koordpy.planning.alike import alike
 from koordpy.planning.among import Among
 from koordpy.planning.attraction import attraction
 from koordpy.planning.figures import Figures
+from koordpy.planning.filters.rules import ANY_NUMBER
 from koordpy.planning.problem import Allowance, Member, Problem, Shape, slots
 from koordpy.planning.units import Unit
 
@@ -94,6 +95,7 @@ def _build(unit: Unit, figures: Figures, *, emptied: bool) -> Problem:
     devices = free.shape[1]
     tied = among is not None and bool(among.ties)  # what members ask of each other knows them by shape alone
     kinds: list[PodInfo] = []
+    lone = len(unit.pending) == 1 and not emptied
     for pod in unit.members:
         gang = gangs[pod.gang] if pod.gang is not None else 0
         if not pod.pending:
@@ -115,6 +117,9 @@ def _build(unit: Unit, figures: Figures, *, emptied: bool) -> Problem:
                 if capacity is not None:
                     request = (*request, (free.shape[1] + len(copies), 1))
                     copies.append(capacity)
+            if lone and (held_by := own.copies_alone()) is not None:
+                request = (*request, (free.shape[1] + len(copies), 1))
+                copies.append(np.minimum(held_by, np.maximum(free[:, 0], 0)))
             judged = among.judged(pod.shape) if among is not None else frozenset[str]()
             if emptied:
                 judged |= PLUGINS
@@ -127,6 +132,7 @@ def _build(unit: Unit, figures: Figures, *, emptied: bool) -> Problem:
         shapes, kinds, members = _merged(shapes, kinds, members, ruled)
     if copies:
         free = np.concatenate([free, np.stack(copies, axis=1)], axis=1)
+    alone = _alone(kinds, figures) if not (lone or emptied) else ()
     valued = worth(kinds, unit.members, figures, gather=goal) if not emptied else None
     return Problem(
         tree=snapshot.tree,
@@ -149,7 +155,17 @@ def _build(unit: Unit, figures: Figures, *, emptied: bool) -> Problem:
         ),
         by_count=valued.table if valued is not None else None,
         standing=valued.standing if valued is not None else None,
+        alone=alone,
     )
+
+
+def _alone(kinds: Sequence[PodInfo], figures: Figures) -> tuple[Ints, ...]:
+    """Problem.alone: slots are those of copies of one pod, while what the members are to each other stands apart."""
+    found = [figures.of(pod).copies_alone() for pod in kinds]
+    if all(copies is None for copies in found):
+        return ()
+    any_number = np.full(len(figures.snapshot.nodes), ANY_NUMBER, dtype=np.int64)
+    return tuple(any_number if copies is None else copies for copies in found)
 
 
 def _merged(

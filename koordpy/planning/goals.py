@@ -35,7 +35,7 @@ def domain_slots(problem: Problem, shape: int, level: int) -> Ints:
 @lru_cache(maxsize=64)
 def slots_by_level(problem: Problem, shape: int) -> tuple[Ints, ...]:
     """`domain_slots` of every level, the cluster first."""
-    return tuple(np.where(ok, high, 0) for _, high, _, ok in progressions(problem, shape))
+    return tuple(np.where(ok, high, 0) for _, high, _, ok in _progressions(problem, problem.copies_of[shape]))
 
 
 @lru_cache(maxsize=64)
@@ -45,8 +45,13 @@ def progressions(problem: Problem, shape: int) -> tuple[tuple[Ints, Ints, int, N
     They are an arithmetic progression low, low + step, .. high: nodes step by their own multiple, a sum of progressions
     of one step keeps that step, and a multiple on a domain only thins the progression out.
     """
+    return _progressions(problem, problem.slots_of[shape])
+
+
+def _progressions(problem: Problem, most: Ints) -> tuple[tuple[Ints, Ints, int, NDArray[np.bool_]], ...]:
+    """`progressions` with at most so many pods on each node."""
     tree, bound = problem.tree, problem.bound_counts
-    low, high = np.zeros(len(bound), dtype=np.int64), problem.slots_of[shape]
+    low, high = np.zeros(len(bound), dtype=np.int64), most
     possible = np.ones(len(bound), dtype=bool)
     step = 1
     out: list[tuple[Ints, Ints, int, NDArray[np.bool_]]] = []
@@ -251,7 +256,7 @@ class Goals:
 
     def fewest_slots(self, nodes: Mapping[int, int]) -> Goal:
         """Without a gather goal: slots of the reference pod on the nodes used."""
-        slots = self.problem.slots_of[self.problem.reference(tuple(sorted(nodes)))]
+        slots = self.problem.copies_of[self.problem.reference(tuple(sorted(nodes)))]
         return (sum(int(slots[node]) for node in set(nodes.values())),)
 
     def names(self, nodes: Mapping[int, int]) -> Goal:

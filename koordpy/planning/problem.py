@@ -115,6 +115,8 @@ class Problem:
     allowances: what the planned pods may take together, wherever they stand.
     by_count: one goal more: before the score with a gather goal, else after the fewest nodes. standing: [nodes] nodes
     that count as used without any new pod where there is no gather goal (gpu-topology.md section 5 (b)).
+    alone: per shape [nodes] copies of one pod that ports, spread and (anti-)affinity let there one after the other; empty
+    where no shape is held by them below what there is room for.
     """
 
     tree: Tree
@@ -134,6 +136,7 @@ class Problem:
     allowances: tuple[Allowance, ...] = ()
     by_count: ByCount | None = None
     standing: Ints | None = None
+    alone: tuple[Ints, ...] = ()
 
     @cached_property
     def pending(self) -> tuple[int, ...]:
@@ -151,8 +154,16 @@ class Problem:
 
     @cached_property
     def slots_of(self) -> tuple[Ints, ...]:
-        """Per shape: [nodes] further copies that fit, alone, one after the other; not capped by the unit's size."""
+        """Per shape: [nodes] further pods that there is room for; not capped by the unit's size. What interactions let
+        there depends on where the others stand, so this is the bound of every search."""
         return tuple(slots(self.free, shape) for shape in self.shapes)
+
+    @cached_property
+    def copies_of(self) -> tuple[Ints, ...]:
+        """The slots of section 5, per shape: [nodes] further copies that fit, alone, one after the other."""
+        if not self.alone:
+            return self.slots_of
+        return tuple(np.minimum(room, own) for room, own in zip(self.slots_of, self.alone, strict=True))
 
     @cached_property
     def core_size(self) -> int:
@@ -173,7 +184,7 @@ class Problem:
     def reference(self, ranks: tuple[int, ...] | None = None) -> int:
         """Reference shape of the given (default: pending) members: fewest slots in the cluster, ties lowest rank."""
         shapes = [self.members[rank].shape for rank in (self.pending if ranks is None else ranks)]
-        return min(dict.fromkeys(shapes), key=lambda shape: int(self.slots_of[shape].sum()), default=0)
+        return min(dict.fromkeys(shapes), key=lambda shape: int(self.copies_of[shape].sum()), default=0)
 
 
 def slots(free: Ints, shape: Shape) -> Ints:

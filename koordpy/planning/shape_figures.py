@@ -18,7 +18,7 @@ from koordpy.planning.ascend.filter import AscendChips, chips_rule
 from koordpy.planning.filters.base import Refusal, Verdict, chain
 from koordpy.planning.filters.fit import check_fit
 from koordpy.planning.filters.registry import rules_of
-from koordpy.planning.filters.rules import Rule
+from koordpy.planning.filters.rules import ANY_NUMBER, Rule
 from koordpy.planning.nominated import Reserved
 from koordpy.planning.promised import Promises
 from koordpy.planning.ranked import RankedNodes
@@ -34,6 +34,9 @@ from koordpy.planning.scores import (
     resources_fit_at,
 )
 from koordpy.planning.soft_scores import SoftScore
+
+_TIES = frozenset({"NodePorts", "PodTopologySpread", "InterPodAffinity"})
+"""Plugins by which copies of one pod stand in each other's way, or hold each other up."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,6 +139,20 @@ class ShapeFigures:
             whole = [rule for rule in self._rules if rule.plugin not in judged]
             passes[self._reserved.at] &= self._reserved.passes(whole).astype(bool)
         return passes.astype(np.int64)
+
+    def copies_alone(self) -> Ints | None:
+        """[nodes] copies of the pod that ports, spread and (anti-)affinity let there one after the other, with nobody
+        placed beside them; None where these rules have nothing to say."""
+        if not any(rule.plugin in _TIES for rule in self._rules) or self.refusal is not None:
+            return None
+        passes = self.static.before.fits
+        most = np.full(len(passes), ANY_NUMBER, dtype=np.int64)
+        for rule in self._rules:
+            if rule.plugin in _TIES:
+                passes = passes & rule.verdict().fits
+                copies = rule.copies()
+                most = most if copies is None else np.minimum(most, copies)
+        return most * passes.astype(np.int64)
 
     def looks_at(self, pod: PodInfo, node: int) -> bool:
         """Whether a filter's word may change when a pod leaves its node."""

@@ -46,7 +46,7 @@ class Patterns:
         self.problem, self.ranks, self.room, self.budget = problem, tuple(ranks), room, budget
         self.counts = [int(n) for n in counts]
         self.model = StagedModel(budget)
-        self._reference = problem.slots_of[problem.reference(self.ranks)]
+        self._reference = problem.copies_of[problem.reference(self.ranks)]
         self._fine = True
         self._kinds: list[Kind] = []
         self._known: dict[tuple[int, tuple[int, ...]], tuple[int, ...] | None] = {}

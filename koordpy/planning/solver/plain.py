@@ -93,7 +93,7 @@ class Plain:
 
     def _in_region(self, region: tuple[int, int]) -> tuple[tuple[int, ...], dict[int, int]] | None:
         problem, depth = self.problem, self.problem.tree.depth
-        reference = problem.slots_of[problem.reference(self.ranks)]
+        reference = problem.copies_of[problem.reference(self.ranks)]
         room = self._first_room()
         first = self._like(region, np.zeros_like(reference), limit=len(self.ranks), room=room)
         model = self._model(region, first, room=room)

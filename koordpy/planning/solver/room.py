@@ -129,8 +129,8 @@ class Room:
     def signatures(self) -> tuple[Ints, ...]:
         """Per level: [domains] equal numbers for domains that differ in names only."""
         problem = self.problem
-        reference = min(self.shapes, key=lambda s: (int(problem.slots_of[s].sum()), self._first_rank(s)))
-        return self._signs(problem.attract, problem.slots_of[reference])
+        reference = min(self.shapes, key=lambda s: (int(problem.copies_of[s].sum()), self._first_rank(s)))
+        return self._signs(problem.attract, problem.copies_of[reference])
 
     @cached_property
     def twins(self) -> tuple[Ints, ...]:
