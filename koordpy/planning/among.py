@@ -31,6 +31,8 @@ from koordpy.planning.ties_among import Apart, Interaction, Near, Spread, renumb
 from koordpy.planning.volumes_among import volumes_among
 
 Ask = tuple[int, int]
+_MOST_PODS = 1 << 16
+"""Beyond this many pods a node's number of pods is no figure of a real node; products of it stay small."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +90,8 @@ class _Reader:
         self.snapshot = draft.snapshot
         self.table = table
         self.number = Counter(pod.shape for pod in pending)
+        self.most = self.number.total() + int(min(self.snapshot.allocatable[:, 0].max(initial=0), _MOST_PODS))
+        """More pods than any node takes: slots are not capped by the unit's size."""
         self.kinds = {pod.shape: pod for pod in reversed(pending)}
         self.columns: list[Ints] = []
         self.asks: dict[bytes, list[Ask]] = {}
@@ -166,7 +170,7 @@ class _Reader:
             if not self._others(shape, meant):
                 continue
             domains = self.table.of(term.topology_key)
-            whole = self.number.total()
+            whole = self.most
             if shape not in meant or not domains.one_node_each:
                 self.ties.append(Apart(self.position[shape], self._positions(meant), domains.of))
                 if shape in meant:  # a node alone takes one
@@ -182,7 +186,7 @@ class _Reader:
             for disk, read_only in pod_disks(pod):
                 others = holders.setdefault(disk, {})
                 others[shape] = others.get(shape, True) and read_only
-        whole = self.number.total()
+        whole = self.most
         for shapes in holders.values():
             if all(shapes.values()) or sum(self.number[shape] for shape in shapes) < 2:
                 continue

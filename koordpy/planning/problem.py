@@ -115,8 +115,8 @@ class Problem:
     allowances: what the planned pods may take together, wherever they stand.
     by_count: one goal more: before the score with a gather goal, else after the fewest nodes. standing: [nodes] nodes
     that count as used without any new pod where there is no gather goal (gpu-topology.md section 5 (b)).
-    alone: per shape [nodes] copies of one pod that ports, spread and (anti-)affinity let there one after the other; empty
-    where no shape is held by them below what there is room for.
+    alone: per shape [nodes] copies of one pod that ports, spread and (anti-)affinity let there one after the other;
+    empty where no shape has such rules.
     """
 
     tree: Tree

@@ -14,7 +14,7 @@ from koordpy.cluster.selectors import Labels, selector_matches
 from koordpy.cluster.snapshot import Ints, Snapshot
 from koordpy.cluster.ties import NO_TERMS, read_terms
 from koordpy.planning.filters.base import Code, Refusal, Verdict, all_fit, chain, refused_where
-from koordpy.planning.filters.rules import Domains, DomainTable, Rule
+from koordpy.planning.filters.rules import ANY_NUMBER, Domains, DomainTable, Rule
 
 PLUGIN = "InterPodAffinity"
 AFFINITY = Refusal(PLUGIN, Code.UNRESOLVABLE, ("node(s) didn't match pod affinity rules",))
@@ -66,10 +66,9 @@ class OwnTerms(Rule):
         self._shunned = terms.anti_affinity.required
         labels = pod.pod.metadata.labels
         self._is_its_own_kind = all(self._speaks_of(term, pod.namespace, labels) for term in self._wanted)
-        self._shuns_itself = any(
-            table.of(term.topology_key).one_node_each and self._speaks_of(term, pod.namespace, labels)
-            for term in self._shunned
-        )
+        own = [table.of(term.topology_key) for term in self._shunned if self._speaks_of(term, pod.namespace, labels)]
+        self._shuns_itself = np.logical_or.reduce([domains.labelled for domains in own]) if own else None
+        """[nodes] where one copy keeps the next one away."""
         self._wanted_in = [table.of(term.topology_key) for term in self._wanted]
         self._shunned_in = [table.of(term.topology_key) for term in self._shunned]
         self._wanted_pods = pods_matching(self._wanted, self._owner, snapshot) if self._wanted else None
@@ -122,9 +121,7 @@ class OwnTerms(Rule):
         return chain(parts) if parts else all_fit(len(self._nodes))
 
     def copies(self) -> Ints | None:
-        if not self._shuns_itself:
-            return None
-        return np.ones(len(self._shunned_pods[0]), dtype=np.int64)
+        return None if self._shuns_itself is None else np.where(self._shuns_itself, 1, ANY_NUMBER)
 
 
 class ExistingTerms(Rule):
