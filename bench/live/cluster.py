@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from bench.live.usage import cpu_seconds
-from tests.e2e.assets import REPOSITORY, find_assets
+from tests.e2e.assets import REPOSITORY
 from tests.e2e.client import Client, pod_manifest, pods_path
 from tests.e2e.controlplane import MASTERS, ControlPlane
 
@@ -32,6 +32,7 @@ PADDING: Mapping[str, str] = {"kubectl.kubernetes.io/last-applied-configuration"
 """Pods of real clusters are some kilobytes large."""
 
 CLEAN_TIMEOUT_S = 300.0
+REST_TIMEOUT_S = 20.0
 REST_SHARE = 0.3
 """Share of a core below which the control plane counts as at rest; idle it takes a tenth."""
 
@@ -41,11 +42,26 @@ def node_name(index: int) -> str:
     return f"n{index:05d}"
 
 
+class Plane(Protocol):
+    """The API server, and what else runs beside it."""
+
+    @property
+    def pids(self) -> Sequence[int]:
+        """Its processes."""
+
+    @property
+    def upstream_gangs(self) -> bool:
+        """Whether scheduling.k8s.io's PodGroups are served."""
+
+    def kubeconfig(self) -> Path:
+        """An administrator's."""
+
+
 @dataclass
 class LiveCluster:
     """Nodes n00000, n00001, ... of 96 cores and 8 GPUs, and an administrator's client."""
 
-    plane: ControlPlane
+    plane: Plane
     api: Client
     folder: Path
     """Logs of schedulers."""
@@ -104,7 +120,11 @@ class LiveCluster:
                 await self.api.each(names, lambda name: self.api.delete(f"{UPSTREAM_GROUPS}/{name}"))
                 while await self.api.items(UPSTREAM_GROUPS):  # noqa: ASYNC110 - of another process
                     await asyncio.sleep(0.1)
-        await at_rest([process.pid for process in self.plane.processes], share=REST_SHARE, within_s=20)
+        await self.rest()
+
+    async def rest(self) -> None:
+        """Waits, for some time at most, until the control plane is at rest."""
+        await at_rest(self.plane.pids, share=REST_SHARE, within_s=REST_TIMEOUT_S)
 
     async def _remove_pod(self, pod: Json) -> None:
         path = f"{PODS}/{pod['metadata']['name']}"
@@ -122,7 +142,7 @@ def _topology(index: int) -> Mapping[str, str]:
     return {"topology.block": f"b{index // 16}", "topology.spine": f"s{index // 64}"}
 
 
-async def at_rest(pids: list[int], *, share: float, within_s: float, window_s: float = 1.0) -> bool:
+async def at_rest(pids: Sequence[int], *, share: float, within_s: float, window_s: float = 1.0) -> bool:
     """Waits until processes together use less than this share of a core; False when they did not in time."""
     end = time.monotonic() + within_s
     while time.monotonic() < end:
@@ -134,17 +154,18 @@ async def at_rest(pids: list[int], *, share: float, within_s: float, window_s: f
 
 
 @contextlib.asynccontextmanager
-async def live_cluster(nodes: int, *, upstream_gangs: bool = False) -> AsyncIterator[LiveCluster]:
+async def live_cluster(assets: Path, nodes: int, *, upstream_gangs: bool = False) -> AsyncIterator[LiveCluster]:
     """A control plane without limits on requests, with koordpy's resources and empty nodes; nothing of it stays.
 
-    upstream_gangs: serves scheduling.k8s.io's PodGroups, with kube-controller-manager, which ends them. Both schedulers
-    are administrators, so that the server decides as quickly about the requests of the one as of the other.
+    assets: the folder with etcd and kube-apiserver. upstream_gangs: serves scheduling.k8s.io's PodGroups, with
+    kube-controller-manager, which ends them. Both schedulers are administrators, so that the server decides as quickly
+    about the requests of the one as of the other.
     """
     async with contextlib.AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="koordpy-bench-")))
         plane = await stack.enter_async_context(
             ControlPlane(
-                find_assets(),
+                assets,
                 upstream_gangs=upstream_gangs,
                 controller_manager=upstream_gangs,
                 unlimited=True,

@@ -7,6 +7,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from bench.live.cluster import PLAIN, SIGS_GROUPS, UPSTREAM_GROUPS, LiveCluster
@@ -76,16 +77,17 @@ class Koordpy:
 class KubeScheduler:
     """kube-scheduler, with the gates of its gangs where the cluster serves scheduling.k8s.io's PodGroups."""
 
+    program: Path
     name: str = "kube-scheduler"
     scheduler_name: str = "default-scheduler"
 
     def process(self, cluster: LiveCluster) -> Process:
-        """The control plane's own binary."""
+        """The binary with a configuration of its own."""
         plane = cluster.plane
         configuration = cluster.folder / "kube-scheduler.yaml"
         configuration.write_text(json.dumps(components.scheduler_configuration(plane.kubeconfig())))
         command = components.kube_scheduler(
-            plane.assets / "kube-scheduler",
+            self.program,
             configuration=configuration,
             upstream_gangs=False,
             gates=GANG_GATES if plane.upstream_gangs else (),

@@ -20,13 +20,14 @@ from bench.soak.arrivals import gangs
 from bench.soak.deaths import restart, takeover
 from bench.soak.events import idle, lag
 from bench.soak.session import Part, Soak
+from tests.e2e.assets import find_assets
 
 PARTS: dict[str, Part] = {part.__name__: part for part in (gangs, idle, lag, takeover, restart)}
 
 
 async def run(parts: list[str], *, nodes: int, minutes: float) -> int:
     """Runs the parts on a control plane of their own; how many bars were missed."""
-    async with live_cluster(nodes) as cluster, PodWatch(cluster.api).running() as watch:
+    async with live_cluster(find_assets(), nodes) as cluster, PodWatch(cluster.api).running() as watch:
         soak = Soak(cluster, watch, minutes)
         for part in parts:
             await PARTS[part](soak)

@@ -20,7 +20,7 @@ from bench.live.cluster import live_cluster
 from bench.live.schedulers import Koordpy, KubeScheduler
 from bench.yardstick.rows import TABLE_NODES, rows
 from bench.yardstick.session import Session
-from tests.e2e.assets import REPOSITORY, AssetsMissing, BuildFailed
+from tests.e2e.assets import REPOSITORY, AssetsMissing, BuildFailed, find_assets
 
 OUTPUT = REPOSITORY / "bench" / "results" / "yardstick.md"
 
@@ -42,10 +42,11 @@ async def run(nodes: int, *, rounds: int, only: list[str], output: Path) -> bool
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(text)
 
-    async with live_cluster(nodes, upstream_gangs=True) as cluster:
-        version = _version(cluster.plane.assets / "kube-scheduler")
+    assets = find_assets()
+    other = KubeScheduler(assets / "kube-scheduler")
+    async with live_cluster(assets, nodes, upstream_gangs=True) as cluster:
         judged = nodes == TABLE_NODES
-        session = Session(cluster, Koordpy(), KubeScheduler(), version, rounds, judged, say)
+        session = Session(cluster, Koordpy(), other, _version(other.program), rounds, judged, say)
         for row in chosen:
             await session.measure(row)
             write(session.report())

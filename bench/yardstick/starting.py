@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from bench.live.cluster import PADDING, PLAIN, WAVE, LiveCluster, at_rest
+from bench.live.cluster import PADDING, PLAIN, WAVE, LiveCluster
 from bench.live.schedulers import Scheduler, running
 from bench.live.usage import usage_of
 from bench.live.watching import PodWatch
@@ -22,7 +22,7 @@ async def prepare(cluster: LiveCluster, *, nodes: int, bound: int) -> None:
     await cluster.grow(nodes)
     count = cluster.nodes
     await cluster.running_pods(bound, BOUND, node_of=lambda i: i % count, requests=PLAIN, annotations=PADDING)
-    await at_rest([process.pid for process in cluster.plane.processes], share=0.3, within_s=30)
+    await cluster.rest()
 
 
 async def play(cluster: LiveCluster, scheduler: Scheduler) -> Run:

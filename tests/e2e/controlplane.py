@@ -90,6 +90,11 @@ class ControlPlane:
         return f"https://127.0.0.1:{self.port}"
 
     @property
+    def pids(self) -> list[int]:
+        """Of everything that it runs."""
+        return [process.pid for process in self.processes]
+
+    @property
     def admin_token(self) -> str:
         return self.tokens["admin"]
 
