@@ -5,29 +5,15 @@
 
 import json
 import statistics
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from bench.objects import group, node, pod, state_of
+from bench.timing import Row, against, milliseconds, rounds
 from koordpy.api import keys
 from koordpy.api.config import Ascend, KoordpyConfiguration
-from koordpy.api.groups import PodGroup, PodGroupSpec
-from koordpy.api.objects import (
-    ConfigMap,
-    Container,
-    Node,
-    NodeStatus,
-    ObjectMeta,
-    Pod,
-    PodSpec,
-    PodStatus,
-    Quantities,
-    ResourceRequirements,
-    Wire,
-)
-from koordpy.cluster.state import ClusterState
+from koordpy.api.objects import ConfigMap, ObjectMeta, Quantities, Wire
 from koordpy.planning.figures import PlannerCache
-from koordpy.planning.round import plan_round
 
 REPEATS = 5
 NPU = keys.NPU_RESOURCES[0]
@@ -47,9 +33,8 @@ class Case:
     config: KoordpyConfiguration | None = None
 
 
-def _node(name: str, chips: int, labels: Mapping[str, str]) -> Node:
-    have: Quantities = {"cpu": "192", "memory": "1536Gi", "pods": "110", NPU: str(chips)}
-    return Node(metadata=ObjectMeta(name=name, labels=dict(labels)), status=NodeStatus(capacity=have, allocatable=have))
+def _node(name: str, chips: int, labels: Mapping[str, str]) -> Wire:
+    return node(name, {"cpu": "192", "memory": "1536Gi", NPU: str(chips)}, labels=labels)
 
 
 def _servers(number: int) -> list[Wire]:
@@ -79,22 +64,11 @@ def _super_pods(number: int, size: int) -> list[Wire]:
 def _running(places: Sequence[Sequence[str]], chips: int) -> list[Wire]:
     """Gangs that hold whole nodes, one for each list of them."""
     out: list[Wire] = []
+    held = {NPU: ",".join(f"Ascend910-{k}" for k in range(chips))}
     for i, names in enumerate(places):
-        group = ObjectMeta(name=f"v{i}", namespace="default")
-        out.append(PodGroup(metadata=group, spec=PodGroupSpec(min_member=len(names))))
+        out.append(group(f"v{i}", len(names)))
         for j, name in enumerate(names):
-            meta = ObjectMeta(
-                name=f"v{i}-{j}",
-                namespace="default",
-                uid=f"v{i}-{j}",
-                creation_timestamp=f"2026-01-01T00:{i // 60:02}:{i % 60:02}Z",
-                labels={keys.LABEL_POD_GROUP: f"v{i}"},
-                annotations={NPU: ",".join(f"Ascend910-{k}" for k in range(chips))},
-            )
-            asked = ResourceRequirements(requests={"cpu": "8", NPU: str(chips)})
-            parts = [Container(name="m", image="i", resources=asked)]
-            spec = PodSpec(node_name=name, scheduler_name=keys.DEFAULT_SCHEDULER_NAME, containers=parts)
-            out.append(Pod(metadata=meta, spec=spec, status=PodStatus(phase="Running")))
+            out.append(pod(f"v{i}-{j}", _chips(chips), at=name, gang=f"v{i}", age=i, annotations=held))
     return out
 
 
@@ -106,24 +80,14 @@ def _job(
     priority: int = 0,
 ) -> list[Wire]:
     """A gang: chips of each pod."""
-    meta = ObjectMeta(name="g", namespace="default", annotations=dict(annotations or {}))
-    out: list[Wire] = [PodGroup(metadata=meta, spec=PodGroupSpec(min_member=len(sizes)))]
-    for i, chips in enumerate(sizes):
-        asked = ResourceRequirements(requests={"cpu": "8", NPU: str(chips)})
-        own = ObjectMeta(
-            name=f"g-{i}",
-            namespace="default",
-            uid=f"g-{i}",
-            creation_timestamp="2026-01-01T00:00:00Z",
-            labels={keys.LABEL_POD_GROUP: "g", **(labels or {})},
-        )
-        spec = PodSpec(
-            scheduler_name=keys.DEFAULT_SCHEDULER_NAME,
-            priority=priority,
-            containers=[Container(name="m", image="i", resources=asked)],
-        )
-        out.append(Pod(metadata=own, spec=spec, status=PodStatus(phase="Pending")))
-    return out
+    members = [
+        pod(f"g-{i}", _chips(chips), gang="g", priority=priority, labels=labels) for i, chips in enumerate(sizes)
+    ]
+    return [group("g", len(sizes), annotations=annotations), *members]
+
+
+def _chips(number: int) -> Quantities:
+    return {"cpu": "8", NPU: str(number)}
 
 
 def cases() -> list[Case]:
@@ -172,23 +136,14 @@ def cases() -> list[Case]:
     ]
 
 
-def run(repeats: int = REPEATS) -> Iterator[tuple[str, str, str]]:
+def run(repeats: int = REPEATS) -> Iterator[Row]:
     """Rows of (what, median milliseconds, note)."""
     for case in cases():
-        state, cache = ClusterState(), PlannerCache()
-        for obj in case.objects:
-            state.upsert(obj)
-        state.snapshot(0.0)
-        times = []
-        for _ in range(repeats):
-            snapshot = state.snapshot(0.0)
-            start = time.process_time()
-            plan = plan_round(snapshot, case.config, planner_cache=cache)
-            times.append(time.process_time() - start)
+        times, plan = rounds(state_of(case.objects), repeats, config=case.config, planner_cache=PlannerCache())
         median = statistics.median(times)
-        bar = f"bar {case.bar * 1000:,.0f} ms {'holds' if median < case.bar else 'MISSED'}; " if case.bar else ""
         gone = f", {len(plan.evictions)} evicted" if plan.evictions else ""
-        yield f"ascend: {case.name}", f"{median * 1000:.1f} ms", f"{bar}{len(plan.placements)} placed{gone}"
+        note = f"{against(case.bar, median)}{len(plan.placements)} placed{gone}"
+        yield f"ascend: {case.name}", milliseconds(median), note
 
 
 if __name__ == "__main__":

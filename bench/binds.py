@@ -8,10 +8,10 @@ import sys
 
 from bench.live.embedded import embedded_cluster
 from bench.live.schedulers import Koordpy
+from bench.timing import Row
 from bench.yardstick import waiting
 from bench.yardstick.figures import Run
 
-Row = tuple[str, str, str]
 NODES = 1000
 
 

@@ -17,15 +17,14 @@ from typing import Any
 
 import msgspec
 
+from bench.timing import Row, against, milliseconds, rounds
 from koordpy.api import keys
 from koordpy.api.custom import ClusterNetworkTopology, Device
 from koordpy.api.groups import PodGroup
 from koordpy.api.objects import Node, Pod
 from koordpy.cluster.state import ClusterState
-from koordpy.planning.round import plan_round
 from koordpy.sim.clusters import gang, pod, training_cluster
 
-Row = tuple[str, str, str]
 _KINDS: dict[str, Any] = {
     "Node": Node,
     "Pod": Pod,
@@ -194,23 +193,16 @@ def run(repeats: int = REPEATS, *, text: str = "") -> Iterator[Row]:
     for case in cases():
         if text not in case.name:
             continue
-        state = case.state()
-        state.snapshot(0.0)
-        times, shares = [], []
-        for _ in range(repeats):
-            snapshot = state.snapshot(0.0)
-            with _solver_seconds() as solved:
-                start = time.process_time()
-                plan = plan_round(snapshot)
-                times.append(time.process_time() - start)
-            shares.append(solved[0] / times[-1])
+        with _solver_seconds() as solved:
+            times, plan = rounds(case.state(), repeats)
         median = statistics.median(times)
         unit = unit or median
         proofs = ", ".join(sorted({str(report.proof) for report in plan.units}))
-        bar = f"bar {case.bar * 1000:,.0f} ms {'holds' if median < case.bar else 'MISSED'}; " if case.bar else ""
-        share = f"CP-SAT {statistics.median(shares):.0%}"
-        note = f"{bar}{share}; {len(plan.placements)} placed, {len(plan.pending)} pending, {proofs}"
-        yield f"plan: {case.name}", f"{median * 1000:.1f} ms", f"{note}; {median / unit:.1f} of the first"
+        note = (
+            f"CP-SAT {solved[0] / sum(times):.0%}; {len(plan.placements)} placed, {len(plan.pending)} pending, {proofs}"
+        )
+        note = f"{against(case.bar, median)}{note}; {median / unit:.1f} of the first"
+        yield f"plan: {case.name}", milliseconds(median), note
 
 
 if __name__ == "__main__":

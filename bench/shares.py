@@ -3,14 +3,15 @@
 `python -m bench.shares`. Processor time, the best of several runs.
 """
 
-import time
 from collections.abc import Callable
 from functools import partial
 
+from bench.objects import node, pod
+from bench.timing import Row, milliseconds, timed
 from koordpy.api import keys
 from koordpy.api.config import Fairness, Quota
 from koordpy.api.custom import ElasticQuota, ElasticQuotaSpec
-from koordpy.api.objects import Container, Node, NodeStatus, ObjectMeta, Pod, PodSpec, ResourceRequirements
+from koordpy.api.objects import ObjectMeta
 from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.cluster.state import ClusterState
 from koordpy.planning.order import UnitOrder
@@ -18,7 +19,6 @@ from koordpy.planning.runtime import quota_figures
 from koordpy.planning.shares import Claim, exact_and_whole_shares, kai_shares
 from koordpy.planning.units import Groups
 
-Row = tuple[str, str, str]
 QUEUES = 10_000
 REPEATS = 5
 MODES = ("gpu-count", "exact", "kai")
@@ -42,7 +42,7 @@ def _claims(count: int, *, branches: int = 0) -> list[Claim]:
 def _quotas(count: int) -> Snapshot:
     """A hundred departments of equally many quotas, each with a pod that waits."""
     state = ClusterState()
-    state.upsert(Node(metadata=ObjectMeta(name="n"), status=NodeStatus(allocatable={GPU: count * 2, "pods": "110"})))
+    state.upsert(node("n", {GPU: count * 2}))
     for d in range(100):
         labels = {keys.QUOTA_IS_PARENT: "true"}
         meta = ObjectMeta(name=f"dept-{d}", namespace="default", labels=labels)
@@ -50,19 +50,13 @@ def _quotas(count: int) -> Snapshot:
     for i in range(count):
         meta = ObjectMeta(name=f"q-{i}", namespace="default", labels={keys.QUOTA_PARENT: f"dept-{i % 100}"})
         state.upsert(ElasticQuota(metadata=meta, spec=ElasticQuotaSpec(min={GPU: 1}, max={GPU: 64})))
-        own = ObjectMeta(name=f"p-{i}", namespace="default", uid=f"p-{i}", labels={keys.QUOTA_NAME: f"q-{i}"})
-        box = Container(name="c", resources=ResourceRequirements(requests={GPU: 1 + i % 8}))
-        state.upsert(Pod(metadata=own, spec=PodSpec(scheduler_name=keys.DEFAULT_SCHEDULER_NAME, containers=[box])))
+        state.upsert(pod(f"p-{i}", {GPU: 1 + i % 8}, labels={keys.QUOTA_NAME: f"q-{i}"}))
     return state.snapshot(0.0)
 
 
 def _best(job: Callable[[], object]) -> str:
-    times = []
-    for _ in range(REPEATS):
-        start = time.process_time()
-        job()
-        times.append(time.process_time() - start)
-    return f"{min(times) * 1000:.1f} ms"
+    times, _ = timed(job, REPEATS)
+    return milliseconds(min(times))
 
 
 def run() -> list[Row]:

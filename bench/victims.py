@@ -7,10 +7,11 @@ plan; processor time, the best of several.
 import json
 import random
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from bench.objects import group, node, pod
+from bench.timing import Row, against, milliseconds, rounds
 from koordpy.api import keys
 from koordpy.api.custom import (
     ClusterNetworkTopology,
@@ -19,25 +20,15 @@ from koordpy.api.custom import (
     ElasticQuotaSpec,
     HierarchyEntry,
 )
-from koordpy.api.groups import PodGroup, PodGroupSpec
 from koordpy.api.objects import (
-    Container,
     LabelSelector,
-    Node,
-    NodeStatus,
     ObjectMeta,
-    Pod,
     PodDisruptionBudget,
     PodDisruptionBudgetSpec,
     PodDisruptionBudgetStatus,
-    PodSpec,
-    PodStatus,
-    ResourceRequirements,
 )
 from koordpy.cluster.state import ClusterState
-from koordpy.planning.round import plan_round
 
-Row = tuple[str, str, str]
 GPU = keys.GPU_RESOURCES[0]
 REPEATS = 3
 
@@ -70,45 +61,32 @@ class Case:
             state.upsert(ClusterNetworkTopology(metadata=ObjectMeta(name="default"), spec=spec))
         for i in range(self.nodes):
             labels = {"block": f"b{i // 16}", "spine": f"s{i // 128}"}
-            amounts = {GPU: 8, "cpu": "64", "pods": "110"}
-            meta = ObjectMeta(name=f"n{i}", labels=labels)
-            state.upsert(Node(metadata=meta, status=NodeStatus(allocatable=amounts)))
+            state.upsert(node(f"n{i}", {GPU: 8, "cpu": "64"}, labels=labels))
             for k in range(self.running):
                 priority = 1000 if i < self.busy or (self.busy and i == self.nodes - 1 and k == 0) else 0
-                age, owner = rng.randrange(3000), f"q{i % (self.quotas - 1)}" if self.quotas else ""
-                state.upsert(_pod(f"r-{i}-{k}", 1, priority, at=f"n{i}", age=age, quota=owner))
+                owner = {keys.QUOTA_NAME: f"q{i % (self.quotas - 1)}"} if self.quotas else {}
+                age = rng.randrange(3000)
+                state.upsert(pod(f"r-{i}-{k}", {GPU: 1}, at=f"n{i}", priority=priority, age=age, labels=owner))
         for i in range(self.quotas):
             meta = ObjectMeta(name=f"q{i}", namespace="default")
-            most = {GPU: 100_000}
-            state.upsert(ElasticQuota(metadata=meta, spec=ElasticQuotaSpec(min={GPU: 100}, max=most)))
+            state.upsert(ElasticQuota(metadata=meta, spec=ElasticQuotaSpec(min={GPU: 100}, max={GPU: 100_000})))
             selector = LabelSelector(match_labels={keys.QUOTA_NAME: f"q{i}"})
-            spec = PodDisruptionBudgetSpec(selector=selector)
-            status = PodDisruptionBudgetStatus(disruptions_allowed=100)
-            state.upsert(PodDisruptionBudget(metadata=meta, spec=spec, status=status))
+            allowed = PodDisruptionBudgetStatus(disruptions_allowed=100)
+            budget = PodDisruptionBudgetSpec(selector=selector)
+            state.upsert(PodDisruptionBudget(metadata=meta, spec=budget, status=allowed))
         if self.gang:
             rules = [{"layer": self.gather, "strategy": "PreferGather"}]
             notes = {keys.GANG_TOPOLOGY: json.dumps({"gatherStrategy": rules})} if self.gather else {}
-            meta = ObjectMeta(name="g", namespace="default", annotations=notes)
-            state.upsert(PodGroup(metadata=meta, spec=PodGroupSpec(min_member=self.members)))
+            state.upsert(group("g", self.members, annotations=notes))
         for i in range(self.members):
-            owner = f"q{self.quotas - 1}" if self.quotas else ""
+            owner = {keys.QUOTA_NAME: f"q{self.quotas - 1}"} if self.quotas else {}
             gang = "g" if self.gang else ""
-            state.upsert(_pod(f"p-{i}", self.gpus, self.priority, gang=gang, age=3500, quota=owner))
+            state.upsert(pod(f"p-{i}", {GPU: self.gpus}, gang=gang, priority=self.priority, age=3500, labels=owner))
         return state
 
 
 def _top() -> HierarchyEntry:
     return HierarchyEntry(layer_name="spineLayer", label_key="spine", parent_topology_layer=keys.CLUSTER_LAYER)
-
-
-def _pod(name: str, gpus: int, priority: int, *, at: str = "", gang: str = "", age: int = 0, quota: str = "") -> Pod:
-    labels = {keys.LABEL_POD_GROUP: gang} if gang else {}
-    labels |= {keys.QUOTA_NAME: quota} if quota else {}
-    created = f"2026-01-01T00:{age // 60:02}:{age % 60:02}Z"
-    meta = ObjectMeta(name=name, namespace="default", uid=name, labels=labels, creation_timestamp=created)
-    box = Container(name="c", resources=ResourceRequirements(requests={GPU: gpus}))
-    spec = PodSpec(scheduler_name=keys.DEFAULT_SCHEDULER_NAME, node_name=at, priority=priority, containers=[box])
-    return Pod(metadata=meta, spec=spec, status=PodStatus(phase="Running" if at else "Pending"))
 
 
 def cases() -> list[Case]:
@@ -131,15 +109,11 @@ def run(repeats: int = REPEATS, *, text: str = "") -> Iterator[Row]:
     for case in cases():
         if text not in case.name:
             continue
-        snapshot = case.state().snapshot(0.0)
-        best = float("inf")
-        for _ in range(repeats):
-            start = time.process_time()
-            plan = plan_round(snapshot)
-            best = min(best, time.process_time() - start)
+        times, plan = rounds(case.state(), repeats)
+        best = min(times)
         proofs = ", ".join(sorted({str(report.proof) for report in plan.units}))
-        bar = f"bar {case.bar * 1000:,.0f} ms {'holds' if best < case.bar else 'MISSED'}; " if case.bar else ""
-        yield f"victims: {case.name}", f"{best * 1000:.1f} ms", f"{bar}{len(plan.evictions)} evicted, {proofs}"
+        note = f"{against(case.bar, best)}{len(plan.evictions)} evicted, {proofs}"
+        yield f"victims: {case.name}", milliseconds(best), note
 
 
 if __name__ == "__main__":
