@@ -19,15 +19,19 @@ RFC3339 = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\
 PERCENT = re.compile(r"[0-9]+%", re.ASCII)
 
 
-def time_text(text: str) -> str:
-    """An RFC 3339 time; dates and times with a blank are put into that form. Raises ValueError."""
+def parse_moment(text: str) -> datetime:
+    """An RFC 3339 time; without a zone it is UTC. Raises ValueError."""
     try:
-        moment = datetime.fromisoformat(text.strip())
+        moment = datetime.fromisoformat(text)
     except ValueError:
         raise ValueError(f"{text!r} is no time (as in 2026-01-01T00:00:00Z)") from None
-    if RFC3339.fullmatch(text):
-        return text
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat().replace("+00:00", "Z")
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def time_text(text: str) -> str:
+    """An RFC 3339 time; dates and times with a blank are put into that form. Raises ValueError."""
+    moment = parse_moment(text.strip())
+    return text if RFC3339.fullmatch(text) else moment.isoformat().replace("+00:00", "Z")
 
 
 def check_quantity(resource: str, raw: Any) -> None:

@@ -15,6 +15,7 @@ import yaml
 import koordpy
 from koordpy.api import keys
 from koordpy.api.config import KoordpyConfiguration
+from koordpy.api.leafreaders import parse_moment
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import Pod
 from koordpy.cli.demo_npus import why_npus
@@ -29,7 +30,7 @@ from koordpy.cluster.tree import Tree
 from koordpy.planning.explain import DomainExplanation, Explanation, explain
 from koordpy.planning.plan import RoundPlan
 from koordpy.planning.round import plan_round
-from koordpy.sim.rounds import SimulationResult, parse_moment, simulate
+from koordpy.sim.rounds import SimulationResult, simulate
 
 
 def examples_folder() -> Path:

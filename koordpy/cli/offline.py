@@ -81,10 +81,10 @@ def _prepare(args: argparse.Namespace) -> Offline:
     from msgspec.structs import replace
 
     from koordpy.api.config import ConfigError, KoordpyConfiguration, load_config
+    from koordpy.api.leafreaders import parse_moment
     from koordpy.cli.manifests import load_manifests
     from koordpy.cluster.state import ClusterState
     from koordpy.cluster.ties import spread_keys
-    from koordpy.sim.rounds import parse_moment
 
     faults: list[str] = []
     try:

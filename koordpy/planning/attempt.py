@@ -8,19 +8,16 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import PodInfo
+from koordpy.planning.accelerators.base import merged
 from koordpy.planning.accelerators.registry import give
 from koordpy.planning.admission import QuotaRefusal
-from koordpy.planning.ascend.moves import keep_room
-from koordpy.planning.ascend.notes import merged
-from koordpy.planning.ascend.place import Placed, npu_gate, place_npus
-from koordpy.planning.ascend.ranked import assign, best_node
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
 from koordpy.planning.gates import Gate, gate
-from koordpy.planning.gpu.plain import best_of
 from koordpy.planning.held import Hold
+from koordpy.planning.jobs.base import Placed
+from koordpy.planning.jobs.registry import job_gate, keep_room, place_by_rules, rules_of
 from koordpy.planning.joint import place_gang
 from koordpy.planning.place import place_in_turn
 from koordpy.planning.plan import GangStatus, Proof, SolverRun
@@ -103,8 +100,8 @@ def unit_shape(unit: Unit, figures: Figures) -> Hashable | None:
 def gate_of(unit: Unit, groups: Groups, figures: Figures) -> Gate | None:
     """What holds a unit before its quotas and any node are looked at; None for nothing."""
     if unit.plain is not None:
-        return npu_gate(unit, figures)
-    return gate(unit, groups) or npu_gate(unit, figures) or check_min_resources(unit, figures)
+        return job_gate(unit, figures)
+    return gate(unit, groups) or job_gate(unit, figures) or check_min_resources(unit, figures)
 
 
 def try_unit(unit: Unit, groups: Groups, figures: Figures, search: Search | None = None) -> Tried:
@@ -123,7 +120,7 @@ def try_unit(unit: Unit, groups: Groups, figures: Figures, search: Search | None
     refusal = figures.admission.refusal(unit, use)
     if refusal is not None:
         return _relieved(Tried(unit, Proof.INFEASIBLE, refusal=refusal), figures, search)
-    own = place_npus(unit, figures)
+    own = place_by_rules(unit, figures)
     if own is not None:
         return _accepted(unit, own, figures, search)
     if unit.plain is not None:
@@ -197,33 +194,28 @@ def _make_room(unit: Unit, relief: Relief, figures: Figures, search: Search) -> 
 
 
 def _best_node(pod: PodInfo, figures: Figures) -> int | None:
-    """A plain pod's node: largest total, then fewest free slots, then natural name order (kube-parity.md 3).
-
-    With GPUs their links and what is left of them come first.
-    """
-    if npu_resource(pod.requests) is not None:
-        return best_node(pod, figures)
+    """A plain pod's node: largest total, then fewest free slots, then natural name order (kube-parity.md 3); or by
+    rules of its own where it has some."""
+    if (rules := rules_of(pod)) is not None:
+        return rules.best(pod, figures)
     own = figures.of(pod)
-    if pod.gpus is None and (ranked := own.ranked()) is not None:
+    if (ranked := own.ranked()) is not None:
         return ranked.first()
     able = np.nonzero(own.slots > 0)[0]
     if not len(able):
         return None
-    names = figures.snapshot.name_rank
-    if pod.gpus is not None and len(able) > 1:
-        return best_of(able, figures=figures.plain_gpus(pod), total=own.total, slots=own.slots, names=names)
     total = own.total[able]
     able = able[total == total.max()]
     if len(able) > 1:
         room = own.slots[able]
         able = able[room == room.min()]
         if len(able) > 1:
-            return int(able[np.argmin(names[able])])
+            return int(able[np.argmin(figures.snapshot.name_rank[able])])
     return int(able[0])
 
 
 def _accepted(unit: Unit, placed: Placed, figures: Figures, search: Search | None) -> Tried:
-    """The same for the answer of the Ascend planner."""
+    """The same for the answer of rules of its own."""
     if not placed.nodes:
         refusal = figures.admission.core_refusal(unit, figures.draft.quotas)
         tried = Tried(unit, placed.proof, runs=placed.runs, remark=placed.remark, refusal=refusal)
@@ -269,7 +261,9 @@ def _accept(
         return Tried(unit, Proof.UNKNOWN, runs=runs, fault="; ".join(faults[:3]))
     mark = figures.draft.mark()
     for key, node in nodes.items():
-        assign(pods[key], node, figures, given.chips.get(key, ()))
+        pod = pods[key]
+        chips = given.chips.get(key, ())
+        figures.draft.assign(pod, node, figures.claims_at(pod, node), figures.devices_at(pod, node), chips)
     faults = check_claims([pods[key] for key in nodes], figures.draft)
     if faults:
         figures.draft.undo(mark)

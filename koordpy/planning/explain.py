@@ -3,6 +3,7 @@
 Source: simulate.md, `koordpy explain`; gang-network.md section 6. Nothing is placed; the words are the planner's own.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,12 +12,11 @@ from koordpy.api.natural import natural_key
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.accelerators.registry import ACCELERATORS
-from koordpy.planning.ascend.filter import AFFINITY
-from koordpy.planning.ascend.place import affinity_scores
 from koordpy.planning.attempt import gate_of
 from koordpy.planning.backfill import NO_PROMISE, moment
 from koordpy.planning.build import build, unit_multiples
 from koordpy.planning.figures import Figures
+from koordpy.planning.jobs.registry import JOB_RULES
 from koordpy.planning.joint import place_gang
 from koordpy.planning.misses import NEAREST, node_misses
 from koordpy.planning.quota_misses import quota_misses
@@ -121,9 +121,8 @@ def _promise(snapshot: Snapshot, config: KoordpyConfiguration | None, unit: str)
 def _nodes(pod: PodInfo, unit: Unit, figures: Figures) -> list[NodeExplanation]:
     own = figures.of(pod)
     verdict = own.verdict()
-    scores = {plugin: values.tolist() for plugin, values in own.plugin_scores().items()}
-    if own.chips is not None:
-        scores[AFFINITY] = affinity_scores(pod, unit, figures)
+    scores: dict[str, Sequence[float]] = {plugin: values.tolist() for plugin, values in own.plugin_scores().items()}
+    scores |= dict(found for rules in JOB_RULES if (found := rules.scores(pod, unit, figures)) is not None)
     total = own.total.tolist()
     marks = [mark for family in ACCELERATORS if (mark := family.mark(pod, figures.scene)) is not None]
     out = []

@@ -6,7 +6,7 @@ outcome is plain values in the order of the contract, whatever order the objects
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from msgspec.structs import replace
@@ -230,15 +230,6 @@ class _Run:
     def _proof(self, report: GangReport) -> str:
         """Of the plan that bound the members, else of the last (gang-network.md 6)."""
         return self.bound_proofs.get(report.name) or self.last_proofs.get(report.name) or "unknown"
-
-
-def parse_moment(text: str) -> datetime:
-    """An RFC 3339 time; without a zone it is UTC. Raises ValueError."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is no time (as in 2026-01-01T00:00:00Z)") from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def object_order(key: str) -> tuple[NaturalKey, NaturalKey]:

@@ -39,6 +39,15 @@ class Given:
     """Pods that cannot have what they were placed for: then the plan is not carried out, and says so."""
 
 
+def merged(*parts: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
+    """Pod key -> notes, of several sources."""
+    out: dict[str, dict[str, str]] = {}
+    for part in parts:
+        for key, notes in part.items():
+            out.setdefault(key, {}).update(notes)
+    return out
+
+
 class Worth(NamedTuple):
     """What nodes are worth to a unit by how many of its pods each takes. standing: [nodes] 1 where one counts as used
     already, for a unit without a gather goal; None for none."""

@@ -4,7 +4,7 @@ from collections.abc import Hashable, Mapping, Sequence
 
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Ints
-from koordpy.planning.accelerators.base import Accelerator, Given, Round, Worth
+from koordpy.planning.accelerators.base import Accelerator, Given, Round, Worth, merged
 from koordpy.planning.accelerators.gpus import Gpus
 from koordpy.planning.accelerators.npus import Npus
 from koordpy.planning.scene import Scene
@@ -19,16 +19,9 @@ PLUGINS = frozenset(family.plugin for family in ACCELERATORS)
 
 def give(nodes: Mapping[str, int], now: Round) -> Given:
     """Devices of every family for a plan (pod key -> node position), on the draft as it is before it."""
-    chips: dict[str, tuple[int, ...]] = {}
-    notes: dict[str, dict[str, str]] = {}
-    faults: list[str] = []
-    for family in ACCELERATORS:
-        given = family.give(nodes, now)
-        chips.update(given.chips)
-        faults += given.faults
-        for key, own in given.notes.items():
-            notes.setdefault(key, {}).update(own)
-    return Given(chips, notes, tuple(faults))
+    given = [family.give(nodes, now) for family in ACCELERATORS]
+    chips = {key: own for one in given for key, own in one.chips.items()}
+    return Given(chips, merged(*(one.notes for one in given)), tuple(fault for one in given for fault in one.faults))
 
 
 def apart(pod: PodInfo) -> Hashable:

@@ -5,7 +5,7 @@ is placed ordinarily beside them. Units with a gather goal and neither are place
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -24,30 +24,13 @@ from koordpy.planning.build import build, hard_level
 from koordpy.planning.figures import Figures
 from koordpy.planning.gangs import Gang
 from koordpy.planning.gates import Gate
+from koordpy.planning.jobs.base import Placed
 from koordpy.planning.joint import place_jointly
-from koordpy.planning.plan import GangStatus, Proof, Reason, SolverRun
+from koordpy.planning.plan import GangStatus, Proof, Reason
 from koordpy.planning.units import Unit
 
 OWN, PLANNED, SHARED = 200, 100, 99
 """AscendAffinity of the nodes of a plan: the pod's own, another, one under a shared leaf."""
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """What became of a unit. nodes: pod key -> node, empty where there is no plan; notes: pod key -> annotations
-    beside those of its chips; remark: what the pods that wait are told."""
-
-    nodes: Mapping[str, int]
-    proof: Proof
-    runs: tuple[SolverRun, ...] = ()
-    notes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    remark: str = ""
-    evicted: tuple[PodInfo, ...] = ()
-    """Bound members of the unit that have to go first: a block that moves."""
-    returns: Mapping[str, int] = field(default_factory=dict)
-    """Evicted member -> node that is kept for it."""
-    moved: str = ""
-    worth: tuple[Any, ...] = ()
 
 
 def npu_gate(unit: Unit, figures: Figures) -> Gate | None:

@@ -1,0 +1,23 @@
+"""Plain pods with GPUs: links and what is left of them come before the scores (gpu-topology.md section 5)."""
+
+import numpy as np
+
+from koordpy.cluster.pods import PodInfo
+from koordpy.planning.figures import Figures
+from koordpy.planning.gpu.plain import best_of
+from koordpy.planning.jobs.base import JobRules
+
+
+class GpuPods(JobRules):
+    """Plain pods with GPUs; what nodes are worth to gangs is `Problem.by_count`."""
+
+    def orders(self, pod: PodInfo) -> bool:
+        return pod.gpus is not None
+
+    def best(self, pod: PodInfo, figures: Figures) -> int | None:
+        own = figures.of(pod)
+        able = np.nonzero(own.slots > 0)[0]
+        if len(able) < 2:
+            return int(able[0]) if len(able) else None
+        names = figures.snapshot.name_rank
+        return best_of(able, figures=figures.plain_gpus(pod), total=own.total, slots=own.slots, names=names)

@@ -1,0 +1,38 @@
+"""Jobs on Ascend NPUs: by the product's table of chips, by switches or by SuperPoDs (ascend.md)."""
+
+from collections.abc import Mapping, Sequence
+
+from koordpy.cluster.npus import npu_resource
+from koordpy.cluster.pods import PodInfo
+from koordpy.planning.ascend.filter import AFFINITY
+from koordpy.planning.ascend.moves import keep_room
+from koordpy.planning.ascend.place import affinity_scores, npu_gate, place_npus
+from koordpy.planning.ascend.ranked import best_node
+from koordpy.planning.figures import Figures
+from koordpy.planning.gates import Gate
+from koordpy.planning.jobs.base import JobRules, Placed
+from koordpy.planning.units import Unit
+
+
+class NpuJobs(JobRules):
+    """Gangs and plain pods that ask for NPUs."""
+
+    def gate(self, unit: Unit, figures: Figures) -> Gate | None:
+        return npu_gate(unit, figures)
+
+    def place(self, unit: Unit, figures: Figures) -> Placed | None:
+        return place_npus(unit, figures)
+
+    def keep_room(self, returns: Mapping[str, int], figures: Figures) -> None:
+        keep_room(returns, figures)
+
+    def orders(self, pod: PodInfo) -> bool:
+        return npu_resource(pod.requests) is not None
+
+    def best(self, pod: PodInfo, figures: Figures) -> int | None:
+        return best_node(pod, figures)
+
+    def scores(self, pod: PodInfo, unit: Unit, figures: Figures) -> tuple[str, Sequence[float]] | None:
+        if figures.of(pod).chips is None:
+            return None
+        return AFFINITY, affinity_scores(pod, unit, figures)
