@@ -31,7 +31,7 @@ NOBODY = "nobody"
 PADDING: Mapping[str, str] = {"kubectl.kubernetes.io/last-applied-configuration": "x" * 3000}
 """Pods of real clusters are some kilobytes large."""
 
-CLEAN_TIMEOUT_S = 300.0
+CLEAN_TIMEOUT_S = 900.0
 REST_TIMEOUT_S = 20.0
 REST_SHARE = 0.3
 """Share of a core below which the control plane counts as at rest; idle it takes a tenth."""

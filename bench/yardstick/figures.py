@@ -50,7 +50,8 @@ class Run:
     """What one run of one scheduler gave. figures: by name, None for what did not come in time."""
 
     figures: Mapping[str, float | None]
-    usage: Usage
+    usage: Usage | None
+    """None where the process ended by itself."""
     notes: Sequence[str] = ()
 
 
@@ -68,7 +69,7 @@ class Results:
 
     def usage(self, scheduler: str) -> Usage | None:
         """The medians of CPU and memory held, and the most memory that any run held."""
-        runs = [run.usage for run in self.runs.get(scheduler, ())]
+        runs = [run.usage for run in self.runs.get(scheduler, ()) if run.usage is not None]
         if not runs:
             return None
         cpu = statistics.median(usage.cpu_s for usage in runs)

@@ -32,27 +32,34 @@ class Session:
     _rows: list[Row] = field(default_factory=list)
 
     async def measure(self, row: Row) -> None:
-        """All runs of a row. The one who begins changes with every round, so that neither finds the warmer server."""
+        """All runs of a row, which leave pods behind: what stays is taken away before the next row.
+
+        The one who begins changes with every round, so that neither always finds the warmer server.
+        """
+        if self._rows:
+            await self.cluster.clean()
         results = self.results[row.key] = Results()
         self._rows.append(row)
         await row.prepare(self.cluster)
         for number in range(self.rounds):
             turns = (self.ours, self.other) if number % 2 == 0 else (self.other, self.ours)
             for scheduler in turns:
-                try:
-                    run = await row.play(self.cluster, scheduler)
-                except ProcessDied as died:
-                    self.say(f"{row.key}, {scheduler.name}: {died}")
-                    await self.cluster.clean()
-                    await row.prepare(self.cluster)
-                    continue
+                run = await self._play(row, scheduler)
                 results.runs.setdefault(scheduler.name, []).append(run)
                 self._tell(row, scheduler, run)
             if row.bound is not None:
                 results.bounds.append(await row.bound(self.cluster))
-        await self.cluster.clean()
         if self.judged:
             self.missed += sum(results.met(line, self.ours.name, self.other.name) is False for line in row.lines)
+
+    async def _play(self, row: Row, scheduler: Scheduler) -> Run:
+        try:
+            return await row.play(self.cluster, scheduler)
+        except ProcessDied as died:
+            self.say(str(died))
+            await self.cluster.clean()
+            await row.prepare(self.cluster)
+            return Run({}, None, [f"{scheduler.name} ended by itself"])
 
     def _tell(self, row: Row, scheduler: Scheduler, run: Run) -> None:
         told = [f"{line.figure} {amount(run.figures.get(line.figure), line.unit)}" for line in row.lines]

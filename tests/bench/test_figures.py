@@ -101,6 +101,12 @@ def test_the_table_of_one_row() -> None:
     assert {line.count("|") for line in (head, rule, first, second)} == {10}
 
 
+def test_a_process_that_ended_by_itself_has_missed_its_goals() -> None:
+    results = Results({"a": [Run({}, None, ["a ended by itself"])]})
+    assert results.met(LAST, "a", "b") is False
+    assert lines_of([LAST], results, ours="a", other="b", judged=True)[0][6:] == ["NO", "-", "-"]
+
+
 def test_a_cluster_of_another_size_is_not_judged_and_nothing_measured_is_nothing_missed() -> None:
     runs = {"a": [Run({"last_s": 3.0}, USED)]}
     assert lines_of([LAST], Results(runs), ours="a", other="b", judged=False)[0][6] == ""

@@ -21,7 +21,8 @@ async def test_gangs_that_wait_are_bound_and_gone_afterwards() -> None:
     figures = {key: value or 0.0 for key, value in run.figures.items()}
     assert 0 < figures["first_s"] <= figures["last_s"] < waiting.TIMEOUT_S
     assert 0 < figures["cpu_ms"] <= figures["cpu_later_ms"]
-    assert figures["rate"] > 0 and run.usage.peak_bytes >= run.usage.resident_bytes > 0 and not run.notes
+    assert figures["rate"] > 0 and not run.notes
+    assert run.usage is not None and run.usage.peak_bytes >= run.usage.resident_bytes > 0
 
 
 async def test_pods_that_are_not_bound_in_time_give_a_note_and_no_figure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ async def test_both_schedulers_are_measured_and_nothing_stays(assets: Path) -> N
         session = Session(cluster, ours, other, "kube-scheduler", 1, judged=False, say=said.append)
         for key in ("gang512", "hopeless511", "preempt"):
             await session.measure(chosen[key])
+        await cluster.clean()
         assert await cluster.api.items(PODS) == [] and await cluster.api.items(UPSTREAM_GROUPS) == []
         folder = cluster.folder
     assert not folder.exists()
