@@ -5,6 +5,7 @@ gpu-topology.md 12 and ascend.md 6 for their sections. Durations are seconds onc
 of what makes a plan reproducible.
 """
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -281,6 +282,10 @@ def load_config(path: str) -> KoordpyConfiguration:
     return read_config(data, name=path)
 
 
+_LINK_CLASS = re.compile(r"NV([1-9][0-9]{0,2})?|PSB|PIX|PXB|PHB|NODE|SYS|SOC|HOST|HOSTPIX", re.ASCII)
+"""A class of links between GPUs (gpu-topology.md 3); NV alone is what each NVLink of a class NVn carries."""
+
+
 def _across_fields(config: KoordpyConfiguration) -> list[Fault]:
     """Faults that no field has alone."""
     faults = []
@@ -295,6 +300,13 @@ def _across_fields(config: KoordpyConfiguration) -> list[Fault]:
         faults.append(Fault("leaderElection.renewDeadline", "must be longer than retryPeriod"))
     if lease.retry_period <= 0:
         faults.append(Fault("leaderElection.retryPeriod", "must be longer than 0s"))
+    faults += [
+        Fault(
+            f"gpu.linkBandwidth.{name}", "no link class: NV (each), NV4, PSB, PIX, PXB, PHB, NODE, SYS, HOST, HOSTPIX"
+        )
+        for name in sorted(config.gpu.link_bandwidth)
+        if not _LINK_CLASS.fullmatch(name)
+    ]
     if config.pod_max_backoff < config.pod_initial_backoff:
         faults.append(Fault("podMaxBackoff", "must not be shorter than podInitialBackoff"))
     if config.filters.pod_topology_spread.defaulting_type != "List" and (

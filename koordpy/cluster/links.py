@@ -72,7 +72,7 @@ Figures = tuple[tuple[str, float], ...]
 @lru_cache(maxsize=1024)
 def link(text: str, figures: Figures = ()) -> Link | None:
     """A link class such as `NV4`, `PIX` or `NV2+PHB`; None for an unknown one."""
-    given = dict(figures)
+    given = {_ALIASES.get(name, name): gbs for name, gbs in figures}
     first, plus, second = text.strip().partition("+")
     nvlinks = _NVLINK.fullmatch(first)
     if nvlinks is None:

@@ -18,6 +18,8 @@ from koordpy.api.quantity import units
 from koordpy.cluster.pods import GangRef, PodInfo
 
 SUB_HEALTHY = "SubHealthFault"
+MOST_CHIPS = 10_000
+"""Ids have four digits at most; no more chips of a node are told apart, whatever number it states."""
 
 
 class Holding(NamedTuple):
@@ -123,10 +125,11 @@ def read_reports(node: Node, info: ConfigMap | None) -> dict[str, ChipReport]:
         if not capacity:
             continue
         said: Mapping[str, Any] = node.metadata.annotations
-        listed = (1 << capacity) - 1
-        if listed_by_plugin is not None and resource in listed_by_plugin:
+        listed = (1 << min(capacity, MOST_CHIPS)) - 1
+        if listed_by_plugin is not None and any(key in listed_by_plugin for key in _lists(resource)):
             said = listed_by_plugin
-            listed = parse_chips(str(said[resource]), resource)
+            if resource in said:
+                listed = parse_chips(str(said[resource]), resource)
         out[resource] = ChipReport(
             capacity=capacity,
             listed=listed,
@@ -135,6 +138,11 @@ def read_reports(node: Node, info: ConfigMap | None) -> dict[str, ChipReport]:
             sub_healthy=_sub_healthy(said.get(f"{resource}-Fault")),
         )
     return out
+
+
+def _lists(resource: str) -> tuple[str, ...]:
+    """What is said of a resource: the chips that may be given, those that are broken in one way or another."""
+    return resource, f"{resource}-Unhealthy", f"{resource}-NetworkUnhealthy", f"{resource}-Fault"
 
 
 def _count(resource: str, text: str | int | float | None) -> int:

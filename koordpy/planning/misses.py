@@ -31,6 +31,7 @@ _REMEDIES = {
     "GPUDevices": "ask for a number or a bandwidth that the free GPUs have, or wait for GPUs to be given back",
     "AscendChips": "ask for a number of chips that the free ones of one node can form",
 }
+_UNSUPPORTED = "unsupported: "
 _RELAX = "relax the pod's constraint or change the nodes"
 _WAIT = "wait for pods there to end"
 
@@ -39,10 +40,16 @@ def node_misses(pod: PodInfo, figures: Figures) -> list[str]:
     """Misses of a pod that fits no node, the nearest nodes first; the pod's own fault alone where it has one."""
     own = figures.of(pod)
     if own.refusal is not None:
-        return [f"the pod did not use: {reason.removeprefix('unsupported: ')}" for reason in own.refusal.reasons]
+        return [_own_fault(reason) for reason in own.refusal.reasons]
     lacking = _lacking(pod, figures)
     nearest = [text for _, _, text in sorted((far, i, text) for i, (far, text) in lacking.items())]
     return nearest[:NEAREST] + _refusing(pod, figures, frozenset(lacking))
+
+
+def _own_fault(reason: str) -> str:
+    """What keeps a pod from every node: a feature that no filter knows, or something in it that cannot be meant."""
+    feature = reason.removeprefix(_UNSUPPORTED)
+    return f"the pod did not use: {feature}" if feature != reason else f"this were mended: {reason}"
 
 
 def _lacking(pod: PodInfo, figures: Figures) -> dict[int, tuple[int, str]]:

@@ -182,7 +182,7 @@ def _denials(
     if refusal is None and not one.nodes:
         refusal = one.refusal
     if refusal is not None:
-        text = refusal.text(len(figures.snapshot.nodes))
+        text = " ".join((refusal.text(len(figures.snapshot.nodes)), *one.reasons))
         for pod in waiting:
             gang = pod.gang.key if pod.gang is not None else None
             out.append(PendingPod(pod.key, one.unit.id, gang, Reason.UNSCHEDULABLE, text, plugins=(PLUGIN,)))

@@ -71,6 +71,7 @@ def test_a_bare_off_is_read_as_off(word: str) -> None:
         ("fairness: {mode: best}", ["fairness.mode: text ('best') is none of: exact, gpu-count, kai, off"]),
         ("fairness: {mode: true}", ["fairness.mode: a truth value (true) is none of"]),
         ("gpu: {delivery: dra}", ["gpu.delivery: text ('dra') is none of: device-plugin, env, foreign"]),
+        ("gpu: {linkBandwidth: {PIX: 1, FOO: 2}}", ["gpu.linkBandwidth.FOO: no link class"]),
         ("podInitialBackoff: 1 s", ["podInitialBackoff: '1 s' is no duration"]),
         ("podInitialBackoff: 1", ["podInitialBackoff: a number (1) in place of a duration"]),
         ("podInitialBackoff: -1s", ["podInitialBackoff: '-1s' is negative"]),

@@ -53,6 +53,10 @@ CASES: dict[str, tuple[Sequence[Wire], list[str]]] = {
         [node("n1:4"), pod("p", affinity=near(term("kubernetes.io/hostname", {"app": "db"})))],
         ["1 node(s) didn't match pod affinity rules: relax the rule, or wait until the pods it is about run or end"],
     ),
+    "what the pod itself asks for": (
+        [node("n1:4"), pod("p", requests={"koordinator.sh/gpu": "50"})],
+        ["this were mended: fractional GPUs are not supported"],
+    ),
     "figures and grounds together": (
         [
             node("n1:1"),

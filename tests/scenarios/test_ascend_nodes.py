@@ -119,6 +119,23 @@ def test_the_device_plugins_report_replaces_the_annotations() -> None:
     assert "q" in messages(world.plan())
 
 
+def test_a_report_of_broken_chips_alone_replaces_the_annotations_too() -> None:
+    world = World().add(npu_node("n1", annotations={UNHEALTHY: ids((0, 1))}))
+    world.add(device_info("n1", unhealthy=ids((7,))), npu_pod("p", 7))
+    assert chips(world.plan()) == {"p": [0, 1, 2, 3, 4, 5, 6]}
+
+
+def test_a_report_of_another_resource_leaves_the_annotations() -> None:
+    world = World().add(npu_node("n1", annotations={UNHEALTHY: ids((0,))}))
+    world.add(device_info("n1", N310, unhealthy="Ascend310-3"), npu_pod("p", 7))
+    assert chips(world.plan()) == {"p": [1, 2, 3, 4, 5, 6, 7]}
+
+
+def test_an_absurd_number_of_chips_is_read_as_far_as_ids_go() -> None:
+    world = World().add(npu_node("n1", 10**18), npu_pod("p", 8))
+    assert chips(world.plan()) == {"p": list(range(8))}
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", json.dumps({"DeviceInfo": {"DeviceList": []}})])
 def test_a_report_that_cannot_be_read_counts_for_nothing(text: str) -> None:
     report = device_info("n1")

@@ -392,6 +392,12 @@ def test_figures_can_be_overridden(run: Any) -> None:
     assert run(node(), device(links=rows), pod(), config={"linkBandwidth": {"PHB": 50}}).gpus() == [1, 2]
 
 
+@pytest.mark.parametrize("name", ["SYS", "SOC"])
+def test_figures_go_by_both_names_of_a_class(run: Any, name: str) -> None:
+    rows = square(3, "PIX", p1_2="SOC")
+    assert run(node(), device(links=rows), pod(), config={"linkBandwidth": {name: 50}}).gpus() == [1, 2]
+
+
 @pytest.mark.parametrize(
     ("rows", "size", "score"),
     [

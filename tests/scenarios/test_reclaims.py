@@ -70,6 +70,7 @@ def test_6_the_last_unit_may_cross_the_line_and_does_not_come_back() -> None:
     assert final(result) == {"new": "n"}
     assert result.stable
     assert sorted(waiting(result)) == ["old"]
+    assert waiting(result)["old"].endswith(f"exceedDimensions: [{GPU}]. reclaim: quota b would use 2 of min 1 {GPU}.")
 
 
 def test_7_one_accelerator_rather_than_two() -> None:
