@@ -15,7 +15,18 @@ from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 from koordpy.api import keys
-from koordpy.engine import binder, claims, commit, evictioncalls, evictor, releases, reservations
+from koordpy.engine import (
+    binder,
+    claims,
+    commit,
+    confirming,
+    evictioncalls,
+    evictor,
+    nominations,
+    releases,
+    reservations,
+    unitcommit,
+)
 from tests.engine.live import Live, gang
 from tests.engine.manifests import CLAIMS_OF_DEVICES, GPU, QUOTAS, nominated_node
 from tests.engine.replica import Replica
@@ -24,7 +35,18 @@ from tests.engine.storm import Storm
 from tests.engine.test_reservations import claim, claiming
 from tests.engine.virtual import VirtualLoop, Wire, run, virtual_server
 
-MODULES: tuple[ModuleType, ...] = (commit, binder, claims, reservations, releases, evictor, evictioncalls)
+MODULES: tuple[ModuleType, ...] = (
+    commit,
+    unitcommit,
+    confirming,
+    binder,
+    claims,
+    reservations,
+    releases,
+    evictor,
+    nominations,
+    evictioncalls,
+)
 
 
 @cache
