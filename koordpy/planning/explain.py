@@ -150,7 +150,7 @@ def _domains(unit: Unit, figures: Figures) -> tuple[tuple[DomainExplanation, ...
         needed = len(best.nodes)
         bound = [m.node for m in problem.members if m.node is not None and m.node >= 0]
         chosen = tree.lowest_common([*best.nodes.values(), *bound])
-    usable = domain_slots(unit, figures)
+    usable = domain_slots(unit, figures, tuple(sorted(best.nodes)) or None)
     out: list[DomainExplanation] = []
     short: list[tuple[int, int, int]] = []
     for level in range(tree.depth):

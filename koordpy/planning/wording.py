@@ -49,10 +49,13 @@ def filter_sentence(
     return f"0/{total} nodes are available: {', '.join(entries)}.", tuple(plugins)
 
 
-def domain_slots(unit: Unit, figures: Figures) -> Callable[[int], Ints]:
-    """Usable slots of the reference pod in every domain of a level (section 5), on the draft as it is."""
+def domain_slots(unit: Unit, figures: Figures, ranks: tuple[int, ...] | None = None) -> Callable[[int], Ints]:
+    """Usable slots of the reference pod in every domain of a level (section 5), on the draft as it is.
+
+    ranks: the members that a plan places, all pending ones where there is none.
+    """
     problem = build(unit, figures)
-    reference = problem.reference()
+    reference = problem.reference(ranks)
     reaches = [Reach(part, reference) for part in partitions(unit, problem, figures)]
 
     def usable(level: int) -> Ints:

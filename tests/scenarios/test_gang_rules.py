@@ -364,6 +364,15 @@ def test_explain_names_every_domain_and_marks_exactly_the_chosen_one() -> None:
     assert not any(domain.chosen for domain in found.domains)
 
 
+def test_explain_counts_slots_for_the_pods_that_the_plan_places() -> None:
+    """p-0 fits nowhere and stays out; for the others the block has two slots, not none."""
+    world = World().add(TWO_LAYERS, nodes_of("s{b0: n1 n2; b1: n3}"), group("g", 2, wish({"blockLayer": "Must"})))
+    world.add(pod("p-0", gang="g", cpu="5"), pod("p-1", gang="g"), pod("p-2", gang="g"))
+    found = explain(world.snapshot(), None, "default/p-1")
+    blocks = [(d.name, d.slots, d.needed, d.chosen) for d in found.domains if d.layer == "blockLayer"]
+    assert blocks == [("s/b0", 2, 2, True), ("s/b1", 1, 2, False)]
+
+
 def test_the_last_proof_is_that_of_the_plan_that_bound() -> None:
     world = World().add(node("n1:2"), group("g", 3), gang_pods("g", 3))
     plan = world.plan()
