@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from koordpy.api.objects import NodeAffinity, NodeSelector, Pod, Taint, Toleration
-from koordpy.cluster.selectors import field_valid, int64, term_matches
+from koordpy.cluster.selectors import int64, term_matches
 from koordpy.cluster.snapshot import UNSCHEDULABLE_TAINT, NodeInfo
 from koordpy.planning.filters.base import Code, Refusal, Verdict, all_fit, refused_where
 
@@ -73,7 +73,8 @@ def check_taints(nodes: Sequence[NodeInfo], pod: Pod) -> Verdict:
 def named_nodes(required: NodeSelector | None) -> set[str] | None:
     """Names that the terms leave where every term has metadata.name In; None where any node may be tried.
 
-    Terms are united, requirements inside a term intersected; empty = the terms conflict.
+    Terms are united, requirements inside a term intersected; empty = the terms conflict. As in kube-scheduler a term
+    names its nodes also where it is invalid and matches none of them.
     """
     if required is None or not required.node_selector_terms:
         return None
@@ -81,7 +82,7 @@ def named_nodes(required: NodeSelector | None) -> set[str] | None:
     for term in required.node_selector_terms:
         wanted: set[str] | None = None
         for requirement in term.match_fields:
-            if field_valid(requirement) and requirement.operator == "In":
+            if requirement.key == "metadata.name" and requirement.operator == "In":
                 one = set(requirement.values)
                 wanted = one if wanted is None else wanted & one
         if wanted is None:
