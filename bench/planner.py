@@ -128,12 +128,12 @@ def cases() -> list[Case]:
     many = [manifest for k in range(100) for manifest in gang(f"g{k}", 8, annotations=prefer)]
     mixed = [*gang("m", 64, annotations=_gathers(blockLayer="Must"), gpus=0)]
     for i, manifest in enumerate(mixed[1:]):
-        cpu = "24" if i % 2 else "8"
+        cpu = "48" if i % 2 else "16"
         manifest["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu}}
     plain = [pod(f"p-{i}", gpus=0, cpu="100m") for i in range(3000)]
     pipelined = gang("g", 1024, annotations=_pipeline(8), gpus=1)
     few, large = [(1, "16", 0), (32, "8", 1), (63, "8", 2)], [(4, "32", 0), (252, "8", 1), (256, "4", 2)]
-    block = {"cpu_per_node": 64, "accelerators_per_block": 8}
+    block = {"accelerators_per_block": 8}
     return [
         *out,
         Case("1,024 pods, PP 8, on 5,000 nodes", 5000, pipelined, bar=1.0),

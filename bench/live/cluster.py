@@ -96,11 +96,16 @@ class LiveCluster:
         await self.api.each(range(count), make)
         return uids
 
-    async def running_pods(self, count: int, wave: str, *, node_of: Callable[[int], int], **own: Any) -> set[str]:
-        """Makes pods of nobody's that run on nodes already. node_of: pod's index -> node's index."""
-        uids = await self.pods(count, wave, scheduler=NOBODY, spec=lambda i: {"nodeName": node_name(node_of(i))}, **own)
+    async def bound_pods(self, count: int, stem: str, *, node_of: Callable[[int], int], **own: Any) -> set[str]:
+        """Makes pods that are on nodes already, of nobody's unless said otherwise. node_of: pod's index -> node's."""
+        own = {"scheduler": NOBODY, "requests": PLAIN, **own}
+        return await self.pods(count, stem, spec=lambda i: {"nodeName": node_name(node_of(i))}, **own)
+
+    async def running_pods(self, count: int, stem: str, *, node_of: Callable[[int], int], **own: Any) -> set[str]:
+        """The same, and they run."""
+        uids = await self.bound_pods(count, stem, node_of=node_of, **own)
         running = {"status": {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}}
-        await self.api.each(range(count), lambda i: self.api.patch(f"{PODS}/{wave}-{i}/status", running))
+        await self.api.each(range(count), lambda i: self.api.patch(f"{PODS}/{stem}-{i}/status", running))
         return uids
 
     async def count(self, wave: str) -> int:

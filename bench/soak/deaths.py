@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import Counter
 
-from bench.live.cluster import PLAIN, node_name
+from bench.live.cluster import PLAIN
 from bench.live.schedulers import Koordpy, running
 from bench.soak.session import Soak
 
@@ -34,12 +34,12 @@ async def restart(soak: Soak) -> None:
     cluster, watch, koordpy = soak.cluster, soak.watch, Koordpy()
     bound, more = 20_000, 3_000
     per_node = -(-bound // cluster.nodes)
-    old = await cluster.pods(
+    old = await cluster.bound_pods(
         bound,
         cluster.name("bound"),
+        node_of=lambda i: i // per_node,
         scheduler=koordpy.scheduler_name,
         requests={**PLAIN, "cpu": "1"},
-        spec=lambda i: {"nodeName": node_name(i // per_node)},
     )
     new = await cluster.pods(more, cluster.name("more"), scheduler=koordpy.scheduler_name, requests={"cpu": "10"})
     async with running(koordpy, cluster) as process:

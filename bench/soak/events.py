@@ -8,7 +8,7 @@ import socket
 import time
 import urllib.request
 
-from bench.live.cluster import NOBODY, PLAIN, PODS, node_name
+from bench.live.cluster import PODS
 from bench.live.schedulers import Koordpy, running
 from bench.live.usage import cpu_seconds
 from bench.soak.session import Soak
@@ -39,13 +39,7 @@ async def idle(soak: Soak) -> None:
 async def lag(soak: Soak) -> None:
     """Pod events at 500 a second: from their arrival until koordpy knows of them, and until it acts on one."""
     count, seconds, rate, stem = 2000, 15, 500, soak.cluster.name("lag")
-    await soak.cluster.pods(
-        count,
-        stem,
-        scheduler=NOBODY,
-        requests=PLAIN,
-        spec=lambda i: {"nodeName": node_name(i % soak.cluster.nodes)},
-    )
+    await soak.cluster.bound_pods(count, stem, node_of=lambda i: i % soak.cluster.nodes)
     port = _free_port()
     async with running(Koordpy(flags=("--bind-address", f"127.0.0.1:{port}")), soak.cluster):
         await soak.all_bound(await soak.plain_pod("first"), within_s=60)

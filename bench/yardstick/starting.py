@@ -1,4 +1,4 @@
-"""A scheduler starts in a large cluster that runs: when its first decision is out, and how much memory it takes."""
+"""A scheduler starts in a large cluster: when its first decision is out, and how much memory it takes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ BOUND = "bound"
 
 
 async def prepare(cluster: LiveCluster, *, nodes: int, bound: int) -> None:
-    """Nodes, and running pods of some kilobytes spread over them."""
+    """Nodes, and bound pods of some kilobytes spread over them."""
     await cluster.grow(nodes)
     count = cluster.nodes
-    await cluster.running_pods(bound, BOUND, node_of=lambda i: i % count, requests=PLAIN, annotations=PADDING)
+    await cluster.bound_pods(bound, BOUND, node_of=lambda i: i % count, annotations=PADDING)
     await cluster.rest()
 
 
