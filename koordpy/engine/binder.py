@@ -22,9 +22,6 @@ from koordpy.engine.resources import PODS
 logger = logging.getLogger(__name__)
 
 MAX_IN_FLIGHT = 64
-SETTLE_SECONDS = 2.0
-"""A request whose reply was lost may still be carried out for this long; only then an unbound pod counts as unbound.
-Should one be carried out later still, our next Binding of the pod meets a 409 that tells."""
 
 
 class BindResult(enum.StrEnum):
@@ -103,8 +100,9 @@ class Binder:
         *,
         max_in_flight: int = MAX_IN_FLIGHT,
         clock: Callable[[], float] = time.monotonic,
-        settle_seconds: float = SETTLE_SECONDS,
+        settle_seconds: float = 2.0,
     ) -> None:
+        """`settle_seconds`: how long a Binding may still be carried out whose reply was lost."""
         self._client, self._clock, self._settle_seconds = client, clock, settle_seconds
         self._slots = asyncio.Semaphore(max_in_flight)
         self._in_flight = 0

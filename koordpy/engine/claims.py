@@ -25,6 +25,7 @@ from koordpy.cluster.selectors import term_matches
 from koordpy.cluster.state import ClusterState
 from koordpy.cluster.volumes import claim_key
 from koordpy.engine.client import ApiClient, ApiError, Body, Unreachable
+from koordpy.engine.feeds import Feeds
 from koordpy.engine.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from koordpy.engine.versions import reached
 from koordpy.planning.plan import Placement
@@ -132,22 +133,24 @@ def node_selection(claim: PersistentVolumeClaim, node: str) -> Body | None:
 
 
 class ClaimBinder:
-    """Binds the claims of units. Lives on the event loop; `changed` hears of every claim, volume and pod."""
+    """Binds the claims of units. Lives on the event loop."""
 
     def __init__(
         self,
         client: ApiClient,
-        state: ClusterState,
+        feeds: Feeds,
         *,
         may_write: Callable[[], bool],
-        bind_seconds: float = 600.0,
+        bind_seconds: float,
     ) -> None:
-        self._client, self._state = client, state
+        self._client, self._state = client, feeds.state
         self._may_write, self._bind_seconds = may_write, bind_seconds
         self._places = asyncio.Semaphore(MAX_IN_FLIGHT)
         self._listening: dict[str, set[asyncio.Event]] = {}
+        for heard in (feeds.listeners.storage, feeds.listeners.pod_gone):
+            heard.append(self._changed)
 
-    def changed(self, key: str) -> None:
+    def _changed(self, key: str) -> None:
         """A claim or pod (`namespace/name`) or a volume (name) changed."""
         for event in self._listening.get(key, ()):
             event.set()

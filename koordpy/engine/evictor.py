@@ -15,10 +15,10 @@ from datetime import datetime, timedelta
 from koordpy.api.keys import DEFAULT_SCHEDULER_NAME
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quotas import Queue
-from koordpy.cluster.state import ClusterState
 from koordpy.engine.announce import Announcer
 from koordpy.engine.client import ApiClient
 from koordpy.engine.evictioncalls import Dropped, EvictionCalls
+from koordpy.engine.feeds import Feeds
 from koordpy.engine.nominations import Kept, Nominations
 from koordpy.engine.patches import pod_unschedulable, rfc3339
 from koordpy.engine.recorder import ObjectReference
@@ -59,29 +59,22 @@ class Evictor:
     def __init__(
         self,
         client: ApiClient,
-        state: ClusterState,
+        feeds: Feeds,
         announcer: Announcer,
         *,
         metrics: Metrics,
         may_write: Callable[[], bool],
-        wake: Callable[[str, str], None],
-        freed: Callable[[], None],
-        returned: Callable[[PodInfo], None],
-        unit_of: Callable[[str], str | None],
         clock: Callable[[], float],
         now: Callable[[], datetime],
         extra_seconds: float,
     ) -> None:
-        """`wake(unit, event)` has a unit tried again; `freed` hears that room is not kept any more; `returned` hears
-        of victims that wait for a place after all; `unit_of(pod key)` names the unit that a queued pod is in."""
+        """`extra_seconds`: what room is kept beyond the longest grace period of the victims (preemption.md 4)."""
         self._calls = EvictionCalls(client, may_write=may_write, now=now)
-        self._state, self._announcer, self._metrics = state, announcer, metrics
-        self._unit_of, self._returned = unit_of, returned
+        self._feeds, self._state, self._announcer, self._metrics = feeds, feeds.state, announcer, metrics
+        self._unit_of = feeds.queue.unit_of
         self._clock, self._now = clock, now
         self._extra_seconds = extra_seconds
-        self.nominations = Nominations(
-            state, self._calls, may_write=may_write, wake=wake, freed=freed, unit_of=unit_of, clock=clock, now=now
-        )
+        self.nominations = Nominations(feeds, self._calls, may_write=may_write, clock=clock, now=now)
         self._jobs: set[asyncio.Task[None]] = set()
         self._begun: dict[str, EvictionPlan] = {}
         """Unit -> its plan, while that is carried out."""
@@ -284,4 +277,4 @@ class Evictor:
         self._state.unforesee(victim.pod_key, victim.uid)
         info = self._state.pod(victim.pod_key)
         if info is not None and info.uid == victim.uid and info.pending and self._unit_of(info.key) is None:
-            self._returned(info)
+            self._feeds.pods.enqueue(info, event="BindFailure")

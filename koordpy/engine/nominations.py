@@ -14,9 +14,10 @@ from datetime import datetime
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quotas import Queue
 from koordpy.cluster.snapshot import PODS
-from koordpy.cluster.state import ClusterState
 from koordpy.engine.client import ApiError, Unreachable
 from koordpy.engine.evictioncalls import Dropped, EvictionCalls
+from koordpy.engine.feeds import Feeds
+from koordpy.engine.wakeups import Wake
 from koordpy.planning.promised import coming_free
 
 logger = logging.getLogger(__name__)
@@ -42,21 +43,16 @@ class Nominations:
 
     def __init__(
         self,
-        state: ClusterState,
+        feeds: Feeds,
         calls: EvictionCalls,
         *,
         may_write: Callable[[], bool],
-        wake: Callable[[str, str], None],
-        freed: Callable[[], None],
-        unit_of: Callable[[str], str | None],
         clock: Callable[[], float],
         now: Callable[[], datetime],
     ) -> None:
-        """As of the `Evictor`."""
         self.tasks: set[asyncio.Task[None]] = set()
         """Void nominations that are being cleared."""
-        self._state, self._calls, self._may_write = state, calls, may_write
-        self._wake, self._freed, self._unit_of = wake, freed, unit_of
+        self._state, self._queue, self._calls, self._may_write = feeds.state, feeds.queue, calls, may_write
         self._clock, self._now = clock, now
         self._kept: dict[str, Kept] = {}
         self._clearing: dict[str, asyncio.Event] = {}
@@ -85,7 +81,7 @@ class Nominations:
             self._kept.pop(unit, None)
         await self.clear(pods)
         for unit in units:
-            self._wake(unit, "NominationVoid")
+            self._queue.touch(unit, "NominationVoid")
 
     async def clear(self, pods: Iterable[PodInfo]) -> None:
         """Takes nominations back, here at once and at the API server as well as that can be done."""
@@ -107,16 +103,16 @@ class Nominations:
                     del self._clearing[info.key]
 
         await self._calls.each([info for info in pods if not info.node and info.key not in self._clearing], one)
-        self._freed()
+        self._queue.broadcast(Wake.ROOM, "NominationEnd")
 
     def restore(self) -> None:
         """Nominations of pods that another process made: their room is kept for a while."""
         for info in self._state.nominated():
-            if info.pending and (unit := self._unit_of(info.key)) is not None and unit not in self._kept:
+            if info.pending and (unit := self._queue.unit_of(info.key)) is not None and unit not in self._kept:
                 deadline = self._clock() + RESTORED_SECONDS
                 self._kept[unit] = Kept(deadline, {})
         for info in self._state.nominated():
-            if (unit := self._unit_of(info.key)) is not None and unit in self._kept:
+            if (unit := self._queue.unit_of(info.key)) is not None and unit in self._kept:
                 self._kept[unit].pods[info.key] = info.uid
 
     async def look(self) -> None:
@@ -132,16 +128,16 @@ class Nominations:
                 del self._kept[unit]
                 logger.info("%s: the room it is nominated to will not come; it is planned anew", unit)
                 await self.clear(waiting)
-                self._wake(unit, "NominationVoid")
+                self._queue.touch(unit, "NominationVoid")
             elif not kept.tried and not self._leaving(kept, waiting):
                 # takes its room now, or is refused and gives it back
                 kept.tried = True
-                self._wake(unit, "VictimsGone")
+                self._queue.touch(unit, "VictimsGone")
             elif self._clock() > kept.deadline and self._may_write():
                 del self._kept[unit]
                 logger.warning("%s: its victims are not gone in time; it is planned anew", unit)
                 await self.clear(waiting)
-                self._wake(unit, "NominationExpired")
+                self._queue.touch(unit, "NominationExpired")
         if self._uncleared and self._may_write():
             there = [(self._state.pod(key), uid) for key, uid in self._uncleared.items()]
             self._uncleared = {}

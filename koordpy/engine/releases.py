@@ -7,17 +7,17 @@ the same); a pod that is gone. So whatever a leader left half done, the next one
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from koordpy.api.dra import ClaimConsumer, ResourceClaim
 from koordpy.api.objects import Pod
 from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.state import ClusterState
 from koordpy.engine.backoff import Backoff
 from koordpy.engine.claims import PodClaims
 from koordpy.engine.client import ApiClient, ApiError, Unreachable
+from koordpy.engine.feeds import Feeds
 from koordpy.engine.replies import take_reply
 from koordpy.engine.reservations import FINALIZER
 from koordpy.engine.resources import PODS, Resource
@@ -26,8 +26,6 @@ from koordpy.planning.filters.dra import resource_claims
 logger = logging.getLogger(__name__)
 
 MAX_TRIES = 6
-SWEEP_SECONDS = 30.0
-"""How often reservations are looked through for pods that are gone."""
 ASKED_AGAIN_SWEEPS = 20
 """After so many a pod that was there is asked for again."""
 
@@ -38,17 +36,14 @@ class DeviceReleaser:
     def __init__(
         self,
         client: ApiClient,
-        state: ClusterState,
+        feeds: Feeds,
         *,
-        resource: Callable[[], Resource | None],
-        claims: Callable[[], Iterable[ResourceClaim]],
         may_write: Callable[[], bool],
-        sweep_seconds: float = SWEEP_SECONDS,
+        sweep_seconds: float,
     ) -> None:
-        """`resource`: the resource claims as they are served now; `claims`: every one that is known."""
+        """`sweep_seconds`: how often reservations are looked through for pods that are gone."""
         self.released = 0
-        self._client, self._state = client, state
-        self._resource, self._claims, self._may_write = resource, claims, may_write
+        self._client, self._feeds, self._state, self._may_write = client, feeds, feeds.state, may_write
         self._sweep_seconds = sweep_seconds
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -100,7 +95,7 @@ class DeviceReleaser:
         if self._sweeps % ASKED_AGAIN_SWEEPS == 0:
             self._alive.clear()
         self._sweeps += 1
-        for claim in list(self._claims()):
+        for claim in self._feeds.claims():
             namespace = claim.metadata.namespace
             gone: set[str] = set()
             for consumer in claim.status.reserved_for:
@@ -147,7 +142,7 @@ class DeviceReleaser:
         """
         backoff = Backoff(0.05, 1.0)
         async with self._turn:
-            while self._may_write() and (resource := self._resource()) is not None:
+            while self._may_write() and (resource := self._feeds.resource_claims) is not None:
                 try:
                     if await self._try(resource, key, uids, deallocate=deallocate, unused=unused):
                         return

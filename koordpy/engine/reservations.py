@@ -13,13 +13,12 @@ import msgspec
 from koordpy.api.dra import Allocation, ResourceClaim
 from koordpy.cluster.devices import DeviceId, consumer_of
 from koordpy.cluster.selectors import term_matches
-from koordpy.cluster.state import ClusterState
 from koordpy.engine.backoff import Backoff
-from koordpy.engine.binder import SETTLE_SECONDS
 from koordpy.engine.claims import ClaimsFailed, PodClaims
 from koordpy.engine.client import ApiClient, ApiError, Body, Unreachable
+from koordpy.engine.feeds import Feeds
 from koordpy.engine.replies import take_reply
-from koordpy.engine.resources import Resource
+from koordpy.engine.wakeups import Wake
 from koordpy.planning.filters.dra import MAX_CONSUMERS, resource_claims
 
 logger = logging.getLogger(__name__)
@@ -37,21 +36,17 @@ class DeviceReserver:
     def __init__(
         self,
         client: ApiClient,
-        state: ClusterState,
+        feeds: Feeds,
         *,
-        resource: Callable[[], Resource | None],
         may_write: Callable[[], bool],
-        timeout_seconds: float = 600.0,
-        freed: Callable[[], None] = lambda: None,
-        settle_seconds: float = SETTLE_SECONDS,
+        timeout_seconds: float,
+        settle_seconds: float,
     ) -> None:
-        """`resource`: the resource claims as the API server serves them now; `freed` hears of devices that were taken
-        for a write that came to nothing."""
-        self._client, self._state = client, state
-        self._resource, self._may_write = resource, may_write
+        """`settle_seconds`: how long a write may still be carried out whose reply was lost."""
+        self._client, self._feeds, self._state, self._may_write = client, feeds, feeds.state, may_write
         self._timeout_seconds = timeout_seconds
         self._unprotected = False
-        self._freed, self._settle_seconds = freed, settle_seconds
+        self._settle_seconds = settle_seconds
         self._asking: set[asyncio.Task[None]] = set()
 
     async def reserve(self, pods: Sequence[PodClaims], *, obstacle: Callable[[], str]) -> None:
@@ -210,7 +205,8 @@ class DeviceReserver:
                 if claim is not None:
                     take_reply(self._state, claim)
                 self._state.devices_written(key)
-                self._freed()
+                # its devices may be free again
+                self._feeds.queue.broadcast(Wake.DYNAMIC_DEVICE, "ClaimRead")
                 return
 
         task = asyncio.create_task(ask(), name=f"what became of claim {key}")
@@ -224,7 +220,7 @@ class DeviceReserver:
             raise ClaimsFailed("write", f"resource claim {key}: {error}") from error
 
     def _path(self, key: str, subresource: str = "") -> str:
-        resource = self._resource()
+        resource = self._feeds.resource_claims
         if resource is None:
             raise ClaimsFailed("void", "resource claims are not served any more")
         namespace, _, name = key.partition("/")

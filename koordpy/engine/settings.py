@@ -48,6 +48,11 @@ class EngineSettings:
     """Plain pods of the first round of a burst, so that Bindings start early ..."""
     most_light_pods: int = 1024
     """... and of later ones, which are planned while those are under way."""
+    settle_seconds: float = 2.0
+    """A write whose reply was lost may still be carried out for this long; only then what is not there counts as not
+    written. Should it be carried out later still, our next write meets a conflict that tells."""
+    sweep_seconds: float = 30.0
+    """How often resource claims are looked through for reservations of pods that are gone."""
     unconfirmed_seconds: float = 30.0
     """An assumed pod that the watch has not confirmed for so long is read by GET (kube-parity.md 4.2)."""
     volume_bind_seconds: float = 600.0

@@ -59,12 +59,12 @@ class OperatorHost:
         self.health = HealthServer(
             config.bind_address,
             metrics=scheduler.metrics,
-            live=scheduler.live_checks(),
-            ready=scheduler.ready_checks(),
+            live=scheduler.inspection.live_checks(),
+            ready=scheduler.inspection.ready_checks(),
             configuration=lambda: msgspec.to_builtins(config),
             debug={
-                "queue": scheduler.debug_queue,
-                "snapshot": scheduler.debug_snapshot,
+                "queue": scheduler.inspection.queue,
+                "snapshot": scheduler.inspection.snapshot,
                 "decisions": scheduler.decisions.recent,
             },
         )

@@ -291,5 +291,5 @@ async def test_the_snapshot_shows_claims_and_volumes() -> None:
     async with disks("n1") as (cluster, storage), cluster.running() as scheduler:
         storage.volume("v", "n1")
         storage.claim("data")
-        await until(lambda: b'"kind":"PersistentVolume"' in scheduler.debug_snapshot()())
-        await until(lambda: b'"kind":"PersistentVolumeClaim"' in scheduler.debug_snapshot()())
+        await until(lambda: b'"kind":"PersistentVolume"' in scheduler.inspection.snapshot()())
+        await until(lambda: b'"kind":"PersistentVolumeClaim"' in scheduler.inspection.snapshot()())

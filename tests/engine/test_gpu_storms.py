@@ -163,13 +163,11 @@ class GpuStorm:
 async def test_no_gpu_is_given_twice_whatever_the_weather(seed: int) -> None:
     async with live([small(name) for name in NODES]) as cluster:
         storm = GpuStorm(cluster, random.Random(seed))
-        async with cluster.running() as first:
-            first.binder._settle_seconds = 0.05
+        async with cluster.running(settle_seconds=0.05) as first:
             await storm.rage(12)
             # it dies: whatever it has begun stays as it is
             first.leading.clear()
-        async with cluster.running() as scheduler:
-            scheduler.binder._settle_seconds = 0.05
+        async with cluster.running(settle_seconds=0.05) as scheduler:
             await storm.rage(20)
             cluster.server.faults.clear()
             with suppress(TimeoutError):

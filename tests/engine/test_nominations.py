@@ -13,7 +13,10 @@ from koordpy.cluster.state import ClusterState
 from koordpy.engine.client import ApiClient
 from koordpy.engine.credentials import ClusterAccess
 from koordpy.engine.evictioncalls import EvictionCalls
+from koordpy.engine.feeds import Feeds
+from koordpy.engine.grouping import UnitNames
 from koordpy.engine.nominations import Nominations
+from koordpy.engine.queue import UnitQueue
 
 
 class SlowCalls(EvictionCalls):
@@ -43,18 +46,15 @@ async def test_a_unit_that_is_refused_while_another_is_given_up_ends_no_loop() -
     state = ClusterState(scheduler_names=("koord-scheduler",))
     for name in ("a", "b"):
         state.upsert(nominated(name, "a-node-that-is-gone"))
-    woken: list[tuple[str, str]] = []
     async with ApiClient(ClusterAccess("http://127.0.0.1:9")) as client:
         calls = SlowCalls(client)
+        queue = UnitQueue()
+        feeds = Feeds(client, state, queue, UnitNames())
+        for info in state.pods():
+            feeds.pods.enqueue(info, event="PodAdd")
+        (tried, other) = queue.take(light_pods=2)
         nominations = Nominations(
-            state,
-            calls,
-            may_write=lambda: True,
-            wake=lambda unit, event: woken.append((unit, event)),
-            freed=lambda: None,
-            unit_of=lambda key: key,
-            clock=lambda: 0.0,
-            now=lambda: datetime.now(UTC),
+            feeds, calls, may_write=lambda: True, clock=lambda: 0.0, now=lambda: datetime.now(UTC)
         )
         nominations.restore()
         looking = asyncio.create_task(nominations.look())
@@ -66,4 +66,4 @@ async def test_a_unit_that_is_refused_while_another_is_given_up_ends_no_loop() -
         await asyncio.wait_for(looking, 5)
         await asyncio.wait_for(asyncio.gather(*nominations.tasks), 5)
     assert calls.sent == ["default/a", "default/b"]
-    assert woken == [("default/a", "NominationVoid")]
+    assert (tried.touched, other.touched) == (True, False)

@@ -152,7 +152,7 @@ async def test_the_snapshot_for_replay_holds_the_quotas() -> None:
     async with live([small("n1")]) as cluster, cluster.running() as scheduler:
         cluster.server.store.create(QUOTAS, manifest("team", {}, {"cpu": "4"}))
         await until(lambda: scheduler.state.quotas.get("default/team") is not None)
-        assert b'"kind":"ElasticQuota"' in scheduler.debug_snapshot()()
+        assert b'"kind":"ElasticQuota"' in scheduler.inspection.snapshot()()
 
 
 async def test_a_quota_above_its_runtime_gives_back_though_nobody_waits() -> None:

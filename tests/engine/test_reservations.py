@@ -248,7 +248,7 @@ async def test_the_snapshot_shows_claims_slices_and_classes() -> None:
         offer(cluster, "n1", "a")
         claim(cluster, "data")
         for kind in (b"ResourceClaim", b"ResourceSlice", b"DeviceClass"):
-            await until(lambda kind=kind: b'"kind":"%s"' % kind in scheduler.debug_snapshot()())  # type: ignore[misc]
+            await until(lambda kind=kind: b'"kind":"%s"' % kind in scheduler.inspection.snapshot()())  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("while_written", ["finalizers", "status"])
@@ -279,8 +279,7 @@ async def test_devices_of_a_pod_that_goes_while_they_are_written_are_given_to_no
 
 
 async def test_devices_of_a_write_whose_answer_is_lost_are_free_again_once_the_claim_is_read() -> None:
-    async with live([small("n1")]) as cluster, cluster.running() as scheduler:
-        scheduler.reserver._settle_seconds = 0.1
+    async with live([small("n1")]) as cluster, cluster.running(settle_seconds=0.1) as scheduler:
         offer(cluster, "n1", "a")
         claim(cluster, "first")
         claim(cluster, "second")

@@ -1,0 +1,231 @@
+"""Hands every unit of a plan on: to the Bindings, to the evictor, to those who say why it waits, or back to be planned.
+
+The cluster went on while the plan was made. A unit whose part of it is overtaken is planned again at once; the parts of
+the others are carried out as they are, for units of one round were planned on one draft.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from koordpy.cluster.pods import GangRef, PodInfo
+from koordpy.cluster.snapshot import Snapshot
+from koordpy.engine.announce import Announcer
+from koordpy.engine.commit import Committer
+from koordpy.engine.feeds import Feeds
+from koordpy.engine.gangwriter import GangStatusWriter
+from koordpy.engine.overtaken import by_node, leaning, overtaken
+from koordpy.engine.promises import Promises
+from koordpy.engine.queue import Entry
+from koordpy.engine.references import References
+from koordpy.engine.refusals import Refusals
+from koordpy.engine.roommaking import RoomMaking
+from koordpy.engine.unitcommit import UnitCommit
+from koordpy.observe.metrics import Metrics
+from koordpy.planning.gangs import read_gang
+from koordpy.planning.plan import Eviction, GangReport, GangStatus, PendingPod, Placement, RoundPlan, UnitReport
+
+logger = logging.getLogger(__name__)
+
+Part = TypeVar("Part", Placement, PendingPod, Eviction)
+WAITING_SECONDS = 600.0
+"""For the Bindings of pods without a gang, which says how long its members may take (gang-network.md 2.9)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """A plan, taken apart by units, and what it was made on."""
+
+    plan: RoundPlan
+    snapshot: Snapshot
+    began: float
+    seconds: float
+    """What planning took."""
+    placements: Mapping[str, list[Placement]]
+    pending: Mapping[str, list[PendingPod]]
+    evictions: Mapping[str, list[Eviction]]
+    reports: Mapping[GangRef, GangReport]
+    foreign: Mapping[str, list[PodInfo]]
+    early: frozenset[str]
+    pods: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Gangs:
+    """What a commit must know of the gangs in its unit when its Bindings are through."""
+
+    reports: tuple[GangReport, ...]
+    first_tried: float
+
+
+class Dispatcher:
+    """Carries out the plans of rounds. Owned by the event loop."""
+
+    def __init__(
+        self,
+        feeds: Feeds,
+        committer: Committer,
+        *,
+        refusals: Refusals,
+        rooms: RoomMaking,
+        promises: Promises,
+        gangs: Sequence[GangStatusWriter],
+        announcer: Announcer,
+        references: References,
+        metrics: Metrics,
+        clock: Callable[[], float],
+    ) -> None:
+        self._feeds, self._state, self._queue = feeds, feeds.state, feeds.queue
+        self._committer, self._refusals, self._rooms, self._promises = committer, refusals, rooms, promises
+        self._gangs, self._announcer, self._references = gangs, announcer, references
+        self._metrics, self._clock = metrics, clock
+        self._first_tried: dict[str, float] = {}
+        self._warned: set[tuple[str, str]] = set()
+
+    def tried(self, entries: Iterable[Entry], at: float) -> None:
+        """A round that began then tries these units: the wait of a gang counts from its first try."""
+        for entry in entries:
+            self._first_tried.setdefault(entry.unit, at)
+
+    def apply(
+        self, plan: RoundPlan, snapshot: Snapshot, entries: Mapping[str, Entry], *, began: float, seconds: float
+    ) -> None:
+        """Hands a round's plan on. entries: the units that it was to plan; every one of them is settled here, or will
+        be by whom it is handed to."""
+        self._promises.found(plan)
+        found = _Round(
+            plan,
+            snapshot,
+            began,
+            seconds,
+            placements=_by_unit(plan.placements),
+            pending=_by_unit(plan.pending),
+            evictions=_by_unit(plan.evictions),
+            reports={report.ref: report for report in plan.gangs},
+            foreign=by_node(self._feeds.pods.foreign),
+            early=leaning(plan, snapshot),
+            pods=sum(len(unit.pod_keys) for unit in plan.units) or 1,
+        )
+        refused = [
+            entry
+            for unit in plan.units
+            if (entry := entries.get(unit.unit)) is not None and self._unit(unit, entry, found)
+        ]
+        self._refusals.round_ended(refused)
+        tried = {unit.unit for unit in plan.units}
+        for name, entry in entries.items():
+            if name not in tried:
+                # its pods are gone or in another unit now; the feeds have said so, or will
+                self._queue.settle_error(entry)
+        for unit_id, victims in found.evictions.items():
+            # what is left goes for its own gang's sake, which has nobody to be placed
+            if unit_id not in tried and self._rooms.all_there(victims):
+                self._rooms.start(plan, unit_id, victims, None)
+        for about, text in plan.warnings:
+            self._warn(about, text)
+
+    def _unit(self, unit: UnitReport, entry: Entry, found: _Round) -> bool:
+        """Hands one unit on; True where it has pods left over."""
+        name = unit.unit
+        placed, left = found.placements.get(name, []), found.pending.get(name, [])
+        victims = found.evictions.get(name, [])
+        if self._is_void(name, placed, victims, found):
+            self._queue.settle_again(entry)
+            return False
+        if victims:
+            for verdict in left:
+                self._refusals.tell(verdict)
+            self._rooms.start(found.plan, name, victims, entry)
+            return False
+        self._rooms.not_needed(name)
+        gangs = _gangs_of(found.snapshot, unit.pod_keys)
+        waiting = min((read_gang(found.snapshot, ref).waiting_seconds for ref in gangs), default=WAITING_SECONDS)
+        reports = tuple(found.reports[ref] for ref in gangs if ref in found.reports)
+        if placed:
+            first = self._first_tried.pop(name, found.began)
+            self._committer.submit(
+                name,
+                placed,
+                gang=bool(gangs),
+                began=found.began,
+                waiting_seconds=waiting,
+                on_done=self._done(_Gangs(reports, first)) if gangs else None,
+            )
+        for report in reports:
+            if not (placed and report.status is GangStatus.SCHEDULED):
+                for writer in self._gangs:
+                    writer.verdict(report, waiting)
+        share = found.seconds / found.pods
+        self._refusals.count(entry, left, gang=bool(gangs), placed=bool(placed), seconds=share)
+        for verdict in left:
+            self._refusals.tell(verdict)
+        if left:
+            self._refusals.void_rooms(name, left, found.snapshot)
+        self._refusals.settle(entry, left, gang=bool(gangs), seconds=share * len(unit.pod_keys))
+        if placed and left and self._rooms.evicts:
+            # with the core placed, each further member may ask for victims of its own (preemption.md 1)
+            self._queue.touch(name, "CorePlaced")
+        return bool(left)
+
+    def _is_void(self, unit: str, placed: Sequence[Placement], victims: Sequence[Eviction], found: _Round) -> bool:
+        """Whether a unit's part of the plan cannot be carried out any more, or not yet."""
+        why = overtaken(self._state, found.snapshot, placed, found.foreign, by_name=not victims) if placed else ""
+        if why:
+            logger.info("%s: its plan was overtaken (%s); planning again", unit, why)
+            self._metrics.conflicts.labels(f"overtaken_{why}").inc()
+            return True
+        if unit in found.early:
+            logger.debug("%s: it is planned again when the victims of others are seen to end", unit)
+            return True
+        if victims and not self._rooms.all_there(victims):
+            logger.info("%s: its victims have changed; planning again", unit)
+            self._metrics.conflicts.labels("overtaken_victim").inc()
+            return True
+        return bool(victims) and self._rooms.look_again(unit)
+
+    def _warn(self, about: str, text: str) -> None:
+        """A setting that cannot be read, or does nothing: said once."""
+        if (about, text) in self._warned:
+            return
+        self._warned.add((about, text))
+        logger.warning("%s: %s", about, text)
+        if (reference := self._references.warned(about)) is not None:
+            self._announcer.invalid(reference, text)
+
+    def _done(self, gangs: _Gangs) -> Callable[[UnitCommit], None]:
+        """Hears of a gang's Bindings when all of them are through."""
+
+        def done(commit: UnitCommit) -> None:
+            self._metrics.gang_members_bound.inc(commit.bound)
+            if commit.lost:
+                logger.warning(
+                    "%s: %d of %d members bound; %d more are planned again beside them",
+                    commit.unit, commit.bound, commit.total, len(commit.lost),
+                )  # fmt: skip
+                # the wait of the gang goes on from its first try
+                self._first_tried.setdefault(commit.unit, gangs.first_tried)
+                return
+            self._metrics.gang_wait_seconds.observe(self._clock() - gangs.first_tried)
+            for report in gangs.reports:
+                if report.status is GangStatus.SCHEDULED:
+                    for writer in self._gangs:
+                        writer.scheduled(report)
+
+        return done
+
+
+def _by_unit(parts: Iterable[Part]) -> dict[str, list[Part]]:
+    out: dict[str, list[Part]] = {}
+    for part in parts:
+        out.setdefault(part.unit, []).append(part)
+    return out
+
+
+def _gangs_of(snapshot: Snapshot, keys: Iterable[str]) -> list[GangRef]:
+    found: dict[GangRef, None] = {}
+    for key in keys:
+        info = snapshot.pods.get(key)
+        if info is not None and info.gang is not None:
+            found[info.gang] = None
+    return list(found)

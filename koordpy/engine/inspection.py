@@ -1,0 +1,134 @@
+"""Looking into a running scheduler: health checks, what /debug shows, and the gauges that are read when they are asked.
+
+Nothing here changes anything, and nothing of the way from an event to a Binding depends on it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from koordpy.api.objects import Wire
+from koordpy.engine.feeds import Feeds
+from koordpy.engine.lease import LeaderElector
+from koordpy.engine.loop import SchedulingLoop
+from koordpy.engine.queue import State
+from koordpy.engine.recorder import EventRecorder
+from koordpy.engine.resources import CLUSTER_NETWORK_TOPOLOGIES, NODES, OWNERS, PODS, STORAGE, Resource
+from koordpy.engine.settings import EngineSettings
+from koordpy.observe.health import Check
+from koordpy.observe.metrics import Metrics
+from koordpy.observe.quotas import quota_gauges, share_gauges
+
+STUCK_SECONDS = 120.0
+
+
+class Inspection:
+    """What may be asked of a scheduler at any time, on its event loop."""
+
+    def __init__(
+        self,
+        feeds: Feeds,
+        loop: SchedulingLoop,
+        elector: LeaderElector | None,
+        *,
+        recorders: Iterable[EventRecorder],
+        metrics: Metrics,
+        settings: EngineSettings,
+        leading: Callable[[], bool],
+        stopping: Callable[[], bool],
+        clock: Callable[[], float],
+    ) -> None:
+        self._feeds, self._state, self._queue = feeds, feeds.state, feeds.queue
+        self._loop, self._elector, self._recorders = loop, elector, tuple(recorders)
+        self._metrics, self._settings = metrics, settings
+        self._leading, self._stopping, self._clock = leading, stopping, clock
+        metrics.on_scrape(self._set_gauges)
+
+    def live_checks(self) -> Mapping[str, Check]:
+        """For /livez."""
+        return {"rounds": self._check_rounds, "lease": self._check_lease}
+
+    def ready_checks(self) -> Mapping[str, Check]:
+        """For /readyz: a warm standby is ready, too."""
+        return {
+            "caches": lambda: (
+                "" if not (missing := self._feeds.out_of_sync()) else "not in sync: " + ", ".join(missing)
+            ),
+            "shutdown": lambda: "shutting down" if self._stopping() else "",
+        }
+
+    def _check_rounds(self) -> str:
+        if not self._leading():
+            return ""
+        age = self._clock() - self._loop.last_turn
+        return "" if age < STUCK_SECONDS else f"no round has ended for {age:.0f} s"
+
+    def _check_lease(self) -> str:
+        if self._elector is None or not self._leading() or self._elector.time_left() > 0:
+            return ""
+        return "the lease has run out"
+
+    def queue(self) -> list[dict[str, Any]]:
+        """Every unit of the queue, the active ones first."""
+        now = self._clock()
+        return [
+            {
+                "unit": entry.unit,
+                "state": entry.state.value,
+                "pods": sorted(entry.pods),
+                "priority": entry.priority,
+                "attempts": entry.attempts,
+                "errors": entry.errors,
+                "inStateSeconds": round(now - entry.since, 3),
+                "dueInSeconds": round(max(0.0, entry.due - now), 3),
+                "wakes": str(entry.wakes),
+                "plugins": entry.plugins,
+            }
+            for entry in sorted(self._queue.entries(), key=lambda entry: (list(State).index(entry.state), entry.unit))
+        ]
+
+    def snapshot(self) -> Callable[[], bytes]:
+        """The cluster as it is known now, as a List that `koordpy simulate -f` reads. Encodes when called."""
+        items: list[tuple[Resource, Wire]] = []
+        if self._state.topology is not None:
+            items.append((CLUSTER_NETWORK_TOPOLOGIES, self._state.topology))
+        if (hypernodes := self._feeds.hypernodes) is not None:
+            items += [(hypernodes, obj) for obj in self._state.hypernodes()]
+        items += [(NODES, node.node) for node in self._state.nodes()]
+        items += [(self._feeds.groups.resources[key], group) for key, group in self._state.pod_groups().items()]
+        quotas = self._state.quotas.objects
+        items += [(resource, quotas[key]) for key, resource in self._feeds.quotas.resources.items() if key in quotas]
+        items += [(PODS, info.pod) for info in self._state.pods()]
+        owners = OWNERS if self._settings.reads_owners else ()
+        kinds = (*STORAGE, *self._feeds.dynamic_resources(), *owners)
+        items += [(resource, obj) for resource in kinds for obj in self._feeds.objects(resource)]
+        return lambda: _encode_list(items)
+
+    def _set_gauges(self) -> None:
+        metrics = self._metrics
+        counts = self._queue.counts()
+        counts[State.GATED] += len(self._feeds.pods.gated)
+        for state, count in counts.items():
+            metrics.pending.labels(state.value).set(count)
+        by_plugin: dict[tuple[str, ...], float] = {}
+        for entry in self._queue.entries():
+            if entry.state in (State.UNSCHEDULABLE, State.GATED):
+                for plugin in entry.plugins or ("Gang",):
+                    for pod in entry.pods.values():
+                        by_plugin[plugin, pod.profile] = by_plugin.get((plugin, pod.profile), 0) + 1
+        metrics.set_gauge(metrics.unschedulable, by_plugin)
+        for kind, size in self._state.sizes.items():
+            metrics.cache_size.labels(kind).set(size)
+        metrics.set_gauge(metrics.quota, quota_gauges(self._state.quota_view(), self._settings.quota))
+        metrics.set_gauge(metrics.share, share_gauges(self._state.quota_view(), self._settings.fairness))
+        metrics.leader.set(1 if self._leading() else 0)
+        metrics.events_dropped.set(sum(recorder.dropped for recorder in self._recorders))
+
+
+def _encode_list(items: list[tuple[Resource, Wire]]) -> bytes:
+    manifests = [
+        {"apiVersion": resource.api_version, "kind": resource.kind, **msgspec.to_builtins(obj)}
+        for resource, obj in items
+    ]
+    return msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": manifests})

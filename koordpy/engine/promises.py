@@ -1,0 +1,57 @@
+"""Room that is promised from one round to the next, though nothing of it is written at the API server.
+
+A unit that waits for pods which are ending anyhow, or behind which small jobs are let through, keeps that room while it
+is not tried itself: each snapshot is told of it. Nominations, which are written, are the evictor's (`nominations.py`).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from koordpy.cluster.quotas import Queue
+from koordpy.cluster.snapshot import Snapshot
+from koordpy.engine.feeds import Feeds
+from koordpy.engine.wakeups import Wake
+from koordpy.planning.plan import Nomination, Reservation, RoundPlan
+
+
+class Promises:
+    """What the last rounds have promised. Owned by the event loop."""
+
+    def __init__(self, feeds: Feeds, closed: Callable[[], Mapping[str, frozenset[Queue]]]) -> None:
+        """`closed`: nominated pod -> quotas and users that its room was reclaimed from."""
+        self._queue, self._closed = feeds.queue, closed
+        self._awaiting: dict[str, list[Nomination]] = {}
+        """Unit -> room that it waits for, as its last attempt has found."""
+        self._reservation: Reservation | None = None
+        feeds.listeners.pod_gone.append(self._pod_gone)
+
+    def told(self, snapshot: Snapshot, tried: frozenset[str]) -> Snapshot:
+        """A snapshot that knows what is promised to units that are not tried in this round, and what is closed to
+        whom; what those that are tried wait for is found anew."""
+        for unit, known in list(self._awaiting.items()):
+            there = [snapshot.pods.get(one.pod_key) for one in known]
+            if any(info is None or not info.pending for info in there):
+                del self._awaiting[unit]
+        awaiting = {
+            one.pod_key: one.node for unit, known in self._awaiting.items() if unit not in tried for one in known
+        }
+        closed = self._closed()
+        return replace(snapshot, awaiting=awaiting, closed=closed) if awaiting or closed else snapshot
+
+    def found(self, plan: RoundPlan) -> None:
+        """Keeps what a round has found for those that it tried."""
+        for tried in plan.units:
+            self._awaiting.pop(tried.unit, None)
+        for one in plan.awaiting:
+            self._awaiting.setdefault(one.unit, []).append(one)
+
+    def reserve(self, now: Reservation | None) -> None:
+        """The room behind which others are let through is this from now on."""
+        before, self._reservation = self._reservation, now
+        if before is not None and (now is None or now.unit != before.unit):
+            self._queue.broadcast(Wake.ROOM, "ReservationGone")
+
+    def _pod_gone(self, key: str) -> None:
+        """Room that was kept for a pod is free for others when it will not come."""
+        if self._reservation is not None and key in self._reservation.nodes:
+            self.reserve(None)

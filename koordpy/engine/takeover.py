@@ -1,0 +1,88 @@
+"""From a start to leadership: caches in sync, the lease ours, and the watch past what the leader before us has bound.
+
+Source: kube-parity.md 4.8 and 4.9. A standby keeps its caches warm. Lists that are read while the lease is ours already
+miss no Binding of others; after any other wait the watch is given a moment to catch up.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from koordpy.cluster.pods import GangRef, GangSource
+from koordpy.engine.client import ApiClient, ApiError, Unreachable
+from koordpy.engine.feeds import Feeds
+from koordpy.engine.lease import LeaderElector
+from koordpy.engine.resources import PODS
+from koordpy.engine.versions import reached
+
+logger = logging.getLogger(__name__)
+
+CATCH_UP_SECONDS = 1.0
+"""What a new leader gives its watch to bring the last Bindings of the leader before it."""
+FREE_LEASE_SECONDS = 0.25
+"""What a start waits for a free lease before it fills its caches as a standby."""
+
+
+class Takeover:
+    """The way of one process to its first round."""
+
+    def __init__(
+        self, client: ApiClient, feeds: Feeds, elector: LeaderElector | None, *, clock: Callable[[], float]
+    ) -> None:
+        """Without an elector this process is alone, and leads at once."""
+        self._client, self._feeds, self._elector, self._clock = client, feeds, elector, clock
+        self._listed_while_leading = True
+
+    async def soon(self) -> None:
+        """Before the feeds start: takes a moment for a lease that is free."""
+        if self._elector is None:
+            return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._elector.acquired.wait(), FREE_LEASE_SECONDS)
+        self._listed_while_leading = self._elector.acquired.is_set()
+
+    async def synced(self) -> None:
+        """Waits until the caches are in sync."""
+        began = self._clock()
+        await self._feeds.synced()
+        sizes = self._feeds.state.sizes
+        logger.info("in sync: %d nodes, %d pods, %.2f s", sizes["nodes"], sizes["pods"], self._clock() - began)
+
+    async def led(self) -> None:
+        """Waits until this process leads and may plan."""
+        if self._elector is not None:
+            await self._elector.acquired.wait()
+            if not self._listed_while_leading:
+                await self._catch_up()
+        self._report_half_bound()
+
+    async def _catch_up(self) -> None:
+        """The leader before us may have bound pods a moment ago: waits until the watch is past that moment."""
+        try:
+            page = await self._client.list_page(PODS.path(), type=msgspec.Raw, limit=1)
+        except (ApiError, Unreachable) as error:
+            logger.warning("how far the cluster is could not be read: %s", error)
+            await asyncio.sleep(CATCH_UP_SECONDS)
+            return
+        wanted = page.metadata.resource_version
+        if not page.items:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CATCH_UP_SECONDS):
+                while not reached(self._feeds.version(PODS), wanted):  # noqa: ASYNC110 - not an event
+                    await asyncio.sleep(0.02)
+
+    def _report_half_bound(self) -> None:
+        state = self._feeds.state
+        needs = [(key, GangSource.GROUP, group.spec.min_member) for key, group in state.pod_groups().items()]
+        for key, upstream in state.upstream_groups().items():
+            if (gang := upstream.spec.scheduling_policy.gang) is not None:
+                needs.append((key, GangSource.UPSTREAM, gang.min_count))
+        for key, source, need in needs:
+            namespace, _, name = key.partition("/")
+            bound = sum(pod.bound for pod in state.members(GangRef(namespace, name, source)))
+            if 0 < bound < need:
+                logger.warning("gang %s is half bound, %d of %d: it is tried first", key, bound, need)
