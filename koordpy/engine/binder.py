@@ -21,8 +21,6 @@ from koordpy.engine.resources import PODS
 
 logger = logging.getLogger(__name__)
 
-MAX_IN_FLIGHT = 64
-
 
 class BindResult(enum.StrEnum):
     """What became of a Binding; the values are the labels of koordpy_binds_total."""
@@ -92,43 +90,27 @@ def _always() -> bool:
 
 
 class Binder:
-    """Sends Bindings, at most `max_in_flight` at a time over all callers."""
+    """Sends Bindings; how many at a time is its caller's choice."""
 
     def __init__(
         self,
         client: ApiClient,
         *,
-        max_in_flight: int = MAX_IN_FLIGHT,
         clock: Callable[[], float] = time.monotonic,
         settle_seconds: float = 2.0,
     ) -> None:
         """`settle_seconds`: how long a Binding may still be carried out whose reply was lost."""
         self._client, self._clock, self._settle_seconds = client, clock, settle_seconds
-        self._slots = asyncio.Semaphore(max_in_flight)
-        self._in_flight = 0
-
-    @property
-    def in_flight(self) -> int:
-        """Bindings whose outcome is not known yet."""
-        return self._in_flight
 
     async def bind(self, binding: Binding, *, may_send: Callable[[], bool] = _always) -> BindOutcome:
         """Binds one pod; raises nothing that the API server does.
 
         `may_send` (leadership) is asked before the POST and while an unknown outcome is looked into.
         """
-        async with self._slots:
-            return await self._bind(binding, may_send)
-
-    async def _bind(self, binding: Binding, may_send: Callable[[], bool]) -> BindOutcome:
         began = self._clock()
         if not may_send():
             return BindOutcome(binding, BindResult.NOT_SENT, _NOT_SENT)
-        self._in_flight += 1
-        try:
-            outcome = await self._post(binding, may_send)
-        finally:
-            self._in_flight -= 1
+        outcome = await self._post(binding, may_send)
         return replace(outcome, seconds=self._clock() - began)
 
     async def _post(self, binding: Binding, may_send: Callable[[], bool]) -> BindOutcome:

@@ -132,9 +132,7 @@ class Scheduler:
             self.writers = Writers(writing, self._watches.stale)
 
         # what is done
-        self.binder = Binder(
-            client, max_in_flight=settings.max_binds_in_flight, clock=clock, settle_seconds=settings.settle_seconds
-        )
+        self.binder = Binder(client, clock=clock, settle_seconds=settings.settle_seconds)
         self.claims = ClaimBinder(
             client, self.feeds, may_write=self.may_write, bind_seconds=settings.volume_bind_seconds
         )

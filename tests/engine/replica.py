@@ -44,13 +44,15 @@ class Replica:
         while not self.stopping:
             self.client = self.connect()
             self.starts += 1
-            settings = replace(SETTINGS, lease=replace(QUICK_LEASE, retry_seconds=0.2) if self.elects else None)
+            settings = replace(
+                SETTINGS,
+                lease=replace(QUICK_LEASE, retry_seconds=0.2) if self.elects else None,
+                settle_seconds=2.5 * self.latest_seconds,
+                sweep_seconds=0.3,
+            )
             self.scheduler = Scheduler(self.client, Planner(), settings=settings, clock=loop.time, wall_clock=self.wall)
             if self.scheduler.elector is not None:
                 self.scheduler.elector.identity = f"{self.name}-{self.starts}"
-            self.scheduler.binder._settle_seconds = 2.5 * self.latest_seconds
-            self.scheduler.reserver._settle_seconds = 2.5 * self.latest_seconds
-            self.scheduler.releaser._sweep_seconds = 0.3
             self.watchman.listen(self.scheduler)
             self._task = asyncio.create_task(self.scheduler.run())
             await asyncio.gather(self._task, return_exceptions=True)

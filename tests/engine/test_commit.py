@@ -347,3 +347,24 @@ def _work(cluster: Live) -> None:
         cluster.create(*gang(f"g{k}", 8, gpus=1))
     for i in range(8):
         cluster.pod(f"p-{i}", gpus=1, cpu="1")
+
+
+async def test_no_more_bindings_than_the_limit_are_in_flight() -> None:
+    now = most = 0
+    async with live([small("n1"), small("n2")]) as cluster, cluster.running(max_binds_in_flight=2) as scheduler:
+        real = scheduler.binder.bind
+
+        async def counted(binding: Any, **options: Any) -> Any:
+            nonlocal now, most
+            now += 1
+            most = max(most, now)
+            try:
+                await asyncio.sleep(0.01)
+                return await real(binding, **options)
+            finally:
+                now -= 1
+
+        scheduler.binder.bind = counted  # type: ignore[method-assign]
+        cluster.create(*(pod(f"p-{i}", gpus=1, cpu="0", memory="1Mi") for i in range(8)))
+        await until(lambda: cluster.bound(*(f"p-{i}" for i in range(8))))
+    assert most == 2
