@@ -4,7 +4,7 @@ Nothing is guessed: a pod whose GPUs cannot be told makes its node count-only un
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -12,9 +12,10 @@ from typing import Any
 from koordpy.api import keys
 from koordpy.api.config import Gpu
 from koordpy.api.custom import Device
-from koordpy.api.objects import Node, Pod
-from koordpy.cluster.gpus import BANDWIDTH, GroupKey, Machine, gpu_ask, gpu_group, read_machine
+from koordpy.api.objects import Node
+from koordpy.cluster.gpus import BANDWIDTH, GroupKey, Machine, read_machine
 from koordpy.cluster.links import class_floors
+from koordpy.cluster.pods import PodInfo
 
 READ_LABELS = (keys.GPU_PARTITION_POLICY, keys.GPU_MODEL)
 
@@ -91,10 +92,9 @@ def named_minors(annotations: Mapping[str, str], count: int) -> tuple[int, ...] 
     return tuple(sorted(found))
 
 
-def holding_of(pod: Pod, resources: Iterable[str], chips: tuple[int, ...] | None = None) -> Holding | None:
+def holding_of(info: PodInfo, chips: tuple[int, ...] | None = None) -> Holding | None:
     """What a pod holds of the GPUs of its node; None for a pod without any. chips: of a pod that is only assumed."""
-    ask = gpu_ask(pod, tuple(resources))
-    annotations = pod.metadata.annotations
+    ask, annotations = info.gpus, info.pod.metadata.annotations
     if ask is None and not any(
         key in (keys.GPU_ALLOCATION, keys.DEVICE_ALLOCATED) or key.startswith(keys.GPUSHARE_ID_PREFIX)
         for key in annotations
@@ -104,7 +104,7 @@ def holding_of(pod: Pod, resources: Iterable[str], chips: tuple[int, ...] | None
     minors = chips or named_minors(annotations, count)
     if not count and not minors:
         return None
-    return Holding(count, minors, gpu_group(pod))
+    return Holding(count, minors, info.group)
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,27 +254,29 @@ class GpuBook:
         self._unreported.add(name)
         self._machines_changed = True
 
-    def hold(self, pod: Pod, key: str, node: str, chips: tuple[int, ...] | None) -> None:
+    def hold(self, info: PodInfo, chips: tuple[int, ...] | None) -> None:
         """Takes in a pod that is on a node. chips: what an assumed pod is given."""
-        found = holding_of(pod, self.config.resources, chips)
+        key, node = info.key, info.node
+        found = holding_of(info, chips)
         if found is not None:
             self._holders.setdefault(node, {})[key] = found
             self._changed.add(node)
             self._unreported.add(node)
-        group = gpu_group(pod)
+        group = info.group
         if group is not None:
             places = self._groups.setdefault(group, {})
             places[node] = places.get(node, 0) + 1
 
-    def release(self, pod: Pod, key: str, node: str) -> None:
+    def release(self, info: PodInfo) -> None:
         """Takes back what `hold` took in."""
+        key, node = info.key, info.node
         holders = self._holders.get(node)
         if holders is not None and holders.pop(key, None) is not None:
             self._changed.add(node)
             self._unreported.add(node)
             if not holders:
                 del self._holders[node]
-        group = gpu_group(pod)
+        group = info.group
         if group is not None and group in self._groups:
             places = self._groups[group]
             places[node] = places.get(node, 0) - 1

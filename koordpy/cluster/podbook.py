@@ -87,6 +87,9 @@ class PodBook:
             info = in_group(info, self._gangs.group_priority(info.gang))
         if not assumed or info.finished:
             self._assumed.drop(key)
+        if old is not None and _holds_the_same(old, info):
+            self._replace(old, info)
+            return
         if old is not None:
             self._remove(old)
         if info.finished and info.gang is None:
@@ -144,14 +147,24 @@ class PodBook:
         elif info.pending:
             self.quotas.wait(info, -1)
 
+    def _replace(self, old: PodInfo, info: PodInfo) -> None:
+        """Takes a pod that holds what it held: only its devices may be told by what is written on it now."""
+        if old.gang is not None:
+            self._gangs.drop_member(old.gang, old)
+        self._npus.account(old, -1)
+        self._gpus.release(old)
+        self._file(info)
+        self._npus.account(info, 1)
+        self._gpus.hold(info, self._assumed.chips(info.key))
+
     def _account(self, info: PodInfo, sign: int) -> None:
         self._usage.account(info, sign)
         self._neighbours.account(info, sign)
         self._npus.account(info, sign)
         if sign > 0:
-            self._gpus.hold(info.pod, info.key, info.node, self._assumed.chips(info.key))
+            self._gpus.hold(info, self._assumed.chips(info.key))
         else:
-            self._gpus.release(info.pod, info.key, info.node)
+            self._gpus.release(info)
         self.quotas.account(info, sign)
 
     def assume(
@@ -248,3 +261,19 @@ class PodBook:
     def assumed_pods(self) -> list[PodInfo]:
         """The pods that are assumed."""
         return [self._pods[key] for key in self._assumed]
+
+
+def _holds_the_same(old: PodInfo, info: PodInfo) -> bool:
+    """Whether nothing changed of a pod on a node that counts for others but its devices: as when the watch confirms
+    where it was assumed."""
+    if not (old.bound and info.bound) or old.uid != info.uid or old.node != info.node:
+        return False
+    before, after = old.pod.metadata, info.pod.metadata
+    return (
+        (old.requests, old.score_requests, old.owner, old.gang)
+        == (info.requests, info.score_requests, info.owner, info.gang)
+        and old.ties == info.ties
+        and before.labels == after.labels
+        and old.selector == info.selector
+        and (before.deletion_timestamp is None) == (after.deletion_timestamp is None)
+    )

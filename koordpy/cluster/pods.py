@@ -15,7 +15,7 @@ from koordpy.cluster.belonging import Owner, non_preemptible, owner_in
 from koordpy.cluster.gpu_env import is_injected
 from koordpy.cluster.gpus import GpuAsk, GroupKey, gpu_ask, gpu_group
 from koordpy.cluster.owners import controller_of
-from koordpy.cluster.resources import Amounts, pod_requests, score_requests
+from koordpy.cluster.resources import Amounts, asked_by
 from koordpy.cluster.ties import Ties, looked_at, selected_keys, ties_of
 
 FINISHED = ("Succeeded", "Failed")
@@ -266,7 +266,7 @@ def pod_info(
     """
     spec, meta = pod.spec, pod.metadata
     node = spec.node_name or assumed_node
-    requests = pod_requests(pod)
+    requests, scored = asked_by(pod)
     pending = (
         not node
         and not spec.scheduling_gates
@@ -280,7 +280,7 @@ def pod_info(
         pod=pod,
         key=pod.key,
         requests=requests,
-        score_requests=score_requests(pod),
+        score_requests=scored,
         node=node,
         pending=pending,
         gang=gang,

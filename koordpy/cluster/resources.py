@@ -4,6 +4,8 @@ Source: kube-parity.md section 2.5 (KEP-753 for sidecars, KEP-2837 for pod-level
 """
 
 from collections.abc import Iterable, Mapping
+from operator import is_
+from typing import NamedTuple
 
 from koordpy.api.objects import Container, ContainerStatus, Node, Pod, Quantities
 from koordpy.api.quantity import MAX_SUM, units
@@ -103,6 +105,34 @@ def _stated(pod: Pod) -> tuple[dict[str, ContainerStatus], bool]:
     stated = {s.name: s for s in (*status.init_container_statuses, *status.container_statuses) if s.name not in over}
     pending = next((c for c in status.conditions if c.type == "PodResizePending"), None)
     return stated, pending is not None and pending.reason == "Infeasible"
+
+
+class _Figures(NamedTuple):
+    """What pods of one template ask for, and the parts of their spec that say so."""
+
+    parts: tuple[object, ...]
+    requests: Amounts
+    score: tuple[int, int]
+
+
+_TEMPLATES_KEPT = 1 << 12
+_templates: dict[int, _Figures] = {}
+"""By the identity of a spec's list of containers, which siblings share and an entry keeps alive."""
+
+
+def asked_by(pod: Pod) -> tuple[Amounts, tuple[int, int]]:
+    """(`pod_requests`, `score_requests`), told once for pods whose specs share their parts: not to be changed."""
+    spec, status = pod.spec, pod.status
+    if status.container_statuses or status.init_container_statuses or status.resources is not None:
+        return pod_requests(pod), score_requests(pod)
+    parts = (spec.containers, spec.init_containers, spec.resources, spec.overhead)
+    known = _templates.get(id(spec.containers))
+    if known is None or not all(map(is_, known.parts, parts)):
+        if len(_templates) >= _TEMPLATES_KEPT:
+            _templates.clear()
+        known = _Figures(parts, pod_requests(pod), score_requests(pod))
+        _templates[id(spec.containers)] = known
+    return known.requests, known.score
 
 
 def pod_requests(pod: Pod) -> Amounts:
