@@ -9,7 +9,7 @@ import contextlib
 import functools
 import random
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any, Generic, Literal, TypeVar
 
 import aiohttp
@@ -181,7 +181,8 @@ class ApiClient:
             "timeoutSeconds": timeout_seconds,
         }
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_SECONDS, sock_read=stall_seconds)
-        async with self._respond("GET", path, params=query, limits=timeout) as response:
+        response = await self._answered("GET", path, params=query, limits=timeout)
+        try:
             if response.status != 200:
                 raise self._error(response, await response.read())
             pending: list[bytes] = []
@@ -194,6 +195,9 @@ class ApiClient:
                 whole = b"".join(pending) if len(pending) > 1 else pending[0]
                 pending = [chunk[end + 1 :]] if end + 1 < len(chunk) else []
                 yield whole.split(b"\n")
+        finally:
+            # not read to its end, so the connection is closed
+            response.release()
 
     # writing
 
@@ -250,13 +254,17 @@ class ApiClient:
         while True:
             if limited:
                 await (bucket or self.bucket).take()
-            async with self._respond(
+            response = await self._answered(
                 method, path, params=params, data=data, content_type=content_type, limits=self._timeout
-            ) as response:
+            )
+            try:
                 reply = await self._read_all(response)
-                if response.status < 300:
-                    return reply
-                error = self._error(response, reply)
+            finally:
+                # a connection whose body was not read to its end is closed, not reused
+                response.release()
+            if response.status < 300:
+                return reply
+            error = self._error(response, reply)
             if error.status != 429 or retries == 0:
                 raise error
             retries -= 1
@@ -265,8 +273,7 @@ class ApiClient:
 
     # inside
 
-    @contextlib.asynccontextmanager
-    async def _respond(
+    async def _answered(
         self,
         method: str,
         path: str,
@@ -275,7 +282,8 @@ class ApiClient:
         data: bytes | None = None,
         content_type: str = "application/json",
         limits: aiohttp.ClientTimeout,
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
+    ) -> aiohttp.ClientResponse:
+        """The answer, its body not read yet; the caller releases it."""
         # names of objects need no quoting, and looking for it takes a tenth of a Binding
         url = URL(self.access.server + path, encoded=True)
         if params:
@@ -284,11 +292,7 @@ class ApiClient:
         if response.status == 401:
             response.release()
             response = await self._send(method, url, data, content_type, limits, rejected=True)
-        try:
-            yield response
-        finally:
-            # a connection whose body was not read to its end is closed, not reused
-            response.release()
+        return response
 
     async def _send(
         self,
@@ -307,13 +311,16 @@ class ApiClient:
             raise Unreachable(f"{method} {url.path}: {error}", sent=False) from error
         if data is not None:
             headers["Content-Type"] = content_type
+        asked = self._open_session().request(
+            method, url, data=data, headers=headers, timeout=limits, allow_redirects=False,
+            proxy=self.access.proxy, server_hostname=self.access.server_hostname,
+        )  # fmt: skip
         try:
+            if limits.total is not None:
+                return await asked
             # also a watch is answered at once, however long it stays open then
             async with asyncio.timeout(self._timeout.total):
-                return await self._open_session().request(
-                    method, url, data=data, headers=headers, timeout=limits, allow_redirects=False,
-                    proxy=self.access.proxy, server_hostname=self.access.server_hostname,
-                )  # fmt: skip
+                return await asked
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise Unreachable(f"{method} {url.path}: {_said(error)}", sent=False) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:

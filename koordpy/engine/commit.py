@@ -74,7 +74,6 @@ class Committer:
         self._idle = asyncio.Event()
         self._idle.set()
         self._stopping = False
-        self._bound_count = metrics.binds.labels(BindResult.BOUND.value)
 
     # -- in -----------------------------------------------------------------------------------------------------------
 
@@ -264,15 +263,13 @@ class Committer:
 
     def _bound(self, job: Job, outcome: BindOutcome) -> None:
         key, now = job.placement.pod_key, self._clock()
-        self._bound_count.inc()
-        self._metrics.bind_seconds.observe(outcome.seconds)
-        profile = job.queued.profile
-        self._metrics.extension_seconds.labels("Bind", "Success", profile).observe(outcome.seconds)
-        self._metrics.attempts.labels("scheduled", profile).inc()
-        self._metrics.attempt_seconds.labels("scheduled", profile).observe(now - job.commit.began)
-        self._metrics.pod_attempts.observe(job.queued.attempts)
-        attempts = str(job.queued.attempts) if job.queued.attempts < 16 else "16+"
-        self._metrics.sli_seconds.labels(attempts).observe(now - job.queued.added)
+        self._metrics.pod_bound(
+            job.queued.profile,
+            attempts=job.queued.attempts,
+            sent=outcome.seconds,
+            attempt=now - job.commit.began,
+            waited=now - job.queued.added,
+        )
         self._announcer.scheduled(job.info, job.placement.node)
         self._confirmations.bound(key, job.placement.uid, job.placement.node)
         self._count(job, lost=False)

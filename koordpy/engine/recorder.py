@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from koordpy.engine.client import ApiClient, ApiError, Unreachable
 from koordpy.engine.ratelimit import TokenBucket
@@ -29,8 +29,7 @@ WORKERS = 4
 EventType = Literal["Normal", "Warning"]
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectReference:
+class ObjectReference(NamedTuple):
     """The object that an event is about, or related to."""
 
     api_version: str
@@ -50,8 +49,7 @@ class ObjectReference:
         return {key: value for key, value in named.items() if value}
 
 
-@dataclass(frozen=True, slots=True)
-class _Key:
+class _Key(NamedTuple):
     """Equal events are one series."""
 
     regarding: ObjectReference
@@ -123,17 +121,17 @@ class EventRecorder:
         related: ObjectReference | None = None,
     ) -> None:
         """Notes an event; one equal to an earlier one only counts up its series. Never blocks, never raises."""
-        key = _Key(regarding, related, type, reason, action, cut_note(note))
+        key, now = _Key(regarding, related, type, reason, action, cut_note(note)), self._now()
         series = self._series.get(key)
         if series is None:
-            series = _Series(_new_name(regarding), 0, 0, self._now(), float("-inf"), queued=False)
+            series = _Series(_new_name(regarding), 0, 0, now, float("-inf"), queued=False)
             self._series[key] = series
             if len(self._series) > SERIES_KEPT:
                 self._series.popitem(last=False)
         else:
             self._series.move_to_end(key)
         series.count += 1
-        series.last_seen = self._now()
+        series.last_seen = now
         self._queue_if_due(key, series)
 
     async def run(self) -> None:

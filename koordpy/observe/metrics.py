@@ -133,6 +133,10 @@ class Metrics:
         self.events_dropped = Gauge("koordpy_events_dropped", "Events that were not sent.", registry=registry)
         self._statuses = {status: self.gangs.labels(status=status.value) for status in GangStatus}
         self._refresh: list[Callable[[], None]] = []
+        # finding a child by its labels takes longer than counting in it, and this is done for every pod
+        self._bound_count = self.binds.labels("bound")
+        self._bound_by_profile: dict[str, _Bound] = {}
+        self._sli_by_attempts: dict[str, Histogram] = {}
 
     def on_scrape(self, refresh: Callable[[], None]) -> None:
         """`refresh` is called before each rendering, to set gauges."""
@@ -161,6 +165,23 @@ class Metrics:
                 self.solver_status.labels(run.status.value).inc()
         self.gang_reports(plan.gangs)
 
+    def pod_bound(self, profile: str, *, attempts: int, sent: float, attempt: float, waited: float) -> None:
+        """Counts a pod that was bound: seconds of its Binding, of the attempt as a whole, and since it came."""
+        one = self._bound_by_profile.get(profile)
+        if one is None:
+            one = self._bound_by_profile[profile] = _Bound(self, profile)
+        self._bound_count.inc()
+        self.bind_seconds.observe(sent)
+        one.extension_seconds.observe(sent)
+        one.attempts.inc()
+        one.attempt_seconds.observe(attempt)
+        self.pod_attempts.observe(attempts)
+        label = str(attempts) if attempts < 16 else "16+"
+        sli = self._sli_by_attempts.get(label)
+        if sli is None:
+            sli = self._sli_by_attempts[label] = self.sli_seconds.labels(label)
+        sli.observe(waited)
+
     def gang_reports(self, gangs: tuple[GangReport, ...]) -> None:
         """Sets the gauges of gangs by status."""
         counts = dict.fromkeys(GangStatus, 0)
@@ -177,3 +198,14 @@ class Metrics:
         for refresh in self._refresh:
             refresh()
         return generate_latest(self.registry)
+
+
+class _Bound:
+    """What counts bound pods of one profile."""
+
+    __slots__ = ("attempt_seconds", "attempts", "extension_seconds")
+
+    def __init__(self, metrics: Metrics, profile: str) -> None:
+        self.attempts = metrics.attempts.labels("scheduled", profile)
+        self.attempt_seconds = metrics.attempt_seconds.labels("scheduled", profile)
+        self.extension_seconds = metrics.extension_seconds.labels("Bind", "Success", profile)
