@@ -16,6 +16,7 @@ from typing import Any
 
 from aiohttp import web
 
+from bench.live.usage import usage_of
 from koordpy.api.objects import Pod
 from koordpy.engine.client import ApiClient
 from koordpy.engine.credentials import ClusterAccess
@@ -229,13 +230,13 @@ async def _measure(port: int, pods: int, events: int, channel: Connection) -> li
     async with ApiClient(ClusterAccess(f"http://127.0.0.1:{port}"), qps=0) as client:
         reflector = Reflector(client, PODS, Pod, sink, transform=PodIntake(), policy=ReflectorPolicy())
         gc.collect()
-        before, began, cpu = _resident_bytes(), time.perf_counter(), time.process_time()
+        before, began, cpu = usage_of(os.getpid()).resident_bytes, time.perf_counter(), time.process_time()
         task = asyncio.create_task(reflector.run())
         watcher = asyncio.create_task(longest_pause())
         await reflector.synced.wait()
         listed, listed_cpu = time.perf_counter() - began, time.process_time() - cpu
         gc.collect()
-        size = _resident_bytes() - before
+        size = usage_of(os.getpid()).resident_bytes - before
         while not reflector.counters.watches:  # noqa: ASYNC110 - a counter, not an event
             await asyncio.sleep(0.01)
         slices.clear()
@@ -244,7 +245,7 @@ async def _measure(port: int, pods: int, events: int, channel: Connection) -> li
         while reflector.counters.events < events:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         watched, watched_cpu = time.perf_counter() - began, time.process_time() - cpu
-        after = _resident_bytes() - before
+        after = usage_of(os.getpid()).resident_bytes - before
         for each in (task, watcher):
             each.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -261,11 +262,6 @@ async def _measure(port: int, pods: int, events: int, channel: Connection) -> li
             f"{pods:,} pods; {after / pods / 1000:.2f} kB after",
         ),
     ]
-
-
-def _resident_bytes() -> int:
-    with open("/proc/self/statm") as statm:
-        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def run(pods: int = 50_000, events: int = 100_000) -> list[tuple[str, str, str]]:

@@ -9,6 +9,7 @@ from bench.live.cluster import NOBODY, PLAIN, PODS, LiveCluster, node_name
 from bench.yardstick.preemption import GPUS, fill
 
 IN_FLIGHT = 64
+CHUNK = 1000
 TOLD = {
     "type": "PodScheduled",
     "status": "False",
@@ -55,6 +56,19 @@ async def seconds_to_make_room(cluster: LiveCluster, *, size: int) -> float:
     seconds = time.monotonic() - began
     await cluster.clean()
     return seconds
+
+
+async def seconds_to_list(cluster: LiveCluster) -> float:
+    """Seconds that it takes to read all nodes and pods, in chunks, and to find the next chunk in each."""
+    began = time.monotonic()
+    for path in ("/api/v1/nodes", "/api/v1/pods"):
+        token = ""
+        while True:
+            listed = await cluster.api.get(f"{path}?limit={CHUNK}{'&continue=' + token if token else ''}")
+            token = listed["metadata"].get("continue", "")
+            if not token:
+                break
+    return time.monotonic() - began
 
 
 async def _waiting(cluster: LiveCluster, count: int) -> str:

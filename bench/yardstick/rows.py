@@ -117,10 +117,11 @@ def _start(
 ) -> Row:
     what = f"{nodes:,} nodes, {bound:,} bound pods"
     lines = (
-        Line("first_s", f"{what}: start to first bind", "s", _at_most(goal_s)),
+        Line("first_s", f"{what}: start to first bind", "s", _at_most(goal_s), bounded=True),
         Line("peak_mb", "the same: most memory held", "MB", _at_most(goal_mb)),
     )
-    return Row(key, lines, starting.play, partial(starting.prepare, nodes=nodes, bound=bound), extra=extra)
+    prepare = partial(starting.prepare, nodes=nodes, bound=bound)
+    return Row(key, lines, starting.play, prepare, bounds.seconds_to_list, extra)
 
 
 def _at_most(value: float | None) -> Goal | None:

@@ -18,6 +18,7 @@ async def test_gangs_that_wait_are_bound_and_gone_afterwards() -> None:
         run = await waiting.gangs(cluster, koordpy, gangs=2, size=5, gpus=4)
         assert await cluster.api.items(PODS) == []
         assert await bounds.seconds_to_bind(cluster, count=20) > 0
+        assert await bounds.seconds_to_list(cluster) > 0
     figures = {key: value or 0.0 for key, value in run.figures.items()}
     assert 0 < figures["first_s"] <= figures["last_s"] < waiting.TIMEOUT_S
     assert 0 < figures["cpu_ms"] <= figures["cpu_later_ms"]
