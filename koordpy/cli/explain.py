@@ -19,8 +19,9 @@ def run(args: argparse.Namespace) -> int:
     key = args.pod if "/" in args.pod else f"default/{args.pod}"
     if key not in ready.pods:
         raise offline.InputFaultsError([f"--pod {args.pod}: no such pod in the input"])
-    from koordpy.cli import output
-    from koordpy.planning.explain import Explanation, explain
+    with offline.nothing_collected():
+        from koordpy.cli import output
+        from koordpy.planning.explain import Explanation, explain
 
     if ready.state.pod(key) is None:  # the state forgets finished pods
         found = Explanation(key, None, 0, (), (), "pod is finished", ())

@@ -61,12 +61,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def prepare(args: argparse.Namespace) -> Offline:
     """Reads configuration and manifests. Raises InputFaultsError with the faults of both."""
-    with _nothing_collected():
+    with nothing_collected():
         return _prepare(args)
 
 
 @contextmanager
-def _nothing_collected() -> Iterator[None]:
+def nothing_collected() -> Iterator[None]:
     """Modules and input are a few hundred thousand values without cycles: looking for garbage among them takes as long
     as reading them."""
     gc.disable()

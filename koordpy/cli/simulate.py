@@ -29,9 +29,10 @@ def _rounds(text: str) -> int:
 def run(args: argparse.Namespace) -> int:
     """Runs the command; the exit status."""
     ready = offline.prepare(args)  # before the planner is imported: bad input is told at once
-    from koordpy.cli import output
-    from koordpy.planning.round import plan_round
-    from koordpy.sim.rounds import simulate
+    with offline.nothing_collected():
+        from koordpy.cli import output
+        from koordpy.planning.round import plan_round
+        from koordpy.sim.rounds import simulate
 
     result = simulate(
         ready.state, ready.config, planner=plan_round, now=ready.now, rounds=args.rounds, evicted=args.evicted
