@@ -185,18 +185,28 @@ def _among(unit: Unit, figures: Figures) -> Among | None:
     return figures.among(found) if found is not None else None
 
 
+def hard_keys(unit: Unit) -> tuple[str, ...]:
+    """Upstream's topology keys: node labels of which all members must share the values."""
+    return tuple(dict.fromkeys(key for gang in unit.gangs for key in gang.hard_keys))
+
+
 def partitions(unit: Unit, problem: Problem, figures: Figures) -> Iterator[Problem]:
-    """The problem cut down to each combination of values of upstream's topology keys; itself where there are none.
+    """The problem cut down to each combination of values of upstream's topology keys; itself where there are none."""
+    return (part for _, part in named_partitions(unit, problem, figures))
+
+
+def named_partitions(unit: Unit, problem: Problem, figures: Figures) -> Iterator[tuple[str, Problem]]:
+    """(values joined by `/`, problem cut down to them), as `partitions`.
 
     All members, bound ones too, must share the values; nodes without the label are never used.
     """
-    hard_keys = tuple(dict.fromkeys(key for gang in unit.gangs for key in gang.hard_keys))
-    if not hard_keys:
-        yield problem
+    wanted = hard_keys(unit)
+    if not wanted:
+        yield "", problem
         return
     nodes = figures.snapshot.nodes
     where: list[dict[str, Ints]] = []
-    for key in hard_keys:
+    for key in wanted:
         values: dict[str, list[int]] = {}
         for i, node in enumerate(nodes):
             if node.labels.get(key):
@@ -213,4 +223,4 @@ def partitions(unit: Unit, problem: Problem, figures: Figures) -> Iterator[Probl
             mask = mask * masks[value]
         if mask.any() and all(mask[node] for node in bound):
             shapes = tuple(Shape(s.request, s.allowed * mask, s.score) for s in problem.shapes)
-            yield replace(problem, shapes=shapes)
+            yield "/".join(combination), replace(problem, shapes=shapes)

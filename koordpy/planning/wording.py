@@ -4,12 +4,13 @@ Sources: kube-parity.md section 1, gang-network.md section 6.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from koordpy.api.natural import natural_key
 from koordpy.cluster.pods import PodInfo
-from koordpy.planning.build import build, partitions, unit_multiples
+from koordpy.planning.build import build, hard_keys, named_partitions, partitions, unit_multiples
 from koordpy.planning.figures import Figures
 from koordpy.planning.problem import Ints, Problem
 from koordpy.planning.reach import Reach
@@ -76,6 +77,8 @@ def gang_sentence(unit: Unit, figures: Figures) -> str:
     usable = domain_slots(unit, figures)
     if problem.hard:
         place = _hard_domains(problem, usable(problem.hard))
+    elif labelled := _labelled(unit, problem, figures):
+        place = labelled
     else:
         place = f"the cluster: {int(usable(0)[0])}"
     text = f"gang {unit.group_id}: needed {needed}, available in {place}"
@@ -90,10 +93,24 @@ def _hard_domains(problem: Problem, slots: Ints) -> str:
     tree, level = problem.tree, problem.hard
     held = tree.levels[level].sums(problem.bound_counts)
     listed = np.nonzero(held)[0] if held.any() else np.arange(len(slots))
-    order = sorted(listed.tolist(), key=lambda d: (-int(slots[d]), d))
-    text = ", ".join(f"{tree.path(level, d)}: {int(slots[d])}" for d in order[:_LISTED_DOMAINS])
+    return _listed(tree.layer_name(level), [(tree.path(level, d), int(slots[d])) for d in listed.tolist()])
+
+
+def _labelled(unit: Unit, problem: Problem, figures: Figures) -> str:
+    """The same for upstream's topology keys, each a MustGather on a node label; empty without them."""
+    reference = problem.reference()
+    parts = [(name, part) for name, part in named_partitions(unit, problem, figures) if name]
+    found = [(name, int(Reach(part, reference).usable(0)[0])) for name, part in parts]
+    in_order = sorted(found, key=lambda entry: natural_key(entry[0]))
+    return _listed("/".join(hard_keys(unit)), in_order) if found else ""
+
+
+def _listed(layer: str, slots: Sequence[tuple[str, int]]) -> str:
+    """`LAYER: NAME: SLOTS, ...`, most slots first, of equal ones as they come."""
+    order = sorted(slots, key=lambda entry: -entry[1])
     more = len(order) - _LISTED_DOMAINS
-    return f"{tree.layer_name(level)}: {text}" + (f", {more} more" if more > 0 else "")
+    text = ", ".join(f"{name}: {number}" for name, number in order[:_LISTED_DOMAINS])
+    return f"{layer}: {text}" + (f", {more} more" if more > 0 else "")
 
 
 def met_sentence(unit: Unit) -> dict[str, str]:

@@ -18,6 +18,7 @@ from tests.scenarios.cluster import (
     bound,
     gang_pods,
     group,
+    hierarchy,
     messages,
     node,
     nodes_of,
@@ -312,6 +313,13 @@ def test_five_domains_are_named_most_slots_first_and_the_rest_counted() -> None:
         "0/17 nodes are available: 17 node(s) cannot hold the whole gang. gang default/g: needed 9, available in "
         "blockLayer: s/b2: 3, s/b5: 3, s/b8: 3, s/b11: 3, s/b14: 3, 12 more"
     )
+
+
+def test_domains_of_one_path_are_named_each() -> None:
+    """Node b0 has no block: its own domain is called like the block of n1 and is another."""
+    world = World().add(hierarchy(("blockLayer", "block")), node("b0:2"), node("n1", {"block": "b0"}))
+    world.add(group("g", 3, wish({"blockLayer": "Must"})), gang_pods("g", 3))
+    assert messages(world.plan())["p-0"].endswith(" needed 3, available in blockLayer: b0: 2, b0: 1")
 
 
 def test_with_bound_members_only_their_domain_is_named() -> None:

@@ -79,11 +79,30 @@ def test_a_surplus_held_by_min_resources_leaves_its_gang_scheduled() -> None:
     assert plan.gangs[0].status is GangStatus.SCHEDULED
 
 
-def test_explain_chooses_among_upstream_domains_as_the_plan_does() -> None:
-    spec = UpstreamPodGroupSpec(
+def on_one(key: str, *more: str) -> UpstreamPodGroupSpec:
+    """An upstream group of two whose members share the values of node labels."""
+    return UpstreamPodGroupSpec(
         scheduling_policy=UpstreamPolicy(gang=UpstreamGang(min_count=2)),
-        scheduling_constraints=UpstreamConstraints(topology=[UpstreamTopologyConstraint(key="rack")]),
+        scheduling_constraints=UpstreamConstraints(topology=[UpstreamTopologyConstraint(key=k) for k in (key, *more)]),
     )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "place"),
+    [(("rack",), "rack: r10: 1, r2: 0"), (("rack", "zone"), "rack/zone: r10/z: 1"), (("row",), "the cluster: 0")],
+)
+def test_a_group_on_one_value_of_a_label_is_told_what_each_value_offers(wanted: tuple[str, ...], place: str) -> None:
+    """A MustGather on the label; n3 has none and is never used."""
+    world = World().add(node("n1", {"rack": "r10", "zone": "z"}), node("n2", {"rack": "r2"}), node("n3:9"))
+    world.add(UpstreamPodGroup(metadata=ObjectMeta(name="u", namespace="default"), spec=on_one(*wanted)))
+    world.add(pod("x", at="n2"))
+    for i in range(2):
+        world.add(pod(f"p-{i}", scheduling_group=SchedulingGroup(pod_group_name="u")))
+    assert messages(world.plan())["p-0"].endswith(f" gang default/u: needed 2, available in {place}")
+
+
+def test_explain_chooses_among_upstream_domains_as_the_plan_does() -> None:
+    spec = on_one("rack")
     world = World().add(hierarchy(("blockLayer", "block")))
     world.add(UpstreamPodGroup(metadata=ObjectMeta(name="u", namespace="default"), spec=spec))
     for name, rack, block in (("a1", "r1", "b1"), ("a2", "r1", "b2"), ("c1", "r2", "b3"), ("c2", "r2", "b3")):
