@@ -126,7 +126,7 @@ async def test_bindings_through_a_storm_of_faults_are_each_made_once_and_known(t
         server.faults.fail(504, method="POST", path="*/binding", share=0.1, after=False)
         server.faults.fail("drop", method="POST", path="*/binding", share=0.1, after=False)
         server.faults.fail(503, method="GET", path="*/pods/p*", share=0.15)
-        binder = Binder(client, max_in_flight=16, settle_seconds=0.05)
+        binder = Binder(client, settle_seconds=0.05)
         outcomes = await asyncio.wait_for(asyncio.gather(*map(binder.bind, bindings)), 30)
         for outcome in outcomes:
             node = server.store.get("pods", outcome.binding.name, "default")["spec"].get("nodeName")
