@@ -228,13 +228,11 @@ class ApiClient:
         reply = await self.request("PATCH", path, body=body, content_type=PATCH_CONTENT_TYPES[kind], params=params)
         return self._decode(reply, type, path) if type is not None else None
 
-    async def delete(self, path: str, *, uid: str = "", grace_seconds: int | None = None) -> None:
+    async def delete(self, path: str, *, uid: str = "") -> None:
         """DELETE; with `uid` only that object (another of its name is an ApiError of status 409)."""
         body: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if uid:
             body["preconditions"] = {"uid": uid}
-        if grace_seconds is not None:
-            body["gracePeriodSeconds"] = grace_seconds
         await self.request("DELETE", path, body=body)
 
     async def request(

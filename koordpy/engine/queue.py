@@ -266,13 +266,12 @@ class UnitQueue:
             entry.due = 0.0
             self._enter(entry, State.ACTIVE, "PlanOvertaken")
 
-    def settle_error(self, entry: Entry, *, at_least_seconds: float = 0.0) -> None:
+    def settle_error(self, entry: Entry) -> None:
         """The attempt failed for a reason of ours or the API server's: back-off, doubled with each failure."""
         if self._ended(entry):
             return
         entry.errors += 1
-        pause = min(self._most, self._initial * 2.0 ** min(entry.errors - 1, 32))
-        entry.due = self.clock() + max(pause, at_least_seconds)
+        entry.due = self.clock() + self._backoff(entry)
         self._enter(entry, State.BACKOFF, "ScheduleAttemptFailure")
 
     def settle_placed(self, entry: Entry) -> None:
@@ -292,8 +291,7 @@ class UnitQueue:
             if entry.state is State.IN_FLIGHT:
                 entry.touched = True
             elif errors:
-                pause = min(self._most, self._initial * 2.0 ** min(entry.errors - 1, 32))
-                entry.due = max(entry.due, self.clock() + max(pause, at_least_seconds))
+                entry.due = max(entry.due, self.clock() + max(self._backoff(entry), at_least_seconds))
                 self._enter(entry, State.BACKOFF, "BindFailure")
             else:
                 entry.due = 0.0
@@ -332,6 +330,10 @@ class UnitQueue:
                 entry.due = 0.0
             self._enter(entry, State.ACTIVE, event)
         self._on_ready()
+
+    def _backoff(self, entry: Entry) -> float:
+        """Seconds, doubled with each failure."""
+        return min(self._most, self._initial * 2.0 ** min(entry.errors - 1, 32))
 
     def _ended(self, entry: Entry) -> bool:
         """Removes an entry that has nothing left."""

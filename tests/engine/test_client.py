@@ -92,8 +92,8 @@ async def test_each_patch_kind_has_its_content_type(server: ScriptedServer) -> N
 async def test_a_delete_is_of_one_uid(server: ScriptedServer) -> None:
     server.on("DELETE", POD, reply({}))
     async with client_of(server) as client:
-        await client.delete(POD, uid="u1", grace_seconds=0)
-    assert server.seen[0].body["preconditions"] == {"uid": "u1"} and server.seen[0].body["gracePeriodSeconds"] == 0
+        await client.delete(POD, uid="u1")
+    assert server.seen[0].body["preconditions"] == {"uid": "u1"}
 
 
 async def recording_sleep(waits: list[float]) -> Any:

@@ -104,7 +104,7 @@ async def test_a_pod_that_has_gone_or_was_made_anew_is_passed_over(client: ApiCl
     await client.post(PODS, pod("b", 1, annotations=notes([1])))
     pods = pods_of(client)
     a, b = sorted(await pods.read(), key=lambda one: one.pod)
-    await client.delete(f"{PODS}/a", grace_seconds=0)
+    await client.request("DELETE", f"{PODS}/a", body={"gracePeriodSeconds": 0})
     await client.post(PODS, pod("a", 1, annotations=notes([3])))
     await pods.write([Correction(a, b.gpus), Correction(b, a.gpus)])
     found = {one.pod: one.gpus for one in await pods.read()}
