@@ -174,7 +174,7 @@ class Acts:
             "machines": {"shrink": 0.6, "lose": 0.5, "find": 0.8},
             "kills": {"kill": 1.0},
             "cuts": {"cut": 1.0},
-            "replicas": {"retire": 0.7},
+            "replicas": {"retire": 0.7, "unrenewed": 0.7},
             "ambushes": {"ambush": 3.0},
         }
         out = {"gpus": 6.0, "cpu": 2.0, "gang": 4.0, "pair": 1.0, "join": 0.7, "delete": 3.0, "again": 1.0}
@@ -412,6 +412,11 @@ class Acts:
 
     def _retire(self) -> None:
         self.dice.choice(self.replicas).retire()
+
+    def _unrenewed(self) -> None:
+        """For a while nobody can write the lease, though everything else goes on."""
+        times = self.dice.choice([3, 6, 9])
+        self.cluster.server.faults.fail(500, method="PUT", path="*/leases/*", times=times)
 
     def _cut(self) -> None:
         self._cut_off(self.dice.choice(self.replicas), self.dice.choice([0.1, 0.6, 3.0]))

@@ -157,11 +157,13 @@ class Storm:
     async def rage(self, steps: int) -> None:
         """Weather and acts, one after the other."""
         self.weather()
+        # long enough for a lease to run out
+        pauses = [0.01, 0.03, 0.3, 1.0] if "replicas" in self.traits else [0.01, 0.03, 0.3]
         for _ in range(steps):
             self.watchman.evictions.acted()
             with self.by_others():
                 self.acts.act()
-            await asyncio.sleep(self.dice.random() * self.dice.choice([0.01, 0.03, 0.3]))
+            await asyncio.sleep(self.dice.random() * self.dice.choice(pauses))
 
     async def surroundings(self) -> None:
         """Kubelets: pods on nodes run, those that are deleted take their time to end. And controllers of volumes."""
