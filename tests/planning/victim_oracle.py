@@ -15,6 +15,7 @@ from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
 from koordpy.planning.goals import Goals
+from koordpy.planning.gpu.allocation import allocate
 from koordpy.planning.joint import place_jointly
 from koordpy.planning.problem import only_ranks
 from koordpy.planning.units import Groups
@@ -71,8 +72,12 @@ def least_harmful(snapshot: Snapshot) -> list[str] | None:
                 draft.evict(one)
             room = only_ranks(build(unit, figures), set(ranks))
             found = place_jointly(unit, room, figures)
+            short = len(found.nodes) < len(ranks)
+            if not short and any(pod.gpus is not None for pod in asked.pods):
+                seats = [(unit.members[rank], node) for rank, node in found.nodes.items()]
+                short = bool(allocate(seats, figures.gpus).faults)
             draft.undo(mark)
-            if len(found.nodes) < len(ranks):
+            if short:
                 continue
             goals: tuple[object, ...] = ()
             if room.gather:

@@ -2,7 +2,8 @@
 
 Sources: preemption.md sections 4 and 5, kube-parity.md 1. Nodes of code UnschedulableAndUnresolvable are never emptied.
 Filters that look at other pods are asked twice, with all eligible victims there and with all of them gone; a pod that
-closes a node by itself is a blocker of it. What neither tells comes out when the plan is checked.
+closes a node by itself is a blocker of it. What more victims may close again (spread, affinity), and what neither
+tells, comes out when the plan is checked.
 """
 
 from collections.abc import Sequence
@@ -12,8 +13,11 @@ import numpy as np
 
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Ints
+from koordpy.planning.accelerators.registry import PLUGINS
 from koordpy.planning.figures import Figures
 from koordpy.planning.filters.base import Code
+from koordpy.planning.filters.interpod import PLUGIN as AFFINITY
+from koordpy.planning.filters.spread import PLUGIN as SPREAD
 from koordpy.planning.problem import Problem, Shape
 from koordpy.planning.units import Unit
 
@@ -57,6 +61,8 @@ def opened(unit: Unit, problem: Problem, figures: Figures, victims: Sequence[Pod
     if not relevant:
         return Opened(problem, {}, frozenset())
     closed = [_unresolvable(pod, figures, judged[i]) for i, pod in enumerate(kinds)]
+    # which devices are left, and what leans on pods that may stay, is seen when a choice is tried
+    beyond = [word | PLUGINS | {SPREAD, AFFINITY} for word in judged]
     before = [shape.allowed for shape in problem.shapes]
     blockers: dict[tuple[int, int], tuple[str, ...]] = {}
     shapes: list[Shape] = []
@@ -65,18 +71,19 @@ def opened(unit: Unit, problem: Problem, figures: Figures, victims: Sequence[Pod
         draft.evict(other)
     for i, pod in enumerate(kinds):
         own = figures.of(pod)
-        after = own.allowed_beside(judged[i])
+        after = own.allowed_beside(beyond[i])
         shape = problem.shapes[i]
         masked = np.where(closed[i], 0, np.maximum(before[i], after))
         shapes.append(replace(shape, allowed=masked))
         opening = (after > 0) & (masked > 0) & (before[i] == 0)
         if opening.any() and len(seen[i]) <= _MOST_BLOCKERS:
             for other in seen[i]:
-                back = own.allowed_with(other, index[other.node], judged[i])
+                back = own.allowed_with(other, index[other.node], beyond[i])
                 for node in np.nonzero(opening & (back == 0))[0].tolist():
                     blockers[i, node] = (*blockers.get((i, node), ()), other.key)
     draft.undo(mark)
-    return Opened(replace(problem, shapes=tuple(shapes)), blockers, frozenset(relevant))
+    # what members ask of each other is counted with everybody in place, so it says nothing of who is left
+    return Opened(replace(problem, shapes=tuple(shapes), interactions=()), blockers, frozenset(relevant))
 
 
 def _unresolvable(pod: PodInfo, figures: Figures, judged: frozenset[str]) -> Ints:

@@ -62,8 +62,10 @@ class Taking:
         if self.found.moves:
             return [Cut(frozenset(taken), every)]
         if not self.eased:
-            closed = self.trial.closed(self.found.of(taken), layout.places) if self.seen else ()
-            return [Cut(frozenset(taken), self.seen, closed) if closed else Cut(frozenset(taken), every)]
+            closed = self.trial.closed(self.found.of(taken), layout.places)
+            return [Cut(frozenset(taken), self._near(place[1]), (place,)) for place in closed] or [
+                Cut(frozenset(taken), every)
+            ]
         if not self.own_order:
             number = {i: n for n, i in enumerate(self.found.units)}
             full = self.trial.overfull(self.found.of(taken), layout.places, self.found.units)
@@ -74,6 +76,12 @@ class Taking:
             self.choices.options[o].unit for o in in_vain(self.choices, taken, self._fits, most_trials=_MOST_TRIALS)
         }
         return [Need(tuple(u for u in every if u not in gone))]
+
+    def _near(self, node: int) -> tuple[int, ...]:
+        """Units that may close a node or open it: those on it, and those that filters look at."""
+        seen = set(self.seen)
+        units = enumerate(self.choices.units)
+        return tuple(u for u, one in units if u in seen or any(at == node for at, _ in one.frees))
 
     def _fits(self, taken: Sequence[int]) -> bool:
         return bool(self.trial.stand(self.found.of(taken)).nodes)
