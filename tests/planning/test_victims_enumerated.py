@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from koordpy.planning.round import plan_round
-from koordpy.planning.victims import taking
+from koordpy.planning.victims import taking, twins
 from tests.planning.victim_oracle import least_harmful, tiny_world
 
 
@@ -28,3 +28,8 @@ def test_the_planner_takes_the_least_harmful_set() -> None:
 def test_the_model_alone_takes_the_least_harmful_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(taking, "shortcut", lambda choices: None)
     assert sum(compared(seed) for seed in range(200, 280)) > 12
+
+
+def test_twins_that_are_not_looked_at_are_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(twins, "LEAST_UNITS", 0)
+    assert sum(compared(seed) for seed in range(400, 480)) > 12

@@ -15,7 +15,7 @@ from koordpy.api.objects import (
 )
 from koordpy.planning.round import plan_round
 from koordpy.planning.units import Groups
-from koordpy.planning.victims import taking
+from koordpy.planning.victims import taking, twins
 from tests.planning.victim_law import GPU, Judge
 from tests.scenarios.cluster import World, group, hierarchy, node, pod, wish
 from tests.scenarios.quotas import belongs, quota
@@ -149,3 +149,8 @@ def test_the_planner_takes_the_least_harmful_lawful_set() -> None:
 def test_the_model_alone_takes_the_least_harmful_lawful_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(taking, "shortcut", lambda choices: None)
     assert any(compared(seed) for seed in range(1000, 1060))
+
+
+def test_twins_that_are_not_looked_at_are_not_missed_by_any_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(twins, "LEAST_UNITS", 0)
+    assert any(compared(seed) for seed in range(2000, 2060))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from koordpy.api.objects import IntOrString, PodDisruptionBudget
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.selectors import selector_matches
-from koordpy.cluster.snapshot import Draft
+from koordpy.cluster.snapshot import Draft, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +24,17 @@ class Budget:
         return protects(self.budget, pod) and pod.name not in self.budget.status.disrupted_pods
 
 
-def protects(budget: PodDisruptionBudget, pod: PodInfo) -> bool:
-    """Whether the selector speaks of a pod of the budget's namespace; an empty or missing one of none."""
+def selects(budget: PodDisruptionBudget) -> bool:
+    """Whether it has a selector; an empty or missing one speaks of no pod."""
     selector = budget.spec.selector
-    if selector is None or not (selector.match_labels or selector.match_expressions):
+    return selector is not None and bool(selector.match_labels or selector.match_expressions)
+
+
+def protects(budget: PodDisruptionBudget, pod: PodInfo) -> bool:
+    """Whether the selector speaks of a pod of the budget's namespace."""
+    if not selects(budget) or pod.namespace != budget.metadata.namespace:
         return False
-    return pod.namespace == budget.metadata.namespace and selector_matches(selector, pod.pod.metadata.labels)
+    return selector_matches(budget.spec.selector, pod.pod.metadata.labels)
 
 
 def amount(raw: IntOrString, of: int) -> int:
@@ -54,21 +59,22 @@ def allowance(budget: PodDisruptionBudget, running: Iterable[PodInfo]) -> int:
     return max(0, number - 1)
 
 
-def budgets_of(draft: Draft) -> tuple[Budget, ...]:
-    """The budgets that protect anyone, on a draft: less what it evicts, more what it binds, never above the start."""
-    snapshot = draft.snapshot
+def standing_budgets(snapshot: Snapshot) -> tuple[Budget, ...]:
+    """The budgets of a snapshot that protect anyone, with what each allows before anything is planned."""
     if not snapshot.budgets:
         return ()
     running = [pod for pod in snapshot.pods.values() if pod.bound and not pod.pod.metadata.deletion_timestamp]
+    return tuple(Budget(one, allowance(one, running)) for one in snapshot.budgets if selects(one))
+
+
+def budgets_of(draft: Draft, standing: Sequence[Budget] | None = None) -> tuple[Budget, ...]:
+    """The same on a draft: less what it evicts, more what it binds, never above the start."""
+    snapshot = draft.snapshot
     out = []
-    for one in snapshot.budgets:
-        if one.spec.selector is None or not (one.spec.selector.match_labels or one.spec.selector.match_expressions):
-            continue
-        start = allowance(one, running)
-        known = Budget(one, start)
+    for known in standing_budgets(snapshot) if standing is None else standing:
         gone = sum(known.covers(pod) for pod in draft.evicted.values())
-        come = sum(protects(one, snapshot.pods[key]) for key in draft.placed) if gone else 0
-        out.append(Budget(one, max(0, min(start, start - gone + come))))
+        come = sum(protects(known.budget, snapshot.pods[key]) for key in draft.placed) if gone else 0
+        out.append(Budget(known.budget, max(0, min(known.allowed, known.allowed - gone + come))))
     return tuple(out)
 
 

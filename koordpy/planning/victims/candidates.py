@@ -11,7 +11,7 @@ from koordpy.planning.figures import Figures
 from koordpy.planning.problem import Problem
 from koordpy.planning.units import Unit
 from koordpy.planning.victims.asked import Asked
-from koordpy.planning.victims.budgets import Budget, budgets_of
+from koordpy.planning.victims.budgets import Budget
 from koordpy.planning.victims.choice import Choices, Limit, Multiple, Option, UnitFigures
 from koordpy.planning.victims.devices import held_devices
 from koordpy.planning.victims.moving import returns_of
@@ -51,7 +51,7 @@ def candidates(
     asked: Asked, part: Problem, *, rules: Rules, law: Law, open_to: Opened, pool: Pool, figures: Figures
 ) -> Candidates:
     """What may be chosen from. part: the problem, cut down to some nodes."""
-    budgets = budgets_of(figures.draft)
+    budgets = pool.budgets
     units = np.nonzero(eligible_under(rules))[0].tolist()
     number = {i: n for n, i in enumerate(units)}
     options: list[Option] = []

@@ -11,7 +11,7 @@ from koordpy.api.quantity import quantity_text
 from koordpy.cluster.resources import Amounts
 from koordpy.planning.figures import Figures
 from koordpy.planning.runtime import overdue
-from koordpy.planning.victims.budgets import budgets_of, violations
+from koordpy.planning.victims.budgets import violations
 from koordpy.planning.victims.pool import Pool
 from koordpy.planning.victims.units import Kind, VictimUnit
 
@@ -57,7 +57,7 @@ def _least(pool: Pool, figures: Figures, name: str, over: Amounts) -> list[int]:
     """Positions of the units to take."""
     held = {i: amounts for i, amounts in _inside(pool, figures, name).items() if any(amounts.get(r) for r in over)}
     order = sorted(held, key=lambda i: pool.ranks[i])
-    budgets = budgets_of(figures.draft)
+    budgets = pool.budgets
     taken: list[int] = []
     for i in order:
         if all(sum(held[k].get(r, 0) for k in taken) >= amount for r, amount in over.items()):

@@ -16,6 +16,7 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.resources import Amounts
 from koordpy.cluster.snapshot import Draft, Ints
 from koordpy.planning.units import Groups
+from koordpy.planning.victims.budgets import Budget, budgets_of, standing_budgets
 from koordpy.planning.victims.choice import UnitFigures
 from koordpy.planning.victims.units import Lending, VictimUnit, find_candidates
 
@@ -128,6 +129,15 @@ class Pool:
         ]
         table = np.array(rows, dtype=np.int64).reshape(-1, 4)
         return table[:, 0], table[:, 1], table[:, 2], table[:, 3]
+
+    @cached_property
+    def _standing(self) -> tuple[Budget, ...]:
+        return standing_budgets(self.draft.snapshot)
+
+    @property
+    def budgets(self) -> tuple[Budget, ...]:
+        """PodDisruptionBudgets with what each still allows."""
+        return budgets_of(self.draft, self._standing)
 
     @cached_property
     def priority(self) -> Ints:

@@ -15,10 +15,10 @@ from koordpy.planning.ascend.relief import one_each
 from koordpy.planning.build import build, partitions, unit_multiples
 from koordpy.planning.figures import Figures
 from koordpy.planning.plan import Proof, SolverRun
-from koordpy.planning.problem import only_ranks
+from koordpy.planning.problem import Problem, only_ranks
 from koordpy.planning.units import Groups, Unit
 from koordpy.planning.victims.asked import Asked, beneficiaries
-from koordpy.planning.victims.candidates import Rules, candidates, device_relief, eligible_under
+from koordpy.planning.victims.candidates import Candidates, Rules, candidates, device_relief, eligible_under
 from koordpy.planning.victims.check import check_victims
 from koordpy.planning.victims.choice import reachable
 from koordpy.planning.victims.devices import with_devices
@@ -35,6 +35,7 @@ from koordpy.planning.victims.relief import Relief, Victim
 from koordpy.planning.victims.rules import Law
 from koordpy.planning.victims.taking import take
 from koordpy.planning.victims.trial import Trial
+from koordpy.planning.victims.twins import Twins
 
 
 class Search:
@@ -45,6 +46,7 @@ class Search:
         self.config = figures.config
         self._pool: Pool | None = None
         self._alone: Lone | None = None
+        self._known_twins: Twins | None = None
 
     @property
     def pool(self) -> Pool:
@@ -52,6 +54,12 @@ class Search:
         if self._pool is None:
             self._pool = Pool(self.groups, self.figures.draft, self._useless_from)
         return self._pool
+
+    @property
+    def _twins(self) -> Twins:
+        if self._known_twins is None or self._known_twins.pool is not self.pool:
+            self._known_twins = Twins(self.pool)
+        return self._known_twins
 
     @property
     def _useless_from(self) -> int | None:
@@ -221,7 +229,7 @@ class Search:
         proofs = set[Proof]()
         trial = Trial(asked, self.pool, self.figures)
         for part in partitions(asked.unit, open_to.problem, self.figures):
-            found = candidates(asked, part, rules=rules, law=law, open_to=open_to, pool=self.pool, figures=self.figures)
+            found = self._candidates(asked, part, rules=rules, law=law, open_to=open_to)
             if not reachable(found.choices):
                 continue
             taken = take(found, trial, law, open_to.looked_at)
@@ -231,6 +239,19 @@ class Search:
         if best is not None:
             return best[1]
         return Relief(proof=Proof.UNKNOWN if Proof.UNKNOWN in proofs else Proof.INFEASIBLE)
+
+    def _candidates(self, asked: Asked, part: Problem, *, rules: Rules, law: Law, open_to: Opened) -> Candidates:
+        """Who may be taken, but for twins beyond what is asked."""
+        pool, figures = self.pool, self.figures
+        eligible = eligible_under(rules)
+        if RuleName.CONSOLIDATION not in rules:
+            kept = self._twins.kept(eligible, part, pool.budgets, open_to.looked_at)
+            fewer = {name: mask & kept for name, mask in rules.items()}
+            found = candidates(asked, part, rules=fewer, law=law, open_to=open_to, pool=pool, figures=figures)
+            if kept is eligible or not any(limit.least for limit in found.choices.limits):
+                return found
+            # a quota wants back what pods hold, wherever they are
+        return candidates(asked, part, rules=rules, law=law, open_to=open_to, pool=pool, figures=figures)
 
     def _relief(self, asked: Asked, eligible: Mask) -> Ints:
         """[nodes, columns] what the eligible units hold together, at most."""
