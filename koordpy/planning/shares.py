@@ -66,15 +66,14 @@ class _Family:
         return [out[priority] for priority in sorted(out, reverse=True)]
 
 
-def exact_shares(total: Rational, claims: Sequence[Claim], *, k: Rational = 0) -> list[Rational]:
-    """Unrounded shares by exact weighted max-min; a child's total is its parent's share."""
-    return _exact_shares(total, _Family(claims), k)
-
-
 def exact_and_whole_shares(
     total: Rational, claims: Sequence[Claim], *, k: Rational = 0, unit: Rational = 1
 ) -> tuple[list[Rational], list[Rational]]:
-    """Unrounded shares, and the same in whole units (`exact_shares`, `whole_shares`)."""
+    """Unrounded shares by exact weighted max-min, a child's total being its parent's share; and those in whole units.
+
+    Units from the top down: floors, then one each by largest remainder. Ties go to the smaller usage, then to the older
+    queue. Queues with children get the sum of their leaves.
+    """
     family = _Family(claims)
     shares = _exact_shares(total, family, k)
     return shares, _whole_shares(family, shares, unit)
@@ -158,14 +157,6 @@ def _fill(rest: int, needs: list[int], weights: list[int]) -> tuple[list[Rationa
     for i in able:
         gains[i] = Fraction(rest * weights[i], total)
     return gains, 0
-
-
-def whole_shares(claims: Sequence[Claim], shares: Sequence[Rational], *, unit: Rational = 1) -> list[Rational]:
-    """Exact shares in whole units, from the top down: floors, then one unit each by largest remainder.
-
-    Ties go to the smaller usage, then to the older queue. Queues with children get the sum of their leaves.
-    """
-    return _whole_shares(_Family(claims), shares, unit)
 
 
 def _whole_shares(family: _Family, shares: Sequence[Rational], unit: Rational) -> list[Rational]:

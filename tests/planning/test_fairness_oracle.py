@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from koordpy.api import keys
 from koordpy.api.config import Quota
 from koordpy.planning.runtime import quota_figures
-from koordpy.planning.shares import Claim, exact_shares, kai_shares, whole_shares
+from koordpy.planning.shares import Claim, exact_and_whole_shares, kai_shares
 from tests.planning import fairness_oracle as oracle
 from tests.planning.test_order import names
 from tests.scenarios.cluster import World, node, pod
@@ -39,9 +39,9 @@ def claims(draw: st.DrawFn) -> list[Claim]:
 @settings(max_examples=400, deadline=None)
 @given(claims(), AMOUNTS, st.sampled_from([0, 0, 1, Fraction(1, 2), 3]))
 def test_shares(queues: list[Claim], total: int, k: Any) -> None:
-    unrounded = exact_shares(total, queues, k=k)
+    unrounded, whole = exact_and_whole_shares(total, queues, k=k)
     assert unrounded == oracle.shares("exact", total, queues, k=k)
-    assert whole_shares(queues, unrounded) == oracle.shares("whole", total, queues, k=k)
+    assert whole == oracle.shares("whole", total, queues, k=k)
     assert kai_shares(total, queues, k=k) == oracle.shares("kai", total, queues, k=k)
 
 

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koordpy.planning.shares import Claim, Rational, exact_shares, kai_shares, whole_shares
+from koordpy.planning.shares import Claim, Rational, exact_and_whole_shares, kai_shares
 
 HALF = Fraction(1, 2)
 
 
 def exact(total: Rational, claims: Sequence[Claim], *, k: Rational = 0) -> list[Rational]:
-    return whole_shares(claims, exact_shares(total, claims, k=k))
+    return exact_and_whole_shares(total, claims, k=k)[1]
 
 
 EXAMPLES = [
@@ -47,7 +47,11 @@ def test_the_worked_examples(
 
 
 def test_unrounded_shares_are_fractions() -> None:
-    assert exact_shares(10, [Claim(9), Claim(2), Claim(9, weight=2)]) == [Fraction(8, 3), 2, Fraction(16, 3)]
+    assert exact_and_whole_shares(10, [Claim(9), Claim(2), Claim(9, weight=2)])[0] == [
+        Fraction(8, 3),
+        2,
+        Fraction(16, 3),
+    ]
 
 
 def test_a_child_shares_what_its_parent_has() -> None:
@@ -127,7 +131,7 @@ def breakpoints(total: Fraction, claims: Sequence[Claim]) -> list[Fraction]:
 @settings(max_examples=400, deadline=None)
 @given(flat, amounts)
 def test_exact_shares_are_those_of_the_breakpoints(claims: list[Claim], total: int) -> None:
-    assert exact_shares(total, claims) == breakpoints(Fraction(total), claims)
+    assert exact_and_whole_shares(total, claims)[0] == breakpoints(Fraction(total), claims)
 
 
 # -- what holds for any input -----------------------------------------------------------------------------------------
@@ -167,8 +171,7 @@ def caps(claims: Sequence[Claim]) -> list[Rational]:
 @given(trees(), amounts, st.sampled_from([0, 1, HALF]))
 def test_shares_add_up_and_nobody_has_more_than_it_can_take(claims: list[Claim], total: int, k: Rational) -> None:
     most = caps(claims)
-    unrounded = exact_shares(total, claims, k=k)
-    rounded = whole_shares(claims, unrounded)
+    unrounded, rounded = exact_and_whole_shares(total, claims, k=k)
     asked = sum(most[i] for i, c in enumerate(claims) if c.parent == -1)
     for shares in (unrounded, rounded):
         assert sum(shares[i] for i in leaves(claims)) == min(total, asked)
@@ -213,5 +216,5 @@ def test_the_outcome_depends_on_ratios_alone(claims: list[Claim], total: int) ->
             claim.priority,
         )
 
-    scaled = exact_shares(total * 3, [times(claim, 3) for claim in claims])
-    assert scaled == [share * 3 for share in exact_shares(total, claims)]
+    scaled = exact_and_whole_shares(total * 3, [times(claim, 3) for claim in claims])[0]
+    assert scaled == [share * 3 for share in exact_and_whole_shares(total, claims)[0]]
