@@ -1,0 +1,302 @@
+"""What a choice of victims is as a CP-SAT model: which options are taken, and that all members fit once they are gone.
+
+Source: preemption.md section 6 (2). One 0/1 per option, pods per shape and node; what sums cannot say of filters comes
+back as a cut or a need.
+"""
+
+from collections.abc import Iterable
+
+from ortools.sat.python import cp_model
+
+from koordpy.planning.problem import Problem, hard_regions
+from koordpy.planning.solver.interacting import Interacting
+from koordpy.planning.solver.staged import Term
+from koordpy.planning.solver.staged import linear as _sum
+from koordpy.planning.solver.victims_topology import Topology
+from koordpy.planning.victims.choice import Choices, Crossing, Cut, Kind, Need
+
+
+class VictimsModel:
+    """The model of all that must hold; `early` and what follows are the sums of the cost levels."""
+
+    def __init__(self, choices: Choices) -> None:
+        self.choices = choices
+        self.problem: Problem = choices.problem
+        self.base = cp_model.CpModel()
+        self.possible = True
+        self.taken = [self.base.new_bool_var("") for _ in choices.options]
+        self.of_unit: dict[int, list[int]] = {}
+        for o, option in enumerate(choices.options):
+            self.of_unit.setdefault(option.unit, []).append(o)
+        for options in self.of_unit.values():
+            if len(options) > 1:
+                self.base.add_at_most_one(self.taken[o] for o in options)
+        self._limits()
+        self._pods()
+        self._room()
+        self._domains()
+        self._levels()
+        self.topology = self._topology() if self.problem.gather and self.possible else None
+
+    # --- what must hold ---------------------------------------------------------------------------------------------
+
+    def unit(self, unit: int, amount: int = 1) -> list[Term]:
+        """What a unit adds to a sum where any option takes it."""
+        return [(self.taken[o], amount) for o in self.of_unit.get(unit, ())]
+
+    def _terms(self, terms: Iterable[tuple[int, int]]) -> list[Term]:
+        return [(self.taken[o], amount) for o, amount in terms if amount]
+
+    def _limits(self) -> None:
+        for limit in self.choices.limits:
+            total = _sum(self._terms(limit.terms))
+            wheres: list[cp_model.IntVar | None] = [self.taken[o] for o in limit.when] or [None]
+            for where in wheres:
+                for bound in (
+                    limit.most is not None and total <= limit.most,
+                    limit.least is not None and total >= limit.least,
+                ):
+                    if bound is False:
+                        continue
+                    added = self.base.add(bound)
+                    if where is not None:
+                        added.only_enforce_if(where)
+        for crossing in self.choices.crossings:
+            self._crossing(crossing)
+        for one in self.choices.multiples:
+            times = self.base.new_int_var(0, one.have // one.k + 1, "")
+            self.base.add(_sum([*self._terms(one.terms), (times, one.k)]) == one.have)
+
+    def _crossing(self, crossing: Crossing) -> None:
+        everyone = dict.fromkeys(o for terms, _ in crossing.resources for o, _ in terms)
+        enough = []
+        for terms, room in crossing.resources:
+            holds = self.base.new_bool_var("")
+            last = {o: self.base.new_bool_var("") for o, _ in terms}
+            for o, var in last.items():
+                self.base.add_implication(var, self.taken[o])
+            if last:
+                self.base.add_at_most_one(last.values())
+            spared = [(last[o], -amount) for o, amount in terms]
+            self.base.add(_sum([*self._terms(terms), *spared]) < room).only_enforce_if(holds)
+            enough.append(holds)
+        for o in everyone:
+            self.base.add_bool_or(enough).only_enforce_if(self.taken[o])
+
+    def _pods(self) -> None:
+        """Pods per shape and node, every member on one."""
+        problem = self.problem
+        wanted: dict[int, int] = {}
+        for rank in problem.pending:
+            shape = problem.members[rank].shape
+            wanted[shape] = wanted.get(shape, 0) + 1
+        self.wanted = wanted
+        relief: dict[int, list[tuple[int, dict[int, int]]]] = {}
+        for u, unit in enumerate(self.choices.units):
+            if u in self.of_unit:
+                for node, amounts in unit.frees:
+                    relief.setdefault(node, []).append((u, dict(amounts)))
+        self.relief = relief
+        self.pods: dict[tuple[int, int], cp_model.IntVar] = {}
+        for shape, number in wanted.items():
+            asked = problem.shapes[shape]
+            for node in asked.allowed.nonzero()[0].tolist():
+                most = number
+                for column, amount in asked.request:
+                    room = int(problem.free[node, column])
+                    room += sum(frees.get(column, 0) for _, frees in relief.get(node, ()))
+                    most = min(most, room // amount)
+                if most > 0:
+                    self.pods[shape, node] = self.base.new_int_var(0, most, "")
+            here = [(var, 1) for (s, _), var in self.pods.items() if s == shape]
+            if not here:
+                self.possible = False
+                return
+            self.base.add(_sum(here) == number)
+        for (shape, node), blockers in self.choices.blockers.items():
+            if (shape, node) not in self.pods:
+                continue
+            for units in blockers:
+                gone = [term for u in units for term in self.unit(u, -wanted[shape])]
+                self.base.add(_sum([(self.pods[shape, node], 1), *gone]) <= 0)
+
+    def _room(self) -> None:
+        """No node is asked for more of a resource than it has free and gets back; others are not looked at."""
+        problem = self.problem
+        loads: dict[int, list[tuple[cp_model.IntVar, tuple[tuple[int, int], ...], int]]] = {}
+        for (shape, node), var in self.pods.items():
+            loads.setdefault(node, []).append((var, problem.shapes[shape].request, self.wanted[shape]))
+        self._returns(loads)
+        for node, load in loads.items():
+            for column in sorted({column for _, request, _ in load for column, _ in request}):
+                asked = [(var, amount) for var, request, _ in load for c, amount in request if c == column]
+                most = sum(amount * number for _, request, number in load for c, amount in request if c == column)
+                free = int(problem.free[node, column])
+                if most <= free:
+                    continue
+                relief = self.relief.get(node, ())
+                freed = [t for u, frees in relief for t in self.unit(u, -frees.get(column, 0)) if t[1]]
+                if free >= 0:
+                    self.base.add(_sum([*asked, *freed]) <= free)
+                    continue
+                some = self.base.new_bool_var("")
+                for var, _ in asked:
+                    self.base.add(var <= 0).only_enforce_if(~some)
+                self.base.add(_sum([*asked, *freed]) <= free).only_enforce_if(some)
+
+    def _returns(self, loads: dict[int, list[tuple[cp_model.IntVar, tuple[tuple[int, int], ...], int]]]) -> None:
+        """Pods of one kind that come back, by node: whose they are makes no difference to the room."""
+        moved: dict[Kind, list[Term]] = {}
+        for u, parts in enumerate(self.choices.returns):
+            for part in parts if u in self.of_unit else ():
+                moved.setdefault(part.kind, []).extend(self.unit(u, part.pods))
+        self.back: dict[Kind, dict[int, cp_model.IntVar]] = {}
+        for kind, terms in moved.items():
+            most = sum(pods for _, pods in terms)
+            here = self.back[kind] = {node: self.base.new_int_var(0, most, "") for node in kind.nodes}
+            self.base.add(_sum([*((var, 1) for var in here.values()), *((var, -pods) for var, pods in terms)]) == 0)
+            for node, var in here.items():
+                loads.setdefault(node, []).append((var, kind.request, most))
+
+    def _domains(self) -> None:
+        """The hard layer, multiples of the beneficiary, and what members ask of each other."""
+        problem, tree = self.problem, self.problem.tree
+        total = sum(self.wanted.values())
+        regions = hard_regions(problem)
+        if not regions:
+            self.possible = False
+        elif problem.hard:
+            chosen = []
+            known = {d: self.base.new_bool_var("") for _, d in regions}
+            for (_, node), var in self.pods.items():
+                domain = int(tree.domain_of[problem.hard, node])
+                if domain in known:
+                    self.base.add(_sum([(var, 1), (known[domain], -total)]) <= 0)
+                else:
+                    self.base.add(var == 0)
+            chosen = list(known.values())
+            self.base.add_exactly_one(chosen)
+        for level, k in problem.multiples.items():
+            held = tree.levels[level].sums(problem.bound_counts)
+            inside: dict[int, list[Term]] = {}
+            for (_, node), var in self.pods.items():
+                inside.setdefault(int(tree.domain_of[level, node]), []).append((var, 1))
+            for domain, have in enumerate(held.tolist()):
+                if domain in inside:
+                    times = self.base.new_int_var(0, (have + total) // k + 1, "")
+                    self.base.add(_sum([*inside[domain], (times, -k)]) == -have)
+                elif have % k:
+                    self.possible = False
+        self._regions()
+        if problem.interactions:
+            places: dict[int, dict[int, list[Term]]] = {}
+            for (shape, node), var in self.pods.items():
+                places.setdefault(node, {})[shape] = [(var, 1)]
+            Interacting(self.base, list(places.items()), most=self.wanted).add(problem.interactions)
+
+    def _regions(self) -> None:
+        """Sets of nodes that take pods in multiples, or of which one takes them all."""
+        total = sum(self.wanted.values())
+        on: dict[int, list[Term]] = {}
+        for (_, node), var in self.pods.items():
+            on.setdefault(node, []).append((var, 1))
+        listed = set[int]()
+        for nodes, k in self.choices.lots:
+            listed |= set(nodes)
+            here = [term for node in nodes for term in on.get(node, ())]
+            if here:
+                times = self.base.new_int_var(0, total // k, "")
+                self.base.add(_sum([*here, (times, -k)]) == 0)
+        if self.choices.lots:
+            for node, terms in on.items():
+                if node not in listed:
+                    self.base.add(_sum(terms) == 0)
+        if self.choices.one_of:
+            full = []
+            for nodes in self.choices.one_of:
+                here = [term for node in nodes for term in on.get(node, ())]
+                full.append(self.base.new_bool_var(""))
+                self.base.add(_sum([*here, (full[-1], -total)]) == 0)
+            self.base.add_exactly_one(full)
+
+    def cut(self, cut: Cut) -> None:
+        """Forbids what a check refused."""
+        chosen = {self.choices.options[o].unit for o in cut.taken}
+        changed: list[Term] = []
+        base = 0
+        for u in cut.among:
+            if u in chosen:
+                changed += self.unit(u, -1)
+                base += 1
+            else:
+                changed += self.unit(u, 1)
+        if not cut.places:
+            self.base.add(_sum(changed) >= 1 - base)
+            return
+        for place in cut.places:
+            if place in self.pods:
+                number = self.wanted[place[0]]
+                scaled = [(var, -c * number) for var, c in changed]
+                self.base.add(_sum([(self.pods[place], 1), *scaled]) <= number * base)
+
+    def need(self, need: Need) -> None:
+        """Some unit has to go first."""
+        gone = [self.taken[o] for u in need.units for o in self.of_unit.get(u, ())]
+        if need.load is None:
+            self.base.add_bool_or(gone)
+            return
+        less = []
+        for shape, pods in need.load.pods:
+            var = self.pods[shape, need.load.node]
+            if pods == 1 and len(need.load.pods) == 1:
+                self.base.add(_sum([(var, 1), *((one, -self.wanted[shape]) for one in gone)]) <= 0)
+                return
+            less.append(self.base.new_bool_var(""))
+            self.base.add(var <= pods - 1).only_enforce_if(less[-1])
+        self.base.add_bool_or([*less, *gone])
+
+    # --- what it costs ----------------------------------------------------------------------------------------------
+
+    def _levels(self) -> None:
+        """The sums of levels 1 to 6 and 8."""
+        choices, base = self.choices, self.base
+        units = choices.units
+        violated: list[Term] = []
+        for b, allowed in enumerate(choices.budgets):
+            covered = [t for u in self.of_unit for i, n in units[u].budgets if i == b for t in self.unit(u, n)]
+            most = sum(c for _, c in covered)
+            if most > allowed:
+                over = base.new_int_var(0, most, "")
+                base.add(_sum([*covered, (over, -1)]) <= allowed)
+                violated.append((over, 1))
+        steps = sorted({units[u].priority for u in self.of_unit})
+        top = base.new_int_var(0, len(steps), "")
+        for u in self.of_unit:
+            step = steps.index(units[u].priority) + 1
+            base.add(_sum([*self.unit(u, step), (top, -1)]) <= 0)
+        short: list[Term] = []
+        for one in choices.shortfalls:
+            most = sum(amount for _, amount in one.terms)
+            if most > one.slack:
+                below = base.new_int_var(0, most, "")
+                base.add(_sum([*self._terms(one.terms), (below, -1)]) <= one.slack)
+                short.append((below, 1))
+        every = [(u, units[u]) for u in self.of_unit]
+        self.early: list[tuple[str, list[Term]]] = [
+            ("violations", violated),
+            ("highest priority", [(top, 1)] if len(steps) > 1 else []),
+            ("gangs broken", [t for u, unit in every if unit.breaks for t in self.unit(u, unit.breaks)]),
+            ("accelerators", [t for u, unit in every if unit.devices for t in self.unit(u, unit.devices)]),
+            ("pods", [t for u, unit in every for t in self.unit(u, unit.pods)]),
+            ("quota shortfall", short),
+        ]
+        self.priorities = [t for u, unit in every if unit.priorities for t in self.unit(u, unit.priorities)]
+        self.by_importance = [u for u, _ in sorted(every, key=lambda pair: -pair[1].rank)]
+        self.later_rule = [(self.taken[o], option.rule) for o, option in enumerate(choices.options) if option.rule]
+
+    def _topology(self) -> Topology:
+        leaving: dict[int, list[Term]] = {}
+        for u in self.of_unit:
+            for node, pods in self.choices.units[u].attracts:
+                leaving.setdefault(node, []).extend(self.unit(u, pods))
+        return Topology(self.base, self.problem, pods=self.pods, leaving=leaving)
