@@ -61,8 +61,10 @@ def run(args: argparse.Namespace) -> int:
     except ConfigError as fault:
         raise InputFaultsError(fault.lines) from None
     import asyncio
+    import gc
     from collections.abc import Callable
 
+    gc.disable()  # until the caches are in sync: OperatorHost
     factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     with contextlib.suppress(ImportError):
         import uvloop
