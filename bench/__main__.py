@@ -6,7 +6,7 @@ Figures of one machine say little alone: compare rows of one run.
 import importlib
 import sys
 
-PARTS = ("reflector", "planner", "ascend", "victims", "shares", "binds")
+PARTS = ("reflector", "intake", "planner", "ascend", "victims", "shares", "binds")
 
 
 def main(wanted: list[str]) -> int:
