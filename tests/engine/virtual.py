@@ -257,7 +257,7 @@ class Wire(ApiClient):
     def _arrive(self, request: _Request, reply: "asyncio.Future[_Answer | None]", watching: bool) -> None:
         self._loop.history.append((self._loop.time(), request.method, request.raw_path, request.data))
         if watching:
-            self._answered(request, reply, self._serve_watch(request))
+            self._deliver(request, reply, self._serve_watch(request))
             return
         self._tell(request, "before")
         task = self._loop.create_task(self._server.answer(request))  # type: ignore[arg-type]
@@ -267,7 +267,7 @@ class Wire(ApiClient):
                 answer = task.result()
                 body = bytes(answer.body or b"")
                 self._tell(request, "after")
-                self._answered(request, reply, _Answer(request, answer.status, answer.headers, body))
+                self._deliver(request, reply, _Answer(request, answer.status, answer.headers, body))
 
         task.add_done_callback(answered)
 
@@ -275,7 +275,7 @@ class Wire(ApiClient):
         if self._loop.on_request is not None:
             self._loop.on_request(self, request.method, request.raw_path.partition("?")[0], moment)
 
-    def _answered(self, request: _Request, reply: "asyncio.Future[_Answer | None]", answer: _Answer) -> None:
+    def _deliver(self, request: _Request, reply: "asyncio.Future[_Answer | None]", answer: _Answer) -> None:
         del self._under_way[request]
         self._loop.call_later(self.delay(), _settle, reply, answer)
 
