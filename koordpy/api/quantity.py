@@ -8,6 +8,8 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 
+from koordpy.api.keys import ACCELERATORS
+
 _NUMBER = re.compile(r"([+-]?)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(.*)", re.ASCII | re.DOTALL)
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]{1,4})", re.ASCII)
 _SUFFIX = {
@@ -18,10 +20,13 @@ _SUFFIX = {
 }  # fmt: skip
 _BINARY = [(2**60, "Ei"), (2**50, "Pi"), (2**40, "Ti"), (2**30, "Gi"), (2**20, "Mi"), (2**10, "Ki")]
 
-MAX_UNITS = 2**60
-"""Larger amounts are cut to this; no machine has as much of anything."""
+MAX_UNITS = 2**56
+"""Larger amounts are cut to this: no machine has as much of anything, and a hundred of them stay within 64 bits."""
 MAX_SUM = 2**61
 """Sums of amounts are cut to this, so that one more amount stays within 64 bits."""
+
+MAX_ACCELERATORS = 2**40
+"""Accelerators are cut to this: what is counted in hundredths of them, over many pods, stays within 64 bits as well."""
 
 RawQuantity = str | int | float
 
@@ -70,6 +75,8 @@ def units(resource: str, raw: RawQuantity) -> int:
         raise ValueError(f"{str(raw)!r} is negative")
     if is_extended(resource) and value.denominator != 1:
         raise ValueError(f"{str(raw)!r} must be whole for an extended resource")
+    if resource in ACCELERATORS:
+        return min(_ceil(value), MAX_ACCELERATORS)
     return _ceil(value * 1000 if resource == "cpu" else value)
 
 

@@ -200,3 +200,18 @@ def test_a_group_that_is_disrupted_as_one_has_no_surplus() -> None:
         members = [one(f"u-{i}", at="n", age=i, scheduling_group=link) for i in range(3)]
         plan = World().add(gpus("n", 3), group_, members, one("new", priority=5)).plan()
         assert {evicted.pod_key.partition("/")[2] for evicted in plan.evictions} == gone
+
+
+@pytest.mark.parametrize("absurd", [{GPU: str(10**18)}, {GPU: "1", "memory": "9Ei"}, {GPU: "1", "cpu": "9e18"}])
+@pytest.mark.parametrize("rules", [QUOTAS, ALL])
+def test_absurd_amounts_of_running_pods_leave_sums_within_64_bits(absurd: dict[str, str], rules: Fairness) -> None:
+    """Nobody's kubelet admits such pods, but where it is down they stay on their node."""
+    settings: Any = {"cpu": "0", "priority": 0, "at": "n0", "labels": belongs("b")}
+    running = [pod(f"x{i}", requests=absurd, created=i, **settings) for i in range(4)]
+    gang = [
+        pod("g-0", gang="g", cpu="0", requests={GPU: "4"}, priority=9, created=9, labels=belongs("a")),
+        pod("g-1", gang="g", cpu="1", requests={GPU: "2"}, priority=9, created=9, labels=belongs("a")),
+    ]
+    objects = [gpus("n0", 8), gpus("n1", 4), share("a", 8), share("b", 0), group("g", 2), *running, *gang]
+    result = run([*objects, one("y", 4, at="n1", age=5)], fairness=rules)
+    assert {name: at for name, at in final(result).items() if name.startswith("g-")} == {"g-0": "n0", "g-1": "n0"}
