@@ -22,6 +22,10 @@ Thing = TypeVar("Thing")
 TOO_MANY, NOT_FOUND, CONFLICT = 429, 404, 409
 
 
+Wanted = Callable[[], None]
+"""Asked before each call that ends a pod, for the one before may have taken long; raises Dropped."""
+
+
 class Dropped(Exception):
     """The plan is not carried out further; the text says why."""
 
@@ -54,7 +58,7 @@ class EvictionCalls:
         await self._send(patch, info.key)
         return bool(found) and found[0]
 
-    async def preempt(self, info: PodInfo, *, scheduler: str) -> None:
+    async def preempt(self, info: PodInfo, *, scheduler: str, wanted: Wanted) -> None:
         """Marks a pod as preempted by a scheduler, and deletes it. Raises Dropped."""
         condition = {
             "type": "DisruptionTarget",
@@ -65,9 +69,9 @@ class EvictionCalls:
         }
         await self.patch(info, {"metadata": {"uid": info.uid}, "status": {"conditions": [condition]}})
         path = PODS.path(info.namespace, info.name)
-        await self._send(lambda: self._client.delete(path, uid=info.uid), info.key, victim=info)
+        await self._send(lambda: self._client.delete(path, uid=info.uid), info.key, victim=info, wanted=wanted)
 
-    async def evict(self, info: PodInfo) -> None:
+    async def evict(self, info: PodInfo, *, wanted: Wanted) -> None:
         """Asks the eviction API, which asks the PodDisruptionBudgets. Raises Dropped."""
         body = {
             "apiVersion": "policy/v1",
@@ -76,14 +80,22 @@ class EvictionCalls:
             "deleteOptions": {"preconditions": {"uid": info.uid}},
         }
         path = PODS.path(info.namespace, info.name, "eviction")
-        await self._send(lambda: self._client.post(path, body), info.key, victim=info)
+        await self._send(lambda: self._client.post(path, body), info.key, victim=info, wanted=wanted)
 
-    async def _send(self, call: Callable[[], Awaitable[Any]], key: str, *, victim: PodInfo | None = None) -> None:
+    async def _send(
+        self,
+        call: Callable[[], Awaitable[Any]],
+        key: str,
+        *,
+        victim: PodInfo | None = None,
+        wanted: Wanted = lambda: None,
+    ) -> None:
         """A call that may be repeated. Gone is done, and so is another pod under the name of a victim."""
         backoff = Backoff(first_seconds=0.05, most_seconds=2.0)
         for attempt in range(TRIES):
             if not self._may_write():
                 raise Dropped("leadership ended")
+            wanted()
             try:
                 await call()
                 return

@@ -17,7 +17,7 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quotas import Queue
 from koordpy.engine.announce import Announcer
 from koordpy.engine.client import ApiClient
-from koordpy.engine.evictioncalls import Dropped, EvictionCalls
+from koordpy.engine.evictioncalls import Dropped, EvictionCalls, Wanted
 from koordpy.engine.feeds import Feeds
 from koordpy.engine.nominations import Kept, Nominations
 from koordpy.engine.patches import pod_unschedulable, rfc3339
@@ -211,14 +211,17 @@ class Evictor:
     async def _evict_all(self, plan: EvictionPlan, gone: set[str]) -> None:
         refused: list[str] = []
 
+        def wanted() -> None:
+            # nobody goes for a unit that does not need it any more
+            for nomination in plan.nominations:
+                self._waits(nomination)
+
         async def one(eviction: Eviction) -> None:
             if refused:
                 return
             try:
-                # nobody goes for a unit that does not need it any more
-                for nomination in plan.nominations:
-                    self._waits(nomination)
-                evicted = await self._evict(eviction)
+                wanted()
+                evicted = await self._evict(eviction, wanted)
             except Dropped as why:
                 refused.append(str(why))
                 return
@@ -232,15 +235,16 @@ class Evictor:
         if refused:
             raise Dropped(refused[0])
 
-    async def _evict(self, eviction: Eviction) -> PodInfo | None:
+    async def _evict(self, eviction: Eviction, wanted: Wanted) -> PodInfo | None:
         """One victim; None where it left its node by itself. Raises Dropped."""
         info = await self._confirmed(eviction)
         if info is None:
             return None
         if eviction.rule == PRIORITY:
-            await self._calls.preempt(info, scheduler=next(iter(self._state.scheduler_names), DEFAULT_SCHEDULER_NAME))
+            name = next(iter(self._state.scheduler_names), DEFAULT_SCHEDULER_NAME)
+            await self._calls.preempt(info, scheduler=name, wanted=wanted)
         else:
-            await self._calls.evict(info)
+            await self._calls.evict(info, wanted=wanted)
         return info
 
     async def _confirmed(self, eviction: Eviction) -> PodInfo | None:

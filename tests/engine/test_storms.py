@@ -40,6 +40,11 @@ def test_whatever_the_weather_the_end_is_right(first: int) -> None:
         assert [knob for knob in KNOBS if not tally[knob]] == [], "these were never turned"
 
 
+@pytest.mark.parametrize("seed", [pytest.param(1093, id="the-preemptor-goes-while-its-victim-is-marked")])
+def test_what_went_wrong_once_goes_right(seed: int) -> None:
+    assert through_a_storm(seed).acts.made
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_one_seed_is_one_history_of_requests_and_writes(seed: int) -> None:
     assert through_a_storm(seed).history == through_a_storm(seed).history
