@@ -181,7 +181,7 @@ class ApiClient:
             "timeoutSeconds": timeout_seconds,
         }
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_SECONDS, sock_read=stall_seconds)
-        response = await self._answered("GET", path, params=query, limits=timeout)
+        response = await self._respond("GET", path, params=query, limits=timeout)
         try:
             if response.status != 200:
                 raise self._error(response, await response.read())
@@ -252,7 +252,7 @@ class ApiClient:
         while True:
             if limited:
                 await (bucket or self.bucket).take()
-            response = await self._answered(
+            response = await self._respond(
                 method, path, params=params, data=data, content_type=content_type, limits=self._timeout
             )
             try:
@@ -271,7 +271,7 @@ class ApiClient:
 
     # inside
 
-    async def _answered(
+    async def _respond(
         self,
         method: str,
         path: str,
