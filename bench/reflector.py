@@ -18,11 +18,11 @@ from aiohttp import web
 
 from bench.live.usage import usage_of
 from koordpy.api.objects import Pod
-from koordpy.engine.client import ApiClient
-from koordpy.engine.credentials import ClusterAccess
-from koordpy.engine.intake import PodIntake
-from koordpy.engine.reflector import Reflector, ReflectorPolicy
-from koordpy.engine.resources import PODS
+from koordpy.engine.apiserver.client import ApiClient
+from koordpy.engine.apiserver.credentials import ClusterAccess
+from koordpy.engine.apiserver.resources import PODS
+from koordpy.engine.watching.intake import PodIntake
+from koordpy.engine.watching.reflector import Reflector, ReflectorPolicy
 
 GANG_SIZE = 64
 

@@ -14,9 +14,9 @@ from koordpy.api.custom import ElasticQuota, ElasticQuotaSpec
 from koordpy.api.objects import ObjectMeta
 from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.cluster.state import ClusterState
-from koordpy.planning.order import UnitOrder
-from koordpy.planning.runtime import quota_figures
-from koordpy.planning.shares import Claim, exact_and_whole_shares, kai_shares
+from koordpy.planning.queue.order import UnitOrder
+from koordpy.planning.quota.runtime import quota_figures
+from koordpy.planning.quota.shares import Claim, exact_and_whole_shares, kai_shares
 from koordpy.planning.units import Groups
 
 QUEUES = 10_000

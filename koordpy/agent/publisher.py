@@ -12,7 +12,7 @@ from koordpy.agent.report import API_VERSION, BOOT_ANNOTATION, Condition, Report
 from koordpy.api import keys
 from koordpy.api.custom import Device
 from koordpy.api.objects import Node
-from koordpy.engine.client import ApiClient, ApiError
+from koordpy.engine.apiserver.client import ApiClient, ApiError
 
 DEVICES = f"/apis/{keys.GROUP_KOORDINATOR}/v1alpha1/devices"
 RUNTIME_CLASS = "/apis/node.k8s.io/v1/runtimeclasses/nvidia"

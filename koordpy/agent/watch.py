@@ -13,7 +13,7 @@ from koordpy.agent.health import HealthBook
 from koordpy.agent.machine import BackendError, Gpu, NvmlBackend, XidEvent
 from koordpy.agent.publisher import DevicePublisher
 from koordpy.agent.report import ENV, FOREIGN, Report, make_report
-from koordpy.engine.client import ApiError, Unreachable
+from koordpy.engine.apiserver.client import ApiError, Unreachable
 
 logger = logging.getLogger(__name__)
 

@@ -121,8 +121,8 @@ async def _serve(agent: Any, args: argparse.Namespace) -> int:
     import signal
 
     from koordpy.agent.publisher import DevicePublisher
-    from koordpy.engine.client import ApiClient, ApiError, Unreachable
-    from koordpy.engine.credentials import CredentialError, load_access
+    from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
+    from koordpy.engine.apiserver.credentials import CredentialError, load_access
 
     logger = logging.getLogger("koordpy.cli.agent")
     try:

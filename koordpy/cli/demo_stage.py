@@ -16,9 +16,9 @@ from typing import Self
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.cli.demo_outcome import Manifest
 from koordpy.cluster.snapshot import Snapshot
-from koordpy.engine import resources
-from koordpy.engine.client import ApiClient
-from koordpy.engine.credentials import ClusterAccess
+from koordpy.engine.apiserver import resources
+from koordpy.engine.apiserver.client import ApiClient
+from koordpy.engine.apiserver.credentials import ClusterAccess
 from koordpy.engine.scheduler import Scheduler
 from koordpy.engine.settings import engine_settings
 from koordpy.operator.topology import TopologyStatusWriter

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from koordpy.cli.offline import InputFaultsError
 
 if TYPE_CHECKING:
-    from koordpy.planning.shares import Rational
+    from koordpy.planning.quota.shares import Rational
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

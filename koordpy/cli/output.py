@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from koordpy.api.natural import natural_key
 
 if TYPE_CHECKING:
-    from koordpy.planning.explain import Explanation
-    from koordpy.planning.standing import Standing
+    from koordpy.planning.queue.standing import Standing
+    from koordpy.planning.words.explain import Explanation
 
 Document = dict[str, Any]
 PODS_NAMED = 4

@@ -16,7 +16,7 @@ from koordpy.api.faults import Fault, key_path, kind_name
 from koordpy.api.natural import natural_key
 from koordpy.api.quantity import parse_exact
 from koordpy.api.scalars import Number
-from koordpy.planning.shares import Claim, Rational, exact_and_whole_shares, kai_shares
+from koordpy.planning.quota.shares import Claim, Rational, exact_and_whole_shares, kai_shares
 
 GPU = keys.GPU_RESOURCES[0]
 """What a number in place of a resource map means."""

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from koordpy.api.config import KoordpyConfiguration
     from koordpy.cluster.state import ClusterState
-    from koordpy.engine.client import ApiClient
-    from koordpy.engine.resources import Resource
+    from koordpy.engine.apiserver.client import ApiClient
+    from koordpy.engine.apiserver.resources import Resource
 
 FAILED_TO_READ = "the cluster cannot be read"
 
@@ -21,8 +21,8 @@ def read_cluster(kubeconfig: str | None, config: "KoordpyConfiguration") -> "Clu
 
     Raises ClusterUnreadableError.
     """
-    from koordpy.engine.client import ApiError, Unreachable
-    from koordpy.engine.credentials import CredentialError
+    from koordpy.engine.apiserver.client import ApiError, Unreachable
+    from koordpy.engine.apiserver.credentials import CredentialError
 
     try:
         return asyncio.run(_read(kubeconfig, config))
@@ -36,9 +36,9 @@ async def _read(kubeconfig: str | None, config: "KoordpyConfiguration") -> "Clus
     from koordpy.api.objects import Namespace, Node, Pod
     from koordpy.cluster.state import ClusterState
     from koordpy.cluster.ties import spread_keys
-    from koordpy.engine.client import ApiClient
-    from koordpy.engine.credentials import load_access
-    from koordpy.engine.resources import (
+    from koordpy.engine.apiserver.client import ApiClient
+    from koordpy.engine.apiserver.credentials import load_access
+    from koordpy.engine.apiserver.resources import (
         CLUSTER_NETWORK_TOPOLOGIES,
         DYNAMIC_RESOURCES,
         HYPERNODES,
@@ -71,7 +71,7 @@ async def _read(kubeconfig: str | None, config: "KoordpyConfiguration") -> "Clus
 
 async def _every(client: "ApiClient", resource: "Resource", kind: Any) -> list[Any]:
     """Every object of a kind; none where the server does not serve it."""
-    from koordpy.engine.client import ApiError
+    from koordpy.engine.apiserver.client import ApiError
 
     out: list[Any] = []
     token = ""

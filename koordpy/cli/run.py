@@ -135,8 +135,8 @@ async def _serve(config: "KoordpyConfiguration", webhook: "Webhook | None", *, d
     import logging
     import sys
 
-    from koordpy.engine.client import ApiClient
-    from koordpy.engine.credentials import CredentialError, load_access
+    from koordpy.engine.apiserver.client import ApiClient
+    from koordpy.engine.apiserver.credentials import CredentialError, load_access
     from koordpy.engine.settings import engine_settings
     from koordpy.operator.host import OperatorHost
     from koordpy.planning.round import PlannerCache, plan_round

@@ -11,17 +11,17 @@ from typing import TypeVar
 
 from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.cluster.snapshot import Snapshot
-from koordpy.engine.announce import Announcer
-from koordpy.engine.commit import Committer
-from koordpy.engine.feeds import Feeds
-from koordpy.engine.gangwriter import GangStatusWriter
+from koordpy.engine.binding.commit import Committer
+from koordpy.engine.binding.unit import UnitCommit
+from koordpy.engine.evictions.room import RoomMaking
 from koordpy.engine.overtaken import by_node, leaning, overtaken
 from koordpy.engine.promises import Promises
 from koordpy.engine.queue import Entry
-from koordpy.engine.references import References
 from koordpy.engine.refusals import Refusals
-from koordpy.engine.roommaking import RoomMaking
-from koordpy.engine.unitcommit import UnitCommit
+from koordpy.engine.status.announce import Announcer
+from koordpy.engine.status.gangwriter import GangStatusWriter
+from koordpy.engine.status.references import References
+from koordpy.engine.watching.feeds import Feeds
 from koordpy.observe.metrics import Metrics
 from koordpy.planning.gangs import read_gang
 from koordpy.planning.plan import Eviction, GangReport, GangStatus, PendingPod, Placement, RoundPlan, UnitReport

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from koordpy.api.objects import Wire
-from koordpy.engine.feeds import Feeds
-from koordpy.engine.lease import LeaderElector
+from koordpy.engine.apiserver.lease import LeaderElector
+from koordpy.engine.apiserver.resources import CLUSTER_NETWORK_TOPOLOGIES, NODES, OWNERS, PODS, STORAGE, Resource
 from koordpy.engine.loop import SchedulingLoop
 from koordpy.engine.queue import State
-from koordpy.engine.recorder import EventRecorder
-from koordpy.engine.resources import CLUSTER_NETWORK_TOPOLOGIES, NODES, OWNERS, PODS, STORAGE, Resource
 from koordpy.engine.settings import EngineSettings
+from koordpy.engine.status.recorder import EventRecorder
+from koordpy.engine.watching.feeds import Feeds
 from koordpy.observe.health import Check
 from koordpy.observe.metrics import Metrics
 from koordpy.observe.quotas import quota_gauges, share_gauges

@@ -11,12 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.engine.dispatch import Dispatcher
-from koordpy.engine.feeds import Feeds
 from koordpy.engine.promises import Promises
 from koordpy.engine.queue import Entry
 from koordpy.engine.refusals import Refusals
 from koordpy.engine.settings import EngineSettings
-from koordpy.engine.watches import Watches
+from koordpy.engine.watching.feeds import Feeds
+from koordpy.engine.watching.watches import Watches
 from koordpy.observe.decisions import DecisionLog
 from koordpy.observe.metrics import Metrics
 from koordpy.planning.plan import RoundPlan

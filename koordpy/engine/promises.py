@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from koordpy.cluster.quotas import Queue
 from koordpy.cluster.snapshot import Snapshot
-from koordpy.engine.feeds import Feeds
 from koordpy.engine.wakeups import Wake
+from koordpy.engine.watching.feeds import Feeds
 from koordpy.planning.plan import Nomination, Reservation, RoundPlan
 
 

@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterable, Sequence
 
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Snapshot
-from koordpy.engine.evictor import Evictor
-from koordpy.engine.feeds import Feeds
+from koordpy.engine.evictions.evictor import Evictor
+from koordpy.engine.evictions.shields import Shields
 from koordpy.engine.queue import Entry
 from koordpy.engine.settings import EngineSettings
-from koordpy.engine.shields import Shields
-from koordpy.engine.status import PodStatusWriter
+from koordpy.engine.status.pods import PodStatusWriter
 from koordpy.engine.wakeups import helpful
+from koordpy.engine.watching.feeds import Feeds
 from koordpy.observe.metrics import Metrics
 from koordpy.planning.plan import PendingPod, Reason
 

@@ -13,31 +13,31 @@ from datetime import UTC, datetime
 from typing import Any
 
 from koordpy.cluster.state import ClusterState
-from koordpy.engine.announce import Announcer
-from koordpy.engine.binder import Binder
-from koordpy.engine.claims import ClaimBinder
-from koordpy.engine.client import ApiClient
-from koordpy.engine.commit import Committer
+from koordpy.engine.apiserver.client import ApiClient
+from koordpy.engine.apiserver.lease import LeaderElector, boot_clock
+from koordpy.engine.binding.binder import Binder
+from koordpy.engine.binding.claims import ClaimBinder
+from koordpy.engine.binding.commit import Committer
+from koordpy.engine.binding.releases import DeviceReleaser
+from koordpy.engine.binding.reservations import DeviceReserver
 from koordpy.engine.dispatch import Dispatcher
-from koordpy.engine.evictor import Evictor
-from koordpy.engine.feeds import Feeds
+from koordpy.engine.evictions.evictor import Evictor
+from koordpy.engine.evictions.room import RoomMaking
 from koordpy.engine.grouping import UnitNames
 from koordpy.engine.inspection import Inspection
-from koordpy.engine.lease import LeaderElector, boot_clock
 from koordpy.engine.loop import Planner, SchedulingLoop
 from koordpy.engine.promises import Promises
 from koordpy.engine.queue import State, UnitQueue
-from koordpy.engine.recorder import EventRecorder
-from koordpy.engine.references import References
 from koordpy.engine.refusals import Refusals
-from koordpy.engine.releases import DeviceReleaser
-from koordpy.engine.reservations import DeviceReserver
-from koordpy.engine.roommaking import RoomMaking
 from koordpy.engine.settings import EngineSettings
+from koordpy.engine.status.announce import Announcer
+from koordpy.engine.status.recorder import EventRecorder
+from koordpy.engine.status.references import References
+from koordpy.engine.status.writers import Writers
+from koordpy.engine.status.writing import Writing
 from koordpy.engine.takeover import Takeover
-from koordpy.engine.watches import Watches
-from koordpy.engine.writers import Writers
-from koordpy.engine.writing import Writing
+from koordpy.engine.watching.feeds import Feeds
+from koordpy.engine.watching.watches import Watches
 from koordpy.observe.decisions import DecisionLog
 from koordpy.observe.metrics import Metrics
 

@@ -12,11 +12,11 @@ from collections.abc import Callable
 import msgspec
 
 from koordpy.cluster.pods import GangRef, GangSource
-from koordpy.engine.client import ApiClient, ApiError, Unreachable
-from koordpy.engine.feeds import Feeds
-from koordpy.engine.lease import LeaderElector
-from koordpy.engine.resources import PODS
-from koordpy.engine.versions import reached
+from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
+from koordpy.engine.apiserver.lease import LeaderElector
+from koordpy.engine.apiserver.resources import PODS
+from koordpy.engine.apiserver.versions import reached
+from koordpy.engine.watching.feeds import Feeds
 
 logger = logging.getLogger(__name__)
 

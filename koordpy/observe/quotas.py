@@ -4,8 +4,8 @@ from koordpy.api import keys
 from koordpy.api.config import Fairness
 from koordpy.api.config import Quota as QuotaSettings
 from koordpy.cluster.quotas import Queue, Quotas, device_hundredths
-from koordpy.planning.queues import queue_ages, queue_shares, user_shares
-from koordpy.planning.runtime import quota_figures
+from koordpy.planning.quota.queues import queue_ages, queue_shares, user_shares
+from koordpy.planning.quota.runtime import quota_figures
 
 Gauges = dict[tuple[str, ...], float]
 

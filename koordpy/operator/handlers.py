@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from koordpy.api.keys import GROUP_KOORDINATOR
-from koordpy.engine.credentials import ClusterAccess
+from koordpy.engine.apiserver.credentials import ClusterAccess
 
 logger = logging.getLogger(__name__)
 

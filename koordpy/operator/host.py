@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from koordpy.api.config import KoordpyConfiguration
-from koordpy.engine.client import ApiClient, ApiError, Unreachable
+from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
 from koordpy.engine.loop import Planner
 from koordpy.engine.scheduler import Scheduler
 from koordpy.engine.settings import EngineSettings

@@ -11,10 +11,10 @@ from typing import Any
 from koordpy.api import keys
 from koordpy.api.custom import ElasticQuota
 from koordpy.cluster.quota_tree import read_quotas
-from koordpy.engine.client import ApiClient, ApiError
-from koordpy.engine.feeds import Feeds
-from koordpy.engine.intake import FINISHED
-from koordpy.engine.resources import ELASTIC_QUOTAS, ELASTIC_QUOTAS_X, PODS
+from koordpy.engine.apiserver.client import ApiClient, ApiError
+from koordpy.engine.apiserver.resources import ELASTIC_QUOTAS, ELASTIC_QUOTAS_X, PODS
+from koordpy.engine.watching.feeds import Feeds
+from koordpy.engine.watching.intake import FINISHED
 from koordpy.operator.injection import API_VERSION, FORBIDDEN
 from koordpy.operator.quota_review import objection, read_change
 

@@ -18,9 +18,9 @@ from koordpy.api.objects import Condition
 from koordpy.cluster.state import ClusterState
 from koordpy.cluster.topology import TopologyFault
 from koordpy.cluster.tree import Tree
-from koordpy.engine.client import ApiClient, ApiError, Unreachable
-from koordpy.engine.patches import merged_conditions, patch_topology_status
+from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
 from koordpy.engine.scheduler import Scheduler
+from koordpy.engine.status.patches import merged_conditions, patch_topology_status
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Sequence
 
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.accelerators.registry import apart
-from koordpy.planning.problem import Shape
+from koordpy.planning.placement.problem import Shape
 
 
 def alike(shapes: Sequence[Shape], pods: Sequence[PodInfo], ruled: Sequence[bool]) -> list[int]:

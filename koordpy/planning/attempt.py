@@ -11,7 +11,6 @@ import numpy as np
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.accelerators.base import merged
 from koordpy.planning.accelerators.registry import give
-from koordpy.planning.admission import QuotaRefusal
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
 from koordpy.planning.gates import Gate, gate
@@ -21,9 +20,10 @@ from koordpy.planning.jobs.registry import job_gate, keep_room, place_by_rules, 
 from koordpy.planning.joint import place_gang
 from koordpy.planning.place import place_in_turn
 from koordpy.planning.plan import GangStatus, Proof, SolverRun
+from koordpy.planning.quota.admission import QuotaRefusal
 from koordpy.planning.resources_gate import check_min_resources
 from koordpy.planning.units import Groups, Unit
-from koordpy.planning.verify import check_claims, check_plan
+from koordpy.planning.verify.plan import check_claims, check_plan
 from koordpy.planning.victims.asked import one_by_one
 from koordpy.planning.victims.moving import Back
 from koordpy.planning.victims.names import RuleName

@@ -13,8 +13,8 @@ import numpy as np
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Ints
 from koordpy.planning.figures import Figures
+from koordpy.planning.placement.problem import Problem, Solution, only_ranks
 from koordpy.planning.plan import Proof
-from koordpy.planning.problem import Problem, Solution, only_ranks
 from koordpy.planning.units import Unit
 
 

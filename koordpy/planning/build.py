@@ -14,11 +14,11 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Ints
 from koordpy.planning.accelerators.registry import PLUGINS, apart, shared_room, worth
 from koordpy.planning.alike import alike
-from koordpy.planning.among import Among
+from koordpy.planning.among.members import Among
 from koordpy.planning.attraction import attraction
 from koordpy.planning.figures import Figures
 from koordpy.planning.filters.rules import ANY_NUMBER
-from koordpy.planning.problem import Allowance, Member, Problem, Shape, slots
+from koordpy.planning.placement.problem import Allowance, Member, Problem, Shape, slots
 from koordpy.planning.units import Unit
 
 

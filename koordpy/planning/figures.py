@@ -11,8 +11,7 @@ from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.quantity import is_extended
 from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.cluster.snapshot import Draft, Snapshot
-from koordpy.planning.admission import Admission
-from koordpy.planning.among import Among, among, concerned
+from koordpy.planning.among.members import Among, among, concerned
 from koordpy.planning.ascend.job import Job
 from koordpy.planning.ascend.jobs import Jobs
 from koordpy.planning.ascend.stock import Stock
@@ -26,10 +25,11 @@ from koordpy.planning.filters.volumes import VolumeBinding
 from koordpy.planning.gpu.nodes import GpuNodes
 from koordpy.planning.gpu.plain import PlainGpus
 from koordpy.planning.nominated import Reserved, reserve
-from koordpy.planning.problem import Problem
+from koordpy.planning.placement.problem import Problem
 from koordpy.planning.promised import Promises, parties
+from koordpy.planning.quota.admission import Admission
 from koordpy.planning.scene import Scene
-from koordpy.planning.scores import (
+from koordpy.planning.scores.nodes import (
     static_scores,
 )
 from koordpy.planning.shape_figures import ShapeFigures, Static

@@ -16,10 +16,10 @@ from koordpy.planning.accelerators.registry import ACCELERATORS
 from koordpy.planning.attraction import place_attracted
 from koordpy.planning.build import partitions
 from koordpy.planning.figures import Figures
-from koordpy.planning.goals import goal_vector
 from koordpy.planning.place import place, place_best
+from koordpy.planning.placement.goals import goal_vector
+from koordpy.planning.placement.problem import Problem, Shape, Solution
 from koordpy.planning.plan import Proof, SolverRun
-from koordpy.planning.problem import Problem, Shape, Solution
 from koordpy.planning.units import Unit
 
 _MOST_SPLITS = 200

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from koordpy.planning.counting import Counted, NotCountable, applies, count
+from koordpy.planning.placement.counting import Counted, NotCountable, applies, count
+from koordpy.planning.placement.problem import Allowance, Problem, Solution, only_ranks
 from koordpy.planning.plan import Proof
-from koordpy.planning.problem import Allowance, Problem, Solution, only_ranks
 
 
 def place(problem: Problem) -> Solution:
@@ -48,7 +48,7 @@ def _place(problem: Problem) -> Solution:
 
 def place_best(parts: Iterable[Problem]) -> Solution:
     """The best placement of one unit over problems that differ in the nodes they leave (upstream's topology keys)."""
-    from koordpy.planning.goals import goal_vector
+    from koordpy.planning.placement.goals import goal_vector
 
     problems = list(parts)
     solutions = [place(problem) for problem in problems]

@@ -11,15 +11,15 @@ from dataclasses import replace
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.attempt import Tried, try_unit, unit_shape
-from koordpy.planning.backfill import Backfill
 from koordpy.planning.figures import Figures, PlannerCache
-from koordpy.planning.holding import Guard, starving_beside
-from koordpy.planning.order import UnitOrder
 from koordpy.planning.plan import RoundPlan
-from koordpy.planning.report import report
+from koordpy.planning.queue.backfill import Backfill
+from koordpy.planning.queue.holding import Guard, starving_beside
+from koordpy.planning.queue.order import UnitOrder
 from koordpy.planning.units import Groups, Unit
 from koordpy.planning.victims.search import Search
 from koordpy.planning.victims.stale import give_up
+from koordpy.planning.words.report import report
 
 __all__ = ["PlannerCache", "plan_round"]
 

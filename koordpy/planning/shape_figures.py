@@ -21,10 +21,8 @@ from koordpy.planning.filters.registry import rules_of
 from koordpy.planning.filters.rules import ANY_NUMBER, Rule
 from koordpy.planning.nominated import Reserved
 from koordpy.planning.promised import Promises
-from koordpy.planning.ranked import RankedNodes
 from koordpy.planning.scene import Scene
-from koordpy.planning.score_registry import SCORES, scores_of
-from koordpy.planning.scores import (
+from koordpy.planning.scores.nodes import (
     BALANCED,
     PACKING,
     StaticScores,
@@ -33,7 +31,9 @@ from koordpy.planning.scores import (
     resources_fit,
     resources_fit_at,
 )
-from koordpy.planning.soft_scores import SoftScore
+from koordpy.planning.scores.ranked import RankedNodes
+from koordpy.planning.scores.registry import SCORES, scores_of
+from koordpy.planning.scores.soft import SoftScore
 
 _TIES = frozenset({"NodePorts", "PodTopologySpread", "InterPodAffinity"})
 """Plugins by which copies of one pod stand in each other's way, or hold each other up."""

@@ -20,7 +20,7 @@ from koordpy.cluster.quota_tree import Quota
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.cluster.state import ClusterState
 from koordpy.planning.plan import Eviction, GangReport, PendingPod, Reason, RoundPlan
-from koordpy.planning.runtime import QuotaFigures, quota_figures
+from koordpy.planning.quota.runtime import QuotaFigures, quota_figures
 from koordpy.sim.budgets import BudgetLedger
 from koordpy.sim.filling import made_up_uid, time_text
 

@@ -14,8 +14,8 @@ from koordpy.agent.health import HealthBook
 from koordpy.agent.publisher import DEVICES, DevicePublisher
 from koordpy.agent.watch import NodeAgent
 from koordpy.cli.main import main
-from koordpy.engine.client import ApiClient
-from koordpy.engine.credentials import ClusterAccess
+from koordpy.engine.apiserver.client import ApiClient
+from koordpy.engine.apiserver.credentials import ClusterAccess
 from koordpy.sim.clusters import node
 from koordpy.sim.server import ApiServer
 

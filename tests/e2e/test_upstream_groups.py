@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from koordpy.api import keys
-from koordpy.engine.upstreamstatus import CONDITION, OLDER_NAMES
+from koordpy.engine.status.upstream import CONDITION, OLDER_NAMES
 from tests.e2e.chart import Helm
 from tests.e2e.client import Client, condition, manifests_of, pod_manifest, pods_path
 from tests.e2e.conftest import CRDS

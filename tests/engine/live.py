@@ -9,8 +9,8 @@ from typing import Any
 
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.cluster.snapshot import Snapshot
-from koordpy.engine.client import ApiClient
-from koordpy.engine.credentials import ClusterAccess
+from koordpy.engine.apiserver.client import ApiClient
+from koordpy.engine.apiserver.credentials import ClusterAccess
 from koordpy.engine.scheduler import Scheduler
 from koordpy.engine.settings import EngineSettings, LeaseSettings
 from koordpy.planning.plan import RoundPlan

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from koordpy.engine.client import ApiClient
+from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.scheduler import Scheduler
 from tests.engine.live import QUICK, QUICK_LEASE, Planner
 from tests.engine.virtual import LATEST_SECONDS, Wire

@@ -9,8 +9,8 @@ from typing import Any
 
 from aiohttp import web
 
-from koordpy.engine.client import ApiClient
-from koordpy.engine.credentials import ClusterAccess
+from koordpy.engine.apiserver.client import ApiClient
+from koordpy.engine.apiserver.credentials import ClusterAccess
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

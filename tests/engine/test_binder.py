@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from koordpy.engine.binder import Binder, Binding, BindOutcome, BindResult
+from koordpy.engine.binding.binder import Binder, Binding, BindOutcome, BindResult
 from tests.engine.scripted import (
     Handler,
     ScriptedServer,

@@ -14,10 +14,10 @@ import yaml
 from aiohttp import web
 
 from koordpy.api.objects import Pod
-from koordpy.engine.client import ApiClient, ApiError, Unreachable
-from koordpy.engine.credentials import ClusterAccess, CredentialError, TokenFile, in_cluster, load_access
-from koordpy.engine.ratelimit import TokenBucket
-from koordpy.engine.resources import LEASES, NODES, PODS
+from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
+from koordpy.engine.apiserver.credentials import ClusterAccess, CredentialError, TokenFile, in_cluster, load_access
+from koordpy.engine.apiserver.ratelimit import TokenBucket
+from koordpy.engine.apiserver.resources import LEASES, NODES, PODS
 from tests.engine.scripted import (
     ScriptedServer,
     client_of,

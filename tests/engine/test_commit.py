@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from koordpy.api import keys
-from koordpy.engine.binder import BindOutcome, BindResult
-from koordpy.engine.client import ApiClient
-from koordpy.engine.credentials import ClusterAccess
+from koordpy.engine.apiserver.client import ApiClient
+from koordpy.engine.apiserver.credentials import ClusterAccess
+from koordpy.engine.binding.binder import BindOutcome, BindResult
 from tests.engine.acts import device
 from tests.engine.live import QUICK_LEASE, Live, gang, live, pod, small, until
 from tests.engine.manifests import DEVICES, minors

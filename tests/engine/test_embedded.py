@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from koordpy.api.objects import Pod
-from koordpy.engine import patches
-from koordpy.engine.binder import Binder, Binding, BindResult
-from koordpy.engine.client import ApiClient
-from koordpy.engine.credentials import load_access
-from koordpy.engine.intake import PodIntake
-from koordpy.engine.lease import LeaderElector
-from koordpy.engine.recorder import EventRecorder, ObjectReference
-from koordpy.engine.reflector import Reflector, ReflectorPolicy
-from koordpy.engine.resources import POD_GROUPS, PODS, UPSTREAM_POD_GROUPS, Wanted, discover
+from koordpy.engine.apiserver.client import ApiClient
+from koordpy.engine.apiserver.credentials import load_access
+from koordpy.engine.apiserver.lease import LeaderElector
+from koordpy.engine.apiserver.resources import POD_GROUPS, PODS, UPSTREAM_POD_GROUPS, Wanted, discover
+from koordpy.engine.binding.binder import Binder, Binding, BindResult
+from koordpy.engine.status.pods import patches
+from koordpy.engine.status.recorder import EventRecorder, ObjectReference
+from koordpy.engine.watching.intake import PodIntake
+from koordpy.engine.watching.reflector import Reflector, ReflectorPolicy
 from koordpy.sim.server import ApiServer
 from tests.engine.scripted import until
 

@@ -196,7 +196,7 @@ async def test_preemption_policy_never_evicts_nobody() -> None:
 
 
 async def test_a_dry_run_tells_whom_it_would_evict_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", logger="koordpy.engine.roommaking")
+    caplog.set_level("INFO", logger="koordpy.engine.evictions.room")
     async with cluster_of("n1", "n2") as cluster:
         running_on(cluster, "n1", *(worker(f"old-{i}") for i in range(4)))
         running_on(cluster, "n2", *(worker(f"top-{i}", high=True) for i in range(3)))

@@ -11,7 +11,7 @@ from bench.reflector import pod_json
 from koordpy.api.objects import Pod
 from koordpy.cluster.pods import gang_ref
 from koordpy.cluster.resources import pod_requests
-from koordpy.engine.intake import PodIntake
+from koordpy.engine.watching.intake import PodIntake
 
 GANG = {"pod-group.scheduling.sigs.k8s.io": "g"}
 

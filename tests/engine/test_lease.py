@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from koordpy.engine.client import ApiClient
-from koordpy.engine.lease import LeaderElector
+from koordpy.engine.apiserver.client import ApiClient
+from koordpy.engine.apiserver.lease import LeaderElector
 from tests.engine.scripted import Handler, ScriptedServer, client_of, drop, scripted_server, status, until
 
 COLLECTION = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"

@@ -5,8 +5,8 @@ import threading
 from typing import Any
 
 from koordpy.api import keys
-from koordpy.engine.client import ApiClient
-from koordpy.engine.credentials import ClusterAccess
+from koordpy.engine.apiserver.client import ApiClient
+from koordpy.engine.apiserver.credentials import ClusterAccess
 from tests.engine.live import Planner, gang, live, pod, small, until
 
 

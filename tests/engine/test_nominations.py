@@ -10,13 +10,13 @@ import msgspec
 from koordpy.api.objects import Pod
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.state import ClusterState
-from koordpy.engine.client import ApiClient
-from koordpy.engine.credentials import ClusterAccess
-from koordpy.engine.evictioncalls import EvictionCalls
-from koordpy.engine.feeds import Feeds
+from koordpy.engine.apiserver.client import ApiClient
+from koordpy.engine.apiserver.credentials import ClusterAccess
+from koordpy.engine.evictions.calls import EvictionCalls
+from koordpy.engine.evictions.nominations import Nominations
 from koordpy.engine.grouping import UnitNames
-from koordpy.engine.nominations import Nominations
 from koordpy.engine.queue import UnitQueue
+from koordpy.engine.watching.feeds import Feeds
 
 
 class SlowCalls(EvictionCalls):

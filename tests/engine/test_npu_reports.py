@@ -9,7 +9,7 @@ from koordpy.api.objects import ConfigMap, ObjectMeta
 from koordpy.cluster.npus import watched
 from koordpy.cluster.snapshot import NodeInfo
 from koordpy.cluster.state import ClusterState
-from koordpy.engine.resources import CONFIG_MAPS
+from koordpy.engine.apiserver.resources import CONFIG_MAPS
 from koordpy.engine.wakeups import Wake, helpful, of_config_map, of_node
 from tests.scenarios.cluster import World, bound
 from tests.scenarios.npus import N910, device_info, ids, npu_node, npu_pod, switch_table

@@ -13,9 +13,9 @@ from koordpy.api.config import Fairness, KoordpyConfiguration, Quota
 from koordpy.api.custom import ElasticQuotaStatus
 from koordpy.cluster.quota_tree import QuotaFault
 from koordpy.cluster.state import ClusterState
-from koordpy.engine.quotastatus import current_status, quota_status, status_patch
+from koordpy.engine.status.quotas import current_status, quota_status, status_patch
 from koordpy.observe.quotas import quota_gauges, share_gauges
-from koordpy.planning.runtime import QuotaFigures
+from koordpy.planning.quota.runtime import QuotaFigures
 from koordpy.sim.clusters import pod as simulated
 from tests.engine.live import Live, live, small, until
 from tests.scenarios.cluster import World, node, pod

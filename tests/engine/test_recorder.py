@@ -11,9 +11,9 @@ import pytest
 from aiohttp import web
 
 from koordpy.api.objects import Condition, ObjectMeta, Pod, PodStatus
-from koordpy.engine import patches
-from koordpy.engine.recorder import EventRecorder, ObjectReference, cut_note
-from koordpy.engine.resources import POD_GROUPS
+from koordpy.engine.apiserver.resources import POD_GROUPS
+from koordpy.engine.status.pods import patches
+from koordpy.engine.status.recorder import EventRecorder, ObjectReference, cut_note
 from tests.engine.scripted import ScriptedServer, client_of, drop, reply, scripted_server, status, until
 
 EVENTS = "/apis/events.k8s.io/v1/namespaces/ns/events"
@@ -156,7 +156,7 @@ async def test_a_series_the_server_forgot_goes_on_in_a_new_event() -> None:
 
 
 async def test_what_does_not_fit_the_queue_is_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("koordpy.engine.recorder.QUEUE_LENGTH", 2)
+    monkeypatch.setattr("koordpy.engine.status.recorder.QUEUE_LENGTH", 2)
     async with recording(running=False) as bench:
         for n in range(5):
             bench.fail(f"note {n}")

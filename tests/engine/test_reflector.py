@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from koordpy.api.objects import Pod
-from koordpy.engine.reflector import Reflector, ReflectorPolicy
-from koordpy.engine.resources import POD_GROUPS, PODS, UPSTREAM_POD_GROUPS, Resource, Wanted, discover
+from koordpy.engine.apiserver.resources import POD_GROUPS, PODS, UPSTREAM_POD_GROUPS, Resource, Wanted, discover
+from koordpy.engine.watching.reflector import Reflector, ReflectorPolicy
 from tests.engine.scripted import (
     ScriptedServer,
     client_of,
@@ -189,7 +189,7 @@ async def test_a_refusal_of_rights_is_said_once_and_loudly(
     with caplog.at_level(logging.WARNING):
         async with reflecting(server, Log()):
             await until(lambda: len(server.sent("LIST")) >= 5)
-    said = [record for record in caplog.records if record.name == "koordpy.engine.reflector"]
+    said = [record for record in caplog.records if record.name == "koordpy.engine.watching.reflector"]
     assert [record.levelname for record in said] == ["ERROR"] and "pods is forbidden" in said[0].getMessage()
 
 

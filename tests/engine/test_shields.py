@@ -8,8 +8,8 @@ from koordpy.api import keys
 from koordpy.api.objects import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.state import ClusterState
+from koordpy.engine.evictions.shields import Shields
 from koordpy.engine.queue import Entry
-from koordpy.engine.shields import Shields
 
 GPU = "nvidia.com/gpu"
 

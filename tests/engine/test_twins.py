@@ -3,12 +3,12 @@
 from koordpy.api.custom import ElasticQuota
 from koordpy.api.objects import ObjectMeta
 from koordpy.cluster.state import ClusterState
+from koordpy.engine.apiserver.resources import ELASTIC_QUOTAS, ELASTIC_QUOTAS_X
 from koordpy.engine.changes.groups import QuotaChanges
 from koordpy.engine.changes.hub import Hub
 from koordpy.engine.changes.twins import Twins
 from koordpy.engine.grouping import UnitNames
 from koordpy.engine.queue import UnitQueue
-from koordpy.engine.resources import ELASTIC_QUOTAS, ELASTIC_QUOTAS_X
 
 
 def quota(uid: str) -> ElasticQuota:

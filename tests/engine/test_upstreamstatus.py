@@ -9,7 +9,7 @@ from koordpy.api.groups import UpstreamPodGroup
 from koordpy.api.objects import Pod
 from koordpy.cluster.pods import PodInfo, pod_info
 from koordpy.cluster.state import ClusterState
-from koordpy.engine.upstreamstatus import CONDITION, Said, conditions_of_version, wanted_condition
+from koordpy.engine.status.upstream import CONDITION, Said, conditions_of_version, wanted_condition
 from koordpy.planning.plan import GangReport, GangStatus
 
 OURS = frozenset({"koord-scheduler"})

@@ -18,8 +18,8 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from koordpy.engine.client import ApiClient, Unreachable
-from koordpy.engine.credentials import ClusterAccess
+from koordpy.engine.apiserver.client import ApiClient, Unreachable
+from koordpy.engine.apiserver.credentials import ClusterAccess
 from koordpy.sim.errors import ApiError
 from koordpy.sim.server import ApiServer
 from koordpy.sim.store import Store

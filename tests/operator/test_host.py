@@ -13,8 +13,8 @@ import aiohttp
 import pytest
 
 from koordpy.api.config import KoordpyConfiguration
-from koordpy.engine.client import ApiClient
-from koordpy.engine.credentials import ClusterAccess
+from koordpy.engine.apiserver.client import ApiClient
+from koordpy.engine.apiserver.credentials import ClusterAccess
 from koordpy.engine.settings import EngineSettings
 from koordpy.operator import handlers
 from koordpy.operator.handlers import KopfThread

@@ -11,11 +11,11 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 
-from koordpy.planning.counting import applies
-from koordpy.planning.goals import goal_vector, violations
 from koordpy.planning.place import place
+from koordpy.planning.placement.counting import applies
+from koordpy.planning.placement.goals import goal_vector, violations
+from koordpy.planning.placement.problem import Problem, Solution
 from koordpy.planning.plan import Proof
-from koordpy.planning.problem import Problem, Solution
 from koordpy.planning.solver import solve
 from tests.planning.oracle import Place, best_placement, problem_of
 from tests.planning.test_interacting import interacting_problem

@@ -10,7 +10,7 @@ from functools import cmp_to_key
 from typing import Any
 
 from koordpy.api.natural import natural_key
-from koordpy.planning.shares import Claim
+from koordpy.planning.quota.shares import Claim
 
 INFINITE = F(10**12)
 

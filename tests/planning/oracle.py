@@ -7,9 +7,9 @@ import numpy as np
 
 from koordpy.cluster.topology import Layer, Layers
 from koordpy.cluster.tree import Tree, build_tree
-from koordpy.planning.goals import Goals, goal_vector, violations
+from koordpy.planning.placement.goals import Goals, goal_vector, violations
+from koordpy.planning.placement.problem import Member, Problem, Shape, Solution
 from koordpy.planning.plan import Proof
-from koordpy.planning.problem import Member, Problem, Shape, Solution
 
 
 def best_placement(problem: Problem) -> dict[int, int] | None:

@@ -6,10 +6,10 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koordpy.planning.goals import goal_vector, violations
 from koordpy.planning.place import place
+from koordpy.planning.placement.goals import goal_vector, violations
+from koordpy.planning.placement.problem import Allowance, Problem
 from koordpy.planning.plan import Proof
-from koordpy.planning.problem import Allowance, Problem
 from koordpy.planning.solver import solve
 from tests.planning.oracle import Place, best_placement, problem_of
 

@@ -5,13 +5,13 @@ import random
 import numpy as np
 import pytest
 
-from koordpy.planning import cost_tables
-from koordpy.planning.cost_tables import CostTables
-from koordpy.planning.counting import Counted, applies, count
-from koordpy.planning.goals import goal_vector, violations
 from koordpy.planning.place import place
+from koordpy.planning.placement import cost_tables
+from koordpy.planning.placement.cost_tables import CostTables
+from koordpy.planning.placement.counting import Counted, applies, count
+from koordpy.planning.placement.goals import goal_vector, violations
+from koordpy.planning.placement.problem import Problem
 from koordpy.planning.plan import Proof
-from koordpy.planning.problem import Problem
 from tests.planning.oracle import Place, best_placement, problem_of, tree_of
 
 SEEDS = 400

@@ -39,7 +39,7 @@ from koordpy.api.objects import (
     PodResourceClaimStatus,
     Requirement,
 )
-from koordpy.planning.cel import Facts, Unsupported, parse
+from koordpy.planning.filters.cel import Facts, Unsupported, parse
 from koordpy.planning.round import plan_round
 from tests.planning.node_rules import node, planned, pod, reasons, states
 from tests.scenarios.cluster import bound, group, messages

@@ -15,7 +15,7 @@ from koordpy.cluster.snapshot import Draft
 from koordpy.planning.figures import Figures
 from koordpy.planning.round import plan_round
 from koordpy.planning.units import Groups
-from koordpy.planning.verify import check_plan
+from koordpy.planning.verify.plan import check_plan
 from tests.planning.node_rules import anti, near, node, pod, states, term
 from tests.scenarios.cluster import bound, group, messages
 

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from koordpy.planning.goals import domain_slots, goal_vector, violations
-from koordpy.planning.problem import Problem
+from koordpy.planning.placement.goals import domain_slots, goal_vector, violations
+from koordpy.planning.placement.problem import Problem
 from tests.planning.examples import EXAMPLES, Example
 from tests.planning.oracle import Place, best_placement, problem_of
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from koordpy.planning.goals import goal_vector, violations
 from koordpy.planning.place import place_in_turn
+from koordpy.planning.placement.goals import goal_vector, violations
+from koordpy.planning.placement.problem import Problem, only_ranks
 from koordpy.planning.plan import Proof
-from koordpy.planning.problem import Problem, only_ranks
 from tests.planning.gpu.test_by_count import with_table, without_gather
 from tests.planning.oracle import best_placement
 from tests.planning.test_solver import random_problem

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from koordpy.cluster.snapshot import Ints
-from koordpy.planning.counting import applies
-from koordpy.planning.goals import violations
 from koordpy.planning.place import place
+from koordpy.planning.placement.counting import applies
+from koordpy.planning.placement.goals import violations
+from koordpy.planning.placement.problem import Problem
+from koordpy.planning.placement.ties import Apart, Interaction, Near, Spread
 from koordpy.planning.plan import Proof
-from koordpy.planning.problem import Problem
 from koordpy.planning.solver import solve
-from koordpy.planning.ties_among import Apart, Interaction, Near, Spread
 from tests.planning.oracle import Place, assert_best, problem_of
 from tests.planning.test_solver import random_problem
 

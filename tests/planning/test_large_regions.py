@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from koordpy.planning.goals import Goals, goal_vector, violations
 from koordpy.planning.place import place
+from koordpy.planning.placement.goals import Goals, goal_vector, violations
+from koordpy.planning.placement.problem import ByCount, Devices, Problem
 from koordpy.planning.plan import Proof
-from koordpy.planning.problem import ByCount, Devices, Problem
 from koordpy.planning.solver import cover, narrow, solve
 from koordpy.planning.solver.measure import least_domains
 from tests.planning.oracle import Place, _placements, best_placement, problem_of

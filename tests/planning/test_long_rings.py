@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from koordpy.planning import rank_search
-from koordpy.planning.goals import Goals, goal_vector, violations
+from koordpy.planning.placement import rank_search
+from koordpy.planning.placement.goals import Goals, goal_vector, violations
+from koordpy.planning.placement.problem import Problem
 from koordpy.planning.plan import Proof
-from koordpy.planning.problem import Problem
 from koordpy.planning.solver import assignment, solve
 from tests.planning.oracle import best_placement
 from tests.planning.test_solver import random_problem

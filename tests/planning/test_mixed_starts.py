@@ -5,10 +5,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from koordpy.planning.goals import Goals, violations
+from koordpy.planning.placement.goals import Goals, violations
+from koordpy.planning.placement.problem import Problem
+from koordpy.planning.placement.rank_order import assign_groups
 from koordpy.planning.plan import Proof
-from koordpy.planning.problem import Problem
-from koordpy.planning.rank_order import assign_groups
 from koordpy.planning.solver import solve
 from koordpy.planning.solver.budget import Budget
 from koordpy.planning.solver.counts import CountModel

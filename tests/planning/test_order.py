@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from koordpy.api.config import Fairness
 from koordpy.cluster.snapshot import Draft
-from koordpy.planning.order import UnitOrder
-from koordpy.planning.queues import queue_ages, queue_shares
+from koordpy.planning.queue.order import UnitOrder
+from koordpy.planning.quota.queues import queue_ages, queue_shares
 from koordpy.planning.units import Groups, Unit
 from tests.scenarios.cluster import World, gang_pods, group, node, pod
 from tests.scenarios.quotas import GPU, belongs, quota

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordpy.planning.ranked import RankedNodes
+from koordpy.planning.scores.ranked import RankedNodes
 
 FIGURES = st.tuples(st.integers(0, 3), st.integers(0, 3))
 

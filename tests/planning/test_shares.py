@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koordpy.planning.shares import Claim, Rational, exact_and_whole_shares, kai_shares
+from koordpy.planning.quota.shares import Claim, Rational, exact_and_whole_shares, kai_shares
 
 HALF = Fraction(1, 2)
 

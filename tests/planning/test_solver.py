@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from koordpy.planning.goals import Goals, violations
+from koordpy.planning.placement.goals import Goals, violations
+from koordpy.planning.placement.problem import Problem
 from koordpy.planning.plan import Proof
-from koordpy.planning.problem import Problem
 from koordpy.planning.solver import solve
 from tests.planning.examples import EXAMPLES, Example
 from tests.planning.oracle import Place, assert_best, problem_of

@@ -6,7 +6,7 @@ import pytest
 
 from koordpy.api.objects import Volume
 from koordpy.cluster.snapshot import Draft
-from koordpy.planning.verify_ties import check_ties
+from koordpy.planning.verify.ties import check_ties
 from tests.planning.node_rules import anti, node, pod, states, term
 from tests.planning.test_filter_ports import with_port
 

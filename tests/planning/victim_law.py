@@ -20,10 +20,10 @@ from koordpy.cluster.selectors import selector_matches
 from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
-from koordpy.planning.goals import Goals
 from koordpy.planning.joint import place_jointly
-from koordpy.planning.problem import only_ranks
-from koordpy.planning.queues import queue_ages, queue_shares
+from koordpy.planning.placement.goals import Goals
+from koordpy.planning.placement.problem import only_ranks
+from koordpy.planning.quota.queues import queue_ages, queue_shares
 from koordpy.planning.units import Groups, Unit
 
 GPU = "nvidia.com/gpu"

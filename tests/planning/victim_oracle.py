@@ -14,10 +14,10 @@ from koordpy.api.objects import (
 from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
-from koordpy.planning.goals import Goals
 from koordpy.planning.gpu.allocation import allocate
 from koordpy.planning.joint import place_jointly
-from koordpy.planning.problem import only_ranks
+from koordpy.planning.placement.goals import Goals
+from koordpy.planning.placement.problem import only_ranks
 from koordpy.planning.units import Groups
 from koordpy.planning.victims.asked import Asked, beneficiaries
 from koordpy.planning.victims.candidates import candidates

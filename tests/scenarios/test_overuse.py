@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koordpy.api.config import Fairness, KoordpyConfiguration, Preemption, Quota
+from koordpy.planning.quota.runtime import quota_figures
 from koordpy.planning.round import plan_round
-from koordpy.planning.runtime import quota_figures
 from tests.scenarios.cluster import World, gang_pods, group, node, pod
 from tests.scenarios.quotas import GPU, belongs, quota
 from tests.scenarios.test_victims import budget

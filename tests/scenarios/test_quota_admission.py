@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from koordpy.api import keys
 from koordpy.api.config import Fairness, KoordpyConfiguration, Preemption, Quota
 from koordpy.api.objects import Pod
-from koordpy.planning.explain import explain
 from koordpy.planning.plan import GangStatus, Proof, RoundPlan
+from koordpy.planning.words.explain import explain
 from tests.scenarios.cluster import World, bound, gang_pods, group, messages, node, pod
 from tests.scenarios.quotas import GPU, belongs, quota
 
@@ -225,7 +225,7 @@ def test_no_limit_is_exceeded_at_any_ancestor(runtime: bool, data: st.DataObject
         for placement in done.placements:
             world.state.bind(placement.pod_key, placement.node, dict(placement.annotations))
         after = world.snapshot().quotas
-        from koordpy.planning.runtime import limits, quota_figures
+        from koordpy.planning.quota.runtime import limits, quota_figures
 
         settings_ = Quota(enable_runtime_quota=runtime)
         most_of = limits(quota_figures(before, settings_), before, settings_)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from koordpy.api import keys
 from koordpy.api.config import Fairness, KoordpyConfiguration, Preemption, Quota
+from koordpy.planning.quota.runtime import limits, quota_figures
 from koordpy.planning.round import plan_round
-from koordpy.planning.runtime import limits, quota_figures
 from tests.scenarios.cluster import World, bound, group, node, pod
 from tests.scenarios.quotas import belongs, quota
 

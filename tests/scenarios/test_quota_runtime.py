@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from koordpy.api import keys
 from koordpy.api.config import Quota
 from koordpy.api.custom import ElasticQuota
-from koordpy.planning.runtime import QuotaFigures, limits, overdue, quota_figures
+from koordpy.planning.quota.runtime import QuotaFigures, limits, overdue, quota_figures
 from tests.scenarios.cluster import World, node, pod
 from tests.scenarios.quotas import GPU, belongs, quota
 

@@ -15,10 +15,10 @@ from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
 from koordpy.planning.joint import place_jointly
+from koordpy.planning.placement.problem import only_ranks
 from koordpy.planning.plan import Eviction, RoundPlan
-from koordpy.planning.problem import only_ranks
+from koordpy.planning.quota.runtime import limits, quota_figures
 from koordpy.planning.round import plan_round
-from koordpy.planning.runtime import limits, quota_figures
 from koordpy.planning.units import Groups, Unit
 
 ALONE = ("stale-gang",)

@@ -11,7 +11,7 @@ from koordpy.agent.plugin.ledger import Correction, Reserved
 from koordpy.api.objects import Container, Pod
 from koordpy.api.quantity import units
 from koordpy.cluster.pods import seconds
-from koordpy.engine.client import ApiClient, ApiError
+from koordpy.engine.apiserver.client import ApiClient, ApiError
 
 PAGE = 500
 GONE = (404, 409)

@@ -3,9 +3,9 @@
 from typing import Any
 
 from koordpy.cluster.objectbook import object_key
+from koordpy.engine.apiserver.versions import is_older
 from koordpy.engine.changes.hub import Hub
 from koordpy.engine.claimusers import ClaimUsers
-from koordpy.engine.versions import is_older
 from koordpy.engine.wakeups import Wake, of_devices, of_storage
 
 

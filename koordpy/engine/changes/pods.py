@@ -8,12 +8,12 @@ import logging
 from koordpy.api.objects import Pod
 from koordpy.cluster.pods import GangSource, PodInfo
 from koordpy.cluster.quotas import device_hundredths
+from koordpy.engine.apiserver.versions import is_older
 from koordpy.engine.changes.hub import Hub
 from koordpy.engine.claimusers import ClaimUsers
-from koordpy.engine.intake import PodIntake
 from koordpy.engine.queue import QueuedPod
-from koordpy.engine.versions import is_older
 from koordpy.engine.wakeups import Wake, changes_itself, of_pod
+from koordpy.engine.watching.intake import PodIntake
 
 logger = logging.getLogger(__name__)
 

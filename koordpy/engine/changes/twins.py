@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 from koordpy.api.objects import Wire
 from koordpy.cluster.objectbook import object_key
-from koordpy.engine.resources import Resource
+from koordpy.engine.apiserver.resources import Resource
 
 T = TypeVar("T", bound=Wire)
 

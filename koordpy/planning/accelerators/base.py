@@ -14,7 +14,7 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Ints
 from koordpy.planning.filters.base import Refusal
 from koordpy.planning.filters.rules import Rule
-from koordpy.planning.problem import ByCount
+from koordpy.planning.placement.problem import ByCount
 from koordpy.planning.scene import Scene
 
 

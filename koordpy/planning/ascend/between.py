@@ -14,7 +14,7 @@ from koordpy.planning.ascend.chips import affinity
 from koordpy.planning.ascend.dealing import demand_of
 from koordpy.planning.ascend.division import Demand, divide
 from koordpy.planning.ascend.filter import AscendChips, chips_rule
-from koordpy.planning.problem import ByCount, Ints, Vector
+from koordpy.planning.placement.problem import ByCount, Ints, Vector
 
 _MOST = 1 << 14
 """Above every AscendAffinity: what a pod costs at most."""

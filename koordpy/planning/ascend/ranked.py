@@ -19,8 +19,8 @@ from koordpy.planning.ascend.standing import after
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
 from koordpy.planning.joint import place_jointly
+from koordpy.planning.placement.problem import Problem, Solution
 from koordpy.planning.plan import Proof, SolverRun
-from koordpy.planning.problem import Problem, Solution
 from koordpy.planning.units import Unit
 
 

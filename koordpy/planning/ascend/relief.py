@@ -19,7 +19,7 @@ from koordpy.planning.ascend.ranked import best_node
 from koordpy.planning.ascend.switch_jobs import SwitchJob
 from koordpy.planning.ascend.switches import Switches
 from koordpy.planning.figures import Figures
-from koordpy.planning.problem import Ints, Problem, Shape
+from koordpy.planning.placement.problem import Ints, Problem, Shape
 from koordpy.planning.units import Unit
 
 Nodes = tuple[int, ...]

@@ -18,8 +18,8 @@ from koordpy.cluster.devices import DeviceId, DeviceObjects, Offered, claim_name
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.selectors import term_matches
 from koordpy.cluster.snapshot import Draft
-from koordpy.planning.cel import Expression, Facts, Unsupported, parse
 from koordpy.planning.filters.base import Code, Refusal, Verdict, chain, refused_where
+from koordpy.planning.filters.cel import Expression, Facts, Unsupported, parse
 from koordpy.planning.filters.rules import Rule
 
 PLUGIN = "DynamicResources"

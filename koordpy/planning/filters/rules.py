@@ -29,7 +29,7 @@ class Rule(ABC):
     """Whether a pod on a node changes the verdict and the copies of that node alone."""
     together: bool = False
     """Whether the problem of a unit knows by itself what pods of different shapes leave each other on a node
-    (`planning/among.py`, or a family of devices); else placements are tried on the rules (`planning/joint.py`)."""
+    (`planning/among`, or a family of devices); else placements are tried on the rules (`planning/joint.py`)."""
 
     @abstractmethod
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:

@@ -16,7 +16,7 @@ from koordpy.cluster.snapshot import Ints
 from koordpy.planning.gpu.allocation import choice_sets
 from koordpy.planning.gpu.nodes import GpuNodes, State, Unreadable, want_of
 from koordpy.planning.gpu.wants import PodWant
-from koordpy.planning.problem import ByCount, Devices
+from koordpy.planning.placement.problem import ByCount, Devices
 
 Vector = tuple[int, ...]
 

@@ -7,7 +7,7 @@ from koordpy.api.natural import natural_key
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quotas import Queue, QuotaUse
 from koordpy.planning.orders.keys import INFINITE, Job, QueueKeys
-from koordpy.planning.queues import QueueShares, queue_ages, queue_shares
+from koordpy.planning.quota.queues import QueueShares, queue_ages, queue_shares
 
 
 class ByShare(QueueKeys):

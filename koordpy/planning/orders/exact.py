@@ -6,7 +6,7 @@ from typing import Any
 from koordpy.cluster.quotas import Queue
 from koordpy.planning.orders.by_share import ByShare
 from koordpy.planning.orders.keys import Job
-from koordpy.planning.queues import counts
+from koordpy.planning.quota.queues import counts
 
 _WITH_A_SHARE, _WITHOUT_A_SHARE, _BEYOND_ANY_SHARE = range(3)
 """Queues of mode exact: who has a share, who asks without one and holds nothing, who holds without one."""

@@ -10,7 +10,7 @@ from koordpy.api.config import Fairness
 from koordpy.cluster.quotas import Queue, QuotaUse
 from koordpy.planning.orders.by_share import ByShare
 from koordpy.planning.orders.keys import INFINITE, Job
-from koordpy.planning.queues import counts
+from koordpy.planning.quota.queues import counts
 
 _KINDS = (("cpu",), ("memory",), keys.ACCELERATORS)
 """The resources that KAI-Scheduler knows."""

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from koordpy.planning.goals import core_of, violations
+from koordpy.planning.placement.goals import core_of, violations
+from koordpy.planning.placement.problem import Problem, Solution
+from koordpy.planning.placement.rank_order import assign_groups
 from koordpy.planning.plan import Proof
-from koordpy.planning.problem import Problem, Solution
-from koordpy.planning.rank_order import assign_groups
 from koordpy.planning.solver.assignment import assign, settle_ranks
 from koordpy.planning.solver.budget import Budget
 from koordpy.planning.solver.gather import Gather

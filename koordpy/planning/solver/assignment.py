@@ -6,9 +6,9 @@ Source: gang-network.md section 5, goal 7.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from koordpy.planning.goals import Goals, faults_together
-from koordpy.planning.problem import Problem
-from koordpy.planning.rank_order import assign_groups, order_ranks
+from koordpy.planning.placement.goals import Goals, faults_together
+from koordpy.planning.placement.problem import Problem
+from koordpy.planning.placement.rank_order import assign_groups, order_ranks
 from koordpy.planning.solver.budget import Budget
 from koordpy.planning.solver.gather import Gather
 from koordpy.planning.solver.reached import Found

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from ortools.sat.python import cp_model
 
-from koordpy.planning.problem import Problem
+from koordpy.planning.placement.problem import Problem
 from koordpy.planning.solver.staged import Term
 
 

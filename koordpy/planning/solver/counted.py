@@ -8,7 +8,7 @@ from itertools import product
 
 from ortools.sat.python import cp_model
 
-from koordpy.planning.problem import ByCount, Devices
+from koordpy.planning.placement.problem import ByCount, Devices
 
 Term = tuple[cp_model.IntVar, int]
 MOST_WAYS = 20_000

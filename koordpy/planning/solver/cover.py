@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from koordpy.planning.problem import Ints
+from koordpy.planning.placement.problem import Ints
 from koordpy.planning.solver.room import Room, maximal_fillings
 
 MOST_STATES = 400_000

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from koordpy.planning.goals import domain_order, pipeline_groups
-from koordpy.planning.problem import Problem
+from koordpy.planning.placement.goals import domain_order, pipeline_groups
+from koordpy.planning.placement.problem import Problem
 from koordpy.planning.solver.budget import Budget
 from koordpy.planning.solver.inside import Held, settle_inside
 from koordpy.planning.solver.placed import node_pods

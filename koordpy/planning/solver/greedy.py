@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from koordpy.planning.problem import Ints
+from koordpy.planning.placement.problem import Ints
 from koordpy.planning.solver.room import Room
 
 

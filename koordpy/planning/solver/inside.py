@@ -7,7 +7,7 @@ are settled by a model of the domains that hold pods, node by node.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from koordpy.planning.problem import Ints
+from koordpy.planning.placement.problem import Ints
 from koordpy.planning.solver.cells import lost_score
 from koordpy.planning.solver.counts import CountModel
 from koordpy.planning.solver.placed import hint_at, node_pods

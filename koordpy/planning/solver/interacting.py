@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ortools.sat.python import cp_model
 
 from koordpy.cluster.snapshot import Ints
-from koordpy.planning.ties_among import Apart, Interaction, Near, Spread
+from koordpy.planning.placement.ties import Apart, Interaction, Near, Spread
 
 Term = tuple[cp_model.IntVar, int]
 Place = tuple[int, Mapping[int, Sequence[Term]]]

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from koordpy.planning.counting import Counted, count
-from koordpy.planning.problem import ByCount, Devices, Ints, Member, Problem, Shape
+from koordpy.planning.placement.counting import Counted, count
+from koordpy.planning.placement.problem import ByCount, Devices, Ints, Member, Problem, Shape
 from koordpy.planning.solver.budget import Budget
 from koordpy.planning.solver.counts import CountModel
 from koordpy.planning.solver.placed import node_pods

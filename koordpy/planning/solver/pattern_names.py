@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from ortools.sat.python import cp_model
 
-from koordpy.planning.problem import Ints
+from koordpy.planning.placement.problem import Ints
 from koordpy.planning.solver.staged import StagedModel, Term, linear
 
 

@@ -11,8 +11,8 @@ from itertools import product
 
 import numpy as np
 
+from koordpy.planning.placement.problem import Ints, Problem
 from koordpy.planning.plan import Proof
-from koordpy.planning.problem import Ints, Problem
 from koordpy.planning.solver.budget import Budget
 from koordpy.planning.solver.counted import Fits
 from koordpy.planning.solver.pattern_names import Kind, PatternNames, Way

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from koordpy.planning.goals import Goals, faults_together
+from koordpy.planning.placement.goals import Goals, faults_together
+from koordpy.planning.placement.problem import Ints, Problem, hard_regions
 from koordpy.planning.plan import Proof
-from koordpy.planning.problem import Ints, Problem, hard_regions
 from koordpy.planning.solver.budget import Budget
 from koordpy.planning.solver.cells import lost_score
 from koordpy.planning.solver.counts import CountModel

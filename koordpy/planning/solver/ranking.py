@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from koordpy.planning.placement.problem import Problem, Solution
+from koordpy.planning.placement.rank_order import assign_groups
 from koordpy.planning.plan import Proof
-from koordpy.planning.problem import Problem, Solution
-from koordpy.planning.rank_order import assign_groups
 from koordpy.planning.solver.assignment import settle_ranks
 from koordpy.planning.solver.budget import Budget
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from koordpy.planning.goals import domain_order
-from koordpy.planning.problem import Ints, Problem
+from koordpy.planning.placement.goals import domain_order
+from koordpy.planning.placement.problem import Ints, Problem
+from koordpy.planning.placement.ties import faults
 from koordpy.planning.solver.budget import Budget
 from koordpy.planning.solver.cells import lost_score
 from koordpy.planning.solver.counts import CountModel
@@ -23,7 +24,6 @@ from koordpy.planning.solver.placed import adopt, hint_at, node_pods
 from koordpy.planning.solver.regions import Candidate, Region, Regions
 from koordpy.planning.solver.room import Room
 from koordpy.planning.solver.whole_groups import GroupType
-from koordpy.planning.ties_among import faults
 
 Pods = Mapping[int, Sequence[int]]
 """Node -> pods per shape (positions in Room)."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from koordpy.planning.goals import slots_by_level
-from koordpy.planning.problem import Ints, Problem
+from koordpy.planning.placement.goals import slots_by_level
+from koordpy.planning.placement.problem import Ints, Problem
 from koordpy.planning.solver.room import Room
 from koordpy.planning.solver.whole_groups import GroupType
 

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from ortools.sat.python import cp_model
 
-from koordpy.planning.goals import Goals, pipeline_groups
-from koordpy.planning.problem import Problem
-from koordpy.planning.rank_ring import RankRing
-from koordpy.planning.rank_search import RankSearch
+from koordpy.planning.placement.goals import Goals, pipeline_groups
+from koordpy.planning.placement.problem import Problem
+from koordpy.planning.placement.rank_ring import RankRing
+from koordpy.planning.placement.rank_search import RankSearch
 from koordpy.planning.solver.budget import Budget
 from koordpy.planning.solver.counted import Counted, Fits
 from koordpy.planning.solver.interacting import Interacting

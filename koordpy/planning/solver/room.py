@@ -11,8 +11,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.planning.goals import progressions
-from koordpy.planning.problem import Ints, Problem
+from koordpy.planning.placement.goals import progressions
+from koordpy.planning.placement.problem import Ints, Problem
 
 MOST_FILLINGS = 24
 """Node types with more maximal fillings are modelled node by node."""

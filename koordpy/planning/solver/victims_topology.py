@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ortools.sat.python import cp_model
 
-from koordpy.planning.problem import Problem
+from koordpy.planning.placement.problem import Problem
 
 Term = tuple[cp_model.IntVar, int]
 

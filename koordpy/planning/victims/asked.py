@@ -10,8 +10,8 @@ from functools import cached_property
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.ascend.relief import whole_blocks
 from koordpy.planning.figures import Figures
-from koordpy.planning.problem import Problem
-from koordpy.planning.selection import core_ranks
+from koordpy.planning.placement.problem import Problem
+from koordpy.planning.placement.selection import core_ranks
 from koordpy.planning.units import Unit
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from koordpy.planning.ascend.relief import regions
 from koordpy.planning.build import unit_multiples
 from koordpy.planning.figures import Figures
-from koordpy.planning.problem import Problem
+from koordpy.planning.placement.problem import Problem
 from koordpy.planning.units import Unit
 from koordpy.planning.victims.asked import Asked
 from koordpy.planning.victims.budgets import Budget

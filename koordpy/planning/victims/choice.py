@@ -8,8 +8,8 @@ counting shortcut and plain enumeration in tests can be held against each other 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from koordpy.planning.placement.problem import Problem
 from koordpy.planning.plan import Proof, SolverRun
-from koordpy.planning.problem import Problem
 
 Terms = tuple[tuple[int, int], ...]
 """(option, amount) pairs."""

@@ -13,7 +13,7 @@ from koordpy.cluster.gpu_book import NodeGpus
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Draft, Ints
 from koordpy.planning.figures import Figures
-from koordpy.planning.problem import Problem
+from koordpy.planning.placement.problem import Problem
 from koordpy.planning.units import Unit
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.planning.problem import Problem
+from koordpy.planning.placement.problem import Problem
 from koordpy.planning.victims.cover import Unwieldy
 
 Words = NDArray[np.int64]

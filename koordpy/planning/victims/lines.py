@@ -15,7 +15,7 @@ from koordpy.api.config import Fairness
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quotas import Queue, QuotaUse, device_hundredths
 from koordpy.cluster.snapshot import Snapshot
-from koordpy.planning.queues import QueueShares, UserShares, counts, queue_ages, queue_shares, user_shares
+from koordpy.planning.quota.queues import QueueShares, UserShares, counts, queue_ages, queue_shares, user_shares
 
 ACCELERATORS = "accelerators"
 """What gpu-count counts, in hundredths of a device."""

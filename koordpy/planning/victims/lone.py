@@ -13,7 +13,7 @@ import numpy as np
 
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.figures import Figures
-from koordpy.planning.problem import Problem
+from koordpy.planning.placement.problem import Problem
 from koordpy.planning.victims.cover import Item, Unwieldy, covers
 from koordpy.planning.victims.pool import Pool
 from koordpy.planning.victims.units import Kind

@@ -19,7 +19,7 @@ from koordpy.planning.ascend.relief import return_of
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
 from koordpy.planning.joint import place_jointly
-from koordpy.planning.problem import Problem
+from koordpy.planning.placement.problem import Problem
 from koordpy.planning.units import Groups, Unit
 from koordpy.planning.victims.choice import Kind as Alike
 from koordpy.planning.victims.choice import Return

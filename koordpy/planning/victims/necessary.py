@@ -10,7 +10,7 @@ import numpy as np
 
 from koordpy.api.quantity import quantity_text
 from koordpy.cluster.snapshot import Ints
-from koordpy.planning.problem import Problem, hard_regions
+from koordpy.planning.placement.problem import Problem, hard_regions
 
 
 @dataclass(frozen=True, slots=True)

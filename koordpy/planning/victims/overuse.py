@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from koordpy.api.quantity import quantity_text
 from koordpy.cluster.resources import Amounts
 from koordpy.planning.figures import Figures
-from koordpy.planning.runtime import overdue
+from koordpy.planning.quota.runtime import overdue
 from koordpy.planning.victims.budgets import violations
 from koordpy.planning.victims.pool import Pool
 from koordpy.planning.victims.units import Kind, VictimUnit

@@ -18,7 +18,7 @@ from koordpy.planning.figures import Figures
 from koordpy.planning.filters.base import Code
 from koordpy.planning.filters.interpod import PLUGIN as AFFINITY
 from koordpy.planning.filters.spread import PLUGIN as SPREAD
-from koordpy.planning.problem import Problem, Shape
+from koordpy.planning.placement.problem import Problem, Shape
 from koordpy.planning.units import Unit
 
 _MOST_BLOCKERS = 2000

@@ -14,8 +14,8 @@ from koordpy.cluster.snapshot import Ints
 from koordpy.planning.ascend.relief import one_each
 from koordpy.planning.build import build, partitions, unit_multiples
 from koordpy.planning.figures import Figures
+from koordpy.planning.placement.problem import Problem, only_ranks
 from koordpy.planning.plan import Proof, SolverRun
-from koordpy.planning.problem import Problem, only_ranks
 from koordpy.planning.units import Groups, Unit
 from koordpy.planning.victims.asked import Asked, beneficiaries
 from koordpy.planning.victims.candidates import Candidates, Rules, candidates, device_relief, eligible_under

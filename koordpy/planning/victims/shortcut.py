@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from koordpy.planning.placement.problem import hard_regions, slots
 from koordpy.planning.plan import Proof
-from koordpy.planning.problem import hard_regions, slots
 from koordpy.planning.victims.choice import Choice, Choices, cost_levels, keeps
 from koordpy.planning.victims.cover import Item, Unwieldy, cover, covers
 from koordpy.planning.victims.gathered import Gathered, offers_of

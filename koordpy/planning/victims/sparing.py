@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from koordpy.planning.problem import hard_regions, slots
+from koordpy.planning.placement.problem import hard_regions, slots
 from koordpy.planning.victims.choice import Choices, keeps
 
 Enough = Callable[[tuple[int, ...]], bool]

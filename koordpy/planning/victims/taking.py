@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from koordpy.planning.ascend.place import has_own_order
 from koordpy.planning.ascend.relief import more_is_no_harm
-from koordpy.planning.goals import Goals
+from koordpy.planning.placement.goals import Goals
 from koordpy.planning.plan import Proof
 from koordpy.planning.victims.candidates import Candidates
 from koordpy.planning.victims.choice import Choice, Choices, Cut, Layout, Need, cost_levels, late_levels

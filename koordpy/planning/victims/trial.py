@@ -19,8 +19,8 @@ from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
 from koordpy.planning.gpu.allocation import allocate
 from koordpy.planning.joint import place_jointly
+from koordpy.planning.placement.problem import Problem, only_ranks
 from koordpy.planning.plan import Proof
-from koordpy.planning.problem import Problem, only_ranks
 from koordpy.planning.victims.asked import Asked
 from koordpy.planning.victims.choice import Layout, Load
 from koordpy.planning.victims.moving import Back, Returning

@@ -12,7 +12,7 @@ import numpy as np
 
 from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.snapshot import Ints, Snapshot
-from koordpy.planning.problem import Problem
+from koordpy.planning.placement.problem import Problem
 from koordpy.planning.victims.budgets import Budget
 from koordpy.planning.victims.pool import Mask, Pool
 from koordpy.planning.victims.units import Kind, VictimUnit

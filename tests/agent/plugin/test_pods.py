@@ -9,8 +9,8 @@ import pytest
 from koordpy.agent.machine import Gpu
 from koordpy.agent.plugin.ledger import Correction
 from koordpy.agent.plugin.pods import NodePods
-from koordpy.engine.client import ApiClient
-from koordpy.engine.credentials import ClusterAccess
+from koordpy.engine.apiserver.client import ApiClient
+from koordpy.engine.apiserver.credentials import ClusterAccess
 from koordpy.sim.clusters import node
 from koordpy.sim.server import ApiServer
 from tests.agent.plugin.test_annotations import GPU, notes

@@ -9,8 +9,8 @@ from koordpy.api import keys
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.cluster.snapshot import Draft
 from koordpy.planning.figures import Figures
-from koordpy.planning.verify_ascend import check_places
-from koordpy.planning.verify_npus import check_npus
+from koordpy.planning.verify.ascend import check_places
+from koordpy.planning.verify.npus import check_npus
 from tests.scenarios.cluster import World
 from tests.scenarios.npus import (
     N310,

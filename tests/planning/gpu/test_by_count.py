@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from koordpy.planning.goals import goal_vector, violations
 from koordpy.planning.place import place
+from koordpy.planning.placement.goals import goal_vector, violations
+from koordpy.planning.placement.problem import ByCount, Problem
 from koordpy.planning.plan import Proof
-from koordpy.planning.problem import ByCount, Problem
 from koordpy.planning.solver import patterns, solve
 from koordpy.planning.solver.room import Room
 from tests.planning.oracle import best_placement

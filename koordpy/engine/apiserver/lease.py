@@ -1,0 +1,224 @@
+"""Leader election on a coordination.k8s.io Lease (kube-parity.md 4.8).
+
+Clocks of different machines are never compared: another's lease is held to run from the moment we saw its record
+change, ours from the moment before we sent the last renewal that succeeded. Both err to the safe side. The clock is
+monotonic and counts the time a machine sleeps, where the system has such a clock.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+import socket
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
+from koordpy.engine.apiserver.resources import LEASES
+
+logger = logging.getLogger(__name__)
+
+
+def boot_clock() -> float:
+    """Seconds that never go back and, unlike `time.monotonic` on Linux, also count while the machine is suspended."""
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
+
+
+def own_identity() -> str:
+    """`host_uuid`: another one for each process, so that a restarted one does not take its old term for its own."""
+    return f"{socket.gethostname()}_{uuid.uuid4()}"
+
+
+class LeaderElector:
+    """One candidate. `run()` waits for the lease, keeps it, and returns when it is lost; the process then ends.
+
+    `acquired` and `lost` are set once. Before each batch of writes ask `may_write()`.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        *,
+        identity: str = "",
+        namespace: str = "kube-system",
+        name: str = "koordpy",
+        lease_seconds: float = 15.0,
+        renew_seconds: float = 10.0,
+        retry_seconds: float = 2.0,
+        clock: Callable[[], float] = boot_clock,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """`now` gives the times that are written. Raises ValueError unless lease > renew > retry, as client-go asks
+        (the retry with its jitter of 1.2)."""
+        if not (lease_seconds > renew_seconds > retry_seconds * 1.2 > 0):
+            raise ValueError(
+                f"leaderElection: leaseDuration {lease_seconds:g}s must exceed renewDeadline {renew_seconds:g}s,"
+                f" and that 1.2 times retryPeriod {retry_seconds:g}s"
+            )
+        self.identity = identity or own_identity()
+        self.acquired, self.lost = asyncio.Event(), asyncio.Event()
+        self._client, self._clock, self._now, self._sleep = client, clock, now, sleep
+        self._collection = LEASES.path(namespace)
+        self._path = LEASES.path(namespace, name)
+        self._namespace, self._name = namespace, name
+        self._lease_seconds, self._renew_seconds, self._retry_seconds = lease_seconds, renew_seconds, retry_seconds
+        self._lease: dict[str, Any] | None = None
+        self._record: tuple[object, ...] | None = None
+        self._observed_at = 0.0
+        self._renewed_at = float("-inf")
+        self._leading = False
+        self._epoch = self._seen_transitions = -1
+
+    @property
+    def epoch(self) -> int:
+        """leaseTransitions of our term: the fencing number in every Binding. -1 before the first term."""
+        return self._epoch
+
+    @property
+    def leader(self) -> str:
+        """Identity of the holder as last seen; empty when nobody holds the lease."""
+        return str(self._spec().get("holderIdentity") or "")
+
+    def time_left(self) -> float:
+        """Seconds until others may take the lease, at the worst; 0 when not leading."""
+        return max(0.0, self._renewed_at + self._lease_seconds - self._clock()) if self._leading else 0.0
+
+    def may_write(self) -> bool:
+        """True while leading and before the renew deadline; the rest of the lease is for what is under way."""
+        return self._leading and self._clock() - self._renewed_at < self._renew_seconds
+
+    async def run(self) -> None:
+        """Waits for the lease, then renews it until that fails for the renew deadline or another holds it.
+
+        Sets `acquired`, later `lost`. Errors of the API server are tries that failed, never raised. To step down,
+        cancel it, then call `release()`.
+        """
+        while not await self._try(self._retry_seconds * 5):
+            await self._pause()
+        self._leading = True
+        logger.info("leading since now: lease %s/%s, epoch %d", self._namespace, self._name, self._epoch)
+        self.acquired.set()
+        try:
+            while self.may_write():
+                await self._pause()
+                left = self._renewed_at + self._renew_seconds - self._clock()
+                if left <= 0:
+                    break
+                if not await self._try(left) and self.leader not in (self.identity, ""):
+                    logger.error("the lease %s/%s was taken by %s", self._namespace, self._name, self.leader)
+                    return
+            logger.error("the lease %s/%s was not renewed in %g s", self._namespace, self._name, self._renew_seconds)
+        finally:
+            self._leading = False
+            self.lost.set()
+
+    async def release(self) -> None:
+        """Gives the lease back (holderIdentity ""), so that a standby need not wait for its end. Best effort."""
+        self._leading = False
+        with contextlib.suppress(ApiError, Unreachable, TimeoutError):
+            async with asyncio.timeout(self._retry_seconds):
+                # read, not remembered: a renewal that was cut off may have been carried out
+                await self._read()
+                if self.leader != self.identity:
+                    return
+                now, empty = self._micro_time(), {"holderIdentity": "", "leaseDurationSeconds": 1}
+                await self._write({**self._spec(), **empty, "renewTime": now, "acquireTime": now})
+                logger.info("lease %s/%s given back", self._namespace, self._name)
+
+    # one try
+
+    async def _try(self, seconds: float) -> bool:
+        """One try to take or renew the lease; True when it is ours afterwards."""
+        try:
+            async with asyncio.timeout(max(seconds, 0.001)):
+                return await self._take_or_renew()
+        except (ApiError, Unreachable, TimeoutError) as error:
+            text = str(error) or type(error).__name__
+            logger.log(logging.WARNING if self._leading else logging.INFO, "lease %s: %s", self._path, text)
+            # what we hold in hand may be stale now: read before the next write
+            self._lease = None
+            return False
+
+    async def _take_or_renew(self) -> bool:
+        if self._lease is None or not self._leading:
+            await self._read()
+        if self._lease is None:
+            return await self._create()
+        spec = self._spec()
+        holder = spec.get("holderIdentity") or ""
+        ours = holder == self.identity
+        if holder and not ours and self._runs():
+            return False
+        began, now = self._clock(), self._micro_time()
+        transitions = int(spec.get("leaseTransitions") or 0)
+        changed = {
+            **spec,
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": max(1, round(self._lease_seconds)),
+            "renewTime": now,
+            "acquireTime": spec.get("acquireTime") if ours else now,
+            "leaseTransitions": transitions if ours else transitions + 1,
+        }
+        if not ours and self._leading:
+            # gone empty or run out under us: a new term needs a new epoch, which is for a new process to have
+            return False
+        await self._write(changed)
+        self._renewed_at = began
+        self._epoch = int(changed["leaseTransitions"])
+        return True
+
+    async def _create(self) -> bool:
+        # one that was deleted took the count of terms with it; going on from there keeps the epochs apart
+        transitions = self._seen_transitions + 1
+        began, now = self._clock(), self._micro_time()
+        body = {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": {"name": self._name, "namespace": self._namespace},
+            "spec": {
+                "holderIdentity": self.identity,
+                "leaseDurationSeconds": max(1, round(self._lease_seconds)),
+                "acquireTime": now,
+                "renewTime": now,
+                "leaseTransitions": transitions,
+            },
+        }
+        self._observe(await self._client.post(self._collection, body, type=dict[str, Any]))
+        self._renewed_at, self._epoch = began, transitions
+        return True
+
+    async def _read(self) -> None:
+        self._observe(await self._client.get_or_none(self._path, type=dict[str, Any]))
+
+    async def _write(self, spec: dict[str, Any]) -> None:
+        assert self._lease is not None
+        self._observe(await self._client.put(self._path, {**self._lease, "spec": spec}, type=dict[str, Any]))
+
+    def _observe(self, lease: dict[str, Any] | None) -> None:
+        self._lease = lease
+        spec = self._spec()
+        self._seen_transitions = max(self._seen_transitions, int(spec.get("leaseTransitions") or 0) if spec else -1)
+        fields = ("holderIdentity", "leaseDurationSeconds", "acquireTime", "renewTime", "leaseTransitions")
+        record = tuple(spec.get(name) for name in fields)
+        if record != self._record:
+            self._record, self._observed_at = record, self._clock()
+
+    def _runs(self) -> bool:
+        """Whether the lease that was read is still in force, counted from when we first saw it so."""
+        seconds = self._spec().get("leaseDurationSeconds")
+        return self._clock() < self._observed_at + float(seconds if seconds is not None else self._lease_seconds)
+
+    def _spec(self) -> dict[str, Any]:
+        return (self._lease or {}).get("spec") or {}
+
+    async def _pause(self) -> None:
+        await self._sleep(self._retry_seconds * random.uniform(1.0, 1.2))
+
+    def _micro_time(self) -> str:
+        return self._now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,136 @@
+"""Where objects live on the API server: one `Resource` a kind, its paths, and which versions the server serves."""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from koordpy.api import dra, keys, owners, storage
+from koordpy.api.objects import Wire
+
+if TYPE_CHECKING:
+    from koordpy.engine.apiserver.client import ApiClient
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A served resource. `group` is empty for the core API; `plural` is the name in paths."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+    within: str = ""
+    """The one namespace that is looked at; empty for all."""
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def name(self) -> str:
+        """`pods`, `podgroups.scheduling.sigs.k8s.io`: the name in logs and metric labels."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """Path of the collection, of one object, or of its subresource. An empty namespace means all of them."""
+        parts = ["/apis/" + self.group if self.group else "/api", self.version]
+        if (namespace or self.within) and self.namespaced:
+            parts += ["namespaces", namespace or self.within]
+        parts.append(self.plural)
+        if name:
+            parts.append(name)
+        if subresource:
+            parts.append(subresource)
+        return "/".join(parts)
+
+
+PODS = Resource("", "v1", "pods", "Pod")
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", within=keys.SYSTEM_NAMESPACE)
+PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
+POD_DISRUPTION_BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
+CLUSTER_NETWORK_TOPOLOGIES = Resource(
+    keys.GROUP_KOORDINATOR, "v1alpha1", "clusternetworktopologies", "ClusterNetworkTopology", namespaced=False
+)
+DEVICES = Resource(keys.GROUP_KOORDINATOR, "v1alpha1", "devices", "Device", namespaced=False)
+POD_GROUPS = Resource(keys.GROUP_SIGS, "v1alpha1", "podgroups", "PodGroup")
+POD_GROUPS_X = Resource(keys.GROUP_X, "v1alpha1", "podgroups", "PodGroup")
+ELASTIC_QUOTAS = Resource(keys.GROUP_SIGS, "v1alpha1", "elasticquotas", "ElasticQuota")
+ELASTIC_QUOTAS_X = Resource(keys.GROUP_X, "v1alpha1", "elasticquotas", "ElasticQuota")
+
+PERSISTENT_VOLUME_CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+PERSISTENT_VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
+STORAGE: dict[Resource, type[Wire]] = {
+    PERSISTENT_VOLUME_CLAIMS: storage.PersistentVolumeClaim,
+    PERSISTENT_VOLUMES: storage.PersistentVolume,
+    Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False): storage.StorageClass,
+    Resource("storage.k8s.io", "v1", "csinodes", "CSINode", namespaced=False): storage.CSINode,
+    Resource("storage.k8s.io", "v1", "csidrivers", "CSIDriver", namespaced=False): storage.CSIDriver,
+    Resource("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity"): storage.CSIStorageCapacity,
+    Resource(
+        "storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", namespaced=False
+    ): storage.VolumeAttachment,
+}
+"""What filters read of volumes; served by every API server."""
+
+OWNERS: dict[Resource, type[Wire]] = {
+    Resource("", "v1", "services", "Service"): owners.Service,
+    Resource("", "v1", "replicationcontrollers", "ReplicationController"): owners.ReplicationController,
+    Resource("apps", "v1", "replicasets", "ReplicaSet"): owners.ReplicaSet,
+    Resource("apps", "v1", "statefulsets", "StatefulSet"): owners.StatefulSet,
+}
+"""Watched only where default constraints of spread take their selectors from them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A resource we can read in several versions, the newest first."""
+
+    group: str
+    plural: str
+    versions: tuple[str, ...]
+
+
+UPSTREAM_POD_GROUPS = Wanted(keys.GROUP_UPSTREAM, "podgroups", ("v1beta1", "v1alpha3", "v1alpha2"))
+HYPERNODES = Wanted(keys.GROUP_VOLCANO_TOPOLOGY, "hypernodes", ("v1alpha1",))
+_DRA_VERSIONS = ("v1", "v1beta2", "v1beta1")
+RESOURCE_CLAIMS = Wanted("resource.k8s.io", "resourceclaims", _DRA_VERSIONS)
+DYNAMIC_RESOURCES: dict[Wanted, type[Wire]] = {
+    RESOURCE_CLAIMS: dra.ResourceClaim,
+    Wanted("resource.k8s.io", "resourceslices", _DRA_VERSIONS): dra.ResourceSlice,
+    Wanted("resource.k8s.io", "deviceclasses", _DRA_VERSIONS): dra.DeviceClass,
+}
+
+
+async def discover(client: "ApiClient", wanted: Iterable[Wanted]) -> dict[Wanted, Resource | None]:
+    """The newest served version of each wanted resource, or None where the server has none of them.
+
+    Raises what the client raises when the server cannot be asked (`ApiError` other than 404, `Unreachable`).
+    """
+    listings: dict[str, dict[str, Any]] = {}
+
+    async def listing(path: str) -> dict[str, Any]:
+        if path not in listings:
+            listings[path] = await client.get_or_none(path, type=dict[str, Any]) or {}
+        return listings[path]
+
+    async def find(want: Wanted) -> Resource | None:
+        root = f"/apis/{want.group}" if want.group else "/api"
+        group = await listing(root)
+        served = {v["version"] if isinstance(v, dict) else v for v in group.get("versions") or []}
+        for version in want.versions:
+            if version not in served:
+                continue
+            for entry in (await listing(f"{root}/{version}")).get("resources") or []:
+                if entry.get("name") == want.plural:
+                    kind, namespaced = str(entry.get("kind", "")), bool(entry.get("namespaced"))
+                    return Resource(want.group, version, want.plural, kind, namespaced)
+        return None
+
+    wants = list(wanted)
+    return dict(zip(wants, await asyncio.gather(*map(find, wants)), strict=True))

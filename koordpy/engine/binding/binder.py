@@ -1,0 +1,184 @@
+"""Bindings: one POST a pod, and certainty about its outcome (kube-parity.md 4.4).
+
+A Binding sets nodeName, PodScheduled=True and the annotations in one write, with the uid as its precondition. A reply
+that is lost or unclear is never answered by another POST: the pod is read until it tells.
+"""
+
+import asyncio
+import enum
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from koordpy.api.objects import Pod
+from koordpy.engine.apiserver.backoff import Backoff
+from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
+from koordpy.engine.apiserver.resources import PODS
+
+logger = logging.getLogger(__name__)
+
+
+class BindResult(enum.StrEnum):
+    """What became of a Binding; the values are the labels of koordpy_binds_total."""
+
+    BOUND = "bound"
+    """On our node."""
+    GONE = "gone"
+    """No such pod, or another uid under its name."""
+    CONFLICT = "conflict"
+    """On another node; `BindOutcome.node` says which."""
+    TERMINATING = "terminating"
+    """Being deleted."""
+    GATED = "gated"
+    """Has scheduling gates again."""
+    REFUSED = "refused"
+    """Not bound; may be planned again, after `retry_after` seconds where the server said so."""
+    UNKNOWN = "unknown"
+    """Leadership ended before the outcome was known. Keep the assumption."""
+    NOT_SENT = "not_sent"
+    """`may_send` said no."""
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A pod (with its uid) to a node, with the annotations to write."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BindOutcome:
+    """What became of one Binding. `resolved`: the reply was lost or unclear and reading the pod told."""
+
+    binding: Binding
+    result: BindResult
+    message: str = ""
+    node: str = ""
+    retry_after: float | None = None
+    resolved: bool = False
+    seconds: float = 0.0
+    pod: Pod | None = None
+    """As it was read, where another had bound it."""
+
+
+_NOT_SENT = "leadership ended before it was sent"
+
+
+class _Target(msgspec.Struct, gc=False, rename="camel"):
+    name: str
+    api_version: str = "v1"
+    kind: str = "Node"
+
+
+class _Body(msgspec.Struct, gc=False, rename="camel"):
+    metadata: dict[str, Any]
+    target: _Target
+    api_version: str = "v1"
+    kind: str = "Binding"
+
+
+def _always() -> bool:
+    return True
+
+
+class Binder:
+    """Sends Bindings; how many at a time is its caller's choice."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        settle_seconds: float = 2.0,
+    ) -> None:
+        """`settle_seconds`: how long a Binding may still be carried out whose reply was lost."""
+        self._client, self._clock, self._settle_seconds = client, clock, settle_seconds
+
+    async def bind(self, binding: Binding, *, may_send: Callable[[], bool] = _always) -> BindOutcome:
+        """Binds one pod; raises nothing that the API server does.
+
+        `may_send` (leadership) is asked before the POST and while an unknown outcome is looked into.
+        """
+        began = self._clock()
+        if not may_send():
+            return BindOutcome(binding, BindResult.NOT_SENT, _NOT_SENT)
+        outcome = await self._post(binding, may_send)
+        return replace(outcome, seconds=self._clock() - began)
+
+    async def _post(self, binding: Binding, may_send: Callable[[], bool]) -> BindOutcome:
+        metadata: dict[str, Any] = {"name": binding.name, "namespace": binding.namespace, "uid": binding.uid}
+        if binding.annotations:
+            metadata["annotations"] = binding.annotations
+        path = PODS.path(binding.namespace, binding.name, "binding")
+        try:
+            await self._client.post(path, _Body(metadata, _Target(binding.node)))
+        except ApiError as error:
+            return await self._after_error(binding, error, may_send)
+        except Unreachable as error:
+            if not error.sent:
+                return BindOutcome(binding, BindResult.REFUSED, str(error))
+            return await self._resolve(binding, str(error), may_send, settle=self._settle_seconds)
+        return BindOutcome(binding, BindResult.BOUND, node=binding.node)
+
+    async def _after_error(self, binding: Binding, error: ApiError, may_send: Callable[[], bool]) -> BindOutcome:
+        if error.status == 404:
+            return BindOutcome(binding, BindResult.GONE, error.message)
+        if error.status == 409:
+            return await self._resolve(binding, error.message, may_send, settle=0.0)
+        if error.status >= 500:
+            # a 504 is the server's own timeout: the write may still be on its way to the store
+            settle = self._settle_seconds if error.status == 504 else 0.0
+            return await self._resolve(binding, str(error), may_send, settle=settle)
+        return BindOutcome(binding, BindResult.REFUSED, str(error), retry_after=error.retry_after)
+
+    async def _resolve(
+        self, binding: Binding, message: str, may_send: Callable[[], bool], *, settle: float
+    ) -> BindOutcome:
+        """Reads the pod until it tells what became of the Binding, as long as leadership lasts."""
+        began, backoff = self._clock(), Backoff(0.05, 2.0)
+        path = PODS.path(binding.namespace, binding.name)
+        while True:
+            asked = self._clock()
+            try:
+                pod = await self._client.get_or_none(path, type=Pod)
+            except (ApiError, Unreachable) as error:
+                message = f"{message}; then {error}" if backoff.tries == 0 else message
+            else:
+                outcome = _outcome_of(binding, pod, message)
+                if outcome.result is not BindResult.REFUSED or asked - began >= settle:
+                    return outcome
+            if not may_send():
+                return BindOutcome(binding, BindResult.UNKNOWN, message)
+            if backoff.tries == 4:
+                logger.warning("pod %s/%s: is it bound? still unknown: %s", binding.namespace, binding.name, message)
+            await asyncio.sleep(backoff.next())
+
+
+def _outcome_of(binding: Binding, pod: Pod | None, message: str) -> BindOutcome:
+    """What a fresh read of the pod says; REFUSED when it is simply not bound."""
+
+    def outcome(result: BindResult, text: str = message, node: str = "") -> BindOutcome:
+        return BindOutcome(binding, result, text, node=node, resolved=True)
+
+    if pod is None:
+        return outcome(BindResult.GONE, "the pod is gone")
+    if pod.metadata.uid != binding.uid:
+        return outcome(BindResult.GONE, f"the pod is another one now (uid {pod.metadata.uid})")
+    if pod.spec.node_name == binding.node:
+        return outcome(BindResult.BOUND, node=binding.node)
+    if pod.spec.node_name:
+        theirs = outcome(BindResult.CONFLICT, f"the pod is on {pod.spec.node_name}", node=pod.spec.node_name)
+        return replace(theirs, pod=pod)
+    if pod.metadata.deletion_timestamp:
+        return outcome(BindResult.TERMINATING, "the pod is being deleted")
+    if pod.spec.scheduling_gates:
+        return outcome(BindResult.GATED, "the pod has scheduling gates")
+    return outcome(BindResult.REFUSED)

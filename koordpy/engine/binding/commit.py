@@ -1,0 +1,320 @@
+"""From a plan to Bindings: assumed units go out while the next round is planned (kube-parity.md 4.2 and 4.4).
+
+One line of jobs in the order of the plan, a gang's in rank order, and as many workers as Bindings may be in flight.
+Before each it is asked what may stand in its way (`unitcommit.py`); those that the watch does not show in time are read
+(`confirming.py`). A definite failure takes the assumption back; an unknown outcome keeps it until the API server tells.
+Before the first Binding of a gang all its pods are asked, and one that fails takes the whole unit back; one that fails
+after others were sent leaves those where they are and is planned again beside them (gang-network.md 2.7, 2.8). A unit
+with claims to bind stands aside until they are, and then joins the line: it keeps no worker from others.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Sequence
+
+from koordpy.api.keys import BOUND_EPOCH, PREDICATE_TIME
+from koordpy.cluster.npus import npu_resource
+from koordpy.cluster.pods import PodInfo
+from koordpy.engine.apiserver.client import ApiClient
+from koordpy.engine.binding.binder import Binder, Binding, BindOutcome, BindResult
+from koordpy.engine.binding.claims import ClaimBinder, ClaimsFailed, PodClaims, unbound_claims
+from koordpy.engine.binding.confirming import Confirmations
+from koordpy.engine.binding.releases import DeviceReleaser
+from koordpy.engine.binding.reservations import DeviceReserver
+from koordpy.engine.binding.unit import EXPECTED, OVERTAKEN, Job, Obstacles, UnitCommit
+from koordpy.engine.queue import QueuedPod
+from koordpy.engine.settings import EngineSettings
+from koordpy.engine.status.announce import Announcer
+from koordpy.engine.wakeups import Wake
+from koordpy.engine.watching.feeds import Feeds
+from koordpy.observe.metrics import Metrics
+from koordpy.planning.plan import Placement
+
+logger = logging.getLogger(__name__)
+
+
+class Committer:
+    """Binds what was planned. Owned by the event loop; `run` works until cancelled."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        binder: Binder,
+        feeds: Feeds,
+        *,
+        claims: ClaimBinder,
+        devices: DeviceReserver,
+        releaser: DeviceReleaser,
+        announcer: Announcer,
+        metrics: Metrics,
+        may_write: Callable[[], bool],
+        epoch: Callable[[], int],
+        settings: EngineSettings,
+        clock: Callable[[], float],
+        wall_clock_ns: Callable[[], int],
+        failed: Callable[[PodInfo, str, str], None],
+    ) -> None:
+        """`failed` hears (pod, unit, why) of pods whose claims were not bound."""
+        self._claims, self._devices, self._releaser, self._failed = claims, devices, releaser, failed
+        self._aside: set[asyncio.Task[None]] = set()
+        self._releasing: set[asyncio.Task[None]] = set()
+        self._binder, self._feeds = binder, feeds
+        self._state, self._queue = feeds.state, feeds.queue
+        self._announcer, self._metrics = announcer, metrics
+        self._may_write, self._epoch = may_write, epoch
+        self._workers, self._dry_run = settings.max_binds_in_flight, settings.dry_run
+        self._clock, self._wall_clock_ns = clock, wall_clock_ns
+        self._obstacles = Obstacles(feeds, may_send=self._may_send, clock=clock)
+        self._confirmations = Confirmations(
+            client, feeds, unconfirmed_seconds=settings.unconfirmed_seconds, clock=clock
+        )
+        self._jobs: asyncio.Queue[Job] = asyncio.Queue()
+        self._open = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._stopping = False
+
+    # -- in -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def open(self) -> int:
+        """Bindings planned whose outcome is not known yet; not those that wait for claims."""
+        return self._open
+
+    @property
+    def aside(self) -> int:
+        """Units that wait for their claims."""
+        return len(self._aside)
+
+    def submit(
+        self,
+        unit: str,
+        placements: Sequence[Placement],
+        *,
+        gang: bool,
+        began: float,
+        waiting_seconds: float,
+        on_done: Callable[[UnitCommit], None] | None = None,
+    ) -> UnitCommit:
+        """Assumes every pod of a unit, takes them out of the queue, and lines up their Bindings in the order given.
+
+        The caller has made sure that the plan still holds.
+        """
+        now = self._clock()
+        claims: list[PodClaims] = []
+        commit = UnitCommit(unit, gang, began, now + waiting_seconds, on_done, len(placements), len(placements))
+        for placement in placements:
+            key = placement.pod_key
+            info = self._state.pod(key)
+            assert info is not None
+            queued = self._queue.discard(key)
+            if queued is None:
+                queued = QueuedPod(key, info.uid, now, info.priority, info.created, light=False)
+            if info.nominated_node not in ("", placement.node):
+                self._queue.broadcast(Wake.ROOM, "NominationEnd")
+            self._state.assume(
+                key, placement.node, placement.claims, placement.devices, placement.chips, placement.annotations
+            )
+            if not self._dry_run:
+                if (unbound := unbound_claims(self._state, info, placement)) is not None:
+                    claims.append(unbound)
+                mark = self._feeds.pods.foreign_marks.get(placement.node, 0)
+                commit.jobs.append(Job(commit, info, placement, queued, mark, unbound))
+        self._queue.broadcast(Wake.POD_BOUND, "AssignedPodAdd")
+        if self._dry_run:
+            commit.left, commit.bound = 0, len(placements)
+            for placement in placements:
+                if (info := self._state.pod(placement.pod_key)) is not None:
+                    self._metrics.attempts.labels("scheduled", info.pod.spec.scheduler_name).inc()
+            return commit
+        if claims:
+            # the waiting time is the Bindings'
+            commit.deadline = math.inf
+            task = asyncio.create_task(self._bind_claims(commit, claims, waiting_seconds), name=f"claims of {unit}")
+            self._aside.add(task)
+            task.add_done_callback(self._aside.discard)
+        else:
+            self._line_up(commit)
+        return commit
+
+    def _line_up(self, commit: UnitCommit) -> None:
+        for job in commit.jobs:
+            self._jobs.put_nowait(job)
+        self._open += len(commit.jobs)
+        if self._open:
+            self._idle.clear()
+
+    async def run(self) -> None:
+        """Sends Bindings and looks after those that stay unconfirmed, until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(self._workers):
+                    group.create_task(self._work())
+                group.create_task(self._confirmations.run())
+        finally:
+            # claims stay as they are; whoever leads next goes on from there
+            for task in (*self._aside, *self._releasing):
+                task.cancel()
+
+    async def drain(self, seconds: float) -> bool:
+        """Waits for the Bindings lined up; after `seconds` nothing more is sent. True when all were done."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._idle.wait()
+                await asyncio.gather(*self._releasing, return_exceptions=True)
+        except TimeoutError:
+            self._stopping = True
+            logger.warning("%d Bindings were not finished in time", self._open)
+            return False
+        self._stopping = True
+        return True
+
+    # -- claims -------------------------------------------------------------------------------------------------------
+
+    async def _bind_claims(self, commit: UnitCommit, claims: Sequence[PodClaims], waiting_seconds: float) -> None:
+        try:
+            await self._claims.bind(claims, obstacle=lambda: self._obstacles.of_unit(commit))
+            commit.reserving = True
+            await self._devices.reserve(claims, obstacle=lambda: self._obstacles.of_unit(commit))
+        except ClaimsFailed as error:
+            logger.warning("%s: its claims were not bound (%s): %s", commit.unit, error.cause, error)
+            if error.cause == "conflict":
+                self._metrics.conflicts.labels("claim").inc()
+            # after a back-off: what voided the plan may not have reached the cache yet
+            self._withdraw(commit, errors=0 if error.cause in OVERTAKEN else 1)
+            self._tell(claims, commit, error)
+        except Exception:
+            logger.exception("%s: its claims were not bound", commit.unit)
+            self._withdraw(commit, errors=1)
+        else:
+            commit.deadline = self._clock() + waiting_seconds
+            self._line_up(commit)
+
+    def _withdraw(self, commit: UnitCommit, *, errors: int) -> None:
+        """None of the unit is bound: its assumptions are taken back."""
+        commit.withdrawn = True
+        for job in commit.jobs:
+            self._metrics.attempts.labels("error", job.queued.profile).inc()
+        self._give_back(*commit.jobs, errors=errors)
+
+    def _tell(self, claims: Sequence[PodClaims], commit: UnitCommit, error: ClaimsFailed) -> None:
+        for pod in claims:
+            now = self._state.pod(pod.info.key)
+            if error.cause not in OVERTAKEN and now is not None and now.uid == pod.info.uid and now.pending:
+                self._failed(now, commit.unit, str(error))
+
+    # -- a Binding ----------------------------------------------------------------------------------------------------
+
+    def _may_send(self) -> bool:
+        return not self._stopping and self._may_write()
+
+    async def _work(self) -> None:
+        while True:
+            job = await self._jobs.get()
+            try:
+                await self._bind(job)
+            except Exception:
+                # a worker that dies would take its share of all later Bindings with it
+                logger.exception("pod %s: its Binding failed", job.placement.pod_key)
+                self._give_back(job, errors=1)
+            finally:
+                self._open -= 1
+                if not self._open:
+                    self._idle.set()
+
+    async def _bind(self, job: Job) -> None:
+        commit, placement = job.commit, job.placement
+        if commit.gang and not commit.sent and not commit.withdrawn:
+            commit.withdrawn = bool(self._obstacles.of_unit(commit))
+        if why := self._obstacles.of(job):
+            if why not in EXPECTED:
+                self._metrics.conflicts.labels(why).inc()
+            self._give_back(job, errors=0)
+            return
+        commit.sent += 1
+        annotations = {**placement.annotations, BOUND_EPOCH: str(self._epoch())}
+        if npu_resource(job.info.requests) is not None:
+            annotations[PREDICATE_TIME] = str(self._wall_clock_ns())
+        binding = Binding(job.info.namespace, job.info.name, placement.uid, placement.node, annotations)
+        outcome = await self._binder.bind(binding, may_send=self._may_send)
+        self._settle(job, outcome)
+
+    def _settle(self, job: Job, outcome: BindOutcome) -> None:
+        key, result = job.placement.pod_key, outcome.result
+        if result is BindResult.BOUND:
+            self._bound(job, outcome)
+            return
+        self._metrics.binds.labels(result.value).inc()
+        if result is BindResult.UNKNOWN:
+            # leadership is over; the assumption stays, this process ends
+            self._count(job, lost=True)
+            return
+        self._metrics.attempts.labels("error", job.queued.profile).inc()
+        if result is not BindResult.NOT_SENT:
+            logger.warning("pod %s was not bound to %s: %s: %s", key, outcome.binding.node, result, outcome.message)
+        if result is BindResult.CONFLICT:
+            self._metrics.conflicts.labels("bound_elsewhere").inc()
+            if outcome.pod is not None:
+                # its choice counts at once, with the devices it says; the watch confirms it
+                self._feeds.pods.read(outcome.pod)
+        errors = 0 if result is BindResult.NOT_SENT else 1
+        self._give_back(job, errors=errors, at_least_seconds=outcome.retry_after or 0.0)
+
+    def _bound(self, job: Job, outcome: BindOutcome) -> None:
+        key, now = job.placement.pod_key, self._clock()
+        self._metrics.pod_bound(
+            job.queued.profile,
+            attempts=job.queued.attempts,
+            sent=outcome.seconds,
+            attempt=now - job.commit.began,
+            waited=now - job.queued.added,
+        )
+        self._announcer.scheduled(job.info, job.placement.node)
+        self._confirmations.bound(key, job.placement.uid, job.placement.node)
+        self._count(job, lost=False)
+
+    def _give_back(self, *jobs: Job, errors: int, at_least_seconds: float = 0.0) -> None:
+        """Takes assumptions back, and before that the resource claims that were written for the pods."""
+        reserved = [job.claims for job in jobs if job.claims is not None and job.commit.reserving]
+        if not any(claims.info.pod.spec.resource_claims for claims in reserved) or not self._may_write():
+            for job in jobs:
+                self._take_back(job, errors=errors, at_least_seconds=at_least_seconds)
+            return
+
+        async def release() -> None:
+            # until then the devices count as promised, and the pods are not planned anew
+            try:
+                await self._releaser.release(reserved)
+            except Exception:
+                logger.exception("%s: its resource claims were not released", jobs[0].commit.unit)
+            for job in jobs:
+                self._take_back(job, errors=errors, at_least_seconds=at_least_seconds)
+
+        task = asyncio.create_task(release(), name=f"release of {jobs[0].commit.unit}")
+        self._releasing.add(task)
+        task.add_done_callback(self._releasing.discard)
+
+    def _take_back(self, job: Job, *, errors: int, at_least_seconds: float) -> None:
+        """Takes the assumption back; the pod, if it still waits for a place, returns to the queue."""
+        key = job.placement.pod_key
+        now = self._state.pod(key)
+        if now is not None and now.uid == job.placement.uid and self._state.assumed_node(key) is not None:
+            self._state.forget(key)
+            self._queue.broadcast(Wake.ROOM, "BindFailure")
+            now = self._state.pod(key)
+            if now is not None and now.pending:
+                self._queue.put_back(
+                    self._feeds.names.of_pod(now), [job.queued], errors=errors, at_least_seconds=at_least_seconds
+                )
+        self._count(job, lost=True)
+
+    def _count(self, job: Job, *, lost: bool) -> None:
+        commit = job.commit
+        commit.left -= 1
+        if lost:
+            commit.lost.append(job.placement.pod_key)
+        else:
+            commit.bound += 1
+        if not commit.left and commit.on_done is not None:
+            commit.on_done(commit)

@@ -1,0 +1,82 @@
+"""Bindings whose reply was good and that the watch does not show: read, so that nothing is believed for ever.
+
+Source: kube-parity.md 4.2. The pod is assumed on its node meanwhile; what the API server says of it decides.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from koordpy.api.objects import Pod
+from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
+from koordpy.engine.apiserver.resources import PODS
+from koordpy.engine.wakeups import Wake
+from koordpy.engine.watching.feeds import Feeds
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Unconfirmed:
+    uid: str
+    node: str
+    since: float
+
+
+class Confirmations:
+    """Pods that were bound and are not seen on their node yet. Owned by the event loop."""
+
+    def __init__(
+        self, client: ApiClient, feeds: Feeds, *, unconfirmed_seconds: float, clock: Callable[[], float]
+    ) -> None:
+        """A pod is read once it has waited for `unconfirmed_seconds`."""
+        self._client, self._feeds, self._state, self._queue = client, feeds, feeds.state, feeds.queue
+        self._unconfirmed_seconds, self._clock = unconfirmed_seconds, clock
+        self._unconfirmed: dict[str, _Unconfirmed] = {}
+
+    def bound(self, key: str, uid: str, node: str) -> None:
+        """The API server has accepted a Binding; the watch may have shown it already."""
+        if self._state.assumed_node(key) is not None:
+            self._unconfirmed[key] = _Unconfirmed(uid, node, self._clock())
+
+    async def run(self) -> None:
+        """Looks after them until cancelled."""
+        while True:
+            await asyncio.sleep(min(5.0, self._unconfirmed_seconds / 4))
+            await self.look()
+
+    async def look(self) -> None:
+        """Reads the assumed pods that the watch has not confirmed for too long, and decides by uid and node."""
+        limit = self._clock() - self._unconfirmed_seconds
+        for key, waiting in list(self._unconfirmed.items()):
+            if self._state.assumed_node(key) is None:
+                del self._unconfirmed[key]
+            elif waiting.since <= limit:
+                await self._read(key, waiting)
+
+    async def _read(self, key: str, waiting: _Unconfirmed) -> None:
+        namespace, _, name = key.partition("/")
+        try:
+            pod = await self._client.get_or_none(PODS.path(namespace, name), type=Pod)
+        except (ApiError, Unreachable) as error:
+            logger.warning("pod %s: is it bound? %s", key, error)
+            return
+        now = self._state.pod(key)
+        if now is None or now.uid != waiting.uid or self._state.assumed_node(key) is None:
+            self._unconfirmed.pop(key, None)
+            return
+        if pod is not None and pod.metadata.uid == waiting.uid and pod.spec.node_name == waiting.node:
+            # the watch is slow, the Binding is good
+            waiting.since = self._clock()
+            return
+        self._unconfirmed.pop(key, None)
+        if pod is not None and pod.metadata.uid == waiting.uid and pod.spec.node_name:
+            self._feeds.pods.read(pod)
+            return
+        logger.warning("pod %s: its Binding to %s is gone; it is planned again", key, waiting.node)
+        self._state.forget(key)
+        self._queue.broadcast(Wake.ROOM, "BindFailure")
+        now = self._state.pod(key)
+        if now is not None and now.pending:
+            self._feeds.pods.enqueue(now, event="BindFailure")

@@ -1,0 +1,87 @@
+"""The Bindings of one unit on their way, and what may stand in the way of each.
+
+Asked before a gang's first Binding of all its pods, before each Binding of its own pod, and again and again while
+claims are waited for: do we lead, is the pod still the one we planned, is the node there and not overbooked by others,
+and are the accelerators that it is given by name still free?
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from koordpy.cluster.pods import PodInfo
+from koordpy.engine.binding.claims import PodClaims
+from koordpy.engine.overtaken import chips_taken, overcommitted
+from koordpy.engine.queue import QueuedPod
+from koordpy.engine.watching.feeds import Feeds
+from koordpy.planning.plan import Placement
+
+OVERTAKEN = frozenset({"pod", "node", "room", "gpus", "npus", "not_sent"})
+"""Obstacles that are no fault of the unit or its claims: others came in between, or leadership ended."""
+EXPECTED = frozenset({"not_sent", "late", "withdrawn"})
+"""Obstacles that are no conflict with others."""
+
+
+@dataclass(slots=True)
+class UnitCommit:
+    """The Bindings of one unit of one plan."""
+
+    unit: str
+    gang: bool
+    began: float
+    deadline: float
+    """No Binding is sent after this; what is left is planned again (waiting-time)."""
+    on_done: Callable[["UnitCommit"], None] | None = None
+    total: int = 0
+    left: int = 0
+    sent: int = 0
+    bound: int = 0
+    withdrawn: bool = False
+    lost: list[str] = field(default_factory=list)
+    """Keys of the pods that were not bound."""
+    reserving: bool = False
+    """Resource claims may have been written for it."""
+    jobs: list["Job"] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Job:
+    """One Binding of a unit, with what must be known to take it back."""
+
+    commit: UnitCommit
+    info: PodInfo
+    placement: Placement
+    queued: QueuedPod
+    mark: int
+    """How often others had put pods on its node when it was planned."""
+    claims: PodClaims | None = None
+
+
+class Obstacles:
+    """Why a Binding must not be sent now; empty texts where it may."""
+
+    def __init__(self, feeds: Feeds, *, may_send: Callable[[], bool], clock: Callable[[], float]) -> None:
+        self._feeds, self._state, self._may_send, self._clock = feeds, feeds.state, may_send, clock
+
+    def of_unit(self, commit: UnitCommit) -> str:
+        """The first obstacle of any of a unit's Bindings."""
+        return next((why for job in commit.jobs if (why := self.of(job))), "")
+
+    def of(self, job: Job) -> str:
+        """`not_sent`, `pod`, `node`, `room`, `gpus`, `npus`, `late` or `withdrawn`."""
+        if not self._may_send():
+            return "not_sent"
+        key, node = job.placement.pod_key, job.placement.node
+        now = self._state.pod(key)
+        if now is None or now.uid != job.placement.uid or self._state.assumed_node(key) != node:
+            return "pod"
+        if now.pod.metadata.deletion_timestamp is not None:
+            return "pod"
+        if self._state.node(node) is None:
+            return "node"
+        if self._feeds.pods.foreign_marks.get(node, 0) != job.mark and overcommitted(self._state, node):
+            return "room"
+        if taken := chips_taken(self._state, [job.placement]):
+            return taken
+        if self._clock() > job.commit.deadline:
+            return "late"
+        return "withdrawn" if job.commit.withdrawn else ""

@@ -1,0 +1,122 @@
+"""What a plan with victims asks of the API server: patches of pods' status, deletes, evictions; each may be repeated.
+
+Sources: kube-parity.md 4.5 and 4.7, preemption.md 8. Gone is done. A refusal, the end of leadership or an API server
+that cannot be had drops the plan that asked.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+from koordpy.api.objects import Pod
+from koordpy.cluster.pods import PodInfo
+from koordpy.engine.apiserver.backoff import Backoff
+from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
+from koordpy.engine.apiserver.resources import PODS
+from koordpy.engine.status.patches import patch_pod_status, rfc3339
+
+WORKERS = 16
+TRIES = 4
+Thing = TypeVar("Thing")
+TOO_MANY, NOT_FOUND, CONFLICT = 429, 404, 409
+
+
+Wanted = Callable[[], None]
+"""Asked before each call that ends a pod, for the one before may have taken long; raises Dropped."""
+
+
+class Dropped(Exception):
+    """The plan is not carried out further; the text says why."""
+
+
+class EvictionCalls:
+    """The calls of all plans, so many at a time."""
+
+    def __init__(self, client: ApiClient, *, may_write: Callable[[], bool], now: Callable[[], datetime]) -> None:
+        self._client, self._may_write, self._now = client, may_write, now
+        self._slots = asyncio.Semaphore(WORKERS)
+
+    async def each(self, things: Sequence[Thing], call: Callable[[Thing], Awaitable[None]]) -> None:
+        """All of them; the first failure is raised when all have ended."""
+
+        async def one(thing: Thing) -> None:
+            async with self._slots:
+                await call(thing)
+
+        for result in await asyncio.gather(*(one(thing) for thing in things), return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
+
+    async def patch(self, info: PodInfo, body: Mapping[str, Any]) -> bool:
+        """Patches a pod's status; False where it is gone or another one. Raises Dropped."""
+        found: list[bool] = []
+
+        async def patch() -> None:
+            found.append(await patch_pod_status(self._client, info.pod, body))
+
+        await self._send(patch, info.key)
+        return bool(found) and found[0]
+
+    async def preempt(self, info: PodInfo, *, scheduler: str, wanted: Wanted) -> None:
+        """Marks a pod as preempted by a scheduler, and deletes it. Raises Dropped."""
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "PreemptionByScheduler",
+            "message": f"{scheduler}: preempting to accommodate a higher priority pod",
+            "lastTransitionTime": rfc3339(self._now()),
+        }
+        await self.patch(info, {"metadata": {"uid": info.uid}, "status": {"conditions": [condition]}})
+        path = PODS.path(info.namespace, info.name)
+        await self._send(lambda: self._client.delete(path, uid=info.uid), info.key, victim=info, wanted=wanted)
+
+    async def evict(self, info: PodInfo, *, wanted: Wanted) -> None:
+        """Asks the eviction API, which asks the PodDisruptionBudgets. Raises Dropped."""
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": info.name, "namespace": info.namespace},
+            "deleteOptions": {"preconditions": {"uid": info.uid}},
+        }
+        path = PODS.path(info.namespace, info.name, "eviction")
+        await self._send(lambda: self._client.post(path, body), info.key, victim=info, wanted=wanted)
+
+    async def _send(
+        self,
+        call: Callable[[], Awaitable[Any]],
+        key: str,
+        *,
+        victim: PodInfo | None = None,
+        wanted: Wanted = lambda: None,
+    ) -> None:
+        """A call that may be repeated. Gone is done, and so is another pod under the name of a victim."""
+        backoff = Backoff(first_seconds=0.05, most_seconds=2.0)
+        for attempt in range(TRIES):
+            if not self._may_write():
+                raise Dropped("leadership ended")
+            wanted()
+            try:
+                await call()
+                return
+            except ApiError as error:
+                if error.status == NOT_FOUND:
+                    return
+                if error.status == CONFLICT and (victim is None or await self._has_gone(victim)):
+                    return
+                if error.status == TOO_MANY and "disruption" in str(error).lower():
+                    raise Dropped(f"pod {key}: {error}") from None
+                if (error.status < 500 and error.status not in (TOO_MANY, CONFLICT)) or attempt == TRIES - 1:
+                    raise Dropped(f"pod {key}: {error}") from None
+            except Unreachable as error:
+                if attempt == TRIES - 1:
+                    raise Dropped(f"pod {key}: {error}") from None
+            await asyncio.sleep(backoff.next())
+
+    async def _has_gone(self, victim: PodInfo) -> bool:
+        """Whether a victim is ending or gone at the API server. False where that cannot be told."""
+        try:
+            pod = await self._client.get_or_none(PODS.path(victim.namespace, victim.name), type=Pod)
+        except (ApiError, Unreachable):
+            return False
+        return pod is None or pod.metadata.uid != victim.uid or bool(pod.metadata.deletion_timestamp)

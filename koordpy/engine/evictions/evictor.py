@@ -1,0 +1,284 @@
+"""Makes the room that a plan with victims needs: nominations first, then the evictions.
+
+Sources: kube-parity.md 4.5 and 4.7, preemption.md 4 and 8. Priority preemption marks the victim (DisruptionTarget)
+and deletes it; everything else asks the eviction API, and one refusal (429, a PodDisruptionBudget) drops the whole
+plan: what is not evicted yet stays. Nothing is bound here. The members are planned anew as the victims end; until
+then, or until the longest grace period and a minute have passed, their nomination keeps the room (`nominations.py`).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from koordpy.api.keys import DEFAULT_SCHEDULER_NAME
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.quotas import Queue
+from koordpy.engine.apiserver.client import ApiClient
+from koordpy.engine.evictions.calls import Dropped, EvictionCalls, Wanted
+from koordpy.engine.evictions.nominations import Kept, Nominations
+from koordpy.engine.status.announce import Announcer
+from koordpy.engine.status.patches import pod_unschedulable, rfc3339
+from koordpy.engine.status.recorder import ObjectReference
+from koordpy.engine.watching.feeds import Feeds
+from koordpy.observe.metrics import Metrics
+from koordpy.planning.plan import Benefit, Eviction, Nomination, Reason
+from koordpy.planning.promised import parties
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 1.0
+CONFIRM_SECONDS = 30.0
+PRIORITY = "priority"
+OUTDATED = "room came meanwhile"
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionPlan:
+    """One unit's victims, and where its members are to go. unit is empty where nobody in particular gains."""
+
+    unit: str
+    evictions: tuple[Eviction, ...]
+    nominations: tuple[Nomination, ...] = ()
+    benefit: Benefit | None = None
+    beneficiary: ObjectReference | None = None
+    rooms: Callable[[], int] = lambda: 0
+    """How often room came: where that changes while the nominations are written, nobody may need to go any more."""
+    losers: frozenset[Queue] = frozenset()
+    """Quotas and users that its room is reclaimed from: closed to them until it is taken (preemption.md 4)."""
+
+
+Done = Callable[[EvictionPlan, str], None]
+"""Hears how a plan ended: empty where its victims are going, else why it was dropped."""
+
+
+class Evictor:
+    """Carries out plans with victims. Owned by the event loop; `run` works until cancelled."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        feeds: Feeds,
+        announcer: Announcer,
+        *,
+        metrics: Metrics,
+        may_write: Callable[[], bool],
+        clock: Callable[[], float],
+        now: Callable[[], datetime],
+        extra_seconds: float,
+    ) -> None:
+        """`extra_seconds`: what room is kept beyond the longest grace period of the victims (preemption.md 4)."""
+        self._calls = EvictionCalls(client, may_write=may_write, now=now)
+        self._feeds, self._state, self._announcer, self._metrics = feeds, feeds.state, announcer, metrics
+        self._unit_of = feeds.queue.unit_of
+        self._clock, self._now = clock, now
+        self._extra_seconds = extra_seconds
+        self.nominations = Nominations(feeds, self._calls, may_write=may_write, clock=clock, now=now)
+        self._jobs: set[asyncio.Task[None]] = set()
+        self._begun: dict[str, EvictionPlan] = {}
+        """Unit -> its plan, while that is carried out."""
+
+    @property
+    def open(self) -> int:
+        """Plans whose evictions are being sent, and void nominations that are being cleared."""
+        return len(self._jobs) + len(self.nominations.tasks)
+
+    def closed(self) -> dict[str, frozenset[Queue]]:
+        """Nominated pod -> quotas and users that its room was reclaimed from, as far as this process knows."""
+        out = {one.pod_key: plan.losers for plan in self._begun.values() if plan.losers for one in plan.nominations}
+        return out | self.nominations.closed()
+
+    def submit(self, plan: EvictionPlan, done: Done) -> None:
+        """Starts a plan. From now on its room is kept and its victims are seen as going."""
+        self._begun[plan.unit] = plan
+        now = self._now()
+        for one in plan.nominations:
+            self._state.foresee_nomination(one.pod_key, one.node)
+        for victim in plan.evictions:
+            self._state.foresee_end(victim.pod_key, rfc3339(now + timedelta(seconds=victim.grace_seconds)))
+        task = asyncio.create_task(self._carry_out(plan, done), name=f"evictions for {plan.unit or 'quotas'}")
+        self._jobs.add(task)
+        task.add_done_callback(self._jobs.discard)
+
+    async def run(self) -> None:
+        """Ends nominations in time, until cancelled; then the evictions that are under way are left as they are."""
+        self.nominations.restore()
+        try:
+            while True:
+                await asyncio.sleep(LOOK_SECONDS)
+                await self.nominations.look()
+        finally:
+            jobs = self._jobs | self.nominations.tasks
+            for task in jobs:
+                task.cancel()
+            await asyncio.gather(*jobs, return_exceptions=True)
+
+    async def drain(self, seconds: float) -> None:
+        """Waits until the plans under way are carried out, at most so long."""
+        if jobs := self._jobs | self.nominations.tasks:
+            await asyncio.wait(jobs, timeout=seconds)
+
+    # -- one plan -----------------------------------------------------------------------------------------------------
+
+    async def _carry_out(self, plan: EvictionPlan, done: Done) -> None:
+        gone: set[str] = set()
+        why = ""
+        try:
+            self._metrics.preemption_attempts.inc()
+            await self._clear_lesser(plan)
+            rooms = plan.rooms()
+            await self._nominate(plan)
+            if plan.rooms() != rooms:
+                raise Dropped(OUTDATED)
+            await self._evict_all(plan, gone)
+        except Dropped as dropped:
+            why = str(dropped)
+        except Exception as error:
+            logger.exception("%s: evicting failed", plan.unit)
+            why = f"{type(error).__name__}: {error}"
+        if gone:
+            self._metrics.preemption_victims.observe(len(gone))
+        if why:
+            logger.warning("%s: its plan with victims is dropped: %s", plan.unit, why)
+            await self._withdraw(plan, gone)
+        elif plan.nominations:
+            longest = max((victim.grace_seconds for victim in plan.evictions), default=0)
+            kept = Kept(
+                self._clock() + longest + self._extra_seconds,
+                {one.pod_key: one.uid for one in plan.nominations},
+                {victim.pod_key: victim.uid for victim in plan.evictions},
+                plan.losers,
+            )
+            self.nominations.keep(plan.unit, kept)
+        if self._begun.get(plan.unit) is plan:
+            del self._begun[plan.unit]
+        if plan.benefit is not None and plan.beneficiary is not None and not why:
+            self._announcer.room_made(plan.beneficiary, plan.benefit.message)
+        done(plan, why)
+
+    async def _nominate(self, plan: EvictionPlan) -> None:
+        """status.nominatedNodeName of every member, with the condition; before any victim goes."""
+        message = plan.benefit.message if plan.benefit is not None else ""
+
+        async def one(nomination: Nomination) -> None:
+            await self.nominations.before_writing(nomination.pod_key)
+            info = self._waits(nomination)
+            body = pod_unschedulable(info.pod, reason=Reason.UNSCHEDULABLE.value, message=message, now=self._now())
+            body = body or {"metadata": {"uid": info.uid}, "status": {}}
+            body["status"]["nominatedNodeName"] = nomination.node
+            if not await self._calls.patch(info, body):
+                raise Dropped(f"pod {nomination.pod_key} is gone")
+
+        await self._calls.each(plan.nominations, one)
+
+    def _waits(self, nomination: Nomination) -> PodInfo:
+        """A member, as long as it still waits for its room; raises Dropped."""
+        info = self._state.pod(nomination.pod_key)
+        if info is None or info.uid != nomination.uid or not info.pending:
+            raise Dropped(f"pod {nomination.pod_key} is not pending any more")
+        if info.nominated_node != nomination.node:
+            raise Dropped(f"pod {nomination.pod_key} has lost its room on {nomination.node}")
+        return info
+
+    async def _clear_lesser(self, plan: EvictionPlan) -> None:
+        """Less important pods that are nominated to the same nodes will not find their room there: with them all of
+        their units are planned anew."""
+        if not plan.nominations:
+            return
+        mine = {one.pod_key for one in plan.nominations}
+        nodes = {one.node for one in plan.nominations}
+        known = [info for key in mine if (info := self._state.pod(key)) is not None]
+        least = min((info.priority for info in known), default=0)
+        closed, quotas = self.closed(), self._state.quota_view()
+        gains = {party for info in known for party in parties(info, quotas)}
+        lesser = [
+            info
+            for info in self._state.nominated()
+            if info.nominated_node in nodes
+            and info.priority < least
+            and info.pending
+            and info.key not in mine
+            # what was reclaimed from them is closed to them: the plan has left it alone
+            and gains.isdisjoint(closed.get(info.key, ()))
+        ]
+        if not lesser:
+            return
+        units = {unit: None for info in lesser if (unit := self._unit_of(info.key)) is not None and unit != plan.unit}
+        theirs = [info for info in self._state.nominated() if self._unit_of(info.key) in units]
+        await self.nominations.give_up(units, {info.key: info for info in (*lesser, *theirs)}.values())
+
+    async def _evict_all(self, plan: EvictionPlan, gone: set[str]) -> None:
+        refused: list[str] = []
+
+        def wanted() -> None:
+            # nobody goes for a unit that does not need it any more
+            for nomination in plan.nominations:
+                self._waits(nomination)
+
+        async def one(eviction: Eviction) -> None:
+            if refused:
+                return
+            try:
+                wanted()
+                evicted = await self._evict(eviction, wanted)
+            except Dropped as why:
+                refused.append(str(why))
+                return
+            gone.add(eviction.pod_key)
+            if evicted is not None:
+                self._metrics.victims.labels(eviction.rule).inc()
+                # told of the pod that was evicted: it may be gone already, or another be there under its name
+                self._announcer.evicted(evicted, eviction.reason, eviction.message, plan.beneficiary)
+
+        await self._calls.each(plan.evictions, one)
+        if refused:
+            raise Dropped(refused[0])
+
+    async def _evict(self, eviction: Eviction, wanted: Wanted) -> PodInfo | None:
+        """One victim; None where it left its node by itself. Raises Dropped."""
+        info = await self._confirmed(eviction)
+        if info is None:
+            return None
+        if eviction.rule == PRIORITY:
+            name = next(iter(self._state.scheduler_names), DEFAULT_SCHEDULER_NAME)
+            await self._calls.preempt(info, scheduler=name, wanted=wanted)
+        else:
+            await self._calls.evict(info, wanted=wanted)
+        return info
+
+    async def _confirmed(self, eviction: Eviction) -> PodInfo | None:
+        """The victim, once it is on its node for certain; None where it is gone, or will not be bound at all."""
+        until = self._clock() + CONFIRM_SECONDS
+        while True:
+            info = self._state.pod(eviction.pod_key)
+            if info is None or info.uid != eviction.uid or info.finished:
+                return None
+            if not self._state.assumed_node(eviction.pod_key):
+                if not info.node:
+                    # its Binding was not sent: it goes on waiting, behind the unit that takes its room
+                    self._spare(eviction)
+                    return None
+                if info.node != eviction.node:
+                    raise Dropped(f"pod {eviction.pod_key} is not on {eviction.node} any more")
+                return info
+            if self._clock() > until:
+                raise Dropped(f"pod {eviction.pod_key} was never seen on {eviction.node}")
+            await asyncio.sleep(0.02)
+
+    # -- the end of a plan --------------------------------------------------------------------------------------------
+
+    async def _withdraw(self, plan: EvictionPlan, gone: set[str]) -> None:
+        """Nobody else goes, and no room is kept."""
+        for victim in plan.evictions:
+            if victim.pod_key not in gone:
+                self._spare(victim)
+        members = [self._state.pod(one.pod_key) for one in plan.nominations]
+        await self.nominations.clear([info for info in members if info is not None])
+
+    def _spare(self, victim: Eviction) -> None:
+        """A victim does not go after all. One whose Binding was given up meanwhile waits for a place again."""
+        self._state.unforesee(victim.pod_key, victim.uid)
+        info = self._state.pod(victim.pod_key)
+        if info is not None and info.uid == victim.uid and info.pending and self._unit_of(info.key) is None:
+            self._feeds.pods.enqueue(info, event="BindFailure")

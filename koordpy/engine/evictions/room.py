@@ -1,0 +1,119 @@
+"""From the victims of a plan to an order for the evictor, and the unit's way back into the queue.
+
+Victims are chosen on a snapshot. Until they go they may have changed, or room may have come that makes them needless:
+then their unit is planned once more. Without an evictor (dry run) they are counted and logged.
+"""
+
+import logging
+from collections.abc import Iterable, Sequence
+
+from koordpy.cluster.quotas import Queue
+from koordpy.engine.evictions.evictor import OUTDATED, EvictionPlan, Evictor
+from koordpy.engine.queue import Entry
+from koordpy.engine.status.references import References
+from koordpy.engine.wakeups import ROOM_CAME
+from koordpy.engine.watching.feeds import Feeds
+from koordpy.observe.metrics import Metrics
+from koordpy.planning.plan import Eviction, RoundPlan
+from koordpy.planning.promised import party_of
+from koordpy.planning.victims.names import RuleName
+
+logger = logging.getLogger(__name__)
+
+
+class RoomMaking:
+    """Has the room made that plans need victims for."""
+
+    def __init__(
+        self, feeds: Feeds, evictor: Evictor | None, references: References, *, metrics: Metrics, mode: str
+    ) -> None:
+        """`mode`: of the fair shares, which says who takes back from whom."""
+        self._state, self._queue, self._evictor = feeds.state, feeds.queue, evictor
+        self._references, self._metrics, self._mode = references, metrics, mode
+        self._looked_again: set[str] = set()
+        """Units that were planned once more, because room came while victims were chosen for them: once only, for in a
+        busy cluster room comes all the time."""
+        self._said: dict[str, str] = {}
+        """Unit -> the victims that a dry run has told of."""
+
+    @property
+    def evicts(self) -> bool:
+        """Whether anybody is evicted; not in a dry run."""
+        return self._evictor is not None
+
+    def all_there(self, victims: Iterable[Eviction]) -> bool:
+        """Whether the victims are still what they were when they were chosen."""
+        for victim in victims:
+            info = self._state.pod(victim.pod_key)
+            if info is None or info.uid != victim.uid or info.node != victim.node or info.finished:
+                return False
+            if info.pod.metadata.deletion_timestamp:
+                return False
+        return True
+
+    def look_again(self, unit: str) -> bool:
+        """Whether room came while victims were chosen for a unit, so that it may need none."""
+        if unit in self._looked_again or not self._queue.missed(ROOM_CAME):
+            return False
+        self._looked_again.add(unit)
+        return True
+
+    def not_needed(self, unit: str) -> None:
+        """A unit was planned without victims."""
+        self._looked_again.discard(unit)
+
+    def start(self, plan: RoundPlan, unit: str, victims: Sequence[Eviction], entry: Entry | None) -> None:
+        """Starts what makes a unit's room. It is planned again when its victims are going: then it waits for them.
+        Without an entry a gang gives up, or a quota gives back, for nobody in particular."""
+        if self._evictor is None:
+            self._would_evict(unit, victims)
+            if entry is not None:
+                self._queue.settle_error(entry)
+            return
+        benefit = next((one for one in plan.benefits if one.unit == unit), None)
+        # a gang that gives up goes for its own sake
+        gains = benefit.beneficiary if benefit is not None else next((v.beneficiary for v in victims), None)
+        chosen = EvictionPlan(
+            unit,
+            tuple(victims),
+            tuple(one for one in plan.nominations if one.unit == unit),
+            benefit,
+            self._references.beneficiary(gains) if gains else None,
+            rooms=(lambda: 0) if entry is None or unit in self._looked_again else (lambda: self._queue.rooms),
+            losers=self._losers(victims),
+        )
+
+        def done(ended: EvictionPlan, why: str) -> None:
+            if entry is None:
+                return
+            if why == OUTDATED:
+                self._looked_again.add(unit)
+                self._queue.settle_again(entry)
+            elif why:
+                self._queue.settle_error(entry)
+            else:
+                self._looked_again.discard(unit)
+                self._queue.settle_again(entry)
+
+        self._evictor.submit(chosen, done)
+
+    def _losers(self, victims: Iterable[Eviction]) -> frozenset[Queue]:
+        """The quotas and users that victims are reclaimed from."""
+        quotas = self._state.quota_view()
+        out: set[Queue] = set()
+        for victim in victims:
+            info = self._state.pod(victim.pod_key)
+            if info is not None and victim.rule == RuleName.QUOTA:
+                out.add(Queue(quotas.quota_of(info), ""))
+            elif info is not None and victim.rule == RuleName.FAIR_SHARE:
+                out.add(party_of(info, quotas, self._mode))
+        return frozenset(out)
+
+    def _would_evict(self, unit: str, victims: Sequence[Eviction]) -> None:
+        """A dry run counts and logs the victims of a unit's plan, once as long as they are the same."""
+        names = ", ".join(f"{victim.pod_key} ({victim.rule})" for victim in victims)
+        if self._said.get(unit) != names:
+            self._said[unit] = names
+            logger.info("%s: would evict %s", unit, names)
+            for victim in victims:
+                self._metrics.victims.labels(victim.rule).inc()

@@ -1,0 +1,111 @@
+"""Live gangs that have lost members: seen at once, said in their PodGroup's condition, acted on when their time comes.
+
+Source: preemption.md section 7. What is done is the planner's: a round in which the missing members find no place, and
+the grace is over, evicts the rest. This module has such a round held even if nothing else happens, and tells whoever
+writes the status of PodGroups which gangs are stale. Since when is in the condition itself, so that a process that
+starts anew goes on from there.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from koordpy.api.config import StaleGangs
+from koordpy.cluster.pods import GangRef, GangSource
+from koordpy.engine.status.patches import condition_of
+from koordpy.engine.watching.feeds import Feeds
+from koordpy.planning.victims.stale import CONDITION, StaleState, stale_state
+
+AGAIN_SECONDS = 10.0
+"""A gang whose time has come and that could not be acted on (a budget, a round that failed) is looked at again."""
+
+
+class StaleWatch:
+    """Knows the stale gangs. Owned by the event loop; `run` looks until cancelled."""
+
+    def __init__(
+        self,
+        feeds: Feeds,
+        settings: StaleGangs,
+        *,
+        wake: Callable[[], None],
+        interval_seconds: float,
+        now: Callable[[], float],
+    ) -> None:
+        """`wake` is called when a gang may have become due. `now`: seconds since the epoch, of the clock that
+        conditions are written by."""
+        self.told: list[Callable[[GangRef], None]] = []
+        """Hear of gangs that became stale or whole again."""
+        self._feeds, self._settings, self._wake = feeds, settings, wake
+        self._interval, self._now = interval_seconds, now
+        self._dirty: dict[GangRef, None] = {}
+        self._stale: dict[GangRef, StaleState] = {}
+        self._due: dict[GangRef, float] = {}
+        self._said: dict[GangRef, str] = {}
+        """Since when each is stale by its condition, as it was read."""
+        feeds.listeners.gang.append(self._changed)
+
+    def _changed(self, ref: GangRef) -> None:
+        self._dirty[ref] = None
+
+    async def run(self) -> None:
+        """Looks at gangs that changed, until cancelled."""
+        while True:
+            self.look()
+            await asyncio.sleep(self._interval)
+
+    def look(self) -> None:
+        """Reads the gangs that changed since the last look."""
+        dirty, self._dirty = self._dirty, {}
+        state = self._feeds.state
+        suspects = [ref for ref in dirty if ref in self._stale or any(pod.bound for pod in state.members(ref))]
+        suspects = [ref for ref in suspects if ref in self._stale or self._may_be_stale(ref)]
+        # the watch has brought the condition, which says since when
+        suspects += [ref for ref in self._stale if ref not in dirty and self._began(ref) != self._said[ref]]
+        if not suspects:
+            return
+        snapshot = state.snapshot(self._now())
+        for ref in suspects:
+            found, before = stale_state(ref, snapshot, self._settings), self._stale.get(ref)
+            if found is None:
+                for known in (self._stale, self._due, self._said):
+                    known.pop(ref, None)
+            else:
+                self._stale[ref], self._said[ref] = found, self._began(ref)
+                if found.due is None:
+                    self._due.pop(ref, None)
+                elif before is None or before.due != found.due:
+                    self._due[ref] = found.due
+            if found != before:
+                for told in self.told:
+                    told(ref)
+        if self._due:
+            self._wake()
+
+    def _may_be_stale(self, ref: GangRef) -> bool:
+        """By what is at hand without a snapshot."""
+        group = self._feeds.state.pod_group(ref.key) if ref.source is GangSource.GROUP else None
+        bound = sum(pod.bound for pod in self._feeds.state.members(ref))
+        return group is None or bound < group.spec.min_member
+
+    def _began(self, ref: GangRef) -> str:
+        group = self._feeds.state.pod_group(ref.key) if ref.source is GangSource.GROUP else None
+        said = condition_of(group.status.conditions, CONDITION) if group is not None else None
+        return (said.last_transition_time or "") if said is not None and said.status == "True" else ""
+
+    def text(self, key: str) -> str:
+        """What the condition of a PodGroup says; empty for one that is not stale."""
+        namespace, _, name = key.partition("/")
+        found = self._stale.get(GangRef(namespace, name, GangSource.GROUP))
+        return found.text(key) if found is not None else ""
+
+    def next_due(self) -> float | None:
+        """When a round is to be held for the sake of a stale gang, seconds since the epoch; None for never."""
+        return min(self._due.values(), default=None)
+
+    def take(self) -> list[str]:
+        """The units whose gangs are due: the round under way is to try them."""
+        now = self._now()
+        due = [ref for ref, at in self._due.items() if at <= now]
+        for ref in due:
+            self._due[ref] = now + AGAIN_SECONDS
+        return list(dict.fromkeys(self._feeds.names.of_gang(ref) for ref in due))

@@ -1,0 +1,60 @@
+"""The events of the scheduler, each worded once (kube-parity.md 4.6)."""
+
+from collections.abc import Mapping
+
+from koordpy.cluster.pods import PodInfo
+from koordpy.engine.status.recorder import EventRecorder, ObjectReference
+from koordpy.engine.status.references import of_pod
+from koordpy.planning.plan import GangReport
+
+
+class Announcer:
+    """Records events under the scheduler name of the pod; says nothing where there is no recorder (dry run)."""
+
+    def __init__(self, recorders: Mapping[str, EventRecorder]) -> None:
+        """`recorders`: one for each scheduler name."""
+        self._recorders = recorders
+        self._default = next(iter(recorders.values()), None)
+
+    def _of(self, info: PodInfo) -> EventRecorder | None:
+        return self._recorders.get(info.pod.spec.scheduler_name, self._default)
+
+    def scheduled(self, info: PodInfo, node: str) -> None:
+        """The pod was bound."""
+        if (recorder := self._of(info)) is not None:
+            note = f"Successfully assigned {info.key} to {node}"
+            recorder.record(of_pod(info), type="Normal", reason="Scheduled", action="Binding", note=note)
+
+    def failed(self, info: PodInfo, message: str) -> None:
+        """The pod stays pending; the message is that of its condition."""
+        if (recorder := self._of(info)) is not None:
+            recorder.record(of_pod(info), type="Warning", reason="FailedScheduling", action="Scheduling", note=message)
+
+    def gang_scheduled(self, group: ObjectReference, report: GangReport) -> None:
+        """A gang has its minimum bound."""
+        if self._default is not None:
+            place = f" in {report.domain[1] or 'the cluster'} ({report.domain[0]})" if report.domain else ""
+            note = f"{report.bound} of {report.members} members bound{place}"
+            self._default.record(group, type="Normal", reason="GangScheduled", action="Scheduling", note=note)
+
+    def gang_unschedulable(self, group: ObjectReference, note: str) -> None:
+        """A gang has no place; the note tells what it needs and the best offers."""
+        if self._default is not None:
+            self._default.record(group, type="Warning", reason="GangUnschedulable", action="Scheduling", note=note)
+
+    def evicted(self, info: PodInfo, reason: str, message: str, beneficiary: ObjectReference | None) -> None:
+        """The pod makes room for others, or its gang is below its minimum."""
+        if (recorder := self._of(info)) is not None:
+            action = "Preempting" if reason == "Preempted" else "Reclaiming"
+            about = of_pod(info)
+            recorder.record(about, type="Normal", reason=reason, action=action, note=message, related=beneficiary)
+
+    def room_made(self, beneficiary: ObjectReference, message: str) -> None:
+        """Others go for a pod or a gang; the totals."""
+        if self._default is not None:
+            self._default.record(beneficiary, type="Normal", reason="RoomMade", action="Preempting", note=message)
+
+    def invalid(self, obj: ObjectReference, note: str) -> None:
+        """A setting that cannot be read, or does nothing."""
+        if self._default is not None:
+            self._default.record(obj, type="Warning", reason="InvalidAnnotation", action="Validating", note=note)

@@ -1,0 +1,88 @@
+"""What writers of gangs' statuses do alike, whichever object says what the gang is: PodGroups of two APIs.
+
+What changed is gathered over an interval and looked at once; what is not as it should be is written, and what could not
+be written is looked at again.
+"""
+
+import abc
+import asyncio
+import logging
+from collections.abc import Iterable
+
+from koordpy.cluster.pods import GangRef, GangSource
+from koordpy.engine.apiserver.client import ApiError, Unreachable
+from koordpy.engine.status.recorder import ObjectReference
+from koordpy.engine.status.writing import MOST_AT_A_TIME, Writing
+from koordpy.planning.plan import GangReport
+
+logger = logging.getLogger(__name__)
+
+
+class GangStatusWriter(abc.ABC):
+    """Writes the statuses of gangs from one source, gathered over `group_status_seconds`."""
+
+    source: GangSource
+
+    def __init__(self, writing: Writing) -> None:
+        self.sent = 0
+        self._writing = writing
+        self._dirty: dict[str, None] = {}
+        writing.feeds.listeners.gang.append(self.changed)
+
+    def changed(self, ref: GangRef) -> None:
+        """Pods or the object of a gang changed, or what is to be said of it."""
+        if ref.source is self.source:
+            self._dirty[ref.key] = None
+
+    def verdict(self, report: GangReport, waiting_seconds: float) -> None:
+        """What a round said about a gang that it tried."""
+        if report.source is self.source:
+            self._hear(report, waiting_seconds)
+            self._dirty[report.name] = None
+
+    def scheduled(self, report: GangReport) -> None:
+        """The Bindings of a gang's plan are through and its minimum is bound."""
+        if report.source is self.source and (about := self._about(report.name)) is not None:
+            self._writing.announcer.gang_scheduled(about, report)
+
+    async def run(self) -> None:
+        """Writes until cancelled."""
+        while True:
+            await asyncio.sleep(self._writing.settings.group_status_seconds)
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Writes every status that is not as it should be."""
+        if not self._writing.may_write():
+            return
+        dirty, self._dirty = dict.fromkeys((*self._dirty, *self._overdue())), {}
+        gate = asyncio.Semaphore(MOST_AT_A_TIME)
+
+        async def write(key: str) -> None:
+            async with gate:
+                try:
+                    done = await self._write(key)
+                except (ApiError, Unreachable) as error:
+                    logger.warning("PodGroup %s: its status was not written: %s", key, error)
+                    done = False
+            if not done:
+                self._dirty[key] = None
+
+        if dirty:
+            await asyncio.gather(*map(write, dirty))
+
+    def _overdue(self) -> Iterable[str]:
+        """Keys of gangs whose status is wrong by time alone."""
+        return ()
+
+    @abc.abstractmethod
+    def _hear(self, report: GangReport, waiting_seconds: float) -> None:
+        """Keeps what a round said."""
+
+    @abc.abstractmethod
+    async def _write(self, key: str) -> bool:
+        """Writes one status; False where it is to be looked at again. Raises as the client does."""
+
+    @abc.abstractmethod
+    def _about(self, key: str) -> ObjectReference | None:
+        """The gang's object; None where it is gone."""

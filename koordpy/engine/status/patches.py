@@ -1,0 +1,150 @@
+"""Status patches: what is written besides Bindings (kube-parity.md 4.5), as bodies and as calls.
+
+The bodies are made without I/O, so that tests and `--dry-run` see what would be sent.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from koordpy.api.objects import Condition, Pod
+from koordpy.engine.apiserver.client import ApiClient, ApiError
+from koordpy.engine.apiserver.resources import CLUSTER_NETWORK_TOPOLOGIES, PODS, Resource
+
+POD_SCHEDULED = "PodScheduled"
+_NUMBER = re.compile(r"\d+")
+
+
+def rfc3339(at: datetime) -> str:
+    """metav1.Time as the API server writes it: whole seconds, UTC."""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def condition_of(conditions: Iterable[Condition], type: str) -> Condition | None:
+    """The condition of that type, or None."""
+    return next((condition for condition in conditions if condition.type == type), None)
+
+
+def wobbles(old: str, new: str) -> bool:
+    """True when two different messages differ in their numbers only: `1/3 nodes` and `2/3 nodes`."""
+    return old != new and _NUMBER.sub("#", old) == _NUMBER.sub("#", new)
+
+
+def condition_patch(
+    old: Condition | None, *, type: str, status: str, reason: str, message: str, observed_generation: int, now: datetime
+) -> dict[str, Any] | None:
+    """The fields of a condition to merge by type, or None when status, reason and message are there already.
+
+    lastTransitionTime is given only when the status changes; left out, the merge keeps the old one.
+    """
+    if old is not None and (old.status, old.reason, old.message) == (status, reason, message):
+        return None
+    condition: dict[str, Any] = {"type": type, "status": status, "reason": reason, "message": message}
+    if observed_generation:
+        condition["observedGeneration"] = observed_generation
+    if old is None or old.status != status:
+        condition["lastTransitionTime"] = rfc3339(now)
+    return condition
+
+
+def pod_unschedulable(pod: Pod, *, reason: str, message: str, now: datetime) -> dict[str, Any] | None:
+    """Strategic-merge patch of pods/status for PodScheduled=False, or None when the pod says so already.
+
+    `reason` is Unschedulable or SchedulerError; autoscalers look for exactly this condition.
+    """
+    condition = condition_patch(
+        condition_of(pod.status.conditions, POD_SCHEDULED),
+        type=POD_SCHEDULED,
+        status="False",
+        reason=reason,
+        message=message,
+        observed_generation=pod.metadata.generation,
+        now=now,
+    )
+    if condition is None:
+        return None
+    # with the uid, a pod recreated under the name is left alone instead of told of another's failure
+    return {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}
+
+
+def merged_conditions(old: Iterable[Condition], changed: Iterable[Condition], *, now: datetime) -> list[dict[str, Any]]:
+    """A whole list of conditions for a merge patch of a custom resource, where lists are replaced.
+
+    Each of `changed` takes the place of its type; its lastTransitionTime is the old one unless the status changes.
+    """
+    conditions = {condition.type: condition for condition in old}
+    for condition in changed:
+        before = conditions.get(condition.type)
+        since = before.last_transition_time if before is not None and before.status == condition.status else None
+        conditions[condition.type] = Condition(
+            type=condition.type,
+            status=condition.status,
+            reason=condition.reason,
+            message=condition.message,
+            observed_generation=condition.observed_generation,
+            last_transition_time=since or rfc3339(now),
+        )
+    return [_condition_body(condition) for condition in conditions.values()]
+
+
+def _condition_body(condition: Condition) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "type": condition.type,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": condition.message,
+        "lastTransitionTime": condition.last_transition_time,
+    }
+    if condition.observed_generation:
+        body["observedGeneration"] = condition.observed_generation
+    return body
+
+
+async def patch_pod_status(client: ApiClient, pod: Pod, body: Mapping[str, Any]) -> bool:
+    """Sends a strategic-merge patch of a pod's status. False: the pod is gone or another one. Raises as the client."""
+    path = PODS.path(pod.metadata.namespace, pod.metadata.name, "status")
+    return await _unless_gone(client, path, body, strategic=True)
+
+
+async def patch_status(
+    client: ApiClient, resource: Resource, *, name: str, namespace: str = "", status: Mapping[str, Any]
+) -> bool:
+    """Merges fields into a custom resource's status (PodGroup, ClusterNetworkTopology); None removes a field.
+
+    False: the object is gone. Raises as the client does.
+    """
+    return await _unless_gone(client, resource.path(namespace, name, "status"), {"status": status}, strategic=False)
+
+
+async def patch_conditions(
+    client: ApiClient,
+    resource: Resource,
+    *,
+    name: str,
+    namespace: str,
+    uid: str,
+    conditions: Sequence[Mapping[str, Any]],
+) -> bool:
+    """Merges conditions by type into the status of an object that is no custom resource; those of others stay.
+
+    False: the object is gone or another one. Raises as the client does.
+    """
+    body = {"metadata": {"uid": uid}, "status": {"conditions": conditions}}
+    return await _unless_gone(client, resource.path(namespace, name, "status"), body, strategic=True)
+
+
+async def patch_topology_status(client: ApiClient, *, name: str, status: Mapping[str, Any]) -> bool:
+    """`patch_status` of a ClusterNetworkTopology: detailStatus and conditions."""
+    return await patch_status(client, CLUSTER_NETWORK_TOPOLOGIES, name=name, status=status)
+
+
+async def _unless_gone(client: ApiClient, path: str, body: Mapping[str, Any], *, strategic: bool) -> bool:
+    try:
+        await client.patch(path, body, kind="strategic" if strategic else "merge")
+    except ApiError as error:
+        # a uid that is not the object's: a real API server calls the field immutable (422), others a conflict
+        if error.status in (404, 409) or (error.status == 422 and "metadata.uid" in error.message):
+            return False
+        raise
+    return True

@@ -1,0 +1,147 @@
+"""PodScheduled=False: what a pending pod is told, and how seldom (kube-parity.md 4.5).
+
+A patch goes out only when reason or message differ from what the pod has. Counts that merely wobble are held back for
+30 s, and a gang that waits for members is given a moment to be complete. A thousand hopeless pods in an idle cluster
+cost one patch each. The FailedScheduling event goes with the patch.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass, replace
+
+from koordpy.cluster.pods import PodInfo
+from koordpy.engine.apiserver.client import ApiError, Unreachable
+from koordpy.engine.status.patches import POD_SCHEDULED, condition_of, patch_pod_status, pod_unschedulable, wobbles
+from koordpy.engine.status.writing import Writing
+from koordpy.planning.plan import PendingPod
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS = 5.0
+WORKERS = 32
+
+
+@dataclass(slots=True)
+class _Want:
+    uid: str
+    reason: str
+    message: str
+    due: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    uid: str
+    reason: str
+    message: str
+
+
+class PodStatusWriter:
+    """Takes verdicts at any time; `run()` sends what has to be sent."""
+
+    def __init__(self, writing: Writing) -> None:
+        self.sent = 0
+        self._writing = writing
+        self._told: dict[str, _Told] = {}
+        self._wanted: dict[str, _Want] = {}
+        self._ready: asyncio.Queue[str] = asyncio.Queue()
+        self._queued: set[str] = set()
+
+    def tell(self, pending: PendingPod, info: PodInfo) -> None:
+        """A verdict on a pending pod."""
+        key, reason, message = pending.pod_key, pending.reason.value, pending.message
+        told = self._told.get(key)
+        if told is None or told.uid != info.uid:
+            there = condition_of(info.pod.status.conditions, POD_SCHEDULED)
+            told = _Told(info.uid, there.reason, there.message) if there and there.status == "False" else None
+        if told is not None and (told.reason, told.message) == (reason, message):
+            self._wanted.pop(key, None)
+            return
+        now = self._writing.clock()
+        due = now
+        if told is not None and told.reason == reason and wobbles(told.message, message):
+            due = now + self._writing.settings.wobble_hold_seconds
+        elif pending.gated:
+            due = now + self._writing.settings.gated_hold_seconds
+        waiting = self._wanted.get(key)
+        if waiting is not None and waiting.uid == info.uid:
+            # held since it first differed, not since it last did
+            due = min(due, waiting.due)
+        self._wanted[key] = _Want(info.uid, reason, message, due)
+        if due <= now:
+            self._line_up(key)
+
+    def gone(self, key: str) -> None:
+        """The pod is deleted, finished or bound: nothing more is said to it."""
+        self._told.pop(key, None)
+        self._wanted.pop(key, None)
+
+    def waiting(self) -> int:
+        """Verdicts not sent yet, held ones included."""
+        return len(self._wanted)
+
+    @property
+    def lined_up(self) -> int:
+        """Verdicts that wait for nothing but their turn."""
+        return self._ready.qsize()
+
+    async def run(self) -> None:
+        """Sends verdicts until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(WORKERS):
+                group.create_task(self._work())
+            while True:
+                await asyncio.sleep(0.1 if self._wanted else 0.25)
+                self.release_due()
+
+    def release_due(self) -> None:
+        """Lines up the held verdicts whose time has come."""
+        now = self._writing.clock()
+        for key, want in self._wanted.items():
+            if want.due <= now:
+                self._line_up(key)
+
+    def _line_up(self, key: str) -> None:
+        if key not in self._queued:
+            self._queued.add(key)
+            self._ready.put_nowait(key)
+
+    async def _work(self) -> None:
+        while True:
+            key = await self._ready.get()
+            self._queued.discard(key)
+            try:
+                await self._send(key)
+            except Exception:
+                logger.exception("pod %s: its status was not written", key)
+
+    async def _send(self, key: str) -> None:
+        want = self._wanted.get(key)
+        if want is None or want.due > self._writing.clock() or not self._writing.may_write():
+            return
+        del self._wanted[key]
+        info = self._writing.state.pod(key)
+        if info is None or info.uid != want.uid or not info.pending:
+            return
+        before = self._told.get(key)
+        self._told[key] = _Told(want.uid, want.reason, want.message)
+        body = pod_unschedulable(info.pod, reason=want.reason, message=want.message, now=self._writing.now())
+        if body is None:
+            return
+        try:
+            if await patch_pod_status(self._writing.client, info.pod, body):
+                self.sent += 1
+                self._writing.announcer.failed(info, want.message)
+            else:
+                # gone, which the watch will tell; or others wrote it again and again
+                self._told.pop(key, None)
+                self._wanted.setdefault(key, replace(want, due=self._writing.clock() + RETRY_SECONDS))
+        except (ApiError, Unreachable) as error:
+            logger.warning("pod %s: its condition was not written: %s", key, error)
+            if before is not None:
+                self._told[key] = before
+            else:
+                self._told.pop(key, None)
+            if key not in self._wanted:
+                want.due = self._writing.clock() + RETRY_SECONDS
+                self._wanted[key] = want

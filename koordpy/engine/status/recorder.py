@@ -1,0 +1,243 @@
+"""Events of events.k8s.io/v1: best effort, by a bounded queue, never in a Binding's way (kube-parity.md 4.6)."""
+
+import asyncio
+import contextlib
+import logging
+import random
+import socket
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal, NamedTuple
+
+from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
+from koordpy.engine.apiserver.ratelimit import TokenBucket
+from koordpy.engine.apiserver.resources import EVENTS
+
+logger = logging.getLogger(__name__)
+
+NOTE_BYTES = 1024
+SERIES_REFRESH_SECONDS = 360.0
+HOLD_SECONDS = 5.0
+"""An event stands back this long at most while what it tells of is still being written."""
+HOLD_STEP_SECONDS = 0.05
+SERIES_KEPT = 8192
+QUEUE_LENGTH = 8192
+WORKERS = 4
+EventType = Literal["Normal", "Warning"]
+
+
+class ObjectReference(NamedTuple):
+    """The object that an event is about, or related to."""
+
+    api_version: str
+    kind: str
+    name: str
+    namespace: str = ""
+    uid: str = ""
+
+    def body(self) -> dict[str, str]:
+        named = {
+            "apiVersion": self.api_version,
+            "kind": self.kind,
+            "name": self.name,
+            "namespace": self.namespace,
+            "uid": self.uid,
+        }
+        return {key: value for key, value in named.items() if value}
+
+
+class _Key(NamedTuple):
+    """Equal events are one series."""
+
+    regarding: ObjectReference
+    related: ObjectReference | None
+    type: EventType
+    reason: str
+    action: str
+    note: str
+
+
+@dataclass(slots=True)
+class _Series:
+    name: str
+    count: int
+    sent_count: int
+    last_seen: datetime
+    sent_at: float
+    queued: bool
+    due: float = 0.0
+    """Sent from then on, even beside more urgent writes."""
+
+
+def cut_note(note: str) -> str:
+    """The note in at most 1024 bytes of UTF-8, cut between characters, with "..." where something is missing."""
+    encoded = note.encode("utf-8", "replace")
+    if len(encoded) <= NOTE_BYTES:
+        return encoded.decode("utf-8")
+    return encoded[: NOTE_BYTES - 3].decode("utf-8", "ignore") + "..."
+
+
+class EventRecorder:
+    """Takes events at any time; `run()` sends them. What does not fit into the queue is dropped and counted.
+
+    It has a rate limit of its own, so that events never take a Binding's turn.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        *,
+        controller: str,
+        qps: float,
+        burst: int,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        busy: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`controller` is the schedulerName; the reporting instance is `schedulerName-hostname`. `busy`: whether
+        Bindings or conditions wait to be sent, which events let pass."""
+        self._busy = busy
+        self.dropped = 0
+        self.sent = 0
+        self.failed = 0
+        self._client, self._clock, self._now = client, clock, now
+        self._controller = controller
+        self._instance = f"{controller}-{socket.gethostname()}"[:128]
+        self._bucket = TokenBucket(qps, burst)
+        self._queue: asyncio.Queue[_Key] = asyncio.Queue(QUEUE_LENGTH)
+        self._series: OrderedDict[_Key, _Series] = OrderedDict()
+
+    def record(
+        self,
+        regarding: ObjectReference,
+        *,
+        type: EventType,
+        reason: str,
+        action: str,
+        note: str,
+        related: ObjectReference | None = None,
+    ) -> None:
+        """Notes an event; one equal to an earlier one only counts up its series. Never blocks, never raises."""
+        key, now = _Key(regarding, related, type, reason, action, cut_note(note)), self._now()
+        series = self._series.get(key)
+        if series is None:
+            series = _Series(_new_name(regarding), 0, 0, now, float("-inf"), queued=False)
+            self._series[key] = series
+            if len(self._series) > SERIES_KEPT:
+                self._series.popitem(last=False)
+        else:
+            self._series.move_to_end(key)
+        series.count += 1
+        series.last_seen = now
+        self._queue_if_due(key, series)
+
+    async def run(self) -> None:
+        """Sends what is recorded, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(WORKERS):
+                group.create_task(self._work())
+            group.create_task(self._refresh())
+
+    async def drain(self, seconds: float) -> None:
+        """Waits at most `seconds` for the queue to empty, at shutdown."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._queue.join(), seconds)
+
+    def refresh_due(self) -> None:
+        """Queues the series whose count has grown and whose last refresh is long enough ago."""
+        for key, series in list(self._series.items()):
+            if series.count > series.sent_count:
+                self._queue_if_due(key, series)
+
+    # inside
+
+    def _queue_if_due(self, key: _Key, series: _Series) -> None:
+        if series.queued or self._clock() - series.sent_at < SERIES_REFRESH_SECONDS:
+            return
+        try:
+            self._queue.put_nowait(key)
+            series.queued, series.due = True, self._clock() + HOLD_SECONDS
+        except asyncio.QueueFull:
+            self.dropped += 1
+            if series.sent_count == 0:
+                # nothing of it is on the server: the next equal one starts anew
+                self._series.pop(key, None)
+
+    async def _refresh(self) -> None:
+        while True:
+            await asyncio.sleep(SERIES_REFRESH_SECONDS / 6)
+            self.refresh_due()
+
+    async def _work(self) -> None:
+        while True:
+            key = await self._queue.get()
+            try:
+                if (series := self._series.get(key)) is not None:
+                    await self._stand_back(series)
+                    await self._send(key, series)
+            except Exception as error:  # an event is never worth more than a line in the log
+                self.failed += 1
+                known = isinstance(error, ApiError | Unreachable)
+                logger.debug(
+                    "event %s on %s not recorded: %s", key.reason, key.regarding.name, error, exc_info=not known
+                )
+            finally:
+                self._queue.task_done()
+
+    async def _stand_back(self, series: _Series) -> None:
+        """The API server answers a burst of Bindings a tenth faster without events between them."""
+        while self._busy() and self._clock() < series.due:  # noqa: ASYNC110 - not an event
+            await asyncio.sleep(HOLD_STEP_SECONDS)
+
+    async def _send(self, key: _Key, series: _Series) -> None:
+        series.queued, series.sent_at = False, self._clock()
+        before, series.sent_count = series.sent_count, series.count
+        namespace = key.regarding.namespace or "default"
+        if before:
+            seen = {"count": series.count, "lastObservedTime": _micro_time(series.last_seen)}
+            try:
+                path = EVENTS.path(namespace, series.name)
+                content_type = "application/merge-patch+json"
+                await self._client.request(
+                    "PATCH", path, body={"series": seen}, content_type=content_type, bucket=self._bucket
+                )
+                self.sent += 1
+                return
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+                # the server forgets events after an hour; the series goes on in a new one
+                series.name = _new_name(key.regarding)
+        await self._client.request("POST", EVENTS.path(namespace), body=self._body(key, series), bucket=self._bucket)
+        self.sent += 1
+
+    def _body(self, key: _Key, series: _Series) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "apiVersion": EVENTS.api_version,
+            "kind": EVENTS.kind,
+            "metadata": {"name": series.name, "namespace": key.regarding.namespace or "default"},
+            "eventTime": _micro_time(series.last_seen),
+            "reportingController": self._controller,
+            "reportingInstance": self._instance,
+            "type": key.type,
+            "reason": key.reason,
+            "action": key.action,
+            "regarding": key.regarding.body(),
+            "note": key.note,
+        }
+        if key.related is not None:
+            body["related"] = key.related.body()
+        if series.count > 1:
+            body["series"] = {"count": series.count, "lastObservedTime": _micro_time(series.last_seen)}
+        return body
+
+
+def _new_name(regarding: ObjectReference) -> str:
+    return f"{regarding.name[:200].rstrip('-.')}.{random.getrandbits(64):016x}"
+
+
+def _micro_time(at: datetime) -> str:
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,51 @@
+"""Which object an event is about: from a pod, a gang or a name to kind, name and uid as the API server knows them."""
+
+from koordpy.api.objects import ObjectMeta
+from koordpy.cluster.pods import PodInfo
+from koordpy.engine.apiserver.resources import DEVICES, Resource
+from koordpy.engine.status.recorder import ObjectReference
+from koordpy.engine.watching.feeds import Feeds
+
+
+def of_pod(info: PodInfo) -> ObjectReference:
+    """A pod."""
+    return ObjectReference("v1", "Pod", info.name, info.namespace, info.uid)
+
+
+def of_object(resource: Resource, meta: ObjectMeta) -> ObjectReference:
+    """An object by its metadata."""
+    namespace = meta.namespace if resource.namespaced else ""
+    return ObjectReference(resource.api_version, resource.kind, meta.name, namespace, meta.uid)
+
+
+class References:
+    """Objects by their names, as far as they are there now."""
+
+    def __init__(self, feeds: Feeds) -> None:
+        self._feeds, self._state = feeds, feeds.state
+
+    def pod_group(self, key: str) -> ObjectReference | None:
+        """A PodGroup of coscheduling, by `namespace/name`."""
+        group, resource = self._state.pod_group(key), self._feeds.groups.resources.get(key)
+        return of_object(resource, group.metadata) if group is not None and resource is not None else None
+
+    def upstream_group(self, key: str) -> ObjectReference | None:
+        """A PodGroup of scheduling.k8s.io, by `namespace/name`."""
+        group, resource = self._state.upstream_group(key), self._feeds.upstream_resource
+        return of_object(resource, group.metadata) if group is not None and resource is not None else None
+
+    def beneficiary(self, name: str) -> ObjectReference | None:
+        """Who gains by an eviction: a plain pod or a gang's PodGroup; a gang without an object is named by a pod."""
+        info = self._state.pod(name)
+        return of_pod(info) if info is not None else self.pod_group(name)
+
+    def warned(self, name: str) -> ObjectReference | None:
+        """Whom a warning of a plan is about: `PodGroup/namespace/name`, `Device/name` or `Pod/namespace/name`."""
+        kind, _, key = name.partition("/")
+        if kind == "PodGroup":
+            return self.pod_group(key)
+        if kind == "Device":
+            device = self._state.device(key)
+            return of_object(DEVICES, device.metadata) if device is not None else None
+        pod = self._state.pod(key) if kind == "Pod" else None
+        return of_pod(pod) if pod is not None else None

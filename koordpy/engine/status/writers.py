@@ -1,0 +1,37 @@
+"""All that the scheduler writes besides Bindings and evictions: the statuses of pods, gangs, quotas and Devices."""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+
+from koordpy.engine.evictions.stalegangs import StaleWatch
+from koordpy.engine.status.devices import DeviceStatusWriter
+from koordpy.engine.status.gangwriter import GangStatusWriter
+from koordpy.engine.status.groups import GroupStatusWriter
+from koordpy.engine.status.pods import PodStatusWriter
+from koordpy.engine.status.quotas import QuotaStatusWriter
+from koordpy.engine.status.upstream import UpstreamStatusWriter
+from koordpy.engine.status.writing import Writing
+
+
+class Writers:
+    """One writer a kind. A dry run has none."""
+
+    def __init__(self, writing: Writing, stale: StaleWatch) -> None:
+        self.pods = PodStatusWriter(writing)
+        self.gangs: Sequence[GangStatusWriter] = (GroupStatusWriter(writing, stale), UpstreamStatusWriter(writing))
+        self.quotas = QuotaStatusWriter(writing)
+        self.devices = DeviceStatusWriter(writing)
+        writing.feeds.listeners.pod_gone.append(self.pods.gone)
+
+    async def run(self) -> None:
+        """Writes until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for run in (self.pods.run, *(gangs.run for gangs in self.gangs), self.quotas.run, self.devices.run):
+                group.create_task(run())
+
+    async def drain(self, seconds: float) -> None:
+        """Writes what is known of gangs, at most so long for each kind: others read there whether a job runs."""
+        for writer in self.gangs:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(writer.flush(), seconds)

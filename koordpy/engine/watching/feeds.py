@@ -1,0 +1,241 @@
+"""What is watched, and when all of it has been seen: reflectors in, one handler a kind (`engine/changes`) out.
+
+Nothing is decided before every feed is in sync. A resource that the API server does not serve is empty and not waited
+for; it is looked for again every ten minutes and when a CustomResourceDefinition changes.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from koordpy.api.custom import ClusterNetworkTopology, Device, ElasticQuota
+from koordpy.api.dra import ResourceClaim
+from koordpy.api.groups import PodGroup, UpstreamPodGroup
+from koordpy.api.hypernodes import HyperNode
+from koordpy.api.objects import ConfigMap, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass
+from koordpy.cluster.npus import watched
+from koordpy.cluster.state import ClusterState
+from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
+from koordpy.engine.apiserver.resources import (
+    CLUSTER_NETWORK_TOPOLOGIES,
+    CONFIG_MAPS,
+    DEVICES,
+    DYNAMIC_RESOURCES,
+    ELASTIC_QUOTAS,
+    ELASTIC_QUOTAS_X,
+    HYPERNODES,
+    NAMESPACES,
+    NODES,
+    OWNERS,
+    POD_DISRUPTION_BUDGETS,
+    POD_GROUPS,
+    POD_GROUPS_X,
+    PODS,
+    PRIORITY_CLASSES,
+    RESOURCE_CLAIMS,
+    STORAGE,
+    UPSTREAM_POD_GROUPS,
+    Resource,
+    Wanted,
+    discover,
+)
+from koordpy.engine.changes.claimed import DynamicDeviceChanges, StorageChanges
+from koordpy.engine.changes.groups import GroupChanges, QuotaChanges, UpstreamGroupChanges
+from koordpy.engine.changes.hub import Hub
+from koordpy.engine.changes.kept import BudgetChanges, KeptChanges
+from koordpy.engine.changes.nodes import (
+    DeviceChanges,
+    HyperNodeChanges,
+    NodeChanges,
+    NpuReportChanges,
+    TopologyChanges,
+)
+from koordpy.engine.changes.pods import PodChanges
+from koordpy.engine.changes.twins import Twins
+from koordpy.engine.claimusers import ClaimUsers
+from koordpy.engine.grouping import UnitNames
+from koordpy.engine.queue import UnitQueue
+from koordpy.engine.wakeups import Wake
+from koordpy.engine.watching.mirror import Sink
+from koordpy.engine.watching.reflector import Reflector
+
+logger = logging.getLogger(__name__)
+
+
+class Feeds:
+    """Keeps a ClusterState equal to the cluster and tells the queue what changed."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        state: ClusterState,
+        queue: UnitQueue,
+        names: UnitNames,
+        *,
+        on_applied: Callable[[str, int, float], None] | None = None,
+        owners: bool = False,
+        rediscovery_seconds: float = 600.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.state, self.queue, self.names = state, queue, names
+        hub, claiming = Hub(state, queue, names), ClaimUsers()
+        self.listeners = hub.listeners
+        self.pods = PodChanges(hub, claiming)
+        groups, quotas = GroupChanges(hub), QuotaChanges(hub)
+        self.groups: Twins[PodGroup] = Twins(POD_GROUPS, POD_GROUPS_X, put=groups.put, drop=groups.drop)
+        self.quotas: Twins[ElasticQuota] = Twins(ELASTIC_QUOTAS, ELASTIC_QUOTAS_X, put=quotas.put, drop=quotas.drop)
+        self._served: dict[Wanted, Resource | None] = {}
+        """What is not served everywhere, and where it is here."""
+        devices = DynamicDeviceChanges(hub, claiming)
+        self._optional: dict[Wanted, tuple[type[Any], Sink[Any]]] = {
+            UPSTREAM_POD_GROUPS: (UpstreamPodGroup, UpstreamGroupChanges(hub)),
+            HYPERNODES: (HyperNode, HyperNodeChanges(hub)),
+            **{want: (kind, devices) for want, kind in DYNAMIC_RESOURCES.items()},
+        }
+        self._client, self._on_applied, self._rediscovery = client, on_applied, rediscovery_seconds
+        self._clock = clock
+        self._reflectors: dict[str, Reflector[Any]] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._recheck = asyncio.Event()
+        self._discovered = asyncio.Event()
+        self._feed(PODS, Pod, self.pods, transform=self.pods.take_in)
+        self._feed(NODES, Node, NodeChanges(hub))
+        self._feed(NAMESPACES, Namespace, KeptChanges(hub, Wake.NAMESPACE))
+        self._feed(PRIORITY_CLASSES, PriorityClass, KeptChanges(hub, Wake.NOTHING))
+        self._feed(POD_DISRUPTION_BUDGETS, PodDisruptionBudget, BudgetChanges(hub))
+        for resource, group_sink in self.groups.sinks():
+            self._feed(resource, PodGroup, group_sink)
+        for resource, quota_sink in self.quotas.sinks():
+            self._feed(resource, ElasticQuota, quota_sink)
+        self._feed(CLUSTER_NETWORK_TOPOLOGIES, ClusterNetworkTopology, TopologyChanges(hub))
+        self._feed(DEVICES, Device, DeviceChanges(hub))
+        self._feed(CONFIG_MAPS, ConfigMap, NpuReportChanges(hub), transform=watched)
+        storage = StorageChanges(hub, claiming)
+        for resource, kind in STORAGE.items():
+            self._feed(resource, kind, storage)
+        for resource, kind in OWNERS.items() if owners else ():
+            # others count for a pod, as if they had been relabelled
+            self._feed(resource, kind, KeptChanges(hub, Wake.POD_LABELS))
+
+    # -- life cycle ---------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Watches until cancelled. The upstream group version is found first; without an answer it is asked again."""
+        try:
+            for name in self._reflectors:
+                self._start(name)
+            await self._discover_for_ever()
+        finally:
+            for task in self._tasks.values():
+                task.cancel()
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def synced(self) -> None:
+        """Waits until every feed has listed once and the upstream groups are known to be served or not."""
+        await self._discovered.wait()
+        for reflector in list(self._reflectors.values()):
+            await reflector.synced.wait()
+
+    def out_of_sync(self) -> list[str]:
+        """Names of the feeds that have not listed yet."""
+        missing = [name for name, reflector in self._reflectors.items() if not reflector.synced.is_set()]
+        return missing if self._discovered.is_set() else [*missing, "discovery"]
+
+    def reflectors(self) -> dict[str, Reflector[Any]]:
+        """Every reflector by the name of its resource."""
+        return dict(self._reflectors)
+
+    def objects(self, resource: Resource) -> list[Any]:
+        """What is known of a resource."""
+        return list(self._reflectors[resource.name].objects.values())
+
+    def version(self, resource: Resource) -> str:
+        """The last resource version that is known of it; empty before the first list."""
+        return self._reflectors[resource.name].resource_version
+
+    @property
+    def upstream_resource(self) -> Resource | None:
+        """The upstream pod groups, where they are served."""
+        return self._served.get(UPSTREAM_POD_GROUPS)
+
+    @property
+    def hypernodes(self) -> Resource | None:
+        """The HyperNodes, where they are served."""
+        return self._served.get(HYPERNODES)
+
+    @property
+    def resource_claims(self) -> Resource | None:
+        """The resource claims, where they are served."""
+        return self._served.get(RESOURCE_CLAIMS)
+
+    def claims(self) -> list[ResourceClaim]:
+        """Every resource claim as the watch last showed it."""
+        resource = self.resource_claims
+        return self.objects(resource) if resource is not None else []
+
+    def dynamic_resources(self) -> list[Resource]:
+        """Resource claims, slices and device classes, as far as they are served."""
+        return [found for want in DYNAMIC_RESOURCES if (found := self._served.get(want)) is not None]
+
+    def rediscover(self) -> None:
+        """A CustomResourceDefinition changed: what was not served may be now."""
+        self._recheck.set()
+
+    async def _discover_for_ever(self) -> None:
+        soon: list[float] = []
+        while True:
+            seconds = soon.pop() if soon else self._rediscovery
+            try:
+                await self._discover()
+            except (ApiError, Unreachable) as error:
+                logger.warning("discovery: %s", error)
+                seconds = 2.0
+            try:
+                await asyncio.wait_for(self._recheck.wait(), seconds)
+            except TimeoutError:
+                continue
+            self._recheck.clear()
+            # a new definition is served a moment after it is established
+            soon = [10.0, 3.0, 1.0]
+
+    async def _discover(self) -> None:
+        found = await discover(self._client, self._optional)
+        for want, resource in found.items():
+            before = self._served.get(want)
+            if resource == before:
+                continue
+            kind, sink = self._optional[want]
+            if before is not None:
+                await self._stop(before.name, sink)
+            self._served[want] = resource
+            if resource is not None:
+                logger.info("%s of %s are served and read", resource.plural, resource.api_version)
+                self._feed(resource, kind, sink)
+                self._start(resource.name)
+        if self._discovered.is_set():
+            for name, reflector in self._reflectors.items():
+                if not reflector.served and name in self._tasks:
+                    self._tasks.pop(name).cancel()
+                    self._start(name)
+        self._discovered.set()
+
+    def _feed(
+        self, resource: Resource, kind: type[Any], sink: Sink[Any], *, transform: Callable[[Any], Any] | None = None
+    ) -> None:
+        self._reflectors[resource.name] = Reflector(
+            self._client, resource, kind, sink, transform=transform, on_applied=self._on_applied, clock=self._clock
+        )
+
+    def _start(self, name: str) -> None:
+        self._tasks[name] = asyncio.create_task(self._reflectors[name].run(), name=f"watch {name}")
+
+    async def _stop(self, name: str, sink: Sink[Any]) -> None:
+        task, reflector = self._tasks.pop(name, None), self._reflectors.pop(name, None)
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        if reflector is not None:
+            for obj in reflector.objects.values():
+                sink.delete(obj)

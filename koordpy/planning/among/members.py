@@ -1,0 +1,323 @@
+"""What the members of one gang are to each other: ports, anti-affinity, affinity and spread among them.
+
+A plan takes members as counts on nodes, so what holds between two members must become a capacity of the node, an
+interaction that the solver and the check of a placement know, or be refused (gang-network.md 5: all members of the plan
+stand in place). Exact as a capacity are a host port, which is a resource of which each node has one, and a required
+anti-affinity within single nodes: pods with the term take all of a resource of which the pods that it speaks of take
+one. Affinity, wider anti-affinity and topology spread are interactions (ties_among).
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from koordpy.api.objects import PodAffinityTerm
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.selectors import selector_matches
+from koordpy.cluster.snapshot import Draft, Ints
+from koordpy.cluster.ties import ANY_ADDRESS, NO_TERMS, Terms, read_terms
+from koordpy.cluster.volumes import CsiVolume, Disk
+from koordpy.planning.among.devices import devices_among
+from koordpy.planning.among.volumes import volumes_among
+from koordpy.planning.filters.base import Code, Refusal
+from koordpy.planning.filters.claims import claims_of
+from koordpy.planning.filters.disks import pod_disks
+from koordpy.planning.filters.dra import resource_claims
+from koordpy.planning.filters.interpod import OwnTerms, term_matches
+from koordpy.planning.filters.rules import DomainTable
+from koordpy.planning.filters.spread import FILTERS, SpreadDefaults, Spreading, constraints_of
+from koordpy.planning.placement.ties import Apart, Interaction, Near, Spread, renumbered
+
+Ask = tuple[int, int]
+_MOST_PODS = 1 << 16
+"""Beyond this many pods a node's number of pods is no figure of a real node; products of it stay small."""
+
+
+@dataclass(frozen=True, eq=False)
+class Among:
+    """room: [nodes, k] of resources that only this gang's members know; asks: shape -> (column of room, amount);
+    refusals: shape -> why a plan cannot hold it together with the other members. shapes: those of the pending members,
+    numbered by position in `ties`."""
+
+    room: Ints
+    asks: Mapping[bytes, tuple[Ask, ...]] = field(default_factory=dict)
+    refusals: Mapping[bytes, Refusal] = field(default_factory=dict)
+    shapes: tuple[bytes, ...] = ()
+    ties: tuple[Interaction, ...] = ()
+
+    def interactions(self, numbers: Mapping[bytes, int]) -> tuple[Interaction, ...]:
+        """The interactions with shapes numbered as given."""
+        new = {i: numbers[shape] for i, shape in enumerate(self.shapes)} if self.ties else {}
+        return tuple(renumbered(one, new) for one in self.ties)
+
+    def judged(self, shape: bytes) -> frozenset[str]:
+        """Plugins whose word on a pod of the shape, alone, is replaced by interactions."""
+        own = [one for one in self.ties if self.shapes[one.shape] == shape]
+        return frozenset(one.plugin for one in own if not isinstance(one, Apart))
+
+
+def concerned(pod: PodInfo, defaults: SpreadDefaults | None = None) -> bool:
+    """Whether a pod may be something to other members. defaults: spread constraints of pods that have none."""
+    spec = pod.pod.spec
+    if defaults and constraints_of(pod, FILTERS, defaults):
+        return True
+    return pod.ties is not None or bool(spec.topology_spread_constraints or spec.resource_claims)
+
+
+def among(
+    pending: Sequence[PodInfo],
+    draft: Draft,
+    table: DomainTable,
+    *,
+    spread_defaults: SpreadDefaults | None = None,
+) -> Among:
+    """What the pending members of a unit are to each other, on the draft as it is."""
+    return _Reader(pending, draft, table, spread_defaults).read()
+
+
+class _Reader:
+    def __init__(
+        self,
+        pending: Sequence[PodInfo],
+        draft: Draft,
+        table: DomainTable,
+        spread_defaults: SpreadDefaults | None,
+    ) -> None:
+        self.draft = draft
+        self.spread_defaults = spread_defaults
+        self.snapshot = draft.snapshot
+        self.table = table
+        self.number = Counter(pod.shape for pod in pending)
+        self.most = self.number.total() + int(min(self.snapshot.allocatable[:, 0].max(initial=0), _MOST_PODS))
+        """More pods than any node takes: slots are not capped by the unit's size."""
+        self.kinds = {pod.shape: pod for pod in reversed(pending)}
+        self.columns: list[Ints] = []
+        self.asks: dict[bytes, list[Ask]] = {}
+        self.refusals: dict[bytes, Refusal] = {}
+        self.position = {shape: i for i, shape in enumerate(self.kinds)}
+        self.ties: list[Interaction] = []
+
+    def read(self) -> Among:
+        if self.number.total() > 1:
+            self._ports()
+            if any(pod.ties is not None and pod.ties.volumes for pod in self.kinds.values()):
+                self._disks()
+                self._claims()
+                self._limits()
+            for shape, pod in self.kinds.items():
+                terms = read_terms(pod.ties.affinity) if pod.ties is not None else NO_TERMS
+                self._terms(shape, pod, terms)
+                self._spread(shape, pod)
+            self._devices()
+        nodes = len(self.snapshot.nodes)
+        room = np.stack(self.columns, axis=1) if self.columns else np.zeros((nodes, 0), dtype=np.int64)
+        asks = {shape: tuple(own) for shape, own in self.asks.items()}
+        return Among(room, asks, self.refusals, tuple(self.kinds), tuple(self.ties))
+
+    def _refuse(self, shape: bytes, plugin: str, feature: str) -> None:
+        reason = f"unsupported: {feature} among the members of a gang"
+        self.refusals.setdefault(shape, Refusal(plugin, Code.UNRESOLVABLE, (reason,)))
+
+    def _column(self, room: Ints, asks: Mapping[bytes, int]) -> None:
+        for shape, amount in asks.items():
+            self.asks.setdefault(shape, []).append((len(self.columns), amount))
+        self.columns.append(room)
+
+    def _ports(self) -> None:
+        """A column for each address of a port; the wildcard takes those of all addresses."""
+        wanted: dict[tuple[str, int], dict[str, set[bytes]]] = {}
+        for shape, pod in self.kinds.items():
+            for port in pod.ties.ports if pod.ties is not None else ():
+                wanted.setdefault((port.protocol, port.port), {}).setdefault(port.address, set()).add(shape)
+        for addresses in wanted.values():
+            everywhere = addresses.get(ANY_ADDRESS, set())
+            for shapes in addresses.values():
+                holders = {shape for shape in self.kinds if shape in shapes or shape in everywhere}
+                if sum(self.number[shape] for shape in holders) > 1:
+                    one = np.ones(len(self.snapshot.nodes), dtype=np.int64)
+                    self._column(one, {shape: 1 for shape in self.kinds if shape in holders})
+
+    def _meant(self, term: PodAffinityTerm, owner: PodInfo) -> list[bytes]:
+        """Kinds that a term of `owner` speaks of."""
+        namespaces = self.snapshot.namespaces
+        return [
+            shape
+            for shape, pod in self.kinds.items()
+            if term_matches(term, owner.namespace, pod.namespace, pod.pod.metadata.labels, namespaces)
+        ]
+
+    def _positions(self, shapes: Sequence[bytes]) -> tuple[int, ...]:
+        return tuple(sorted(self.position[shape] for shape in shapes))
+
+    def _others(self, shape: bytes, meant: Sequence[bytes]) -> int:
+        """Members among those meant, other than one pod of the kind itself."""
+        return sum(self.number[one] for one in meant) - (shape in meant)
+
+    def _terms(self, shape: bytes, pod: PodInfo, terms: Terms) -> None:
+        wanted = terms.affinity.required
+        near = [one for one in self.kinds if all(one in self._meant(term, pod) for term in wanted)] if wanted else []
+        if self._others(shape, near):
+            own = OwnTerms(pod, self.snapshot, self.table)
+            for change in self.draft.changes:
+                own.change(*change)
+            every, existing = own.neighbours()
+            groups = tuple(domains.of for domains in every)
+            self.ties.append(Near(self.position[shape], self._positions(near), groups, tuple(existing)))
+        for term in terms.anti_affinity.required:
+            meant = self._meant(term, pod)
+            if not self._others(shape, meant):
+                continue
+            domains = self.table.of(term.topology_key)
+            whole = self.most
+            if shape not in meant or not domains.one_node_each:
+                self.ties.append(Apart(self.position[shape], self._positions(meant), domains.of))
+                if shape in meant:  # a node alone takes one
+                    self._column(np.where(domains.labelled, 1, whole).astype(np.int64), {shape: 1})
+                continue
+            room = np.where(domains.labelled, whole, whole * whole).astype(np.int64)
+            self._column(room, {one: whole if one == shape else 1 for one in meant})
+
+    def _disks(self) -> None:
+        """An inline disk is one pod's of a node, or shared by pods that all read: a writer takes all of it."""
+        holders: dict[Disk, dict[bytes, bool]] = {}
+        for shape, pod in self.kinds.items():
+            for disk, read_only in pod_disks(pod):
+                others = holders.setdefault(disk, {})
+                others[shape] = others.get(shape, True) and read_only
+        whole = self.most
+        for shapes in holders.values():
+            if all(shapes.values()) or sum(self.number[shape] for shape in shapes) < 2:
+                continue
+            room = np.full(len(self.snapshot.nodes), whole, dtype=np.int64)
+            self._column(room, {shape: 1 if read_only else whole for shape, read_only in shapes.items()})
+
+    def _claims(self) -> None:
+        """Claims of one pod alone, and claims that wait, must not meet in a plan."""
+        objects = self.snapshot.storage
+        if objects is None:
+            return
+        users: Counter[str] = Counter()
+        for shape, pod in self.kinds.items():
+            users.update(dict.fromkeys(claims_of(pod), self.number[shape]))
+        waiting = {
+            key: objects.class_of(objects.claims[key])
+            for key in users
+            if key in objects.claims and objects.is_delayed(objects.claims[key])
+        }
+        of_class = Counter(waiting.values())
+        contested = {name for name, count in of_class.items() if count > 1 and name in objects.contested}
+        if contested and all(users[key] == 1 for key in waiting):
+            found = volumes_among(self.kinds, self.draft, self.table, sorted(contested))
+            for room, asks in found.columns:
+                self._column(room, asks)
+            contested = set(found.unknown)
+        for shape, pod in self.kinds.items():
+            for key in claims_of(pod):
+                claim = objects.claims.get(key)
+                if claim is None:
+                    continue
+                if users[key] > 1 and "ReadWriteOncePod" in claim.spec.access_modes:
+                    self._refuse(shape, "VolumeRestrictions", "ReadWriteOncePod claims")
+                name = waiting.get(key)
+                if name is not None and (users[key] > 1 or name in contested):
+                    self._refuse(shape, "VolumeBinding", "unbound persistent volume claims")
+
+    def _limits(self) -> None:
+        """Volumes of drivers with a limit: the same ones in every member cost a node once, own ones add up."""
+        objects = self.snapshot.storage
+        if objects is None or not objects.limits:
+            return
+        sets: dict[str, dict[bytes, frozenset[CsiVolume]]] = {}
+        for shape, pod in self.kinds.items():
+            found = {objects.csi_volume(key) for key in claims_of(pod)}
+            for volume in found:
+                if volume is not None and volume.driver in objects.limits:
+                    own = sets.setdefault(volume.driver, {})
+                    own[shape] = own.get(shape, frozenset()) | {volume}
+        for driver, kinds in sets.items():
+            if len(set(kinds.values())) == 1:
+                continue
+            uses = Counter(
+                volume for shape, found in kinds.items() for volume in found for _ in range(self.number[shape])
+            )
+            held = self._held(driver)
+            if max(uses.values()) > 1 or any(volume in there for there in held.values() for volume in uses):
+                for shape in kinds:
+                    self._refuse(shape, "NodeVolumeLimits", "volumes of drivers with a limit")
+                continue
+            room = np.full(len(self.snapshot.nodes), len(uses), dtype=np.int64)
+            for name, limit in objects.limits[driver].items():
+                at = self.snapshot.index.get(name)
+                if at is not None:
+                    room[at] = limit - len(held.get(name, ()))
+            self._column(room, {shape: len(found) for shape, found in kinds.items()})
+
+    def _held(self, driver: str) -> dict[str, set[CsiVolume]]:
+        """Node name -> volumes of a driver there, with those of the draft's placements."""
+        objects, draft = self.snapshot.storage, self.draft
+        assert objects is not None
+        out: dict[str, set[CsiVolume]] = {}
+        for name, uses in self.snapshot.csi_uses.items():
+            out.setdefault(name, set()).update(v for v in uses if v.driver == driver)
+        for name, attached in objects.attached.items():
+            out.setdefault(name, set()).update(v for v in attached if v.driver == driver)
+        for key, node in draft.placed.items():
+            for claim in claims_of(self.snapshot.pods[key]):
+                promise = draft.promised.get(claim)
+                volume = objects.csi_volume(claim, promise.volume if promise is not None else "")
+                if volume is not None and volume.driver == driver:
+                    out.setdefault(self.snapshot.nodes[node].name, set()).add(volume)
+        return out
+
+    def _devices(self) -> None:
+        """Resource claims that are to be allocated, each of one pod, find devices of their own; shared ones wait."""
+        objects = self.snapshot.devices
+        users: Counter[str] = Counter()
+        for shape, pod in self.kinds.items():
+            users.update(dict.fromkeys(resource_claims(pod), self.number[shape]))
+        waiting = {
+            key: users[key]
+            for key in users
+            if objects is not None and key in objects.claims and objects.claims[key].status.allocation is None
+        }
+        if sum(waiting.values()) < 2:
+            return
+        asking = {shape: pod for shape, pod in self.kinds.items() if waiting.keys() & set(resource_claims(pod))}
+        columns = devices_among(asking, self.draft) if set(waiting.values()) == {1} else None
+        for room, asks in columns or ():
+            self._column(room, asks)
+        if columns is None:
+            for shape in asking:
+                self._refuse(shape, "DynamicResources", "resource claims")
+
+    def _spread(self, shape: bytes, pod: PodInfo) -> None:
+        given = constraints_of(pod, FILTERS, self.spread_defaults)
+        if not given:
+            return
+        spreading = Spreading(pod, given, self.snapshot, self.table)
+        meant = [
+            [
+                one
+                for one, other in self.kinds.items()
+                if other.namespace == pod.namespace and selector_matches(constraint.selector, other.pod.metadata.labels)
+            ]
+            for constraint in spreading.constraints
+        ]
+        if not any(self._others(shape, ones) for ones in meant):
+            return
+        for change in self.draft.changes:
+            spreading.change(*change)
+        for constraint, ones in zip(spreading.constraints, meant, strict=True):
+            self.ties.append(
+                Spread(
+                    self.position[shape],
+                    self._positions(ones),
+                    groups=np.where(constraint.included, constraint.domains.of, -1),
+                    base=constraint.counts,
+                    eligible=constraint.eligible,
+                    max_skew=constraint.max_skew,
+                    min_domains=constraint.min_domains,
+                )
+            )

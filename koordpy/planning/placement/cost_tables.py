@@ -1,0 +1,339 @@
+"""What m equal pods cost in a domain at best, for every m: the tables that the counting shortcut combines bottom up.
+
+Source: gang-network.md section 7, "Shortcut". The cost is a lexicographic vector packed into one integer: whole
+pipeline groups layer by layer (more is better), domains used layer by layer, the loss of score. Costs of children add
+up, so the tables of children combine by min-plus convolution. Domains that hold the same are of one kind, whose table
+is made once and only when it is asked for.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from koordpy.cluster.tree import Tree
+from koordpy.planning.placement.packed import PackedCosts
+from koordpy.planning.placement.problem import Ints
+
+Costs = Any
+"""numpy array over m = 0 .. cap: int64, or Python integers where the packed vector needs more than 62 bits."""
+
+INT64_LIMIT = 1 << 60
+_MANY = 64
+"""Kinds of a level that are worth making all at once."""
+_LONGEST = 512
+"""Entries of tables that are made so; on longer ones one at a time is as fast."""
+_ONE_BY_ONE = 1024
+"""Entries of a convolution from which on its terms are added one by one: picking rows out of windows copies them."""
+_CHUNK = 1 << 16
+"""Entries of one temporary array of a convolution: what fits a processor's cache."""
+
+
+class CostTables:
+    """Tables of one unit of n equal pods. An entry of a level's tables stands for so many pods as every domain of that
+    level can be given at best only multiples of (see counting.py)."""
+
+    def __init__(
+        self,
+        tree: Tree,
+        *,
+        n: int,
+        slots: Ints,
+        loss: Ints,
+        bound: Ints,
+        pipeline: int,
+        per: Sequence[int],
+        multiples: dict[int, int],
+        most: Sequence[int],
+        extra: PackedCosts | None = None,
+    ) -> None:
+        """slots, loss, bound: [nodes] further pods that fit, what one pod loses of the score there, bound members.
+        extra: what counts before the score and is no sum over pods.
+
+        pipeline: size of a PP group, 1 for none. per: per level the pods of an entry, each a multiple of that of the
+        level below. multiples: level -> k > 1 of those that `per` does not keep. most: per level the domains that the
+        best uses at most; what uses more may be taken for worse still.
+        """
+        self.tree, self.n, self.per = tree, n, tuple(per)
+        self.slots, self.loss = slots, loss
+        self.pipeline, self.multiples, self.extra = pipeline, multiples, extra
+        idle = extra.idle if extra is not None else []
+        self.idle_in: list[list[int]] = [
+            [sum(idle[a:b]) for a, b in zip(level.start.tolist(), level.end.tolist(), strict=True)] if any(idle) else []
+            for level in tree.levels
+        ]
+        """Per level what its domains cost in `extra` where they take no pod; empty where that is nothing anywhere."""
+        self.bound_in = [level.sums(bound) for level in tree.levels]
+        self._bound_any = bool(bound.any())
+        self._most = most
+        self._weigh(used=int((bound > 0).sum()))
+        depth = tree.depth
+        self._kinds: list[Ints | None] = [None] * (depth + 1)
+        self._capacities: list[Ints | None] = [None] * (depth + 1)
+        self._first: list[list[int]] = [[] for _ in range(depth + 1)]
+        self._tables: dict[tuple[int, int], Costs] = {}
+
+    def whole(self, level: int) -> bool:
+        """Whether no domain of the level is given a part of a PP group."""
+        return self.per[level] % self.pipeline == 0
+
+    def open(self, level: int) -> bool:
+        """Whether a domain of the level takes any number up to its capacity, goal 4 first."""
+        return not self.multiples and self.whole(level)
+
+    def monotone(self, level: int) -> bool:
+        """Whether more pods never cost less in a domain of the level."""
+        return self.open(level) and (self.extra is None or self.extra.rising)
+
+    def _weigh(self, *, used: int) -> None:
+        n, depth = self.n, self.tree.depth
+        weight = int(self.loss.max(initial=0)) * n + 1
+        self.extra_weight = weight
+        weight *= self.extra.base if self.extra is not None else 1
+        self.score_base = weight
+        self.domain_weight = [0] * (depth + 1)
+        self.domain_base = [1] * (depth + 1)
+        self.group_weight = [0] * (depth + 1)
+        for level in range(depth, 0, -1):
+            self.domain_weight[level] = weight
+            self.domain_base[level] = min(self._most[level], n // self.per[level] + used) + 1
+            weight *= self.domain_base[level]
+        for level in range(depth, 0, -1):
+            if not self.whole(level):
+                self.group_weight[level] = weight
+                weight *= n // self.pipeline + 1
+        self.wide = weight >= INT64_LIMIT // 2
+        self.inf = weight * 2 if self.wide else INT64_LIMIT
+
+    # -- kinds ---------------------------------------------------------------------------------------------------------
+
+    def kinds(self, level: int) -> Ints:
+        """[domains of the level] equal numbers for domains whose tables are equal."""
+        found = self._kinds[level]
+        if found is None:
+            found = self._node_kinds() if level == self.tree.depth else self._domain_kinds(level)
+            self._kinds[level] = found
+            self._first[level] = np.unique(found, return_index=True)[1].tolist()
+        return found
+
+    def _node_kinds(self) -> Ints:
+        code = self.capacity(self.tree.depth)
+        more = [self.bound_in[-1]] if self._bound_any else []
+        if self.loss.any():
+            more.append(np.unique(self.loss, return_inverse=True)[1].reshape(-1))
+        if self.extra is not None:
+            more.append(self.extra.kinds)
+        for part in more:
+            code = code * (int(part.max(initial=0)) + 1) + part
+        return np.asarray(np.unique(code, return_inverse=True)[1].reshape(-1), dtype=np.int64)
+
+    def _domain_kinds(self, level: int) -> Ints:
+        below, parent = self.kinds(level + 1), self.tree.levels[level + 1].parent
+        high = int(below.max(initial=0)) + 1
+        content = (np.sort(parent * high + below) - parent * high).astype(np.int32)
+        first = self.tree.first_child(level)
+        sizes = np.diff(first)
+        if not self._bound_any and len(sizes) and sizes[0] and (sizes == sizes[0]).all():
+            rows = content.view(np.dtype((np.void, 4 * int(sizes[0]))))
+            return np.asarray(np.unique(rows, return_inverse=True)[1].reshape(-1), dtype=np.int64)
+        return self._unequal_kinds(level, content.tobytes(), (first * 4).tolist())
+
+    def _unequal_kinds(self, level: int, content: bytes, edges: list[int]) -> Ints:
+        """The kinds of domains that bound members or their numbers of children tell apart, too."""
+        numbers: dict[Any, int] = {}
+        if self._bound_any:
+            held = self.bound_in[level].tolist()
+            keys: list[Any] = [(h, content[a:b]) for h, a, b in zip(held, edges, edges[1:], strict=False)]
+        else:
+            keys = [content[a:b] for a, b in pairwise(edges)]
+        return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
+
+    def capacity(self, level: int) -> Ints:
+        """[domains of the level] last entry of each table, where multiples do not forbid it."""
+        found = self._capacities[level]
+        if found is None:
+            if level == self.tree.depth:
+                found = self.slots // self.per[level]
+            else:
+                sums = np.add.reduceat(self.capacity(level + 1), self.tree.first_child(level)[:-1])
+                found = sums // (self.per[level] // self.per[level + 1])
+            found = self._capacities[level] = np.minimum(found, self.n // self.per[level])
+        return found
+
+    # -- tables --------------------------------------------------------------------------------------------------------
+
+    def table(self, level: int, domain: int) -> Costs:
+        """Cost of m = 0 .. cap pods in a domain; `inf` where they do not go in."""
+        return self.of_kind(level, int(self.kinds(level)[domain]))
+
+    def of_kind(self, level: int, kind: int) -> Costs:
+        """The table of every domain of a kind."""
+        found = self._tables.get((level, kind))
+        if found is None:
+            self.kinds(level)
+            found = self._tables[level, kind] = self._evaluate(level, self._first[level][kind])
+        return found
+
+    def fill(self, top: int) -> None:
+        """Makes the tables of all kinds below a level, many at a time, where the domains differ a lot.
+
+        For regions that take in most of the tree: else tables are made as they are asked for.
+        """
+        if self.wide or self.multiples or self._bound_any:
+            return
+        for level in range(self.tree.depth - 1, top, -1):
+            if int(self.capacity(level).max(initial=0)) > _LONGEST:
+                return
+            if int(self.kinds(level).max(initial=-1)) + 1 < _MANY:
+                continue  # few tables, made as they are asked for
+            self._fill_level(level)
+
+    def _fill_level(self, level: int) -> None:
+        """`_evaluate` of every kind of a level at once."""
+        below, first = self.kinds(level + 1), np.array(self._first[level], dtype=np.int64)
+        parts = [self.of_kind(level + 1, kind) for kind in range(len(self._first[level + 1]))]
+        rows = np.full((len(parts) + 1, max(map(len, parts))), self.inf, dtype=np.int64)
+        for row, part in zip(rows, parts, strict=False):
+            row[: len(part)] = part
+        rows[-1, 0] = 0  # of no child
+        edges = self.tree.first_child(level)
+        starts, number = edges[first], edges[first + 1] - edges[first]
+        total = np.zeros((len(first), 1), dtype=np.int64)
+        for i in range(int(number.max())):
+            kinds = np.where(i < number, below[np.minimum(starts + i, len(below) - 1)], len(parts))
+            total = self._merge_rows(total, rows[kinds], self.n // self.per[level + 1] + 1)
+        total = self._grouped(level, total[:, :: self.per[level] // self.per[level + 1]])
+        total = np.minimum(self._own(level, 0, total), self.inf)
+        caps = self.capacity(level)[first].tolist()
+        self._tables.update(
+            {(level, kind): row[: cap + 1] for kind, (row, cap) in enumerate(zip(total, caps, strict=True))}
+        )
+
+    def _merge_rows(self, left: Costs, right: Costs, most: int) -> Costs:
+        """Min-plus convolution row by row."""
+        size = min(left.shape[1] + right.shape[1] - 1, most)
+        out = np.full((len(left), size), self.inf, dtype=np.int64)
+        for j in range(min(right.shape[1], size)):
+            part = out[:, j : j + left.shape[1]]
+            np.minimum(part, left[:, : part.shape[1]] + right[:, j : j + 1], out=part)
+        return out
+
+    def _grouped(self, level: int, total: Costs) -> Costs:
+        """More groups are whole in every level below but for those that are split: now more never costs less."""
+        if not self.whole(level) or self.whole(level + 1):
+            return total
+        groups = self.per[level] // self.pipeline * np.arange(total.shape[-1]).astype(total.dtype)
+        return total + sum(self.group_weight) * groups
+
+    def _evaluate(self, level: int, domain: int) -> Costs:
+        if level == self.tree.depth:
+            total = self.array(range(int(self.capacity(level)[domain]) + 1)) * (
+                int(self.loss[domain]) * self.per[level]
+            )
+            if self.extra is not None:
+                own = self.extra.tables[int(self.extra.kinds[domain])]
+                own = own[:: self.per[level]][: len(total)]
+                total = total + self.array([cost * self.extra_weight for cost in own])
+        else:
+            inside = self.tree.children(level, domain)
+            kinds, times = np.unique(self.kinds(level + 1)[inside.start : inside.stop], return_counts=True)
+            total = self.array([0])
+            for kind, number in zip(kinds.tolist(), times.tolist(), strict=True):
+                part = self._power(self.of_kind(level + 1, kind), number, level=level + 1)
+                total = self.merge(total, part, level=level + 1)
+            total = self._grouped(level, total[:: self.per[level] // self.per[level + 1]])
+        return self._own(level, int(self.bound_in[level][domain]), total)
+
+    def _own(self, level: int, held: int, total: Costs) -> Costs:
+        """Adds what the domain itself costs, and takes out counts that its multiple forbids."""
+        if level:
+            sizes = np.arange(total.shape[-1])
+            out = total + (self.domain_weight[level] * ((sizes + held) > 0).astype(total.dtype))
+            if not self.whole(level):
+                groups = (sizes * self.per[level] // self.pipeline).astype(total.dtype)
+                out = out - self.group_weight[level] * groups
+            if self.multiples:
+                out[total >= self.inf // 2] = self.inf
+            total = out
+        multiple = self.multiples.get(level, 1)
+        if multiple > 1:
+            total[(np.arange(len(total)) + held) % multiple != 0] = self.inf
+        return total
+
+    def array(self, values: Sequence[int]) -> Costs:
+        """A table of the given costs."""
+        return np.array(values, dtype=object if self.wide else np.int64)
+
+    # -- combining -----------------------------------------------------------------------------------------------------
+
+    def merge(self, left: Costs, right: Costs, *, level: int) -> Costs:
+        """Min-plus convolution of tables of domains of a level, cut at n pods."""
+        if len(left) < len(right):
+            left, right = right, left
+        if len(right) == 1:
+            return left + right[0]
+        size = min(len(left) + len(right) - 1, self.n // self.per[level] + 1)
+        if self.wide or self.multiples:
+            return self._merge_few(left, right, size)
+        # a table that never falls is known by the largest count of each cost; taking more than needed costs the same
+        longest = len(right) - 1
+        padded = np.empty(longest + size, dtype=np.int64)
+        padded[:] = self.inf
+        upto = min(len(left), size)
+        padded[longest : longest + upto] = left[:upto]
+        windows, costs = np.ndarray((len(right), size), np.int64, padded, 8 * longest, (-8, 8)), right[:, None]
+        if self.monotone(level):
+            padded[:longest] = left[0]
+            takes = np.append((right[1:] != right[:-1]).nonzero()[0], longest)
+            if size > _ONE_BY_ONE:
+                return _shifted(padded, right, takes, size)
+            windows, costs = windows[takes], costs[takes]
+        step = max(64, _CHUNK // len(costs))
+        if size <= step:
+            out = (windows + costs).min(axis=0)
+        else:
+            out = np.empty(size, dtype=np.int64)
+            for at in range(0, size, step):
+                np.min(windows[:, at : at + step] + costs, axis=0, out=out[at : at + step])
+        return out
+
+    def _merge_few(self, left: Costs, right: Costs, size: int) -> Costs:
+        """The same where few counts are possible, or where costs are Python integers."""
+        out = np.full(size, self.inf, dtype=left.dtype)
+        half = self.inf // 2
+        for j in np.nonzero(right < half)[0].tolist():
+            if j < size:
+                upto = min(len(left), size - j)
+                np.minimum(out[j : j + upto], left[:upto] + right[j], out=out[j : j + upto])
+        out[out >= half] = self.inf
+        return out
+
+    def _power(self, part: Costs, times: int, *, level: int) -> Costs:
+        """`times` equal children together, by squaring."""
+        out: Costs | None = None
+        while times:
+            if times & 1:
+                out = part if out is None else self.merge(out, part, level=level)
+            times >>= 1
+            if times:
+                part = self.merge(part, part, level=level)
+        return out
+
+    def suffixes(self, tables: Sequence[Costs], *, level: int) -> list[Costs]:
+        """Costs of all tables of a level from each position on together; the last is that of none."""
+        out = [self.array([0])]
+        for table in reversed(tables):
+            out.append(self.merge(out[-1], table, level=level))
+        out.reverse()
+        return out
+
+
+def _shifted(padded: Costs, right: Costs, takes: Costs, size: int) -> Costs:
+    """The least of `padded` shifted by each of some counts plus what they cost on the right."""
+    longest = len(right) - 1
+    out, term = np.full(size, INT64_LIMIT, dtype=np.int64), np.empty(size, dtype=np.int64)
+    for take, cost in zip(takes.tolist(), right[takes].tolist(), strict=True):
+        np.add(padded[longest - take : longest - take + size], cost, out=term)
+        np.minimum(out, term, out=out)
+    return out

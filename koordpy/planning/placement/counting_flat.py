@@ -1,0 +1,73 @@
+"""The counting shortcut without a gather goal: fewest nodes, what they are worth, scores, fewest slots, names.
+
+Source: gang-network.md section 4, "No gather goal". The tree plays no part, so one table over the nodes is enough.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from koordpy.planning.placement.cost_tables import INT64_LIMIT
+from koordpy.planning.placement.packed import PackedCosts
+from koordpy.planning.placement.problem import Ints, Problem
+
+
+def spread_flat(problem: Problem, slots: Ints, shape: int, n: int, extra: PackedCosts | None) -> dict[int, int]:
+    """Without a gather goal: fewest nodes, `extra`, largest total score, fewest slots, then names in natural order.
+
+    The nodes in order of names; of nodes alike in slots and score only the first n by name can be needed.
+    """
+    able = np.nonzero(slots > 0)[0]
+    able = able[np.argsort(problem.name_rank[able])]
+    room = slots[able]
+    score = problem.shapes[shape].score[able]
+    loss = int(score.max()) - score
+    costs = extra.kinds[able] if extra is not None else np.zeros(len(able), dtype=np.int64)
+    stands = problem.standing[able] if problem.standing is not None else np.zeros(len(able), dtype=np.int64)
+    _, kind = np.unique(np.stack([room, loss, costs, stands]), axis=1, return_inverse=True)
+    kind = kind.reshape(-1)
+    order = np.argsort(kind, kind="stable")
+    place = np.empty(len(able), dtype=np.int64)
+    starts = np.concatenate(([0], np.nonzero(np.diff(kind[order]))[0] + 1))
+    place[order] = np.arange(len(able)) - np.repeat(starts, np.diff(np.concatenate((starts, [len(able)]))))
+    capped = np.minimum(room, n)
+    keep = place < -(-n // np.maximum(capped, 1)) if len(starts) == 1 and not stands.any() else place < n
+    able, room, loss, costs, stands = able[keep], room[keep], loss[keep], costs[keep], stands[keep]
+    slot_base = int(np.sort(room)[::-1][:n].sum()) + 1
+    extra_weight = slot_base * (int(loss.max()) * n + 1)
+    node_weight = extra_weight * (2 * extra.base if extra is not None else 1)
+    wide = node_weight * (n + 1) >= INT64_LIMIT
+    dtype: Any = object if wide else np.int64
+    inf = node_weight * (n + 2) * 2 if wide else INT64_LIMIT
+    tables: dict[tuple[int, int, int, int], Any] = {}
+    rows = np.stack([room, loss, costs, stands], axis=1).tolist()
+    suffix = np.full((len(able) + 1, n + 1), inf, dtype=dtype)
+    suffix[-1, 0] = 0
+    for i in range(len(able) - 1, -1, -1):
+        slots_here, loss_here, costs_here, stands_here = key = tuple(rows[i])
+        table = tables.get(key)
+        if table is None:
+            own = extra.tables[costs_here] if extra is not None else (0,) * (n + 1)
+            fixed = (0 if stands_here else node_weight) + slots_here
+            values = [0] + [
+                fixed + slot_base * loss_here * m + extra_weight * (own[m] - own[0])
+                for m in range(1, min(slots_here, n) + 1)
+            ]
+            table = tables[key] = np.array(values, dtype=dtype)
+        row = suffix[i + 1].copy()
+        for m in range(1, len(table)):
+            np.minimum(row[m:], suffix[i + 1][: n + 1 - m] + table[m], out=row[m:])
+        suffix[i] = row
+    counts: dict[int, int] = {}
+    rest = n
+    for i in range(len(able)):
+        table = tables[tuple(rows[i])]
+        for take in range(min(rest, len(table) - 1), -1, -1):
+            if table[take] + suffix[i + 1][rest - take] == suffix[i][rest]:
+                break
+        if take:
+            counts[int(able[i])] = take
+            rest -= take
+        if not rest:
+            break
+    return counts

@@ -1,0 +1,357 @@
+"""What a placement is worth, goal by goal, and which hard rules it breaks: the contract that every method is held to.
+
+Source: gang-network.md sections 2.6 and 5. Nothing here searches. `goal_vector` is what methods are compared by,
+`violations` what the verifier asks, `domain_slots` what texts and best fit count.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from math import gcd
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpy.planning.placement.problem import Ints, Problem
+from koordpy.planning.placement.ties import faults
+
+Goal = tuple[Any, ...]
+"""Smaller is better; goals of one problem compare with each other."""
+
+
+# --- slots ------------------------------------------------------------------------------------------------------
+
+
+def domain_slots(problem: Problem, shape: int, level: int) -> Ints:
+    """[domains of the level] usable slots of a shape: how many further pods each could take (section 5).
+
+    With multiples: the largest number with which every domain at this level and below holds a multiple, bound members
+    counted; 0 where there is none. Not capped by the unit's size.
+    """
+    return slots_by_level(problem, shape)[level]
+
+
+@lru_cache(maxsize=64)
+def slots_by_level(problem: Problem, shape: int) -> tuple[Ints, ...]:
+    """`domain_slots` of every level, the cluster first."""
+    return tuple(np.where(ok, high, 0) for _, high, _, ok in _progressions(problem, problem.copies_of[shape]))
+
+
+@lru_cache(maxsize=64)
+def progressions(problem: Problem, shape: int) -> tuple[tuple[Ints, Ints, int, NDArray[np.bool_]], ...]:
+    """Per level, the cluster first: (low, high, step, possible) of the numbers of further pods that domains can take.
+
+    They are an arithmetic progression low, low + step, .. high: nodes step by their own multiple, a sum of progressions
+    of one step keeps that step, and a multiple on a domain only thins the progression out.
+    """
+    return _progressions(problem, problem.slots_of[shape])
+
+
+def _progressions(problem: Problem, most: Ints) -> tuple[tuple[Ints, Ints, int, NDArray[np.bool_]], ...]:
+    """`progressions` with at most so many pods on each node."""
+    tree, bound = problem.tree, problem.bound_counts
+    low, high = np.zeros(len(bound), dtype=np.int64), most
+    possible = np.ones(len(bound), dtype=bool)
+    step = 1
+    out: list[tuple[Ints, Ints, int, NDArray[np.bool_]]] = []
+    for number in range(tree.depth, -1, -1):
+        level = tree.levels[number]
+        if number < tree.depth and len(bound):
+            first = np.searchsorted(tree.levels[number + 1].start, level.start)
+            low, high = np.add.reduceat(low, first), np.add.reduceat(high, first)
+            possible = np.logical_and.reduceat(possible, first)
+        elif number < tree.depth:
+            low, high, possible = np.zeros((3, len(level)), dtype=np.int64)
+            possible = possible.astype(bool)
+        k = problem.multiples.get(number, 1)
+        if k > 1:
+            low, high, step, possible = _thin(low, high, step, possible, k=k, bound=level.sums(bound))
+        out.append((low, high, step, possible))
+    return tuple(reversed(out))
+
+
+_FAR = 1 << 38
+"""A step past every sum of slots: of such a progression only the first number can be taken."""
+
+
+def _thin(
+    low: Ints, high: Ints, step: int, possible: NDArray[np.bool_], *, k: int, bound: Ints
+) -> tuple[Ints, Ints, int, NDArray[np.bool_]]:
+    """Keeps the numbers x of the progression with bound + x a multiple of k."""
+    common = gcd(step, k)
+    period = k // common
+    want = np.mod(-bound - low, k)
+    low = low + (want // common) * pow(step // common, -1, period) % period * step
+    step = min(step * period, _FAR)
+    possible = possible & (want % common == 0) & (low <= high)
+    low = np.where(possible, low, 0)
+    return low, np.where(possible, low + (high - low) // step * step, low), step, possible
+
+
+def domain_order(problem: Problem, reference: int, level: int, domain: int) -> dict[int, Ints]:
+    """Goal 6: per level below a domain, its domains in the order in which their pod counts are compared."""
+    tree, usable = problem.tree, slots_by_level(problem, reference)
+    order: dict[int, Ints] = {}
+    above = np.array([domain], dtype=np.int64)
+    for number in range(level + 1, tree.depth + 1):
+        position = np.full(len(tree.levels[number - 1]), -1, dtype=np.int64)
+        position[above] = np.arange(len(above))
+        parents = position[tree.levels[number].parent]
+        inside = np.nonzero(parents >= 0)[0]
+        attracted = tree.levels[number].sums(problem.attract)[inside]
+        above = inside[np.lexsort((inside, -usable[number][inside], -attracted, parents[inside]))]
+        order[number] = above
+    return order
+
+
+# --- members ----------------------------------------------------------------------------------------------------
+
+
+def core_of(problem: Problem, ranks: Iterable[int]) -> tuple[int, ...] | None:
+    """The lowest-ranked `need` pods of each gang among the ranks; None where a gang has fewer than it needs."""
+    left = list(problem.needs)
+    core = []
+    for rank in sorted(ranks):
+        gang = problem.members[rank].gang
+        if left[gang] > 0:
+            left[gang] -= 1
+            core.append(rank)
+    return None if any(n > 0 for n in left) else tuple(core)
+
+
+def pipeline_groups(problem: Problem) -> tuple[range, ...]:
+    """The runs of PP ranks by position, surplus included; none without pipeline parallelism."""
+    size, total = problem.pipeline, len(problem.members)
+    if size <= 1:
+        return ()
+    return tuple(range(at, min(at + size, total)) for at in range(0, total, size))
+
+
+# --- goals ------------------------------------------------------------------------------------------------------
+
+
+class Goals:
+    """The goals of one problem as functions of a placement, in the order in which they are compared."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.tree = problem.tree
+        self._bound = [m.node for m in problem.members if m.node is not None and m.node >= 0]
+        self._groups = pipeline_groups(problem)
+        self._attract = [level.sums(problem.attract) for level in problem.tree.levels]
+
+    @property
+    def stages(self) -> tuple[Callable[[Mapping[int, int]], Goal], ...]:
+        if not self.problem.gather:
+            return (self.members, self.fewest_nodes, self.counted, self.score, self.fewest_slots, self.names)
+        return (
+            self.members,
+            self.layers,
+            self.attraction,
+            self.pipeline,
+            self.domains,
+            self.best_fit,
+            self.counted,
+            self.score,
+            self.inside,
+            self.ranks,
+        )
+
+    def vector(self, nodes: Mapping[int, int]) -> Goal:
+        return tuple(stage(nodes) for stage in self.stages)
+
+    def members(self, nodes: Mapping[int, int]) -> Goal:
+        """Goal 0: the core, the number, the ranks. The core of (b) is the lowest of all cores, so one order serves."""
+        core = core_of(self.problem, nodes)
+        if core is None:
+            raise ValueError("a gang lacks its need")
+        return core, -len(nodes), tuple(sorted(nodes))
+
+    def layers(self, nodes: Mapping[int, int]) -> Goal:
+        """Goal 1: the layer of C, then of c; a deeper level is a lower layer."""
+        new = list(nodes.values())
+        return -self.tree.lowest_common(self._bound + new)[0], -self.tree.lowest_common(new)[0]
+
+    def attraction(self, nodes: Mapping[int, int]) -> Goal:
+        """Goal 2: attracting pods in c, its parent, ... the cluster."""
+        level, domain = self.tree.lowest_common(list(nodes.values()))
+        return tuple(-int(self._attract[n][d]) for n, d in self._upwards(level, domain))
+
+    def pipeline(self, nodes: Mapping[int, int]) -> Goal:
+        """Goal 3: PP groups whose lowest common domain is the cluster, a top-layer domain, ... a node's parent."""
+        counts = Counter(level for level in self.group_levels(nodes) if level is not None)
+        return tuple(counts[level] for level in range(self.tree.depth)) if self._groups else ()
+
+    def group_levels(self, nodes: Mapping[int, int]) -> tuple[int | None, ...]:
+        """Level of the lowest common domain of each PP group's placed members; None with none placed."""
+        placed = self.placed(nodes)
+        held = [[placed[rank] for rank in group if rank in placed] for group in self._groups]
+        return tuple(self.tree.lowest_common(group)[0] if group else None for group in held)
+
+    def domains(self, nodes: Mapping[int, int]) -> Goal:
+        """Goal 4: domains that hold members, bound and new, from the top layer down to the nodes."""
+        columns = self.tree.domain_of[1:, self._bound + list(nodes.values())]
+        return tuple(len(set(row.tolist())) for row in columns)
+
+    def best_fit(self, nodes: Mapping[int, int]) -> Goal:
+        """Goal 5: usable slots of c, its parent, ... the cluster."""
+        usable = slots_by_level(self.problem, self.problem.reference(tuple(sorted(nodes))))
+        level, domain = self.tree.lowest_common(list(nodes.values()))
+        return tuple(int(usable[n][d]) for n, d in self._upwards(level, domain))
+
+    def counted(self, nodes: Mapping[int, int]) -> Goal:
+        """What nodes are worth by the pods that each takes, against what they are worth without (ByCount)."""
+        table, members = self.problem.by_count, self.problem.members
+        if table is None:
+            return ()
+        shapes = range(len(self.problem.shapes))
+        there: dict[int, Counter[int]] = {}
+        for rank, node in nodes.items():
+            there.setdefault(node, Counter())[members[rank].shape] += 1
+        out = [0] * table.width
+        for node, counts in there.items():
+            added = table.added(node, [counts[shape] for shape in shapes])
+            if added is None:
+                raise ValueError(f"{self.tree.node_names[node]} cannot take its pods")
+            out = [total + n for total, n in zip(out, added, strict=True)]
+        return tuple(out)
+
+    def score(self, nodes: Mapping[int, int]) -> Goal:
+        """The total of the scores, more is better; between goals 5 and 6."""
+        shapes, members = self.problem.shapes, self.problem.members
+        return (-sum(int(shapes[members[rank].shape].score[node]) for rank, node in nodes.items()),)
+
+    def inside(self, nodes: Mapping[int, int]) -> Goal:
+        """Goal 6: the path of c, then the counts layer by layer; a larger vector is better."""
+        new = list(nodes.values())
+        level, domain = self.tree.lowest_common(new)
+        counts = np.bincount(new, minlength=len(self.problem.free)).astype(np.int64)
+        order = domain_order(self.problem, self.problem.reference(tuple(sorted(nodes))), level, domain)
+        below = tuple(tuple((-self.tree.levels[n].sums(counts)[o]).tolist()) for n, o in order.items())
+        return domain, below
+
+    def ranks(self, nodes: Mapping[int, int]) -> Goal:
+        """Goal 7: neighbours of the ring in different domains, top layer first; then the paths in rank order."""
+        return self.crossings(nodes), tuple(nodes[rank] for rank in sorted(nodes))
+
+    def crossings(self, nodes: Mapping[int, int]) -> tuple[int, ...]:
+        """Per level from the top layer to the nodes: ring neighbours in different domains."""
+        placed = self.placed(nodes)
+        ring = self.tree.domain_of[1:, [placed[rank] for rank in sorted(placed)]]
+        return tuple(int(n) for n in (ring != np.roll(ring, -1, axis=1)).sum(axis=1))
+
+    def placed(self, nodes: Mapping[int, int]) -> dict[int, int]:
+        """Rank -> node of all placed members, bound and new."""
+        bound = {r: m.node for r, m in enumerate(self.problem.members) if m.node is not None and m.node >= 0}
+        return {**bound, **nodes}
+
+    def fewest_nodes(self, nodes: Mapping[int, int]) -> Goal:
+        """Without a gather goal: nodes used by the new pods, and those that stand for bound ones."""
+        standing = self.problem.standing
+        used = set(nodes.values())
+        if standing is not None:
+            used.update(np.nonzero(standing)[0].tolist())
+        return (len(used),)
+
+    def fewest_slots(self, nodes: Mapping[int, int]) -> Goal:
+        """Without a gather goal: slots of the reference pod on the nodes used."""
+        slots = self.problem.copies_of[self.problem.reference(tuple(sorted(nodes)))]
+        return (sum(int(slots[node]) for node in set(nodes.values())),)
+
+    def names(self, nodes: Mapping[int, int]) -> Goal:
+        """Without a gather goal: the node names of the pods in rank order."""
+        return tuple(int(self.problem.name_rank[nodes[rank]]) for rank in sorted(nodes))
+
+    def _upwards(self, level: int, domain: int) -> Sequence[tuple[int, int]]:
+        out = []
+        while True:
+            out.append((level, domain))
+            if level == 0:
+                return out
+            domain = int(self.tree.levels[level].parent[domain])
+            level -= 1
+
+
+def goal_vector(problem: Problem, nodes: Mapping[int, int]) -> Goal:
+    """Goals 0-7 of a valid placement (rank -> node of every new pod) in their order; smaller is better.
+
+    Without a gather goal: members, nodes, score, slots, names (Problem). Raises ValueError when nothing is placed or a
+    gang lacks its need.
+    """
+    if not nodes:
+        raise ValueError("nothing is placed")
+    return Goals(problem).vector(nodes)
+
+
+# --- hard rules -------------------------------------------------------------------------------------------------
+
+
+def violations(problem: Problem, nodes: Mapping[int, int]) -> list[str]:
+    """Hard rules that a placement (rank -> node of every new pod) breaks; none for a valid one."""
+    tree, members, found = problem.tree, problem.members, []
+    if not nodes:
+        return ["no pod is placed"]
+    for rank, node in sorted(nodes.items()):
+        if not 0 <= rank < len(members) or members[rank].node is not None:
+            found.append(f"rank {rank} is not a pending member")
+        elif not 0 <= node < len(problem.free):
+            found.append(f"rank {rank} is placed on no node")
+        elif not problem.shapes[members[rank].shape].allowed[node]:
+            found.append(f"rank {rank} is not allowed on {tree.node_names[node]}")
+    if found:
+        return found
+    used: Counter[tuple[int, int]] = Counter()
+    for rank, node in nodes.items():
+        for column, amount in problem.shapes[members[rank].shape].request:
+            used[node, column] += amount
+    for (node, column), amount in sorted(used.items()):
+        if amount > problem.free[node, column]:
+            found.append(
+                f"{tree.node_names[node]} has {problem.free[node, column]} of column {column}, {amount} placed"
+            )
+    for one in problem.allowances:
+        taken = sum(one.amounts[members[rank].shape] for rank in nodes)
+        if taken > one.room:
+            found.append(f"{taken} taken of an allowance of {one.room}")
+    placed = Counter(members[rank].gang for rank in nodes)
+    for gang, need in enumerate(problem.needs):
+        if placed[gang] < need:
+            found.append(f"gang {gang} needs {need}, {placed[gang]} placed")
+    counts = problem.bound_counts + np.bincount(list(nodes.values()), minlength=len(problem.free))
+    level, _ = tree.lowest_common(np.nonzero(counts)[0].tolist())
+    if level < problem.hard:
+        found.append(f"members lie in several domains of {tree.layer_name(problem.hard)}")
+    for number, k in sorted(problem.multiples.items()):
+        held = tree.levels[number].sums(counts)
+        found.extend(
+            f"{tree.layer_name(number)} {tree.path(number, int(d))} holds {held[d]}, no multiple of {k}"
+            for d in (np.nonzero(held % k)[0] if k > 1 else ())
+        )
+    return found + faults_together(problem, nodes)
+
+
+def faults_together(problem: Problem, nodes: Mapping[int, int]) -> list[str]:
+    """What a placement breaks though each pod alone finds room where it is."""
+    return _unserved(problem, nodes) + interaction_faults(problem, nodes)
+
+
+def _unserved(problem: Problem, nodes: Mapping[int, int]) -> list[str]:
+    """Nodes that cannot take their pods together though each finds room."""
+    table = problem.by_count
+    if table is None:
+        return []
+    there: dict[int, Counter[int]] = {}
+    for rank, node in nodes.items():
+        there.setdefault(node, Counter())[problem.members[rank].shape] += 1
+    shapes = range(len(problem.shapes))
+    return [
+        f"{problem.tree.node_names[node]} cannot take its pods together"
+        for node, counts in sorted(there.items())
+        if table.cost(int(table.kinds[node]), tuple(counts[shape] for shape in shapes)) is None
+    ]
+
+
+def interaction_faults(problem: Problem, nodes: Mapping[int, int]) -> list[str]:
+    """What a placement breaks of what the members ask of each other's places."""
+    return faults(problem.interactions, Counter((problem.members[rank].shape, node) for rank, node in nodes.items()))

@@ -1,0 +1,76 @@
+"""A unit's ByCount for equal pods as plain numbers: what the counting shortcut adds up and compares.
+
+The vectors of all nodes add up; each component gets as many digits as its sum can need, so that sums of the packed
+numbers compare like the sums of the vectors.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from koordpy.planning.placement.problem import ByCount, Ints
+
+
+class NotPackable(Exception):
+    """A node has room for more pods than it can serve."""
+
+
+@dataclass(frozen=True, eq=False)
+class PackedCosts:
+    """kinds: [nodes] nodes of one kind have the same table; tables: per kind the cost of m = 0 .. pods; base: more than
+    any sum; rising: whether more pods never cost less on a node."""
+
+    kinds: Ints
+    tables: tuple[tuple[int, ...], ...]
+    base: int
+    rising: bool = False
+
+    @property
+    def idle(self) -> list[int]:
+        """[nodes] what nodes cost that take no pod."""
+        costs = [table[0] for table in self.tables]
+        return [costs[kind] for kind in self.kinds.tolist()]
+
+
+def packed(table: ByCount, shape: int, *, shapes: int, slots: Ints, n: int, nodes: int) -> PackedCosts:
+    """The costs of up to n equal pods on nodes with the given slots; nodes: that the best placement uses at most.
+
+    Sums of that many nodes must not run over; what does on more is no less than the best. Raises NotPackable.
+    """
+    caps = np.minimum(slots, n)
+    count = int(table.kinds.max(initial=-1)) + 1
+    most = np.zeros(count, dtype=np.int64)
+    np.maximum.at(most, table.kinds, caps)
+    rows: list[list[tuple[int, ...]]] = []
+    for kind, cap in enumerate(most.tolist()):
+        row = []
+        for m in range(cap + 1):
+            vector = table.cost(kind, tuple(m if i == shape else 0 for i in range(shapes)))
+            if vector is None:
+                raise NotPackable
+            row.append(vector if table.devices is None else _whole(vector, m * table.devices.asks[shape]))
+        rows.append(row)
+    high = np.array([np.max(row, axis=0) for row in rows], dtype=np.int64).reshape(count, table.width)
+    idle = np.array([row[0] for row in rows], dtype=np.int64).reshape(count, table.width)
+    per_node = np.sort(high[table.kinds], axis=0)[::-1][:nodes].sum(axis=0) + idle[table.kinds].sum(axis=0)
+    weights, base = [0] * table.width, 1
+    for at in range(table.width - 1, -1, -1):
+        if per_node[at]:
+            weights[at] = base
+            base *= int(per_node[at]) + 1
+    numbers: dict[tuple[int, ...], int] = {}
+    names = [
+        numbers.setdefault(
+            tuple(sum(v * w for v, w in zip(vector, weights, strict=True)) for vector in row), len(numbers)
+        )
+        for row in rows
+    ]
+    kinds = np.array(names, dtype=np.int64)[table.kinds] if count else table.kinds
+    return PackedCosts(kinds, tuple(numbers), base, rising=table.devices is not None)
+
+
+def _whole(vector: tuple[int, ...], given: int) -> tuple[int, ...]:
+    """With all devices of a used node in place of those left on it: equal pods are given the same wherever they go, and
+    what more pods never make less is faster to add up."""
+    several, left, own = vector
+    return several, left + given, own

@@ -1,0 +1,89 @@
+"""Goal 7: which rank goes to which node when the pods per node are settled.
+
+Source: gang-network.md section 5, goal 7, and the remark below the table. Three ways, the first that serves: natural
+path order; a search along the ring that is held to a lower bound of crossings (`rank_search`), exact wherever the bound
+is met, as it is when every domain can hold one run; else the caller's own. `assign_groups` only keeps goal 3.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from koordpy.planning.placement.goals import Goals
+from koordpy.planning.placement.problem import Problem
+from koordpy.planning.placement.rank_ring import RankRing
+from koordpy.planning.placement.rank_search import RankSearch
+
+
+def order_ranks(
+    problem: Problem,
+    totals: Mapping[int, int],
+    ranks: Sequence[int],
+    *,
+    crossed: Sequence[int] = (),
+    score: int | None = None,
+) -> tuple[dict[int, int] | None, bool]:
+    """(rank -> node, proven best in goal 7), or (None, False) where the search gives up.
+
+    totals: node -> pods of the given ranks, in ascending order. crossed: goal 3 of the settled counts (Goals.pipeline),
+    which must be kept; empty without PP. score: the total that must be kept, needed where shapes differ.
+    """
+    bound = any(m.node is not None and m.node >= 0 for m in problem.members)
+    plain = [node for node in sorted(totals) for _ in range(totals[node])]
+    if not bound and _fits(problem, ranks, plain):
+        nodes = dict(zip(ranks, plain, strict=True))
+        goals = Goals(problem)
+        whole = problem.pipeline <= 1 or goals.pipeline(nodes) <= tuple(crossed)
+        if whole and (score is None or goals.score(nodes)[0] <= -score):
+            return nodes, True
+    return RankSearch(RankRing(problem, totals, ranks, crossed=crossed, score=score)).solve()
+
+
+def _fits(problem: Problem, ranks: Sequence[int], sequence: Sequence[int]) -> bool:
+    if len({problem.members[rank].shape for rank in ranks}) == 1:
+        return True
+    used: Counter[tuple[int, int]] = Counter()
+    for rank, node in zip(ranks, sequence, strict=True):
+        shape = problem.shapes[problem.members[rank].shape]
+        if not shape.allowed[node]:
+            return False
+        for column, amount in shape.request:
+            used[node, column] += amount
+    return all(amount <= problem.free[node, column] for (node, column), amount in used.items())
+
+
+def assign_groups(
+    problem: Problem,
+    pods: Mapping[int, Mapping[int, int]],
+    ranks: Sequence[int],
+    *,
+    whole: Mapping[tuple[int, int, int], int],
+    groups: Sequence[Sequence[Sequence[int]]],
+) -> dict[int, int]:
+    """Rank -> node with given groups whole, the others wherever room is left; goal 7 is not looked at.
+
+    pods: node -> shape -> pods. groups: per group type the ranks of its groups. whole: (type, level, domain) -> groups
+    whole in the domain, those in its children included.
+    """
+    tree = problem.tree
+    left = {node: dict(held) for node, held in sorted(pods.items())}
+    waiting = [[list(group) for group in reversed(kind)] for kind in groups]
+    placed: dict[tuple[int, int, int], int] = {}
+    out: dict[int, int] = {}
+
+    def take(members: Sequence[int], nodes: Sequence[int]) -> None:
+        for rank in members:
+            shape = problem.members[rank].shape
+            node = next(n for n in nodes if left[n].get(shape, 0) > 0)
+            left[node][shape] -= 1
+            out[rank] = node
+
+    for level in range(tree.depth, 0, -1):
+        for kind, number, domain in sorted(key for key in whole if key[1] == level):
+            done = placed.get((kind, number, domain), 0)
+            nodes = [n for n in left if int(tree.domain_of[level, n]) == domain]
+            for _ in range(whole[kind, number, domain] - done):
+                take(waiting[kind].pop(), nodes)
+            above = (kind, level - 1, int(tree.levels[level].parent[domain]))
+            placed[above] = placed.get(above, 0) + max(whole[kind, number, domain], done)
+    take([rank for rank in ranks if rank not in out], list(left))
+    return out

@@ -1,0 +1,235 @@
+"""Goal 7 by a walk along the ring, held to a number of crossings per layer.
+
+Source: gang-network.md section 5, goal 7. Ranks are placed one after the other, the naturally smaller node first, so
+the first complete sequence within the limits is the naturally smallest.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from koordpy.planning.placement.rank_ring import Mixture, RankRing
+
+
+class Walk:
+    """One depth-first walk along the ring.
+
+    limits: per level of the ring the crossings that are allowed; pack: per level and position, how many stretches from
+    there to the end fill a domain alone.
+    """
+
+    def __init__(self, search: RankRing, limits: Sequence[int], pack: Sequence[Sequence[int]]) -> None:
+        assert search.mixtures is not None
+        self.search, self.limits, self.pack = search, list(limits), pack
+        self.steps = 0
+        self.mixtures = search.mixtures
+        self.levels = search.levels
+        self.sequence: list[int] = []
+        self.size = {key: n for key, n in search.size.items() if key[0] in search.levels}
+        self.left = dict(self.size)
+        self.begun = dict.fromkeys(self.levels, 0)
+        """Level -> domains with some members, waiting for more; `fresh`: those with none yet."""
+        self.fresh = dict(zip(self.levels, search.bins, strict=True))
+        self.taken: dict[int, Mixture] = {node: (0,) * len(search.shapes) for node in search.totals}
+        self.ranges: dict[tuple[int, Mixture], tuple[Mixture, Mixture] | None] = {}
+        self.mixed = len(search.shapes) > 1
+        self.memory: set[tuple[object, ...]] = set()
+        self.memorise = search.limit is None and search.score is None
+        whole = [self._range(node) for node in search.totals]
+        self.low = [sum(r[0][i] for r in whole if r) for i in range(len(search.shapes))]
+        self.high = [sum(r[1][i] for r in whole if r) for i in range(len(search.shapes))]
+        self.kind = self._kinds()
+
+    def _kinds(self) -> dict[int, int]:
+        """Nodes of one parent and kind that are untouched need not be told apart."""
+        search = self.search
+        fixed = {f for f in search.forced if f is not None}
+        numbers: dict[tuple[object, ...], int] = {}
+        signs = {
+            node: (
+                search.path[node][-2],
+                search.totals.get(node, 0),
+                self.mixtures.get(node),
+                node if node in fixed or search.score is not None else -1,
+            )
+            for node in search.nodes
+        }
+        return {node: numbers.setdefault(sign, len(numbers)) for node, sign in signs.items()}
+
+    def _range(self, node: int) -> tuple[Mixture, Mixture] | None:
+        """What a node may hold in the end at least and at most, given what it has; None when it has too much."""
+        key = (node, self.taken[node])
+        if key not in self.ranges:
+            held = [m for m in self.mixtures[node] if all(a <= b for a, b in zip(key[1], m, strict=True))]
+            shapes = range(len(key[1]))
+            self.ranges[key] = (
+                (tuple(min(m[i] for m in held) for i in shapes), tuple(max(m[i] for m in held) for i in shapes))
+                if held
+                else None
+            )
+        return self.ranges[key]
+
+    def run(self, most_steps: int) -> tuple[list[int] | None, bool]:
+        search, n = self.search, len(self.search.ring)
+        runs: list[list[int]] = [[0] * len(self.levels)]
+        low, split = [search.depth], [np.zeros(search.depth, dtype=np.int64)]
+        options = [self._options()]
+        steps = 0
+        while options:
+            if not options[-1]:
+                options.pop()
+                if self.sequence:
+                    if self.memorise:
+                        self.memory.add(self._state(runs[-1]))
+                    self._untake()
+                    runs.pop()
+                    low.pop()
+                    split.pop()
+                continue
+            steps += 1
+            self.steps += 1
+            if steps > max(most_steps, 4 * n):
+                return None, False
+            node = options[-1].pop()
+            common, crossed = self._groups(node, low[-1], split[-1])
+            if search.limit is not None and (crossed > search.limit).any():
+                continue
+            here = self._runs(node, runs[-1])
+            if not self._take(node):
+                continue
+            if not self._promising(here) or (self.memorise and self._state(here) in self.memory):
+                self._untake()
+                continue
+            if len(self.sequence) == n:
+                if search.score is None or self._score() >= search.score:
+                    return list(self.sequence), False
+                self._untake()
+                continue
+            runs.append(here)
+            low.append(common)
+            split.append(crossed)
+            options.append(self._options())
+        return None, True
+
+    def _options(self) -> list[int]:
+        """Nodes that may come next, the naturally first one last; of untouched like nodes only the first."""
+        search, at = self.search, len(self.sequence)
+        forced = search.forced[at]
+        if forced is not None:
+            return [forced]
+        shape, out, seen = search.shape[at], [], set()
+        for node in search.totals:
+            taken = self.taken[node]
+            if sum(taken) == search.totals[node]:
+                continue
+            span = self._range(node)
+            if span is None or span[1][shape] <= taken[shape]:
+                continue
+            if not any(taken):
+                if self.kind[node] in seen:
+                    continue
+                seen.add(self.kind[node])
+            out.append(node)
+        return out[::-1]
+
+    def _runs(self, node: int, before: Sequence[int]) -> list[int]:
+        if not self.sequence:
+            return [1] * len(self.levels)
+        path, last = self.search.path[node], self.search.path[self.sequence[-1]]
+        return [n + (path[level] != last[level]) for n, level in zip(before, self.levels, strict=True)]
+
+    def _promising(self, runs: Sequence[int]) -> bool:
+        """Whether every level may still end within its limit."""
+        search, at = self.search, len(self.sequence)
+        first, now = search.path[self.sequence[0]], search.path[self.sequence[-1]]
+        for i, level in enumerate(self.levels):
+            begun, fresh = self.begun[level], self.fresh[level]
+            here = self.left[level, now[level]]
+            begun -= 0 < here < self.size[level, now[level]]
+            need = begun + fresh + max(0, fresh - self.pack[i][at])
+            a, b = first[level], now[level]
+            last = search.forced[-1]
+            ends = last is None or search.path[last][level] == a
+            saves = (ends and self.left[level, a] > 0 and a != b) or (
+                a == b and not begun and not fresh and runs[i] > 1
+            )
+            if runs[i] + need - saves > self.limits[i]:
+                return False
+        return True
+
+    def _take(self, node: int) -> bool:
+        """Puts the next member on a node; false (and nothing changed) where the rest cannot be placed any more."""
+        search = self.search
+        shape = search.shape[len(self.sequence)]
+        if shape >= 0 and self.mixed:
+            before = self._range(node)
+            taken = self.taken[node]
+            self.taken[node] = tuple(n + (i == shape) for i, n in enumerate(taken))
+            after = self._range(node)
+            if before is None or after is None:
+                self.taken[node] = taken
+                return False
+            self._shift(before, after)
+            if any(lo > n or hi < n for lo, n, hi in zip(self.low, search.wanted, self.high, strict=True)):
+                self._shift(after, before)
+                self.taken[node] = taken
+                return False
+        elif shape >= 0:
+            self.taken[node] = (self.taken[node][0] + 1,)
+        self.sequence.append(node)
+        self._move(node, 1)
+        return True
+
+    def _move(self, node: int, sign: int) -> None:
+        """Counts one member in or out of the node's domains."""
+        path = self.search.path[node]
+        for level in self.levels:
+            key = (level, path[level])
+            before, size = self.left[key], self.size[key]
+            after = self.left[key] = before - sign
+            self.fresh[level] += (after == size) - (before == size)
+            self.begun[level] += (0 < after < size) - (0 < before < size)
+
+    def _shift(self, before: tuple[Mixture, Mixture], after: tuple[Mixture, Mixture]) -> None:
+        for i in range(len(self.low)):
+            self.low[i] += after[0][i] - before[0][i]
+            self.high[i] += after[1][i] - before[1][i]
+
+    def _untake(self) -> None:
+        node = self.sequence.pop()
+        shape = self.search.shape[len(self.sequence)]
+        self._move(node, -1)
+        if shape >= 0:
+            before = self._range(node)
+            self.taken[node] = tuple(n - (i == shape) for i, n in enumerate(self.taken[node]))
+            after = self._range(node)
+            if self.mixed and before is not None and after is not None:
+                self._shift(before, after)
+
+    def _groups(self, node: int, low: int, split: np.ndarray) -> tuple[int, np.ndarray]:
+        """(lowest common level of this position's PP group so far, groups split at each level or above)."""
+        search, at = self.search, len(self.sequence)
+        if search.limit is None:
+            return low, split
+        start = search.group_start[at]
+        if start == at:
+            return search.depth, split
+        here, first = search.path[node], search.path[self.sequence[start]]
+        same = max(n for n in range(search.depth + 1) if here[n] == first[n])
+        if same >= low:
+            return low, split
+        split = split.copy()
+        split[same:low] += 1
+        return same, split
+
+    def _state(self, runs: Sequence[int]) -> tuple[object, ...]:
+        """What decides about the rest, like nodes of one parent not told apart."""
+        first, now = self.sequence[0], self.sequence[-1]
+        held = sorted((self.kind[n], self.taken.get(n, ()), n == first, n == now) for n in self.search.nodes)
+        return len(self.sequence), tuple(runs), tuple(held)
+
+    def _score(self) -> int:
+        search = self.search
+        problem, members = search.problem, search.problem.members
+        placed = zip(search.ring, self.sequence, search.forced, strict=True)
+        return sum(int(problem.shapes[members[r].shape].score[n]) for r, n, f in placed if f is None)

@@ -1,0 +1,83 @@
+"""How many pods of one shape a domain can take, with podCountMultiple at every layer (gang-network.md 4 and 5).
+
+Without multiples a domain takes any number up to the sum of its slots. With them the numbers that it can take are an
+arithmetic progression (`goals.progressions`), and what lies outside the domain must be left whole as well.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpy.planning.placement.goals import progressions, slots_by_level
+from koordpy.planning.placement.problem import Ints, Problem
+
+
+class Reach:
+    """What counts of one shape the domains of a problem can take."""
+
+    def __init__(self, problem: Problem, shape: int) -> None:
+        self.problem = problem
+        self.tree = problem.tree
+        self.shape = shape
+        self.multiples = {level: k for level, k in problem.multiples.items() if k > 1}
+        bound = problem.bound_counts
+        self._held = [level.sums(bound) for level in self.tree.levels] if bound.any() else None
+
+    def usable(self, level: int) -> Ints:
+        """[domains of the level] slots: further pods that fit, whatever the unit's size; with multiples of the layers
+        at and below it the largest number that leaves a multiple in every domain, 0 where there is none."""
+        return slots_by_level(self.problem, self.shape)[level]
+
+    def domains(self, level: int, size: int) -> Ints:
+        """Domains of a level that can take exactly `size` new pods, with every multiple kept in the whole tree."""
+        low, high, step, possible = progressions(self.problem, self.shape)[level]
+        takes = possible & (low <= size) & (size <= high)
+        if self.multiples:
+            takes &= (size - low) % step == 0
+            takes &= self._rest_kept(level, size)
+        return np.nonzero(takes)[0]
+
+    def _rest_kept(self, level: int, size: int) -> NDArray[np.bool_]:
+        """[domains of the level] whether the domains above and beside hold multiples: bound members there, `size` more
+        in the ancestors."""
+        tree, domains = self.tree, self.tree.levels[level]
+        kept = np.ones(len(domains), dtype=bool)
+        for at, k in self.multiples.items():
+            held = np.zeros(len(tree.levels[at]), dtype=np.int64) if self._held is None else self._held[at]
+            wrong = held % k != 0
+            if at < level:
+                above = tree.domain_of[at][domains.start]
+                kept &= ((held + size) % k == 0)[above] & (int(wrong.sum()) == wrong[above])
+            else:
+                before = np.concatenate(([0], np.cumsum(wrong)))
+                first, last = (np.searchsorted(tree.levels[at].start, edge) for edge in (domains.start, domains.end))
+                kept &= before[last] - before[first] == before[-1]
+        return kept
+
+    def largest(self, *, core: int, limit: int) -> int:
+        """Most pods, `core` to `limit`, that some placement under the hard layer and multiples takes; 0 for none."""
+        hard = self.problem.hard
+        allowed = self._hard_domains(hard)
+        if not len(allowed):
+            return 0
+        low, high, step, possible = progressions(self.problem, self.shape)[hard]
+        low, high, possible = low[allowed], high[allowed], possible[allowed]
+        top = np.minimum(high, limit)
+        open_ = possible & (low <= top)
+        if not open_.any():
+            return 0
+        sizes = low[open_] + (top[open_] - low[open_]) // step * step
+        if not self.multiples:
+            return int(sizes.max()) if sizes.max() >= core else 0
+        residues = set((low[open_] % step).tolist())
+        for size in range(int(sizes.max()), core - 1, -1):
+            if size % step in residues and np.isin(self.domains(hard, size), allowed).any():
+                return size
+        return 0
+
+    def _hard_domains(self, hard: int) -> Ints:
+        """Domains of the hard layer that bound members leave open: all, theirs, or none where they are in two."""
+        every = np.arange(len(self.tree.levels[hard]))
+        if self._held is None:
+            return every
+        holders = np.nonzero(self._held[hard])[0]
+        return holders if len(holders) == 1 else every[:0] if len(holders) else every

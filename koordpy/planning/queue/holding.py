@@ -1,0 +1,228 @@
+"""Nodes held for a job that has waited too long: the starvation guard.
+
+Source: quota-fairness.md section 2. A job that fits an empty cluster and nothing of the present one would lose its
+nodes to small jobs for ever. So the first such job keeps, for one round, the nodes of the placement that needs the
+fewest accelerators still to come free, then the fewest pods to end, then natural order. No job behind it that asks for
+what is short there gets anything on them; the others do, whatever they ask for.
+"""
+
+import heapq
+from collections.abc import Collection, Iterable, Mapping
+
+import numpy as np
+
+from koordpy.api import keys
+from koordpy.api.natural import natural_key
+from koordpy.cluster.npus import npu_resource
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.quotas import device_hundredths
+from koordpy.cluster.resources import Amounts
+from koordpy.cluster.snapshot import PODS, Draft, Snapshot
+from koordpy.planning.attempt import try_unit
+from koordpy.planning.build import build
+from koordpy.planning.figures import Figures, PlannerCache
+from koordpy.planning.held import Hold
+from koordpy.planning.placement.problem import Problem
+from koordpy.planning.placement.reach import Reach
+from koordpy.planning.units import Groups, Unit
+
+_MOST_BESIDE = 64
+"""Units that are not due and looked at in a round."""
+
+
+def stays(pod: PodInfo) -> bool:
+    """Whether a pod never makes room: one of a DaemonSet, or a mirror of a static one; such come straight back."""
+    meta = pod.pod.metadata
+    return keys.MIRROR in meta.annotations or any(o.kind == "DaemonSet" and o.controller for o in meta.owner_references)
+
+
+def starving_beside(groups: Groups, only: Collection[str] | None, after: float) -> list[Unit]:
+    """Units that are not due in this round and may be starving, the longest wait first: their nodes are held, too."""
+    if only is None or after <= 0:
+        return []
+    latest = groups.snapshot.now - after
+    waiting = sorted((pod for pod in groups.snapshot.pending if pod.created <= latest), key=lambda pod: pod.created)
+    out: dict[str, Unit] = {}
+    for pod in waiting:
+        if len(out) >= _MOST_BESIDE:
+            break
+        unit = Unit(id=pod.key, gangs=(), plain=pod) if pod.gang is None else groups.unit(pod.gang)
+        if unit.id not in only:
+            out.setdefault(unit.id, unit)
+    return list(out.values())
+
+
+class Guard:
+    """The guard of one round: at most one hold."""
+
+    def __init__(self, groups: Groups, figures: Figures, cache: PlannerCache | None = None) -> None:
+        self._groups, self._figures, self._cache = groups, figures, cache
+        self._ended: Figures | None = None
+        self.hold: Hold | None = None
+
+    def keep(self, unit: Unit) -> Hold | None:
+        """Holds the nodes of a starving unit that has no room: what it needs there counts as used from here on.
+
+        None where nodes are held already, or where it would not fit an empty cluster either.
+        """
+        if self.hold is None:
+            self.hold = self._find(unit)
+            if self.hold is not None:
+                self._apply(self.hold)
+                return self.hold
+        return None
+
+    def keep_waiting(self, unit: Unit) -> None:
+        """The same for a starving unit that is not due in this round: it is looked at, and not placed."""
+        if self.hold is not None:
+            return
+        draft = self._figures.draft
+        mark = draft.mark()
+        outcome = try_unit(unit, self._groups, self._figures)
+        draft.undo(mark)
+        if outcome.lacks_room:
+            self.keep(unit)
+
+    def _find(self, unit: Unit) -> Hold | None:
+        figures = self._figures
+        ended = self._after_all(unit)
+        mark = ended.draft.mark()
+        found = try_unit(unit, self._groups, ended)
+        ended.draft.undo(mark)
+        if not found.nodes:
+            return None
+        pods = [pod for pod in unit.pending if pod.key in found.nodes]
+        nodes = [found.nodes[pod.key] for pod in pods]
+        problem = build(unit, ended)
+        if _simple(unit, problem):
+            nodes = _cheapest(pods[0], len(pods), problem, figures)
+        needs: dict[int, Amounts] = {}
+        for pod, node in zip(pods, nodes, strict=True):
+            _add(needs.setdefault(node, {}), {PODS: 1, **pod.requests})
+        return _hold(needs, figures)
+
+    def _after_all(self, unit: Unit) -> Figures:
+        """The cluster once every pod that can end has ended, the unit's own bound members apart."""
+        own = {pod.key for pod in unit.members if pod.bound}
+        if self._ended is not None and not own:
+            return self._ended
+        snapshot = self._figures.snapshot
+        empty = Draft(snapshot)
+        for pod in snapshot.pods.values():
+            if pod.bound and pod.key not in own and not stays(pod):
+                empty.evict(pod)
+        ended = Figures(empty, self._figures.config, self._cache)
+        if not own:
+            self._ended = ended
+        return ended
+
+    def _apply(self, hold: Hold) -> None:
+        """Nothing is left on the held nodes of what is short; where nothing is, what the job needs counts as used."""
+        figures = self._figures
+        used, free, columns = figures.draft.used, figures.draft.free(), figures.snapshot.columns
+        for node, amounts in hold.needs.items():
+            if hold.lacking:
+                amounts = {name: max(0, int(free[node, columns[name]])) for name in hold.lacking}
+            for name, amount in amounts.items():
+                used[node, columns[name]] += amount
+        figures.forget()
+
+
+def _hold(needs: Mapping[int, Amounts], figures: Figures) -> Hold:
+    snapshot, free = figures.snapshot, figures.draft.free()
+    lacking: Amounts = {}
+    for node, amounts in needs.items():
+        short = {name: amount - max(0, int(free[node, snapshot.columns[name]])) for name, amount in amounts.items()}
+        _add(lacking, {name: amount for name, amount in short.items() if amount > 0})
+    names = sorted((snapshot.nodes[node].name for node in needs), key=natural_key)
+    return Hold(needs, tuple(names), lacking)
+
+
+def _add(total: Amounts, more: Mapping[str, int]) -> None:
+    for name, amount in more.items():
+        total[name] = total.get(name, 0) + amount
+
+
+def _simple(unit: Unit, problem: Problem) -> bool:
+    """Whether pods go anywhere that has a slot, under a hard layer at most: equal ones without further ties."""
+    equal = len({problem.members[rank].shape for rank in problem.pending}) == 1
+    keyed = any(gang.hard_keys for gang in unit.gangs)
+    free = equal and npu_resource(unit.pending[0].requests) is None
+    return free and not problem.interactions and not problem.multiples and not keyed
+
+
+def _cheapest(pod: PodInfo, number: int, problem: Problem, figures: Figures) -> list[int]:
+    """Nodes of `number` equal pods, in natural order: pod by pod where the next one waits for least."""
+    shape = problem.members[problem.pending[0]].shape
+    slots = problem.slots_of[shape]
+    level = problem.tree.levels[problem.hard]
+    waits = _Waits(pod, figures)
+    best: tuple[tuple[int, int], int, list[int]] | None = None
+    for domain in Reach(problem, shape).domains(problem.hard, number).tolist():
+        bound = problem.bound_counts
+        inside = range(int(level.start[domain]), int(level.end[domain]))
+        if problem.hard and bound.any() and not bound[inside.start : inside.stop].any():
+            continue
+        cost, nodes = _fill([node for node in inside if slots[node] > 0], number, slots, waits)
+        if best is None or cost < best[0]:
+            best = cost, domain, nodes
+    assert best is not None, "the unit fits, so some domain holds it"
+    return best[2]
+
+
+def _fill(nodes: Iterable[int], number: int, slots: np.ndarray, waits: "_Waits") -> tuple[tuple[int, int], list[int]]:
+    """((accelerators, pods) to come free, nodes) of so many pods on the given nodes.
+
+    Accelerators to come free grow ever faster with the pods on a node, so taking the cheapest next pod is best.
+    """
+    taken: dict[int, int] = {}
+    heap = [(waits.total(node, 1), node) for node in nodes]
+    heapq.heapify(heap)
+    devices = ended = 0
+    for _ in range(number):
+        (more, pods), node = heapq.heappop(heap)
+        devices, ended = devices + more, ended + pods
+        count = taken[node] = taken.get(node, 0) + 1
+        if count < slots[node]:
+            before, after = waits.total(node, count), waits.total(node, count + 1)
+            heapq.heappush(heap, ((after[0] - before[0], after[1] - before[1]), node))
+    return (devices, ended), [node for node in sorted(taken) for _ in range(taken[node])]
+
+
+class _Waits:
+    """What has to end on a node before so many pods of one kind fit."""
+
+    def __init__(self, pod: PodInfo, figures: Figures) -> None:
+        self.snapshot: Snapshot = figures.snapshot
+        self.draft = figures.draft
+        self.request = {PODS: 1, **{r: n for r, n in pod.requests.items() if not figures.ignored(r)}}
+        self.free = figures.draft.free()
+        self._known: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def total(self, node: int, pods: int) -> tuple[int, int]:
+        """(accelerators in hundredths, running pods) that have to go for `pods` pods."""
+        found = self._known.get((node, pods))
+        if found is None:
+            short = {}
+            for name, amount in self.request.items():
+                lacking = amount * pods - int(self.free[node, self.snapshot.columns[name]])
+                if lacking > 0:
+                    short[name] = lacking
+            found = self._known[node, pods] = device_hundredths(short), self._ending(node, short)
+        return found
+
+    def _ending(self, node: int, short: Amounts) -> int:
+        """How many pods have to end, those first that free the largest part of what is short."""
+        if not short:
+            return 0
+        there = [*self.snapshot.pods_on.get(self.snapshot.nodes[node].name, ())]
+        there += self.draft.placed_on.get(node, {}).values()
+        left = dict(short)
+        running = [{PODS: 1, **pod.requests} for pod in there if pod.key not in self.draft.evicted and not stays(pod)]
+        count = 0
+        while running and any(amount > 0 for amount in left.values()):
+            gain = [sum(min(n, pod.get(name, 0)) / n for name, n in left.items() if n > 0) for pod in running]
+            pod = running.pop(max(range(len(gain)), key=lambda i: (gain[i], -i)))
+            left = {name: amount - pod.get(name, 0) for name, amount in left.items()}
+            count += 1
+        return count

@@ -1,0 +1,80 @@
+"""Where a waiting job stands: its place in the queue, what its user or queue holds, and what it deserves.
+
+Source: quota-fairness.md sections 2 and 3. The place is the one it has if everything before it is placed; nothing is
+placed here. Jobs that are held before planning (members or settings that are missing) stand in nobody's way. The lines
+are those by which shares are taken back (preemption.md 3.3).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from koordpy.api.config import KoordpyConfiguration
+from koordpy.api.quantity import quantity_text
+from koordpy.cluster.snapshot import Draft, Snapshot
+from koordpy.planning.gates import gate
+from koordpy.planning.orders.keys import Job
+from koordpy.planning.queue.order import UnitOrder
+from koordpy.planning.units import Groups, Unit
+from koordpy.planning.victims.lines import ACCELERATORS, lines_of
+
+_HUNDREDTHS = 100
+GPUS = "gpus"
+"""What accelerators of every kind are called where they are counted together (mode gpu-count)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """place: from 1, among `waiting` jobs. owner: the user, or the queue where the mode is exact or kai; empty for off.
+
+    held, share: resource -> quantity that the owner's pods have, and that it deserves, of what the job asks for.
+    """
+
+    place: int
+    waiting: int
+    mode: str
+    owner: str
+    held: Mapping[str, str]
+    share: Mapping[str, str]
+
+
+def standing(unit: Unit, groups: Groups, snapshot: Snapshot, config: KoordpyConfiguration) -> Standing:
+    """Where a pending unit stands on a snapshot."""
+    fairness = config.fairness
+    units = [one for one in groups.units() if one.id == unit.id or one.plain is not None or gate(one, groups) is None]
+    ahead = Draft(snapshot).quotas
+    order = UnitOrder(units, use=ahead, config=fairness, now=snapshot.now)
+    place = 0
+    for one in order:
+        place += 1
+        if one.id == unit.id:
+            break
+        for pod in one.pending:
+            ahead.change(pod, 1)
+        order.placed()
+    first = unit.members[0]  # whose queue is the unit's
+    lines = lines_of(snapshot, fairness)
+    path = lines.path(first) if lines is not None else ()
+    if lines is None or not path:
+        return Standing(place, len(units), fairness.mode, "", {}, {})
+    party, use = path[-1], Draft(snapshot).quotas
+    held: dict[str, str] = {}
+    share: dict[str, str] = {}
+    for resource in sorted(lines.amounts(Job(unit).requests())):
+        if lines.counted(party, resource):
+            held[share_name(resource)] = share_text(resource, Fraction(lines.use(use, party, resource)))
+            share[share_name(resource)] = share_text(resource, lines.share(party, resource))
+    return Standing(place, len(units), fairness.mode, party.quota or party.user, held, share)
+
+
+def share_name(resource: str) -> str:
+    """What a resource of the share lines is called."""
+    return GPUS if resource == ACCELERATORS else resource
+
+
+def share_text(resource: str, amount: Fraction) -> str:
+    """An amount of the share lines as a quantity; accelerators in devices."""
+    if resource == ACCELERATORS:
+        devices = amount / _HUNDREDTHS
+        return str(devices) if devices.denominator == 1 else f"{float(devices):.3f}".rstrip("0")
+    return quantity_text(resource, int(amount))

@@ -1,0 +1,1 @@
+"""What users and queues deserve, and whether a job may start (quota-fairness.md)."""

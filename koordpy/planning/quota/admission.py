@@ -1,0 +1,279 @@
+"""May a job start: every quota its pods are in, and each of their ancestors, before any node is looked at.
+
+Source: quota-fairness.md section 5. The need of a gang is admitted together or not at all; of the members beyond it a
+quota takes as many as it has room for, which the placement problem gets as an `Allowance`. Limits are those of the
+round's snapshot, use is the draft's, so it grows with every placement and falls with every eviction.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from koordpy.api import keys
+from koordpy.api.config import Quota as QuotaSettings
+from koordpy.api.quantity import quantity_text
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.quotas import Quotas, QuotaUse
+from koordpy.cluster.resources import Amounts
+from koordpy.cluster.snapshot import Draft, Snapshot
+from koordpy.planning.placement.problem import Allowance
+from koordpy.planning.promised import Promises
+from koordpy.planning.quota.runtime import QuotaFigures, limits, quota_figures
+from koordpy.planning.units import Unit
+
+PLUGIN = "ElasticQuota"
+"""Name that the denials go by among the filters."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaRefusal:
+    """A quota that does not admit a job. Amounts of the exceeded resources only; empty for a parent quota."""
+
+    quota: str
+    path: tuple[str, ...]
+    """Names from the top down to the quota of the pods."""
+    limit_name: str = ""
+    """`runtime`, `max` or, of non-preemptible pods, `min`; empty where pods sit in a parent quota."""
+    limit: Mapping[str, int] | None = None
+    used: Mapping[str, int] | None = None
+    request: Mapping[str, int] | None = None
+    gang: str = ""
+    needed: int = 0
+    room: int = 0
+    """Members of the gang that the quota has room for."""
+
+    @property
+    def reason(self) -> str:
+        """The reason as section 6 words it."""
+        if not self.limit_name or self.limit is None or self.used is None or self.request is None:
+            return f"quota {self.quota} is a parent: use one of its leaves"
+        what = "Insufficient non-preemptible quotas" if self.limit_name == "min" else "Insufficient quotas"
+        parts = [what, f"quotaName: {self.quota}"]
+        if len(self.path) > 1:
+            parts.append(f"quotaNameTopo: [{' '.join(self.path)}]")
+        parts.append(f"{self.limit_name}: {_listed(self.limit)}")
+        parts.append(f"used: {_listed(self.used)}")
+        parts.append(f"request: {_listed(self.request)}")
+        parts.append(f"exceedDimensions: [{' '.join(sorted(self.limit))}]")
+        if self.gang:
+            parts.append(f"gang {self.gang} needs {self.needed} members, quota has room for {self.room}")
+        return ", ".join(parts)
+
+    def text(self, nodes: int) -> str:
+        """The whole message; nodes: of the snapshot."""
+        return f"0/{nodes} nodes are available: {self.reason}."
+
+
+def _listed(amounts: Mapping[str, int]) -> str:
+    return ",".join(f"{name}={quantity_text(name, amount)}" for name, amount in sorted(amounts.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Gate:
+    """One limit of one quota against one job. free: what is left per key of max; may be negative."""
+
+    quota: str
+    limit_name: str
+    limit: Mapping[str, int]
+    used: Mapping[str, int]
+    rigid: bool
+    """Only non-preemptible pods count."""
+
+    def free(self, resource: str) -> int:
+        return self.limit.get(resource, 0) - self.used[resource]
+
+
+class Admission:
+    """The limits of one round. Asked with the use of a draft, it answers for the moment."""
+
+    def __init__(self, draft: Draft, settings: QuotaSettings, promises: Promises) -> None:
+        self.draft, self.promises = draft, promises
+        self.quotas: Quotas = draft.snapshot.quotas
+        self.settings = settings
+
+    @cached_property
+    def figures(self) -> Mapping[str, QuotaFigures]:
+        """Figures of every quota on the snapshot."""
+        return quota_figures(self.quotas, self.settings)
+
+    @cached_property
+    def limits(self) -> Mapping[str, Amounts]:
+        """Quota -> what its pods may hold at most, for the keys of its max."""
+        return limits(self.figures, self.quotas, self.settings)
+
+    # -- the job ------------------------------------------------------------------------------------------------------
+
+    def refusal(self, unit: Unit, use: QuotaUse) -> QuotaRefusal | None:
+        """The quota that keeps a unit from starting for certain; None where the need passes, or where members differ so
+        that another core may (the problem's allowances decide then)."""
+        if not self.quotas.tree.quotas:
+            return None
+        for pod in unit.pending:
+            name = self.quotas.quota_of(pod)
+            quota = self.quotas.tree.quotas.get(name)
+            if quota is not None and quota.is_parent:
+                return QuotaRefusal(name, self.quotas.tree.path(name))
+        found = self.core_refusal(unit, use)
+        if found is None or self._alike(unit) or self._too_much(unit, use):
+            return found
+        return None
+
+    def core_refusal(self, unit: Unit, use: QuotaUse) -> QuotaRefusal | None:
+        """The first quota, from the leaf up, that has no room for the lowest-ranked need."""
+        return next(self.core_refusals(unit, use), None)
+
+    def core_refusals(self, unit: Unit, use: QuotaUse) -> Iterator[QuotaRefusal]:
+        """Every limit that has no room for the lowest-ranked need, from each leaf up."""
+        if not self.quotas.tree.quotas:
+            return
+        core = core_members(unit)
+        for name in dict.fromkeys(self.quotas.quota_of(pod) for pod in core):
+            path = self.quotas.tree.path(name)
+            for at in reversed(path):
+                for gate in self._gates(at, use, unit):
+                    inside = self._counted(core, gate)
+                    asked = _summed(inside)
+                    over = [r for r in gate.used if 0 < asked.get(r, 0) > gate.free(r)]
+                    if inside and over:
+                        yield self._refused(unit, gate, path, asked, over)
+
+    def _refused(
+        self, unit: Unit, gate: _Gate, path: tuple[str, ...], asked: Mapping[str, int], over: Sequence[str]
+    ) -> QuotaRefusal:
+        gang, needed, room = "", 0, 0
+        if unit.is_gang:
+            gang, needed = unit.group_id, max(1, sum(unit.need(g) for g in unit.gangs))
+            inside = self._counted(unit.pending, gate)
+            room = min(_fitting([pod.requests.get(r, 0) for pod in inside], gate.free(r)) for r in over)
+        return QuotaRefusal(
+            quota=gate.quota,
+            path=path,
+            limit_name=gate.limit_name,
+            limit={r: gate.limit.get(r, 0) for r in over},
+            used={r: gate.used[r] for r in over},
+            request={r: asked.get(r, 0) for r in over},
+            gang=gang,
+            needed=needed,
+            room=room,
+        )
+
+    def _gates(self, name: str, use: QuotaUse, unit: Unit) -> list[_Gate]:
+        quota = self.quotas.tree.quotas[name]
+        limit_name = "runtime" if self.settings.enable_runtime_quota else "max"
+        kept = self._kept(unit, use) if self.promises else use
+        used = {r: kept.used(name, r) for r in quota.max}
+        rigid = {r: kept.rigid_used(name, r) for r in quota.max}
+        return [
+            _Gate(name, limit_name, self.limits[name], used, rigid=False),
+            _Gate(name, "min", quota.min, rigid, rigid=True),
+        ]
+
+    def _kept(self, unit: Unit, use: QuotaUse) -> QuotaUse:
+        """A use with the pods of other units that room is promised to: theirs in a quota is kept as it is on nodes.
+
+        Like that it is, first of all, what pods that are ending leave, for units that look for victims or have theirs.
+        """
+        netted = self.promises.netted or any(pod.nominated_node for pod in unit.pending)
+        return self.promises.use(unit, use, netted=netted)
+
+    def _counted(self, pods: Iterable[PodInfo], gate: _Gate) -> list[PodInfo]:
+        """The pods that a limit counts: those in the quota or below it, for min the non-preemptible ones."""
+        tree, quotas = self.quotas.tree, self.quotas
+        inside = [pod for pod in pods if gate.quota in tree.path(quotas.quota_of(pod))]
+        return [pod for pod in inside if pod.owner.rigid] if gate.rigid else inside
+
+    def _alike(self, unit: Unit) -> bool:
+        """Whether any core asks what the first one asks."""
+        if unit.plain is not None:
+            return True
+        if not any(unit.need(gang) for gang in unit.gangs):
+            return self._kinds(unit.pending) <= 1
+        chosen = [gang for gang in unit.gangs if 0 < unit.need(gang) < len(gang.pending)]
+        return all(self._kinds(gang.pending) <= 1 for gang in chosen)
+
+    def _kinds(self, pods: Iterable[PodInfo]) -> int:
+        quota_of = self.quotas.quota_of
+        return len({(quota_of(pod), pod.owner.rigid, *sorted(pod.requests.items())) for pod in pods})
+
+    def _too_much(self, unit: Unit, use: QuotaUse) -> bool:
+        """Whether even the smallest requests are more than some limit leaves, resource by resource."""
+        names = {at for pod in unit.pending for at in self.quotas.tree.path(self.quotas.quota_of(pod))}
+        for name in sorted(names):
+            for gate in self._gates(name, use, unit):
+                counted = {pod.key for pod in self._counted(unit.pending, gate)}
+                for resource in gate.used if counted else ():
+                    least = 0
+                    for gang in unit.gangs:
+                        asked = [p.requests.get(resource, 0) if p.key in counted else 0 for p in gang.pending]
+                        least += sum(sorted(asked)[: unit.need(gang)])
+                    if least > max(0, gate.free(resource)):
+                        return True
+        return False
+
+    # -- the problem --------------------------------------------------------------------------------------------------
+
+    def allowances(self, unit: Unit, numbers: Mapping[bytes, int], use: QuotaUse) -> tuple[Allowance, ...]:
+        """What quotas leave for a unit, with shapes numbered as given; only limits that may bind.
+
+        Pods of one shape are in one quota, and all or none of them non-preemptible. Where use is beyond a limit already
+        nothing is left, which stops those that ask and nobody else.
+        """
+        if not self.quotas.tree.quotas:
+            return ()
+        first = {pod.shape: pod for pod in reversed(unit.pending)}
+        names = {at for pod in first.values() for at in self.quotas.tree.path(self.quotas.quota_of(pod))}
+        out: dict[Allowance, None] = {}
+        for name in sorted(names):
+            for gate in self._gates(name, use, unit):
+                counted = {pod.key for pod in self._counted(unit.pending, gate)}
+                for resource in gate.used if counted else ():
+                    amounts = [0] * len(numbers)
+                    for shape, pod in first.items():
+                        if pod.key in counted:
+                            amounts[numbers[shape]] = pod.requests.get(resource, 0)
+                    wanted = sum(amounts[numbers[pod.shape]] for pod in unit.pending)
+                    room = max(0, gate.free(resource))
+                    if wanted > room:
+                        out[Allowance(room, tuple(amounts))] = None
+        return tuple(out)
+
+
+def quota_warnings(units: Iterable[Unit], snapshot: Snapshot) -> list[tuple[str, str]]:
+    """(object, text) of pods whose label names a quota that nobody knows (section 1)."""
+    quotas = snapshot.quotas
+    return [
+        (f"Pod/{pod.key}", f"label {keys.QUOTA_NAME}: no ElasticQuota {name}: the pod counts in {quotas.quota_of(pod)}")
+        for unit in units
+        for pod in unit.pending
+        if (name := quotas.unknown(pod))
+    ]
+
+
+def core_members(unit: Unit) -> tuple[PodInfo, ...]:
+    """The lowest-ranked need of every gang, at least one pod."""
+    core: list[PodInfo] = []
+    left = {gang.ref: unit.need(gang) for gang in unit.gangs}
+    for pod in unit.pending:
+        if pod.gang is not None and left.get(pod.gang, 0) > 0:
+            left[pod.gang] -= 1
+            core.append(pod)
+    return tuple(core) or unit.pending[:1]
+
+
+def _summed(pods: Iterable[PodInfo]) -> Amounts:
+    out: Amounts = {}
+    for pod in pods:
+        for name, amount in pod.requests.items():
+            out[name] = out.get(name, 0) + amount
+    return out
+
+
+def _fitting(amounts: list[int], free: int) -> int:
+    """How many of the amounts fit, the smallest first."""
+    count = 0
+    for amount in sorted(amounts):
+        free -= amount
+        if free < 0:
+            break
+        count += 1
+    return count

@@ -1,0 +1,125 @@
+"""What every user or queue of a cluster deserves: its claims from demand, its shares by the configured mode.
+
+Source: quota-fairness.md sections 1 and 3. An ElasticQuota is a queue with min as its quota, max as its limit and its
+shared-weight; a user outside of quotas is a queue beside the top quotas. Shares follow from running plus pending
+requests alone, never from who happens to hold the devices, and are constants of a round.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from koordpy.api.config import Fairness
+from koordpy.api.natural import natural_key
+from koordpy.cluster.quotas import COUNT, Queue, Quotas, device_hundredths
+from koordpy.planning.quota.shares import Claim, Rational, exact_and_whole_shares, kai_shares
+
+_MILLI = Fraction(1, 1000)
+NEVER = float("inf")
+"""Age of a queue without a quota object and without a pending job."""
+
+
+@dataclass(frozen=True)
+class QueueShares:
+    """Shares of every queue per resource that it counts: milli-cores, whole units.
+
+    exact: unrounded (by KAI's formula they are whole anyway). whole: in whole units.
+    """
+
+    exact: Mapping[Queue, Mapping[str, Rational]] = field(default_factory=dict)
+    whole: Mapping[Queue, Mapping[str, Rational]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class UserShares:
+    """Accelerators that every user deserves (mode gpu-count), unrounded and in whole units."""
+
+    exact: Mapping[str, Rational] = field(default_factory=dict)
+    whole: Mapping[str, Rational] = field(default_factory=dict)
+
+
+def queue_ages(quotas: Quotas, oldest: Mapping[Queue, float]) -> dict[Queue, float]:
+    """Every queue, from the oldest on: creation of its ElasticQuota, else its oldest pending job; ties by name."""
+    ages = {Queue(name): quota.created for name, quota in quotas.tree.quotas.items()}
+    for queue in (*quotas.queues, *quotas.queues_waiting):
+        if not queue.quota:
+            ages[queue] = oldest.get(queue, NEVER)
+    order = sorted(ages, key=lambda queue: (ages[queue], natural_key(queue.quota or queue.user), queue.user))
+    return {queue: ages[queue] for queue in order}
+
+
+def queue_shares(quotas: Quotas, config: Fairness, ages: Mapping[Queue, float]) -> QueueShares:
+    """Shares of all queues in the modes exact and kai; ages: every queue, the oldest first (`queue_ages`)."""
+    exact: dict[Queue, dict[str, Rational]] = {queue: {} for queue in ages}
+    whole: dict[Queue, dict[str, Rational]] = {queue: {} for queue in ages}
+    asked = {name for sums in (quotas.queues, quotas.queues_waiting) for held in sums.values() for name in held}
+    for resource in sorted(asked - {COUNT}):
+        queues = [queue for queue in ages if counts(quotas, queue, resource)]
+        claims = _claims(quotas, config, queues, resource)
+        total = quotas.shared.get(resource, 0)
+        if config.mode == "kai":
+            shares = rounded = kai_shares(total, claims)
+        else:
+            shares, rounded = exact_and_whole_shares(total, claims)
+        for queue, share, units in zip(queues, shares, rounded, strict=True):
+            exact[queue][resource], whole[queue][resource] = share, units
+    return QueueShares(exact, whole)
+
+
+def counts(quotas: Quotas, queue: Queue, resource: str) -> bool:
+    """Whether a resource is counted for a queue: the keys of max; everything for a user."""
+    return not queue.quota or resource in quotas.tree.quotas[queue.quota].max
+
+
+def _claims(quotas: Quotas, config: Fairness, queues: Sequence[Queue], resource: str) -> list[Claim]:
+    position = {queue.quota: i for i, queue in enumerate(queues) if queue.quota}
+    held, waiting, every = quotas.queues, quotas.queues_waiting, quotas.tree.quotas
+    claims = []
+    for queue in queues:
+        request = held[queue].get(resource, 0) if queue in held else 0
+        if queue in waiting:
+            request += waiting[queue].get(resource, 0)
+        if not queue.quota:  # weights in thousandths, as quotas have theirs
+            claims.append(Claim(request=request, weight=1000 * _weight(config, queue.user)))
+            continue
+        quota = every[queue.quota]
+        claims.append(
+            Claim(
+                request=request,
+                quota=quota.min.get(resource, 0),
+                limit=quota.max[resource],
+                weight=quota.weight.get(resource, 0),
+                parent=position.get(quota.parent, -1) if quota.parent else -1,
+            )
+        )
+    return claims
+
+
+def user_shares(quotas: Quotas, config: Fairness, oldest: Mapping[str, float]) -> UserShares:
+    """What every user deserves in mode gpu-count: accelerators only, no quota, limit, tree or priority.
+
+    oldest: age of each user's oldest pending job; odd units of a tie go to the older user, then by name.
+    """
+    users = {*quotas.users_sharing, *quotas.users_waiting}
+    order = sorted(users, key=lambda user: (oldest.get(user, NEVER), natural_key(user)))
+    total = _devices(quotas.shared)
+    claims = [
+        Claim(
+            request=_devices(quotas.users_sharing.get(user, {})) + _devices(quotas.users_waiting.get(user, {})),
+            weight=_weight(config, user),
+        )
+        for user in order
+    ]
+    whole = all(amount.denominator == 1 for amount in (total, *(claim.request for claim in claims)))
+    shares, rounded = exact_and_whole_shares(total, claims, unit=1 if whole else _MILLI)
+    return UserShares(dict(zip(order, shares, strict=True)), dict(zip(order, rounded, strict=True)))
+
+
+def _devices(amounts: Mapping[str, int]) -> Rational:
+    hundredths = device_hundredths(amounts)
+    return hundredths // 100 if hundredths % 100 == 0 else Fraction(hundredths, 100)
+
+
+def _weight(config: Fairness, user: str) -> Rational:
+    weight = config.weights.get(user, 1)
+    return int(weight) if weight == int(weight) else Fraction(str(weight))

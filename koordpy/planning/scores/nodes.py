@@ -1,0 +1,229 @@
+"""Node scores: 0..100 a plugin, weighted and summed (kube-parity.md section 3).
+
+PodTopologySpread and InterPodAffinity, which look at other pods, are in `koordpy.planning.scores.soft`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpy.api.config import NodeResourcesFitScore, UtilizationPoint
+from koordpy.api.objects import Pod
+from koordpy.api.quantity import is_extended
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.selectors import term_matches
+from koordpy.cluster.snapshot import Ints, NodeInfo, Snapshot
+from koordpy.planning.filters.node import tolerates
+
+BALANCED = "NodeResourcesBalancedAllocation"
+PACKING = "NodeResourcesFit"
+"""Left out of the total where a gather goal exists: goals 4 to 6 pack already."""
+
+_WEIGHED = ("cpu", "memory")
+_IMAGE_MIN_BYTES = 23 * 2**20
+_IMAGE_MAX_BYTES = 1000 * 2**20
+
+
+@dataclass(frozen=True, eq=False)
+class StaticScores:
+    """What does not change with room, before normalisation: [nodes] each."""
+
+    untolerated: Ints
+    preferred: Ints
+    image: Ints
+
+
+def static_scores(nodes: Sequence[NodeInfo], pod: Pod) -> StaticScores:
+    """Counts of untolerated soft taints, weights of matching preferred terms, image scores."""
+    count = len(nodes)
+    known: dict[object, int] = {(): 0}
+    soft = [t for t in pod.spec.tolerations if t.effect in ("", "PreferNoSchedule")]
+
+    def untolerated(node: NodeInfo) -> int:
+        answer = known.get(node.taints)
+        if answer is None:
+            answer = known[node.taints] = sum(
+                1
+                for taint in node.taints
+                if taint.effect == "PreferNoSchedule" and not any(tolerates(t, taint) for t in soft)
+            )
+        return answer
+
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
+    terms = affinity.preferred if affinity else []
+    preferred = np.zeros(count, dtype=np.int64)
+    if terms:
+        preferred[:] = [
+            sum(t.weight for t in terms if term_matches(t.preference, node.name, node.labels)) for node in nodes
+        ]
+    return StaticScores(
+        untolerated=np.fromiter((untolerated(node) for node in nodes), dtype=np.int64, count=count),
+        preferred=preferred,
+        image=_image_scores(nodes, pod),
+    )
+
+
+def _image_scores(nodes: Sequence[NodeInfo], pod: Pod) -> Ints:
+    scores = np.zeros(len(nodes), dtype=np.int64)
+    if not any(node.images for node in nodes):
+        return scores
+    containers = (*pod.spec.init_containers, *pod.spec.containers)
+    wanted = [
+        c.image if ":" in c.image.rpartition("/")[2] or "@" in c.image else c.image + ":latest" for c in containers
+    ]
+    sizes: list[dict[str, int]] = [
+        {name: size for names, size in node.images for name in names if name in wanted} for node in nodes
+    ]
+    holders = {name: sum(1 for have in sizes if name in have) for name in set(wanted)}
+    limit = _IMAGE_MAX_BYTES * len(containers)
+    for i, have in enumerate(sizes):
+        if have:
+            total = sum(have[name] * holders[name] // len(nodes) for name in wanted if name in have)
+            total = min(max(total, _IMAGE_MIN_BYTES), limit)
+            scores[i] = 100 * (total - _IMAGE_MIN_BYTES) // (limit - _IMAGE_MIN_BYTES)
+    return scores
+
+
+_EXACT_BELOW = 2**56
+
+
+def resources_fit(
+    snapshot: Snapshot,
+    used: Ints,
+    score_used: Ints,
+    pod: PodInfo,
+    *,
+    rows: NDArray[np.int64] | slice,
+    config: NodeResourcesFitScore,
+) -> Ints:
+    """NodeResourcesFit's score of the given nodes: how full (MostAllocated) or empty they are with the pod.
+
+    An extended resource that the pod does not ask for is left out, and so is one that a node does not have.
+    """
+    columns = snapshot.columns
+    whole = snapshot.allocatable[rows]
+    total = np.zeros(len(whole), dtype=np.int64)
+    weights = np.zeros(len(whole), dtype=np.int64)
+    held = used[rows]
+    score_held = score_used[rows]
+    ratio = config.strategy == "RequestedToCapacityRatio"
+    for resource in config.resources:
+        name = resource.name
+        column = columns.get(name)
+        if column is None or (is_extended(name) and name not in pod.requests):
+            continue
+        if name in _WEIGHED:
+            i = _WEIGHED.index(name)
+            taken = score_held[:, i] + pod.score_requests[i]
+        else:
+            taken = held[:, column] + pod.requests.get(name, 0)
+        have = whole[:, column]
+        counts = have > 0
+        # Exact integers; above 64 PiB a node a hundredth is told without the last bits, which stay within 64 so.
+        bits = np.where(have > _EXACT_BELOW, 8, 0)
+        have, taken = have >> bits, taken >> bits
+        # What is assumed of containers that ask for nothing may exceed the node, which is then full.
+        share = np.minimum(taken, have) * 100 // np.where(counts, have, 1)
+        if config.strategy == "LeastAllocated":
+            share = np.maximum(have - taken, 0) * 100 // np.where(counts, have, 1)
+        elif ratio:
+            share = _shaped(share, config)
+            counts = counts & (share > 0)
+        total += np.where(counts, share * resource.weight, 0)
+        weights += np.where(counts, resource.weight, 0)
+    safe = np.maximum(weights, 1)
+    # kube-scheduler rounds this one, and leaves out what scores nothing
+    return np.asarray((2 * total + safe) // (2 * safe) if ratio else total // safe, dtype=np.int64)
+
+
+def resources_fit_at(
+    columns: Mapping[str, int],
+    whole: Sequence[int],
+    used: Sequence[int],
+    score_used: Sequence[int],
+    pod: PodInfo,
+    *,
+    config: NodeResourcesFitScore,
+) -> int:
+    """`resources_fit` of one node, whose rows of the allocatable, used and score amounts are given."""
+    total = weights = 0
+    for resource in config.resources:
+        name = resource.name
+        column = columns.get(name)
+        if column is None or (is_extended(name) and name not in pod.requests):
+            continue
+        have = whole[column]
+        if have <= 0:
+            continue
+        if name in _WEIGHED:
+            i = _WEIGHED.index(name)
+            taken = score_used[i] + pod.score_requests[i]
+        else:
+            taken = used[column] + pod.requests.get(name, 0)
+        if have > _EXACT_BELOW:
+            have, taken = have >> 8, taken >> 8
+        if config.strategy == "LeastAllocated":
+            share = max(have - taken, 0) * 100 // have
+        else:
+            share = min(taken, have) * 100 // have
+        if config.strategy == "RequestedToCapacityRatio":
+            share = int(_shaped(np.array([share], dtype=np.int64), config)[0])
+            if share <= 0:
+                continue
+        total += share * resource.weight
+        weights += resource.weight
+    safe = max(weights, 1)
+    return (2 * total + safe) // (2 * safe) if config.strategy == "RequestedToCapacityRatio" else total // safe
+
+
+def balanced_allocation(snapshot: Snapshot, used: Ints, pod: PodInfo, *, rows: NDArray[np.int64] | slice) -> Ints:
+    """NodeResourcesBalancedAllocation's score of the given nodes, as kube-scheduler 1.35 reckons it.
+
+    100 less the spread of the used shares of cpu and memory, the pod included; 0 for a pod that asks for neither.
+    Floating point as there: the result is cut to a whole number.
+    """
+    whole = snapshot.allocatable[rows]
+    score = np.zeros(len(whole), dtype=np.int64)
+    if not any(pod.requests.get(name) for name in _WEIGHED):
+        return score
+    shares = []
+    for name in _WEIGHED:
+        column = snapshot.columns.get(name)
+        if column is None:
+            return score + 100
+        have = whole[:, column]
+        taken = used[rows][:, column] + pod.requests.get(name, 0)
+        share = np.minimum(taken / np.where(have > 0, have, 1), 1.0)
+        shares.append(np.where(have > 0, share, np.nan))
+    spread = np.abs((shares[0] - shares[1]) / 2)
+    return ((1 - np.where(np.isnan(spread), 0.0, spread)) * 100).astype(np.int64)
+
+
+def _shaped(utilisation: Ints, config: NodeResourcesFitScore) -> Ints:
+    """RequestedToCapacityRatio: the broken line through the configured points, scores of 0..10 stretched to 0..100."""
+    points = config.shape or (UtilizationPoint(), UtilizationPoint(utilization=100, score=10))
+    out = np.full(len(utilisation), points[-1].score * 10, dtype=np.int64)
+    out[utilisation <= points[0].utilization] = points[0].score * 10
+    for low, high in pairwise(points):
+        inside = (utilisation > low.utilization) & (utilisation <= high.utilization)
+        rise = (high.score - low.score) * 10 * (utilisation - low.utilization)
+        step = np.trunc(rise / (high.utilization - low.utilization)).astype(np.int64)
+        out = np.where(inside, low.score * 10 + step, out)
+    return np.asarray(out, dtype=np.int64)
+
+
+def normalised(static: StaticScores, feasible: NDArray[np.bool_]) -> dict[str, Ints]:
+    """Plugin -> [nodes] 0..100 over the feasible nodes, as kube-scheduler normalises."""
+    count = len(static.image)
+    taints = np.full(count, 100, dtype=np.int64)
+    top = int(static.untolerated[feasible].max(initial=0))
+    if top:
+        taints = 100 - 100 * static.untolerated // top
+    affinity = np.zeros(count, dtype=np.int64)
+    top = int(static.preferred[feasible].max(initial=0))
+    if top:
+        affinity = 100 * static.preferred // top
+    return {"TaintToleration": taints, "NodeAffinity": affinity, "ImageLocality": static.image}

@@ -1,0 +1,40 @@
+"""Every score that looks at more than a node's labels, taints, images and resources.
+
+A score is a `SoftScore` in a module of its own, one line in `SCORES`, and its name with its weight in the configuration
+(`koordpy.api.config.DEFAULT_WEIGHTS`); docs/extending.md. Each entry answers the scores that have something to say of
+a pod. Source: kube-parity.md section 3.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from koordpy.cluster.pods import PodInfo
+from koordpy.planning.filters.spread import SCORES as SOFT
+from koordpy.planning.filters.spread import Spreading, constraints_of
+from koordpy.planning.scene import Scene
+from koordpy.planning.scores.soft import InterPodAffinity, PodTopologySpread, SoftScore
+
+
+def _spread(pod: PodInfo, scene: Scene) -> Iterator[SoftScore]:
+    constraints = constraints_of(pod, SOFT, scene.spread_defaults)
+    if constraints:
+        loose = scene.spread_defaults.loose and not pod.pod.spec.topology_spread_constraints
+        yield PodTopologySpread(Spreading(pod, constraints, scene.snapshot, scene.domains, loose=loose))
+
+
+def _pod_affinity(pod: PodInfo, scene: Scene) -> Iterator[SoftScore]:
+    if scene.snapshot.terms or scene.terms_pending:
+        near = InterPodAffinity(pod, scene.snapshot, scene.domains, scene.config.filters.inter_pod_affinity)
+        if scene.terms_pending or not near.silent:
+            yield near
+
+
+SCORES: dict[str, Callable[[PodInfo, Scene], Iterable[SoftScore]]] = {
+    PodTopologySpread.plugin: _spread,
+    InterPodAffinity.plugin: _pod_affinity,
+}
+"""Plugin -> its scores of a pod."""
+
+
+def scores_of(pod: PodInfo, scene: Scene) -> list[SoftScore]:
+    """The scores of a pod, on the snapshot: whoever keeps them tells them of the draft's changes."""
+    return [score for build in SCORES.values() for score in build(pod, scene)]

@@ -1,0 +1,150 @@
+"""An independent check of a unit's plan before anything is committed.
+
+It shares no arithmetic with the methods that plan: plain Python over the objects, names and labels. A plan that fails
+is a bug and is not carried out; the unit stays pending with reason SchedulerError.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.selectors import term_matches
+from koordpy.cluster.snapshot import Draft
+from koordpy.cluster.tree import domain_parts
+from koordpy.planning.figures import Figures
+from koordpy.planning.filters import node as node_filters
+from koordpy.planning.units import Unit
+from koordpy.planning.verify.ascend import check_places
+from koordpy.planning.verify.gpus import check_gpus
+from koordpy.planning.verify.npus import check_npus
+from koordpy.planning.verify.quotas import check_quotas
+from koordpy.planning.verify.ties import check_ties
+
+
+def check_plan(
+    unit: Unit,
+    nodes: Mapping[str, str],
+    figures: Figures,
+    chips: Mapping[str, tuple[int, ...]] | None = None,
+    notes: Mapping[str, Mapping[str, str]] | None = None,
+) -> list[str]:
+    """Faults of a plan (pod key -> node name) on the draft as it was before it; none where it may be carried out.
+
+    chips: pod key -> accelerators of its node that it is given by name; notes: what Bindings say of places.
+    """
+    pods = {pod.key: pod for pod in unit.members}
+    faults = [f"{key} is no pending member" for key in nodes if key not in pods or not pods[key].pending]
+    if faults:
+        return faults
+    placed = [(pods[key], node) for key, node in nodes.items()]
+    faults += _room(placed, figures)
+    faults += check_quotas([pod for pod, _ in placed], figures)
+    faults += _static(placed, figures)
+    faults += check_ties(placed, figures.draft)
+    faults += check_gpus(placed, chips or {}, figures.draft)
+    if any(figures.npu_job(pod) is not None for pod, _ in placed):
+        faults += check_npus(placed, chips or {}, figures)
+        faults += check_places(placed, notes or {}, figures)
+    if unit.plain is None:
+        faults += _minimum(unit, nodes)
+        faults += _gathered(unit, nodes, figures)
+    return faults
+
+
+def check_claims(placed: Iterable[PodInfo], draft: Draft) -> list[str]:
+    """Resource claims of pods on the draft that were not given the devices they ask for."""
+    objects, faults = draft.snapshot.devices, []
+    for pod in placed if objects is not None else ():
+        for name, taken in draft.allocations(pod.key).items():
+            requests = objects.claims[name].spec.devices.requests if objects is not None else []
+            asked = sum(1 if request.exact.count is None else request.exact.count for request in requests)
+            if len({device for _, device in taken}) != asked:
+                faults.append(f"{pod.key}: resource claim {name} asks for {asked} devices, {len(taken)} can be given")
+    return faults
+
+
+def _room(placed: list[tuple[PodInfo, str]], figures: Figures) -> list[str]:
+    draft: Draft = figures.draft
+    index, columns = figures.snapshot.index, figures.snapshot.columns
+    asked: dict[str, dict[str, int]] = {}
+    for pod, node in placed:
+        if node not in index:
+            return [f"{pod.key}: node {node} does not exist"]
+        request = asked.setdefault(node, {"pods": 0})
+        for resource, amount in pod.requests.items():
+            request[resource] = request.get(resource, 0) + amount
+        request["pods"] += 1
+    faults = []
+    for node, request in asked.items():
+        allocatable = dict(figures.snapshot.nodes[index[node]].allocatable)
+        for resource, amount in request.items():
+            if amount <= 0 or figures.ignored(resource):
+                continue
+            used = int(draft.used[index[node], columns[resource]])
+            if used + amount > allocatable.get(resource, 0):
+                faults.append(f"node {node}: {resource} {used} + {amount} > {allocatable.get(resource, 0)}")
+    return faults
+
+
+def _static(placed: list[tuple[PodInfo, str]], figures: Figures) -> list[str]:
+    faults = []
+    seen: set[tuple[bytes, str]] = set()
+    for pod, name in placed:
+        if (pod.shape, name) in seen:
+            continue
+        seen.add((pod.shape, name))
+        node = figures.snapshot.nodes[figures.snapshot.index[name]]
+        spec = pod.pod.spec
+        for taint in node.taints:
+            effect = taint.effect in node_filters.FILTERING_EFFECTS
+            if effect and not node_filters.tolerated(taint, spec.tolerations):
+                faults.append(f"{pod.key}: node {name} has taint {taint.key} that it does not tolerate")
+        if any(node.labels.get(key) != value for key, value in spec.node_selector.items()):
+            faults.append(f"{pod.key}: node {name} does not match its node selector")
+        affinity = spec.affinity.node_affinity if spec.affinity else None
+        required = affinity.required if affinity else None
+        if required and not any(term_matches(t, name, node.labels) for t in required.node_selector_terms):
+            faults.append(f"{pod.key}: node {name} does not match its node affinity")
+    return faults
+
+
+def _minimum(unit: Unit, nodes: Mapping[str, str]) -> list[str]:
+    faults = []
+    for gang in unit.gangs:
+        new = sum(pod.key in nodes for pod in gang.pending)
+        if new < unit.need(gang):
+            faults.append(f"gang {gang.key}: {new} placed, needed {unit.need(gang)}")
+    return faults
+
+
+def _gathered(unit: Unit, nodes: Mapping[str, str], figures: Figures) -> list[str]:
+    """MustGather and podCountMultiple by the nodes' labels, over bound and new members together."""
+    if not any(gang.wish.gather or gang.hard_keys for gang in unit.gangs):
+        return []
+    snapshot = figures.snapshot
+    layers = snapshot.tree.layers
+    at = [nodes.get(pod.key) or pod.node for pod in unit.members if pod.key in nodes or pod.bound]
+    known: dict[str, tuple[object, ...]] = {}
+    paths: list[tuple[object, ...]] = []
+    for name in at:
+        if name in snapshot.index and name not in known:
+            labels = snapshot.nodes[snapshot.index[name]].labels
+            known[name] = (*domain_parts(layers, name, labels), (False, name))
+        if name in known:
+            paths.append(known[name])
+    faults = []
+    for gang in unit.gangs:
+        for rule in gang.wish.gather:
+            level = layers.level(rule.layer)
+            if level is None:
+                continue
+            counts = Counter(path[:level] for path in paths)
+            if rule.must and len(counts) > 1:
+                faults.append(f"MustGather {rule.layer}: members in {len(counts)} domains")
+            if rule.multiple > 1 and any(n % rule.multiple for n in counts.values()):
+                faults.append(f"podCountMultiple {rule.layer}={rule.multiple} is broken")
+        for key in gang.hard_keys:
+            values = {snapshot.nodes[snapshot.index[name]].labels.get(key) for name in at if name in snapshot.index}
+            if len(values) > 1 or None in values:
+                faults.append(f"topology key {key}: members in several domains")
+    return faults

@@ -1,0 +1,183 @@
+"""Why a pod, or its gang, fits where it does: each node's verdict, each domain's slots, the nearest misses.
+
+Source: simulate.md, `koordpy explain`; gang-network.md section 6. Nothing is placed; the words are the planner's own.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from koordpy.api.config import KoordpyConfiguration
+from koordpy.api.natural import natural_key
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.snapshot import Draft, Snapshot
+from koordpy.planning.accelerators.registry import ACCELERATORS
+from koordpy.planning.attempt import gate_of
+from koordpy.planning.build import build, unit_multiples
+from koordpy.planning.figures import Figures
+from koordpy.planning.jobs.registry import JOB_RULES
+from koordpy.planning.joint import place_gang
+from koordpy.planning.queue.backfill import NO_PROMISE, moment
+from koordpy.planning.queue.standing import Standing, standing
+from koordpy.planning.round import plan_round
+from koordpy.planning.units import Groups, Unit
+from koordpy.planning.words.denial import domain_slots
+from koordpy.planning.words.misses import NEAREST, node_misses
+from koordpy.planning.words.quota_misses import quota_misses
+from koordpy.planning.words.turn import Turn
+
+
+@dataclass(frozen=True, slots=True)
+class NodeExplanation:
+    """One node against the pod alone. reasons: (plugin, code, message); scores unweighted, feasible nodes only."""
+
+    node: str
+    feasible: bool
+    reasons: tuple[tuple[str, str, str], ...]
+    scores: dict[str, float]
+    total: int
+
+
+class DomainExplanation(NamedTuple):
+    """One domain above the node layer, and the chosen one: slots for further pods against the pods to place."""
+
+    layer: str
+    name: str
+    slots: int
+    needed: int
+    chosen: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Answer of `explain`."""
+
+    pod: str
+    gang: str | None
+    feasible_nodes: int
+    nodes: tuple[NodeExplanation, ...]
+    domains: tuple[DomainExplanation, ...]
+    message: str
+    would_fit_if: tuple[str, ...]
+    standing: Standing | None = None
+    """Its place in the queue; None for a pod that does not wait."""
+
+
+def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: str) -> Explanation:
+    """Explains one known pod. Raises KeyError for an unknown one; a pod that runs already is looked at as it would be
+    looked at now, with its own use counted."""
+    pod = snapshot.pods[pod_key]
+    figures = Figures(Draft(snapshot), config or KoordpyConfiguration())
+    groups = Groups(snapshot)
+    unit = groups.unit_of(pod)
+    if not pod.pending:
+        state = f"bound to {pod.node}" if pod.node else pod.pod.status.phase or "not to be scheduled by koordpy"
+        return Explanation(pod.key, pod.gang.key if pod.gang else None, 0, (), (), f"pod is {state}", ())
+    nodes = _nodes(pod, unit, figures)
+    held = gate_of(unit, groups, figures)
+    domains: tuple[DomainExplanation, ...] = ()
+    misses: list[str] = []
+    refusal = figures.admission.refusal(unit, figures.draft.quotas) if held is None else None
+    if refusal is not None:
+        misses = quota_misses(unit, figures.admission, figures.draft.quotas)
+    elif unit.is_gang and held is None:
+        domains, misses = _domains(unit, figures)
+    feasible = sum(node.feasible for node in nodes)
+    if held is None:
+        misses += Turn(snapshot, figures.config, unit).misses()
+    message, miss = _promise(snapshot, config, unit.id) if held is None else ("", [])
+    misses += miss
+    return Explanation(
+        pod=pod.key,
+        gang=pod.gang.key if pod.gang is not None else None,
+        feasible_nodes=feasible,
+        nodes=tuple(sorted(nodes, key=lambda node: natural_key(node.node))),
+        domains=domains,
+        message=held.text if held is not None else refusal.text(len(nodes)) if refusal is not None else message,
+        would_fit_if=tuple(misses + (node_misses(pod, figures) if not feasible else [])),
+        standing=standing(unit, groups, snapshot, figures.config),
+    )
+
+
+def _promise(snapshot: Snapshot, config: KoordpyConfiguration | None, unit: str) -> tuple[str, list[str]]:
+    """What `queue.backfill` promises a unit, as (message, nearest misses); nothing unless it is the first to wait."""
+    if config is None or not config.queue.backfill:
+        return "", []
+    plan = plan_round(snapshot, config)
+    if plan.reservation is not None and plan.reservation.unit == unit:
+        start = moment(plan.reservation.start)
+        return f"start promised at {start}", [f"it were {start}: by then enough running pods will have ended"]
+    said = next((one.message for one in plan.pending if one.unit == unit), "")
+    # units of equal shape share a verdict
+    told = (
+        next((text for text in plan.reservation.kept.values() if said.endswith(text)), "") if plan.reservation else ""
+    )
+    if plan.reservation is not None and told:
+        return told, [f"it said that it ends by {moment(plan.reservation.start)} (max-runtime): {told}"]
+    return (NO_PROMISE, []) if said.endswith(NO_PROMISE) else ("", [])
+
+
+def _nodes(pod: PodInfo, unit: Unit, figures: Figures) -> list[NodeExplanation]:
+    own = figures.of(pod)
+    verdict = own.verdict()
+    scores: dict[str, Sequence[float]] = {plugin: values.tolist() for plugin, values in own.plugin_scores().items()}
+    scores |= dict(found for rules in JOB_RULES if (found := rules.scores(pod, unit, figures)) is not None)
+    total = own.total.tolist()
+    marks = [mark for family in ACCELERATORS if (mark := family.mark(pod, figures.scene)) is not None]
+    out = []
+    for i, node in enumerate(figures.snapshot.nodes):
+        refusal = own.refusal or verdict.of(i)
+        if refusal is None:
+            shown: dict[str, float] = {plugin: values[i] for plugin, values in sorted(scores.items())}
+            for name, of in marks:
+                if (figure := of(i)) is not None:
+                    shown[name] = round(figure, 2)
+            out.append(NodeExplanation(node.name, True, (), shown, total[i]))
+        else:
+            reasons = tuple((refusal.plugin, refusal.code.value, reason) for reason in refusal.reasons)
+            out.append(NodeExplanation(node.name, False, reasons, {}, 0))
+    return out
+
+
+def _domains(unit: Unit, figures: Figures) -> tuple[tuple[DomainExplanation, ...], list[str]]:
+    tree = figures.snapshot.tree
+    problem = build(unit, figures)
+    best = place_gang(unit, problem, figures)
+    needed = problem.core_size
+    chosen: tuple[int, int] | None = None
+    if best.placed:
+        needed = len(best.nodes)
+        bound = [m.node for m in problem.members if m.node is not None and m.node >= 0]
+        chosen = tree.lowest_common([*best.nodes.values(), *bound])
+    usable = domain_slots(unit, figures, tuple(sorted(best.nodes)) or None)
+    out: list[DomainExplanation] = []
+    short: list[tuple[int, int, int]] = []
+    for level in range(tree.depth):
+        slots = usable(level).tolist()
+        for d, have in enumerate(slots):
+            reason = f"{have} of {needed} slots"
+            if have >= needed:
+                reason = "chosen" if (level, d) == chosen else "large enough"
+            elif level == problem.hard:
+                short.append((needed - have, level, d))
+            out.append(
+                DomainExplanation(
+                    tree.layer_name(level), tree.path(level, d), have, needed, (level, d) == chosen, reason
+                )
+            )
+    if chosen is not None and chosen[0] == tree.depth:
+        have = int(usable(tree.depth)[chosen[1]])
+        path = tree.path(*chosen)
+        out.append(DomainExplanation(tree.layer_name(tree.depth), path, have, needed, True, "chosen"))
+    misses: list[str] = []
+    if chosen is None:
+        for lacking, level, d in sorted(short)[:NEAREST]:
+            place_name = f"{tree.layer_name(level)} {tree.path(level, d)}" if level else "the cluster"
+            misses.append(f"{lacking} more slot(s) were free in {place_name}")
+        if problem.hard and int(usable(0)[0]) >= needed:
+            layer = tree.layer_name(problem.hard)
+            misses.append(f"{layer} were PreferGather: the cluster has {int(usable(0)[0])} slots for {needed}")
+        for level, k in unit_multiples(unit, figures).items():
+            misses.append(f"podCountMultiple {tree.layer_name(level)}={k} were left out")
+    return tuple(out), misses

@@ -1,0 +1,45 @@
+"""What would let a job through its quotas: for `koordpy explain`, with numbers that hold.
+
+Source: simulate.md, wouldFitIf; quota-fairness.md section 5. Every limit that refuses has to give way, so all are named
+in one line. A runtime can grow to its quota's max and no further: beyond it is max that would have to be larger.
+"""
+
+from koordpy.api.quantity import quantity_text
+from koordpy.cluster.quotas import QuotaUse
+from koordpy.planning.quota.admission import Admission, QuotaRefusal
+from koordpy.planning.units import Unit
+
+
+def quota_misses(unit: Unit, admission: Admission, use: QuotaUse) -> list[str]:
+    """The nearest misses of a unit that its quotas refuse; empty where they do not."""
+    tree = admission.quotas.tree
+    for name in dict.fromkeys(admission.quotas.quota_of(pod) for pod in unit.pending):
+        if (quota := tree.quotas.get(name)) is not None and quota.is_parent:
+            return [f"the pod named one of the leaves of quota {name}"]
+    refusals = list(admission.core_refusals(unit, use))
+    parts = dict.fromkeys(part for one in refusals for part in _parts(one, admission))
+    if not parts:
+        return []
+    misses = [", and ".join(parts)]
+    if all(one.limit_name == "min" for one in refusals):
+        misses.append(f"{'its members' if unit.is_gang else 'the pod'} might be evicted (were not non-preemptible)")
+    return misses
+
+
+def _parts(refusal: QuotaRefusal, admission: Admission) -> list[str]:
+    """What would have to be so of one limit, per resource."""
+    assert refusal.limit is not None
+    assert refusal.used is not None
+    assert refusal.request is not None
+    quota = admission.quotas.tree.quotas[refusal.quota]
+    out = []
+    for resource, limit in sorted(refusal.limit.items()):
+        needed = refusal.used[resource] + refusal.request[resource]
+        if refusal.limit_name == "runtime" and needed <= quota.max[resource]:
+            more = quantity_text(resource, needed - limit)
+            out.append(f"runtime of quota {quota.name} left {more} more {resource}")
+            continue
+        name, bound = ("min", limit) if refusal.limit_name == "min" else ("max", quota.max[resource])
+        text = f"{quantity_text(resource, needed)} {resource} (it is {quantity_text(resource, bound)})"
+        out.append(f"{name} of quota {quota.name} were {text}")
+    return out

@@ -1,0 +1,313 @@
+"""What a round says: placements with their annotations, why the rest waits, every gang's state.
+
+Sources: gang-network.md sections 2.7 and 6; kube-parity.md 1.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from koordpy.api import keys
+from koordpy.cluster.pods import PodInfo
+from koordpy.planning.accelerators.registry import ACCELERATORS
+from koordpy.planning.attempt import Tried
+from koordpy.planning.figures import Figures
+from koordpy.planning.gangs import Gang
+from koordpy.planning.gates import wish_warnings
+from koordpy.planning.plan import (
+    GangReport,
+    GangStatus,
+    Nomination,
+    PendingPod,
+    Placement,
+    Proof,
+    Reason,
+    RoundPlan,
+    UnitReport,
+)
+from koordpy.planning.quota.admission import PLUGIN, quota_warnings
+from koordpy.planning.units import Groups, Unit
+from koordpy.planning.victims.overuse import GivenBack
+from koordpy.planning.victims.stale import StaleGang
+from koordpy.planning.victims.wording import (
+    below_minimum,
+    benefit,
+    evictions,
+    given_back_evictions,
+    nominations,
+    preemption_sentence,
+    stale_evictions,
+)
+from koordpy.planning.words.denial import KEPT, filter_sentence, gang_sentence, met_sentence
+
+
+def _after(pod: PodInfo, placed: Mapping[str, str]) -> PodInfo:
+    return replace(pod, node=placed[pod.key], pending=False) if pod.key in placed else pod
+
+
+def _unit_after(unit: Unit, placed: Mapping[str, str], evicted: Collection[str]) -> Unit:
+    """The unit as it stands once the round's victims are gone and its placements are bound."""
+    if unit.plain is not None or not any(pod.key in placed or pod.key in evicted for pod in unit.members):
+        return unit
+    gangs = tuple(
+        replace(gang, pods=tuple(_after(pod, placed) for pod in gang.pods if pod.key not in evicted))
+        for gang in unit.gangs
+    )
+    return Unit(id=unit.id, gangs=gangs)
+
+
+def report(
+    groups: Groups,
+    figures: Figures,
+    tried: list[Tried],
+    *,
+    every: bool,
+    stale: Sequence[StaleGang] = (),
+    given: Sequence[GivenBack] = (),
+) -> RoundPlan:
+    """The RoundPlan of what was tried.
+
+    every: with the gangs that nothing was planned for; stale: those that give up; given: what quotas
+    over their runtime give back.
+    """
+    snapshot = figures.snapshot
+    placed = {key: snapshot.nodes[node].name for one in tried if one.nodes for key, node in one.nodes.items()}
+    placements: list[Placement] = []
+    pending: list[PendingPod] = []
+    units: list[UnitReport] = []
+    gang_reports: dict[str, GangReport] = {}
+    sentences: dict[tuple[bytes, bool, bool], tuple[str, tuple[str, ...]]] = {}
+    for one in tried:
+        after = _unit_after(one.unit, placed, figures.draft.evicted)
+        placements += _placements(one, after, figures)
+        texts = _denials(one, after, one.figures or figures, sentences)
+        pending += texts
+        units.append(_unit_report(one, after, figures))
+        by_gang = {p.gang: p.message for p in reversed(texts)}
+        for gang in after.gangs if after.is_gang else ():
+            message = by_gang.get(gang.key, "")
+            gang_reports[gang.ref.source.value + gang.key] = _gang_report(gang, after, figures, one, message)
+    for ref in groups.every() if every else ():
+        if ref.source.value + ref.key not in gang_reports:
+            unit = _unit_after(groups.unit(ref), placed, figures.draft.evicted)
+            gang = next(gang for gang in unit.gangs if gang.ref == ref)
+            known = _gang_report(gang, unit, figures, None, "")
+            gang_reports[ref.source.value + ref.key] = known
+    return RoundPlan(
+        placements=tuple(placements),
+        evictions=(
+            *(eviction for one in tried for eviction in evictions(one, figures)),
+            *(eviction for one in stale for eviction in stale_evictions(one)),
+            *(eviction for one in given for eviction in given_back_evictions(one)),
+        ),
+        pending=tuple(pending),
+        gangs=tuple(gang_reports.values()),
+        units=tuple(units),
+        nominations=tuple(nomination for one in tried for nomination in nominations(one, figures)),
+        awaiting=tuple(
+            Nomination(key, snapshot.pods[key].uid, snapshot.nodes[node].name, one.unit.id)
+            for one in tried
+            for key, node in one.awaits.items()
+        ),
+        benefits=tuple(benefit(one, figures) for one in tried if one.victims),
+        warnings=tuple(_warnings([one.unit for one in tried], figures)),
+    )
+
+
+def _warnings(units: list[Unit], figures: Figures) -> list[tuple[str, str]]:
+    """What settings ask for that is not done, and labels that name nothing."""
+    out = wish_warnings(units, figures.snapshot) + quota_warnings(units, figures.snapshot)
+    out += figures.snapshot.topology_warnings
+    out += figures.snapshot.gpus.warnings
+    pods = [pod for unit in units for pod in unit.pending]
+    out += [(f"Pod/{pod.key}", text) for pod in pods for family in ACCELERATORS for text in family.warnings(pod)]
+    return out
+
+
+def _domain(unit: Unit, figures: Figures, pods: tuple[PodInfo, ...]) -> tuple[int, int] | None:
+    """(level, domain) that holds bound pods; None without a gather goal, a topology object or such a pod."""
+    tree = figures.snapshot.tree
+    at = [tree.index[pod.node] for pod in pods if pod.node in tree.index]
+    if not at or not unit.has_goal or not tree.has_object:
+        return None
+    return tree.lowest_common(at)
+
+
+def _placements(one: Tried, after: Unit, figures: Figures) -> list[Placement]:
+    if not one.nodes:
+        return []
+    snapshot = figures.snapshot
+    notes: dict[str, str] = {}
+    ranks: dict[str, int] = {}
+    if one.unit.is_gang:
+        ranks = {pod.key: rank for rank, pod in enumerate(one.unit.members)}
+        where = _domain(after, figures, tuple(pod for pod in after.members if pod.bound))
+        if where is not None:
+            notes[keys.BOUND_DOMAIN] = snapshot.tree.path(*where)
+        if len(one.nodes) > 1:
+            notes[keys.BIND_GROUP_ID] = one.unit.group_id
+            notes[keys.BIND_MEMBER_COUNT] = str(len(one.nodes))
+    out = []
+    for key, node in one.nodes.items():
+        own = {keys.BOUND_RANK: str(ranks[key]), **notes} if key in ranks else {}
+        own.update(one.notes.get(key, {}))
+        pod = snapshot.pods[key]
+        claims, devices = figures.draft.claims(key), figures.draft.allocations(key)
+        chips = figures.draft.chips.get(key, ())
+        out.append(Placement(key, pod.uid, snapshot.nodes[node].name, own, one.unit.id, claims, devices, chips))
+    return out
+
+
+def _denials(
+    one: Tried,
+    after: Unit,
+    figures: Figures,
+    sentences: dict[tuple[bytes, bool, bool], tuple[str, tuple[str, ...]]],
+) -> list[PendingPod]:
+    """One entry for each member that still waits."""
+    out: list[PendingPod] = []
+    waiting = after.pending if one.unit.plain is None else () if one.nodes else (one.unit.plain,)
+    if not waiting:
+        return out
+    if one.gate is not None or one.fault:
+        text = one.gate.text if one.gate is not None else f"plan refused by its check: {one.fault}"
+        reason = one.gate.reason if one.gate is not None else Reason.SCHEDULER_ERROR
+        # an illegal job may become legal by what is said of nodes and switches, a gated one only by its own objects
+        illegal = reason is Reason.JOB_VALIDATE_FAILED
+        held, asked = one.gate is not None and not illegal, ("AscendJob",) if illegal else ()
+        for pod in waiting:
+            gang = pod.gang.key if pod.gang is not None else None
+            out.append(PendingPod(pod.key, one.unit.id, gang, reason, text, gated=held, plugins=asked))
+        return out
+    refusal = figures.admission.core_refusal(after, figures.draft.quotas) if one.nodes or one.refusal else None
+    if refusal is None and not one.nodes:
+        refusal = one.refusal
+    if refusal is not None:
+        text = " ".join((refusal.text(len(figures.snapshot.nodes)), *one.reasons))
+        for pod in waiting:
+            gang = pod.gang.key if pod.gang is not None else None
+            out.append(PendingPod(pod.key, one.unit.id, gang, Reason.UNSCHEDULABLE, text, plugins=(PLUGIN,)))
+        return out
+    alone = not one.unit.is_gang
+    tail = ""
+    met: dict[str, str] = {}
+    if not alone:
+        tail, met = gang_sentence(after, figures), met_sentence(after)
+        if one.proof is Proof.UNKNOWN:
+            tail += "; not decided in time"
+    if one.hold is not None:
+        tail += f"{'' if alone else ';'} {one.hold.text}"
+    if one.remark:
+        tail += f" pod {waiting[0].key}: {one.remark}" if alone else f"; {one.remark}"
+    said: dict[tuple[bytes, str | None, str | None], tuple[str, tuple[str, ...]]] = {}
+    for pod in waiting:
+        gang = pod.gang.key if pod.gang is not None else None
+        key = figures.key(pod)
+        words = (key, pod.pod.spec.preemption_policy, gang)
+        known = None if pod.nominated_node else said.get(words)
+        if known is None:
+            text, plugins = _sentence(pod, key, figures, sentences, alone=alone, beside=one.figures is not None)
+            text = " ".join(part for part in (text, preemption_sentence(pod, figures), *one.reasons) if part)
+            if not alone:
+                text = f"{text} {met.get(gang or '', '')}"
+            known = text + tail, plugins
+            if not pod.nominated_node:
+                said[words] = known
+        text, plugins = known
+        out.append(PendingPod(pod.key, one.unit.id, gang, Reason.UNSCHEDULABLE, text, plugins=plugins))
+    return out
+
+
+def _sentence(
+    pod: PodInfo,
+    key: bytes,
+    figures: Figures,
+    sentences: dict[tuple[bytes, bool, bool], tuple[str, tuple[str, ...]]],
+    *,
+    alone: bool,
+    beside: bool,
+) -> tuple[str, tuple[str, ...]]:
+    """What filters say of pods like this one, and which."""
+    known = sentences.get((key, alone, beside))
+    if known is None:
+        if alone and beside:
+            known = filter_sentence(pod, figures, alone=False, passing=KEPT)
+        else:
+            known = filter_sentence(pod, figures, alone=alone)
+        sentences[key, alone, beside] = known
+    return known
+
+
+def _gang_report(gang: Gang, unit: Unit, figures: Figures, one: Tried | None, message: str) -> GangReport:
+    tree = figures.snapshot.tree
+    bound = len(gang.bound)
+    if one is not None and one.gate is not None and one.gate.status is GangStatus.INVALID:
+        status = GangStatus.INVALID
+    elif bound and bound >= gang.min_member:
+        status = GangStatus.SCHEDULED
+    elif one is not None and one.gate is not None:
+        status = one.gate.status
+    elif one is not None and one.fault:
+        status = GangStatus.INVALID
+    elif not gang.pending or len(gang.members) + gang.succeeded < gang.min_member:
+        status = GangStatus.INCOMPLETE
+    else:
+        status = GangStatus.UNSCHEDULABLE
+    where = _domain(unit, figures, gang.bound)
+    if bound > 0 and bound + gang.succeeded < gang.min_member:
+        message = below_minimum(gang, message)
+    return GangReport(
+        name=gang.key,
+        members=len(gang.members),
+        min_member=gang.min_member,
+        bound=bound,
+        status=status,
+        domain=(tree.layer_name(where[0]), tree.path(*where)) if where is not None else None,
+        proof=one.proof if one is not None else None,
+        message=message,
+        source=gang.ref.source,
+    )
+
+
+def _unit_report(one: Tried, after: Unit, figures: Figures) -> UnitReport:
+    bound = tuple(pod for pod in after.members if pod.bound)
+    where = _domain(after, figures, bound) if one.nodes else None
+    crossings, ring = _crossings(after, figures, bound) if where is not None else (None, None)
+    return UnitReport(
+        unit=one.unit.id,
+        pod_keys=tuple(pod.key for pod in one.unit.pending),
+        placed=len(one.nodes or ()),
+        proof=one.proof,
+        layer=figures.snapshot.tree.layer_name(where[0]) if where is not None else None,
+        solver=one.runs,
+        pipeline_crossings=crossings,
+        ring_crossings=ring,
+        gpu_bottlenecks_gbps=_bottlenecks(one, figures),
+    )
+
+
+def _bottlenecks(one: Tried, figures: Figures) -> tuple[float, ...]:
+    snapshot, chips = figures.snapshot, figures.draft.chips
+    machines = snapshot.gpus.nodes
+    found = [
+        machines[name].machine.bottleneck_kbs(chips[key])
+        for key, node in (one.nodes or {}).items()
+        if key in chips and snapshot.pods[key].gpus is not None and (name := snapshot.nodes[node].name) in machines
+    ]
+    return tuple(kbs / 1e6 for kbs in found if kbs is not None)
+
+
+def _crossings(unit: Unit, figures: Figures, bound: tuple[PodInfo, ...]) -> tuple[dict[str, int] | None, int]:
+    """Layer -> pipeline groups whose lowest common layer it is; ring neighbours on different nodes."""
+    tree = figures.snapshot.tree
+    at = {pod.key: tree.index[pod.node] for pod in bound if pod.node in tree.index}
+    ring = [at[pod.key] for pod in unit.members if pod.key in at]
+    changes = sum(a != b for a, b in zip(ring, ring[1:] + ring[:1], strict=True))
+    if unit.pipeline < 2:
+        return None, changes
+    layers: dict[str, int] = {}
+    for start in range(0, len(unit.members), unit.pipeline):
+        group = [at[p.key] for p in unit.members[start : start + unit.pipeline] if p.key in at]
+        if group:
+            name = tree.layer_name(tree.lowest_common(group)[0])
+            layers[name] = layers.get(name, 0) + 1
+    return layers, changes

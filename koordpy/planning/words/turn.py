@@ -1,0 +1,119 @@
+"""Why a job waits that would find room by itself, or with more of its own: for `koordpy explain`.
+
+Sources: simulate.md, wouldFitIf; quota-fairness.md section 2; preemption.md 3.2 and 3.3. Each ground is tried: the job
+is planned without it, and is told of it only if it finds room then.
+"""
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import msgspec
+
+from koordpy.api.config import KoordpyConfiguration
+from koordpy.api.quantity import quantity_text
+from koordpy.cluster.quotas import QuotaUse
+from koordpy.cluster.snapshot import Snapshot
+from koordpy.planning.orders.keys import Job
+from koordpy.planning.plan import RoundPlan
+from koordpy.planning.queue.standing import share_name, share_text
+from koordpy.planning.round import plan_round
+from koordpy.planning.units import Unit
+from koordpy.planning.victims.lines import lines_of
+from koordpy.planning.words.misses import NEAREST
+
+_MOVED = "consolidation"
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One unit, planned as if nobody were before it."""
+
+    snapshot: Snapshot
+    config: KoordpyConfiguration
+    unit: Unit
+
+    def misses(self) -> list[str]:
+        """What would give it room, beside what nodes and domains lack."""
+        alone = self._alone(self.snapshot, self.config)
+        if self._placed(alone):
+            return self._evictions(alone) or self._before()
+        return self._held() or self._guarantee() or self._share()
+
+    def _alone(self, snapshot: Snapshot, config: KoordpyConfiguration) -> RoundPlan:
+        return plan_round(snapshot, config, only=frozenset([self.unit.id]))
+
+    def _placed(self, plan: RoundPlan) -> bool:
+        units = {one.unit for one in plan.placements} | {one.unit for one in plan.nominations}
+        return self.unit.id in units
+
+    def _evictions(self, plan: RoundPlan) -> list[str]:
+        """Who would go for it, by the rules that are on."""
+        by_rule: dict[str, list[str]] = {}
+        for eviction in plan.evictions:
+            if eviction.unit == self.unit.id:
+                by_rule.setdefault(eviction.rule, []).append(eviction.pod_key)
+        return [
+            f"{len(keys)} pod(s) were {'moved' if rule == _MOVED else 'evicted'} by rule {rule}, as its turn would do: "
+            + ", ".join(sorted(keys)[:NEAREST])
+            + (", ..." if len(keys) > NEAREST else "")
+            for rule, keys in by_rule.items()
+        ]
+
+    def _before(self) -> list[str]:
+        """It finds room by itself: what takes that in a whole round."""
+        plan = plan_round(self.snapshot, self.config)
+        if self._placed(plan):
+            return []
+        return ["the jobs before it in the queue left it their room"]
+
+    def _held(self) -> list[str]:
+        """Whether it is the starvation guard that keeps it from room."""
+        fairness = msgspec.structs.replace(self.config.fairness, starvation_after=0.0)
+        if self.config.fairness.starvation_after <= 0:
+            return []
+        if not self._placed(self._alone(self.snapshot, msgspec.structs.replace(self.config, fairness=fairness))):
+            return []
+        return ["no nodes were held for a job that has waited long (fairness.starvationAfter)"]
+
+    def _guarantee(self) -> list[str]:
+        """Whether a larger min of its quota would let it claim room from others."""
+        if self.config.fairness.reclaim == "off":
+            return []
+        quotas = self.snapshot.quotas
+        leaf = quotas.tree.quotas.get(quotas.quota_of(self.unit.pending[0]))
+        if leaf is None:
+            return []
+        use, requests, asked = QuotaUse(quotas), Job(self.unit).requests(), {}
+        for resource, most in leaf.max.items():
+            request = requests.get(resource, 0)
+            needed = use.used(leaf.name, resource) + request
+            if request and leaf.least(resource) < needed <= most:
+                asked[resource] = needed
+        if not asked:
+            return []
+        raised = replace(leaf, min={**leaf.min, **asked})
+        tree = replace(quotas.tree, quotas={**quotas.tree.quotas, leaf.name: raised})
+        plan = self._alone(replace(self.snapshot, quotas=replace(quotas, tree=tree)), self.config)
+        if not self._placed(plan) or not self._evictions(plan):
+            return []
+        mins = ", ".join(
+            f"{quantity_text(r, needed)} {r} (it is {quantity_text(r, leaf.least(r))})"
+            for r, needed in sorted(asked.items())
+        )
+        return [f"min of quota {leaf.name} were {mins}: others would give back"]
+
+    def _share(self) -> list[str]:
+        """What share would let it claim room from users or queues above theirs, where shares are taken back."""
+        lines = lines_of(self.snapshot, self.config.fairness) if self.config.fairness.reclaim == "all" else None
+        path = lines.path(self.unit.members[0]) if lines is not None else ()
+        if lines is None or not path:
+            return []
+        party, use, asked = path[-1], QuotaUse(self.snapshot.quotas), Job(self.unit).requests()
+        out = []
+        for resource, request in sorted(lines.amounts(asked).items()):
+            held, share = lines.use(use, party, resource), lines.share(party, resource)
+            if lines.counted(party, resource) and request and held + request > share:
+                needed, had = share_text(resource, Fraction(held + request)), share_text(resource, share)
+                out.append(f"{needed} {share_name(resource)} (it is {had})")
+        whose = f"quota {party.quota}" if party.quota else f"user {party.user}"
+        return [f"the share of {whose} were {', '.join(out)}"] if out else []
