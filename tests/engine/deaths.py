@@ -15,18 +15,8 @@ from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 from koordpy.api import keys
-from koordpy.engine import (
-    binder,
-    claims,
-    commit,
-    confirming,
-    evictioncalls,
-    evictor,
-    nominations,
-    releases,
-    reservations,
-    unitcommit,
-)
+from koordpy.engine.binding import binder, claims, commit, confirming, releases, reservations, unit
+from koordpy.engine.evictions import calls, evictor, nominations
 from tests.engine.live import Live, gang
 from tests.engine.manifests import CLAIMS_OF_DEVICES, GPU, QUOTAS, nominated_node
 from tests.engine.replica import Replica
@@ -37,7 +27,7 @@ from tests.engine.virtual import VirtualLoop, Wire, run, virtual_server
 
 MODULES: tuple[ModuleType, ...] = (
     commit,
-    unitcommit,
+    unit,
     confirming,
     binder,
     claims,
@@ -45,7 +35,7 @@ MODULES: tuple[ModuleType, ...] = (
     releases,
     evictor,
     nominations,
-    evictioncalls,
+    calls,
 )
 
 

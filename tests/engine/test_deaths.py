@@ -10,7 +10,7 @@ from tests.engine.virtual import one_after_the_other
 EVERY = 1 if int(os.environ.get("KOORDPY_STORMS", "2000")) > 2000 else 16
 NEVER_WAITED_AT = {
     "claims.ClaimBinder._patch: with self._places": "no gang here has so many claims",
-    "evictioncalls.EvictionCalls.each.one: with self._slots": "no plan here has so many victims",
+    "calls.EvictionCalls.each.one: with self._slots": "no plan here has so many victims",
     "evictor.Evictor._confirmed: asyncio.sleep(0.02)": "a plan is not made on victims whose Bindings are under way",
     "evictor.Evictor._evict: self._confirmed(eviction)": "the same",
     "evictor.Evictor._nominate.one: self.nominations.before_writing(nomination.pod_key)": "as the last of these",

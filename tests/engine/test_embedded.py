@@ -15,7 +15,7 @@ from koordpy.engine.apiserver.credentials import load_access
 from koordpy.engine.apiserver.lease import LeaderElector
 from koordpy.engine.apiserver.resources import POD_GROUPS, PODS, UPSTREAM_POD_GROUPS, Wanted, discover
 from koordpy.engine.binding.binder import Binder, Binding, BindResult
-from koordpy.engine.status.pods import patches
+from koordpy.engine.status import patches
 from koordpy.engine.status.recorder import EventRecorder, ObjectReference
 from koordpy.engine.watching.intake import PodIntake
 from koordpy.engine.watching.reflector import Reflector, ReflectorPolicy

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from koordpy.api.objects import Condition, ObjectMeta, Pod, PodStatus
 from koordpy.engine.apiserver.resources import POD_GROUPS
-from koordpy.engine.status.pods import patches
+from koordpy.engine.status import patches
 from koordpy.engine.status.recorder import EventRecorder, ObjectReference, cut_note
 from tests.engine.scripted import ScriptedServer, client_of, drop, reply, scripted_server, status, until
 
