@@ -132,7 +132,8 @@ class PodChanges:
             names.stale = True
         counted_before = before is not None and (before.bound or before.pending or before.finished)
         counted = after is not None and (after.bound or after.pending or after.finished)
-        if counted != counted_before:
+        # one that waits for another scheduler counts for nothing, but a gang must not be of two (gang-network.md 2)
+        if counted != counted_before or (before is None) != (after is None):
             self._queue.touch(names.of_gang(info.gang), "PodGroupMember")
         for heard in self._hub.listeners.gang:
             heard(info.gang)
