@@ -24,17 +24,7 @@ class Tally(Generic[K, S]):
 
     def add(self, key: K, sub: S, amount: int) -> None:
         """Adds an amount, which may be negative."""
-        inner = self._counts.get(key)
-        if inner is None:
-            inner = self._counts[key] = {}
-        total = inner.get(sub, 0) + amount
-        if total:
-            inner[sub] = total
-        else:
-            inner.pop(sub, None)
-            if not inner:
-                del self._counts[key]
-        self._dirty.add(key)
+        self.add_all(key, {sub: amount}, 1)
 
     def add_all(self, key: K, amounts: Mapping[S, int], sign: int) -> None:
         """Adds or takes away several amounts of one key."""
