@@ -38,7 +38,7 @@ picture: install ## Record the demo as docs/demo.svg (a minute)
 	$(BIN)/python -m tests.docs.recording docs/demo.svg
 
 test: install ## The whole test suite that needs no control plane
-	$(BIN)/python -m pytest -n 2 -m "not controlplane" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not controlplane" $(PYTEST_ARGS)
 
 lint: install type ## Style, import layers, types
 	$(BIN)/ruff check .
@@ -62,7 +62,7 @@ yardstick: install ## koordpy beside kube-scheduler on a real control plane, one
 	$(BIN)/python -m bench.yardstick --rounds $(or $(ROUNDS),1) $(YARDSTICK_ARGS)
 
 storms: install ## Random schedules in bad weather, COUNT (20000) of them, and a death at every turn of a commit
-	KOORDPY_STORMS=$(or $(COUNT),20000) $(BIN)/python -m pytest -n 2 tests/engine/test_storms.py tests/engine/test_deaths.py $(PYTEST_ARGS)
+	KOORDPY_STORMS=$(or $(COUNT),20000) $(BIN)/python -m pytest -n 2 --dist worksteal tests/engine/test_storms.py tests/engine/test_deaths.py $(PYTEST_ARGS)
 
 oracle: install ## The planner and the solver against enumeration, COUNT (1000) random problems a family; then random clusters
 	$(BIN)/python -m tests.planning.agreement $(or $(COUNT),1000)
