@@ -91,7 +91,8 @@ BY_FILTER: dict[str, Wake] = {
     ),
     "DynamicResources": Wake.NODE_ADDED | Wake.NODE_LABELS | Wake.ROOM | Wake.CLAIM | Wake.DYNAMIC_DEVICE,
     "GPUDevices": Wake.NODE_ADDED | Wake.NODE_ALLOCATABLE | Wake.NODE_LABELS | Wake.ROOM | Wake.DEVICE,
-    "ElasticQuota": Wake.NODE_ADDED | Wake.NODE_ALLOCATABLE | Wake.ROOM | Wake.POD_LABELS | Wake.QUOTA,
+    # whom a quota refuses may still find victims in it: whatever any filter says of them counts
+    "ElasticQuota": ANY & ~Wake.POD_BOUND,
     "VolumeZone": Wake.NODE_ADDED | Wake.NODE_LABELS | Wake.CLAIM | Wake.VOLUME | Wake.STORAGE_CLASS,
 }
 
