@@ -40,7 +40,13 @@ def test_whatever_the_weather_the_end_is_right(first: int) -> None:
         assert [knob for knob in KNOBS if not tally[knob]] == [], "these were never turned"
 
 
-@pytest.mark.parametrize("seed", [pytest.param(1093, id="the-preemptor-goes-while-its-victim-is-marked")])
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(1093, id="the-preemptor-goes-while-its-victim-is-marked"),
+        pytest.param(14464, id="a-claim-comes-that-keeps-a-gang-from-victims-in-its-own-quota"),
+    ],
+)
 def test_what_went_wrong_once_goes_right(seed: int) -> None:
     assert through_a_storm(seed).acts.made
 
