@@ -40,10 +40,15 @@ class Promises:
 
     def found(self, plan: RoundPlan) -> None:
         """Keeps what a round has found for those that it tried."""
+        given_up: set[tuple[str, str]] = set()
         for tried in plan.units:
-            self._awaiting.pop(tried.unit, None)
+            given_up |= {(one.pod_key, one.node) for one in self._awaiting.pop(tried.unit, ())}
         for one in plan.awaiting:
             self._awaiting.setdefault(one.unit, []).append(one)
+            given_up.discard((one.pod_key, one.node))
+        given_up -= {(one.pod_key, one.node) for one in plan.placements}
+        if given_up:
+            self._queue.broadcast(Wake.ROOM, "AwaitedRoomGivenUp")
 
     def reserve(self, now: Reservation | None) -> None:
         """The room behind which others are let through is this from now on."""
@@ -55,3 +60,5 @@ class Promises:
         """Room that was kept for a pod is free for others when it will not come."""
         if self._reservation is not None and key in self._reservation.nodes:
             self.reserve(None)
+        if any(one.pod_key == key for known in self._awaiting.values() for one in known):
+            self._queue.broadcast(Wake.ROOM, "AwaitedRoomGivenUp")

@@ -44,6 +44,7 @@ def test_whatever_the_weather_the_end_is_right(first: int) -> None:
     "seed",
     [
         pytest.param(1093, id="the-preemptor-goes-while-its-victim-is-marked"),
+        pytest.param(16089, id="room-that-another-pod-waited-for-in-vain-is-free-again"),
         pytest.param(14464, id="a-claim-comes-that-keeps-a-gang-from-victims-in-its-own-quota"),
     ],
 )
