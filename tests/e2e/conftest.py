@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from tests.e2e.chart import Helm, find_helm
 from tests.e2e.client import Client
 from tests.e2e.controlplane import ControlPlane
 from tests.e2e.installed import Install, installer
+from tests.loudly import skip_loudly
 
 HERE = Path(__file__).parent
 CRDS = REPOSITORY / "crds"
@@ -36,18 +36,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def assets(request: pytest.FixtureRequest) -> Path:
     """The folder with etcd and kube-apiserver; built first where that is needed and can be done."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
-    # A build takes minutes, and a skip must not pass for a success: both are seen whatever pytest captures.
+    found, reason = None, ""
+    # a build takes minutes, and is seen whatever pytest captures
     with capture.global_and_fixture_disabled():
         try:
-            return find_assets()
+            found = find_assets()
         except BuildFailed as failed:
             if a_failed_build_is_a_failure():
                 pytest.fail(str(failed), pytrace=False)
             reason = str(failed)
         except AssetsMissing as missing:
             reason = str(missing)
-        print(f"\ntests/e2e SKIPPED: {reason}", file=sys.stderr, flush=True)
-    pytest.skip(reason)
+    if found is None:
+        skip_loudly(request, "tests/e2e", reason)
+    return found
 
 
 @pytest.fixture(scope="session")
@@ -56,9 +58,7 @@ def helm(request: pytest.FixtureRequest, assets: Path, tmp_path_factory: pytest.
     found = find_helm(assets, tmp_path_factory.mktemp("helm"))
     if found is None:
         reason = "no helm: it is neither in KUBEBUILDER_ASSETS nor on PATH"
-        with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
-            print(f"\ntests of the chart SKIPPED: {reason}", file=sys.stderr, flush=True)
-        pytest.skip(reason)
+        skip_loudly(request, "tests of the chart", reason)
     return found
 
 

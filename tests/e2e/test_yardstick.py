@@ -11,14 +11,15 @@ from bench.live.schedulers import Koordpy, KubeScheduler
 from bench.yardstick.figures import Results
 from bench.yardstick.rows import rows
 from bench.yardstick.session import Session
+from tests.loudly import skip_loudly
 
 NODES = 20
 
 
-async def test_both_schedulers_are_measured_and_nothing_stays(assets: Path) -> None:
+async def test_both_schedulers_are_measured_and_nothing_stays(request: pytest.FixtureRequest, assets: Path) -> None:
     ours, other = Koordpy(), KubeScheduler(assets / "kube-scheduler")
     if not other.program.exists():
-        pytest.skip("no kube-scheduler beside the API server")
+        skip_loudly(request, "the yardstick", "no kube-scheduler beside the API server")
     said: list[str] = []
     chosen = {row.key: row for row in rows(NODES, window_s=2.0)}
     async with live_cluster(assets, NODES, upstream_gangs=True) as cluster:

@@ -26,6 +26,7 @@ from koordpy.sim.clusters import node
 from koordpy.sim.server import ApiServer
 from tests.agent.plugin.kubelet import Kubelet
 from tests.e2e.process import Process, eventually
+from tests.loudly import skip_loudly
 
 ROOT = Path(__file__).resolve().parents[2]
 WAIT_SECONDS = 60
@@ -35,12 +36,10 @@ WAIT_SECONDS = 60
 def nvml(request: pytest.FixtureRequest) -> NvmlLibrary:
     try:
         library = open_nvml()
-        assert library.gpus(), "a driver without GPUs"
+        if not library.gpus():
+            raise BackendError("NVML: the driver has none")
     except BackendError as fault:
-        reason = f"no GPU to test with: {fault}"
-        with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
-            print(f"\ntests/hardware SKIPPED: {reason}", file=sys.stderr, flush=True)
-        pytest.skip(reason)
+        skip_loudly(request, "tests/hardware", f"no GPU to test with: {fault}")
     return library
 
 
