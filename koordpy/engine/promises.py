@@ -48,7 +48,7 @@ class Promises:
             given_up.discard((one.pod_key, one.node))
         given_up -= {(one.pod_key, one.node) for one in plan.placements}
         if given_up:
-            self._queue.broadcast(Wake.ROOM, "AwaitedRoomGivenUp")
+            self._queue.wake_waiting(Wake.ROOM, "AwaitedRoomGivenUp")
 
     def reserve(self, now: Reservation | None) -> None:
         """The room behind which others are let through is this from now on."""

@@ -164,6 +164,13 @@ class UnitQueue:
         elif wake:
             self._wake_event = event
 
+    def wake_waiting(self, wake: Wake, event: str) -> None:
+        """Something changed by the round under way, whose own units were planned with it: wakes only those that wait
+        for a change."""
+        for entry in list(self._states[State.UNSCHEDULABLE].values()):
+            if entry.wakes & wake:
+                self._enter(entry, State.ACTIVE, event)
+
     def wake(self, key: str, wake: Wake, event: str) -> None:
         """Something changed that a pod of the queue names; no other unit is concerned."""
         unit = self._unit_of.get(key)
@@ -192,9 +199,7 @@ class UnitQueue:
         if wakes:
             self._wakes = Wake.NOTHING
             self._missed |= wakes
-            for entry in list(self._states[State.UNSCHEDULABLE].values()):
-                if entry.wakes & wakes:
-                    self._enter(entry, State.ACTIVE, event)
+            self.wake_waiting(wakes, event)
         for entry in list(self._states[State.BACKOFF].values()):
             if entry.due <= now:
                 self._enter(entry, State.ACTIVE, "BackoffComplete")
