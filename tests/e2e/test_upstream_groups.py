@@ -5,7 +5,6 @@ The API server, its admission and kube-controller-manager are the real ones; pod
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -16,9 +15,10 @@ import pytest
 from koordpy.api import keys
 from koordpy.engine.status.upstream import CONDITION, OLDER_NAMES
 from tests.e2e.chart import Helm
-from tests.e2e.client import Client, condition, manifests_of, pod_manifest, pods_path
+from tests.e2e.client import Client, condition, pod_manifest, pods_path
 from tests.e2e.conftest import CRDS
 from tests.e2e.controlplane import ControlPlane
+from tests.e2e.coscheduling import served
 from tests.e2e.installed import X, installer
 from tests.e2e.process import Process, always, eventually
 from tests.e2e.test_scheduler import GROUPS as SIGS_GROUPS
@@ -247,19 +247,7 @@ async def test_groups_made_for_a_workload_are_gangs_of_their_own(api: Client, ko
 
 async def test_three_kinds_of_groups_of_one_name_live_side_by_side(api: Client, koordpy: Process) -> None:
     """`train` of scheduling.sigs.k8s.io by label, of scheduling.k8s.io by spec and `train-x` of scheduling.x-k8s.io."""
-    (ours,) = (m for m in manifests_of(CRDS) if m["metadata"]["name"] == "podgroups.scheduling.sigs.k8s.io")
-    name = f"podgroups.{X}"
-    theirs = {**ours, "metadata": {"name": name, **_kept(ours)}, "spec": {**ours["spec"], "group": X}}
-    definition = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
-    async with contextlib.AsyncExitStack() as stack:
-        await api.apply(definition, theirs)
-        stack.push_async_callback(api.delete, definition)
-
-        async def established() -> bool:
-            found = condition(await api.get(definition), "Established")
-            return found is not None and found["status"] == "True"
-
-        await eventually(established, what="the coscheduling PodGroup served")
+    async with served(api, "podgroups"):
         await api.make_nodes(3)
         koordpy.start()
         by_label = {"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": "train"}}
@@ -299,9 +287,3 @@ async def test_three_kinds_of_groups_of_one_name_live_side_by_side(api: Client, 
             return await said(api, "train") == ("True", "Scheduled") and await labelled_told()
 
         await eventually(all_told, what="each kind's own status", processes=[koordpy])
-
-
-def _kept(definition: Json) -> Json:
-    """Metadata that groups of Kubernetes' own community must have: the approval of their API."""
-    notes = {"api-approved.kubernetes.io": "unapproved, for tests"}
-    return {"annotations": {**(definition["metadata"].get("annotations") or {}), **notes}}
