@@ -64,9 +64,10 @@ yardstick: install ## koordpy beside kube-scheduler on a real control plane, one
 storms: install ## Random schedules in bad weather, COUNT (20000) of them, and a death at every turn of a commit
 	KOORDPY_STORMS=$(or $(COUNT),20000) $(BIN)/python -m pytest -n 2 --dist worksteal tests/engine/test_storms.py tests/engine/test_deaths.py $(PYTEST_ARGS)
 
-oracle: install ## The planner and the solver against enumeration, COUNT (1000) random problems a family; then random clusters
+oracle: install ## The planner and the solver against enumeration, COUNT (1000) random problems a family; then random clusters, and examples with a fault
 	$(BIN)/python -m tests.planning.agreement $(or $(COUNT),1000)
 	$(BIN)/python -m tests.cli.random_manifests 0 $(or $(COUNT),1000)
+	$(BIN)/python -m tests.cli.mutations 0 $(or $(COUNT),1000)
 
 controlplane: ## etcd, kube-apiserver, helm: from KUBEBUILDER_ASSETS, else built with Go; the last line tells the folder
 	@controlplane/build.sh
