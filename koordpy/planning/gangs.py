@@ -44,6 +44,10 @@ class Gang:
     """Every known pod that names the gang."""
     one_victim: bool = False
     """Upstream's disruptionMode: whoever evicts one member evicts all."""
+    expected: int | None = None
+    """How many members its owner says there will be, for messages alone."""
+    doubt: str = ""
+    """A setting that cannot be read and decides nothing."""
 
     @property
     def key(self) -> str:
@@ -71,8 +75,15 @@ class Gang:
     def succeeded(self) -> int:
         return sum(pod.pod.status.phase == "Succeeded" for pod in self.pods)
 
+    @property
+    def waits_for_members(self) -> str:
+        """What is said while fewer members exist than its minimum (2.3)."""
+        text = f"gang {self.key}: waiting for members, {len(self.members) + self.succeeded} of minMember"
+        expected = f", {self.expected} are expected" if self.expected is not None else ""
+        return f"{text} {self.min_member} exist{expected}"
 
-def _min_available(text: str) -> int | None:
+
+def _whole_number(text: str) -> int | None:
     try:
         return int(text) if text.strip().lstrip("+-").isascii() and text.strip().lstrip("+-").isdigit() else None
     except ValueError:
@@ -113,6 +124,15 @@ def _waiting(notes: Mapping[str, str], timeout_seconds: int | None) -> float:
             value = -1.0
         return value if value > 0 else DEFAULT_WAITING_SECONDS
     return float(timeout_seconds) if timeout_seconds is not None and timeout_seconds > 0 else DEFAULT_WAITING_SECONDS
+
+
+def _expected(notes: Mapping[str, str]) -> tuple[int | None, str]:
+    """total-number, and what is wrong with it; it decides nothing, so a wrong one counts as absent."""
+    text = notes.get(keys.GANG_TOTAL)
+    number = _whole_number(text) if text is not None else None
+    if text is None or (number is not None and number > 0):
+        return number, ""
+    return None, f"annotation {keys.GANG_TOTAL} cannot be read: {text!r} is no whole number above 0"
 
 
 def _said(key: str, meta: ObjectMeta, pods: tuple[PodInfo, ...]) -> str | None:
@@ -157,12 +177,13 @@ def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
         labelled = meta.labels.get(keys.LABEL_GANG_NAME) and keys.LABEL_GANG_MIN in meta.labels
         where = f"label {keys.LABEL_GANG_MIN}" if labelled else f"annotation {keys.GANG_MIN}"
         text = meta.labels[keys.LABEL_GANG_MIN] if labelled else meta.annotations.get(keys.GANG_MIN, "")
-        number = _min_available(text)
+        number = _whole_number(text)
         if number is None:
             fault = f"{where} cannot be read: {text!r} is no whole number"
         min_member = number or 0
     wish, links, unreadable = _settings(meta)
     notes = meta.annotations
+    expected, doubt = _expected(notes)
     said = {key: _said(key, meta, pods) for key in (keys.SCHEDULE_POLICY, keys.AFFINITY_CONFIG)}
     wish = with_levels(wish, said[keys.SCHEDULE_POLICY], said[keys.AFFINITY_CONFIG], snapshot.tree.layers)
     return Gang(
@@ -179,4 +200,6 @@ def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
         fault=fault or unreadable,
         pods=pods,
         one_victim=one_victim,
+        expected=expected,
+        doubt=doubt,
     )

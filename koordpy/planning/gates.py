@@ -35,10 +35,8 @@ def gate(unit: Unit, groups: Groups) -> Gate | None:
     if mixed is not None:
         return mixed
     for gang in unit.gangs:
-        have = len(gang.members) + gang.succeeded
-        if have < gang.min_member:
-            text = f"gang {gang.key}: waiting for members, {have} of minMember {gang.min_member} exist"
-            return Gate(text, GangStatus.INCOMPLETE)
+        if len(gang.members) + gang.succeeded < gang.min_member:
+            return Gate(gang.waits_for_members, GangStatus.INCOMPLETE)
     for gang in unit.gangs:
         if gang.fault:
             return Gate(f"gang {gang.key}: {gang.fault}", GangStatus.INVALID)
@@ -75,11 +73,13 @@ def _unknown_layer(unit: Unit, snapshot: Snapshot) -> Gate | None:
 
 
 def wish_warnings(units: Iterable[Unit], snapshot: Snapshot) -> list[tuple[str, str]]:
-    """(object, text) of settings that are read but do nothing: an unknown layer under PreferGather, DP x PP."""
+    """(object, text) of settings that do nothing: a layer unknown to PreferGather, DP x PP, an unreadable number."""
     out: list[tuple[str, str]] = []
     for unit in units:
         for gang in unit.gangs:
             name = f"PodGroup/{gang.key}"
+            if gang.doubt:
+                out.append((name, gang.doubt))
             out += [
                 (name, f'networkTopologyAware: unknown layer "{rule.layer}" under PreferGather is not used')
                 for rule in gang.wish.gather

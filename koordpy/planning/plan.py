@@ -96,12 +96,6 @@ class Benefit:
 
     unit: str
     beneficiary: str
-    pods: int
-    devices_hundredths: int
-    gangs_broken: int
-    rules: Mapping[str, int]
-    """Rule -> pods that go under it."""
-    proof: Proof
     message: str
 
 

@@ -39,6 +39,29 @@ def test_a_number_of_thousands_of_digits_makes_an_annotation_unreadable(key: str
     assert plan.gangs[0].status is GangStatus.INVALID
 
 
+def test_a_gang_that_waits_for_members_says_how_many_its_owner_expects() -> None:
+    world = World().add(node("n1:9"), group("g", 3, {keys.GANG_TOTAL: "8"}), gang_pods("g", 2))
+    text = "gang default/g: waiting for members, 2 of minMember 3 exist, 8 are expected"
+    assert (set(messages(world.plan()).values()), world.plan().warnings) == ({text}, ())
+
+
+def test_without_a_pod_group_the_oldest_pod_says_how_many_members_are_expected() -> None:
+    said = {keys.GANG_NAME: "g", keys.GANG_MIN: "2"}
+    first = pod("p-0", annotations={**said, keys.GANG_TOTAL: "4"}, created=1)
+    late = pod("p-1", annotations={**said, keys.GANG_TOTAL: "5"}, created=2, scheduling_gates=[{"name": "later"}])
+    world = World().add(node("n1:9"), late, first)
+    assert messages(world.plan())["p-0"].endswith("1 of minMember 2 exist, 4 are expected")
+
+
+@pytest.mark.parametrize("said", ["many", "", "0", "-3", "1.5", DIGITS])
+def test_an_unreadable_number_of_expected_members_is_warned_of_and_decides_nothing(said: str) -> None:
+    world = World().add(node("n1:9"), group("g", 2, {keys.GANG_TOTAL: said}), gang_pods("g", 2))
+    plan = world.plan()
+    assert bound(plan) == {"p-0": "n1", "p-1": "n1"}
+    why = f"annotation {keys.GANG_TOTAL} cannot be read: {said!r} is no whole number above 0"
+    assert plan.warnings == (("PodGroup/default/g", why),)
+
+
 @pytest.mark.parametrize("layer", ["nodeLayer", "blockLayer", "spineLayer"])
 def test_a_multiple_beyond_any_room_means_none_and_is_named_in_full(layer: str) -> None:
     k = 10**30

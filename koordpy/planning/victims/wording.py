@@ -138,25 +138,18 @@ def nominations(one: Tried, figures: Figures) -> list[Nomination]:
 def benefit(one: Tried, figures: Figures) -> Benefit:
     """The totals of one unit's plan with victims."""
     pods = [pod for victim in one.victims for pod in victim.unit.pods]
-    rules = Counter[str]()
-    for victim in one.victims:
-        rules[str(victim.rule)] += len(victim.unit.pods)
     devices = sum(device_hundredths(pod.requests) for pod in pods)
     broken = sum(victim.unit.kind is Kind.CORE for victim in one.victims)
-    name = beneficiary_of(one)
     parts = [f"{len(pods)} pods", f"{devices / 100:g} accelerators"]
     if broken:
         parts.append(f"{broken} gangs broken")
     text = f"room for {len(one.nodes or ())} pods made by evicting {', '.join(parts)}"
     if one.proof is not Proof.OPTIMAL:
         text = f"best found: {len(pods)} pods" + (f", bound {one.least}" if one.least is not None else "") + f"; {text}"
-    return Benefit(one.unit.id, name, len(pods), devices, broken, dict(rules), one.proof, text)
+    return Benefit(one.unit.id, beneficiary_of(one), text)
 
 
 def below_minimum(gang: Gang, why: str) -> str:
     """`4 of 5 members`, and why the others cannot be placed."""
     have = len(gang.bound) + gang.succeeded
-    if not why:
-        known = len(gang.members) + gang.succeeded
-        why = f"gang {gang.key}: waiting for members, {known} of minMember {gang.min_member} exist"
-    return f"{have} of {gang.min_member} members; {why}"
+    return f"{have} of {gang.min_member} members; {why or gang.waits_for_members}"
