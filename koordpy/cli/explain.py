@@ -32,7 +32,5 @@ def run(args: argparse.Namespace) -> int:
     for line in ready.warnings:
         print(f"warning: {line}", file=sys.stderr)
     document = output.explanation_document(found)
-    sys.stdout.write(
-        output.explanation_table(document) if args.output == "table" else output.text(document, args.output)
-    )
+    output.say(output.explanation_table(document) if args.output == "table" else output.text(document, args.output))
     return 0

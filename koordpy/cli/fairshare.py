@@ -1,7 +1,6 @@
 """`koordpy fairshare`: the share calculator on its own, on queues in a file (simulate.md, quota-fairness.md 3)."""
 
 import argparse
-import sys
 from typing import TYPE_CHECKING, Any
 
 from koordpy.cli.offline import InputFaultsError
@@ -31,12 +30,12 @@ def run(args: argparse.Namespace) -> int:
         columns = sorted({resource for amounts in shares.values() for resource in amounts})
         rows = [(name, *(str(_number(amounts[r])) for r in columns)) for name, amounts in shares.items()]
         lines = output.table(("QUEUE", *columns), rows)
-        sys.stdout.write("\n".join(lines) + "\n" if lines else "no queues\n")
+        output.say("\n".join(lines) + "\n" if lines else "no queues\n")
         return 0
     document: dict[str, Any] = {
         "shares": {name: {r: _number(amount) for r, amount in amounts.items()} for name, amounts in shares.items()}
     }
-    sys.stdout.write(output.text(document, args.output))
+    output.say(output.text(document, args.output))
     return 0
 
 

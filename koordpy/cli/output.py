@@ -1,6 +1,8 @@
 """How the offline commands print: the contract's document as JSON or YAML, or tables for people."""
 
+import io
 import json
+import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,13 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 PODS_NAMED = 4
 """Pending pods named before `and N more`; one line stands for all pods of a gang with one message."""
+
+
+def say(written: str) -> None:
+    """To the standard output, as UTF-8 whatever the locale: the same input gives the same bytes."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")
+    sys.stdout.write(written)
 
 
 def text(document: Document, form: str) -> str:

@@ -20,9 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _rounds(text: str) -> int:
-    number = int(text)
+    number = int(text) if text.isdecimal() else 0
     if number < 1:
-        raise argparse.ArgumentTypeError("must be 1 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of 1 or more")
     return number
 
 
@@ -42,7 +42,5 @@ def run(args: argparse.Namespace) -> int:
     for subject, text in result.warnings:
         print(f"warning: {subject}: {text}", file=sys.stderr)
     document = result.document()
-    sys.stdout.write(
-        output.simulation_table(document) if args.output == "table" else output.text(document, args.output)
-    )
+    output.say(output.simulation_table(document) if args.output == "table" else output.text(document, args.output))
     return 0

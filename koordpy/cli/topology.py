@@ -56,6 +56,7 @@ def run(args: argparse.Namespace) -> int:
         return ready
     state, config, now, warnings = ready
     pod = _shape(args, state, config)
+    from koordpy.cli import output
     from koordpy.planning.inventory import take_inventory
 
     snapshot = state.snapshot(now)
@@ -67,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     for line in faults:
         print(line, file=sys.stderr)
     document = _document(inventory, state, faults)
-    sys.stdout.write(_written(document, args))
+    output.say(_written(document, args))
     return BAD_HIERARCHY if faults else 0
 
 

@@ -18,8 +18,9 @@ from koordpy.api.quantity import units
 from koordpy.cluster.pods import GangRef, PodInfo
 
 SUB_HEALTHY = "SubHealthFault"
-MOST_CHIPS = 10_000
-"""Ids have four digits at most; no more chips of a node are told apart, whatever number it states."""
+MOST_CHIPS = 512
+"""No more chips of a node are told apart, whatever number it states: no server has half as many, and what choosing
+among them takes grows faster than their number."""
 
 
 class Holding(NamedTuple):

@@ -1,6 +1,7 @@
 """The commands as a user calls them: status, output, and what is imported for it."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -194,3 +195,27 @@ def test_a_reader_that_leaves_early_is_no_fault(manifests: str) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(timeout=60) == 0
+
+
+def test_the_output_is_the_same_whatever_the_locale(tmp_path: Path) -> None:
+    """A name that ASCII lacks, and the lines of a tree."""
+    manifests = tmp_path / "in.yaml"
+    manifests.write_text(NODES.replace("{name: n1,", "{name: n\u00f61,"), encoding="utf-8")
+    for command in (("simulate", "-o", "json"), ("topology", "--nodes", "-o", "tree")):
+        words = [sys.executable, "-m", "koordpy", *command, "-f", str(manifests)]
+        said = [
+            subprocess.run(
+                words, env={**os.environ, "PYTHONIOENCODING": coding}, capture_output=True, timeout=60, check=True
+            ).stdout
+            for coding in ("ascii", "utf-8", "latin-1")
+        ]
+        assert said[0] == said[1] == said[2]
+        assert "n\u00f61" in said[0].decode() or command[0] == "simulate"
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "x", "1.5"])
+def test_a_wrong_number_of_rounds_is_told_as_such(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["simulate", "-f", "x", "--rounds", text])
+    assert left.value.code == 2
+    assert f"argument --rounds: {text!r} is no whole number of 1 or more" in capsys.readouterr().err

@@ -8,6 +8,7 @@ import pytest
 
 from koordpy.api import keys
 from koordpy.api.objects import Pod
+from koordpy.cluster.npus import MOST_CHIPS, read_reports
 from koordpy.planning.plan import Reason, RoundPlan
 from koordpy.planning.words.explain import explain
 from tests.scenarios.cluster import TWO_LAYERS, World, bound, messages, wish
@@ -53,6 +54,16 @@ def illegal(plan: RoundPlan) -> dict[str, str]:
 
 
 # --- held, broken and reported chips ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("resource", [N910, N310, N310P, NPU])
+def test_a_number_of_chips_that_no_server_has_is_cut(resource: str) -> None:
+    """A typo, such as an amount of memory: what is tried for each chip must not be tried a trillion times."""
+    node = npu_node("n1", 10**12, "", resource=resource)
+    report = read_reports(node, None)[resource]
+    assert (report.capacity, report.listed.bit_count()) == (10**12, MOST_CHIPS)
+    world = World().add(node, npu_pod("p", 4, resource=resource))
+    assert set(reasons(world, "p")) | set(scores(world, "p")) == {"n1"}
 
 
 def test_chips_of_running_pods_are_held_whoever_bound_them() -> None:
