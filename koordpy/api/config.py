@@ -282,7 +282,7 @@ def load_config(path: str) -> KoordpyConfiguration:
     return read_config(data, name=path)
 
 
-_LINK_CLASS = re.compile(r"NV([1-9][0-9]{0,2})?|PSB|PIX|PXB|PHB|NODE|SYS|SOC|HOST|HOSTPIX", re.ASCII)
+LINK_CLASS = re.compile(r"NV([1-9][0-9]{0,2})?|PSB|PIX|PXB|PHB|NODE|SYS|SOC|HOST|HOSTPIX", re.ASCII)
 """A class of links between GPUs (gpu-topology.md 3); NV alone is what each NVLink of a class NVn carries."""
 
 
@@ -305,7 +305,7 @@ def _across_fields(config: KoordpyConfiguration) -> list[Fault]:
             f"gpu.linkBandwidth.{name}", "no link class: NV (each), NV4, PSB, PIX, PXB, PHB, NODE, SYS, HOST, HOSTPIX"
         )
         for name in sorted(config.gpu.link_bandwidth)
-        if not _LINK_CLASS.fullmatch(name)
+        if not LINK_CLASS.fullmatch(name)
     ]
     if config.pod_max_backoff < config.pod_initial_backoff:
         faults.append(Fault("podMaxBackoff", "must not be shorter than podInitialBackoff"))

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import inspect
 
-from koordpy.api.config import ClientConnection, KoordpyConfiguration
+from koordpy.api.config import LINK_CLASS, ClientConnection, KoordpyConfiguration
 
 SCHEMA = Path(__file__).resolve().parents[2] / "charts" / "koordpy" / "values.schema.json"
 DECIDED_BY_THE_CHART = {
@@ -23,10 +23,28 @@ Json = dict[str, Any]
 
 
 def configuration_schema() -> Json:
-    """The schema of the whole section; schedulerNames must name at least one, as koordpy checks across fields."""
+    """The schema of the whole section, with what koordpy checks beyond types and a schema can say. Durations that must
+    be longer than others it cannot compare."""
     schema = _schema(inspect.type_info(KoordpyConfiguration))
-    schema["properties"]["schedulerNames"]["minItems"] = 1
+    sections = schema["properties"]
+    names = sections["schedulerNames"]
+    names["minItems"], names["items"]["minLength"] = 1, 1
+    links = sections["gpu"]["properties"]["linkBandwidth"]
+    links["patternProperties"] = {f"^({LINK_CLASS.pattern})$": links["additionalProperties"]}
+    links["additionalProperties"] = False
+    spread = sections["filters"]["properties"]["podTopologySpread"]
+    spread |= _where("defaultConstraints", {"minItems": 1}, then="defaultingType", be={"const": "List"})
+    fit = sections["scores"]["properties"]["nodeResourcesFit"]
+    fit |= _where("strategy", {"const": "RequestedToCapacityRatio"}, then="shape", be={"minItems": 1})
     return schema
+
+
+def _where(field: str, given: Json, *, then: str, be: Json) -> Json:
+    """Where a field is given and like this, another one must be given and like that."""
+    return {
+        "if": {"required": [field], "properties": {field: given}},
+        "then": {"required": [then], "properties": {then: be}},
+    }
 
 
 def _schema(info: Any) -> Json:

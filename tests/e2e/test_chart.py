@@ -224,6 +224,12 @@ def test_helm_refuses(values: Values, said: str, helm: Helm) -> None:
         ({"fairness": {"mode": "fair"}}, "mode"),
         ({"solver": {"deterministicTime": 0}}, "deterministicTime"),
         ({"ascend": {"sharedTorNum": 3}}, "sharedTorNum"),
+        ({"schedulerNames": ["a", ""]}, "schedulerNames"),
+        ({"gpu": {"linkBandwidth": {"NVLINK": 450}}}, "linkBandwidth"),
+        ({"gpu": {"linkBandwidth": {"NV18+PCIe": 450}}}, "linkBandwidth"),
+        ({"gpu": {"linkBandwidth": {"PIX": -1}}}, "PIX"),
+        ({"filters": {"podTopologySpread": {"defaultConstraints": [{"topologyKey": "zone"}]}}}, "podTopologySpread"),
+        ({"scores": {"nodeResourcesFit": {"strategy": "RequestedToCapacityRatio"}}}, "nodeResourcesFit"),
     ],
 )
 def test_what_koordpy_would_refuse_helm_refuses_first(config: Values, said: str, helm: Helm) -> None:
@@ -239,7 +245,8 @@ def test_what_koordpy_would_refuse_helm_refuses_first(config: Values, said: str,
         {"fairness": {"mode": False}},
         {"leaderElection": {"leaseDuration": "1m30s", "renewDeadline": "1m"}},
         {"filters": {"nodeAffinity": {"addedAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}}},
-        {"gpu": {"linkBandwidth": {"NV18": 450}}},
+        {"gpu": {"linkBandwidth": {"NV18": 450, "NV": 25, "SYS": 9.5, "HOSTPIX": 1}}},
+        {"scores": {"nodeResourcesFit": {"strategy": "RequestedToCapacityRatio", "shape": [{"utilization": 0}]}}},
         {"scores": msgspec.to_builtins(KoordpyConfiguration().scores)},
     ],
 )
