@@ -1,0 +1,124 @@
+"""Every value of the chart changes what is rendered: none is read by nobody, or by a template that is misspelt."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.e2e.chart import CHART, Helm
+
+Values = dict[str, Any]
+Path = tuple[str, ...]
+
+SWITCHES = ("serviceMonitor", "prometheusRule", "dashboards", "networkPolicy", "agent", "webhook")
+"""Parts that are off by default; for all that is below them they are on."""
+OTHERS: dict[Path, Any] = {
+    ("image", "digest"): "sha256:" + "0" * 64,
+    ("image", "pullPolicy"): "Always",
+    ("imagePullSecrets",): [{"name": "pull"}],
+    ("log", "level"): "debug",
+    ("log", "format"): "text",
+    ("config",): {"podMaxBackoff": "20s"},
+    ("resources",): {"requests": {"cpu": "2"}},
+    ("tolerations",): [{"key": "x", "operator": "Exists"}],
+    ("affinity",): {"nodeAffinity": {}},
+    ("topologySpreadConstraints",): [{"maxSkew": 1, "topologyKey": "x", "whenUnsatisfiable": "ScheduleAnyway"}],
+    ("serviceMonitor", "interval"): "1m",
+    ("networkPolicy", "from"): [{"namespaceSelector": {}}],
+    ("networkPolicy", "egress"): [{}],
+    ("agent", "delivery"): "device-plugin",
+    ("agent", "resource"): "example.com/gpu",
+    ("agent", "kubeletFolder"): "/data/kubelet",
+    ("agent", "tolerations"): [],
+    ("agent", "resources"): {"requests": {"cpu": "2"}},
+    ("webhook", "url"): "https://10.0.0.1:9443",
+    ("gpuPolicies", "enabled"): False,
+}
+"""Where `other` would not give a value that the schema takes."""
+BESIDE: dict[Path, Values] = {
+    ("agent", "resource"): {"agent": {"delivery": "device-plugin"}},
+    ("agent", "kubeletFolder"): {"agent": {"delivery": "device-plugin"}},
+    ("rbac", "watchDefinitions"): {"rbac": {"create": True}},
+    ("serviceAccount", "create"): {"serviceAccount": {"name": "theirs"}},
+}
+"""What must be set for a value to mean anything."""
+WHOLE = {(name,) for name in ("config", "resources", "affinity", "nodeSelector")} | {
+    ("agent", name) for name in ("resources", "nodeSelector")
+}
+"""Mappings that are handed on as they are."""
+
+
+def leaves(values: Values, at: Path = ()) -> Iterator[tuple[Path, Any]]:
+    for name, value in values.items():
+        path = (*at, name)
+        if isinstance(value, dict) and value and path not in WHOLE:
+            yield from leaves(value, path)
+        else:
+            yield path, value
+
+
+DEFAULTS = dict(leaves(yaml.safe_load((CHART / "values.yaml").read_text())))
+
+
+def other(path: Path, value: Any) -> Any:
+    """Another value than the default."""
+    if path in OTHERS:
+        return OTHERS[path]
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    if isinstance(value, dict):
+        return {"x": "y"}
+    return f"{value}x" if value else "theirs"
+
+
+def put(values: Values, path: Path, value: Any) -> Values:
+    """The values with one more of them."""
+    found = copy.deepcopy(values)
+    inner = found
+    for name in path[:-1]:
+        inner = inner.setdefault(name, {})
+    inner[path[-1]] = value
+    return found
+
+
+def rendered(helm: Helm, values: Values) -> list[Any]:
+    """The objects, without what is drawn by lot: certificates, and when they end."""
+    objects = helm.render(values).objects
+    for one in objects:
+        if one["kind"] == "Secret":
+            one["data"] = sorted(one["data"])
+            one["metadata"]["annotations"].pop("koordpy.io/renew-after")
+        for hook in one.get("webhooks", []):
+            hook["clientConfig"].pop("caBundle")
+    return objects
+
+
+@pytest.mark.parametrize("path", [path for path in DEFAULTS if path[-1] != "certificateDays"], ids=".".join)
+def test_it_has_an_effect(path: Path, helm: Helm) -> None:
+    base = copy.deepcopy(BESIDE.get(path, {}))
+    if path[0] in SWITCHES and path[-1] != "enabled":
+        base = put(base, (path[0], "enabled"), True)
+    value = other(path, DEFAULTS[path])
+    assert value != DEFAULTS[path]
+    assert rendered(helm, put(base, path, value)) != rendered(helm, base)
+
+
+def test_the_certificate_holds_as_long_as_is_said(helm: Helm) -> None:
+    def renewed(days: int) -> int:
+        release = helm.render({"webhook": {"enabled": True, "certificateDays": days}})
+        (secret,) = (one for one in release.objects if one["kind"] == "Secret")
+        return int(secret["metadata"]["annotations"]["koordpy.io/renew-after"])
+
+    two_thirds = (renewed(3000) - renewed(30)) / 86_400
+    assert two_thirds == pytest.approx(1980, abs=1)
+
+
+def test_the_tables_speak_of_values_that_are_there() -> None:
+    assert (set(OTHERS) | set(BESIDE) | WHOLE) <= set(DEFAULTS)
+    assert {name for name in SWITCHES if (name, "enabled") not in DEFAULTS} == set()
