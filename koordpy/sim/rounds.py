@@ -228,8 +228,9 @@ class _Run:
         return found
 
     def _proof(self, report: GangReport) -> str:
-        """Of the plan that bound the members, else of the last (gang-network.md 6)."""
-        return self.bound_proofs.get(report.name) or self.last_proofs.get(report.name) or "unknown"
+        """Of the plan that bound the members that are bound, else of the last (gang-network.md 6)."""
+        of_bound = self.bound_proofs.get(report.name) if report.bound else None
+        return of_bound or self.last_proofs.get(report.name) or "unknown"
 
 
 def object_order(key: str) -> tuple[NaturalKey, NaturalKey]:

@@ -146,6 +146,17 @@ def test_the_proof_of_a_gang_that_was_not_bound_is_that_of_the_last_plan() -> No
     assert run(state, Script(*plans)).gangs[0][1] == "unknown"
 
 
+def test_the_proof_of_a_gang_that_lost_all_its_members_is_that_of_the_last_plan() -> None:
+    state = cluster(pod("g-0", gang="g"))
+    taken = plan(
+        evict=(("g-0", "n1", "priority"),), gangs=(gang("g", Proof.INFEASIBLE, status=GangStatus.UNSCHEDULABLE),)
+    )
+    script = Script(
+        plan(bind={"g-0": "n1"}, gangs=(gang("g", Proof.OPTIMAL, bound=1),)), taken, plan(gangs=taken.gangs)
+    )
+    assert run(state, script).document()["gangs"][0]["proof"] == "infeasible"
+
+
 def test_the_document_has_the_keys_and_the_order_of_the_contract() -> None:
     state = cluster(pod("w-10"), pod("w-9"), pod("p-10"), pod("p-2"))
     script = Script(

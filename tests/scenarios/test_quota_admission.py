@@ -191,6 +191,17 @@ def test_explain_says_what_the_quota_lacks() -> None:
     assert (found.feasible_nodes, found.would_fit_if) == (1, ("max of quota team-a were 8 cpu (it is 7)",))
 
 
+@pytest.mark.parametrize("members", [("2", "2"), ("2", "3")], ids=["alike", "of two kinds"])
+def test_explain_says_so_of_surplus_members_too(members: tuple[str, str]) -> None:
+    """Members that differ are known to be refused only once no core of them passes."""
+    world = World().add(node("n1:32"), quota("team-a", 2, 7), group("g", 1))
+    world.add(pod("g-9", gang="g", labels=belongs("team-a"), cpu="6", at="n1"))
+    world.add(*(pod(f"g-{i}", gang="g", labels=belongs("team-a"), cpu=cpu) for i, cpu in enumerate(members)))
+    found = explain(world.snapshot(), config(), "default/g-1")
+    assert found.message == messages(plan(world))["g-1"]
+    assert (found.domains, found.would_fit_if) == ((), ("max of quota team-a were 8 cpu (it is 7)",))
+
+
 @pytest.mark.parametrize("runtime", [True, False])
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())

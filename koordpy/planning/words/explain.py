@@ -78,11 +78,14 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
     held = gate_of(unit, groups, figures)
     domains: tuple[DomainExplanation, ...] = ()
     misses: list[str] = []
-    refusal = figures.admission.refusal(unit, figures.draft.quotas) if held is None else None
-    if refusal is not None:
-        misses = quota_misses(unit, figures.admission, figures.draft.quotas)
-    elif unit.is_gang and held is None:
+    admission, use = figures.admission, figures.draft.quotas
+    refusal = admission.refusal(unit, use) if held is None else None
+    if refusal is None and unit.is_gang and held is None:
         domains, misses = _domains(unit, figures)
+        if not any(domain.chosen for domain in domains):
+            refusal = admission.core_refusal(unit, use)  # its members differ: that no core passes is known only now
+    if refusal is not None:
+        domains, misses = (), quota_misses(unit, admission, use)
     feasible = sum(node.feasible for node in nodes)
     if held is None:
         misses += Turn(snapshot, figures.config, unit).misses()
