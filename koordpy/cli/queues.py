@@ -81,13 +81,15 @@ class QueueFile:
         return shares
 
     def _claim(self, queue: FileQueue, resource: str, position: Mapping[str, int], *, inner: bool) -> Claim:
+        # what an inner queue asks is the sum below it; a value given there counts nowhere, not for the unit either
+        request = 0 if inner else queue.request.get(resource, 0)
         if self.mode == "gpu-count":
             # users know no quota, limit, tree or priority; of equals the older one is first, then the name
-            request = 0 if inner else queue.request.get(resource, 0)
-            return Claim(request=request, weight=queue.weight.get(resource, 1))
+            usage = queue.usage.get(resource, 0) if self.k else 0
+            return Claim(request=request, weight=queue.weight.get(resource, 1), usage=usage)
         quota, limit = queue.quota.get(resource, 0), queue.limit.get(resource, -1)
         return Claim(
-            request=queue.request.get(resource, 0),
+            request=request,
             quota=None if quota == -1 else quota,
             limit=None if limit == -1 else limit,
             weight=queue.weight.get(resource, 1),

@@ -60,6 +60,20 @@ def test_inner_queues_are_the_sum_of_their_leaves(tmp_path: Path, capsys: pytest
         assert [found[name][GPU] for name in ("org", "a", "b", "c")] == want, mode
 
 
+def test_what_an_inner_queue_asks_counts_nowhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    queues = [queue("org", 0.5), queue("a", parent="org"), queue("b", parent="org")]
+    for mode in ("exact", "kai", "gpu-count"):  # a part of a GPU there does not make the others share thousandths
+        found = shares(tmp_path, capsys, total={GPU: 3}, mode=mode, queues=queues)
+        assert (found["a"], found["b"]) == ({GPU: 2}, {GPU: 1}), mode
+
+
+def test_gpu_count_looks_at_past_usage_where_k_asks_for_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    queues = [queue("a", 16, usage=0.5), queue("b", 16)]
+    for k, want in ((0, [8, 8]), (1, [5, 11])):
+        found = shares(tmp_path, capsys, total={GPU: 16}, mode="gpu-count", k=k, queues=queues)
+        assert [found[name][GPU] for name in "ab"] == want
+
+
 def test_gpu_count_knows_no_quota_limit_or_priority(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     queues = [queue("a", quota=7, priority=900), queue("b", limit=1), queue("c", weight=2)]
     found = shares(tmp_path, capsys, total={GPU: 9, "cpu": 5}, mode="gpu-count", queues=queues)
