@@ -68,7 +68,8 @@ def run() -> list[Row]:
 
     def order(mode: str) -> None:
         draft = Draft(snapshot)
-        queue = UnitOrder(units, use=draft.quotas, config=Fairness(mode=mode), now=0.0)  # type: ignore[arg-type]
+        fairness = Fairness(mode=mode)  # type: ignore[arg-type]
+        queue = UnitOrder(units, use=draft.quotas, pods=snapshot.pods.values(), config=fairness, now=0.0)
         for unit in queue:
             draft.assign(unit.pending[0], 0)
             queue.placed()

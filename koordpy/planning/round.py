@@ -58,7 +58,7 @@ def plan_round(
     def attempt(unit: Unit) -> Tried:
         return backfill.attempt(unit) if backfill is not None else try_unit(unit, groups, figures, search)
 
-    queue = UnitOrder(units, use=draft.quotas, config=config.fairness, now=snapshot.now)
+    queue = UnitOrder(units, use=draft.quotas, pods=snapshot.pods.values(), config=config.fairness, now=snapshot.now)
     tried: list[Tried] = []
     failed: dict[Hashable, Tried] = {}
     later: list[int] = []

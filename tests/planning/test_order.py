@@ -27,7 +27,9 @@ def names(
     """Units in their order; those that fit are placed, on a node that is large enough for all of them."""
     snapshot = world.state.snapshot(now)
     draft = Draft(snapshot)
-    queue = UnitOrder(Groups(snapshot).units(), use=draft.quotas, config=Fairness(**fairness), now=now)
+    queue = UnitOrder(
+        Groups(snapshot).units(), use=draft.quotas, pods=snapshot.pods.values(), config=Fairness(**fairness), now=now
+    )
     out = []
     for unit in queue:
         out.append(unit.id.rpartition("/")[2])
@@ -144,7 +146,13 @@ def test_the_longest_wait_is_first_and_a_member_that_comes_late_has_not_waited()
     world.add(of("bob", "b", created=3500))
     assert names(world, now=START + 3700)[:2] == ["older", "old"]
     snapshot = world.state.snapshot(START + 3700)
-    queue = UnitOrder(Groups(snapshot).units(), use=Draft(snapshot).quotas, config=Fairness(), now=START + 3700)
+    queue = UnitOrder(
+        Groups(snapshot).units(),
+        use=Draft(snapshot).quotas,
+        pods=snapshot.pods.values(),
+        config=Fairness(),
+        now=START + 3700,
+    )
     assert queue.starving == {"default/old", "default/older"}
 
 
@@ -354,3 +362,23 @@ def test_kai_a_resource_that_nobody_asks_for_is_exceeded_by_nobody() -> None:
         of("alice", "ra", 3, at="n1"), of("bob", "rb", 1, at="n1"), of("alice", "ja", 1), of("bob", "jb", 7), total=4
     )
     assert names(world, mode="kai") == ["ja", "jb"]
+
+
+def test_kai_an_odd_unit_goes_to_the_user_with_the_oldest_job_also_where_that_one_runs() -> None:
+    # 3 GPUs for 2 and 2: bob, whose oldest job runs, has a share of 2 as if it waited; so his job goes first, 2 of 2
+    world = cluster(
+        of("bob", "rb", 1, at="n1", created=1),
+        of("alice", "ra", 1, at="n1", created=2),
+        of("alice", "ja", created=3),
+        of("bob", "jb", created=4),
+        total=3,
+    )
+    assert names(world, mode="kai") == ["jb", "ja"]
+    waiting = cluster(
+        of("bob", "system", 1, priority=2_000_000_000, created=1),
+        of("alice", "ra", 1, at="n1", created=2),
+        of("alice", "ja", created=3),
+        of("bob", "jb", created=4),
+        total=3,
+    )
+    assert names(waiting, mode="kai") == ["system", "jb", "ja"]

@@ -1,28 +1,29 @@
 """What modes exact and kai share: a tree of queues with shares of the round."""
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from koordpy.api.config import Fairness
 from koordpy.api.natural import natural_key
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quotas import Queue, QuotaUse
-from koordpy.planning.orders.keys import INFINITE, Job, QueueKeys
+from koordpy.planning.orders.keys import QueueKeys
 from koordpy.planning.quota.queues import QueueShares, queue_ages, queue_shares
 
 
 class ByShare(QueueKeys):
     """Queues of a tree, with what each deserves in this round."""
 
-    def __init__(self, use: QuotaUse, config: Fairness, jobs: list[Job]) -> None:
-        super().__init__(use, config, jobs)
+    def __init__(self, use: QuotaUse, config: Fairness, pods: Iterable[PodInfo]) -> None:
+        super().__init__(use, config, pods)
         self.quotas = use.quotas
-        oldest: dict[Queue, float] = {}
-        for job in jobs:
-            queue = self.queue_of(job)
-            oldest[queue] = min(oldest.get(queue, INFINITE), job.age)
-        self.ages = queue_ages(self.quotas, oldest)
+        self.ages = queue_ages(self.quotas, self.oldest(pods))
         self.shares: QueueShares = queue_shares(self.quotas, config, self.ages)
         self.limits = {name: quota.max for name, quota in self.quotas.tree.quotas.items()}
+
+    def oldest(self, pods: Iterable[PodInfo]) -> Mapping[Queue, float]:
+        """Age of the oldest job of each queue, where the order of ages decides anything: not for unrounded shares."""
+        return {}
 
     def queue_of_pod(self, pod: PodInfo) -> Queue:
         return self.quotas.queue_of(pod)

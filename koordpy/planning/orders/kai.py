@@ -1,16 +1,17 @@
 """Mode kai: queues as KAI-Scheduler compares them, cpu, memory and accelerators."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 from koordpy.api import keys
 from koordpy.api.config import Fairness
+from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quotas import Queue, QuotaUse
 from koordpy.planning.orders.by_share import ByShare
 from koordpy.planning.orders.keys import INFINITE, Job
-from koordpy.planning.quota.queues import counts
+from koordpy.planning.quota.queues import counts, oldest_jobs
 
 _KINDS = (("cpu",), ("memory",), keys.ACCELERATORS)
 """The resources that KAI-Scheduler knows."""
@@ -20,12 +21,15 @@ _WITHIN = tuple(resource for kind in _KINDS for resource in kind)
 class Kai(ByShare):
     """Queues as KAI-Scheduler compares them, cpu, memory and accelerators."""
 
-    def __init__(self, use: QuotaUse, config: Fairness, jobs: list[Job]) -> None:
-        super().__init__(use, config, jobs)
+    def __init__(self, use: QuotaUse, config: Fairness, pods: Iterable[PodInfo]) -> None:
+        super().__init__(use, config, pods)
         self._most: dict[Queue, Mapping[str, Any]] = {}
         named = {r for quota in self.quotas.tree.quotas.values() for r in quota.min}
         asked = {r for shares in self.shares.whole.values() for r in shares}
         self._resources = [r for r in _WITHIN if r in named or r in asked]
+
+    def oldest(self, pods: Iterable[PodInfo]) -> Mapping[Queue, float]:
+        return oldest_jobs(self.quotas, pods)
 
     def allocatable(self, queue: Queue) -> Mapping[str, Any]:
         """Resource that is counted -> min(limit, max(quota, share)); constants of the round."""

@@ -1,5 +1,6 @@
 """What the order of the queue looks at: a unit as a job, and the key of the queue that it waits in."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from koordpy.api.config import Fairness
@@ -41,8 +42,8 @@ class Job:
 class QueueKeys:
     """How one mode compares queues; smaller goes first. This one: mode off, one queue."""
 
-    def __init__(self, use: QuotaUse, config: Fairness, jobs: list[Job]) -> None:
-        """use: what users and quotas hold, which changes as units are placed; jobs: those that wait."""
+    def __init__(self, use: QuotaUse, config: Fairness, pods: Iterable[PodInfo]) -> None:
+        """use: what users and quotas hold, which changes as units are placed; pods: all that are known."""
         self.use, self.config = use, config
 
     def queue_of(self, job: Job) -> Queue:

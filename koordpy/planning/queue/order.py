@@ -7,13 +7,14 @@ queue go by priority, age and name. A job that failed gives its turn to the next
 """
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from koordpy.api import keys
 from koordpy.api.config import Fairness
 from koordpy.api.natural import natural_key
+from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quotas import Queue, QuotaUse
 from koordpy.planning.orders.keys import INFINITE, Job, QueueKeys
 from koordpy.planning.orders.registry import ORDERS
@@ -62,9 +63,11 @@ def _by_name(node: _Node) -> Any:
 class UnitOrder:
     """Gives the units one by one; tell it with `placed` when the last one was."""
 
-    def __init__(self, units: list[Unit], *, use: QuotaUse, config: Fairness, now: float) -> None:
-        """use: what users and quotas hold; it changes with the draft. now: seconds since the epoch."""
-        self._use = use
+    def __init__(
+        self, units: list[Unit], *, use: QuotaUse, pods: Iterable[PodInfo], config: Fairness, now: float
+    ) -> None:
+        """use: what users and quotas hold; it changes with the draft. pods: all of the snapshot. now: in seconds."""
+        self._use, self._pods = use, pods
         self._config = config
         self._got = False
         self._gone: set[str] = set()
@@ -95,7 +98,7 @@ class UnitOrder:
     def __iter__(self) -> Iterator[Unit]:
         for job in self._first:
             yield job.unit
-        keys_: QueueKeys = ORDERS[self._config.mode](self._use, self._config, self._rest)
+        keys_: QueueKeys = ORDERS[self._config.mode](self._use, self._config, self._pods)
         root = self._tree(keys_)
         losses = self._use.losses
         while not root.empty:

@@ -43,7 +43,7 @@ def standing(unit: Unit, groups: Groups, snapshot: Snapshot, config: KoordpyConf
     fairness = config.fairness
     units = [one for one in groups.units() if one.id == unit.id or one.plain is not None or gate(one, groups) is None]
     ahead = Draft(snapshot).quotas
-    order = UnitOrder(units, use=ahead, config=fairness, now=snapshot.now)
+    order = UnitOrder(units, use=ahead, pods=snapshot.pods.values(), config=fairness, now=snapshot.now)
     place = 0
     for one in order:
         place += 1

@@ -5,18 +5,19 @@ shared-weight; a user outside of quotas is a queue beside the top quotas. Shares
 requests alone, never from who happens to hold the devices, and are constants of a round.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
 from koordpy.api.config import Fairness
 from koordpy.api.natural import natural_key
+from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quotas import COUNT, Queue, Quotas, device_hundredths
 from koordpy.planning.quota.shares import Claim, Rational, exact_and_whole_shares, kai_shares
 
 _MILLI = Fraction(1, 1000)
 NEVER = float("inf")
-"""Age of a queue without a quota object and without a pending job."""
+"""Age of a queue without a quota object and without a job."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,18 @@ class UserShares:
     whole: Mapping[str, Rational] = field(default_factory=dict)
 
 
+def oldest_jobs(quotas: Quotas, pods: Iterable[PodInfo]) -> dict[Queue, float]:
+    """Queue -> creation of the oldest of its pods; those that run count: a share must not move with what is placed."""
+    oldest: dict[Queue, float] = {}
+    for pod in pods:
+        if pod.bound or pod.pending:
+            queue = quotas.queue_of(pod)
+            oldest[queue] = min(oldest.get(queue, pod.created), pod.created)
+    return oldest
+
+
 def queue_ages(quotas: Quotas, oldest: Mapping[Queue, float]) -> dict[Queue, float]:
-    """Every queue, from the oldest on: creation of its ElasticQuota, else its oldest pending job; ties by name."""
+    """Every queue, from the oldest on: creation of its ElasticQuota, else its oldest job; ties by name."""
     ages = {Queue(name): quota.created for name, quota in quotas.tree.quotas.items()}
     for queue in (*quotas.queues, *quotas.queues_waiting):
         if not queue.quota:

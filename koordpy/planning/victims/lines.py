@@ -15,7 +15,15 @@ from koordpy.api.config import Fairness
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quotas import Queue, QuotaUse, device_hundredths
 from koordpy.cluster.snapshot import Snapshot
-from koordpy.planning.quota.queues import QueueShares, UserShares, counts, queue_ages, queue_shares, user_shares
+from koordpy.planning.quota.queues import (
+    QueueShares,
+    UserShares,
+    counts,
+    oldest_jobs,
+    queue_ages,
+    queue_shares,
+    user_shares,
+)
 
 ACCELERATORS = "accelerators"
 """What gpu-count counts, in hundredths of a device."""
@@ -60,11 +68,7 @@ def lines_of(snapshot: Snapshot, config: Fairness) -> Lines | None:
             user = quotas.user_of(pod)
             oldest[user] = min(oldest.get(user, pod.created), pod.created)
         return _Users(snapshot, user_shares(quotas, config, oldest))
-    ages: dict[Queue, float] = {}
-    for pod in known:
-        queue = quotas.queue_of(pod)
-        ages[queue] = min(ages.get(queue, pod.created), pod.created)
-    return _Queues(snapshot, queue_shares(quotas, config, queue_ages(quotas, ages)))
+    return _Queues(snapshot, queue_shares(quotas, config, queue_ages(quotas, oldest_jobs(quotas, known))))
 
 
 @dataclass(frozen=True)
