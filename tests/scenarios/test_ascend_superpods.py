@@ -85,6 +85,25 @@ def test_the_id_is_read_from_the_label_or_the_annotation() -> None:
     assert refused == [("AscendChips", "UnschedulableAndUnresolvable", "node(s) had no SuperPoD id")]
 
 
+def test_explain_chooses_the_domain_of_the_jobs_own_order() -> None:
+    """The order of goals for all gangs would take s0-0 and s1-0, which stand in two blocks."""
+    block = {"s0-0": "b0", "s1-0": "b1", "s1-1": "b1"}
+    nodes = [
+        npu_node(name, 16, "module-a3-16", labels={keys.SUPER_POD_ID: name[1], "block": at})
+        for name, at in block.items()
+    ]
+    world = World().add(hierarchy(("blockLayer", "block")), *nodes, job(2, 32))
+    found = explain(world.snapshot(), None, "default/p-0")
+    assert [(one.layer, one.name, one.needed) for one in found.domains if one.chosen] == [("blockLayer", "b1", 2)]
+    assert found.would_fit_if == ()
+
+
+def test_explain_chooses_nothing_where_the_jobs_own_order_has_no_plan() -> None:
+    found = explain(World().add(*super_pods(1, 1), job(2, 32)).snapshot(), None, "default/p-0")
+    assert [one.reason for one in found.domains if one.chosen] == []
+    assert found.would_fit_if == ("its own order had room: SuperPoD affinity: required 1, total 0",)
+
+
 def test_a_small_job_of_one_pod_is_placed_by_its_chips() -> None:
     world = World().add(*super_pods(1, 1), npu_node("other", 16, "module-a3-16"))
     world.add(npu_pod("x", 14, at="s1-0", holds=range(14)), npu_pod("y", 14, at="other", holds=range(14)))

@@ -15,8 +15,9 @@ from koordpy.planning.accelerators.registry import ACCELERATORS
 from koordpy.planning.attempt import gate_of
 from koordpy.planning.build import build, unit_multiples
 from koordpy.planning.figures import Figures
-from koordpy.planning.jobs.registry import JOB_RULES
+from koordpy.planning.jobs.registry import JOB_RULES, place_by_rules
 from koordpy.planning.joint import place_gang
+from koordpy.planning.placement.problem import Problem
 from koordpy.planning.queue.backfill import NO_PROMISE, moment
 from koordpy.planning.queue.standing import Standing, standing
 from koordpy.planning.round import plan_round
@@ -146,14 +147,13 @@ def _nodes(pod: PodInfo, unit: Unit, figures: Figures) -> list[NodeExplanation]:
 def _domains(unit: Unit, figures: Figures) -> tuple[tuple[DomainExplanation, ...], list[str]]:
     tree = figures.snapshot.tree
     problem = build(unit, figures)
-    best = place_gang(unit, problem, figures)
+    nodes, stay, remark = _planned(unit, problem, figures)
     needed = problem.core_size
     chosen: tuple[int, int] | None = None
-    if best.placed:
-        needed = len(best.nodes)
-        bound = [m.node for m in problem.members if m.node is not None and m.node >= 0]
-        chosen = tree.lowest_common([*best.nodes.values(), *bound])
-    usable = domain_slots(unit, figures, tuple(sorted(best.nodes)) or None)
+    if nodes:
+        needed = len(nodes)
+        chosen = tree.lowest_common([*nodes.values(), *stay])
+    usable = domain_slots(unit, figures, tuple(sorted(nodes)) or None)
     out: list[DomainExplanation] = []
     short: list[tuple[int, int, int]] = []
     for level in range(tree.depth):
@@ -183,4 +183,20 @@ def _domains(unit: Unit, figures: Figures) -> tuple[tuple[DomainExplanation, ...
             misses.append(f"{layer} were PreferGather: the cluster has {int(usable(0)[0])} slots for {needed}")
         for level, k in unit_multiples(unit, figures).items():
             misses.append(f"podCountMultiple {tree.layer_name(level)}={k} were left out")
+        if remark:
+            misses.append(f"its own order had room: {remark}")
     return tuple(out), misses
+
+
+def _planned(unit: Unit, problem: Problem, figures: Figures) -> tuple[dict[int, int], list[int], str]:
+    """(rank -> node of the pods that a plan places, none where there is none; nodes of the other members in it; what
+    rules of the job's own remark): the plan that a round would make."""
+    bound = {rank: m.node for rank, m in enumerate(problem.members) if m.node is not None and m.node >= 0}
+    own = place_by_rules(unit, figures)
+    if own is None:
+        return dict(place_gang(unit, problem, figures).nodes), list(bound.values()), ""
+    ranks = {pod.key: rank for rank, pod in enumerate(unit.members)}
+    for pod in own.evicted:
+        bound.pop(ranks[pod.key], None)
+    nodes = {ranks[key]: node for key, node in own.nodes.items()}
+    return nodes, [*bound.values(), *own.returns.values()], own.remark
