@@ -238,14 +238,14 @@ def read_machine(
 ) -> Machine | None:
     """The GPUs of a node from its Device, and the node's annotations and labels; None where it names no GPU.
 
-    A Device whose minors are missing or given twice has no GPUs that could be told apart: None, too.
+    A Device whose minors are missing, negative or given twice has no GPUs that could be told apart: None, too.
     """
     entries = [entry for entry in device.spec.devices if entry.type == "gpu"]
-    minors = [entry.minor for entry in entries]
-    if not entries or None in minors or len(set(minors)) < len(minors):
+    minors = [entry.minor for entry in entries if entry.minor is not None and entry.minor >= 0]
+    if not entries or len(set(minors)) < len(entries):
         return None
     entries.sort(key=lambda entry: entry.minor or 0)
-    ordered = tuple(entry.minor or 0 for entry in entries)
+    ordered = tuple(sorted(minors))
     size = len(entries)
     faults = _Faults()
     figures: Figures = tuple(sorted(config.link_bandwidth.items()))

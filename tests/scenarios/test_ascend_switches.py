@@ -99,6 +99,12 @@ def test_text_that_is_no_json_is_malformed_and_absence_is_named() -> None:
     assert messages(world.plan())["p-0"].startswith(needed)
 
 
+@pytest.mark.parametrize("value", ["null", ""], ids=["the word", "YAML's own"])
+def test_null_asks_nothing_of_the_switches(value: str) -> None:
+    world = World().add(npu_node("n"), npu_pod("p", labels={keys.TOR_AFFINITY: value}))
+    assert bound(world.plan()) == {"p": "n"}
+
+
 def test_a_new_table_makes_the_job_legal() -> None:
     world = World().add(*[npu_node(f"as{i}") for i in range(2)], npu_gang("g", 2, labels=LARGE))
     assert bound(world.plan()) == {}

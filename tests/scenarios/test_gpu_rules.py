@@ -207,6 +207,14 @@ def test_rows_belong_to_minors_in_their_order(run: Any) -> None:
     assert run(node(), device(bandwidth=fast, minors=[5, 9, 3]), pod()).gpus() == [5, 9]
 
 
+@pytest.mark.parametrize("minors", [[-1, 0, 1], [0, 1, 1]])
+def test_gpus_that_minors_do_not_tell_apart_are_counted_only(run: Any, minors: Sequence[int]) -> None:
+    outcome = run(node(), device(bandwidth=square(3, 10), minors=minors), pod())
+    assert outcome.nodes == {"p": "n1"}
+    assert outcome.notes() == {}
+    assert "Device/n1: spec.devices: a GPU without a minor" in outcome.warnings
+
+
 def test_the_weaker_class_of_both_sides_counts(run: Any) -> None:
     links = [["X", "NV4", "SYS"], ["PHB", "X", "PIX"], ["SYS", "PIX", "X"]]
     assert run(node(), device(links=links), pod()).gpus() == [1, 2]

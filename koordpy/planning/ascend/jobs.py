@@ -57,9 +57,10 @@ def group_meta(snapshot: Snapshot, ref: GangRef) -> ObjectMeta | None:
 
 
 def tor_of(value: str | None, number: int) -> Tor | None:
-    """What a job of so many NPU pods with the label asks of the switches; None for an unknown value."""
+    """What a job of so many NPU pods with the label asks of the switches; None for an unknown value. YAML's own null,
+    which the API server keeps as the empty string, means what the word does."""
     match value:
-        case None | "null":
+        case None | "" | "null":
             return Tor.NONE
         case "large-model-schema":
             return Tor.PADDING if number < PADDING_BELOW else Tor.FOUNDATION
