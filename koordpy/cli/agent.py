@@ -122,7 +122,8 @@ async def _serve(agent: Any, args: argparse.Namespace) -> int:
 
     from koordpy.agent.publisher import DevicePublisher
     from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
-    from koordpy.engine.apiserver.credentials import CredentialError, load_access
+    from koordpy.engine.apiserver.credentials import load_access
+    from koordpy.engine.apiserver.kubeconfig import CredentialError
 
     logger = logging.getLogger("koordpy.cli.agent")
     try:

@@ -22,7 +22,7 @@ def read_cluster(kubeconfig: str | None, config: "KoordpyConfiguration") -> "Clu
     Raises ClusterUnreadableError.
     """
     from koordpy.engine.apiserver.client import ApiError, Unreachable
-    from koordpy.engine.apiserver.credentials import CredentialError
+    from koordpy.engine.apiserver.kubeconfig import CredentialError
 
     try:
         return asyncio.run(_read(kubeconfig, config))

@@ -136,7 +136,8 @@ async def _serve(config: "KoordpyConfiguration", webhook: "Webhook | None", *, d
     import sys
 
     from koordpy.engine.apiserver.client import ApiClient
-    from koordpy.engine.apiserver.credentials import CredentialError, load_access
+    from koordpy.engine.apiserver.credentials import load_access
+    from koordpy.engine.apiserver.kubeconfig import CredentialError
     from koordpy.engine.settings import engine_settings
     from koordpy.operator.host import OperatorHost
     from koordpy.planning.round import PlannerCache, plan_round

@@ -16,7 +16,8 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from koordpy.engine.apiserver.credentials import ClusterAccess, CredentialError
+from koordpy.engine.apiserver.credentials import ClusterAccess
+from koordpy.engine.apiserver.kubeconfig import CredentialError
 from koordpy.engine.apiserver.ratelimit import TokenBucket
 
 T = TypeVar("T")
@@ -74,7 +75,6 @@ class Stalled(Unreachable):
 class ListMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     resource_version: str = ""
     continue_: str = msgspec.field(name="continue", default="")
-    remaining_item_count: int | None = None
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True, gc=False):

@@ -6,7 +6,6 @@ kubernetes_asyncio's loader, which is imported only then (its import takes most 
 
 import asyncio
 import base64
-import binascii
 import contextlib
 import os
 import ssl
@@ -17,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
+from koordpy.engine.apiserver.kubeconfig import CredentialError, Section, merged
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN_REREAD_SECONDS = 60.0
@@ -25,10 +24,6 @@ TOKEN_REREAD_SECONDS = 60.0
 
 HeaderSource = Callable[[bool], Awaitable[Mapping[str, str]]]
 """Gives the auth headers of a request. The argument is True after a 401: whatever is cached must be made anew."""
-
-
-class CredentialError(Exception):
-    """The server or the credentials cannot be had; the message names the file and the field."""
 
 
 async def _anonymous(rejected: bool) -> Mapping[str, str]:
@@ -126,7 +121,7 @@ class TokenFile:
 
 
 async def _from_kubeconfig(paths: list[Path]) -> ClusterAccess:
-    config = _merged(paths)
+    config = merged(paths)
     where = ", ".join(map(str, paths))
     wanted = config.current_context
     if not wanted:
@@ -134,7 +129,7 @@ async def _from_kubeconfig(paths: list[Path]) -> ClusterAccess:
     context = config.entry("contexts", wanted)
     cluster = config.entry("clusters", context.text("cluster", required=True))
     user_name = context.text("user")
-    user = config.entry("users", user_name) if user_name else _Section({}, where, "users", paths[0].parent)
+    user = config.entry("users", user_name) if user_name else Section({}, where, "users", paths[0].parent)
 
     server = cluster.text("server", required=True).rstrip("/")
     if not server.startswith(("http://", "https://")):
@@ -188,108 +183,6 @@ def _constant(authorization: str) -> HeaderSource:
         return {"Authorization": authorization}
 
     return headers
-
-
-@dataclass(slots=True)
-class _Section:
-    """The fields of one named entry of a kubeconfig, with the file they came from for messages and relative paths."""
-
-    fields: Mapping[str, Any]
-    file: str
-    path: str
-    folder: Path
-
-    def at(self, name: str) -> str:
-        return f"{self.file}: {self.path}.{name}"
-
-    def text(self, name: str, *, required: bool = False) -> str:
-        value = self.fields.get(name)
-        if value is None or value == "":
-            if required:
-                raise CredentialError(f"{self.at(name)}: missing")
-            return ""
-        if not isinstance(value, str):
-            raise CredentialError(f"{self.at(name)}: must be text, not {type(value).__name__}")
-        return value
-
-    def resolve(self, path: str) -> Path:
-        """Paths in a kubeconfig are relative to its folder."""
-        return self.folder / Path(path).expanduser()
-
-    def file_or_data(self, name: str) -> bytes | None:
-        """The bytes of NAME-data (base64), else of the file NAME, else None."""
-        if data := self.text(f"{name}-data"):
-            try:
-                return base64.b64decode(data, validate=True)
-            except binascii.Error as error:
-                raise CredentialError(f"{self.at(name + '-data')}: no base64: {error}") from error
-        if path := self.text(name):
-            try:
-                return self.resolve(path).read_bytes()
-            except OSError as error:
-                raise CredentialError(f"{self.at(name)}: {error}") from error
-        return None
-
-
-class _Kubeconfig:
-    """Kubeconfig files merged as kubectl merges them."""
-
-    def __init__(self) -> None:
-        self.current_context = ""
-        self.files: list[str] = []
-        self.sections: dict[str, dict[str, _Section]] = {"contexts": {}, "clusters": {}, "users": {}}
-
-    def entry(self, section: str, name: str) -> _Section:
-        try:
-            return self.sections[section][name]
-        except KeyError:
-            known = ", ".join(sorted(self.sections[section])) or "none"
-            raise CredentialError(
-                f"{', '.join(self.files)}: {section}[{name}]: no such entry (there are: {known})"
-            ) from None
-
-    def as_mapping(self) -> dict[str, Any]:
-        def entries(section: str, singular: str) -> list[dict[str, Any]]:
-            return [{"name": name, singular: dict(s.fields)} for name, s in self.sections[section].items()]
-
-        return {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": self.current_context,
-            "contexts": entries("contexts", "context"),
-            "clusters": entries("clusters", "cluster"),
-            "users": entries("users", "user"),
-        }
-
-
-def _merged(paths: list[Path]) -> _Kubeconfig:
-    config = _Kubeconfig()
-    for path in paths:
-        config.files.append(str(path))
-        try:
-            loaded = yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        except (OSError, UnicodeDecodeError) as error:
-            raise CredentialError(f"{path}: kubeconfig cannot be read: {error}") from error
-        except yaml.YAMLError as error:
-            raise CredentialError(f"{path}: kubeconfig is no YAML: {error}") from error
-        if not isinstance(loaded, dict):
-            raise CredentialError(f"{path}: a kubeconfig is a mapping, this is {type(loaded).__name__}")
-        if not config.current_context and isinstance(loaded.get("current-context"), str):
-            config.current_context = loaded["current-context"]
-        for section, singular in (("contexts", "context"), ("clusters", "cluster"), ("users", "user")):
-            entries = loaded.get(section) or []
-            if not isinstance(entries, list):
-                raise CredentialError(f"{path}: {section}: must be a list")
-            for index, entry in enumerate(entries):
-                if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
-                    raise CredentialError(f"{path}: {section}[{index}]: needs a name")
-                fields = entry.get(singular) or {}
-                if not isinstance(fields, dict):
-                    raise CredentialError(f"{path}: {section}[{index}].{singular}: must be a mapping")
-                name = entry["name"]
-                at = f"{section}[{name}].{singular}"
-                config.sections[section].setdefault(name, _Section(fields, str(path), at, path.resolve().parent))
-    return config
 
 
 class _Plugin:

@@ -1,0 +1,122 @@
+"""What stands in kubeconfig files: entries by name, faults by file and field, several files as one."""
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+class CredentialError(Exception):
+    """The server or the credentials cannot be had; the message names the file and the field."""
+
+
+@dataclass(slots=True)
+class Section:
+    """The fields of one named entry of a kubeconfig, with the file they came from for messages and relative paths."""
+
+    fields: Mapping[str, Any]
+    file: str
+    path: str
+    folder: Path
+
+    def at(self, name: str) -> str:
+        """Where a field stands, for messages."""
+        return f"{self.file}: {self.path}.{name}"
+
+    def text(self, name: str, *, required: bool = False) -> str:
+        """A field that is text; empty where it is absent. Raises CredentialError."""
+        value = self.fields.get(name)
+        if value is None or value == "":
+            if required:
+                raise CredentialError(f"{self.at(name)}: missing")
+            return ""
+        if not isinstance(value, str):
+            raise CredentialError(f"{self.at(name)}: must be text, not {type(value).__name__}")
+        return value
+
+    def resolve(self, path: str) -> Path:
+        """Paths in a kubeconfig are relative to its folder."""
+        return self.folder / Path(path).expanduser()
+
+    def file_or_data(self, name: str) -> bytes | None:
+        """The bytes of NAME-data (base64), else of the file NAME, else None."""
+        if data := self.text(f"{name}-data"):
+            try:
+                return base64.b64decode(data, validate=True)
+            except binascii.Error as error:
+                raise CredentialError(f"{self.at(name + '-data')}: no base64: {error}") from error
+        if path := self.text(name):
+            try:
+                return self.resolve(path).read_bytes()
+            except OSError as error:
+                raise CredentialError(f"{self.at(name)}: {error}") from error
+        return None
+
+
+class Kubeconfig:
+    """Kubeconfig files merged as kubectl merges them."""
+
+    def __init__(self) -> None:
+        self.current_context = ""
+        self.files: list[str] = []
+        self.sections: dict[str, dict[str, Section]] = {"contexts": {}, "clusters": {}, "users": {}}
+
+    def entry(self, section: str, name: str) -> Section:
+        """A named entry of contexts, clusters or users. Raises CredentialError."""
+        try:
+            return self.sections[section][name]
+        except KeyError:
+            known = ", ".join(sorted(self.sections[section])) or "none"
+            raise CredentialError(
+                f"{', '.join(self.files)}: {section}[{name}]: no such entry (there are: {known})"
+            ) from None
+
+    def as_mapping(self) -> dict[str, Any]:
+        """One kubeconfig with what all the files say."""
+
+        def entries(section: str, singular: str) -> list[dict[str, Any]]:
+            return [{"name": name, singular: dict(s.fields)} for name, s in self.sections[section].items()]
+
+        return {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": self.current_context,
+            "contexts": entries("contexts", "context"),
+            "clusters": entries("clusters", "cluster"),
+            "users": entries("users", "user"),
+        }
+
+
+def merged(paths: list[Path]) -> Kubeconfig:
+    """The files as one: the first that names a thing wins. Raises CredentialError."""
+    config = Kubeconfig()
+    for path in paths:
+        config.files.append(str(path))
+        try:
+            loaded = yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        except (OSError, UnicodeDecodeError) as error:
+            raise CredentialError(f"{path}: kubeconfig cannot be read: {error}") from error
+        except yaml.YAMLError as error:
+            raise CredentialError(f"{path}: kubeconfig is no YAML: {error}") from error
+        if not isinstance(loaded, dict):
+            raise CredentialError(f"{path}: a kubeconfig is a mapping, this is {type(loaded).__name__}")
+        if not config.current_context and isinstance(loaded.get("current-context"), str):
+            config.current_context = loaded["current-context"]
+        for section, singular in (("contexts", "context"), ("clusters", "cluster"), ("users", "user")):
+            entries = loaded.get(section) or []
+            if not isinstance(entries, list):
+                raise CredentialError(f"{path}: {section}: must be a list")
+            for index, entry in enumerate(entries):
+                if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+                    raise CredentialError(f"{path}: {section}[{index}]: needs a name")
+                fields = entry.get(singular) or {}
+                if not isinstance(fields, dict):
+                    raise CredentialError(f"{path}: {section}[{index}].{singular}: must be a mapping")
+                name = entry["name"]
+                at = f"{section}[{name}].{singular}"
+                config.sections[section].setdefault(name, Section(fields, str(path), at, path.resolve().parent))
+    return config
