@@ -18,6 +18,7 @@ from tests.e2e.chart import Helm, find_helm
 from tests.e2e.client import Client
 from tests.e2e.controlplane import ControlPlane
 from tests.e2e.installed import Install, installer
+from tests.e2e.recording import Recorder
 from tests.loudly import skip_loudly
 
 HERE = Path(__file__).parent
@@ -67,6 +68,19 @@ def controlplane(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
     """etcd and kube-apiserver without controllers, for all tests; each test cleans up the nodes it made (`api`)."""
     with ControlPlane(assets, folder=tmp_path_factory.mktemp("controlplane")) as plane:
         yield plane
+
+
+@pytest.fixture(scope="session")
+def plane(controlplane: ControlPlane) -> ControlPlane:
+    """What a module talks to; one that needs controllers or other gates has a `plane` of its own."""
+    return controlplane
+
+
+@pytest.fixture
+async def recorder(plane: ControlPlane) -> AsyncIterator[Recorder]:
+    """What the API server is asked and answers, for schedulers that go through it."""
+    async with Recorder(plane.url, plane.ca) as recorder:
+        yield recorder
 
 
 @pytest.fixture

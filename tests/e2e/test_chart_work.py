@@ -63,12 +63,6 @@ async def api(plane: ControlPlane) -> AsyncIterator[Client]:
 
 
 @pytest.fixture
-async def recorder(plane: ControlPlane) -> AsyncIterator[Recorder]:
-    async with Recorder(plane.url, plane.ca) as recorder:
-        yield recorder
-
-
-@pytest.fixture
 async def koordpy(
     api: Client, plane: ControlPlane, recorder: Recorder, helm: Helm, tmp_path: Path
 ) -> AsyncIterator[tuple[Installed, Process]]:

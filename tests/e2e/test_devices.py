@@ -89,12 +89,6 @@ async def api(plane: ControlPlane) -> AsyncIterator[Client]:
 
 
 @pytest.fixture
-async def recorder(plane: ControlPlane) -> AsyncIterator[Recorder]:
-    async with Recorder(plane.url, plane.ca) as recorder:
-        yield recorder
-
-
-@pytest.fixture
 async def koordpy(plane: ControlPlane, recorder: Recorder, tmp_path: Path) -> AsyncIterator[Process]:
     kubeconfig = recorder.kubeconfig(tmp_path, plane.admin_token)
     flags = ("--no-leader-elect", "--bind-address", "127.0.0.1:0")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +21,6 @@ Json = dict[str, Any]
 GANGS = {f"g{i}": size for i, size in enumerate((2, 4, 8, 16, 3, 5, 7, 12))}
 PLAIN = 60
 FLAGS = ("--no-leader-elect", "--bind-address", "127.0.0.1:0", "--kube-api-qps", "150", "--kube-api-burst", "20")
-
-
-@pytest.fixture
-async def recorder(controlplane: ControlPlane) -> AsyncIterator[Recorder]:
-    async with Recorder(controlplane.url, controlplane.ca) as recorder:
-        yield recorder
 
 
 async def watched(api: Client, since: str, nodes: dict[str, set[str]]) -> None:

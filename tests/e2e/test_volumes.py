@@ -140,12 +140,6 @@ async def disks(api: Client) -> AsyncIterator[Disks]:
 
 
 @pytest.fixture
-async def recorder(plane: ControlPlane) -> AsyncIterator[Recorder]:
-    async with Recorder(plane.url, plane.ca) as recorder:
-        yield recorder
-
-
-@pytest.fixture
 async def koordpy(plane: ControlPlane, recorder: Recorder, tmp_path: Path) -> AsyncIterator[Process]:
     """koordpy, that gives claims three seconds; started."""
     file = tmp_path / "config.yaml"

@@ -78,6 +78,26 @@ def group(name: str, minimum: int, annotations: Mapping[str, str] | None = None,
     return PodGroup(metadata=meta, spec=PodGroupSpec(min_member=minimum, **spec))
 
 
+def pod_meta(
+    name: str,
+    *,
+    gang: str,
+    created: int,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+) -> ObjectMeta:
+    """Of a pod of the default namespace; created: seconds after midnight."""
+    own = {keys.LABEL_POD_GROUP: gang} if gang else {}
+    return ObjectMeta(
+        name=name,
+        namespace="default",
+        uid=f"uid-{name}",
+        creation_timestamp=f"2026-01-01T00:{created // 60:02}:{created % 60:02}Z",
+        labels={**own, **(labels or {})},
+        annotations=dict(annotations or {}),
+    )
+
+
 def pod(
     name: str,
     *,
@@ -93,15 +113,7 @@ def pod(
     **spec: Any,
 ) -> Pod:
     """A pod of the default namespace; `at` binds it."""
-    own = {keys.LABEL_POD_GROUP: gang} if gang else {}
-    meta = ObjectMeta(
-        name=name,
-        namespace="default",
-        uid=f"uid-{name}",
-        creation_timestamp=f"2026-01-01T00:{created // 60:02}:{created % 60:02}Z",
-        labels={**own, **(labels or {})},
-        annotations=dict(annotations or {}),
-    )
+    meta = pod_meta(name, gang=gang, created=created, labels=labels, annotations=annotations)
     container = Container(
         name="main", image="img", resources=ResourceRequirements(requests={"cpu": cpu, **(requests or {})})
     )

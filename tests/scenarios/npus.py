@@ -20,7 +20,7 @@ from koordpy.api.objects import (
     ResourceRequirements,
 )
 from koordpy.planning.plan import RoundPlan
-from tests.scenarios.cluster import World
+from tests.scenarios.cluster import World, pod_meta
 
 N910, N310, N310P, NPU = keys.NPU_RESOURCES
 
@@ -64,18 +64,10 @@ def npu_pod(
     **spec: Any,
 ) -> Pod:
     """A pod that asks for NPUs; `at` binds it, `holds` are its chips then (by default the lowest)."""
-    own = {keys.LABEL_POD_GROUP: gang} if gang else {}
     notes = dict(annotations or {})
     if at and holds is not None:
         notes[resource] = ids(holds, resource)
-    meta = ObjectMeta(
-        name=name,
-        namespace="default",
-        uid=f"uid-{name}",
-        creation_timestamp=f"2026-01-01T00:{created // 60:02}:{created % 60:02}Z",
-        labels={**own, **(labels or {})},
-        annotations=notes,
-    )
+    meta = pod_meta(name, gang=gang, created=created, labels=labels, annotations=notes)
     parts = containers or ({resource: chips} if chips else {},)
     made = [
         Container(
