@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from koordpy.api.groups import PodGroup, UpstreamPodGroup
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import Node, PodDisruptionBudget, Taint
+from koordpy.api.quantity import MAX_SUM
 from koordpy.cluster.devices import DeviceObjects, Grant
 from koordpy.cluster.gpu_book import NO_GPUS, GpuView
 from koordpy.cluster.npus import Npus
@@ -171,6 +172,8 @@ class Draft:
         self.snapshot = snapshot
         self.used = snapshot.used.copy()
         self.score_used = snapshot.score_used.copy()
+        self._cut = frozenset(np.nonzero((snapshot.used >= MAX_SUM).any(axis=1))[0].tolist())
+        """Nodes of which only a part of what they hold is counted: nobody's leaving shows there is room."""
         self.placed: dict[str, int] = {}
         """Pod key -> node position, of the pods this draft has placed."""
         self.placed_on: dict[int, dict[str, PodInfo]] = {}
@@ -277,7 +280,8 @@ class Draft:
         row[0] += sign
         columns = self.snapshot.columns
         for name, amount in info.requests.items():
-            row[columns[name]] += sign * amount
+            if node not in self._cut or self.snapshot.used[node, columns[name]] < MAX_SUM:
+                row[columns[name]] += sign * amount
         cpu, memory = info.score_requests
         self.score_used[node, 0] += sign * cpu
         self.score_used[node, 1] += sign * memory

@@ -128,6 +128,8 @@ class Dispatcher:
     def _unit(self, unit: UnitReport, entry: Entry, found: _Round) -> bool:
         """Hands one unit on; True where it has pods left over."""
         name = unit.unit
+        for text in unit.solver_faults:
+            self._log_once(logging.ERROR, name, text)
         placed, left = found.placements.get(name, []), found.pending.get(name, [])
         victims = found.evictions.get(name, [])
         if self._is_void(name, placed, victims, found):
@@ -186,12 +188,16 @@ class Dispatcher:
 
     def _warn(self, about: str, text: str) -> None:
         """A setting that cannot be read, or does nothing: said once."""
-        if (about, text) in self._warned:
-            return
-        self._warned.add((about, text))
-        logger.warning("%s: %s", about, text)
-        if (reference := self._references.warned(about)) is not None:
+        if self._log_once(logging.WARNING, about, text) and (reference := self._references.warned(about)) is not None:
             self._announcer.invalid(reference, text)
+
+    def _log_once(self, level: int, about: str, text: str) -> bool:
+        """Whether this was not said before."""
+        if (about, text) in self._warned:
+            return False
+        self._warned.add((about, text))
+        logger.log(level, "%s: %s", about, text)
+        return True
 
     def _done(self, gangs: _Gangs) -> Callable[[UnitCommit], None]:
         """Hears of a gang's Bindings when all of them are through."""

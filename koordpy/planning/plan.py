@@ -143,6 +143,8 @@ class SolverRun:
     stage: str
     status: Proof
     deterministic_time: float
+    fault: str = ""
+    """Why the solver would not, or could not rightly, answer: a mistake in the problem or in the planner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +163,12 @@ class UnitReport:
     ring_crossings: int | None = None
     gpu_bottlenecks_gbps: tuple[float, ...] = ()
     """Weakest link within the GPUs of each pod that is given two or more by name, where links are known."""
+
+    @property
+    def solver_faults(self) -> tuple[str, ...]:
+        """What the solver would not answer, once each: mistakes, not lack of time."""
+        found = (f"the solver refused ({run.stage}): {run.fault}" for run in self.solver if run.fault)
+        return tuple(dict.fromkeys(found))
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,6 +145,7 @@ class _Run:
             if report.name in gangs:
                 self.bound_proofs[report.name] = str(report.proof)
         self.warnings.update(dict.fromkeys(plan.warnings))
+        self.warnings.update({(unit.unit, text): None for unit in plan.units for text in unit.solver_faults})
         self.untried = []
         gone: list[tuple[Eviction, Pod, PodInfo]] = []
         for eviction in sorted(plan.evictions, key=lambda e: object_order(e.pod_key)):

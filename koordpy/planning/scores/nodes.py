@@ -120,6 +120,8 @@ def resources_fit(
             taken = score_held[:, i] + pod.score_requests[i]
         else:
             taken = held[:, column] + pod.requests.get(name, 0)
+        # sums are cut (quantity.MAX_SUM), so what is taken off may be more than what was added
+        taken = np.maximum(taken, 0)
         have = whole[:, column]
         counts = have > 0
         # Exact integers; above 64 PiB a node a hundredth is told without the last bits, which stay within 64 so.
@@ -163,6 +165,7 @@ def resources_fit_at(
             taken = score_used[i] + pod.score_requests[i]
         else:
             taken = used[column] + pod.requests.get(name, 0)
+        taken = max(taken, 0)
         if have > _EXACT_BELOW:
             have, taken = have >> 8, taken >> 8
         if config.strategy == "LeastAllocated":

@@ -49,13 +49,23 @@ class Budget:
         # else a solve leaves the process with SIGINT's default action: Ctrl-C would kill it without any cleaning up
         solver.parameters.catch_sigint_signal = False
         status = solver.solve(model)
-        if status == cp_model.MODEL_INVALID:
-            raise AssertionError(model.validate())
         proof = _PROOFS.get(status, Proof.UNKNOWN)
         used = float(solver.response_proto.deterministic_time)
         # taking a model in and simplifying it is not in the solver's deterministic time
         self.left -= used + _SETUP * (len(model.proto.variables) + len(model.proto.constraints))
-        self.runs.append(SolverRun(stage=stage, status=proof, deterministic_time=used))
+        # amounts whose sums leave 64 bits end here: no answer, and no reason to lose a round
+        fault = _first_words(model.validate()) if status == cp_model.MODEL_INVALID else ""
+        self.runs.append(SolverRun(stage=stage, status=proof, deterministic_time=used, fault=fault))
         if proof in (Proof.FEASIBLE, Proof.UNKNOWN):
             self.proven = False
         return proof, list(solver.response_proto.solution)
+
+    def broken(self, stage: str, fault: str) -> None:
+        """Notes an answer that contradicts an earlier one: nothing that rests on it is proven."""
+        self.runs.append(SolverRun(stage=stage, status=Proof.UNKNOWN, deterministic_time=0.0, fault=fault))
+        self.proven = False
+
+
+def _first_words(text: str) -> str:
+    """What is wrong with a model, without the model."""
+    return text.partition(":")[0].strip() or "the model is not valid"

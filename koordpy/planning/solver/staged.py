@@ -53,7 +53,7 @@ class StagedModel:
             self.model.minimize(linear(terms))
             proof, values = self.budget.solve(stage, self.model, share=0.6, linearization=2)
             if proof is Proof.INFEASIBLE:
-                raise AssertionError(f"{stage}: a solved model became infeasible")
+                self.budget.broken(stage, "a solved model became infeasible")
             self.model.clear_objective()  # type: ignore[no-untyped-call]
             if values:
                 self.values = values

@@ -146,6 +146,7 @@ class Search:
         proof = Proof.INFEASIBLE
         if self.config.consolidation.enabled:
             found = self._consolidate(asked, law, free)
+            runs += found.runs
             if found.nodes:
                 return found
         steps: list[dict[RuleName, Mask]] = [
@@ -226,7 +227,7 @@ class Search:
         if quick is not None:
             return quick
         best: tuple[object, Relief] | None = None
-        proofs = set[Proof]()
+        proofs, runs = set[Proof](), list[SolverRun]()
         trial = Trial(asked, self.pool, self.figures)
         for part in partitions(asked.unit, open_to.problem, self.figures):
             found = self._candidates(asked, part, rules=rules, law=law, open_to=open_to)
@@ -234,11 +235,12 @@ class Search:
                 continue
             taken = take(found, trial, law, open_to.looked_at)
             proofs.add(taken[1].proof)
+            runs += taken[1].runs
             if taken[1].nodes and (best is None or taken[0] < best[0]):  # type: ignore[operator]
                 best = taken
         if best is not None:
-            return best[1]
-        return Relief(proof=Proof.UNKNOWN if Proof.UNKNOWN in proofs else Proof.INFEASIBLE)
+            return replace(best[1], runs=tuple(runs))
+        return Relief(proof=Proof.UNKNOWN if Proof.UNKNOWN in proofs else Proof.INFEASIBLE, runs=tuple(runs))
 
     def _candidates(self, asked: Asked, part: Problem, *, rules: Rules, law: Law, open_to: Opened) -> Candidates:
         """Who may be taken, but for twins beyond what is asked."""

@@ -190,10 +190,13 @@ def _denials(
     alone = not one.unit.is_gang
     tail = ""
     met: dict[str, str] = {}
+    refused = next((run for run in one.runs if run.fault), None)
     if not alone:
         tail, met = gang_sentence(after, figures), met_sentence(after)
-        if one.proof is Proof.UNKNOWN:
+        if one.proof is Proof.UNKNOWN and refused is None:
             tail += "; not decided in time"
+    if one.proof is Proof.UNKNOWN and refused is not None:
+        tail += f"{'' if alone else ';'} not decided, the solver refused ({refused.stage}): {refused.fault}"
     if one.hold is not None:
         tail += f"{'' if alone else ';'} {one.hold.text}"
     if one.remark:
