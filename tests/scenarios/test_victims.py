@@ -224,6 +224,19 @@ def test_surplus_keeps_the_multiple_of_its_gang() -> None:
     assert evicted(plan) == {"a-2", "a-3"}
 
 
+def test_a_gang_that_lost_its_multiple_already_asks_nobody_to_go_for_it() -> None:
+    """One of four ended: three stand where pairs should. Somebody else's place is wanted, and only he goes."""
+    annotations = wish({"nodeLayer": "Prefer"}, multiple={"nodeLayer": 2})
+    three = [runs(f"w-{i}", "n0", gang="w", age=50 + i) for i in range(3)]
+    nodes = [gpus("n0", 3), gpus("n1", 1), group("w", 1, annotations), group("me", 1)]
+    plan = planned([*nodes, *three, runs("v", "n1", age=60), waits("p", gang="me", priority=9)])
+    assert evicted(plan) == {"v"}
+    assert bound(plan) == {"p": "n1"}
+    # two leave nothing of a pair behind, one would leave two
+    alone = planned([gpus("n0", 3), group("w", 1, annotations), *three, waits("p", priority=9)])
+    assert evicted(alone) == {"w-2"}
+
+
 def test_the_lowest_priority_of_a_gang_asks() -> None:
     gang = [waits("p-0", gang="g", priority=5), waits("p-1", gang="g", priority=9)]
     plan = planned([gpus("n", 2), runs("x", "n", priority=5), runs("y", "n", priority=1), group("g", 2), *gang])

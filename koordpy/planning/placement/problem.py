@@ -220,6 +220,18 @@ def only_ranks(problem: Problem, ranks: Collection[int]) -> Problem:
     return replace(problem, members=members)
 
 
+def at_most(problem: Problem, most: Mapping[int, Mapping[int, int]]) -> Problem:
+    """The same with no more pods of a shape on a node than said: shape -> node -> pods, none elsewhere. Shapes that are
+    not named are left as they are."""
+    columns = np.zeros((len(problem.free), len(most)), dtype=np.int64)
+    shapes = list(problem.shapes)
+    for number, (shape, nodes) in enumerate(most.items()):
+        columns[list(nodes), number] = list(nodes.values())
+        old = shapes[shape]
+        shapes[shape] = replace(old, request=(*old.request, (problem.free.shape[1] + number, 1)))
+    return replace(problem, free=np.concatenate([problem.free, columns], axis=1), shapes=tuple(shapes))
+
+
 @dataclass(frozen=True, slots=True)
 class Solution:
     """Answer to a Problem. nodes: rank -> node of every newly placed member; empty where there is no plan."""

@@ -13,7 +13,7 @@ from koordpy.planning.solver.interacting import Interacting
 from koordpy.planning.solver.staged import Term
 from koordpy.planning.solver.staged import linear as _sum
 from koordpy.planning.solver.victims_topology import Topology
-from koordpy.planning.victims.choice import Choices, Crossing, Cut, Kind, Need
+from koordpy.planning.victims.choice import Choices, Crossing, Cut, Kind, Need, Rejoin
 
 
 class VictimsModel:
@@ -64,8 +64,11 @@ class VictimsModel:
         for crossing in self.choices.crossings:
             self._crossing(crossing)
         for one in self.choices.multiples:
-            times = self.base.new_int_var(0, one.have // one.k + 1, "")
-            self.base.add(_sum([*self._terms(one.terms), (times, one.k)]) == one.have)
+            # of a gang that has fewer than a multiple already, nobody has to go for that
+            times, some = self.base.new_int_var(0, one.have // one.k + 1, ""), self.base.new_bool_var("")
+            for var, _ in self._terms(one.terms):
+                self.base.add_implication(var, some)
+            self.base.add(_sum([*self._terms(one.terms), (times, one.k)]) == one.have).only_enforce_if(some)
 
     def _crossing(self, crossing: Crossing) -> None:
         everyone = dict.fromkeys(o for terms, _ in crossing.resources for o, _ in terms)
@@ -157,6 +160,43 @@ class VictimsModel:
             self.base.add(_sum([*((var, 1) for var in here.values()), *((var, -pods) for var, pods in terms)]) == 0)
             for node, var in here.items():
                 loads.setdefault(node, []).append((var, kind.request, most))
+        for one in self.choices.rejoins:
+            self._rejoin(one)
+
+    def _rejoin(self, one: Rejoin) -> None:
+        """Where any of a group moves, its members stand together in the end as they have to."""
+        coming = [
+            (node, var) for kind, here in self.back.items() if kind.group == one.group for node, var in here.items()
+        ]
+        if not coming:
+            return
+        moved = self.base.new_bool_var("")
+        for unit in dict.fromkeys(u for _, units in one.members for u in units):
+            for var, _ in self.unit(unit):
+                self.base.add_implication(var, moved)
+        leaves = [(node, [term for u in units for term in self.unit(u)]) for node, units in one.members]
+        for domains in one.common:
+            found = dict.fromkeys(d for node, _ in (*coming, *leaves) if (d := int(domains[node])) >= 0)
+            chosen = {d: self.base.new_bool_var("") for d in found}
+            self.base.add_exactly_one(chosen.values())
+            for node, gone in leaves:
+                here = [(chosen[d], 1)] if (d := int(domains[node])) >= 0 else []
+                self.base.add(_sum([*gone, *here]) >= 1).only_enforce_if(moved)
+            for node, var in coming:
+                if (d := int(domains[node])) >= 0:
+                    self.base.add(var == 0).only_enforce_if(~chosen[d])
+                else:
+                    self.base.add(var == 0)
+        for domains, k in one.multiples:
+            inside: dict[int, list[Term]] = {}
+            for node, var in coming:
+                inside.setdefault(int(domains[node]), []).append((var, 1))
+            for node, gone in leaves:
+                inside.setdefault(int(domains[node]), []).extend((var, -c) for var, c in gone)
+            for d, terms in inside.items():
+                stood = sum(int(domains[node]) == d for node, _ in leaves)
+                times = self.base.new_int_var(0, (stood + len(one.members)) // k + 1, "")
+                self.base.add(_sum([*terms, (times, -k)]) == -stood).only_enforce_if(moved)
 
     def _domains(self) -> None:
         """The hard layer, multiples of the beneficiary, and what members ask of each other."""

@@ -14,7 +14,7 @@ from koordpy.planning.victims.asked import Asked
 from koordpy.planning.victims.budgets import Budget
 from koordpy.planning.victims.choice import Choices, Limit, Multiple, Option, UnitFigures
 from koordpy.planning.victims.devices import held_devices
-from koordpy.planning.victims.moving import returns_of
+from koordpy.planning.victims.moving import rejoins_of, returns_of
 from koordpy.planning.victims.names import RuleName
 from koordpy.planning.victims.pool import Mask, Pool
 from koordpy.planning.victims.reach import Opened
@@ -83,6 +83,7 @@ def candidates(
         lots=around.lots,
         one_of=around.one_of,
         returns=tuple(returns_of(pool.units[i], figures, devices=asked.devices) for i in units) if moves else (),
+        rejoins=rejoins_of(dict(enumerate(pool.units[i] for i in units)), pool.groups, figures) if moves else (),
         units=own,
         options=tuple(options),
         budgets=tuple(budget.allowed for budget in budgets),

@@ -8,6 +8,7 @@ counting shortcut and plain enumeration in tests can be held against each other 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from koordpy.cluster.snapshot import Ints
 from koordpy.planning.placement.problem import Problem
 from koordpy.planning.plan import Proof, SolverRun
 
@@ -62,7 +63,7 @@ class Crossing:
 
 @dataclass(frozen=True, slots=True)
 class Multiple:
-    """What stays of `have` pods in a domain once the terms are gone is a multiple of k."""
+    """What stays of `have` pods in a domain, where any of the terms is gone, is a multiple of k."""
 
     terms: Terms
     have: int
@@ -79,10 +80,14 @@ class Shortfall:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Moved pods that are alike: what they ask, (column, amount), and the nodes that they may come back to."""
+    """Moved pods that are alike: what they ask, (column, amount), and the nodes that they may come back to.
+
+    group: id of their GangGroup, empty without one; where its members stand is looked at together (Rejoin).
+    """
 
     request: tuple[tuple[int, int], ...]
     nodes: tuple[int, ...]
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +96,20 @@ class Return:
 
     pods: int
     kind: Kind
+
+
+@dataclass(frozen=True, eq=False)
+class Rejoin:
+    """Where the members of a GangGroup may stand once some of them have moved (preemption.md 3.4).
+
+    members: (node, units of which any takes it) of each that stands. common: [nodes] domains of which all share one, -1
+    where none of them may stand. multiples: ([nodes] domain, k): every domain holds a multiple of k.
+    """
+
+    group: str
+    members: tuple[tuple[int, tuple[int, ...]], ...]
+    common: tuple[Ints, ...] = ()
+    multiples: tuple[tuple[Ints, int], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +131,8 @@ class Choices:
     blockers: Mapping[tuple[int, int], tuple[tuple[int, ...], ...]] = field(default_factory=dict)
     returns: tuple[tuple[Return, ...], ...] = ()
     """Per unit what must find room again (consolidation, level 2 is no cost); empty where they are gone."""
+    rejoins: tuple[Rejoin, ...] = ()
+    """What else they are held to there."""
     lots: tuple[tuple[tuple[int, ...], int], ...] = ()
     """(nodes, k): the beneficiary's pods there are a multiple of k."""
     one_of: tuple[tuple[int, ...], ...] = ()
@@ -180,7 +201,8 @@ def keeps(choices: Choices, taken: Collection[int]) -> bool:
         if (limit.most is not None and total > limit.most) or (limit.least is not None and total < limit.least):
             return False
     for one in choices.multiples:
-        if (one.have - sum(amount for option, amount in one.terms if option in chosen)) % one.k:
+        gone = [amount for option, amount in one.terms if option in chosen]
+        if gone and (one.have - sum(gone)) % one.k:
             return False
     return all(_crosses_once(crossing, chosen) for crossing in choices.crossings)
 

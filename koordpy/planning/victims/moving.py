@@ -16,13 +16,13 @@ from koordpy.cluster.pods import PodInfo, pod_info
 from koordpy.cluster.snapshot import Ints
 from koordpy.planning.ascend.dealing import deal
 from koordpy.planning.ascend.relief import return_of
-from koordpy.planning.build import build
+from koordpy.planning.build import build, hard_keys, hard_level, unit_multiples
 from koordpy.planning.figures import Figures
 from koordpy.planning.joint import place_jointly
-from koordpy.planning.placement.problem import Problem
+from koordpy.planning.placement.problem import Problem, at_most
 from koordpy.planning.units import Groups, Unit
 from koordpy.planning.victims.choice import Kind as Alike
-from koordpy.planning.victims.choice import Return
+from koordpy.planning.victims.choice import Rejoin, Return
 from koordpy.planning.victims.pool import Mask, Pool
 from koordpy.planning.victims.units import Kind, VictimUnit
 
@@ -62,16 +62,47 @@ def returns_of(unit: VictimUnit, figures: Figures, *, devices: int | None = None
     """What a unit needs to come back: pods of each kind. devices: column of the GPUs that Devices list."""
     number = Counter[Alike]()
     for pod in unit.pods:
-        number[kind_of(as_pending(pod, figures), figures, devices=devices)] += 1
+        number[kind_of(as_pending(pod, figures), unit.group, figures, devices=devices)] += 1
     return tuple(Return(pods, kind) for kind, pods in number.items())
 
 
-def kind_of(again: PodInfo, figures: Figures, *, devices: int | None) -> Alike:
-    """What a pod that comes back asks, and the nodes that take it."""
+def rejoins_of(units: Mapping[int, VictimUnit], groups: Groups, figures: Figures) -> tuple[Rejoin, ...]:
+    """What the groups of units (by their number) ask of where their members stand afterwards."""
+    taking: dict[str, list[int]] = {}
+    for number, unit in units.items():
+        for pod in unit.pods:
+            taking.setdefault(pod.key, []).append(number)
+    out: dict[str, Rejoin] = {}
+    tree, index = figures.snapshot.tree, figures.snapshot.index
+    for moved in units.values():
+        first = moved.pods[0]
+        if first.gang is None or moved.group in out:
+            continue
+        whole = groups.unit(first.gang)
+        at = [(index[pod.node], pod.key) for pod in whole.members if pod.bound and pod.node in index]
+        level = max(tree.lowest_common([node for node, _ in at])[0], hard_level(whole, figures))
+        common = [tree.domain_of[level]] if level else []
+        common += [_values(key, figures) for key in hard_keys(whole)]
+        multiples = tuple((tree.domain_of[number], k) for number, k in unit_multiples(whole, figures).items())
+        if common or multiples:
+            members = tuple((node, tuple(taking.get(key, ()))) for node, key in at)
+            out[moved.group] = Rejoin(moved.group, members, tuple(common), multiples)
+    return tuple(out.values())
+
+
+def _values(key: str, figures: Figures) -> Ints:
+    """[nodes] number of the value of a label, -1 without."""
+    known: dict[str, int] = {}
+    values = (node.labels.get(key) for node in figures.snapshot.nodes)
+    return np.array([known.setdefault(value, len(known)) if value else -1 for value in values], dtype=np.int64)
+
+
+def kind_of(again: PodInfo, group: str, figures: Figures, *, devices: int | None) -> Alike:
+    """What a pod of a GangGroup (empty for none) that comes back asks, and the nodes that take it."""
     own, gpus = figures.of(again), again.gpus
     cards = ((devices, gpus.count),) if devices is not None and gpus is not None and gpus.count else ()
     nodes = np.nonzero(own.static.before.fits)[0].tolist() if own.refusal is None else ()
-    return Alike((*own.request, *cards), tuple(nodes))
+    return Alike((*own.request, *cards), tuple(nodes), group)
 
 
 class Returning:
@@ -100,7 +131,7 @@ class Returning:
             again = {pod.key: as_pending(pod, figures) for pod in moved.pods}
             unit, before = _unit(moved, again, self._groups, figures)
             own = return_of(list(again.values()), figures)
-            nodes = dict(own) if own is not None else self._seats(unit, again)
+            nodes = dict(own) if own is not None else self._seats(unit, again, moved.group)
             if len(nodes) < len(again):
                 return None
             tree, index = figures.snapshot.tree, figures.snapshot.index
@@ -116,11 +147,11 @@ class Returning:
                 out.append(Back(again[key], node, chips))
         return out
 
-    def _seats(self, unit: Unit, again: Mapping[str, PodInfo]) -> dict[str, int]:
+    def _seats(self, unit: Unit, again: Mapping[str, PodInfo], group: str) -> dict[str, int]:
         """Pod key -> node by the planner's own placement, on nodes that are planned for it if it can be."""
         figures = self._figures
         problem = build(unit, figures)
-        kinds = {key: kind_of(pod, figures, devices=self._devices) for key, pod in again.items()}
+        kinds = {key: kind_of(pod, group, figures, devices=self._devices) for key, pod in again.items()}
         planned = self._within(unit, problem, kinds)
         if planned is not None:
             nodes = _placed(unit, planned, figures)
@@ -135,16 +166,11 @@ class Returning:
         """The problem on the planned nodes alone; None where nothing is planned."""
         if not all(self._planned.get(kind) for kind in kinds.values()):
             return None
-        masks: dict[int, Ints] = {}
+        most: dict[int, dict[int, int]] = {}
         for member, pod in zip(problem.members, unit.members, strict=True):
             if pod.key in kinds:
-                mask = masks.setdefault(member.shape, np.zeros(len(problem.free), dtype=np.int64))
-                mask[[node for node, pods in self._planned[kinds[pod.key]].items() if pods > 0]] = 1
-        shapes = tuple(
-            replace(shape, allowed=shape.allowed * masks[i]) if i in masks else shape
-            for i, shape in enumerate(problem.shapes)
-        )
-        return replace(problem, shapes=shapes)
+                most[member.shape] = {node: pods for node, pods in self._planned[kinds[pod.key]].items() if pods > 0}
+        return at_most(problem, most)
 
 
 def _placed(unit: Unit, problem: Problem, figures: Figures) -> dict[str, int]:

@@ -6,12 +6,9 @@ Source: preemption.md sections 5 and 6. The draft is left as it was.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-
-import numpy as np
+from dataclasses import dataclass, field
 
 from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.snapshot import Ints
 from koordpy.planning.accelerators.registry import give
 from koordpy.planning.ascend.place import has_own_order
 from koordpy.planning.ascend.relief import place_chosen
@@ -19,7 +16,7 @@ from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
 from koordpy.planning.gpu.allocation import allocate
 from koordpy.planning.joint import place_jointly
-from koordpy.planning.placement.problem import Problem, only_ranks
+from koordpy.planning.placement.problem import Problem, at_most, only_ranks
 from koordpy.planning.plan import Proof
 from koordpy.planning.victims.asked import Asked
 from koordpy.planning.victims.choice import Layout, Load
@@ -84,7 +81,8 @@ class Trial:
                 self.figures.draft.undo(mark)
                 if back is not None:
                     return Stand(found.nodes, found.notes, tuple(back))
-            return Stand(sure=sure)
+            # the model says that they find room: what it does not know (links of GPUs) was not tried in all ways
+            return Stand(sure=sure and not layout.places)
 
     def _place(self, places: Places | None = None) -> Stand:
         """places: of the asked problem's shapes, the only ones that are looked at."""
@@ -218,11 +216,12 @@ class Trial:
 
 
 def _within(problem: Problem, asked: Problem, places: Places) -> Problem:
-    """A problem with the places of another one's shapes alone."""
-    masks: dict[int, Ints] = {}
-    for rank in asked.pending:
-        nodes = [node for shape, node in places if shape == asked.members[rank].shape]
-        mask = masks.setdefault(problem.members[rank].shape, np.zeros(len(problem.free), dtype=np.int64))
-        mask[nodes] = 1
-    shapes = (replace(s, allowed=s.allowed * masks[i]) if i in masks else s for i, s in enumerate(problem.shapes))
-    return replace(problem, shapes=tuple(shapes))
+    """A problem with no more pods anywhere than another one's shapes have there."""
+    shapes = dict.fromkeys((asked.members[rank].shape, problem.members[rank].shape) for rank in asked.pending)
+    most: dict[int, dict[int, int]] = {}
+    for was, now in shapes:
+        here = most.setdefault(now, {})
+        for (shape, node), pods in places.items():
+            if shape == was:
+                here[node] = here.get(node, 0) + pods
+    return at_most(problem, most)

@@ -1,0 +1,66 @@
+"""Consolidation against brute force: every set of moves, and every way to place all who come with it.
+
+Seeds of which each found a fault are kept by name.
+"""
+
+from random import Random
+
+import pytest
+
+from koordpy.planning.build import build
+from koordpy.planning.figures import Figures
+from koordpy.planning.placement.goals import Goals
+from koordpy.planning.placement.problem import only_ranks
+from koordpy.planning.plan import Proof, RoundPlan
+from koordpy.planning.round import plan_round
+from tests.planning.consolidation_oracle import MOVES_ONLY, Mover, TooLarge, world
+
+
+def compared(seed: int) -> bool | None:
+    """Whether somebody has to move; None where there are too many ways to look at."""
+    snapshot = world(Random(seed)).snapshot()
+    mover = Mover(snapshot)
+    try:
+        wanted = mover.answer()
+    except TooLarge:
+        return None
+    plan = plan_round(snapshot, MOVES_ONLY)
+    assert not [one.message for one in plan.pending if "refused by its check" in one.message], seed
+    moved = tuple(sorted(one.pod_key.partition("/")[2] for one in plan.evictions))
+    assert moved == wanted.moved, (seed, wanted, plan.units)
+    assert bool(plan.placements) == (wanted.fits or bool(wanted.moved)), (seed, wanted)
+    if moved:
+        assert plan.units[0].proof is Proof.OPTIMAL, seed
+        assert {one.rule for one in plan.evictions} == {"consolidation"} and all(e.returns_to for e in plan.evictions)
+        assert (len(plan.placements), goals(mover, plan)) == (wanted.members, wanted.goals), (seed, wanted)
+    return bool(moved)
+
+
+def goals(mover: Mover, plan: RoundPlan) -> tuple[object, ...]:
+    """Goals 1 to 4 of a plan's placement."""
+    for one in plan.evictions:
+        mover.draft.evict(mover.snapshot.pods[one.pod_key])
+    at = {one.pod_key: mover.tree.index[one.node] for one in plan.placements}
+    nodes = {rank: at[pod.key] for rank, pod in enumerate(mover.unit.members) if pod.key in at}
+    problem = only_ranks(build(mover.unit, Figures(mover.draft, MOVES_ONLY)), set(nodes))
+    worth = Goals(problem)
+    if not problem.gather:
+        return ()
+    return worth.layers(nodes), worth.attraction(nodes), worth.pipeline(nodes), worth.domains(nodes)
+
+
+def test_the_least_moves_make_room() -> None:
+    found = [compared(seed) for seed in range(1000, 1160)]
+    assert found.count(True) > 12 and found.count(None) < 20
+
+
+@pytest.mark.parametrize(
+    ("seed", "fault"),
+    [
+        (660, "one pod moves, and the beneficiary stands less close for it: two had moved"),
+        (486, "a gang that is no multiple already asks nobody else to move with it"),
+        (259, "the same, with a core that need not break"),
+    ],
+)
+def test_fewer_move_than_did(seed: int, fault: str) -> None:
+    assert compared(seed), fault
