@@ -60,6 +60,7 @@ def test_the_least_moves_make_room() -> None:
         (660, "one pod moves, and the beneficiary stands less close for it: two had moved"),
         (486, "a gang that is no multiple already asks nobody else to move with it"),
         (259, "the same, with a core that need not break"),
+        (21283, "two of one gang come back together to where its others are"),
     ],
 )
 def test_fewer_move_than_did(seed: int, fault: str) -> None:

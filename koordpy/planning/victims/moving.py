@@ -127,7 +127,7 @@ class Returning:
         """
         figures = self._figures
         out: list[Back] = []
-        for moved in sorted(chosen, key=lambda unit: (-unit.devices, -len(unit.pods), unit.importance)):
+        for moved in sorted(_joined(chosen), key=lambda unit: (-unit.devices, -len(unit.pods), unit.importance)):
             again = {pod.key: as_pending(pod, figures) for pod in moved.pods}
             unit, before = _unit(moved, again, self._groups, figures)
             own = return_of(list(again.values()), figures)
@@ -166,11 +166,30 @@ class Returning:
         """The problem on the planned nodes alone; None where nothing is planned."""
         if not all(self._planned.get(kind) for kind in kinds.values()):
             return None
-        most: dict[int, dict[int, int]] = {}
+        coming: dict[int, dict[Alike, None]] = {}
         for member, pod in zip(problem.members, unit.members, strict=True):
             if pod.key in kinds:
-                most[member.shape] = {node: pods for node, pods in self._planned[kinds[pod.key]].items() if pods > 0}
+                coming.setdefault(member.shape, {})[kinds[pod.key]] = None
+        most: dict[int, dict[int, int]] = {}
+        for shape, own in coming.items():
+            number = Counter[int]()
+            for kind in own:
+                number.update({node: pods for node, pods in self._planned[kind].items() if pods > 0})
+            most[shape] = dict(number)
         return at_most(problem, most)
+
+
+def _joined(chosen: Sequence[VictimUnit]) -> list[VictimUnit]:
+    """The units with those of one GangGroup as one: where a member comes back depends on where the others do."""
+    alone = [unit for unit in chosen if not unit.group]
+    groups: dict[str, list[VictimUnit]] = {}
+    for unit in chosen:
+        if unit.group:
+            groups.setdefault(unit.group, []).append(unit)
+    for units in groups.values():
+        pods = tuple(pod for unit in units for pod in unit.pods)
+        alone.append(units[0] if len(units) == 1 else replace(units[0], pods=pods))
+    return alone
 
 
 def _placed(unit: Unit, problem: Problem, figures: Figures) -> dict[str, int]:
