@@ -71,8 +71,10 @@ async def test_a_pod_that_another_scheduler_took_counts_where_that_put_it() -> N
         await until(lambda: not scheduler.committer.open)
 
 
-@pytest.mark.parametrize("found_by", ["a conflict", "looking after it"])
-async def test_a_pod_that_another_took_holds_the_gpus_that_its_binding_says(found_by: str) -> None:
+@pytest.mark.parametrize(
+    ("found_by", "there"), [("a conflict", "n2"), ("a conflict", "n1"), ("looking after it", "n2")]
+)
+async def test_a_pod_that_another_took_holds_the_gpus_that_its_binding_says(found_by: str, there: str) -> None:
     """Before the watch says so: it is down."""
     async with live([small("n1"), small("n2")]) as cluster:
         for name in ("n1", "n2"):
@@ -95,13 +97,13 @@ async def test_a_pod_that_another_took_holds_the_gpus_that_its_binding_says(foun
                 "pods", "p", lambda old: {**old, "metadata": {**old["metadata"], "annotations": theirs}},
                 namespace="default",
             )  # fmt: skip
-            cluster.bind("p", "n2")
+            cluster.bind("p", there)
             cluster.planner.hold = None
             hold.set()
 
             def known() -> bool:
                 info = scheduler.state.pod("default/p")
-                return info is not None and info.bound and info.pod.spec.node_name == "n2"
+                return info is not None and info.bound and info.pod.spec.node_name == there
 
             await until(known)
             info = scheduler.state.pod("default/p")
@@ -112,7 +114,19 @@ async def test_a_pod_that_another_took_holds_the_gpus_that_its_binding_says(foun
             cluster.create(pod("q", gpus=4, cpu="0", memory="1Mi"), pod("r", gpus=2, cpu="0", memory="1Mi"))
             await until(lambda: cluster.bound("q", "r"))
             assert minors(cluster.pods()["r"]) == [0, 1]
-            assert cluster.places()["r"] == "n2"
+            assert cluster.places()["r"] == there
+            if found_by == "a conflict":
+                assert await _told(cluster, "q", "r") == {"q", "r"}, "whoever bound a pod tells of it"
+
+
+async def _told(cluster: Live, *names: str) -> set[str]:
+    """Pods of which events say that they were scheduled, once these are among them."""
+
+    def told() -> set[str]:
+        return {event["involvedObject"]["name"] for event in cluster.events() if event["reason"] == "Scheduled"}
+
+    await until(lambda: set(names) <= told())
+    return told()
 
 
 async def test_a_foreign_pod_that_takes_the_room_meanwhile_overtakes_the_plan() -> None:

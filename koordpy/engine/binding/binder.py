@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from koordpy.api.keys import BOUND_EPOCH
 from koordpy.api.objects import Pod
 from koordpy.engine.apiserver.backoff import Backoff
 from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
@@ -66,7 +67,7 @@ class BindOutcome:
     resolved: bool = False
     seconds: float = 0.0
     pod: Pod | None = None
-    """As it was read, where another had bound it."""
+    """As it was read, where another had bound it: another scheduler, or on our node the leader before us."""
 
 
 _NOT_SENT = "leadership ended before it was sent"
@@ -173,7 +174,9 @@ def _outcome_of(binding: Binding, pod: Pod | None, message: str) -> BindOutcome:
     if pod.metadata.uid != binding.uid:
         return outcome(BindResult.GONE, f"the pod is another one now (uid {pod.metadata.uid})")
     if pod.spec.node_name == binding.node:
-        return outcome(BindResult.BOUND, node=binding.node)
+        mine = pod.metadata.annotations.get(BOUND_EPOCH) == binding.annotations.get(BOUND_EPOCH)
+        bound = outcome(BindResult.BOUND, node=binding.node)
+        return bound if mine else replace(bound, pod=pod)
     if pod.spec.node_name:
         theirs = outcome(BindResult.CONFLICT, f"the pod is on {pod.spec.node_name}", node=pod.spec.node_name)
         return replace(theirs, pod=pod)

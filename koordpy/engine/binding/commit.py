@@ -270,7 +270,11 @@ class Committer:
             attempt=now - job.commit.began,
             waited=now - job.queued.added,
         )
-        self._announcer.scheduled(job.info, job.placement.node)
+        if outcome.pod is not None:
+            # by the leader before us, who has told of it: what it gave the pod counts, not what we would have given
+            self._feeds.pods.read(outcome.pod)
+        else:
+            self._announcer.scheduled(job.info, job.placement.node)
         self._confirmations.bound(key, job.placement.uid, job.placement.node)
         self._count(job, lost=False)
 
