@@ -15,8 +15,10 @@ from functools import cached_property
 import numpy as np
 
 from koordpy.api.config import KoordpyConfiguration
+from koordpy.api.keys import BUILT_IN_QUOTAS
 from koordpy.cluster.pods import GangRef, PodInfo, seconds
 from koordpy.cluster.quotas import Queue, Quotas, QuotaUse
+from koordpy.cluster.resources import Amounts
 from koordpy.cluster.snapshot import Draft, Ints
 from koordpy.planning.filters import node as node_filters
 from koordpy.planning.filters.base import Refusal
@@ -188,6 +190,19 @@ class Promises:
         pods = self.snapshot.pods
         nominated = [pod.key for pod in self.snapshot.nominated if pod.gang in gangs]
         return frozenset((*nominated, *(key for key in self.awaited if pods[key].gang in gangs)))
+
+    def beside_quotas(self, *, but: Collection[PodInfo]) -> Amounts:
+        """What is promised to pods of the built-in quotas, beyond what is ending there."""
+        pods, quota_of = self.snapshot.pods, self.snapshot.quotas.quota_of
+        own = {pod.key for pod in but}
+        coming = [pods[key] for key in {**self.kept, **self.awaited} if key not in own]
+        out: Amounts = {}
+        for sign, some in ((1, coming), (-1, self.ending)):
+            for pod in some:
+                if quota_of(pod) in BUILT_IN_QUOTAS:
+                    for name, amount in pod.requests.items():
+                        out[name] = out.get(name, 0) + sign * amount
+        return {name: amount for name, amount in out.items() if amount > 0}
 
     def use(self, unit: Unit, base: QuotaUse, *, netted: bool) -> QuotaUse:
         """A use with the promises in it, as the pending members of a unit see them; the same where there are none.

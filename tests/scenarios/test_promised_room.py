@@ -98,6 +98,19 @@ def test_a_pod_takes_the_room_of_its_own_victim_though_another_still_waits_for_h
     assert whole_messages(plan)["a-1"].endswith("waiting for 1 terminating pod(s) on n2.")
 
 
+def test_what_is_promised_beside_the_quotas_is_not_theirs_to_share() -> None:
+    """Else a pod would go for one that has no place in its quota once the promise is kept."""
+    least = [quota("a", {GPU: 4}, {GPU: 8}, lends=False), quota("b", {}, {GPU: 8})]
+    there = [runs("a-0", "n2", gpu=3, labels=A, priority=9), runs("low", "n2")]
+    vip = waits("vip", to="n1", gpu=4, priority=5)
+    late = waits("late", labels=B, priority=3)
+    plan = planned(gpus("n1", 4), gpus("n2", 4), *least, *there, vip, late)
+    assert (bound(plan), evicted(plan)) == ({"vip": "n1"}, [])
+    assert "runtime: nvidia.com/gpu=0, used: nvidia.com/gpu=0" in whole_messages(plan)["late"]
+    # a node more, and what is left of it is the quota's
+    assert bound(planned(*(gpus(f"n{at}", 4) for at in (1, 2, 3)), *least, *there, vip, late))["late"] == "n3"
+
+
 def test_who_has_no_claim_on_it_is_kept_from_room_beside_a_nominated_pod() -> None:
     objects = [gpus("n", 2), ending(runs("old", "n")), waits("vip", to="n", priority=5), waits("low")]
     assert bound(planned(*objects)) == {"vip": "n"}

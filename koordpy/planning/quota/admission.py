@@ -6,7 +6,7 @@ round's snapshot, use is the draft's, so it grows with every placement and falls
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from koordpy.api import keys
@@ -90,6 +90,8 @@ class Admission:
         self.draft, self.promises = draft, promises
         self.quotas: Quotas = draft.snapshot.quotas
         self.settings = settings
+        self._open_limits: dict[tuple[tuple[str, int], ...], Mapping[str, Amounts]] = {}
+        """What is promised beside the quotas -> what that leaves them."""
 
     @cached_property
     def figures(self) -> Mapping[str, QuotaFigures]:
@@ -100,6 +102,19 @@ class Admission:
     def limits(self) -> Mapping[str, Amounts]:
         """Quota -> what its pods may hold at most, for the keys of its max."""
         return limits(self.figures, self.quotas, self.settings)
+
+    def open_limits(self, unit: Unit) -> Mapping[str, Amounts]:
+        """The same for a unit that is to start. What is promised to other pods of the built-in quotas, beyond what is
+        ending there, they will use, and that is taken off the total before it is shared."""
+        promised = self.promises.beside_quotas(but=unit.members) if self.promises else {}
+        if not promised:
+            return self.limits
+        known = tuple(sorted(promised.items()))
+        if known not in self._open_limits:
+            left = {r: amount - promised.get(r, 0) for r, amount in self.quotas.total.items()}
+            quotas = replace(self.quotas, total=left)
+            self._open_limits[known] = limits(quota_figures(quotas, self.settings), quotas, self.settings)
+        return self._open_limits[known]
 
     # -- the job ------------------------------------------------------------------------------------------------------
 
@@ -164,7 +179,7 @@ class Admission:
         used = {r: kept.used(name, r) for r in quota.max}
         rigid = {r: kept.rigid_used(name, r) for r in quota.max}
         return [
-            _Gate(name, limit_name, self.limits[name], used, rigid=False),
+            _Gate(name, limit_name, self.open_limits(unit)[name], used, rigid=False),
             _Gate(name, "min", quota.min, rigid, rigid=True),
         ]
 

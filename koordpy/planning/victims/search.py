@@ -191,7 +191,7 @@ class Search:
             pool=self.pool,
             use=self.figures.promises.use(asked.unit, self.figures.draft.quotas, netted=True),
             config=self.config,
-            limit_of=lambda name: self.figures.admission.limits[name],
+            limit_of=lambda name: self.figures.admission.open_limits(asked.unit)[name],
             lines=self._lines,
         )
 
