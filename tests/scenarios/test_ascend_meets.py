@@ -6,12 +6,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from koordpy.api import keys
 from koordpy.api.config import Ascend, Consolidation, KoordpyConfiguration
 from koordpy.api.objects import Pod
 from koordpy.planning.plan import Reason, RoundPlan
+from tests.planning.gpu.machines import device
 from tests.scenarios.cluster import World, bound
+from tests.scenarios.gpus import GPU, gpu_pod
 from tests.scenarios.npus import chips, ids, notes, npu_gang, npu_node, npu_pod, settle, super_pods, switched
 
 CONSOLIDATES = KoordpyConfiguration(consolidation=Consolidation(enabled=True))
@@ -32,6 +35,18 @@ def test_two_pods_move_into_one_ring() -> None:
     plan = world.plan(config=CONSOLIDATES)
     assert evicted(plan) == {"b": "consolidation", "c": "consolidation"}
     assert bound(plan) == {"p": "n2"}
+
+
+def test_npus_and_gpus_of_one_node_are_numbered_apart() -> None:
+    """Where a Device tells of its GPUs, an NPU is none of them, and takes the number of none."""
+    wire = npu_node("n1")
+    amounts = {**wire.status.allocatable, GPU: "4"}
+    both = replace(wire, status=replace(wire.status, capacity=amounts, allocatable=amounts))
+    world = World().add(both, device([[0] * 4] * 4, name="n1"), *npu_gang("g", 2, 4))
+    world.add(gpu_pod("first", 2, created=60), gpu_pod("last", 2, created=61))
+    plan = world.plan()
+    assert set(bound(plan)) == {"p-0", "p-1", "first", "last"}
+    assert sorted(chip for one in plan.placements if one.pod_key.endswith("st") for chip in one.chips) == [0, 1, 2, 3]
 
 
 def block_of_two(at: Sequence[str]) -> list[Any]:

@@ -5,6 +5,7 @@ It reads minors from the objects and the draft and shares nothing with the choic
 
 from collections.abc import Mapping, Sequence
 
+from koordpy.api.keys import NPU_RESOURCES
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Draft
 
@@ -17,7 +18,7 @@ def check_gpus(placed: Sequence[tuple[PodInfo, str]], chips: Mapping[str, tuple[
         given = chips.get(pod.key, ())
         known = draft.snapshot.gpus.nodes.get(node)
         if pod.gpus is None or known is None:
-            if given and known is not None:
+            if given and known is not None and not any(pod.requests.get(name) for name in NPU_RESOURCES):
                 faults.append(f"{pod.key}: is given GPUs that it did not ask for")
             continue
         if not given:
@@ -44,8 +45,9 @@ def _used(node: str, draft: Draft) -> set[int]:
     for key, holding in draft.snapshot.gpus.nodes[node].holders.items():
         if key not in draft.evicted:
             out.update(holding.minors or ())
-    for key in draft.placed_on.get(draft.snapshot.index[node], {}):
-        out.update(draft.chips.get(key, ()))
+    for key, pod in draft.placed_on.get(draft.snapshot.index[node], {}).items():
+        if pod.gpus is not None:
+            out.update(draft.chips.get(key, ()))
     return out
 
 
