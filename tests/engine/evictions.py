@@ -132,9 +132,12 @@ class EvictionWatch:
         if any(plan.members & uids for plan in self._plans if uid not in plan.victims):
             # another unit's victims have begun to go: in its room, which it will take, everybody fits
             return
-        for placed in self.plan_afresh(evict=False, still_there=victim).placements:
-            if placed.pod_key.partition("/")[2] in waiting:
-                self.faults.append(f"{name} is evicted, and {placed.pod_key} fits without")
+        placed = {one.pod_key.partition("/")[2] for one in self.plan_afresh(evict=False, still_there=victim).placements}
+        for plan in self._plans:
+            # a gang's minimum may fit without, though more of it were to come when its victims were chosen
+            gain = {key for key, obj in waiting.items() if obj["metadata"]["uid"] in plan.members}
+            if uid in plan.victims and gain and gain <= placed:
+                self.faults.append(f"{name} is evicted, and {sorted(gain)} fit without")
 
     def listen(self, scheduler: Scheduler) -> None:
         """Hears of every plan with victims that a scheduler begins."""

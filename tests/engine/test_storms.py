@@ -45,6 +45,10 @@ def test_whatever_the_weather_the_end_is_right(first: int) -> None:
     [
         pytest.param(1093, id="the-preemptor-goes-while-its-victim-is-marked"),
         pytest.param(16089, id="room-that-another-pod-waited-for-in-vain-is-free-again"),
+        pytest.param(2714, id="a-pod-goes-for-one-whose-quota-a-promise-to-another-will-shrink"),
+        pytest.param(14440, id="a-late-victim-of-a-whole-gang-goes-though-its-minimum-fits-by-then"),
+        pytest.param(16050, id="a-binding-that-the-leader-before-has-carried-out-is-told-once"),
+        pytest.param(2096, id="npus-are-not-taken-for-gpus-of-their-node"),
         pytest.param(14464, id="a-claim-comes-that-keeps-a-gang-from-victims-in-its-own-quota"),
     ],
 )

@@ -39,6 +39,7 @@ from tests.engine.manifests import (
     nominated_node,
 )
 
+BUGS = ("plan refused by its check", "planning failed")
 STRUCTURE = ("nodes", DEVICES, QUOTAS, TOPOLOGIES, BUDGETS, GROUPS)
 """What plans are made on besides pods."""
 
@@ -85,6 +86,7 @@ class Watchman:
         if shelf != "pods":
             return
         obj, before = change.entry.obj, change.before.obj if change.before is not None else None
+        self._check_said(obj)
         self.evictions.written(change, by_others=self.by_others())
         if change.kind == "DELETED":
             return
@@ -95,6 +97,12 @@ class Watchman:
                 self._check_bound(obj, node)
         elif keys.BOUND_EPOCH in annotations_of(obj) or minors(obj) or chips(obj):
             self.faults.append(f"{obj['metadata']['name']} is not bound, and says who bound it and what it was given")
+
+    def _check_said(self, obj: Manifest) -> None:
+        """A plan that does not stand its check, or that fails, is a bug."""
+        for said in obj.get("status", {}).get("conditions", []):
+            if said["type"] == "PodScheduled" and said.get("message", "").startswith(BUGS):
+                self.faults.append(f"{obj['metadata']['name']}: {said['message']}")
 
     def _unsure(self, *plurals: str) -> bool:
         """Whether who bound just now may not have known what there is."""
