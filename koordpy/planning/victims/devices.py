@@ -55,8 +55,8 @@ def _free(draft: Draft, beyond: int) -> Ints:
 
 
 def held_devices(pod: PodInfo, draft: Draft) -> int:
-    """Healthy GPUs of its node's Device that a bound pod holds; 0 where none is known."""
-    if pod.gpus is None:
+    """Healthy GPUs of its node's Device that a bound pod holds; 0 where none is known, or the node is gone."""
+    if pod.gpus is None or pod.node not in draft.snapshot.index:
         return 0
     known = draft.snapshot.gpus.nodes.get(pod.node)
     return _holds(known, pod.key) if known is not None and pod.key in known.holders else 0
