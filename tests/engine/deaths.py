@@ -176,7 +176,7 @@ def _whole_and_high(storm: Storm, replica: Replica) -> None:
         pod["spec"]["resourceClaims"] = [{"name": name, "resourceClaimName": name}]
         storm.cluster.create(pod)
     group, *pods = gang("high", 2, gpus=3)
-    storm.cluster.create(group, *(storm.acts.dressed(pod, "high", "") for pod in pods))
+    storm.cluster.create(group, *(storm.acts.users.dressed(pod, "high", "") for pod in pods))
 
 
 def _all_bound(storm: Storm) -> bool:
@@ -294,7 +294,7 @@ def _three_alone(storm: Storm) -> None:
 def _alone(storm: Storm, name: str, gpus: int, rank: str) -> None:
     (pod,) = gang(name, 1, gpus=gpus)[1:]
     pod["metadata"]["labels"].clear()
-    pod = storm.acts.dressed(pod, rank, "")
+    pod = storm.acts.users.dressed(pod, rank, "")
     pod["spec"]["terminationGracePeriodSeconds"] = 30
     storm.cluster.create(pod)
 
@@ -318,7 +318,7 @@ async def _passed_over(storm: Storm, replica: Replica) -> None:
 
 def _high(storm: Storm, members: int) -> None:
     group, *pods = gang("high", members, gpus=3)
-    storm.cluster.create(group, *(storm.acts.dressed(pod, "high", "") for pod in pods))
+    storm.cluster.create(group, *(storm.acts.users.dressed(pod, "high", "") for pod in pods))
 
 
 async def _void(storm: Storm, replica: Replica) -> None:
@@ -336,7 +336,7 @@ async def _void_for_good(storm: Storm, replica: Replica) -> None:
     _alone(storm, "alone", 4, "high")
     node = await _nominated(storm, "alone-0")
     for other in storm.cluster.server.store.list("nodes"):
-        storm.acts.close(other["metadata"]["name"], closed=True)
+        storm.acts.machines.close(other["metadata"]["name"], closed=True)
     await asyncio.sleep(0.2)
     storm.cluster.server.store.remove("nodes", node)
     _no_statuses(storm)
@@ -354,7 +354,7 @@ def _unstuck(storm: Storm, replica: Replica) -> None:
     }
     claim(storm.cluster, "tied", 1)
     store.update(CLAIMS_OF_DEVICES, "tied", lambda obj: {**obj, "status": status}, namespace="default", status=True)
-    storm.acts.close(result["pool"], closed=True)
+    storm.acts.machines.close(result["pool"], closed=True)
     storm.cluster.server.faults.fail(500, method="PATCH", path="*/resourceclaims/*/status", times=2)
     storm.cluster.create(claiming("tied", "tied", cpu="0"))
     claim(storm.cluster, "other", 1)

@@ -29,6 +29,7 @@ from tests.engine.evictions import KINDS
 from tests.engine.live import Live
 from tests.engine.manifests import Manifest, nominated_node
 from tests.engine.replica import Connect, Replica
+from tests.engine.stage import Stage
 from tests.engine.storage import Storage
 from tests.engine.virtual import (
     EPOCH_SECONDS,
@@ -93,7 +94,8 @@ class Storm:
     def stage(self, traits: frozenset[str]) -> None:
         """What there is to be in the schedule."""
         self.traits = traits
-        self.acts = Acts(self.cluster, self.dice, traits, self.storage, self.replicas, self.tally)
+        self.scene = Stage(self.cluster, self.dice, traits, self.storage, self.tally)
+        self.acts = Acts(self.scene, self.replicas)
 
     def prepare(self) -> None:
         """The cluster as it is before anybody schedules."""
@@ -101,7 +103,7 @@ class Storm:
             print("traits", *sorted(self.traits))
             self.cluster.server.store.listeners.append(self._print)
         with self.by_others():
-            self.acts.prepare()
+            self.scene.prepare()
 
     def _print(self, shelf: str, change: Change) -> None:
         if shelf not in ("leases.coordination.k8s.io", "events.events.k8s.io"):
@@ -147,12 +149,12 @@ class Storm:
             self.tally[f"{fault.effect} {'after' if fault.after else 'before'}"] += fault.hits
             self.tally[f"fault of {fault.method} {fault.path}"] += fault.hits
         self.cluster.server.faults.clear()
-        self.acts.stand_down()
+        self.acts.network.stand_down()
 
     def requested(self, wire: Wire, method: str, path: str, moment: str) -> None:
         """A request is at the API server (virtual time only)."""
         with self.by_others():
-            self.acts.requested(wire, method, path, moment)
+            self.acts.network.requested(wire, method, path, moment)
 
     async def rage(self, steps: int) -> None:
         """Weather and acts, one after the other."""

@@ -12,9 +12,9 @@ from koordpy.api import keys
 from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.apiserver.credentials import ClusterAccess
 from koordpy.engine.binding.binder import BindOutcome, BindResult
-from tests.engine.acts import device
 from tests.engine.live import QUICK_LEASE, Live, gang, live, pod, small, until
 from tests.engine.manifests import DEVICES, minors
+from tests.engine.stage import device
 
 MEMBERS = [f"g-{i}" for i in range(8)]
 

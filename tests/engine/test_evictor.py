@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from koordpy.sim.clusters import pod
-from tests.engine.acts import device
 from tests.engine.live import QUICK, Live, gang, live, small, until
 from tests.engine.manifests import DEVICES, minors
+from tests.engine.stage import device
 
 
 @asynccontextmanager

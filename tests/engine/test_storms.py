@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from tests.engine.acts import MOMENTS
 from tests.engine.live import live
+from tests.engine.network import MOMENTS
 from tests.engine.storm import through_a_real_storm, through_a_storm
 from tests.engine.virtual import one_after_the_other
 
@@ -53,7 +53,7 @@ def test_whatever_the_weather_the_end_is_right(first: int) -> None:
     ],
 )
 def test_what_went_wrong_once_goes_right(seed: int) -> None:
-    assert through_a_storm(seed).acts.made
+    assert through_a_storm(seed).scene.made
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -73,4 +73,4 @@ def test_a_history_is_the_same_in_another_process_that_hashes_otherwise() -> Non
 @pytest.mark.parametrize("seed", range(4))
 async def test_over_sockets_and_in_real_time_the_end_is_right_too(seed: int) -> None:
     async with live() as cluster:
-        assert (await through_a_real_storm(cluster, seed)).acts.made
+        assert (await through_a_real_storm(cluster, seed)).scene.made
