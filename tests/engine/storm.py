@@ -151,6 +151,12 @@ class Storm:
         self.cluster.server.faults.clear()
         self.acts.network.stand_down()
 
+    def sent(self, wire: Wire, method: str, path: str, data: bytes | None) -> None:
+        """A request leaves a scheduler (virtual time only)."""
+        scheduler = next((one.scheduler for one in self.replicas if one.client is wire), None)
+        if scheduler is not None:
+            self.watchman.knowledge.sent(scheduler, method, path, data)
+
     def requested(self, wire: Wire, method: str, path: str, moment: str) -> None:
         """A request is at the API server (virtual time only)."""
         with self.by_others():
@@ -309,7 +315,7 @@ async def _in_virtual_time(loop: VirtualLoop, seed: int) -> Storm:
     async with virtual_server(seed) as server:
         storm = Storm(Live(server), random.Random(seed), lambda: Wire(server), loop.wall)
         storm.history = loop.history
-        loop.on_request = storm.requested
+        loop.on_request, loop.on_send = storm.requested, storm.sent
         await storm.blow()
         return storm
 

@@ -47,6 +47,7 @@ class _NoWaiting(selectors.SelectSelector):
 class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop with a time of its own. `steps` counts its turns, of which `on_step` hears.
 
+    `on_send` hears of requests that leave a client: (client, method, path, body).
     `on_request` hears of requests at the API server: (client, method, path, `before` or `after` it is carried out).
     `history` is what came to pass at the API server: (time, request) and (time, change), each in the order of arrival.
     """
@@ -57,6 +58,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.steps = 0
         self.on_step: Callable[[int], None] | None = None
         self.on_request: Callable[[Wire, str, str, str], None] | None = None
+        self.on_send: Callable[[Wire, str, str, bytes | None], None] | None = None
         self.history: list[tuple[Any, ...]] = []
         super().__init__(self._quick)
         self._clock_resolution = 1e-9
@@ -234,6 +236,8 @@ class Wire(ApiClient):
         watching = "watch=true" in url.raw_query_string
         if self.dead:
             await asyncio.Event().wait()
+        if self._loop.on_send is not None:
+            self._loop.on_send(self, method, url.path, data)
         if self.cut:
             await asyncio.sleep(self.delay())
             raise Unreachable(f"{method} {url.path}: cut", sent=False)

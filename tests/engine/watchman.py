@@ -3,7 +3,8 @@
 At every write: no pod changes its node; by our Bindings no node and no quota is over-booked, no GPU, NPU or device is
 given out twice or sick; nobody is bound without what he claims, away from his gang's domain, or by a leader whose term
 is over. At the end nothing waits that fits or that may make its room, no nomination and no reservation is left over, a
-gang that is half bound says so, and nothing was told twice. For evictions see tests.engine.evictions.
+gang that is half bound says so, and nothing was told twice. For evictions see tests.engine.evictions, for what whoever
+binds has known tests.engine.knowledge.
 """
 
 import json
@@ -17,6 +18,7 @@ from koordpy.sim.errors import ApiError
 from koordpy.sim.server import ApiServer
 from koordpy.sim.shelf import Change
 from tests.engine.evictions import EvictionWatch
+from tests.engine.knowledge import Knowledge
 from tests.engine.manifests import (
     BLOCK,
     BUDGETS,
@@ -66,6 +68,7 @@ class Watchman:
 
     def __post_init__(self) -> None:
         self.evictions = EvictionWatch(self.server, self.time, self.wall, self.informed, self.faults, self.pods)
+        self.knowledge = Knowledge(self.time, self.faults)
         self.server.store.listeners.append(self._written)
 
     def pods(self) -> dict[str, Manifest]:
@@ -74,6 +77,7 @@ class Watchman:
     def listen(self, scheduler: Scheduler) -> None:
         """A scheduler starts."""
         self.evictions.listen(scheduler)
+        self.knowledge.listen(scheduler)
 
     # -- at every write -----------------------------------------------------------------------------------------------
 
