@@ -122,6 +122,19 @@ async def test_a_binding_carried_out_after_its_reply_was_lost_is_still_found(ser
     assert outcome.result is BindResult.BOUND and len(server.sent("GET")) == 3
 
 
+@pytest.mark.parametrize(
+    ("code", "result", "reads"),
+    [(504, BindResult.BOUND, 2), (500, BindResult.REFUSED, 1), (503, BindResult.REFUSED, 1)],
+)
+async def test_only_the_servers_own_timeout_leaves_a_binding_on_its_way(
+    server: ScriptedServer, code: int, result: BindResult, reads: int
+) -> None:
+    server.on("POST", BIND, status(code))
+    server.on("GET", POD, reply(pod("a", "5")), reply(pod("a", "6", node="n1")))
+    outcome = await bind(server, settle=5.0)
+    assert (outcome.result, len(server.sent("GET"))) == (result, reads)
+
+
 async def test_an_outcome_is_looked_for_through_an_outage(server: ScriptedServer) -> None:
     server.on("POST", BIND, status(500))
     server.on("GET", POD, status(503), drop(), status(500), reply(pod("a", "5", node="n1")))

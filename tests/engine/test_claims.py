@@ -5,7 +5,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from koordpy.api.storage import BOUND_BY_CONTROLLER
+from koordpy.api.objects import ObjectMeta
+from koordpy.api.storage import BOUND_BY_CONTROLLER, SELECTED_NODE, PersistentVolumeClaim
+from koordpy.engine.binding.claims import node_selection
 from tests.engine.live import Live, gang, live, small, until
 from tests.engine.storage import HOST, MADE, Storage, hold_writes, mounting, pod_with
 
@@ -174,6 +176,15 @@ async def test_a_node_selection_that_is_taken_away_lets_the_pod_go_elsewhere() -
         async with storage.controller():
             await until(lambda: cluster.bound("p"))
         assert cluster.places() == {"p": other}
+
+
+def test_the_node_of_a_volume_is_written_once_however_often_its_claim_is_looked_at() -> None:
+    asking = PersistentVolumeClaim(metadata=ObjectMeta(name="data", namespace="default", resource_version="7"))
+    notes = {"annotations": {SELECTED_NODE: "n1"}}
+    assert node_selection(asking, "n1") == {"metadata": {"resourceVersion": "7", **notes}}
+    asked = PersistentVolumeClaim(metadata=ObjectMeta(name="data", namespace="default", **notes))
+    assert node_selection(asked, "n1") is None
+    assert node_selection(asked, "n2") is not None
 
 
 async def test_a_volume_that_another_took_first_voids_the_plan_and_another_is_found() -> None:

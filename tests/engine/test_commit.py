@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+import time
 from collections import Counter
 from typing import Any
 
@@ -382,3 +383,22 @@ async def test_no_more_bindings_than_the_limit_are_in_flight() -> None:
         cluster.create(*(pod(f"p-{i}", gpus=1, cpu="0", memory="1Mi") for i in range(8)))
         await until(lambda: cluster.bound(*(f"p-{i}" for i in range(8))))
     assert most == 2
+
+
+async def test_only_pods_with_npus_are_told_when_their_binding_was_decided() -> None:
+    machine = small("n1")
+    machine["metadata"].setdefault("labels", {})[keys.ACCELERATOR_TYPE] = "module-910b-8"
+    for amounts in (machine["status"]["allocatable"], machine["status"].setdefault("capacity", {})):
+        amounts["huawei.com/Ascend910"] = "8"
+    with_npus = pod("npus", gpus=0, cpu="1", memory="1Gi")
+    for asked in with_npus["spec"]["containers"][0]["resources"].values():
+        asked["huawei.com/Ascend910"] = "1"
+    before = time.time_ns()
+    async with live([machine]) as cluster, cluster.running():
+        cluster.create(
+            with_npus, pod("gpus", gpus=1, cpu="1", memory="1Gi"), pod("plain", gpus=0, cpu="0", memory="1Gi")
+        )
+        await until(lambda: cluster.bound("npus", "gpus", "plain"))
+        told = {name: obj["metadata"]["annotations"].get(keys.PREDICATE_TIME) for name, obj in cluster.pods().items()}
+    assert told == {"npus": told["npus"], "gpus": None, "plain": None}
+    assert before <= int(told["npus"]) <= time.time_ns()

@@ -1,10 +1,12 @@
 """Pods with resource claims, live: allocated and reserved before any Binding."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from koordpy.engine.scheduler import Scheduler
 from tests.engine.live import Live, live, pod, small, until
 from tests.engine.storage import hold_writes
 
@@ -185,6 +187,77 @@ async def test_a_claim_that_another_allocated_first_is_followed() -> None:
             await until(lambda: cluster.bound("p"))
         assert cluster.places() == {"p": "n2" if planned == ["a"] else "n1"}
         assert users(cluster, "data") == {"p"}
+
+
+def allocated(cluster: Live, name: str, device: str, *, pool: str, only_there: bool = True) -> None:
+    """Another scheduler gives a claim a device of a node's pool, for that node or for all of them."""
+    result = {"request": "gpus", "driver": DRIVER, "pool": pool, "device": device}
+    given: dict[str, Any] = {"devices": {"results": [result]}}
+    if only_there:
+        fields = [{"key": "metadata.name", "operator": "In", "values": [pool]}]
+        given["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": fields}]}
+    cluster.server.store.update(
+        CLAIMS_OF_DEVICES, name, lambda obj: {**obj, "status": {"allocation": given}}, namespace="default", status=True
+    )
+
+
+def before_the_first_write(scheduler: Scheduler, change: Callable[[], None]) -> None:
+    """What another does after the plan and before the claim is written for the first time."""
+    patch, left = scheduler.reserver._client.patch, [change]
+
+    async def after_the_change(path: str, body: Any, **options: Any) -> Any:
+        if path.endswith("/status") and "resourceclaims" in path and left:
+            left.pop()()
+        return await patch(path, body, **options)
+
+    scheduler.reserver._client.patch = after_the_change  # type: ignore[method-assign]
+
+
+async def test_a_claim_that_is_moved_to_another_node_before_it_is_reserved_takes_its_pod_along() -> None:
+    async with live([small("n1"), small("n2")]) as cluster:
+        offer(cluster, "n1", "a")
+        offer(cluster, "n2", "b")
+        claim(cluster, "data")
+        allocated(cluster, "data", "a", pool="n1")
+        async with cluster.running() as scheduler:
+            before_the_first_write(scheduler, lambda: allocated(cluster, "data", "b", pool="n2"))
+            cluster.create(claiming("p", "data"))
+            await until(lambda: cluster.bound("p"))
+        assert (cluster.places(), devices(cluster, "data"), users(cluster, "data")) == ({"p": "n2"}, {"b"}, {"p"})
+
+
+async def test_a_claim_whose_devices_can_be_used_everywhere_ties_its_pod_to_no_node() -> None:
+    async with live([small("n1", gpus=0), small("n2")]) as cluster, cluster.running():
+        offer(cluster, "n1", "a")
+        claim(cluster, "data")
+        allocated(cluster, "data", "a", pool="n1", only_there=False)
+        cluster.create(claiming("p", "data", gpus=1))
+        await until(lambda: cluster.bound("p"))
+        assert (cluster.places(), users(cluster, "data")) == ({"p": "n2"}, {"p"})
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+async def test_a_claim_that_is_deleted_before_it_is_reserved_voids_the_plan(
+    comes_back: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with live([small("n1")]) as cluster, cluster.running() as scheduler:
+        offer(cluster, "n1", "a")
+        claim(cluster, "data")
+
+        def delete() -> None:
+            cluster.server.store.remove(CLAIMS_OF_DEVICES, "data", "default")
+            if comes_back:
+                claim(cluster, "data")
+
+        before_the_first_write(scheduler, delete)
+        cluster.create(claiming("p", "data"))
+        if not comes_back:
+            await until(lambda: 'resourceclaim "data" not found' in cluster.condition("p").get("message", ""))
+            assert not cluster.bound("p")
+            claim(cluster, "data")
+        await until(lambda: cluster.bound("p"))
+        assert (users(cluster, "data"), devices(cluster, "data")) == ({"p"}, {"a"})
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 async def test_a_missing_claim_lets_no_pod_through_and_wakes_it_when_it_comes() -> None:

@@ -157,18 +157,16 @@ class Committer:
             for task in (*self._aside, *self._releasing):
                 task.cancel()
 
-    async def drain(self, seconds: float) -> bool:
-        """Waits for the Bindings lined up; after `seconds` nothing more is sent. True when all were done."""
+    async def drain(self, seconds: float) -> None:
+        """Waits for the Bindings lined up; after `seconds`, or once all are done, nothing more is sent."""
         try:
             async with asyncio.timeout(seconds):
                 await self._idle.wait()
                 await asyncio.gather(*self._releasing, return_exceptions=True)
         except TimeoutError:
-            self._stopping = True
             logger.warning("%d Bindings were not finished in time", self._open)
-            return False
-        self._stopping = True
-        return True
+        finally:
+            self._stopping = True
 
     # -- claims -------------------------------------------------------------------------------------------------------
 
