@@ -101,7 +101,7 @@ class Plain:
         if not model.values:
             return None
         standing = int(problem.standing.sum()) if problem.standing is not None else 0
-        nodes = model.minimise("nodes", model.opened(depth), bound=0 if standing else 1)
+        nodes = model.minimise("nodes", model.opened(depth), bound=self._fewest(region))
         pods = node_pods(model)
         single = self._model(region, self._like(region, reference, limit=max(1, nodes + standing)))
         single.hold(single.opened(depth), nodes)
@@ -115,6 +115,22 @@ class Plain:
         slots = model.minimise("slots", self._slots(model, reference))
         names = self._names(model)
         return (nodes, *counted, score, slots, *(int(problem.name_rank[names[r]]) for r in self.ranks)), names
+
+    def _fewest(self, region: tuple[int, int]) -> int:
+        """Lower bound on the nodes that are opened: each measure of room by itself, the largest nodes first."""
+        room, place = self.room, self.problem.tree.levels[region[0]]
+        inside = np.arange(int(place.start[region[1]]), int(place.end[region[1]]))
+        there = self.problem.standing
+        stands = there[inside] > 0 if there is not None else np.zeros(len(inside), dtype=bool)
+        asked = [(room.most, int(self.counts.sum())), *zip(room.slots, self.counts.tolist(), strict=True)]
+        asked += zip(room.caps.T, (self.counts @ room.request).tolist(), strict=True)
+        fewest = 0
+        for have, wanted in asked:
+            sizes = have[inside]
+            rest = wanted - int(sizes[stands].sum())
+            if rest > 0:
+                fewest = max(fewest, int(np.searchsorted(np.cumsum(np.sort(sizes[~stands])[::-1]), rest)) + 1)
+        return fewest
 
     def _first_room(self) -> Room:
         """For the fewest nodes alone: what nodes are worth by their pods makes no difference, if it forbids nothing."""

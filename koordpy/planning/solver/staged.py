@@ -44,11 +44,14 @@ class StagedModel:
     def minimise(self, stage: str, terms: Sequence[Term], *, bound: int | None = None) -> int:
         """Brings a sum to its least value, starting at the current solution, and holds it there from then on.
 
-        bound: a proven lower bound; where the current solution meets it nothing is solved.
+        bound: a proven lower bound; where the current solution meets it nothing is solved, and a better one that meets
+        it needs no other proof.
         """
         terms = list(terms)
         current = self.value(terms)
         if terms and (bound is None or current > bound):
+            if bound is not None:
+                self.model.add(linear(terms) >= bound)
             self._hint()
             self.model.minimize(linear(terms))
             proof, values = self.budget.solve(stage, self.model, share=0.6, linearization=2)
