@@ -129,9 +129,14 @@ def _build(unit: Unit, figures: Figures, *, emptied: bool) -> Problem:
     if len(shapes) > 1 and not tied:
         # victims open different nodes to pods that look at others
         ruled = [emptied and figures.of(pod).has_rules for pod in kinds]
+        if among is not None and among.one_of:
+            ruled = [
+                told or any(pod.shape in some for some in among.one_of) for told, pod in zip(ruled, kinds, strict=True)
+            ]
         shapes, kinds, members = _merged(shapes, kinds, members, ruled)
     if copies:
         free = np.concatenate([free, np.stack(copies, axis=1)], axis=1)
+    one_of = among.one_of if among is not None else ()
     alone = _alone(kinds, figures) if not (lone or emptied) else ()
     valued = worth(kinds, unit.members, figures, gather=goal) if not emptied else None
     return Problem(
@@ -149,9 +154,12 @@ def _build(unit: Unit, figures: Figures, *, emptied: bool) -> Problem:
         deterministic_time=figures.config.solver.deterministic_time,
         watchdog_seconds=figures.config.solver.wall_time_watchdog,
         interactions=among.interactions(numbers) if among is not None else (),
-        allowances=tuple(
-            Allowance(one.room, tuple(one.amounts[numbers[pod.shape]] for pod in kinds))
-            for one in figures.admission.allowances(unit, numbers, figures.draft.quotas)
+        allowances=(
+            *(
+                Allowance(one.room, tuple(one.amounts[numbers[pod.shape]] for pod in kinds))
+                for one in figures.admission.allowances(unit, numbers, figures.draft.quotas)
+            ),
+            *(Allowance(1, tuple(int(pod.shape in some) for pod in kinds)) for some in one_of),
         ),
         by_count=valued.table if valued is not None else None,
         standing=valued.standing if valued is not None else None,

@@ -140,7 +140,9 @@ class Figures:
             unit = self._groups.unit(gang)
             waiting = [pod for pod in unit.pending if pod.key not in self.draft.placed]
             defaults = self.scene.spread_defaults
-            known = self.draft.version, among(waiting, self.draft, self.domains, spread_defaults=defaults)
+            spare = len(unit.pending) - max(1, sum(unit.need(one) for one in unit.gangs))
+            found = among(waiting, self.draft, self.domains, spread_defaults=defaults, spare=spare)
+            known = self.draft.version, found
             self._among.update({one.ref: known for one in unit.gangs})
         return known[1]
 

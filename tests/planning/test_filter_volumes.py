@@ -42,6 +42,7 @@ from koordpy.api.storage import (
     VolumeNodeAffinity,
     VolumeResources,
 )
+from koordpy.planning.plan import Proof
 from tests.planning.node_rules import leaving, node, planned, pod, reasons, states
 from tests.scenarios.cluster import bound, group, messages
 
@@ -458,6 +459,31 @@ def test_a_claim_of_one_pod_alone_is_taken_wherever_that_pod_is() -> None:
 def test_the_first_pod_of_a_round_takes_a_claim_of_one_pod_alone() -> None:
     plan = planned([*NODES, *once("c"), user("p", "c"), user("q", "c", created=1)])
     assert set(bound(plan)) == {"p"}
+
+
+def test_members_of_a_gang_that_share_a_claim_of_one_pod_alone_are_told_of_it() -> None:
+    members = [user(f"p-{i}", "c", gang="g") for i in range(2)]
+    plan = planned([*NODES, *once("c"), group("g", 2), *members])
+    assert not plan.placements and not plan.evictions
+    assert {one.proof for one in plan.gangs} == {Proof.INFEASIBLE}
+    told = messages(plan)
+    assert set(told) == {"p-0", "p-1"}
+    assert all(text.startswith(f"0/2 nodes are available: 2 {ONE_POD[3:]}.") for text in told.values())
+
+
+def test_a_gang_takes_one_of_those_that_share_a_claim_of_one_pod_alone_where_that_is_enough() -> None:
+    members = [user(f"p-{i}", "c", gang="g") for i in range(2)] + [pod("p-2", gang="g")]
+    plan = planned([*NODES, *once("c"), group("g", 2), *members])
+    assert set(bound(plan)) == {"p-0", "p-2"}
+    assert messages(plan)["p-1"].startswith(f"0/2 nodes are available: 2 {ONE_POD[3:]}.")
+    assert plan.units[0].proof is Proof.OPTIMAL
+
+
+def test_nobody_is_evicted_for_members_that_share_a_claim_of_one_pod_alone() -> None:
+    waits = [user(f"p-{i}", "c", gang="g", priority=9) for i in range(2)]
+    full = [pod(f"v-{name}", at=name, cpu="8") for name in ("n1", "n2")]
+    assert not planned([*NODES, *full, *once("c"), group("g", 2), *waits]).evictions
+    assert len(planned([*NODES, *full, *once("c"), group("g", 1), *waits]).evictions) == 1
 
 
 # -- limits ------------------------------------------------------------------------------------------------------------

@@ -18,12 +18,12 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.selectors import selector_matches
 from koordpy.cluster.snapshot import Draft, Ints
 from koordpy.cluster.ties import ANY_ADDRESS, NO_TERMS, Terms, read_terms
-from koordpy.cluster.volumes import CsiVolume, Disk
+from koordpy.cluster.volumes import CsiVolume, Disk, VolumeObjects
 from koordpy.planning.among.devices import devices_among
 from koordpy.planning.among.volumes import volumes_among
 from koordpy.planning.filters.base import Code, Refusal
 from koordpy.planning.filters.claims import claims_of
-from koordpy.planning.filters.disks import pod_disks
+from koordpy.planning.filters.disks import ONE_POD, pod_disks
 from koordpy.planning.filters.dra import resource_claims
 from koordpy.planning.filters.interpod import OwnTerms, term_matches
 from koordpy.planning.filters.rules import DomainTable
@@ -39,18 +39,23 @@ _MOST_PODS = 1 << 16
 class Among:
     """room: [nodes, k] of resources that only this gang's members know; asks: shape -> (column of room, amount);
     refusals: shape -> why a plan cannot hold it together with the other members. shapes: those of the pending members,
-    numbered by position in `ties`."""
+    numbered by position in `ties`. one_of: sets of shapes of whose pods a plan takes one, wherever it stands."""
 
     room: Ints
     asks: Mapping[bytes, tuple[Ask, ...]] = field(default_factory=dict)
     refusals: Mapping[bytes, Refusal] = field(default_factory=dict)
     shapes: tuple[bytes, ...] = ()
     ties: tuple[Interaction, ...] = ()
+    one_of: tuple[frozenset[bytes], ...] = ()
 
     def interactions(self, numbers: Mapping[bytes, int]) -> tuple[Interaction, ...]:
         """The interactions with shapes numbered as given."""
         new = {i: numbers[shape] for i, shape in enumerate(self.shapes)} if self.ties else {}
         return tuple(renumbered(one, new) for one in self.ties)
+
+    def parted(self, shapes: Sequence[bytes]) -> bool:
+        """Whether no plan takes pods of all these shapes together."""
+        return any(sum(shape in some for shape in shapes) > 1 for some in self.one_of)
 
     def judged(self, shape: bytes) -> frozenset[str]:
         """Plugins whose word on a pod of the shape, alone, is replaced by interactions."""
@@ -72,9 +77,11 @@ def among(
     table: DomainTable,
     *,
     spread_defaults: SpreadDefaults | None = None,
+    spare: int = 0,
 ) -> Among:
-    """What the pending members of a unit are to each other, on the draft as it is."""
-    return _Reader(pending, draft, table, spread_defaults).read()
+    """What the pending members of a unit are to each other, on the draft as it is. spare: how many of them a plan may
+    leave out."""
+    return _Reader(pending, draft, table, spread_defaults, spare).read()
 
 
 class _Reader:
@@ -84,8 +91,9 @@ class _Reader:
         draft: Draft,
         table: DomainTable,
         spread_defaults: SpreadDefaults | None,
+        spare: int,
     ) -> None:
-        self.draft = draft
+        self.draft, self.spare = draft, spare
         self.spread_defaults = spread_defaults
         self.snapshot = draft.snapshot
         self.table = table
@@ -98,6 +106,7 @@ class _Reader:
         self.refusals: dict[bytes, Refusal] = {}
         self.position = {shape: i for i, shape in enumerate(self.kinds)}
         self.ties: list[Interaction] = []
+        self.one_of: list[frozenset[bytes]] = []
 
     def read(self) -> Among:
         if self.number.total() > 1:
@@ -114,7 +123,7 @@ class _Reader:
         nodes = len(self.snapshot.nodes)
         room = np.stack(self.columns, axis=1) if self.columns else np.zeros((nodes, 0), dtype=np.int64)
         asks = {shape: tuple(own) for shape, own in self.asks.items()}
-        return Among(room, asks, self.refusals, tuple(self.kinds), tuple(self.ties))
+        return Among(room, asks, self.refusals, tuple(self.kinds), tuple(self.ties), tuple(self.one_of))
 
     def _refuse(self, shape: bytes, plugin: str, feature: str) -> None:
         reason = f"unsupported: {feature} among the members of a gang"
@@ -194,13 +203,14 @@ class _Reader:
             self._column(room, {shape: 1 if read_only else whole for shape, read_only in shapes.items()})
 
     def _claims(self) -> None:
-        """Claims of one pod alone, and claims that wait, must not meet in a plan."""
+        """Claims of one pod alone, of which a plan takes one user, and claims that wait must not meet in a plan."""
         objects = self.snapshot.storage
         if objects is None:
             return
         users: Counter[str] = Counter()
         for shape, pod in self.kinds.items():
             users.update(dict.fromkeys(claims_of(pod), self.number[shape]))
+        self._one_user(users, objects)
         waiting = {
             key: objects.class_of(objects.claims[key])
             for key in users
@@ -218,11 +228,21 @@ class _Reader:
                 claim = objects.claims.get(key)
                 if claim is None:
                     continue
-                if users[key] > 1 and "ReadWriteOncePod" in claim.spec.access_modes:
-                    self._refuse(shape, "VolumeRestrictions", "ReadWriteOncePod claims")
                 name = waiting.get(key)
                 if name is not None and (users[key] > 1 or name in contested):
                     self._refuse(shape, "VolumeBinding", "unbound persistent volume claims")
+
+    def _one_user(self, users: Counter[str], objects: VolumeObjects) -> None:
+        """What several members use of which one pod alone may use it; each counts as used by one afterwards."""
+        for key in [key for key, number in users.items() if number > 1]:
+            claim = objects.claims.get(key)
+            if claim is None or "ReadWriteOncePod" not in claim.spec.access_modes:
+                continue
+            shapes = frozenset(shape for shape, pod in self.kinds.items() if key in claims_of(pod))
+            self.one_of.append(shapes)
+            if users[key] - 1 > self.spare:
+                self.refusals.update(dict.fromkeys(shapes, ONE_POD))
+            users[key] = 1
 
     def _limits(self) -> None:
         """Volumes of drivers with a limit: the same ones in every member cost a node once, own ones add up."""

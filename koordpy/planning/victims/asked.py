@@ -3,7 +3,7 @@
 Source: preemption.md section 1: all pending members, then the core; one by one where no core is needed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -49,7 +49,15 @@ def beneficiaries(unit: Unit, problem: Problem, figures: Figures) -> Iterator[tu
         for rank in pending:
             yield (rank,)
         return
-    yield pending
+    if not _parted(unit, pending, figures):
+        yield pending
     least = whole_blocks(unit, core or pending[:1], figures)
-    if least is not None and least != pending:
+    if least is not None and least != pending and not _parted(unit, least, figures):
         yield least
+
+
+def _parted(unit: Unit, ranks: Sequence[int], figures: Figures) -> bool:
+    """Whether no room is enough for all of them: they use a claim that one pod alone may use."""
+    pods = [unit.members[rank] for rank in ranks]
+    gang = next((pod.gang for pod in pods if pod.gang is not None and figures.concerned(pod)), None)
+    return gang is not None and figures.among(gang).parted([pod.shape for pod in pods])
