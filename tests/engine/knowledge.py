@@ -5,7 +5,7 @@ here allows for time: what is known must be heeded at once, what is not known ca
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,6 @@ from tests.engine.manifests import BLOCK, DEVICES, GPU, GROUPS, NPU, TOPOLOGIES
 class Knowledge:
     """Looks at every decision and every Binding. `faults` gets what must never be."""
 
-    time: Callable[[], float]
     faults: list[str]
 
     def listen(self, scheduler: Scheduler) -> None:
@@ -40,7 +39,7 @@ class Knowledge:
         if method == "GET" or "/leases" in path or "/events" in path:
             return
         elector = scheduler.elector
-        if elector is not None and self.time() - elector._renewed_at >= elector._renew_seconds:
+        if elector is not None and elector._clock() - elector._renewed_at >= elector._renew_seconds:
             self.faults.append(f"{method} {path} is sent, and the lease was not renewed in time")
         if path.endswith("/binding"):
             body = json.loads(data or b"{}")

@@ -33,6 +33,8 @@ class Replica:
     latest_seconds: float = LATEST_SECONDS
     client: ApiClient | None = None
     scheduler: Scheduler | None = None
+    slept_seconds: float = 0.0
+    """What its clock is ahead of everybody's: its machine was suspended, and none of its timers has noticed."""
     stopping: bool = False
     starts: int = 0
     ends: int = 0
@@ -50,7 +52,8 @@ class Replica:
                 settle_seconds=2.5 * self.latest_seconds,
                 sweep_seconds=0.3,
             )
-            self.scheduler = Scheduler(self.client, Planner(), settings=settings, clock=loop.time, wall_clock=self.wall)
+            clock = lambda: loop.time() + self.slept_seconds  # noqa: E731
+            self.scheduler = Scheduler(self.client, Planner(), settings=settings, clock=clock, wall_clock=self.wall)
             if self.scheduler.elector is not None:
                 self.scheduler.elector.identity = f"{self.name}-{self.starts}"
             self.watchman.listen(self.scheduler)
@@ -74,6 +77,10 @@ class Replica:
             self.scheduler.leading.clear()
         if self._task is not None:
             self._task.cancel()
+
+    def doze(self, seconds: float) -> None:
+        """Its machine is suspended so long: when it goes on, it must see that its lease may have run out."""
+        self.slept_seconds += seconds
 
     def retire(self) -> None:
         """It ends in order, gives its lease back, and is started again."""

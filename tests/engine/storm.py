@@ -173,6 +173,16 @@ class Storm:
                 self.acts.act()
             await asyncio.sleep(self.dice.random() * self.dice.choice(pauses))
 
+    async def suspensions(self) -> None:
+        """Machines of replicas are suspended now and then. With dice of its own: other schedules stay as they are."""
+        dice = random.Random(str(self.dice.getstate()[1][:8]))
+        if "replicas" not in self.traits or dice.random() < 0.6:
+            return
+        for _ in range(dice.choice((1, 2, 4))):
+            await asyncio.sleep(dice.random() * dice.choice((0.1, 0.5, 2.0)))
+            dice.choice(self.replicas).doze(dice.choice((0.3, 1.2, 5.0)))
+            self.tally["suspended"] += 1
+
     async def surroundings(self) -> None:
         """Kubelets: pods on nodes run, those that are deleted take their time to end. And controllers of volumes."""
         due: dict[str, float] = {}
@@ -295,18 +305,20 @@ class Storm:
         elects = "replicas" in self.traits
         self.replicas += [self.replica(name, elects=elects) for name in ("one", "other")[: 1 + elects]]
         tasks = [asyncio.create_task(one.run()) for one in self.replicas]
-        tasks.append(asyncio.create_task(self.surroundings()))
+        beside = [asyncio.create_task(self.surroundings()), asyncio.create_task(self.suspensions())]
         try:
             await self.rage(self.dice.choice((3, 5, 8, 10, 20)))
             self.clear_up()
+            beside[1].cancel()
             await self.come_to_rest()
         finally:
             for one in self.replicas:
                 self.tally["leaders lost"] += one.ends if elects else 0
                 one.stop()
-            await asyncio.gather(*tasks[:-1])
-            tasks[-1].cancel()
-            await asyncio.gather(tasks[-1], return_exceptions=True)
+            await asyncio.gather(*tasks)
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
             self.tally["evicted"] += self.watchman.evictions.count
             self.tally["bound"] += len(self.watchman.seen)
 

@@ -16,10 +16,11 @@ COUNT = int(os.environ.get("KOORDPY_STORMS", "2000"))
 BATCH = 250
 KNOBS = (
     "409 before", "429 before", "500 before", "500 after", "503 before", "504 before", "410 before", "drop before",
-    "drop after", "timeout before", "timeout after", "watches cut", "watches ended", "versions expired", "leaders lost",
-    "act unrenewed", "bound", "evicted", "act kill", "act cut", "act retire", "act shrink", "act lose", "act find",
-    "act sick", "act relabel", "act topology", "act quota", "act budget", "act veto", "act npus", "act npu_gang",
-    "act pair", "act join", "act cordon", "act foreign", "act volume", "act claimed", "act both",
+    "drop after", "timeout before", "timeout after", "watches cut", "watches ended", "versions expired",
+    "leaders lost", "suspended", "act unrenewed", "bound", "evicted", "act kill", "act cut", "act retire",
+    "act shrink", "act lose", "act find", "act sick", "act relabel", "act topology", "act quota", "act budget",
+    "act veto", "act npus", "act npu_gang", "act pair", "act join", "act cordon", "act foreign", "act volume",
+    "act claimed", "act both",
     *(f"ambush {moment} a binding" for moment in MOMENTS),
 )  # fmt: skip
 """What every batch must have turned."""

@@ -68,7 +68,7 @@ class Watchman:
 
     def __post_init__(self) -> None:
         self.evictions = EvictionWatch(self.server, self.time, self.wall, self.informed, self.faults, self.pods)
-        self.knowledge = Knowledge(self.time, self.faults)
+        self.knowledge = Knowledge(self.faults)
         self.server.store.listeners.append(self._written)
 
     def pods(self) -> dict[str, Manifest]:
