@@ -86,7 +86,7 @@ def _checker(kind: Any) -> _Check | None:
     def check_struct(value: Any) -> None:
         for name, check in parts:
             part = getattr(value, name)
-            if part:
+            if part or part == "":
                 check(part)
 
     return check_struct
@@ -108,7 +108,15 @@ def _part_checker(info: inspect.Type) -> _Check | None:
     if isinstance(info, inspect.DictType):
         if format_of(info.value_type) == "quantity":
             return _check_quantities
-        return None
+        of_value = _part_checker(info.value_type)
+        if of_value is None:
+            return None
+
+        def check_values(value: Any) -> None:
+            for part in value.values():
+                of_value(part)
+
+        return check_values
     if isinstance(info, inspect.ListType):
         inner = _part_checker(info.item_type)
         if inner is None:

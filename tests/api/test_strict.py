@@ -6,9 +6,11 @@ import pytest
 
 from koordpy.api.custom import ClusterNetworkTopology
 from koordpy.api.documents import read_documents
+from koordpy.api.dra import ResourceSlice
 from koordpy.api.faults import key_path
 from koordpy.api.groups import PodGroup
 from koordpy.api.objects import Node, Pod, PodDisruptionBudget
+from koordpy.api.storage import CSIStorageCapacity
 from koordpy.api.strict import decode
 
 
@@ -61,6 +63,13 @@ def decoded(text: str, kind: type[Any]) -> tuple[Any, list[str]]:
         (Node, "spec: {taints: [{key: a, value: 1}]}", ["spec.taints[0].value: a number (1) in place of text"]),
         (PodGroup, "spec: {minMember: '2'}", ["spec.minMember: text ('2') in place of a whole number"]),
         (PodGroup, "spec: {minResources: {cpu: 0x10}}", ["spec.minResources.cpu: '0x10' is no quantity"]),
+        (CSIStorageCapacity, "capacity: ''", ["capacity: '' is no quantity"]),
+        (PodDisruptionBudget, "spec: {minAvailable: ''}", ["spec.minAvailable: '' is neither a whole number nor"]),
+        (
+            ResourceSlice,
+            "spec: {devices: [{name: d, capacity: {memory: {value: 80 GB}}}]}",
+            ["spec.devices[0].capacity.memory.value: '80 GB' is no quantity"],
+        ),
         (
             ClusterNetworkTopology,
             "spec: {hierarchy: [{layerName: a, labelKey: {x: y}}]}",
