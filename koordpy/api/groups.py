@@ -52,7 +52,9 @@ class UpstreamConstraints(Wire, frozen=True):
 class UpstreamPodGroupSpec(Wire, frozen=True):
     scheduling_policy: UpstreamPolicy = UpstreamPolicy()
     scheduling_constraints: UpstreamConstraints | None = None
+    priority_class_name: str = ""
     priority: int | None = None
+    """Of the whole group, before that of its pods; an API server fills it in from the class."""
     disruption_mode: str | dict[str, Any] | None = None
     """`Pod` or `PodGroup` in v1alpha2, `{single: {}}` or `{all: {}}` later."""
 

@@ -163,13 +163,19 @@ def _check_quotas(loaded: "Loaded", objects: "list[Wire]") -> None:
 
 
 def _filled(manifest: "Manifest", position: int, loaded: "Loaded", priorities: "Priorities") -> "Wire":
+    from koordpy.api.groups import UpstreamPodGroup
     from koordpy.api.objects import Namespace, Node, Pod
-    from koordpy.sim.filling import filled_namespace, filled_node, filled_pod
+    from koordpy.sim.filling import filled_group, filled_namespace, filled_node, filled_pod
 
     obj = manifest.obj
-    if isinstance(obj, Pod):
-        if priorities.of_pod(obj.spec) is not None:
-            return filled_pod(obj, priorities)
+    if isinstance(obj, Pod | UpstreamPodGroup):
+        filled: Wire | None
+        if isinstance(obj, UpstreamPodGroup):
+            filled = filled_group(obj, priorities)
+        else:
+            filled = filled_pod(obj, priorities) if priorities.of_pod(obj.spec) is not None else None
+        if filled is not None:
+            return filled
         if "PriorityClass" not in loaded.faulty_kinds:
             text = f"spec.priorityClassName: no PriorityClass {obj.spec.priority_class_name} in the input"
             loaded.fault(f"{manifest.place}: {manifest.title}", text, position)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from koordpy.api import keys
+from koordpy.api.groups import UpstreamPodGroup
 from koordpy.api.objects import (
     Affinity,
     Container,
@@ -176,6 +177,21 @@ def _term(term: PodAffinityTerm, labels: Mapping[str, str]) -> PodAffinityTerm:
         return term
     merged: LabelSelector = replace(selector, match_expressions=[*selector.match_expressions, *new])
     return replace(term, label_selector=merged)
+
+
+# -- groups -----------------------------------------------------------------------------------------------------------
+
+
+def filled_group(group: UpstreamPodGroup, priorities: Priorities) -> UpstreamPodGroup | None:
+    """A group with the priority of its class, where it names one; None where that is not known.
+
+    Without a class its pods' priority counts, so no default is filled in.
+    """
+    spec = group.spec
+    if spec.priority is not None or not spec.priority_class_name:
+        return group
+    found = priorities.classes.get(spec.priority_class_name)
+    return None if found is None else replace(group, spec=replace(spec, priority=found.value))
 
 
 # -- the others -------------------------------------------------------------------------------------------------------

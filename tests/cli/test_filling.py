@@ -113,6 +113,16 @@ def test_a_class_that_is_faulty_itself_makes_no_fault_of_its_pods(tmp_path: Path
     assert line.endswith("PriorityClass/high: value: text ('high') in place of a whole number")
 
 
+@pytest.mark.parametrize(
+    ("spec", "priority"),
+    [("{priorityClassName: high}", 1000), ("{priorityClassName: high, priority: 7}", 7), ("{}", None)],
+)
+def test_a_group_has_the_priority_of_its_class_if_it_names_one(tmp_path: Path, spec: str, priority: int | None) -> None:
+    group = f"apiVersion: scheduling.k8s.io/v1beta1\nkind: PodGroup\nmetadata: {{name: g}}\nspec: {spec}\n"
+    found = filled(tmp_path, priority_class("high", 1000), priority_class("any", 5, "globalDefault: true"), group)[-1]
+    assert found.spec.priority == priority
+
+
 def terms(affinity: Affinity | None) -> list[Requirement]:
     assert affinity is not None and affinity.pod_anti_affinity is not None
     (term,) = affinity.pod_anti_affinity.required

@@ -83,6 +83,11 @@ def loaded(folder: Path, text: str) -> Loaded:
             ["document 2: Pod default/p: spec.priorityClassName: no PriorityClass high in the input"],
         ),
         (
+            "apiVersion: scheduling.k8s.io/v1beta1\nkind: PodGroup\nmetadata: {name: g}\n"
+            "spec: {priorityClassName: high}\n",
+            ["document 2: PodGroup default/g: spec.priorityClassName: no PriorityClass high in the input"],
+        ),
+        (
             "kind: null\n---\n" + POD.replace("schedulerName", "priorityClassName: a, schedulerName") + "---\n- x\n",
             [
                 "document 2: kind: is missing",
