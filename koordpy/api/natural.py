@@ -10,10 +10,23 @@ from functools import lru_cache
 NaturalKey = tuple[tuple[tuple[int, int, str], ...], str]
 
 _RUNS = re.compile(r"[0-9]+|[^0-9]+")
+_AT_ONCE = 4000
+"""Digits that int() takes from a text; it refuses more than 4300."""
 
 
 @lru_cache(maxsize=1 << 17)
 def natural_key(name: str) -> NaturalKey:
     """Sort key of one name: digit runs as numbers before text, then the plain string."""
-    runs = tuple((0, int(run), "") if run[0] in "0123456789" else (1, 0, run) for run in _RUNS.findall(name))
+    runs = tuple((0, number(run), "") if run[0] in "0123456789" else (1, 0, run) for run in _RUNS.findall(name))
     return runs, name
+
+
+def number(digits: str) -> int:
+    """What digits come to, however many they are: names in annotations have no limit."""
+    if len(digits) <= _AT_ONCE:
+        return int(digits)
+    value = 0
+    for at in range(0, len(digits), _AT_ONCE):
+        part = digits[at : at + _AT_ONCE]
+        value = value * 10 ** len(part) + int(part)
+    return value

@@ -10,6 +10,7 @@ from functools import lru_cache
 import msgspec
 
 from koordpy.api import keys
+from koordpy.api.natural import number
 from koordpy.api.objects import Pod
 from koordpy.cluster.belonging import Owner, non_preemptible, owner_in
 from koordpy.cluster.gpu_env import is_injected
@@ -174,7 +175,7 @@ def rank_index(pod: Pod) -> int | None:
         if text and _WHOLE.fullmatch(text):
             return int(text)
     match = _TRAILING.search(pod.metadata.name)
-    return int(match[1]) if match else None
+    return number(match[1]) if match else None
 
 
 @lru_cache(maxsize=1 << 12)

@@ -14,7 +14,10 @@ def int64(text: str) -> int | None:
     """A strict decimal 64-bit integer; None for anything else."""
     if not _INT64.fullmatch(text):
         return None
-    value = int(text)
+    digits = text.lstrip("+-").lstrip("0")
+    if len(digits) > 19:
+        return None
+    value = int(digits or "0") * (-1 if text[0] == "-" else 1)
     return value if -(2**63) <= value < 2**63 else None
 
 
