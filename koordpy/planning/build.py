@@ -21,6 +21,9 @@ from koordpy.planning.filters.rules import ANY_NUMBER
 from koordpy.planning.placement.problem import Allowance, Member, Problem, Shape, slots
 from koordpy.planning.units import Unit
 
+BEYOND_PODS = 2**62
+"""More pods than any cluster has."""
+
 
 def hard_level(unit: Unit, figures: Figures) -> int:
     """Deepest level with MustGather; it holds for every pod of the group."""
@@ -30,13 +33,18 @@ def hard_level(unit: Unit, figures: Figures) -> int:
 
 
 def unit_multiples(unit: Unit, figures: Figures) -> dict[int, int]:
-    """Level -> podCountMultiple above 1; several gangs' multiples of one layer must all hold."""
+    """Level -> podCountMultiple above 1; several gangs' multiples of one layer must all hold.
+
+    What they come to together is left at a number beyond any cluster's pods where it is more: it would only grow.
+    """
     out: dict[int, int] = {}
     for gang in unit.gangs:
         for rule in gang.wish.gather:
             level = figures.snapshot.tree.layers.level(rule.layer)
             if rule.multiple > 1 and level is not None:
-                out[level] = lcm(out.get(level, 1), rule.multiple)
+                known = out.get(level, 1)
+                both = lcm(known, rule.multiple)
+                out[level] = both if both < BEYOND_PODS else max(known, rule.multiple, BEYOND_PODS)
     return dict(sorted(out.items()))
 
 

@@ -39,6 +39,25 @@ def test_a_number_of_thousands_of_digits_makes_an_annotation_unreadable(key: str
     assert plan.gangs[0].status is GangStatus.INVALID
 
 
+def test_a_gang_may_have_a_name_of_thousands_of_digits() -> None:
+    said = {keys.GANG_NAME: f"g{DIGITS}", keys.GANG_MIN: "1"}
+    other = {**said, keys.GANG_NAME: "g2"}
+    plan = World().add(node("n1"), pod("p-0", annotations=said), pod("q-0", annotations=other)).plan()
+    assert bound(plan) == {"q-0": "n1"}, "2 comes before so many ones"
+
+
+def test_multiples_of_thousands_of_digits_hold_a_group_and_say_so() -> None:
+    one, other = (f"1{'0' * 3998}{last}" for last in "13")
+    world = World().add(node("n1:4"))
+    for name, multiple in (("g", one), ("h", other)):
+        asked = '{"gatherStrategy": [{"layer": "nodeLayer", "strategy": "PreferGather", "podCountMultiple": %s}]}'
+        notes = {keys.GANG_TOPOLOGY: asked % multiple, keys.GANG_GROUPS: '["default/g", "default/h"]'}
+        world.add(group(name, 1, notes), pod(f"{name}-0", gang=name))
+    plan = world.plan()
+    assert bound(plan) == {}
+    assert f"needed 2, available in the cluster: 0; podCountMultiple nodeLayer={other}" in messages(plan)["g-0"]
+
+
 def test_a_gang_that_waits_for_members_says_how_many_its_owner_expects() -> None:
     world = World().add(node("n1:9"), group("g", 3, {keys.GANG_TOTAL: "8"}), gang_pods("g", 2))
     text = "gang default/g: waiting for members, 2 of minMember 3 exist, 8 are expected"
