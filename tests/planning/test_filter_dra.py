@@ -365,6 +365,13 @@ EXPRESSIONS = {
     f"has({ATTRIBUTE}.missing) || {ATTRIBUTE}.index == 3": True,
     f"!has({ATTRIBUTE}.missing)": True,
     f'has(device.capacity["{DRIVER}"].memory)': True,
+    " && ".join(["true"] * 5000): True,
+    " || ".join(["false"] * 5000 + ["true"]): True,
+    f"{ATTRIBUTE}.missing && true && false": False,
+    f"!({ATTRIBUTE}.missing && true && false)": True,
+    f"true && {ATTRIBUTE}.index": False,
+    f"{ATTRIBUTE}.index && true": False,
+    "(" * 40 + "!!false || true" + ")" * 40: True,
 }
 
 
@@ -375,7 +382,11 @@ def test_expressions_over_devices(text: str, matched: bool) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "device", "device.other", "x == 1", "1 +", "device.driver ==", "(true", "true)", "device.driver.size()"],
+    [
+        *("", "device", "device.other", "x == 1", "1 +", "device.driver ==", "(true", "true)", "device.driver.size()"),
+        *("(" * 5000 + "true" + ")" * 5000, "!" * 5000 + "true", "[" * 5000, "9" * 5000 + " > 1"),
+        f'device.capacity["{DRIVER}"].memory' + f'.compareTo(device.capacity["{DRIVER}"].memory' * 1000,
+    ],
 )
 def test_expressions_that_are_not_read(text: str) -> None:
     with pytest.raises(Unsupported):

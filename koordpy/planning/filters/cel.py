@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from koordpy.api.quantity import parse_exact
+from koordpy.cluster.selectors import int64
 
 Value = Any
 Lookup = Callable[["Facts"], Value]
@@ -20,6 +21,9 @@ _TOKEN = re.compile(
     r"""\s*(?:(?P<number>-?\d+)(?![\w.])|(?P<text>"[^"\\]*"|'[^'\\]*')|(?P<word>[A-Za-z_]\w*)"""
     r"""|(?P<sign>&&|\|\||==|!=|<=|>=|[<>!()\[\].,]))"""
 )
+
+MOST_NESTED = 50
+"""Brackets and negations inside one another; an API server's parser gives up at 250."""
 
 
 class Unsupported(ValueError):
@@ -70,17 +74,25 @@ def parse(text: str) -> Expression:
     return Expression(found)
 
 
-def _either(left: Lookup, right: Lookup, decided: bool) -> Lookup:
-    """&& and ||: a side that decides wins over one that cannot be told."""
+def _chain(sides: list[Lookup], decided: bool) -> Lookup:
+    """&& and ||: a side that decides wins over one that cannot be told. A selector may have thousands of sides."""
+    if len(sides) == 1:
+        return sides[0]
 
     def value(facts: Facts) -> Value:
-        try:
-            first = left(facts)
-        except Missing:
-            if right(facts) is decided:
+        told = True
+        for side in sides:
+            try:
+                found = side(facts)
+            except Missing:
+                told = False
+                continue
+            if found is decided:
                 return decided
-            raise
-        return decided if first is decided else right(facts)
+            told = told and isinstance(found, bool)
+        if not told:
+            raise Missing
+        return not decided
 
     return value
 
@@ -120,6 +132,7 @@ class _Parser:
     def __init__(self, tokens: list[tuple[str, str]], text: str) -> None:
         self.rest = tokens[::-1]
         self.text = text
+        self.nested = 0
 
     def _next(self) -> str:
         return self.rest[-1][1] if self.rest and self.rest[-1][0] in ("sign", "word") else ""
@@ -130,18 +143,18 @@ class _Parser:
         return self.rest.pop()
 
     def either(self) -> Lookup:
-        left = self.both()
+        sides = [self.both()]
         while self._next() == "||":
             self._take()
-            left = _either(left, self.both(), True)
-        return left
+            sides.append(self.both())
+        return _chain(sides, True)
 
     def both(self) -> Lookup:
-        left = self.compared()
+        sides = [self.compared()]
         while self._next() == "&&":
             self._take()
-            left = _either(left, self.compared(), False)
-        return left
+            sides.append(self.compared())
+        return _chain(sides, False)
 
     def compared(self) -> Lookup:
         left = self.single()
@@ -153,6 +166,14 @@ class _Parser:
         return lambda facts: compare(left(facts), right(facts))
 
     def single(self) -> Lookup:
+        self.nested += 1
+        if self.nested > MOST_NESTED:
+            raise Unsupported(f"expression nested more than {MOST_NESTED} deep")
+        found = self._single()
+        self.nested -= 1
+        return found
+
+    def _single(self) -> Lookup:
         if self._next() == "!":
             self._take()
             inner = self.single()
@@ -173,7 +194,9 @@ class _Parser:
             return self._listed()
         kind, text = self._take()
         if kind == "number":
-            return _always(int(text))
+            if (number := int64(text)) is None:
+                raise Unsupported(f"expression {self.text!r}")
+            return _always(number)
         if kind == "text":
             return _always(text[1:-1])
         if text in ("true", "false"):
