@@ -34,6 +34,8 @@ def check_plan(
     """
     pods = {pod.key: pod for pod in unit.members}
     faults = [f"{key} is no pending member" for key in nodes if key not in pods or not pods[key].pending]
+    index = figures.snapshot.index
+    faults += [f"{key}: node {node} does not exist" for key, node in nodes.items() if node not in index]
     if faults:
         return faults
     placed = [(pods[key], node) for key, node in nodes.items()]
@@ -68,8 +70,6 @@ def _room(placed: list[tuple[PodInfo, str]], figures: Figures) -> list[str]:
     index, columns = figures.snapshot.index, figures.snapshot.columns
     asked: dict[str, dict[str, int]] = {}
     for pod, node in placed:
-        if node not in index:
-            return [f"{pod.key}: node {node} does not exist"]
         request = asked.setdefault(node, {"pods": 0})
         for resource, amount in pod.requests.items():
             request[resource] = request.get(resource, 0) + amount

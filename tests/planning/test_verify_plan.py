@@ -1,0 +1,289 @@
+"""The independent check of a plan finds what may not be carried out, however it came there, and nothing else."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from koordpy.api.config import KoordpyConfiguration
+from koordpy.api.groups import (
+    UpstreamConstraints,
+    UpstreamGang,
+    UpstreamPodGroup,
+    UpstreamPodGroupSpec,
+    UpstreamPolicy,
+    UpstreamTopologyConstraint,
+)
+from koordpy.api.objects import (
+    Affinity,
+    Node,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorTerm,
+    NodeSpec,
+    ObjectMeta,
+    Requirement,
+    SchedulingGroup,
+    Taint,
+    Toleration,
+)
+from koordpy.cluster.snapshot import Draft
+from koordpy.planning.figures import Figures
+from koordpy.planning.units import Groups
+from koordpy.planning.verify.plan import check_plan
+from tests.scenarios.cluster import TWO_LAYERS, World, gang_pods, group, node, nodes_of, pod, wish
+from tests.scenarios.gpus import gpu_node, gpu_pod, measured
+from tests.scenarios.quotas import belongs, quota
+
+USED = Taint(key="team", value="a", effect="NoSchedule")
+ASIDE = Taint(key="team", value="a", effect="PreferNoSchedule")
+GONE = Taint(key="team", value="a", effect="NoExecute")
+PAIRS = wish({"blockLayer": "Prefer"}, multiple={"blockLayer": 2})
+LAB = belongs("lab")
+BLOCKS = nodes_of("s1{b1: n1:9 n2:9; b2: n3:9} s2{b3: n4:9}")
+
+
+def tainted(*taints: Taint, cordoned: bool = False) -> Node:
+    return replace(node("n1:9"), spec=NodeSpec(taints=list(taints), unschedulable=cordoned))
+
+
+def near(*zones: str) -> Affinity:
+    here = Requirement(key="zone", operator="In", values=list(zones))
+    terms = [NodeSelectorTerm(match_expressions=[here])]
+    return Affinity(node_affinity=NodeAffinity(required=NodeSelector(node_selector_terms=terms)))
+
+
+def upstream(least: int, key: str = "") -> UpstreamPodGroup:
+    limits = UpstreamConstraints(topology=[UpstreamTopologyConstraint(key=key)]) if key else None
+    policy = UpstreamPolicy(gang=UpstreamGang(min_count=least))
+    spec = UpstreamPodGroupSpec(scheduling_policy=policy, scheduling_constraints=limits)
+    return UpstreamPodGroup(metadata=ObjectMeta(name="g", namespace="default"), spec=spec)
+
+
+def of_upstream(count: int) -> list[Any]:
+    return [pod(f"p-{i}", scheduling_group=SchedulingGroup(pod_group_name="g")) for i in range(count)]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A cluster, where its only unit is to go (pod -> node), and what is wrong with that."""
+
+    objects: list[Any]
+    nodes: Mapping[str, str]
+    faults: list[str] = field(default_factory=list)
+    chips: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+CASES: dict[str, Case] = {
+    "it fits to the last core": Case([node("n1:2"), pod("x", at="n1"), pod("p")], {"p": "n1"}),
+    "one core too many": Case(
+        [node("n1:2"), pod("x", at="n1"), pod("p", cpu="2")], {"p": "n1"}, ["node n1: cpu 1000 + 2000 > 2000"]
+    ),
+    "two that fit alone": Case(
+        [node("n1:1"), group("g", 2), gang_pods("g", 2)],
+        {"p-0": "n1", "p-1": "n1"},
+        ["node n1: cpu 0 + 2000 > 1000"],
+    ),
+    "no place for another pod": Case(
+        [node("n1:9", pods="1"), pod("x", at="n1", cpu="0"), pod("p", cpu="0")],
+        {"p": "n1"},
+        ["node n1: pods 1 + 1 > 1"],
+    ),
+    "what no node has": Case(
+        [node("n1:9"), node("n2", **{"example.com/fpga": "1"}), pod("p", requests={"example.com/fpga": "1"})],
+        {"p": "n1"},
+        ["node n1: example.com/fpga 0 + 1 > 0"],
+    ),
+    "no such node": Case([node("n1"), pod("p")], {"p": "n2"}, ["default/p: node n2 does not exist"]),
+    "somebody else's pod": Case(
+        [node("n1:9"), node("n2:9"), pod("x", at="n2"), pod("p")],
+        {"p": "n1", "x": "n1"},
+        ["default/x is no pending member"],
+    ),
+    "a member that is bound already": Case(
+        [node("n1:9"), group("g", 1), pod("p-0", gang="g", at="n1"), pod("p-1", gang="g")],
+        {"p-0": "n1", "p-1": "n1"},
+        ["default/p-0 is no pending member"],
+    ),
+    "a taint": Case(
+        [tainted(USED), pod("p")], {"p": "n1"}, ["default/p: node n1 has taint team that it does not tolerate"]
+    ),
+    "a taint that evicts": Case(
+        [tainted(GONE), pod("p")], {"p": "n1"}, ["default/p: node n1 has taint team that it does not tolerate"]
+    ),
+    "a taint that is tolerated": Case(
+        [tainted(USED), pod("p", tolerations=[Toleration(key="team", operator="Exists")])], {"p": "n1"}
+    ),
+    "a taint that only deters": Case([tainted(ASIDE), pod("p")], {"p": "n1"}),
+    "a cordoned node": Case(
+        [tainted(cordoned=True), pod("p")],
+        {"p": "n1"},
+        ["default/p: node n1 has taint node.kubernetes.io/unschedulable that it does not tolerate"],
+    ),
+    "its node selector": Case([node("n1", {"zone": "a"}), pod("p", node_selector={"zone": "a"})], {"p": "n1"}),
+    "another label's value": Case(
+        [node("n1", {"zone": "b"}), node("n2", {"zone": "a"}), pod("p", node_selector={"zone": "a"})],
+        {"p": "n1"},
+        ["default/p: node n1 does not match its node selector"],
+    ),
+    "one of two labels": Case(
+        [node("n1", {"zone": "a"}), pod("p", node_selector={"zone": "a", "disk": "ssd"})],
+        {"p": "n1"},
+        ["default/p: node n1 does not match its node selector"],
+    ),
+    "its node affinity": Case([node("n1", {"zone": "b"}), pod("p", affinity=near("a", "b"))], {"p": "n1"}),
+    "another zone": Case(
+        [node("n1", {"zone": "c"}), pod("p", affinity=near("a", "b"))],
+        {"p": "n1"},
+        ["default/p: node n1 does not match its node affinity"],
+    ),
+    "each kind of pod is looked at on each node": Case(
+        [node("n1:9"), node("n2:9", {"zone": "a"}), group("g", 2), gang_pods("g", 2, node_selector={"zone": "a"})],
+        {"p-0": "n2", "p-1": "n1"},
+        ["default/p-1: node n1 does not match its node selector"],
+    ),
+    "enough members": Case([node("n1:9"), group("g", 2), gang_pods("g", 3)], {"p-0": "n1", "p-2": "n1"}),
+    "too few members": Case(
+        [node("n1:9"), group("g", 3), gang_pods("g", 4)],
+        {"p-0": "n1", "p-1": "n1"},
+        ["gang default/g: 2 placed, needed 3"],
+    ),
+    "few members beside the bound ones": Case(
+        [node("n1:9"), group("g", 2), pod("p-0", gang="g", at="n1"), pod("p-1", gang="g")], {"p-1": "n1"}
+    ),
+    "one block": Case(
+        [TWO_LAYERS, *BLOCKS, group("g", 2, wish({"blockLayer": "Must"})), gang_pods("g", 2)],
+        {"p-0": "n1", "p-1": "n2"},
+    ),
+    "two blocks where one is a must": Case(
+        [TWO_LAYERS, *BLOCKS, group("g", 2, wish({"blockLayer": "Must"})), gang_pods("g", 2)],
+        {"p-0": "n1", "p-1": "n3"},
+        ["MustGather blockLayer: members in 2 domains"],
+    ),
+    "two blocks where one is a wish": Case(
+        [TWO_LAYERS, *BLOCKS, group("g", 2, wish({"blockLayer": "Prefer"})), gang_pods("g", 2)],
+        {"p-0": "n1", "p-1": "n3"},
+    ),
+    "two blocks of one spine that is a must": Case(
+        [TWO_LAYERS, *BLOCKS, group("g", 2, wish({"spineLayer": "Must"})), gang_pods("g", 2)],
+        {"p-0": "n1", "p-1": "n3"},
+    ),
+    "away from a bound member": Case(
+        [
+            *(TWO_LAYERS, *BLOCKS, group("g", 1, wish({"spineLayer": "Must"}))),
+            *(pod("p-0", gang="g", at="n1"), pod("p-1", gang="g")),
+        ],
+        {"p-1": "n4"},
+        ["MustGather spineLayer: members in 2 domains"],
+    ),
+    "blocks by twos": Case(
+        [TWO_LAYERS, *BLOCKS, group("g", 4, PAIRS), *gang_pods("g", 4)],
+        {"p-0": "n1", "p-1": "n2", "p-2": "n3", "p-3": "n3"},
+    ),
+    "three and one where twos are asked": Case(
+        [TWO_LAYERS, *BLOCKS, group("g", 4, PAIRS), *gang_pods("g", 4)],
+        {"p-0": "n1", "p-1": "n2", "p-2": "n2", "p-3": "n3"},
+        ["podCountMultiple blockLayer=2 is broken"],
+    ),
+    "one that is counted with the bound ones": Case(
+        [
+            *(TWO_LAYERS, *BLOCKS, group("g", 1, PAIRS)),
+            *(pod("p-0", gang="g", at="n1"), pod("p-1", gang="g")),
+        ],
+        {"p-1": "n2"},
+    ),
+    "one zone": Case(
+        [node("n1:9", {"zone": "a"}), node("n2:9", {"zone": "a"}), upstream(2, "zone"), *of_upstream(2)],
+        {"p-0": "n1", "p-1": "n2"},
+    ),
+    "two zones where one is asked": Case(
+        [node("n1:9", {"zone": "a"}), node("n2:9", {"zone": "b"}), upstream(2, "zone"), *of_upstream(2)],
+        {"p-0": "n1", "p-1": "n2"},
+        ["topology key zone: members in several domains"],
+    ),
+    "no zone where one is asked": Case(
+        [node("n1:9"), upstream(2, "zone"), *of_upstream(2)],
+        {"p-0": "n1", "p-1": "n1"},
+        ["topology key zone: members in several domains"],
+    ),
+    "within its quota": Case([node("n1:9"), quota("lab", 0, 2), pod("p", labels=LAB, cpu="2")], {"p": "n1"}),
+    "beyond its quota": Case(
+        [
+            node("n1:9"),
+            quota("lab", 0, 2),
+            pod("x", at="n1", labels=LAB),
+            pod("p", labels=LAB, cpu="2"),
+        ],
+        {"p": "n1"},
+        ["quota lab: cpu 1000 + 2000 > 2000"],
+    ),
+    "beyond the quota above": Case(
+        [
+            *(node("n1:9"), quota("all", 1, 1, inner=True), quota("lab", 0, 9, parent="all")),
+            pod("p", labels=LAB, cpu="2"),
+        ],
+        {"p": "n1"},
+        ["quota all: cpu 0 + 2000 > 1000", "quota lab: cpu 0 + 2000 > 1000"],
+    ),
+    "non-preemptible beyond the minimum": Case(
+        [node("n1:9"), quota("lab", 1, 9), pod("p", labels=belongs("lab", rigid=True), cpu="2")],
+        {"p": "n1"},
+        ["quota lab: non-preemptible cpu 0 + 2000 > 1000"],
+    ),
+    "non-preemptible up to the minimum": Case(
+        [node("n1:9"), quota("lab", 2, 9), pod("p", labels=belongs("lab", rigid=True), cpu="2")], {"p": "n1"}
+    ),
+    "GPUs by name": Case([*measured("n1"), gpu_pod("p", 2)], {"p": "n1"}, chips={"p": (0, 1)}),
+    "GPUs without names": Case(
+        [*measured("n1"), gpu_pod("p", 2)], {"p": "n1"}, ["default/p: no GPU of node n1 is named"]
+    ),
+    "GPUs of a node that only counts them": Case([gpu_node("n1"), gpu_pod("p", 2)], {"p": "n1"}),
+    "GPUs that cannot be told, of another": Case(
+        [*measured("n1"), gpu_pod("x", 1, at="n1"), gpu_pod("p", 2)], {"p": "n1"}
+    ),
+    "one GPU of two": Case(
+        [*measured("n1"), gpu_pod("p", 2)], {"p": "n1"}, ["default/p: 1 GPUs of 2"], chips={"p": (0,)}
+    ),
+    "a GPU that another holds": Case(
+        [*measured("n1"), gpu_pod("x", 1, at="n1", held={1}), gpu_pod("p", 2)],
+        {"p": "n1"},
+        ["default/p: GPU 1 of node n1 is taken"],
+        chips={"p": (0, 1)},
+    ),
+    "a GPU twice": Case(
+        [*measured("n1"), group("g", 2), gpu_pod("p-0", 1, gang="g"), gpu_pod("p-1", 1, gang="g")],
+        {"p-0": "n1", "p-1": "n1"},
+        ["default/p-1: GPU 3 of node n1 is taken"],
+        chips={"p-0": (3,), "p-1": (3,)},
+    ),
+    "a GPU that is not there": Case(
+        [*measured("n1"), gpu_pod("p", 1)],
+        {"p": "n1"},
+        ["default/p: GPU 8 of node n1 is not there or sick"],
+        chips={"p": (8,)},
+    ),
+    "a sick GPU": Case(
+        [*measured("n1", sick={2}), gpu_pod("p", 1)],
+        {"p": "n1"},
+        ["default/p: GPU 2 of node n1 is not there or sick"],
+        chips={"p": (2,)},
+    ),
+    "GPUs for a pod that asks for none": Case(
+        [*measured("n1"), pod("p")],
+        {"p": "n1"},
+        ["default/p: is given GPUs that it did not ask for"],
+        chips={"p": (0,)},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_a_plan_is_refused_for_its_faults_and_for_nothing_else(case: Case) -> None:
+    snapshot = World().add(*case.objects).snapshot()
+    (unit,) = Groups(snapshot).units()
+    figures = Figures(Draft(snapshot), KoordpyConfiguration())
+    nodes = {f"default/{name}": at for name, at in case.nodes.items()}
+    chips = {f"default/{name}": given for name, given in case.chips.items()}
+    assert check_plan(unit, nodes, figures, chips) == case.faults
