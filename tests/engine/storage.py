@@ -79,9 +79,9 @@ class Storage:
         """Name of the claim that a volume is for."""
         return str((self.get_volume(name)["spec"].get("claimRef") or {}).get("name", ""))
 
-    def take(self, volume: str, claim: str) -> None:
-        """What another does: a volume for another claim."""
-        reference = {"namespace": "default", "name": claim, "uid": "of-another"}
+    def take(self, volume: str, claim: str | None) -> None:
+        """What another does: a volume for another claim, or for none."""
+        reference = {"namespace": "default", "name": claim, "uid": "of-another"} if claim is not None else None
         self._spec("persistentvolumes", volume, "", claimRef=reference)
 
     def give(self, volume: str, claim: str) -> None:

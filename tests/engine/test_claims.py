@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
+
 from koordpy.api.objects import ObjectMeta
 from koordpy.api.storage import BOUND_BY_CONTROLLER, SELECTED_NODE, PersistentVolumeClaim
 from koordpy.engine.binding.claims import node_selection
@@ -210,6 +212,26 @@ async def test_a_volume_that_another_took_first_voids_the_plan_and_another_is_fo
             assert storage.holder("v1") == "theirs"
             assert storage.get_claim("data")["spec"]["volumeName"] == "v2"
             assert b'koordpy_conflicts_total{kind="claim"} 1.0' in scheduler.metrics.render()
+
+
+@pytest.mark.parametrize("fate", ["taken", "freed", "deleted"])
+async def test_a_volume_lost_while_its_claim_waits_voids_the_plan_and_another_is_found(fate: str) -> None:
+    async with disks("n1") as (cluster, storage), cluster.running() as scheduler:
+        storage.volume("v1", "n1", size="6Gi")
+        storage.volume("v2", "n1", size="8Gi")
+        storage.claim("data")
+        cluster.create(pod_with("p", "data"))
+        await until(lambda: storage.holder("v1") == "data" and scheduler.committer.aside == 1)
+        if fate == "deleted":
+            cluster.server.store.remove("persistentvolumes", "v1")
+        else:
+            storage.take("v1", "theirs" if fate == "taken" else None)
+        async with storage.controller():
+            await until(lambda: cluster.bound("p"))
+        found = storage.get_claim("data")["spec"]["volumeName"]
+        assert found == ("v1" if fate == "freed" else "v2") and storage.holder(found) == "data"
+        conflicts = b'koordpy_conflicts_total{kind="claim"} 1.0' in scheduler.metrics.render()
+        assert conflicts == (fate != "deleted")
 
 
 async def test_of_a_gang_no_member_is_bound_before_every_claim_is() -> None:

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from koordpy.engine.binding.releases import ASKED_AGAIN_SWEEPS, MAX_TRIES
 from koordpy.engine.queue import State
+from koordpy.sim.faults import Fault
 from tests.engine.live import QUICK_LEASE, Live, live, node, small, until
 from tests.engine.test_reservations import claim, claiming, devices, die_after_allocation, offer, status, users
 
@@ -175,6 +177,53 @@ async def test_at_the_start_reservations_of_pods_that_are_gone_are_released() ->
         async with cluster.running():
             await until(lambda: cluster.bound("q"))
         assert status(cluster, "old") == {} and devices(cluster, "data") == {"a"}
+
+
+async def test_a_finished_pod_keeps_its_claim_until_it_is_deleted_and_is_seldom_asked_for() -> None:
+    async with live([small("n1")]) as cluster, cluster.running(sweep_seconds=600.0) as scheduler:
+        offer(cluster, "n1", "a")
+        claim(cluster, "data")
+        cluster.create(claiming("p", "data"))
+        await until(lambda: cluster.bound("p"))
+        done = {"status": {"phase": "Succeeded"}}
+        cluster.server.store.update("pods", "p", lambda obj: {**obj, **done}, namespace="default", status=True)
+        await until(lambda: scheduler.state.pod("default/p") is None)
+        get, asked = scheduler.releaser._client.get_or_none, 0
+
+        async def counted(path: str, **options: Any) -> Any:
+            nonlocal asked
+            asked += path.endswith("/pods/p")
+            return await get(path, **options)
+
+        scheduler.releaser._client.get_or_none = counted  # type: ignore[method-assign]
+        for _ in range(3 * ASKED_AGAIN_SWEEPS):
+            await scheduler.releaser.sweep()
+        assert 3 <= asked <= 4, "once for so many sweeps"
+        assert (users(cluster, "data"), devices(cluster, "data")) == ({"p"}, {"a"})
+        cluster.delete("p")
+        for _ in range(ASKED_AGAIN_SWEEPS):
+            await scheduler.releaser.sweep()
+        assert status(cluster, "data") == {}
+
+
+async def test_a_claim_that_cannot_be_released_stands_in_the_way_of_no_other() -> None:
+    async with live([small("n1")]) as cluster, cluster.running() as scheduler:
+        offer(cluster, "n1", "a", "b")
+        for name in ("first", "second"):
+            claim(cluster, name)
+        stuck: list[Fault] = []
+        deleted_instead_of_bound(cluster, scheduler, "p", lambda: stuck.append(refuse(cluster, "first")))
+        cluster.create(claiming("p", "first"))
+        await until(lambda: bool(stuck))
+        deleted_instead_of_bound(cluster, scheduler, "q")
+        cluster.create(claiming("q", "second"))
+        await until(lambda: status(cluster, "second") == {} and scheduler.releaser.released == 1, 20)
+        assert (users(cluster, "first"), stuck[0].hits) == ({"p"}, MAX_TRIES)
+
+
+def refuse(cluster: Live, name: str) -> Fault:
+    """No more writes of a claim's status."""
+    return cluster.server.faults.fail(500, method="PATCH", path=f"*/resourceclaims/{name}/status")
 
 
 @pytest.mark.parametrize("written", [0, 1, 2, 3])
