@@ -119,6 +119,23 @@ def test_explain_says_that_a_finished_pod_is_finished(tmp_path: Path, capsys: py
     assert (found["message"], found["nodes"]) == ("pod is finished", [])
 
 
+@pytest.mark.parametrize(
+    ("scheduler", "spec", "said"),
+    [
+        ("koord-scheduler", "  nodeName: n1\n", "pod is bound to n1"),
+        ("koord-scheduler", "  schedulingGates: [{name: a}, {name: b}]\n", "pod is held by scheduling gates: a, b"),
+        ("other", "", "pod is left to its scheduler other"),
+    ],
+)
+def test_explain_says_why_a_pod_is_not_to_be_placed(
+    scheduler: str, spec: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "in.yaml"
+    path.write_text(NODES + pod("p", "1", spec).replace("koord-scheduler", scheduler))
+    found = json.loads(output(capsys, "explain", "-f", str(path), "--pod", "default/p", "-o", "json"))
+    assert (found["message"], found["nodes"]) == (said, [])
+
+
 def test_a_scheduler_name_given_replaces_the_configured_ones(
     manifests: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -66,15 +66,13 @@ class Explanation:
 
 
 def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: str) -> Explanation:
-    """Explains one known pod. Raises KeyError for an unknown one; a pod that runs already is looked at as it would be
-    looked at now, with its own use counted."""
+    """Explains one known pod. Raises KeyError for an unknown one; of one that koordpy has nothing to do for, why."""
     pod = snapshot.pods[pod_key]
     figures = Figures(Draft(snapshot), config or KoordpyConfiguration())
     groups = Groups(snapshot)
     unit = groups.unit_of(pod)
     if not pod.pending:
-        state = f"bound to {pod.node}" if pod.node else pod.pod.status.phase or "not to be scheduled by koordpy"
-        return Explanation(pod.key, pod.gang.key if pod.gang else None, 0, (), (), f"pod is {state}", ())
+        return Explanation(pod.key, pod.gang.key if pod.gang else None, 0, (), (), f"pod is {_state(pod)}", ())
     nodes = _nodes(pod, unit, figures)
     held = gate_of(unit, groups, figures)
     domains: tuple[DomainExplanation, ...] = ()
@@ -102,6 +100,18 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
         would_fit_if=tuple(misses + (node_misses(pod, figures) if not feasible else [])),
         standing=standing(unit, groups, snapshot, figures.config),
     )
+
+
+def _state(pod: PodInfo) -> str:
+    """Why a pod is not to be placed."""
+    spec = pod.pod.spec
+    if pod.node:
+        return f"bound to {pod.node}"
+    if pod.pod.metadata.deletion_timestamp:
+        return "being deleted"
+    if spec.scheduling_gates:
+        return "held by scheduling gates: " + ", ".join(gate.name for gate in spec.scheduling_gates)
+    return f"left to its scheduler {spec.scheduler_name}"
 
 
 def _promise(snapshot: Snapshot, config: KoordpyConfiguration | None, unit: str) -> tuple[str, list[str]]:
