@@ -70,6 +70,19 @@ def test_a_block_is_not_torn_by_being_moved(others: tuple[int, ...], moves: bool
     assert bool(bound(plan)) is moves
 
 
+@pytest.mark.parametrize(("others", "moves"), [((1, 1), False), ((2,), True)])
+@pytest.mark.parametrize("master", ["a", "z"])
+def test_a_block_moves_as_one_beside_a_master_without_npus(master: str, others: tuple[int, ...], moves: bool) -> None:
+    """Whichever of them comes first, the block is put back by its own order and the master by that of all gangs."""
+    group, *block = block_of_two(["s0-0", "s0-1"])
+    head = npu_pod(master, 0, gang="v", at="s0-0", resource="cpu", created=9)
+    world = World().add(*super_pods(4, *others), replace(group, spec=replace(group.spec, min_member=3)), *block, head)
+    world.add(*npu_gang("g", 3, 16, annotations={keys.SP_BLOCK: "48"}, created=60))
+    plan = world.plan(config=CONSOLIDATES)
+    assert evicted(plan) == (dict.fromkeys(("v-0", "v-1", master), "consolidation") if moves else {})
+    assert bool(bound(plan)) is moves
+
+
 def test_members_above_the_minimum_make_room_one_by_one() -> None:
     """Each sees where those before it stand, and has a server of its own."""
     world = World().add(*super_pods(3), *(npu_pod(f"x-{i}", 16, at=f"s0-{i}", holds=range(16)) for i in (0, 1)))

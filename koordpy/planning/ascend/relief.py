@@ -4,11 +4,12 @@ Victims follow the general rules (ascend.md 5.3, preemption.md). The search look
 of blocks and leaves keeps it close to the truth, and the Ascend planner itself is asked whether a choice is enough.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from koordpy.api.natural import natural_key
 from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.ascend.blocks import BlockJob, step
@@ -131,12 +132,23 @@ def more_is_no_harm(unit: Unit, figures: Figures) -> bool:
     return all(len(jobs) < 2 or not any(job.marks[leaf] == {"2"} for job in jobs) for leaf, jobs in spanning.items())
 
 
-def return_of(again: Sequence[PodInfo], figures: Figures) -> Mapping[str, int] | None:
-    """Pod key -> node of moved members of a job with an order of its own, as its own planner puts them back; empty
-    where it has no place for them, None where the generic planner is to be asked. again: as they come back."""
-    job = figures.npu_job(again[0])
-    if not isinstance(job, Job) or not job.own_order:
-        return None
+def jobs_to_return(again: Iterable[PodInfo], figures: Figures) -> Iterator[tuple[Job, list[PodInfo]]]:
+    """The moved pods of each job that has an order of its own, by rank; jobs in natural order. again: as they come
+    back."""
+    jobs: dict[str, tuple[Job, list[PodInfo]]] = {}
+    for pod in again:
+        job = figures.npu_job(pod)
+        if isinstance(job, Job) and job.own_order:
+            jobs.setdefault(job.name, (job, []))[1].append(pod)
+    for name in sorted(jobs, key=natural_key):
+        job, pods = jobs[name]
+        moved = {pod.key: pod for pod in pods}
+        yield job, [moved[pod.key] for pod in job.pods if pod.key in moved]
+
+
+def seats_again(job: Job, again: Sequence[PodInfo], figures: Figures) -> Mapping[str, int]:
+    """Pod key -> node of moved members, by rank, as the job's own planner puts them back; empty where it has no place
+    for them."""
     kind = BlockJob if job.blocks is not None else SwitchJob
-    seated = kind(job, figures, again=again).plan(sorted(again, key=lambda pod: job.ranks[pod.key]))
+    seated = kind(job, figures, again=again).plan(again)
     return seated.nodes if seated is not None else {}

@@ -6,7 +6,7 @@ own placement; the draft keeps that room.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,7 +15,8 @@ from msgspec.structs import replace as wire_replace
 from koordpy.cluster.pods import PodInfo, pod_info
 from koordpy.cluster.snapshot import Ints
 from koordpy.planning.ascend.dealing import deal
-from koordpy.planning.ascend.relief import return_of
+from koordpy.planning.ascend.relief import jobs_to_return, seats_again
+from koordpy.planning.ascend.standing import after
 from koordpy.planning.build import build, hard_keys, hard_level, unit_multiples
 from koordpy.planning.figures import Figures
 from koordpy.planning.joint import place_jointly
@@ -130,21 +131,48 @@ class Returning:
         for moved in sorted(_joined(chosen), key=lambda unit: (-unit.devices, -len(unit.pods), unit.importance)):
             again = {pod.key: as_pending(pod, figures) for pod in moved.pods}
             unit, before = _unit(moved, again, self._groups, figures)
-            own = return_of(list(again.values()), figures)
-            nodes = dict(own) if own is not None else self._seats(unit, again, moved.group)
-            if len(nodes) < len(again):
+            back = self._unit_back(unit, again, moved.group)
+            if back is None:
                 return None
             tree, index = figures.snapshot.tree, figures.snapshot.index
-            after = [*nodes.values(), *(index[pod.node] for pod in unit.members if pod.bound and pod.node in index)]
-            if tree.lowest_common(after)[0] < before:
+            at = [one.node for one in back]
+            at += [index[pod.node] for pod in unit.members if pod.bound and pod.node in index]
+            if tree.lowest_common(at)[0] < before:
                 return None
-            dealt = deal([(again[key], node) for key, node in nodes.items()], figures)
-            if isinstance(dealt, str):
+            out += back
+        return out
+
+    def _unit_back(self, unit: Unit, again: Mapping[str, PodInfo], group: str) -> list[Back] | None:
+        """Places one moved unit: jobs with an order of their own by that, everybody else beside them."""
+        figures = self._figures
+        out: list[Back] = []
+        left = dict(again)
+        for job, pods in jobs_to_return(again.values(), figures):
+            back = self._kept(pods, seats_again(job, pods, figures))
+            if back is None:
                 return None
-            for key, node in nodes.items():
-                chips = dealt.get(key, ())
-                figures.draft.assign(again[key], node, chips=chips)
-                out.append(Back(again[key], node, chips))
+            out += back
+            for pod in pods:
+                del left[pod.key]
+        if left:
+            seats = self._seats(after(unit, {one.pod.key: one.node for one in out}, figures), left, group)
+            back = self._kept([left[pod.key] for pod in unit.members if pod.key in left], seats)
+            if back is None:
+                return None
+            out += back
+        return out
+
+    def _kept(self, pods: Collection[PodInfo], nodes: Mapping[str, int]) -> list[Back] | None:
+        """The pods on the draft where they are to stand; None where one has no node, or not its devices there."""
+        figures = self._figures
+        if len(nodes) < len(pods):
+            return None
+        dealt = deal([(pod, nodes[pod.key]) for pod in pods], figures)
+        if isinstance(dealt, str):
+            return None
+        out = [Back(pod, nodes[pod.key], dealt.get(pod.key, ())) for pod in pods]
+        for one in out:
+            figures.draft.assign(one.pod, one.node, chips=one.chips)
         return out
 
     def _seats(self, unit: Unit, again: Mapping[str, PodInfo], group: str) -> dict[str, int]:
