@@ -33,6 +33,8 @@ def compared(seed: int) -> bool | None:
         assert plan.units[0].proof is Proof.OPTIMAL, seed
         assert {one.rule for one in plan.evictions} == {"consolidation"} and all(e.returns_to for e in plan.evictions)
         assert (len(plan.placements), goals(mover, plan)) == (wanted.members, wanted.goals), (seed, wanted)
+    elif not wanted.fits:
+        assert plan.units[0].proof is Proof.INFEASIBLE, seed
     return bool(moved)
 
 

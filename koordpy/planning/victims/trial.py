@@ -75,14 +75,18 @@ class Trial:
                 found = self._place(places)
                 sure &= found.sure
                 if not found.nodes:
+                    # not even alone; but where a layout has them, other layouts were not tried
+                    sure &= places is None
                     break
                 mark = self.figures.draft.mark()
                 back = self._bring_back(found.nodes, units, layout)
                 self.figures.draft.undo(mark)
                 if back is not None:
                     return Stand(found.nodes, found.notes, tuple(back))
-            # the model says that they find room: what it does not know (links of GPUs) was not tried in all ways
-            return Stand(sure=sure and not layout.places)
+            else:
+                # sums say that all find room: of what they leave out (links of GPUs) not every way was tried
+                sure = False
+            return Stand(sure=sure)
 
     def _place(self, places: Places | None = None) -> Stand:
         """places: of the asked problem's shapes, the only ones that are looked at."""
