@@ -4,13 +4,15 @@ import re
 from fractions import Fraction
 
 _UNIT_NS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
-_PART = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
+_MOST_NS = 2**63 - 1
+_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
 
 
 def parse_duration(text: str) -> float:
     """Seconds of a Go duration, `time.ParseDuration`'s grammar.
 
-    Raises ValueError where the text is none: a unit is asked for, except for a plain `0`.
+    Raises ValueError where the text is none: a unit is asked for, except for a plain `0`, and there are no more than
+    2^63 - 1 nanoseconds, 292 years.
     """
     rest = text[1:] if text[:1] in "+-" and text else text
     if rest == "0":
@@ -24,4 +26,6 @@ def parse_duration(text: str) -> float:
             raise ValueError(f"{text!r} is no duration (as in 30s, 1h30m)")
         total += Fraction(part[1] if part[1][-1] != "." else part[1] + "0") * _UNIT_NS[part[2]]
         at = part.end()
+    if total > _MOST_NS:
+        raise ValueError(f"{text[:20]!r} is too long a duration")
     return float(total / 10**9) * (-1 if text[0] == "-" else 1)
