@@ -30,6 +30,9 @@ QUICK = EngineSettings(
     drain_seconds=2.0,
 )
 QUICK_LEASE = LeaseSettings(lease_seconds=1.5, renew_seconds=1.0, retry_seconds=0.1)
+"""Soon lost: for tests of that, and for virtual time."""
+LONG_LEASE = LeaseSettings(lease_seconds=60.0, renew_seconds=40.0, retry_seconds=0.1)
+"""Not lost by a machine that stands still for a second."""
 
 
 def gang(name: str, members: int, *, cpu: str = "0", **options: Any) -> list[dict[str, Any]]:
@@ -107,6 +110,14 @@ class Live:
         conditions = self.pods()[name].get("status", {}).get("conditions", [])
         return next((c for c in conditions if c["type"] == "PodScheduled"), {})
 
+    def give_lease_to(self, holder: str) -> None:
+        """What another candidate does who believes that the lease has run out; nobody: as its holder gives it back."""
+
+        def change(obj: dict[str, Any]) -> dict[str, Any]:
+            return {**obj, "spec": {**obj["spec"], "holderIdentity": holder}}
+
+        self.server.store.update("leases.coordination.k8s.io", "koordpy", change, namespace="kube-system")
+
     def group(self, name: str) -> dict[str, Any]:
         status: dict[str, Any] = self.server.store.get("podgroups.scheduling.sigs.k8s.io", name, "default").get(
             "status", {}
@@ -158,4 +169,4 @@ def small(name: str, **options: Any) -> dict[str, Any]:
     return node(name, **{"gpus": 4, "cpu": 4, "memory_gib": 64, **options})
 
 
-__all__ = ["QUICK", "QUICK_LEASE", "Live", "Planner", "gang", "live", "pod", "small", "until"]
+__all__ = ["LONG_LEASE", "QUICK", "QUICK_LEASE", "Live", "Planner", "gang", "live", "pod", "small", "until"]

@@ -13,7 +13,7 @@ from koordpy.api import keys
 from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.apiserver.credentials import ClusterAccess
 from koordpy.engine.binding.binder import BindOutcome, BindResult
-from tests.engine.live import QUICK_LEASE, Live, gang, live, pod, small, until
+from tests.engine.live import LONG_LEASE, QUICK_LEASE, Live, gang, live, pod, small, until
 from tests.engine.manifests import DEVICES, minors
 from tests.engine.stage import device
 
@@ -236,20 +236,21 @@ async def test_a_gang_half_bound_when_the_process_died_is_finished_by_the_next()
 async def test_a_lease_lost_in_the_middle_of_a_gang_stops_the_bindings_and_the_next_leader_finishes() -> None:
     async with live([small("n1"), small("n2")]) as cluster:
         client = ApiClient(ClusterAccess(cluster.server.url), qps=0, timeout_seconds=2.0)
-        settings: dict[str, Any] = {"lease": QUICK_LEASE, "max_binds_in_flight": 1}
+        settings: dict[str, Any] = {"lease": LONG_LEASE, "max_binds_in_flight": 1}
         async with cluster.running(client=client, **settings) as scheduler:
             await asyncio.wait_for(scheduler.leading.wait(), 10)
             cluster.server.faults.latency_seconds = 0.25
             cluster.create(*gang("g", 8, gpus=1))
             await until(lambda: len(cluster.places()) >= 2, 10)
-            cluster.server.faults.fail(500, path="*/leases/*")
+            cluster.give_lease_to("another")
             await until(lambda: not scheduler.may_write(), 10)
             await asyncio.sleep(0.8)
             seen = len(cluster.places())
             await asyncio.sleep(0.5)
             assert len(cluster.places()) == seen < 8
         cluster.server.faults.clear()
-        async with cluster.running(lease=QUICK_LEASE):
+        cluster.give_lease_to("")
+        async with cluster.running(lease=LONG_LEASE):
             await until(lambda: cluster.bound(*MEMBERS), 15)
         epochs = {obj["metadata"]["annotations"][keys.BOUND_EPOCH] for obj in cluster.pods().values()}
         assert epochs == {"0", "1"}
@@ -271,9 +272,9 @@ async def test_losing_the_lease_ends_the_scheduler_with_a_failure() -> None:
 
 
 async def test_of_two_replicas_one_binds_and_the_other_takes_over() -> None:
-    async with live([small("n1")]) as cluster, cluster.running(lease=QUICK_LEASE) as first:
+    async with live([small("n1")]) as cluster, cluster.running(lease=LONG_LEASE) as first:
         await asyncio.wait_for(first.leading.wait(), 10)
-        async with cluster.running(lease=QUICK_LEASE) as second:
+        async with cluster.running(lease=LONG_LEASE) as second:
             cluster.pod("p")
             await until(lambda: cluster.bound("p"))
             assert not second.leading.is_set()

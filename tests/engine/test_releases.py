@@ -9,7 +9,7 @@ import pytest
 from koordpy.engine.binding.releases import ASKED_AGAIN_SWEEPS, MAX_TRIES
 from koordpy.engine.queue import State
 from koordpy.sim.faults import Fault
-from tests.engine.live import QUICK_LEASE, Live, live, node, small, until
+from tests.engine.live import LONG_LEASE, Live, live, node, small, until
 from tests.engine.test_reservations import claim, claiming, devices, die_after_allocation, offer, status, users
 
 CLAIMS = "resourceclaims.resource.k8s.io"
@@ -254,7 +254,7 @@ async def test_a_lease_that_is_lost_among_the_writes_of_claims_leaves_nothing_th
         cluster.server.store.update("nodes", "n1", lambda obj: {**obj, "spec": {"unschedulable": True}})
         cluster.nodes(node("n2", gpus=0, cpu=4, memory_gib=8))
         offer(cluster, "n2", "c", "d")
-        async with cluster.running(lease=QUICK_LEASE):
+        async with cluster.running(lease=LONG_LEASE):
             await until(lambda: cluster.bound("p"))
         assert cluster.places() == {"p": "n2"}
         assert devices(cluster, "one") | devices(cluster, "two") == {"c", "d"}
