@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from koordpy.api import keys
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.groups import (
     UpstreamConstraints,
@@ -33,10 +34,14 @@ from koordpy.cluster.snapshot import Draft
 from koordpy.planning.figures import Figures
 from koordpy.planning.units import Groups
 from koordpy.planning.verify.plan import check_plan
+from tests.planning.node_rules import anti, term
 from tests.scenarios.cluster import TWO_LAYERS, World, gang_pods, group, node, nodes_of, pod, wish
 from tests.scenarios.gpus import gpu_node, gpu_pod, measured
+from tests.scenarios.npus import npu_gang, npu_node, npu_pod, switched
 from tests.scenarios.quotas import belongs, quota
 
+HOST = "kubernetes.io/hostname"
+BOTH = (("p-0", "p-1"), ("p-1", "p-0"))
 USED = Taint(key="team", value="a", effect="NoSchedule")
 ASIDE = Taint(key="team", value="a", effect="PreferNoSchedule")
 GONE = Taint(key="team", value="a", effect="NoExecute")
@@ -269,6 +274,19 @@ CASES: dict[str, Case] = {
         {"p": "n1"},
         ["default/p: GPU 2 of node n1 is not there or sick"],
         chips={"p": (2,)},
+    ),
+    "members on one node that shun each other": Case(
+        [node("n1:9"), group("g", 2), gang_pods("g", 2, labels={"app": "w"}, affinity=anti(term(HOST, {"app": "w"})))],
+        {"p-0": "n1", "p-1": "n1"},
+        [f"default/{one} on n1: its anti-affinity shuns default/{other} on n1 ({HOST})" for one, other in BOTH],
+    ),
+    "NPUs by name": Case([npu_node("n1"), npu_pod("p", 2)], {"p": "n1"}, chips={"p": (0, 1)}),
+    "NPUs without names": Case([npu_node("n1"), npu_pod("p", 2)], {"p": "n1"}, ["default/p: 0 chips of 2"]),
+    "two servers' pods on one": Case(
+        [*switched({"a": (0, 1, 2)}, 3), *npu_gang("g", 2, 4, labels={keys.TOR_AFFINITY: "large-model-schema"})],
+        {"p-0": "as0", "p-1": "as0"},
+        ["default/g: 2 pods on server as0"],
+        chips={"p-0": (0, 1, 2, 3), "p-1": (4, 5, 6, 7)},
     ),
     "GPUs for a pod that asks for none": Case(
         [*measured("n1"), pod("p")],
