@@ -47,6 +47,7 @@ ASIDE = Taint(key="team", value="a", effect="PreferNoSchedule")
 GONE = Taint(key="team", value="a", effect="NoExecute")
 PAIRS = wish({"blockLayer": "Prefer"}, multiple={"blockLayer": 2})
 LAB = belongs("lab")
+RIGID = belongs("lab", rigid=True)
 BLOCKS = nodes_of("s1{b1: n1:9 n2:9; b2: n3:9} s2{b3: n4:9}")
 
 
@@ -233,12 +234,17 @@ CASES: dict[str, Case] = {
         ["quota all: cpu 0 + 2000 > 1000", "quota lab: cpu 0 + 2000 > 1000"],
     ),
     "non-preemptible beyond the minimum": Case(
-        [node("n1:9"), quota("lab", 1, 9), pod("p", labels=belongs("lab", rigid=True), cpu="2")],
+        [node("n1:9"), quota("lab", 1, 9), pod("p", labels=RIGID, cpu="2")],
         {"p": "n1"},
         ["quota lab: non-preemptible cpu 0 + 2000 > 1000"],
     ),
+    "non-preemptible beyond the minimum with those that run": Case(
+        [node("n1:9"), quota("lab", 2, 9), pod("x", at="n1", labels=RIGID), pod("p", labels=RIGID, cpu="2")],
+        {"p": "n1"},
+        ["quota lab: non-preemptible cpu 1000 + 2000 > 2000"],
+    ),
     "non-preemptible up to the minimum": Case(
-        [node("n1:9"), quota("lab", 2, 9), pod("p", labels=belongs("lab", rigid=True), cpu="2")], {"p": "n1"}
+        [node("n1:9"), quota("lab", 2, 9), pod("p", labels=RIGID, cpu="2")], {"p": "n1"}
     ),
     "GPUs by name": Case([*measured("n1"), gpu_pod("p", 2)], {"p": "n1"}, chips={"p": (0, 1)}),
     "GPUs without names": Case(
@@ -305,3 +311,73 @@ def test_a_plan_is_refused_for_its_faults_and_for_nothing_else(case: Case) -> No
     nodes = {f"default/{name}": at for name, at in case.nodes.items()}
     chips = {f"default/{name}": given for name, given in case.chips.items()}
     assert check_plan(unit, nodes, figures, chips) == case.faults
+
+
+@dataclass(frozen=True)
+class Later:
+    """As `Case`, with what the round did before: pods on n1 (with chips) that it placed, and those that it evicted."""
+
+    objects: list[Any]
+    faults: list[str]
+    placed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    evicted: tuple[str, ...] = ()
+    chips: tuple[int, ...] = ()
+
+
+LATER: dict[str, Later] = {
+    "room that is given": Later(
+        [node("n1:2"), pod("a"), pod("p", cpu="2")], ["node n1: cpu 1000 + 2000 > 2000"], {"a": ()}
+    ),
+    "room that is made": Later([node("n1:2"), pod("x", at="n1"), pod("p", cpu="2")], [], evicted=("x",)),
+    "a quota's room that is given": Later(
+        [node("n1:9"), quota("lab", 0, 2), pod("a", labels=LAB), pod("p", labels=LAB, cpu="2")],
+        ["quota lab: cpu 1000 + 2000 > 2000"],
+        {"a": ()},
+    ),
+    "a quota's room that is made": Later(
+        [node("n1:9"), quota("lab", 0, 2), pod("x", at="n1", labels=LAB), pod("p", labels=LAB, cpu="2")],
+        [],
+        evicted=("x",),
+    ),
+    "a GPU that is given": Later(
+        [*measured("n1"), gpu_pod("a", 1), gpu_pod("p", 1)],
+        ["default/p: GPU 1 of node n1 is taken"],
+        {"a": (1,)},
+        chips=(1,),
+    ),
+    "another GPU": Later([*measured("n1"), gpu_pod("a", 1), gpu_pod("p", 1)], [], {"a": (1,)}, chips=(2,)),
+    "GPUs without names beside named ones": Later(
+        [*measured("n1"), gpu_pod("a", 1), gpu_pod("p", 1)], ["default/p: no GPU of node n1 is named"], {"a": (1,)}
+    ),
+    "GPUs without names beside others": Later([*measured("n1"), gpu_pod("a", 1), gpu_pod("p", 1)], [], {"a": ()}),
+    "a GPU of one that goes": Later(
+        [*measured("n1"), gpu_pod("x", 1, at="n1", held={1}), gpu_pod("p", 1)], [], evicted=("x",), chips=(1,)
+    ),
+    "GPUs without names where one goes that has none": Later(
+        [*measured("n1"), gpu_pod("x", 1, at="n1"), gpu_pod("p", 1)],
+        ["default/p: no GPU of node n1 is named"],
+        evicted=("x",),
+    ),
+    "a chip that is given": Later(
+        [npu_node("n1"), npu_pod("a", 1), npu_pod("p", 1)],
+        ["default/p: chip 3 of node n1 is taken"],
+        {"a": (3,)},
+        chips=(3,),
+    ),
+    "another chip": Later([npu_node("n1"), npu_pod("a", 1), npu_pod("p", 1)], [], {"a": (3,)}, chips=(4,)),
+    "a chip of one that goes": Later(
+        [npu_node("n1"), npu_pod("x", 1, at="n1", holds=(3,)), npu_pod("p", 1)], [], evicted=("x",), chips=(3,)
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LATER.values(), ids=LATER.keys())
+def test_what_the_round_did_before_counts(case: Later) -> None:
+    snapshot = World().add(*case.objects).snapshot()
+    figures = Figures(Draft(snapshot), KoordpyConfiguration())
+    for name, chips in case.placed.items():
+        figures.draft.assign(snapshot.pods[f"default/{name}"], snapshot.index["n1"], chips=chips)
+    for name in case.evicted:
+        figures.draft.evict(snapshot.pods[f"default/{name}"])
+    unit = next(unit for unit in Groups(snapshot).units() if unit.id == "default/p")
+    assert check_plan(unit, {"default/p": "n1"}, figures, {"default/p": case.chips}) == case.faults
