@@ -99,7 +99,8 @@ BY_FILTER: dict[str, Wake] = {
 
 def helpful(plugins: Iterable[str], *, gang: bool) -> Wake:
     """The changes that could turn a verdict of these filters; a filter without a rule is woken by everything."""
-    mask = GANG if gang else Wake.NOTHING
+    # whoever waits may find victims once a quota guarantees others less
+    mask = GANG if gang else Wake.QUOTA
     named = False
     for plugin in plugins:
         named = True

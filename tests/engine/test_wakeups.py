@@ -18,7 +18,7 @@ from koordpy.api.storage import (
     VolumeAttachment,
 )
 from koordpy.cluster.pods import PodInfo, pod_info
-from koordpy.engine.wakeups import Wake, of_devices, of_pod, of_storage
+from koordpy.engine.wakeups import BY_FILTER, Wake, helpful, of_devices, of_pod, of_storage
 from tests.engine.live import Live, live, pod, small, until
 from tests.engine.storage import HOST, LOCAL, MADE, Storage, pod_with
 
@@ -52,6 +52,12 @@ def info(node: str = "", nominated: str = "", cpu: str = "1", **meta: Any) -> Po
 )
 def test_room_that_a_nomination_kept_is_free_once_it_ends(before: PodInfo, after: PodInfo | None, room: bool) -> None:
     assert bool(of_pod(before, after) & Wake.ROOM) is room
+
+
+@pytest.mark.parametrize("plugin", sorted(BY_FILTER))
+@pytest.mark.parametrize("gang", [False, True])
+def test_a_quota_that_changes_may_open_victims_to_whoever_waits(plugin: str, gang: bool) -> None:
+    assert Wake.QUOTA in helpful([plugin], gang=gang)
 
 
 def a(kind: Any, **fields: Any) -> Any:
