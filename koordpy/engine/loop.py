@@ -27,6 +27,7 @@ Planner = Callable[[Snapshot, frozenset[str]], RoundPlan]
 """Plans the units of these ids on a snapshot; called in a worker thread, one call at a time."""
 
 IDLE_SECONDS = 60.0
+NOT_LEADING_SECONDS = 0.1
 
 
 class SchedulingLoop:
@@ -43,6 +44,7 @@ class SchedulingLoop:
         watches: Watches,
         due: asyncio.Event,
         busy: Callable[[], bool],
+        leads: Callable[[], bool],
         metrics: Metrics,
         decisions: DecisionLog,
         settings: EngineSettings,
@@ -50,12 +52,13 @@ class SchedulingLoop:
         now: Callable[[], float],
     ) -> None:
         """`due` is set when something may have become due. `busy`: whether Bindings are under way, so that rounds may
-        take more plain pods. `clock` counts seconds and never goes back, `now` gives those since the epoch."""
+        take more plain pods; `leads`: whether plans can be carried out now. `clock` counts seconds and never goes back,
+        `now` gives those since the epoch."""
         self.rounds = 0
         self.last_turn = clock()
         self._feeds, self._state, self._queue = feeds, feeds.state, feeds.queue
         self._planner, self._dispatcher, self._refusals, self._promises = planner, dispatcher, refusals, promises
-        self._watches, self._due, self._busy = watches, due, busy
+        self._watches, self._due, self._busy, self._leads = watches, due, busy, leads
         self._metrics, self._decisions, self._settings = metrics, decisions, settings
         self._clock, self._now = clock, now
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="planner")
@@ -68,7 +71,10 @@ class SchedulingLoop:
             while True:
                 self.last_turn = self._clock()
                 self._queue.poll()
-                if self._queue.ready() or self._watches.due():
+                if not self._leads():
+                    # the lease ran out while the machine slept: nothing planned now would be sent, and the end is near
+                    await asyncio.sleep(NOT_LEADING_SECONDS)
+                elif self._queue.ready() or self._watches.due():
                     await self._gather()
                     await self.round()
                 else:

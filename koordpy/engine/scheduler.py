@@ -206,6 +206,7 @@ class Scheduler:
             watches=self._watches,
             due=due,
             busy=lambda: bool(self.committer.open),
+            leads=lambda: settings.dry_run or self.may_write(),
             metrics=self.metrics,
             decisions=self.decisions,
             settings=settings,

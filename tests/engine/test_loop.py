@@ -235,3 +235,17 @@ async def test_an_unreachable_api_server_at_the_start_is_waited_for() -> None:
         async with cluster.running(client=client):
             cluster.pod("p")
             await until(lambda: cluster.bound("p"))
+
+
+async def test_nothing_is_planned_that_could_not_be_sent() -> None:
+    """The lease ran out, and its holder has not noticed yet."""
+    async with live([small("n1")]) as cluster, cluster.running() as scheduler:
+        await asyncio.wait_for(scheduler.leading.wait(), 10)
+        may_write = scheduler.may_write
+        scheduler.may_write = lambda: False  # type: ignore[method-assign]
+        cluster.pod("p")
+        await until(lambda: "default/p" in scheduler.queue)
+        await asyncio.sleep(0.3)
+        assert not cluster.planner.tried("default/p")
+        scheduler.may_write = may_write  # type: ignore[method-assign]
+        await until(lambda: cluster.bound("p"))
