@@ -60,10 +60,13 @@ class _Plan:
     nodes: frozenset[str]
     priority: int
     victims: dict[str, str]
+    aware: bool
+    """Whether its scheduler knew all there was when it began."""
     informed: bool
-    """Whether all that its scheduler knew when it began was what there was: nothing more, as Bindings and
-    plans that are not written yet, and nothing less."""
+    """Whether it knew nothing more either, as Bindings and plans that are not written yet."""
     at: float
+    coming: frozenset[str]
+    """uids of all that were nominated then."""
 
 
 @dataclass
@@ -85,6 +88,8 @@ class EvictionWatch:
     """uids of all that were ever chosen as victims."""
     _broken: dict[str, float] = field(default_factory=dict)
     """Gang -> when a member of it was chosen last."""
+    _unquoted: dict[str, float] = field(default_factory=dict)
+    """uids of pods without a quota -> when they were bound."""
     _lawful: set[str] = field(default_factory=set)
     """uids of victims that go for nobody's sake: gangs that stay half bound, quotas beyond their runtime."""
 
@@ -105,6 +110,8 @@ class EvictionWatch:
         fresh = now - self._room_came < FRESH_SECONDS
         if before is not None and nominated_node(before) and (change.kind == "DELETED" or not nominated_node(obj)):
             self._waiter_left = self._room_came = now
+        if live_on_node(obj) and not (before is not None and live_on_node(before)) and not self._quota(obj):
+            self._unquoted[obj["metadata"]["uid"]] = now
         if change.kind == "DELETED":
             self._room_came = now
             if not by_others:
@@ -181,19 +188,25 @@ class EvictionWatch:
             if old.unit == plan.unit and old.members == members and kept and ending and new:
                 self.faults.append(f"{plan.unit} takes {new} while {ending} are ending for it")
         infos = [info for one in plan.nominations if (info := scheduler.state.pod(one.pod_key)) is not None]
+        aware = self.informed(scheduler)
         begun = _Plan(
             plan.unit,
             members,
             frozenset(one.node for one in plan.nominations),
             min((info.priority for info in infos), default=0),
             {victim.uid: victim.pod_key for victim in plan.evictions},
-            self.informed(scheduler)
-            and not scheduler.state.assumed_pods()
-            and (scheduler.evictor is None or not scheduler.evictor.open),
+            aware,
+            aware and not scheduler.state.assumed_pods() and (scheduler.evictor is None or not scheduler.evictor.open),
             self.time(),
+            frozenset(info.uid for info in scheduler.state.nominated()),
         )
         self._plans.append(begun)
         return begun
+
+    def _quota(self, obj: Manifest) -> str:
+        """The quota that a pod counts in; empty for none of its own."""
+        name: str = obj["metadata"].get("labels", {}).get(keys.QUOTA_NAME, "")
+        return name if any(one["metadata"]["name"] == name for one in self.server.store.list(QUOTAS)) else ""
 
     def _is_stale(self, key: str) -> bool:
         """Whether a pod is of a gang that has fewer members bound than its minimum."""
@@ -225,7 +238,12 @@ class EvictionWatch:
         """Whoever others went for since users did anything is bound, unless somebody more important took the room."""
         pods = {obj["metadata"]["uid"]: obj for obj in self.pods().values()}
         for plan in self._plans:
-            if plan.at <= self._disturbed or not plan.members <= set(pods):
+            if not plan.aware or plan.at <= self._disturbed or not plan.members <= set(pods):
+                continue
+            if any(self._quota(pods[uid]) for uid in plan.members) and any(
+                at >= plan.at and uid not in plan.coming for uid, at in self._unquoted.items()
+            ):
+                # what others use without a quota is taken off what quotas share; limits are those of a round's begin
                 continue
             labels = (pods[uid]["metadata"].get("labels", {}) for uid in plan.members)
             gangs = (f"default/{one[keys.LABEL_POD_GROUP]}" for one in labels if keys.LABEL_POD_GROUP in one)
