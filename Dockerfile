@@ -1,4 +1,4 @@
-# The image of the live scheduler: the packages of requirements.lock, checked against its hashes, and nothing to build
+# The image of the live scheduler and of the agent: the packages of requirements.lock, checked against its hashes, and nothing to build
 # with. `docker build --tag koordpy:0.1.0 .`
 FROM python:3.13-slim AS build
 WORKDIR /build
@@ -12,7 +12,7 @@ COPY crds crds
 COPY examples examples
 RUN python -m pip wheel --no-deps --no-build-isolation --wheel-dir wheels . \
     && python -m venv /opt/koordpy \
-    && /opt/koordpy/bin/python -m pip install --no-index --find-links wheels koordpy \
+    && /opt/koordpy/bin/python -m pip install --no-index --find-links wheels "koordpy[agent]" \
     && /opt/koordpy/bin/python -m pip uninstall --yes pip
 
 FROM python:3.13-slim

@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
 JOIN_SECONDS = 5.0
+IDENTITY = "koordpy"
 
 
 class Hosted(Protocol):
@@ -134,6 +135,8 @@ class KopfThread:
             standalone=True,
             clusterwide=True,
             stop_flag=flag,
+            # else kopf asks for the name of the user, and the image's has none; nobody reads it without peering
+            identity=IDENTITY,
         )
 
     def _register(self, kopf: Any, registry: Any) -> None:

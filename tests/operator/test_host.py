@@ -128,6 +128,19 @@ async def test_the_host_schedules_writes_the_topology_status_and_ends_in_order()
                 assert (await http.get("/debug/nothing")).status == 404
 
 
+async def test_kopf_lives_where_its_user_has_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the image, whose user is a number that stands in no file."""
+
+    def nameless() -> str:
+        raise KeyError("getpwuid(): uid not found: 65532")
+
+    monkeypatch.setattr("getpass.getuser", nameless)
+    async with ApiServer() as server:
+        async with hosting(server):
+            server.store.create(TOPOLOGIES, topology("other"))
+            await until(lambda: server.store.get(TOPOLOGIES, "other").get("status"), 15)
+
+
 async def test_a_scheduler_goes_on_while_kopf_cannot_live() -> None:
     async with ApiServer() as server:
         server.store.create("nodes", training_cluster(1).nodes[0])
