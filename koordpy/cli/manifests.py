@@ -66,15 +66,17 @@ class Loaded:
 
     def fault(self, where: object, fault: Fault | str, position: int | None = None) -> None:
         """Takes down a fault of the object at a position (default: the one that is being read)."""
-        text = " ".join(f"{where}: {fault}".splitlines())
-        if len(text) > MAX_LINE:
-            text = f"{text[:MAX_LINE]}..."
-        self.faults.append((self.position if position is None else position, text))
+        self.faults.append((self.position if position is None else position, _one_line(f"{where}: {fault}")))
 
     @property
     def fault_lines(self) -> list[str]:
         """Every fault, one a line, in the order of the input."""
         return [line for _, line in sorted(self.faults, key=lambda fault: fault[0])]
+
+
+def _one_line(text: str) -> str:
+    text = " ".join(text.splitlines())
+    return f"{text[:MAX_LINE]}..." if len(text) > MAX_LINE else text
 
 
 def load_manifests(paths: Sequence[str]) -> Loaded:
@@ -166,7 +168,8 @@ def _take(
     kind = find_kind(api_version, kind_text)
     if kind is None:
         if (group_of(api_version), kind_text) not in SILENTLY_IGNORED:
-            loaded.warnings.append(f"{place}: {kind_text} of {api_version or 'no apiVersion'} is not read: ignored")
+            told = f"{place}: {kind_text} of {api_version or 'no apiVersion'} is not read: ignored"
+            loaded.warnings.append(_one_line(told))
         return
     loaded.kinds_seen.add(kind.name)
     namespace, name = _identity(raw, kind)
