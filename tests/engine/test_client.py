@@ -340,6 +340,21 @@ async def test_nothing_to_go_by_says_what_to_do(tmp_path: Path, monkeypatch: pyt
         await load_access()
 
 
+async def test_a_user_without_a_name_and_a_home_is_told_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in an image whose user is a number."""
+
+    def nobody(uid: int) -> Any:
+        raise KeyError(uid)
+
+    for name in ("HOME", "KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    with pytest.raises(CredentialError, match="give --kubeconfig or set KUBECONFIG"):
+        await load_access()
+    with pytest.raises(CredentialError, match="~/nowhere"):
+        await load_access("~/nowhere")
+
+
 async def test_the_service_accounts_token_is_read_again_as_it_rotates(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

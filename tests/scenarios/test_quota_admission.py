@@ -107,8 +107,13 @@ def test_keys_that_max_does_not_name_are_free() -> None:
 
 
 def test_a_pod_in_a_parent_quota_stays_pending() -> None:
+    told = "0/1 nodes are available: quota org is a parent: use one of its leaves."
     world = World().add(node("n1:32"), quota("org", 9, 9, inner=True), pod("p", labels=belongs("org")))
-    assert messages(plan(world))["p"] == "0/1 nodes are available: quota org is a parent: use one of its leaves."
+    assert messages(plan(world))["p"] == told
+    # no room in it is the lesser fault
+    world.add(pod("p", labels=belongs("org"), cpu="10"))
+    assert messages(plan(world))["p"] == told
+    assert explain(world.snapshot(), None, "default/p").message == told
 
 
 def test_an_unknown_quota_is_none_and_told() -> None:

@@ -53,17 +53,23 @@ async def load_access(kubeconfig: str | None = None) -> ClusterAccess:
         return await _from_kubeconfig(_present(named))
     if os.environ.get("KUBERNETES_SERVICE_HOST") and (SERVICE_ACCOUNT / "token").exists():
         return in_cluster()
-    home = Path.home() / ".kube" / "config"
-    if home.exists():
-        return await _from_kubeconfig([home])
+    if own := _own():
+        return await _from_kubeconfig([own])
     raise CredentialError(
         "no API server to talk to: give --kubeconfig or set KUBECONFIG"
         " (there is no service account and no ~/.kube/config)"
     )
 
 
+def _own() -> Path | None:
+    """~/.kube/config, where there is one."""
+    # a user may have no home, as a number in a container; then the path stays as it is
+    own = Path(os.path.expanduser("~/.kube/config"))
+    return own if own.exists() else None
+
+
 def _present(named: str) -> list[Path]:
-    paths = [Path(part).expanduser() for part in named.split(os.pathsep) if part]
+    paths = [Path(os.path.expanduser(part)) for part in named.split(os.pathsep) if part]
     # kubectl skips absent files of the list, but a single one that is absent is a mistake
     present = [path for path in paths if path.exists()] if len(paths) > 1 else paths
     if not present:

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +41,7 @@ class Section:
 
     def resolve(self, path: str) -> Path:
         """Paths in a kubeconfig are relative to its folder."""
-        return self.folder / Path(path).expanduser()
+        return self.folder / os.path.expanduser(path)
 
     def file_or_data(self, name: str) -> bytes | None:
         """The bytes of NAME-data (base64), else of the file NAME, else None."""

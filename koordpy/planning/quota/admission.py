@@ -121,20 +121,19 @@ class Admission:
     def refusal(self, unit: Unit, use: QuotaUse) -> QuotaRefusal | None:
         """The quota that keeps a unit from starting for certain; None where the need passes, or where members differ so
         that another core may (the problem's allowances decide then)."""
-        if not self.quotas.tree.quotas:
-            return None
-        for pod in unit.pending:
-            name = self.quotas.quota_of(pod)
-            quota = self.quotas.tree.quotas.get(name)
-            if quota is not None and quota.is_parent:
-                return QuotaRefusal(name, self.quotas.tree.path(name))
         found = self.core_refusal(unit, use)
-        if found is None or self._alike(unit) or self._too_much(unit, use):
+        if found is None or not found.limit_name or self._alike(unit) or self._too_much(unit, use):
             return found
         return None
 
     def core_refusal(self, unit: Unit, use: QuotaUse) -> QuotaRefusal | None:
-        """The first quota, from the leaf up, that has no room for the lowest-ranked need."""
+        """The parent quota that a pod sits in; else the first quota, from the leaf up, that has no room for the
+        lowest-ranked need."""
+        for pod in unit.pending if self.quotas.tree.quotas else ():
+            name = self.quotas.quota_of(pod)
+            quota = self.quotas.tree.quotas.get(name)
+            if quota is not None and quota.is_parent:
+                return QuotaRefusal(name, self.quotas.tree.path(name))
         return next(self.core_refusals(unit, use), None)
 
     def core_refusals(self, unit: Unit, use: QuotaUse) -> Iterator[QuotaRefusal]:
