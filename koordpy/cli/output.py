@@ -3,7 +3,7 @@
 import io
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from koordpy.api.natural import natural_key
@@ -100,8 +100,11 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def simulation_table(document: Document) -> str:
-    """A SimulationResult for people: gangs with their domains, bindings, pending pods with reasons."""
+def simulation_table(document: Document, left_alone: Mapping[str, str]) -> str:
+    """A SimulationResult for people: gangs with their domains, bindings, pending pods with reasons.
+
+    left_alone: pods that wait for somebody else -> why.
+    """
     bindings, pending, gangs = document["bindings"], document["pending"], document["gangs"]
     end = "stable" if document["stable"] else "not at rest yet"
     lines = [
@@ -125,6 +128,7 @@ def simulation_table(document: Document) -> str:
     evictions = [(_key(e), e["node"], e["round"], e["rule"], e["beneficiary"] or "-") for e in document["evictions"]]
     lines += _part("Evictions", table(("POD", "NODE", "ROUND", "RULE", "FOR"), evictions))
     lines += _part("Pending", _pending_lines(pending))
+    lines += _part("Left alone", _left_alone_lines(left_alone))
     return "\n".join(lines) + "\n"
 
 
@@ -140,11 +144,20 @@ def _pending_lines(pending: list[Document]) -> list[str]:
         groups.setdefault((entry["gang"], entry["reason"], entry["message"]), []).append(_key(entry))
     lines = []
     for (gang, reason, message), pods in groups.items():
-        names = ", ".join(pods[:PODS_NAMED])
-        if len(pods) > PODS_NAMED:
-            names += f" and {len(pods) - PODS_NAMED} more"
-        lines += [f"{names}{f' (gang {gang})' if gang else ''}: {reason}", f"    {message}"]
+        lines += [f"{_named(pods)}{f' (gang {gang})' if gang else ''}: {reason}", f"    {message}"]
     return lines
+
+
+def _left_alone_lines(left_alone: Mapping[str, str]) -> list[str]:
+    groups: dict[str, list[str]] = {}
+    for pod, why in left_alone.items():
+        groups.setdefault(why, []).append(pod)
+    return [f"{_named(pods)}: {why}" for why, pods in groups.items()]
+
+
+def _named(pods: Sequence[str]) -> str:
+    names = ", ".join(pods[:PODS_NAMED])
+    return f"{names} and {len(pods) - PODS_NAMED} more" if len(pods) > PODS_NAMED else names
 
 
 def explanation_table(document: Document) -> str:

@@ -30,8 +30,10 @@ def run(args: argparse.Namespace) -> int:
     """Runs the command; the exit status."""
     ready = offline.prepare(args)  # before the planner is imported: bad input is told at once
     with offline.nothing_collected():
+        from koordpy.api.natural import natural_key
         from koordpy.cli import output
         from koordpy.planning.round import plan_round
+        from koordpy.planning.words.aside import aside
         from koordpy.sim.rounds import simulate
 
     result = simulate(
@@ -42,5 +44,10 @@ def run(args: argparse.Namespace) -> int:
     for subject, text in result.warnings:
         print(f"warning: {subject}: {text}", file=sys.stderr)
     document = result.document()
-    output.say(output.simulation_table(document) if args.output == "table" else output.text(document, args.output))
+    served = ready.config.scheduler_names
+    known = sorted(ready.state.pods(), key=lambda pod: natural_key(pod.key))
+    left = {pod.key: found.why for pod in known if (found := aside(pod, served)) is not None}
+    output.say(
+        output.simulation_table(document, left) if args.output == "table" else output.text(document, args.output)
+    )
     return 0

@@ -124,7 +124,7 @@ def test_explain_says_that_a_finished_pod_is_finished(tmp_path: Path, capsys: py
     [
         ("koord-scheduler", "  nodeName: n1\n", "pod is bound to n1"),
         ("koord-scheduler", "  schedulingGates: [{name: a}, {name: b}]\n", "pod is held by scheduling gates: a, b"),
-        ("other", "", "pod is left to its scheduler other"),
+        ("other", "", "pod is of scheduler other, koordpy serves koord-scheduler"),
     ],
 )
 def test_explain_says_why_a_pod_is_not_to_be_placed(
@@ -236,3 +236,17 @@ def test_a_wrong_number_of_rounds_is_told_as_such(text: str, capsys: pytest.Capt
         main(["simulate", "-f", "x", "--rounds", text])
     assert left.value.code == 2
     assert f"argument --rounds: {text!r} is no whole number of 1 or more" in capsys.readouterr().err
+
+
+def test_the_table_says_of_pods_that_wait_for_somebody_else_that_they_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "in.yaml"
+    strange = "\n---\n".join(pod(f"p{i}", "1").replace("koord-scheduler", "koordscheduler") for i in range(6))
+    assert "koordscheduler" in strange
+    path.write_text(f"{NODES}\n---\n{strange}")
+    assert main(["simulate", "-f", str(path)]) == 0
+    assert capsys.readouterr().out.endswith(
+        "Left alone\n  default/p0, default/p1, default/p2, default/p3 and 2 more: "
+        "pod is of scheduler koordscheduler, koordpy serves koord-scheduler\n"
+    )

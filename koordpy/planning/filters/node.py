@@ -46,6 +46,16 @@ def tolerated(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
     return any(tolerates(toleration, taint) for toleration in tolerations)
 
 
+def repels(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
+    """Whether the taint keeps pods with these tolerations from its node."""
+    return taint.effect in FILTERING_EFFECTS and not tolerated(taint, tolerations)
+
+
+def taint_text(taint: Taint) -> str:
+    """As kubectl writes it: `key=value:effect`, or `key:effect`."""
+    return f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
+
+
 def check_unschedulable(nodes: Sequence[NodeInfo], pod: Pod) -> Verdict:
     """spec.unschedulable acts as a taint that a pod may tolerate."""
     mask = np.fromiter((node.unschedulable for node in nodes), dtype=bool, count=len(nodes))
@@ -61,9 +71,7 @@ def check_taints(nodes: Sequence[NodeInfo], pod: Pod) -> Verdict:
     def refused(taints: tuple[Taint, ...]) -> bool:
         answer = known.get(taints)
         if answer is None:
-            answer = known[taints] = any(
-                taint.effect in FILTERING_EFFECTS and not tolerated(taint, pod.spec.tolerations) for taint in taints
-            )
+            answer = known[taints] = any(repels(taint, pod.spec.tolerations) for taint in taints)
         return answer
 
     mask = np.fromiter((bool(node.taints) and refused(node.taints) for node in nodes), dtype=bool, count=len(nodes))

@@ -3,6 +3,7 @@
 Source: simulate.md, `koordpy explain`; gang-network.md section 6. Nothing is placed; the words are the planner's own.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -22,8 +23,9 @@ from koordpy.planning.queue.backfill import NO_PROMISE, moment
 from koordpy.planning.queue.standing import Standing, standing
 from koordpy.planning.round import plan_round
 from koordpy.planning.units import Groups, Unit
+from koordpy.planning.words.aside import Aside, aside
 from koordpy.planning.words.denial import domain_slots
-from koordpy.planning.words.misses import NEAREST, node_misses
+from koordpy.planning.words.misses import NEAREST, closed_misses, node_misses
 from koordpy.planning.words.quota_misses import quota_misses
 from koordpy.planning.words.turn import Turn
 
@@ -72,7 +74,10 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
     groups = Groups(snapshot)
     unit = groups.unit_of(pod)
     if not pod.pending:
-        return Explanation(pod.key, pod.gang.key if pod.gang else None, 0, (), (), f"pod is {_state(pod)}", ())
+        left = aside(pod, figures.config.scheduler_names) or Aside(f"pod is {_state(pod)}", "")
+        return Explanation(
+            pod.key, pod.gang.key if pod.gang else None, 0, (), (), left.why, (left.miss,) if left.miss else ()
+        )
     nodes = _nodes(pod, unit, figures)
     held = gate_of(unit, groups, figures)
     domains: tuple[DomainExplanation, ...] = ()
@@ -86,6 +91,8 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
     if refusal is not None:
         domains, misses = (), quota_misses(unit, admission, use)
     feasible = sum(node.feasible for node in nodes)
+    if feasible and misses and refusal is None:
+        misses += closed_misses(pod, figures)
     if held is None:
         misses += Turn(snapshot, figures.config, unit).misses()
     message, miss = _promise(snapshot, config, unit.id) if held is None else ("", [])
@@ -103,15 +110,10 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
 
 
 def _state(pod: PodInfo) -> str:
-    """Why a pod is not to be placed."""
-    spec = pod.pod.spec
+    """Why a pod is not to be placed that waits for nobody."""
     if pod.node:
         return f"bound to {pod.node}"
-    if pod.pod.metadata.deletion_timestamp:
-        return "being deleted"
-    if spec.scheduling_gates:
-        return "held by scheduling gates: " + ", ".join(gate.name for gate in spec.scheduling_gates)
-    return f"left to its scheduler {spec.scheduler_name}"
+    return "being deleted" if pod.pod.metadata.deletion_timestamp else pod.pod.status.phase
 
 
 def _promise(snapshot: Snapshot, config: KoordpyConfiguration | None, unit: str) -> tuple[str, list[str]]:
@@ -185,6 +187,11 @@ def _domains(unit: Unit, figures: Figures) -> tuple[tuple[DomainExplanation, ...
         out.append(DomainExplanation(tree.layer_name(tree.depth), path, have, needed, True, "chosen"))
     misses: list[str] = []
     if chosen is None:
+        divisor = math.lcm(*unit_multiples(unit, figures).values())
+        placed_already = sum(member.node is not None and member.node >= 0 for member in problem.members)
+        if all((placed_already + more) % divisor for more in range(needed, len(problem.pending) + 1)):
+            misses.append(f"the number of its members were a multiple of {divisor}")
+            short.clear()
         for lacking, level, d in sorted(short)[:NEAREST]:
             place_name = f"{tree.layer_name(level)} {tree.path(level, d)}" if level else "the cluster"
             misses.append(f"{lacking} more slot(s) were free in {place_name}")

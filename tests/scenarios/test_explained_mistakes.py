@@ -1,0 +1,115 @@
+"""`koordpy explain` on the mistakes that are made every day: what is wrong is named, and what would help does help."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from koordpy.api.objects import Node, SchedulingGate, Taint, Toleration
+from koordpy.planning.words.explain import explain
+from tests.scenarios.cluster import TWO_LAYERS, World, bound, gang_pods, group, node, pod, wish
+
+OURS = "koord-scheduler"
+GATES = [SchedulingGate(name="kueue.x-k8s.io/admission"), SchedulingGate(name="mine")]
+
+
+def cordoned(text: str) -> Node:
+    made = node(text)
+    return replace(made, spec=replace(made.spec, unschedulable=True))
+
+
+def tainted(text: str, *taints: tuple[str, str, str]) -> Node:
+    made = node(text)
+    given = [Taint(key=key, value=value, effect=effect) for key, value, effect in taints]
+    return replace(made, spec=replace(made.spec, taints=given))
+
+
+def said(*objects: Any, name: str = "p") -> tuple[str, tuple[str, ...]]:
+    found = explain(World().add(*objects).snapshot(), None, f"default/{name}")
+    return found.message, found.would_fit_if
+
+
+@pytest.mark.parametrize(
+    ("settings", "message", "misses"),
+    [
+        (
+            {"scheduler": "koordscheduler"},
+            f"pod is of scheduler koordscheduler, koordpy serves {OURS}",
+            (f"its schedulerName were {OURS}",),
+        ),
+        (
+            {"scheduling_gates": GATES},
+            "pod is held by scheduling gates: kueue.x-k8s.io/admission, mine",
+            ("its scheduling gates were taken away: kueue.x-k8s.io/admission, mine",),
+        ),
+        (
+            {"scheduling_gates": GATES, "scheduler": "other"},
+            f"pod is of scheduler other, koordpy serves {OURS}",
+            (f"its schedulerName were {OURS}",),
+        ),
+        ({"at": "n1"}, "pod is bound to n1", ()),
+        ({"phase": "Failed"}, "pod is Failed", ()),
+    ],
+)
+def test_a_pod_that_is_left_alone_is_told_why(settings: dict[str, Any], message: str, misses: tuple[str, ...]) -> None:
+    if settings.get("phase"):
+        # a finished pod is known as long as it names a gang
+        settings = {**settings, "gang": "g"}
+    assert said(node("n1"), pod("p", **settings)) == (message, misses)
+
+
+def test_the_taints_are_named_the_most_frequent_first() -> None:
+    gpu, busy = ("nvidia.com/gpu", "", "NoSchedule"), ("team", "a", "NoExecute")
+    soft = ("soft", "", "PreferNoSchedule")
+    nodes = [tainted("n1", gpu, soft), tainted("n2", gpu, busy)]
+    remedy = "2 node(s) had untolerated taint(s): tolerate the taint, or take it from the nodes"
+    assert said(nodes, pod("p"))[1] == (f"{remedy} (nvidia.com/gpu:NoSchedule, team=a:NoExecute)",)
+    tolerant = pod("p", tolerations=[Toleration(key="team", operator="Exists")])
+    assert said(nodes, tolerant)[1] == (f"{remedy} (nvidia.com/gpu:NoSchedule)",)
+    many = [tainted(f"n{i}", (f"key-{i}", "", "NoSchedule")) for i in range(5)]
+    assert said(many, pod("p"))[1][0].endswith("(key-0:NoSchedule, key-1:NoSchedule, key-2:NoSchedule, 2 more)")
+
+
+def test_a_label_that_no_node_has_is_named_with_those_that_there_are() -> None:
+    nodes = [node(f"n{i}", {"gpu": kind}) for i, kind in enumerate(("a100", "h100", "h100"))]
+    start = "3 node(s) didn't match Pod's node affinity/selector: relax the pod's node selector or affinity, or label"
+    for selector, hint in (
+        ({"gpu": "H100"}, " (no node has gpu=H100, there is h100 and a100)"),
+        ({"gpus": "h100"}, " (no node has gpus=h100, nor any other value of it)"),
+        ({"gpu": "H100", "zone": "a"}, " (no node has gpu=H100, there is h100 and a100, no node has zone=a, nor any"),
+        # each is there, and no node has both
+        ({"gpu": "a100", "kubernetes.io/hostname": "n1"}, ""),
+    ):
+        (miss,) = said(nodes, pod("p", node_selector=selector))[1]
+        assert miss.startswith(f"{start} the nodes{hint}")
+        assert hint or miss.endswith("the nodes")
+
+
+def test_a_gang_that_is_short_of_room_hears_of_nodes_that_are_closed() -> None:
+    gang = [group("g", 3), *gang_pods("g", 3)]
+    closed = [cordoned("n3"), tainted("n4", ("k", "v", "NoSchedule"))]
+    assert said(node("n1"), node("n2"), closed, gang, name="p-0")[1] == (
+        "1 more slot(s) were free in the cluster",
+        "1 node(s) had untolerated taint(s): tolerate the taint, or take it from the nodes (k=v:NoSchedule)",
+        "1 node(s) were unschedulable: uncordon them",
+    )
+    assert said(node("n1"), node("n2"), node("n5"), closed, gang, name="p-0")[1] == ()
+    open_again = World().add(node("n1"), node("n2"), node("n3"), closed[1], gang)
+    assert len(bound(open_again.plan())) == 3
+
+
+@pytest.mark.parametrize(
+    ("minimum", "members", "first"),
+    [
+        (4, 4, "the number of its members were a multiple of 3"),
+        (4, 5, "the number of its members were a multiple of 3"),
+        # six of them would do
+        (4, 6, "4 more slot(s) were free in the cluster"),
+        (3, 3, "3 more slot(s) were free in the cluster"),
+    ],
+)
+def test_no_room_helps_a_number_that_its_multiple_does_not_divide(minimum: int, members: int, first: str) -> None:
+    nodes = [node(f"n{i}:2", {"block": f"b{i}", "spine": "s"}) for i in range(3)]
+    notes = wish({"blockLayer": "Prefer"}, multiple={"blockLayer": 3})
+    misses = said(TWO_LAYERS, nodes, group("g", minimum, notes), gang_pods("g", members), name="p-0")[1]
+    assert misses == (first, "podCountMultiple blockLayer=3 were left out")
