@@ -135,10 +135,9 @@ async def test_kopf_lives_where_its_user_has_no_name(monkeypatch: pytest.MonkeyP
         raise KeyError("getpwuid(): uid not found: 65532")
 
     monkeypatch.setattr("getpass.getuser", nameless)
-    async with ApiServer() as server:
-        async with hosting(server):
-            server.store.create(TOPOLOGIES, topology("other"))
-            await until(lambda: server.store.get(TOPOLOGIES, "other").get("status"), 15)
+    async with ApiServer() as server, hosting(server):
+        server.store.create(TOPOLOGIES, topology("other"))
+        await until(lambda: server.store.get(TOPOLOGIES, "other").get("status"), 15)
 
 
 async def test_a_scheduler_goes_on_while_kopf_cannot_live() -> None:
