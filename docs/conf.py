@@ -15,7 +15,7 @@ project_copyright = f"{project}, {_project['license']}"
 
 root_doc = "docs/index"
 extensions = ["myst_parser"]
-include_patterns = ["README.md", "CHANGELOG.md", "docs/*.md", "examples/README.md"]
+include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/*.md", "examples/README.md"]
 exclude_patterns = [".*", "build"]
 nitpicky = True
 

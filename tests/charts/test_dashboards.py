@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
+from koordpy.engine.binding.binder import BindResult
 from koordpy.observe.metrics import Metrics
+from koordpy.planning.plan import Proof
 from tests.charts.dashboards import DASHBOARDS, FOLDER
 
 RULES = FOLDER.parent / "alerts.yaml"
@@ -50,6 +52,27 @@ def test_every_query_asks_for_series_and_labels_that_are_there(where: str, query
     assert names and set(names) <= set(SERIES), where
     by = {label.strip() for found in re.findall(r"by \(([^)]*)\)", query) for label in found.split(",")}
     assert by - {"job"} <= set().union(*(SERIES[name] for name in names)), where
+
+
+VALUES = {"outcome": {one.value for one in BindResult}, "status": {one.value for one in Proof}}
+"""Of labels whose values are a closed set."""
+
+
+@pytest.mark.parametrize(("where", "query"), list(queries()), ids=lambda value: str(value)[:40])
+def test_every_value_that_a_query_asks_for_is_one_that_its_label_has(where: str, query: str) -> None:
+    for label, values in VALUES.items():
+        for asked in re.findall(rf'\b{label}(?:=|!=|=~|!~)"([^"]*)"', query):
+            assert set(asked.split("|")) <= values, where
+
+
+def test_bindings_that_nobody_is_to_blame_for_are_no_failures() -> None:
+    (rule,) = (
+        r
+        for g in yaml.safe_load(RULES.read_text())["groups"]
+        for r in g["rules"]
+        if r["alert"] == "KoordpyBindingsFail"
+    )
+    assert 'outcome=~"conflict|refused|unknown"' in rule["expr"]
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)

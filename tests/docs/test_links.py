@@ -9,7 +9,15 @@ from koordpy.cli.main import COMMANDS
 from tests.docs.worked import ROOT
 
 EXAMPLES = ROOT / "examples"
-PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", EXAMPLES / "README.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted(
+    [
+        ROOT / "README.md",
+        ROOT / "CHANGELOG.md",
+        ROOT / "CONTRIBUTING.md",
+        EXAMPLES / "README.md",
+        *(ROOT / "docs").glob("*.md"),
+    ]
+)
 _FENCED = re.compile(r"^( *)```.*?^\1```$", re.M | re.S)
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.*)$", re.M)

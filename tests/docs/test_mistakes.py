@@ -1,0 +1,125 @@
+"""The table of everyday mistakes says what koordpy says: each is made here, and its words are those of the page."""
+
+import contextlib
+import io
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from koordpy.cli.main import main
+from tests.docs.worked import ROOT
+
+PAGE = (ROOT / "docs" / "explain-a-pending-gang.md").read_text()
+GPU, GROUP = "nvidia.com/gpu", "pod-group.scheduling.sigs.k8s.io"
+QUOTA = "quota.scheduling.koordinator.sh"
+NETWORK = "gang.scheduling.koordinator.sh/networkTopologyAware"
+Json = dict[str, Any]
+
+
+def node(i: int, **spec: Any) -> Json:
+    labels = {"net/block": f"b{i // 2}", "gpu": "h100"}
+    status = {"allocatable": {"cpu": "96", "memory": "1Ti", "pods": "110", GPU: "8"}}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{i}", "labels": labels}, "spec": spec,
+            "status": status}  # fmt: skip
+
+
+NODES = [node(i) for i in range(4)]
+LAYERS = [
+    {"layerName": "blockLayer", "labelKey": "net/block", "parentTopologyLayer": "ClusterTopologyLayer"},
+    {"layerName": "nodeLayer", "parentTopologyLayer": "blockLayer"},
+]
+TOPOLOGY = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "ClusterNetworkTopology",
+            "metadata": {"name": "default"}, "spec": {"hierarchy": LAYERS}}  # fmt: skip
+
+
+def pod(name: str = "p", *, labels: Json | None = None, resource: str = GPU, amount: int = 1, **spec: Any) -> Json:
+    container = {"name": "c", "image": "i", "resources": {"limits": {resource: str(amount)}}}
+    spec = {"schedulerName": "koord-scheduler", "containers": [container], **spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels or {}}, "spec": spec}
+
+
+def gang(minimum: int, count: int, *, called: str = "train", notes: Json | None = None, **settings: Any) -> list[Json]:
+    group = {"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "kind": "PodGroup",
+             "metadata": {"name": "train", "annotations": notes or {}}, "spec": {"minMember": minimum}}  # fmt: skip
+    labels = {GROUP: called, **settings.pop("labels", {})}
+    return [group, *(pod(f"p-{i}", labels=labels, amount=8, **settings) for i in range(count))]
+
+
+def quota(name: str, *, parent: bool = False) -> Json:
+    labels = {f"{QUOTA}/is-parent": "true"} if parent else {}
+    return {"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "kind": "ElasticQuota",
+            "metadata": {"name": name, "labels": labels}, "spec": {"max": {GPU: 8}}}  # fmt: skip
+
+
+def of(quota_name: str) -> Json:
+    return {f"{QUOTA}/name": quota_name}
+
+
+def gather(layer: str, strategy: str, multiple: int = 0) -> Json:
+    rule = {"layer": layer, "strategy": strategy, **({"podCountMultiple": multiple} if multiple else {})}
+    return {NETWORK: json.dumps({"gatherStrategy": [rule]})}
+
+
+DISK = [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]
+CLAIM = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"},
+         "spec": {"storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}}}}  # fmt: skip
+CLASS = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "fast"}, "provisioner": "x"}
+REQUEST = {"name": "r", "firstAvailable": [{"name": "a", "deviceClassName": "gpu"}]}
+EITHER = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "either"},
+          "spec": {"devices": {"requests": [REQUEST]}}}  # fmt: skip
+
+MISTAKES: dict[str, list[Json]] = {
+    "Left alone": [*NODES, pod(schedulerName="koordscheduler")],
+    "koordpy serves koord-scheduler": [*NODES, pod(schedulerName="koordscheduler")],
+    "pod is held by its scheduling gates: ": [*NODES, pod(schedulingGates=[{"name": "kueue"}])],
+    "gang default/trian: PodGroup not found": [*NODES, *gang(2, 2, called="trian")],
+    "Incomplete": [*NODES, gang(2, 0)[0], pod(labels={"podgroup.scheduling.sigs.k8s.io": "train"})],
+    "waiting for members, 3 of minMember 4 exist": [*NODES, *gang(4, 3)],
+    "4 Insufficient nvidia.com/gpu": [*NODES, pod(amount=16)],
+    "node n1 had nvidia.com/gpu of 16 (it has 8 in all)": [*NODES, pod(amount=16)],
+    "(it has 0 in all)": [*NODES, pod(resource="nvidia.com/gpus")],
+    "needed 6, available in the cluster: 4": [*NODES, *gang(6, 6)],
+    "node(s) were unschedulable": [node(0, unschedulable=True), pod()],
+    "node(s) had untolerated taint(s)": [node(0, taints=[{"key": GPU, "effect": "NoSchedule"}]), pod()],
+    "nvidia.com/gpu:NoSchedule": [node(0, taints=[{"key": GPU, "effect": "NoSchedule"}]), pod()],
+    "didn't match Pod's node affinity/selector": [*NODES, pod(nodeSelector={"gpu": "H100"})],
+    'persistentvolumeclaim "data" not found': [*NODES, pod(volumes=DISK)],
+    "pod has unbound immediate PersistentVolumeClaims": [*NODES, CLAIM, CLASS, pod(volumes=DISK)],
+    "quota org is a parent: use one of its leaves": [*NODES, quota("org", parent=True), pod(labels=of("org"))],
+    "no ElasticQuota labb: the pod counts in koordinator-default-quota": [*NODES, quota("lab"), pod(labels=of("labb"))],
+    'unknown layer "rackLayer"': [*NODES, TOPOLOGY, *gang(2, 2, notes=gather("rackLayer", "MustGather"))],
+    "no ClusterNetworkTopology": [*NODES, *gang(2, 2, notes=gather("blockLayer", "MustGather"))],
+    "the number of its members were a multiple of 3": [
+        *NODES, TOPOLOGY, *gang(4, 4, notes=gather("blockLayer", "PreferGather", 3)),
+    ],
+    "unsupported: ": [*NODES, EITHER, pod(resourceClaims=[{"name": "d", "resourceClaimName": "either"}])],
+}  # fmt: skip
+
+
+def asked(objects: Iterable[Json], folder: Path) -> str:
+    """What simulate, and explain of the first pod, say."""
+    file = folder / "in.yaml"
+    file.write_text(yaml.safe_dump_all(objects))
+    name = next(one["metadata"]["name"] for one in yaml.safe_load_all(file.read_text()) if one["kind"] == "Pod")
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        assert main(["simulate", "-f", str(file)]) == 0
+        assert main(["explain", "-f", str(file), "--pod", f"default/{name}"]) == 0
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("words", MISTAKES)
+def test_the_page_quotes_what_is_said(words: str, tmp_path: Path) -> None:
+    assert words in asked(MISTAKES[words], tmp_path)
+    assert words in PAGE
+
+
+def test_every_row_of_the_table_is_held_to_it() -> None:
+    table = PAGE.partition("## Mistakes of every day")[2].partition("\n## ")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| ") and "what you see" not in line]
+    assert len(rows) >= 15
+    assert [row for row in rows if not any(words in row for words in MISTAKES)] == []
