@@ -75,7 +75,7 @@ EITHER = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata
 MISTAKES: dict[str, list[Json]] = {
     "Left alone": [*NODES, pod(schedulerName="koordscheduler")],
     "koordpy serves koord-scheduler": [*NODES, pod(schedulerName="koordscheduler")],
-    "pod is held by its scheduling gates: ": [*NODES, pod(schedulingGates=[{"name": "kueue"}])],
+    "pod is held by scheduling gates: ": [*NODES, pod(schedulingGates=[{"name": "kueue"}])],
     "gang default/trian: PodGroup not found": [*NODES, *gang(2, 2, called="trian")],
     "Incomplete": [*NODES, gang(2, 0)[0], pod(labels={"podgroup.scheduling.sigs.k8s.io": "train"})],
     "waiting for members, 3 of minMember 4 exist": [*NODES, *gang(4, 3)],
