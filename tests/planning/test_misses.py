@@ -38,7 +38,7 @@ CASES: dict[str, tuple[Sequence[Wire], list[str]]] = {
     "every ground with its number": (
         [cordoned("n1"), cordoned("n2"), tainted("n3", "t"), pod("p")],
         [
-            "1 node(s) had untolerated taint(s): tolerate the taint, or take it from the nodes",
+            "1 node(s) had untolerated taint(s): tolerate the taint, or take it from the nodes (t:NoSchedule)",
             "2 node(s) were unschedulable: uncordon them",
         ],
     ),
