@@ -69,7 +69,7 @@ def test_a_history_is_the_same_in_another_process_that_hashes_otherwise() -> Non
     def told(hashed: str) -> str:
         command = [sys.executable, "-m", "tests.engine.storm", "--seeds", "0-10"]
         environment = {**os.environ, "PYTHONHASHSEED": hashed}
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60).stdout
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300).stdout
 
     assert told("1").splitlines()[1] == told("2").splitlines()[1]
 

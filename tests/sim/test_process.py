@@ -17,7 +17,7 @@ async def end(process: asyncio.subprocess.Process) -> int:
     if process.returncode is None:
         process.send_signal(signal.SIGINT)
     try:
-        return await asyncio.wait_for(process.wait(), 10)
+        return await asyncio.wait_for(process.wait(), 30)
     except TimeoutError:
         process.kill()
         raise
@@ -38,7 +38,7 @@ async def test_a_server_process_with_nodes_and_a_kubelet_beside_it(tmp_path: Pat
             await client.post(PODS, pod("a"))
             await client.bind("a", "node-0")
             watch = await client.watch(PODS)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while (await watch.next())["object"]["status"]["phase"] != "Running":
                     pass
         finally:
