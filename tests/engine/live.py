@@ -89,11 +89,12 @@ class Live:
     def delete(self, name: str) -> None:
         self.server.store.remove("pods", name, "default")
 
-    def bind(self, name: str, to: str) -> None:
-        """What another scheduler does."""
+    def bind(self, name: str, to: str, annotations: dict[str, str] | None = None) -> None:
+        """What another scheduler does; annotations: of its Binding."""
         resource = self.server.store.resource("pods")
         obj = self.server.store.get("pods", name, "default")
-        new = {**obj, "metadata": dict(obj["metadata"]), "spec": {**obj["spec"], "nodeName": to}}
+        notes = {**obj["metadata"].get("annotations", {}), **(annotations or {})}
+        new = {**obj, "metadata": {**obj["metadata"], "annotations": notes}, "spec": {**obj["spec"], "nodeName": to}}
         self.server.store.replace(resource, ("default", name), new)
 
     def pods(self) -> dict[str, dict[str, Any]]:

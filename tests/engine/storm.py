@@ -22,12 +22,14 @@ from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.apiserver.credentials import ClusterAccess
 from koordpy.engine.queue import State
 from koordpy.engine.scheduler import Scheduler
+from koordpy.planning.plan import RoundPlan
 from koordpy.sim.faults import Fault
 from koordpy.sim.shelf import Change
 from tests.engine.acts import TRAITS, Acts
 from tests.engine.evictions import KINDS
 from tests.engine.live import Live
 from tests.engine.manifests import Manifest, nominated_node
+from tests.engine.mishaps import Mishaps
 from tests.engine.replica import Connect, Replica
 from tests.engine.stage import Stage
 from tests.engine.storage import Storage
@@ -96,6 +98,7 @@ class Storm:
         self.traits = traits
         self.scene = Stage(self.cluster, self.dice, traits, self.storage, self.tally)
         self.acts = Acts(self.scene, self.replicas)
+        self.mishaps = Mishaps(self.scene, self.acts.machines, self.replicas, self.watchman.evictions.acted)
 
     def prepare(self) -> None:
         """The cluster as it is before anybody schedules."""
@@ -150,6 +153,7 @@ class Storm:
             self.tally[f"fault of {fault.method} {fault.path}"] += fault.hits
         self.cluster.server.faults.clear()
         self.acts.network.stand_down()
+        self.mishaps.over()
 
     def sent(self, wire: Wire, method: str, path: str, data: bytes | None) -> None:
         """A request leaves a scheduler (virtual time only)."""
@@ -159,8 +163,16 @@ class Storm:
 
     def requested(self, wire: Wire, method: str, path: str, moment: str) -> None:
         """A request is at the API server (virtual time only)."""
+        replica = next((one for one in self.replicas if one.client is wire), None)
         with self.by_others():
             self.acts.network.requested(wire, method, path, moment)
+            if replica is not None:
+                self.mishaps.requested(replica, method, path, moment)
+
+    def planned(self, result: Any) -> float:
+        """The planner has found something (virtual time only); seconds that its answer takes longer."""
+        with self.by_others():
+            return self.mishaps.planned(result.placements) if isinstance(result, RoundPlan) else 0.0
 
     async def rage(self, steps: int) -> None:
         """Weather and acts, one after the other."""
@@ -172,16 +184,6 @@ class Storm:
             with self.by_others():
                 self.acts.act()
             await asyncio.sleep(self.dice.random() * self.dice.choice(pauses))
-
-    async def suspensions(self) -> None:
-        """Machines of replicas are suspended now and then. With dice of its own: other schedules stay as they are."""
-        dice = random.Random(str(self.dice.getstate()[1][:8]))
-        if "replicas" not in self.traits or dice.random() < 0.6:
-            return
-        for _ in range(dice.choice((1, 2, 4))):
-            await asyncio.sleep(dice.random() * dice.choice((0.1, 0.5, 2.0)))
-            dice.choice(self.replicas).doze(dice.choice((0.3, 1.2, 5.0)))
-            self.tally["suspended"] += 1
 
     async def surroundings(self) -> None:
         """Kubelets: pods on nodes run, those that are deleted take their time to end. And controllers of volumes."""
@@ -305,11 +307,10 @@ class Storm:
         elects = "replicas" in self.traits
         self.replicas += [self.replica(name, elects=elects) for name in ("one", "other")[: 1 + elects]]
         tasks = [asyncio.create_task(one.run()) for one in self.replicas]
-        beside = [asyncio.create_task(self.surroundings()), asyncio.create_task(self.suspensions())]
+        beside = [asyncio.create_task(self.surroundings()), asyncio.create_task(self.mishaps.suspend())]
         try:
             await self.rage(self.dice.choice((3, 5, 8, 10, 20)))
             self.clear_up()
-            beside[1].cancel()
             await self.come_to_rest()
         finally:
             for one in self.replicas:
@@ -327,7 +328,7 @@ async def _in_virtual_time(loop: VirtualLoop, seed: int) -> Storm:
     async with virtual_server(seed) as server:
         storm = Storm(Live(server), random.Random(seed), lambda: Wire(server), loop.wall)
         storm.history = loop.history
-        loop.on_request, loop.on_send = storm.requested, storm.sent
+        loop.on_request, loop.on_send, loop.on_result = storm.requested, storm.sent, storm.planned
         await storm.blow()
         return storm
 

@@ -20,7 +20,8 @@ KNOBS = (
     "leaders lost", "suspended", "act unrenewed", "bound", "evicted", "act kill", "act cut", "act retire",
     "act shrink", "act lose", "act find", "act sick", "act relabel", "act topology", "act quota", "act budget",
     "act veto", "act npus", "act npu_gang", "act pair", "act join", "act cordon", "act foreign", "act volume",
-    "act claimed", "act both",
+    "act claimed", "act both", "planned: sick", "planned: taken", "planned: cordoned", "planned: gone",
+    "assumed: sick",
     *(f"ambush {moment} a binding" for moment in MOMENTS),
 )  # fmt: skip
 """What every batch must have turned."""

@@ -47,6 +47,7 @@ class _NoWaiting(selectors.SelectSelector):
 class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop with a time of its own. `steps` counts its turns, of which `on_step` hears.
 
+    `on_result` hears what a thread has found, and says how much later that is told.
     `on_send` hears of requests that leave a client: (client, method, path, body).
     `on_request` hears of requests at the API server: (client, method, path, `before` or `after` it is carried out).
     `history` is what came to pass at the API server: (time, request) and (time, change), each in the order of arrival.
@@ -58,6 +59,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.steps = 0
         self.on_step: Callable[[int], None] | None = None
         self.on_request: Callable[[Wire, str, str, str], None] | None = None
+        self.on_result: Callable[[Any], float] | None = None
         self.on_send: Callable[[Wire, str, str, bytes | None], None] | None = None
         self.history: list[tuple[Any, ...]] = []
         super().__init__(self._quick)
@@ -73,13 +75,15 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:
         """Calls it now; the answer takes its time."""
         future: asyncio.Future[T] = self.create_future()
+        late = 0.0
         try:
             result = func(*args)
         except Exception as error:
             settle: Callable[[], None] = lambda error=error: future.done() or future.set_exception(error)  # noqa: E731
         else:
             settle = lambda: future.done() or future.set_result(result)  # noqa: E731
-        self.call_later(self.dice.choice((0.0, 0.002, 0.02)) * self.dice.random(), settle)
+            late = self.on_result(result) if self.on_result is not None else 0.0
+        self.call_later(late + self.dice.choice((0.0, 0.002, 0.02)) * self.dice.random(), settle)
         return future
 
     def _run_once(self) -> None:

@@ -165,7 +165,8 @@ class Watchman:
         return [obj for obj in self.pods().values() if live_on_node(obj) and obj["spec"]["nodeName"] == node]
 
     def _check_chips(self, node: str) -> None:
-        there = self._on(node)
+        # another scheduler may win a race for a node
+        there = [obj for obj in self._on(node) if obj["spec"]["schedulerName"] == OURS]
         for what, read in (("GPU", minors), ("NPU", chips)):
             named = [chip for obj in there for chip in read(obj)]
             if len(named) != len(set(named)):
