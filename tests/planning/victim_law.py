@@ -339,7 +339,7 @@ class Judge:
                     before, least = self.used(name, resource, self.running), self.quotas[name].least(resource)
                     if self.used(name, resource, after) < min(before, least):
                         return False
-            if not self._no_flip(pods, pod, after):
+            if not self._no_flip(pods, pod):
                 return False
         for party in {party for part in own for pod in part.pods for party in self.aside(pod, pods[0])}:
             asked = set(self._asked(pods)) & set(self.shared(party))
@@ -356,14 +356,14 @@ class Judge:
             use -= size
         return True
 
-    def _no_flip(self, pods: Sequence[PodInfo], victim: PodInfo, after: Sequence[PodInfo]) -> bool:
+    def _no_flip(self, pods: Sequence[PodInfo], victim: PodInfo) -> bool:
         """Of the leaves and of the two children of the LCA."""
         mine, theirs = self.aside(pods[0], victim), self.aside(victim, pods[0])
         for own, other in {(mine[-1], theirs[-1]), (mine[0], theirs[0])} if mine and theirs else ():
             worse = False
             for resource in set(self._asked(pods)) & set(self.shared(own)) & set(self.shared(other)):
                 before = self.held(other, resource, self.running)
-                gain = self.held(own, resource, after) - self.line(own, resource)[0]
+                gain = self.held(own, resource, [*self.running, *pods]) - self.line(own, resource)[0]
                 over = before > self.line(other, resource)[1]
                 worse |= over and gain < before - self.line(other, resource)[0]
             if not worse:

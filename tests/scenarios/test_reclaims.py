@@ -104,21 +104,6 @@ def test_8_only_where_shares_are_reclaimed() -> None:
     assert sorted(waiting(result)) == ["a0", "a1"]
 
 
-def test_what_the_beneficiary_gives_up_itself_counts_against_a_flip() -> None:
-    # Shares 4 and 3 (3.5 each). Of bob's 3 more GPUs alice would be below him unless his own pod goes, too: 1 + 3 - 1
-    # is 0.5 below his share, she is 0.5 above hers. Her large pod alone would leave him as far above as she is now.
-    objects = [
-        *(gpus("n0", 3), gpus("n1", 4)),
-        *(one("own", at="n0", user="bob", priority=0, age=1), one("v", at="n0", user="alice", priority=20, age=2)),
-        one("w", 3, at="n1", user="alice", priority=20, age=3),
-        one("p", 3, user="bob", priority=10),
-    ]
-    result = run(objects, fairness=ALL)
-    assert went(result) == [("own", "priority"), ("v", "fair-share")]
-    assert final(result) == {"p": "n0", "w": "n1", "own": "n1"}
-    assert result.stable
-
-
 @pytest.mark.parametrize("moves", [True, False])
 def test_9_the_younger_runner_moves_next_to_the_other(moves: bool) -> None:
     running = [one("r0", at="n0", age=1), one("r1", at="n1", age=2)]

@@ -7,7 +7,6 @@ shares (no flip).
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
-from math import floor
 
 import numpy as np
 
@@ -67,7 +66,7 @@ class FairShare:
     # --- who may go -------------------------------------------------------------------------------------------------
 
     def eligible(self, free: Mask, *, strictly: bool) -> Mask:
-        """Units of other users or queues above their share; strictly: whose loss alone would turn nothing round."""
+        """Units of other users or queues above their share, whose loss would turn nothing round."""
         out = np.zeros(len(free), dtype=bool)
         if not self.path or not self._counted(self.path[-1]) or (strictly and self.closed):
             return out
@@ -78,41 +77,31 @@ class FairShare:
             held = self.held(i)
             for path in held:
                 if path not in known:
-                    known[path] = self._may_lose(path, strictly=strictly)
+                    known[path] = self._may_lose(path)
             out[i] = all(known[path] for path in held) and any(
                 amounts.get(resource) for amounts in held.values() for resource in self.asked
             )
         return out
 
-    def _may_lose(self, path: Path, *, strictly: bool) -> bool:
+    def _may_lose(self, path: Path) -> bool:
         theirs = below(path, self.path)
         if not theirs or path[-1] == self.path[-1]:
             return False
         for party in theirs:
             if not any(self._over(party, r) > 0 for r in self._counted(party)):
                 return False
-        return not strictly or all(self._turned(own, other).get("") == 0 for own, other in self._pairs(path))
+        mine = below(self.path, path)
+        pairs = {(mine[-1], theirs[-1]), (mine[0], theirs[0])} if mine else set()
+        return all(self._no_flip(own, other) for own, other in pairs)
 
-    def _pairs(self, path: Path) -> list[tuple[Party, Party]]:
-        """Whose excesses are compared where a party loses: the leaves and the children of the LCA, own and other."""
-        mine, theirs = below(self.path, path), below(path, self.path)
-        return list(dict.fromkeys([(mine[-1], theirs[-1]), (mine[0], theirs[0])])) if mine and theirs else []
-
-    def _turned(self, own: Party, other: Party) -> dict[str, int]:
-        """Resource -> what the plan has to take of the own party, or its excess would not stay below the other's.
-
-        One resource is enough; {"": 0}: nothing has to be taken.
-        """
-        out: dict[str, int] = {}
+    def _no_flip(self, own: Party, other: Party) -> bool:
         for resource in self._counted(other):
             if self._over(other, resource) <= 0 or not self.lines.counted(own, resource):
                 continue
             mine = self._after(own, resource) - self.lines.exact(own, resource)
-            gap = mine - (self.lines.use(self.use, other, resource) - self.lines.exact(other, resource))
-            if gap < 0:
-                return {"": 0}
-            out[resource] = floor(gap) + 1
-        return out
+            if mine < self.lines.use(self.use, other, resource) - self.lines.exact(other, resource):
+                return True
+        return False
 
     def _over(self, party: Party, resource: str) -> int:
         return above(self.lines.use(self.use, party, resource), self.lines.share(party, resource))
@@ -142,38 +131,14 @@ class FairShare:
             for resource in self._counted(party):
                 least = above(self._after(party, resource), self.lines.share(party, resource))
                 if least > 0:
-                    out.append(Limit(self._terms(party, resource, every), least=least, when=tuple(options)))
+                    terms = tuple(
+                        (o, amounts[resource])
+                        for o, i in every
+                        for path, amounts in self.held(i).items()
+                        if party in path and amounts.get(resource)
+                    )
+                    out.append(Limit(terms, least=least, when=tuple(options)))
         return out
-
-    def flips(self, own: Mapping[int, int], every: Sequence[tuple[int, int]]) -> list[Limit]:
-        """No flip, with what the plan takes of the beneficiary's own parties by another rule."""
-        when: dict[tuple[Party, Party], list[int]] = {}
-        for i, o in own.items():
-            for pair in {pair: None for path in self.held(i) for pair in self._pairs(path)}:
-                when.setdefault(pair, []).append(o)
-        out: list[Limit] = []
-        held: dict[tuple[Party, str], tuple[tuple[int, int], ...]] = {}
-        for (party, other), options in when.items():
-            turned = self._turned(party, other)
-            if turned.get("") == 0:
-                continue
-            for r in turned:
-                if (party, r) not in held:
-                    held[party, r] = self._terms(party, r, every)
-            ways = [Limit(held[party, r], least=n, when=tuple(options)) for r, n in turned.items()]
-            # where several resources could do, the one of which enough can be had
-            able = [way for way in ways if sum(n for _, n in way.terms) >= (way.least or 0)]
-            out += (able or ways or [Limit((), least=1, when=tuple(options))])[:1]
-        return out
-
-    def _terms(self, party: Party, resource: str, every: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-        """(option, what its unit holds of a party and below it)."""
-        return tuple(
-            (o, amounts[resource])
-            for o, i in every
-            for path, amounts in self.held(i).items()
-            if party in path and amounts.get(resource)
-        )
 
     def crossings(self, own: Mapping[int, int]) -> list[Crossing]:
         """Above the share before each unit is taken."""

@@ -201,7 +201,6 @@ class Law:
             own = options[RuleName.FAIR_SHARE]
             self._guarantees(out, own, every)
             out.limits.extend(self.fair.gates(own, every))
-            out.limits.extend(self.fair.flips(own, every))
             out.crossings.extend(self.fair.crossings(own))
         for rule in (RuleName.QUOTA, RuleName.FAIR_SHARE, RuleName.CONSOLIDATION):
             if rule in options:
