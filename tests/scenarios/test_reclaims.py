@@ -104,6 +104,22 @@ def test_8_only_where_shares_are_reclaimed() -> None:
     assert sorted(waiting(result)) == ["a0", "a1"]
 
 
+def test_nobody_gives_up_a_pod_of_his_own_to_be_below_a_line() -> None:
+    # Four users of four GPUs deserve one each. v has one in quota a and wants one in b, which is full: with v's own
+    # pod gone v could take u's two by fair share, u's priority would take them back, and so on for ever.
+    objects = [
+        *(gpus("n0", 4), share("a", 0), quota("b", {GPU: 3}, {GPU: 6}), group("g", 1), group("h", 3)),
+        one("v-own", at="n0", owner="a", user="v"),
+        *(one(f"g-{i}", owner="b", user="v", gang="g", age=1 + i) for i in range(2)),
+        one("u", 2, at="n0", owner="b", user="u", priority=1, age=3),
+        one("other", at="n0", owner="b", priority=1, age=4),
+        *(one(f"h-{i}", 3, owner="a", gang="h", age=5 + i) for i in range(3)),
+    ]
+    result = run(objects, fairness=ALL)
+    assert result.stable
+    assert went(result) == []
+
+
 @pytest.mark.parametrize("moves", [True, False])
 def test_9_the_younger_runner_moves_next_to_the_other(moves: bool) -> None:
     running = [one("r0", at="n0", age=1), one("r1", at="n1", age=2)]

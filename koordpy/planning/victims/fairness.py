@@ -95,6 +95,8 @@ class FairShare:
         return all(self._no_flip(own, other) for own, other in pairs)
 
     def _no_flip(self, own: Party, other: Party) -> bool:
+        """What the plan takes of the own party by another rule does not count: who stands at his line could otherwise
+        give up one pod to be given another for ever (3.6), while priority takes it back."""
         for resource in self._counted(other):
             if self._over(other, resource) <= 0 or not self.lines.counted(own, resource):
                 continue
