@@ -29,11 +29,16 @@ class Awaited:
     pods: tuple[PodInfo, ...]
 
     @property
-    def text(self) -> str:
-        """For the message of its pods."""
+    def what(self) -> str:
+        """The pods that it waits for, and where they are."""
         names = sorted({pod.node for pod in self.pods}, key=natural_key)
         more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-        return f"waiting for {len(self.pods)} terminating pod(s) on {', '.join(names[:_LISTED])}{more}."
+        return f"{len(self.pods)} terminating pod(s) on {', '.join(names[:_LISTED])}{more}"
+
+    @property
+    def text(self) -> str:
+        """For the message of its pods."""
+        return f"waiting for {self.what}."
 
 
 def await_ending(unit: Unit, figures: Figures) -> Awaited | None:

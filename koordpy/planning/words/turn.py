@@ -12,12 +12,14 @@ import msgspec
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.quantity import quantity_text
 from koordpy.cluster.quotas import QuotaUse
-from koordpy.cluster.snapshot import Snapshot
+from koordpy.cluster.snapshot import Draft, Snapshot
+from koordpy.planning.figures import Figures
 from koordpy.planning.orders.keys import Job
 from koordpy.planning.plan import RoundPlan
 from koordpy.planning.queue.standing import share_name, share_text
 from koordpy.planning.round import plan_round
 from koordpy.planning.units import Unit
+from koordpy.planning.victims.ending import await_ending
 from koordpy.planning.victims.lines import lines_of
 from koordpy.planning.words.misses import NEAREST
 
@@ -37,7 +39,7 @@ class Turn:
         alone = self._alone(self.snapshot, self.config)
         if self._placed(alone):
             return self._evictions(alone) or self._before()
-        return self._held() or self._guarantee() or self._share()
+        return self._ending() or self._held() or self._guarantee() or self._share()
 
     def _alone(self, snapshot: Snapshot, config: KoordpyConfiguration) -> RoundPlan:
         return plan_round(snapshot, config, only=frozenset([self.unit.id]))
@@ -65,6 +67,11 @@ class Turn:
         if self._placed(plan):
             return []
         return ["the jobs before it in the queue left it their room"]
+
+    def _ending(self) -> list[str]:
+        """Whose end it waits for: their room is kept for it, and nobody is evicted meanwhile."""
+        awaited = await_ending(self.unit, Figures(Draft(self.snapshot), self.config))
+        return [f"{awaited.what} were gone"] if awaited is not None else []
 
     def _held(self) -> list[str]:
         """Whether it is the starvation guard that keeps it from room."""
