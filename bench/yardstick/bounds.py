@@ -7,6 +7,7 @@ from typing import Any
 
 from bench.live.cluster import NOBODY, PLAIN, PODS, LiveCluster, node_name
 from bench.yardstick.preemption import GPUS, fill
+from tests.e2e.client import STRATEGIC
 
 IN_FLIGHT = 64
 CHUNK = 1000
@@ -15,6 +16,12 @@ TOLD = {
     "status": "False",
     "reason": "Unschedulable",
     "message": "0/1000 nodes are available: 489 Insufficient nvidia.com/gpu, 511 node(s) cannot hold the whole gang.",
+}
+PREEMPTED = {
+    "type": "DisruptionTarget",
+    "status": "True",
+    "reason": "PreemptionByScheduler",
+    "message": "a-scheduler: preempting to accommodate a higher priority pod",
 }
 
 
@@ -45,13 +52,23 @@ async def seconds_to_tell(cluster: LiveCluster, *, count: int) -> float:
 
 
 async def seconds_to_make_room(cluster: LiveCluster, *, size: int) -> float:
-    """Seconds that it takes to create a gang's pods, delete eight pods for each and bind them."""
+    """Seconds that it takes to create a gang's pods and make room for them as schedulers do: nominate each, mark eight
+    running pods for each as preempted and delete them, bind."""
     running = await fill(cluster, GPUS * size, "room-")
     began = time.monotonic()
     wave = await _waiting(cluster, size)
-    await cluster.api.each(
-        range(GPUS * size), lambda i: cluster.api.delete(f"{PODS}/{running}-{i}"), in_flight=IN_FLIGHT
-    )
+
+    async def nominate(i: int) -> None:
+        status = {"nominatedNodeName": node_name(i % cluster.nodes), "conditions": [TOLD]}
+        await cluster.api.patch(f"{PODS}/{wave}-{i}/status", {"status": status}, content=STRATEGIC)
+
+    async def preempt(i: int) -> None:
+        path = f"{PODS}/{running}-{i}"
+        await cluster.api.patch(f"{path}/status", {"status": {"conditions": [PREEMPTED]}}, content=STRATEGIC)
+        await cluster.api.delete(path)
+
+    await cluster.api.each(range(size), nominate, in_flight=IN_FLIGHT)
+    await cluster.api.each(range(GPUS * size), preempt, in_flight=IN_FLIGHT)
     await _bind(cluster, wave, size)
     seconds = time.monotonic() - began
     await cluster.clean()

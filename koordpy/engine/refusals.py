@@ -1,6 +1,7 @@
 """Pods that a round left over: they are told why, counted, and wait in the queue for what could help them."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from koordpy.cluster.pods import PodInfo
@@ -68,14 +69,18 @@ class Refusals:
     def count(self, entry: Entry, left: Iterable[PendingPod], *, gang: bool, placed: bool, seconds: float) -> None:
         """Counts the attempts of pods that failed, each with its share of the round, and those of gangs."""
         profile = ""
+        counts: Counter[tuple[str, str]] = Counter()
         for verdict in left:
             info = self._state.pod(verdict.pod_key)
             if info is None:
                 continue
             profile = info.pod.spec.scheduler_name
-            result = "error" if verdict.reason is Reason.SCHEDULER_ERROR else "unschedulable"
-            self._metrics.attempts.labels(result, profile).inc()
-            self._metrics.attempt_seconds.labels(result, profile).observe(seconds)
+            counts["error" if verdict.reason is Reason.SCHEDULER_ERROR else "unschedulable", profile] += 1
+        for labels, number in counts.items():
+            self._metrics.attempts.labels(*labels).inc(number)
+            taken = self._metrics.attempt_seconds.labels(*labels)
+            for _ in range(number):
+                taken.observe(seconds)
         if gang:
             result = "scheduled" if placed else "unschedulable"
             profile = profile or next((pod.profile for pod in entry.pods.values()), self._any_profile)

@@ -232,8 +232,9 @@ class Scheduler:
         return self.leading.is_set() and (self.elector is None or self.elector.may_write())
 
     def _writing(self) -> bool:
-        """Whether Bindings or conditions of pods are under way."""
-        return bool(self.committer.open) or (self.writers is not None and self.writers.pods.lined_up > 0)
+        """Whether Bindings, evictions or conditions of pods are under way."""
+        evicting = self.evictor is not None and self.evictor.open > 0
+        return bool(self.committer.open) or evicting or (self.writers is not None and self.writers.pods.lined_up > 0)
 
     def _incoming(self, state: State, event: str, pods: int) -> None:
         child = self._incoming_children.get((state, event))

@@ -211,10 +211,13 @@ class Evictor:
     async def _evict_all(self, plan: EvictionPlan, gone: set[str]) -> None:
         refused: list[str] = []
 
+        waiting: dict[Nomination, PodInfo | None] = dict.fromkeys(plan.nominations)
+
         def wanted() -> None:
             # nobody goes for a unit that does not need it any more
-            for nomination in plan.nominations:
-                self._waits(nomination)
+            for nomination, known in waiting.items():
+                if known is None or self._state.pod(nomination.pod_key) is not known:
+                    waiting[nomination] = self._waits(nomination)
 
         async def one(eviction: Eviction) -> None:
             if refused:
