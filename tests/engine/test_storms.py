@@ -53,6 +53,7 @@ def test_whatever_the_weather_the_end_is_right(first: int) -> None:
         pytest.param(6638, id="a-quota-guarantees-less-and-its-pods-may-be-taken"),
         pytest.param(6532, id="pods-without-a-quota-take-what-quotas-share-in-the-round-of-an-eviction"),
         pytest.param(6597, id="victims-are-chosen-while-word-of-a-smaller-quota-is-under-way"),
+        pytest.param(8113, id="a-lease-runs-out-between-two-statuses-of-devices"),
         pytest.param(2096, id="npus-are-not-taken-for-gpus-of-their-node"),
         pytest.param(14464, id="a-claim-comes-that-keeps-a-gang-from-victims-in-its-own-quota"),
     ],

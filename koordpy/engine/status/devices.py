@@ -77,7 +77,8 @@ class DeviceStatusWriter:
         names = book.take_unreported()
         for at, name in enumerate(names):
             device = book.device(name)
-            if device is not None and not await self._write(device):
+            # asked before each: the lease may run out between two
+            if device is not None and not (self._writing.may_write() and await self._write(device)):
                 for left in names[at:]:
                     book.report_again(left)
                 return False

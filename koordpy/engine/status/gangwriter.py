@@ -61,7 +61,8 @@ class GangStatusWriter(abc.ABC):
         async def write(key: str) -> None:
             async with gate:
                 try:
-                    done = await self._write(key)
+                    # asked before each: the lease may run out between two
+                    done = self._writing.may_write() and await self._write(key)
                 except (ApiError, Unreachable) as error:
                     logger.warning("PodGroup %s: its status was not written: %s", key, error)
                     done = False

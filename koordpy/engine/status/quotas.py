@@ -126,7 +126,8 @@ class QuotaStatusWriter:
             nonlocal done
             async with gate:
                 counted = figures.get(_counted_as(key, quota, quotas))
-                done &= await self._write(key, quota, counted, faults.get(key, []))
+                # asked before each: the lease may run out between two
+                done &= self._writing.may_write() and await self._write(key, quota, counted, faults.get(key, []))
 
         await asyncio.gather(*(write(key, quota) for key, quota in list(state.quotas.objects.items())))
         self._seen = seen if done else None
