@@ -149,10 +149,11 @@ def test_order(mode: str, data: st.DataObject) -> None:
         places.setdefault(owner, oracle.Place(owner, oracle.INFINITE))
         for r, amount in asks.items():
             total_asked[owner, r] = total_asked.get((owner, r), 0) + amount
+        if places[owner].counted is None:
+            # those that run count: an odd unit must not move with what is placed (quota-fairness 9)
+            places[owner].age = min(places[owner].age, created)
         if not running:
             jobs.append(oracle.Waiting(f"j{i}", owner, asks, created, priority))
-            if places[owner].counted is None:
-                places[owner].age = min(places[owner].age, created)
             continue
         at = owner
         while at:
