@@ -76,6 +76,14 @@ def grace_seconds(resource: Resource, obj: Object, options: Object) -> int:
     return int(asked if asked is not None else spec.get("terminationGracePeriodSeconds", 30))
 
 
+def marked(obj: Object, now: float, grace: int = 0) -> Object:
+    """An object that is to end `grace` seconds from now (epoch seconds), as a reply to its deletion shows it."""
+    meta = {**obj["metadata"], "deletionTimestamp": rfc3339(now + grace), "deletionGracePeriodSeconds": grace}
+    if "generation" in meta:
+        meta["generation"] += 1
+    return {**obj, "metadata": meta}
+
+
 def spec_part(obj: Object) -> Object:
     """Everything but metadata and status: what metadata.generation counts changes of."""
     return {key: value for key, value in obj.items() if key not in ("metadata", "status")}

@@ -244,16 +244,13 @@ class Store:
             self._empty_namespace(name)
         grace = lifecycle.grace_seconds(resource, entry.obj, options)
         if grace == 0 and not meta.get("finalizers"):
-            return self.remove(resource, name, namespace), True
+            last = self.remove(resource, name, namespace)
+            return (lifecycle.marked(last, self._clock()) if resource.shelf == "pods" else last), True
         pending = meta.get("deletionGracePeriodSeconds")
         if "deletionTimestamp" in meta and (pending is None or pending <= grace):
             return entry.obj, False
-        ends = lifecycle.rfc3339(self._clock() + grace)
-        new_meta = {**meta, "deletionTimestamp": ends, "deletionGracePeriodSeconds": grace}
-        if "generation" in meta:
-            new_meta["generation"] = meta["generation"] + 1
         key = self._key(resource, name, namespace)
-        return self.replace(resource, key, {**entry.obj, "metadata": new_meta}).obj, False
+        return self.replace(resource, key, lifecycle.marked(entry.obj, self._clock(), grace)).obj, False
 
     def remove(self, resource: str | Resource, name: str, namespace: str = "") -> Object:
         """Take an object away at once, whatever its finalizers; returns its last state."""

@@ -228,12 +228,13 @@ class ApiClient:
         reply = await self.request("PATCH", path, body=body, content_type=PATCH_CONTENT_TYPES[kind], params=params)
         return self._decode(reply, type, path) if type is not None else None
 
-    async def delete(self, path: str, *, uid: str = "") -> None:
-        """DELETE; with `uid` only that object (another of its name is an ApiError of status 409)."""
+    async def delete(self, path: str, *, uid: str = "") -> bytes:
+        """DELETE; with `uid` only that object (another of its name is an ApiError of status 409). The reply: the object
+        as it was left, or a Status."""
         body: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if uid:
             body["preconditions"] = {"uid": uid}
-        await self.request("DELETE", path, body=body)
+        return await self.request("DELETE", path, body=body)
 
     async def request(
         self,

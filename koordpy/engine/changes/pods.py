@@ -39,6 +39,8 @@ class PodChanges:
         self._intake = PodIntake()
         self._ahead: dict[str, tuple[str, str]] = {}
         """Pods that were read ahead of the watch -> uid, resource version."""
+        self._ended: set[str] = set()
+        """uids of pods that are known to be gone, as long as the watch has not said so."""
 
     # -- in -----------------------------------------------------------------------------------------------------------
 
@@ -58,6 +60,8 @@ class PodChanges:
 
     def read(self, pod: Pod) -> None:
         """A pod as a GET showed it, which may be ahead of the watch: what that brings of older versions is no news."""
+        if pod.metadata.uid in self._ended:
+            return
         self._ahead[pod.key] = pod.metadata.uid, pod.metadata.resource_version
         kept = self.take_in(pod)
         if kept is not None:
@@ -65,6 +69,8 @@ class PodChanges:
 
     def upsert(self, pod: Pod, old: Pod | None) -> None:
         """A pod that came or changed."""
+        if pod.metadata.uid in self._ended:
+            return
         if self._ahead and (ahead := self._ahead.get(pod.key)) is not None:
             if ahead[0] == pod.metadata.uid and is_older(pod.metadata.resource_version, ahead[1]):
                 return
@@ -80,13 +86,23 @@ class PodChanges:
 
     def delete(self, pod: Pod) -> None:
         """A pod that is gone."""
-        key = pod.key
-        self._ahead.pop(key, None)
+        self._ended.discard(pod.metadata.uid)
+        self._ahead.pop(pod.key, None)
+        self._drop(pod.key, pod.metadata.uid)
+
+    def ended(self, key: str, uid: str) -> None:
+        """A pod that the reply to its deletion has shown gone: whatever the watch still brings of it is no news."""
+        if self._drop(key, uid):
+            self._ended.add(uid)
+
+    def _drop(self, key: str, uid: str) -> bool:
+        """Forgets a pod; False where it is not known, or another has its name."""
         before = self._state.pod(key)
-        if before is None or before.uid != pod.metadata.uid:
-            return
+        if before is None or before.uid != uid:
+            return False
         self._state.delete(Pod, key)
         self._changed(key, before, None, assumed=False)
+        return True
 
     # -- what it means ------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
+import msgspec
+
 from koordpy.api.objects import Pod
 from koordpy.cluster.pods import PodInfo
 from koordpy.engine.apiserver.backoff import Backoff
@@ -58,8 +60,8 @@ class EvictionCalls:
         await self._send(patch, info.key)
         return bool(found) and found[0]
 
-    async def preempt(self, info: PodInfo, *, scheduler: str, wanted: Wanted) -> None:
-        """Marks a pod as preempted by a scheduler, and deletes it. Raises Dropped."""
+    async def preempt(self, info: PodInfo, *, scheduler: str, wanted: Wanted) -> bool:
+        """Marks a pod as preempted by a scheduler, and deletes it; whether the reply shows it gone. Raises Dropped."""
         condition = {
             "type": "DisruptionTarget",
             "status": "True",
@@ -69,7 +71,13 @@ class EvictionCalls:
         }
         await self.patch(info, {"metadata": {"uid": info.uid}, "status": {"conditions": [condition]}})
         path = PODS.path(info.namespace, info.name)
-        await self._send(lambda: self._client.delete(path, uid=info.uid), info.key, victim=info, wanted=wanted)
+        gone: list[bool] = []
+
+        async def delete() -> None:
+            gone.append(is_gone(await self._client.delete(path, uid=info.uid), info.uid))
+
+        await self._send(delete, info.key, victim=info, wanted=wanted)
+        return bool(gone) and gone[0]
 
     async def evict(self, info: PodInfo, *, wanted: Wanted) -> None:
         """Asks the eviction API, which asks the PodDisruptionBudgets. Raises Dropped."""
@@ -120,3 +128,31 @@ class EvictionCalls:
         except (ApiError, Unreachable):
             return False
         return pod is None or pod.metadata.uid != victim.uid or bool(pod.metadata.deletion_timestamp)
+
+
+class _Meta(msgspec.Struct, frozen=True, rename="camel"):
+    uid: str = ""
+    deletion_grace_period_seconds: int | None = None
+    finalizers: list[str] | None = None
+
+
+class _Deleted(msgspec.Struct, frozen=True):
+    """The reply to a DELETE: the pod as it was left. A Status has no uid there."""
+
+    metadata: _Meta = _Meta()
+
+
+_deleted = msgspec.json.Decoder(_Deleted)
+
+
+def is_gone(reply: bytes, uid: str) -> bool:
+    """Whether the reply to a pod's deletion tells for certain that it is not there any more.
+
+    A pod that is to end without delay is marked with a grace period of 0 and taken away in the same call, unless
+    finalizers hold it (apiserver, registry/generic/registry/store.go, Delete). All others are told by the watch.
+    """
+    try:
+        meta = _deleted.decode(reply).metadata
+    except msgspec.DecodeError:
+        return False
+    return meta.uid == uid and meta.deletion_grace_period_seconds == 0 and not meta.finalizers
