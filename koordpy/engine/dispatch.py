@@ -164,7 +164,8 @@ class Dispatcher:
             self._refusals.tell(verdict)
         if left:
             self._refusals.void_rooms(name, left, found.snapshot)
-        self._refusals.settle(entry, left, gang=bool(gangs), seconds=share * len(unit.pod_keys))
+        short = sum(max(0, report.min_member - report.members) for report in reports)
+        self._refusals.settle(entry, left, gang=bool(gangs), seconds=share * len(unit.pod_keys), short=short)
         if placed and left and self._rooms.evicts:
             # with the core placed, each further member may ask for victims of its own (preemption.md 1)
             self._queue.touch(name, "CorePlaced")

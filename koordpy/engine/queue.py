@@ -19,6 +19,9 @@ from koordpy.engine.wakeups import ROOM_CAME, Wake
 
 PACE = 10.0
 GATED_PACE_SECONDS = 0.02
+SHORT_PACE_SECONDS = 0.25
+"""A gang that lacks members is looked at again so much later at least, unless the last of them comes: hundreds that
+arrive one after the other would all be told of each that came."""
 
 
 class State(enum.StrEnum):
@@ -65,6 +68,10 @@ class Entry:
     missed: Wake = Wake.NOTHING
     """Changes of what its pods name since then."""
     plugins: tuple[str, ...] = ()
+    taken: int = 0
+    """Pods that the last attempt knew."""
+    whole: int = 0
+    """Pods with which its gangs have the members that the last attempt found missing; 0 where none was."""
 
     @property
     def priority(self) -> int:
@@ -123,6 +130,8 @@ class UnitQueue:
         entry.pods[pod.key] = pod
         self._unit_of[pod.key] = unit
         self.last_added = self.clock()
+        if entry.whole and len(entry.pods) >= entry.whole:
+            entry.due, entry.whole = 0.0, 0
         self._touch(entry, event)
 
     def discard(self, key: str) -> QueuedPod | None:
@@ -242,6 +251,7 @@ class UnitQueue:
         for entry in due:
             entry.attempts += 1
             entry.touched, entry.missed = False, Wake.NOTHING
+            entry.taken, entry.whole = len(entry.pods), 0
             for pod in entry.pods.values():
                 pod.attempts += 1
             self._move(entry, State.IN_FLIGHT)
@@ -252,13 +262,16 @@ class UnitQueue:
         return bool((self._missed | self._wakes) & wake)
 
     def settle_unschedulable(
-        self, entry: Entry, *, wakes: Wake, plugins: Iterable[str], gated: bool, seconds: float
+        self, entry: Entry, *, wakes: Wake, plugins: Iterable[str], gated: bool, seconds: float, short: int = 0
     ) -> None:
-        """The attempt ended with pods left over. `seconds` is what the attempt took: it sets the pace of the next."""
+        """The attempt ended with pods left over. `seconds` is what the attempt took: it sets the pace of the next.
+        `short`: how many members its gangs lack."""
         if self._ended(entry):
             return
         entry.wakes, entry.plugins, entry.errors = wakes, tuple(plugins), 0
         pause = GATED_PACE_SECONDS if gated else seconds * PACE
+        if gated and short and len(entry.pods) < entry.taken + short:
+            entry.whole, pause = entry.taken + short, SHORT_PACE_SECONDS
         entry.due = self.clock() + min(pause, self._most)
         if entry.touched or (self._missed | self._wakes | entry.missed) & wakes:
             self._enter(entry, State.ACTIVE, "ScheduleAttemptFailure")

@@ -91,12 +91,13 @@ class Refusals:
         when the plan was made."""
         if self._evictor is None:
             return
-        kept = [info for verdict in left if (info := self._state.pod(verdict.pod_key)) and info.nominated_node]
+        nominated = {info.key: info for info in self._state.nominated()}
+        kept = [info for verdict in left if (info := nominated.get(verdict.pod_key)) is not None]
         if not _leaving_from({info.nominated_node for info in kept}, snapshot):
             self._evictor.nominations.refused(unit, kept)
 
-    def settle(self, entry: Entry, left: Sequence[PendingPod], *, gang: bool, seconds: float) -> None:
-        """The unit's way back into the queue; `seconds` is what the attempt took."""
+    def settle(self, entry: Entry, left: Sequence[PendingPod], *, gang: bool, seconds: float, short: int) -> None:
+        """The unit's way back into the queue; `seconds` is what the attempt took, `short` the members that it lacks."""
         if not left:
             self._queue.settle_placed(entry)
         elif any(verdict.reason is Reason.SCHEDULER_ERROR and not verdict.gated for verdict in left):
@@ -108,7 +109,12 @@ class Refusals:
                 self._stuck([info for info in infos if info is not None and info.pending])
             gated = all(verdict.gated for verdict in left)
             self._queue.settle_unschedulable(
-                entry, wakes=helpful(plugins, gang=gang), plugins=plugins, gated=gated, seconds=seconds
+                entry,
+                wakes=helpful(plugins, gang=gang),
+                plugins=plugins,
+                gated=gated,
+                seconds=seconds,
+                short=short,
             )
 
     def claims_failed(self, info: PodInfo, unit: str, text: str) -> None:

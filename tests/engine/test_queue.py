@@ -119,6 +119,55 @@ def test_a_member_that_comes_during_the_attempt_makes_the_unit_due_again(queue: 
     assert next(iter(queue.entries())).state is State.ACTIVE
 
 
+def lacking(queue: UnitQueue, short: int) -> None:
+    """One attempt of gang g that finds so many members missing."""
+    (entry,) = queue.take(light_pods=10)
+    queue.settle_unschedulable(entry, wakes=GANG, plugins=(), gated=True, seconds=0.0, short=short)
+
+
+def test_a_gang_that_lacks_members_is_not_tried_for_each_that_comes_but_at_once_with_the_last(
+    queue: UnitQueue, clock: Clock
+) -> None:
+    queue.add("gang:default/g", pod("g-0", light=False))
+    lacking(queue, 3)
+    for name in ("g-1", "g-2"):
+        clock.now += 0.01
+        queue.add("gang:default/g", pod(name, light=False))
+        assert not queue.ready()
+    queue.add("gang:default/g", pod("g-3", light=False))
+    assert queue.ready()
+
+
+def test_a_gang_that_still_lacks_members_is_looked_at_a_quarter_second_later(queue: UnitQueue, clock: Clock) -> None:
+    queue.add("gang:default/g", pod("g-0", light=False))
+    lacking(queue, 3)
+    queue.add("gang:default/g", pod("g-1", light=False))
+    due = queue.next_due()
+    assert due is not None and due - clock.now == pytest.approx(0.25)
+    clock.now += 0.26
+    assert queue.ready()
+
+
+def test_members_that_come_while_their_gang_is_found_short_count(queue: UnitQueue) -> None:
+    queue.add("gang:default/g", pod("g-0", light=False))
+    (entry,) = queue.take(light_pods=10)
+    queue.add("gang:default/g", pod("g-1", light=False))
+    queue.settle_unschedulable(entry, wakes=GANG, plugins=(), gated=True, seconds=0.0, short=1)
+    due = queue.next_due()
+    assert entry.state is State.ACTIVE and due is not None and due <= queue.clock() + 0.02
+
+
+def test_a_member_that_goes_makes_its_gang_wait_for_another(queue: UnitQueue) -> None:
+    queue.add("gang:default/g", pod("g-0", light=False))
+    queue.add("gang:default/g", pod("g-1", light=False))
+    lacking(queue, 1)
+    queue.discard("default/g-1")
+    queue.add("gang:default/g", pod("g-2", light=False))
+    assert not queue.ready()
+    queue.add("gang:default/g", pod("g-3", light=False))
+    assert queue.ready()
+
+
 def test_errors_back_off_from_one_second_doubling_to_ten(queue: UnitQueue, clock: Clock) -> None:
     add(queue, "a")
     for pause in (1, 2, 4, 8, 10, 10):

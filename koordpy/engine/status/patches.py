@@ -6,6 +6,7 @@ The bodies are made without I/O, so that tests and `--dry-run` see what would be
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from koordpy.api.objects import Condition, Pod
@@ -26,6 +27,7 @@ def condition_of(conditions: Iterable[Condition], type: str) -> Condition | None
     return next((condition for condition in conditions if condition.type == type), None)
 
 
+@lru_cache(maxsize=64)
 def wobbles(old: str, new: str) -> bool:
     """True when two different messages differ in their numbers only: `1/3 nodes` and `2/3 nodes`."""
     return old != new and _NUMBER.sub("#", old) == _NUMBER.sub("#", new)

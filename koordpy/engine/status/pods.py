@@ -1,8 +1,8 @@
 """PodScheduled=False: what a pending pod is told, and how seldom (kube-parity.md 4.5).
 
 A patch goes out only when reason or message differ from what the pod has. Counts that merely wobble are held back for
-30 s, and a gang that waits for members is given a moment to be complete. A thousand hopeless pods in an idle cluster
-cost one patch each. The FailedScheduling event goes with the patch.
+30 s, and a gang that waits for members is given a moment to be complete, a longer one while they come. A thousand
+hopeless pods in an idle cluster cost one patch each. The FailedScheduling event goes with the patch.
 """
 
 import asyncio
@@ -18,7 +18,9 @@ from koordpy.planning.plan import PendingPod
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 5.0
-WORKERS = 32
+WORKERS = 16
+MOST_HOLDS = 5
+"""A gang whose members go on coming is told so after that many times the moment at the latest."""
 
 
 @dataclass(slots=True)
@@ -26,6 +28,8 @@ class _Want:
     uid: str
     reason: str
     message: str
+    since: float
+    """When the pod first was to be told something else than it has been."""
     due: float
 
 
@@ -57,17 +61,19 @@ class PodStatusWriter:
         if told is not None and (told.reason, told.message) == (reason, message):
             self._wanted.pop(key, None)
             return
-        now = self._writing.clock()
-        due = now
+        now = since = self._writing.clock()
+        due, hold = now, self._writing.settings.gated_hold_seconds
         if told is not None and told.reason == reason and wobbles(told.message, message):
             due = now + self._writing.settings.wobble_hold_seconds
         elif pending.gated:
-            due = now + self._writing.settings.gated_hold_seconds
+            due = now + hold
         waiting = self._wanted.get(key)
         if waiting is not None and waiting.uid == info.uid:
+            since = waiting.since
+            grows = told is None and pending.gated and waiting.message != message
             # held since it first differed, not since it last did
-            due = min(due, waiting.due)
-        self._wanted[key] = _Want(info.uid, reason, message, due)
+            due = min(due, since + MOST_HOLDS * hold if grows else waiting.due)
+        self._wanted[key] = _Want(info.uid, reason, message, since, due)
         if due <= now:
             self._line_up(key)
 
