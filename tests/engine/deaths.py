@@ -114,7 +114,7 @@ class Played:
 async def _play(loop: VirtualLoop, scene: Scene, at: int | None) -> Played:
     async with virtual_server(1) as server:
         storm = Storm(Live(server), random.Random(1), lambda: Wire(server), loop.wall)
-        loop.on_request, loop.on_send = storm.requested, storm.sent
+        loop.on_request, loop.on_send, loop.on_reply = storm.requested, storm.sent, storm.replied
         storm.stage(frozenset(scene.traits))
         storm.prepare()
         replica = storm.replica("one", elects=False)

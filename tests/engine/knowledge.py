@@ -1,12 +1,13 @@
 """Whether a scheduler acts against what it knows: when it decides to bind, and when a request leaves it.
 
-What its watches have brought by then is read from their mirrors, and nothing is asked of those that decide. So no check
-here allows for time: what is known must be heeded at once, what is not known cannot be.
+What its watches have brought by then is read from their mirrors, what it was answered when it deleted pods from the
+answers, and nothing is asked of those that decide. So no check here allows for time: what is known must be heeded at
+once, what is not known cannot be.
 """
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from koordpy.api import keys
@@ -15,12 +16,16 @@ from koordpy.engine.scheduler import Scheduler
 from koordpy.planning.plan import Placement
 from tests.engine.manifests import BLOCK, DEVICES, GPU, GROUPS, NPU, TOPOLOGIES
 
+HTTP_OK = 200
+
 
 @dataclass
 class Knowledge:
     """Looks at every decision and every Binding. `faults` gets what must never be."""
 
     faults: list[str]
+    _answered: dict[Scheduler, set[str]] = field(default_factory=dict)
+    """uids of pods that a scheduler deleted and was told to be gone by that."""
 
     def listen(self, scheduler: Scheduler) -> None:
         """Hears of every unit that a scheduler decides to bind."""
@@ -47,6 +52,13 @@ class Knowledge:
             name, uid, node = path.split("/")[-2], body["metadata"]["uid"], body["target"]["name"]
             self._check(scheduler, f"default/{name}", uid, node, minors, "is sent to")
 
+    def replied(self, scheduler: Scheduler, method: str, path: str, status: int, body: bytes) -> None:
+        """A request of a scheduler is answered."""
+        if method == "DELETE" and path.split("/")[-2] == "pods" and status == HTTP_OK:
+            meta = json.loads(body)["metadata"]
+            if meta.get("deletionGracePeriodSeconds") == 0 and not meta.get("finalizers"):
+                self._answered.setdefault(scheduler, set()).add(meta["uid"])
+
     # -- checks -------------------------------------------------------------------------------------------------------
 
     def _check_decided(self, scheduler: Scheduler, placed: Placement) -> None:
@@ -58,7 +70,9 @@ class Knowledge:
 
     def _check(self, scheduler: Scheduler, key: str, uid: str, node: str, minors: set[int], what: str) -> Node | None:
         """The node, where it is known."""
-        pods: dict[str, Pod] = scheduler.feeds.reflectors()["pods"].objects
+        gone = self._answered.get(scheduler, set())
+        known: dict[str, Pod] = scheduler.feeds.reflectors()["pods"].objects
+        pods = {one: pod for one, pod in known.items() if one not in gone}
         pod = pods.get(uid)
         if pod is None or pod.metadata.deletion_timestamp or pod.spec.node_name not in ("", node):
             self.faults.append(f"{key} {what} {node}, and is known to be gone, ending or elsewhere")

@@ -157,9 +157,16 @@ class Storm:
 
     def sent(self, wire: Wire, method: str, path: str, data: bytes | None) -> None:
         """A request leaves a scheduler (virtual time only)."""
-        scheduler = next((one.scheduler for one in self.replicas if one.client is wire), None)
-        if scheduler is not None:
+        if (scheduler := self._sender(wire)) is not None:
             self.watchman.knowledge.sent(scheduler, method, path, data)
+
+    def replied(self, wire: Wire, method: str, path: str, status: int, body: bytes) -> None:
+        """A scheduler is answered (virtual time only)."""
+        if (scheduler := self._sender(wire)) is not None:
+            self.watchman.knowledge.replied(scheduler, method, path, status, body)
+
+    def _sender(self, wire: Wire) -> Scheduler | None:
+        return next((one.scheduler for one in self.replicas if one.client is wire), None)
 
     def requested(self, wire: Wire, method: str, path: str, moment: str) -> None:
         """A request is at the API server (virtual time only)."""
@@ -329,6 +336,7 @@ async def _in_virtual_time(loop: VirtualLoop, seed: int) -> Storm:
         storm = Storm(Live(server), random.Random(seed), lambda: Wire(server), loop.wall)
         storm.history = loop.history
         loop.on_request, loop.on_send, loop.on_result = storm.requested, storm.sent, storm.planned
+        loop.on_reply = storm.replied
         await storm.blow()
         return storm
 

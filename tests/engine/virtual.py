@@ -48,7 +48,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop with a time of its own. `steps` counts its turns, of which `on_step` hears.
 
     `on_result` hears what a thread has found, and says how much later that is told.
-    `on_send` hears of requests that leave a client: (client, method, path, body).
+    `on_send` hears of requests that leave a client: (client, method, path, body); `on_reply` of the answers that
+    reach it: (client, method, path, status, body).
     `on_request` hears of requests at the API server: (client, method, path, `before` or `after` it is carried out).
     `history` is what came to pass at the API server: (time, request) and (time, change), each in the order of arrival.
     """
@@ -61,6 +62,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.on_request: Callable[[Wire, str, str, str], None] | None = None
         self.on_result: Callable[[Any], float] | None = None
         self.on_send: Callable[[Wire, str, str, bytes | None], None] | None = None
+        self.on_reply: Callable[[Wire, str, str, int, bytes], None] | None = None
         self.history: list[tuple[Any, ...]] = []
         super().__init__(self._quick)
         self._clock_resolution = 1e-9
@@ -260,6 +262,8 @@ class Wire(ApiClient):
             raise Unreachable(f"{method} {url.path}: no answer")
         if request.dropped or self.cut:
             raise Unreachable(f"{method} {url.path}: dropped")
+        if self._loop.on_reply is not None and not watching:
+            self._loop.on_reply(self, method, url.path, answer.status, await answer.read())
         return answer
 
     def _arrive(self, request: _Request, reply: "asyncio.Future[_Answer | None]", watching: bool) -> None:
