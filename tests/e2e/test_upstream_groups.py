@@ -272,11 +272,11 @@ async def test_three_kinds_of_groups_of_one_name_live_side_by_side(api: Client, 
         await eventually(waiting, what="two of three wait for the third", processes=[koordpy])
         assert set(await places(api)) == set(labelled), "the namesake's members are none of theirs"
 
-        async def labelled_told(*wanted: str) -> bool:
-            groups = [await api.get(f"{SIGS_GROUPS}/train"), await api.get(f"{X_GROUPS}/train-x")]
-            return tuple((condition(one, "Scheduled") or {}).get("status") for one in groups) == wanted
+        async def labelled_told(by_x: str = "Scheduled") -> bool:
+            groups = (await api.get(f"{SIGS_GROUPS}/train"), "Scheduled"), (await api.get(f"{X_GROUPS}/train-x"), by_x)
+            return all((condition(one, kind) or {}).get("status") == "True" for one, kind in groups)
 
-        await eventually(lambda: labelled_told("True", "True"), what="the two whole gangs told", processes=[koordpy])
+        await eventually(labelled_told, what="the two whole gangs told", processes=[koordpy])
         await api.delete(f"{pods_path()}/label-train-x-0")
         await member(api, "spec-2", "train")
         found = await bound(api, "spec-0", "spec-1", "spec-2", by=koordpy)
@@ -284,6 +284,6 @@ async def test_three_kinds_of_groups_of_one_name_live_side_by_side(api: Client, 
 
         async def all_told() -> bool:
             # one gang of the three has lost a member
-            return await said(api, "train") == ("True", "Scheduled") and await labelled_told("True", "False")
+            return await said(api, "train") == ("True", "Scheduled") and await labelled_told(by_x="Stale")
 
         await eventually(all_told, what="each kind's own status", processes=[koordpy])
