@@ -104,3 +104,23 @@ async def test_a_budget_keeps_a_stale_gang_until_it_allows_it_to_go() -> None:
         await until(lambda: stale(cluster).get("status") == "True")
         await asyncio.sleep(0.6)
         assert not ending(cluster) and cluster.bound("g-0")
+
+
+async def test_what_was_said_before_a_gang_was_whole_is_not_told_again_when_it_loses_a_member() -> None:
+    async with live([small("n", gpus=2)]) as cluster:
+        group, first, second = gang("g", 2, gpus=1)
+        second["spec"]["terminationGracePeriodSeconds"] = 0
+
+        def scheduled() -> tuple[str, str]:
+            conditions = cluster.group("g").get("conditions", [])
+            return next(((c["status"], c["reason"]) for c in conditions if c["type"] == "Scheduled"), ("", ""))
+
+        async with cluster.running(QUICK):
+            cluster.create(group, first)
+            await until(lambda: scheduled() == ("False", "Incomplete"))
+            cluster.create(second)
+            await until(lambda: scheduled() == ("True", "Scheduled"))
+            cluster.delete("g-1")
+            await until(lambda: stale(cluster).get("status") == "True")
+            await asyncio.sleep(2 * QUICK.group_status_seconds)
+            assert scheduled() == ("True", "Scheduled")

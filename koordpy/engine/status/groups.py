@@ -163,6 +163,8 @@ class GroupStatusWriter(GangStatusWriter):
         """The Bindings of a gang's plan are through and its minimum is bound."""
         super().scheduled(report)
         if report.source is self.source:
+            # what was said of it before must not be told again when it loses a member
+            self._verdicts.pop(report.name, None)
             self._announced.pop(report.name, None)
 
     def _hear(self, report: GangReport, waiting_seconds: float) -> None:
