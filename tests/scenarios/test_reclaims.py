@@ -21,7 +21,7 @@ from koordpy.api.objects import (
 )
 from koordpy.planning.round import plan_round
 from koordpy.sim.rounds import SimulationResult, simulate
-from tests.scenarios.cluster import World, group, node, pod
+from tests.scenarios.cluster import World, group, node, pod, wish
 from tests.scenarios.quotas import GPU, belongs, quota
 
 NOW = datetime(2026, 1, 1, 1, tzinfo=UTC)
@@ -132,6 +132,24 @@ def test_9_the_younger_runner_moves_next_to_the_other(moves: bool) -> None:
     assert went(result) == [("r1", "consolidation")]
     assert final(result) == {"new": "n1", "r0": "n0", "r1": "n0"}
     assert result.stable
+
+
+@pytest.mark.parametrize(
+    ("others", "of"),
+    [
+        ([], {"gang": "absent"}),
+        ([group("g", 1, wish({"rackLayer": "Must"}))], {"gang": "g"}),
+        ([quota("org", {}, {GPU: 4}, inner=True)], {"owner": "org"}),
+    ],
+    ids=["no PodGroup", "an unknown layer", "an inner quota"],
+)
+def test_nobody_moves_who_would_be_held_once_it_waits(others: list[Any], of: dict[str, str]) -> None:
+    """It would be refused before planning, and so lose its place (preemption.md 3.4: otherwise nothing is moved)."""
+    running = [one("r0", at="n0", age=1, priority=1), one("r1", at="n1", age=2, **of)]
+    objects = [gpus("n0", 2), gpus("n1", 2), *others, *running, one("new", 2, age=9)]
+    result = run(objects, consolidation=Consolidation(enabled=True))
+    assert went(result) == []
+    assert sorted(waiting(result)) == ["new"]
 
 
 def failed(name: str, gang: str, finished: str) -> Pod:

@@ -1,8 +1,8 @@
 """Consolidation: running units that move so that a beneficiary fits, every one of them placed again in the same plan.
 
-Source: preemption.md 3.4. Off by default. Pods whose place concerns other pods (affinity, spread, ports, volumes) and
-pods of a gang that is below its minimum stay where they are. Where each unit returns to is planned with the planner's
-own placement; the draft keeps that room.
+Source: preemption.md 3.4. Off by default. Pods whose place concerns other pods (affinity, spread, ports, volumes),
+pods of a gang that is below its minimum and pods that would be held before planning once they wait stay where they are.
+Where each unit returns to is planned with the planner's own placement; the draft keeps that room.
 """
 
 from collections import Counter
@@ -19,6 +19,8 @@ from koordpy.planning.ascend.relief import jobs_to_return, seats_again
 from koordpy.planning.ascend.standing import after
 from koordpy.planning.build import build, hard_keys, hard_level, unit_multiples
 from koordpy.planning.figures import Figures
+from koordpy.planning.gates import gate
+from koordpy.planning.jobs.registry import job_gate
 from koordpy.planning.joint import place_jointly
 from koordpy.planning.placement.problem import Problem, at_most
 from koordpy.planning.units import Groups, Unit
@@ -54,9 +56,24 @@ def movable(pool: Pool, free: Mask, figures: Figures, *, priority: int) -> Mask:
     out = free & (pool.priority <= priority)
     for i in np.nonzero(out)[0].tolist():
         unit = pool.units[i]
-        fixed = unit.kind is Kind.BROKEN or pool.foreign(i)
-        out[i] = not fixed and not any(figures.concerned(pod) for pod in unit.pods)
+        fixed = unit.kind is Kind.BROKEN or pool.foreign(i) or any(figures.concerned(pod) for pod in unit.pods)
+        out[i] = not fixed and not _held(unit, pool.groups, figures)
     return out
+
+
+def _held(moved: VictimUnit, groups: Groups, figures: Figures) -> bool:
+    """Whether a unit would not be planned once it waits: it would lose its place instead of moving."""
+    quotas = figures.snapshot.quotas
+    inner = {name for name, quota in quotas.tree.quotas.items() if quota.is_parent}
+    if any(quotas.quota_of(pod) in inner for pod in moved.pods):
+        return True
+    first, again = moved.pods[0], {pod.key: as_pending(pod, figures) for pod in moved.pods}
+    if first.gang is None:
+        return job_gate(Unit(id=first.key, gangs=(), plain=again[first.key]), figures) is not None
+    whole = groups.unit(first.gang)
+    gangs = tuple(replace(gang, pods=tuple(again.get(pod.key, pod) for pod in gang.pods)) for gang in whole.gangs)
+    unit = Unit(id=whole.id, gangs=gangs)
+    return gate(unit, groups) is not None or job_gate(unit, figures) is not None
 
 
 def returns_of(unit: VictimUnit, figures: Figures, *, devices: int | None = None) -> tuple[Return, ...]:
