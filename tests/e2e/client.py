@@ -16,6 +16,7 @@ import aiohttp
 import orjson
 import yaml
 
+from tests.e2e.hesitation import hesitate
 from tests.e2e.process import eventually
 
 T = TypeVar("T")
@@ -74,6 +75,8 @@ class Client:
     async def call(self, method: str, path: str, body: Any = None, *, content: str = "application/json") -> Json:
         """The answered object; raises Refused from status 400 on."""
         data = None if body is None else orjson.dumps(body)
+        if method != "GET":
+            await hesitate()
         async with self.http.request(method, self.url + path, data=data, headers={"Content-Type": content}) as answer:
             text = await answer.read()
             if answer.status >= 400:

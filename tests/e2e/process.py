@@ -19,6 +19,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar, overload
 
+from tests.e2e.hesitation import stumble
+
 T = TypeVar("T")
 
 # Children die with the tests even when those are killed: a stray API server holds 300 MB.
@@ -147,7 +149,9 @@ def koordpy_run(
     It is the installed command that is run, as a person runs it. Unbuffered, so that the log is whole after a kill.
     """
     command: list[str | Path] = [Path(sys.executable).with_name("koordpy"), "run", "--kubeconfig", kubeconfig, *flags]
-    return Process(name, command, log=folder / f"{name}.log", env={"PYTHONUNBUFFERED": "1", **(env or {})})
+    process = Process(name, command, log=folder / f"{name}.log", env={"PYTHONUNBUFFERED": "1", **(env or {})})
+    stumble(process)
+    return process
 
 
 def _gave_up(what: str, within_s: float, last: object, processes: Iterable[Process]) -> AssertionError:

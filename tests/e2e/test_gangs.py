@@ -305,15 +305,16 @@ async def test_hypernodes_make_the_tree_as_soon_as_they_are_served(
                 return (condition(await api.get(f"{CRDS}/{name}"), "Established") or {}).get("status") == "True"
 
             await eventually(established, what="HyperNodes served", within_s=20)
+            # the top first: a tree is planned with as soon as it is seen, and the last leaf is what lets the gang in
+            await api.create(HYPERNODES, hypernode("core", 2, "HyperNode", "^leaf-"))
             await api.create(HYPERNODES, hypernode("leaf-0", 1, "Node", "^node-[0-2]$"))
             await eventually(
-                lambda: told("needed 4, available in tier1: leaf-0: 3"),
+                lambda: told("needed 4, available in tier1: core/leaf-0: 3"),
                 what="told what the first leaf offers",
                 within_s=60,
                 processes=[scheduler],
             )
             await api.create(HYPERNODES, hypernode("leaf-1", 1, "Node", "^node-[4-8]$"))
-            await api.create(HYPERNODES, hypernode("core", 2, "HyperNode", "^leaf-"))
 
             async def bound() -> bool:
                 return all(pod["spec"].get("nodeName") for pod in (await by_name(api)).values())
