@@ -68,7 +68,7 @@ def read_acts(names: Sequence[str] = TRAINING.acts) -> list[Act]:
     """The examples of these names. Raises OSError."""
     acts = []
     for name in names:
-        text = (examples_folder() / f"{name}.yaml").read_text()
+        text = (examples_folder() / f"{name}.yaml").read_text(encoding="utf-8")
         comment = " ".join(line.lstrip("# ") for line in text.split("\n#\n", 1)[0].splitlines())
         title = comment.split(". ", 1)[0].rstrip(".")
         acts.append(Act(name, title, tuple(_documents(text))))
@@ -81,7 +81,7 @@ def read_cluster(names: Sequence[str] = TRAINING.cluster) -> list[Manifest]:
     for name in names:
         at = examples_folder() / name
         for path in sorted(at.glob("*.yaml"), reverse=True) if at.is_dir() else [at]:
-            for one in _documents(path.read_text()):
+            for one in _documents(path.read_text(encoding="utf-8")):
                 found += one["items"] if one["kind"] == "List" else [one]
     return found
 

@@ -73,7 +73,7 @@ class Stage:
             self._write_log()
             await self.server.start()
             self._open.push_async_callback(self.server.stop)
-            self.kubeconfig.write_text(self.server.kubeconfig())
+            self.kubeconfig.write_text(self.server.kubeconfig(), encoding="utf-8")
             self._client = await self._open.enter_async_context(ApiClient(ClusterAccess(server=self.server.url), qps=0))
             await self._open.enter_async_context(
                 FakeKubelet(self.server.url, start_seconds=self._start_seconds, end_seconds=self._start_seconds)

@@ -29,7 +29,7 @@ async def _serve(given: argparse.Namespace) -> None:
             server.store.create("nodes", node)
     await server.start(port=given.port, history=given.history)
     if given.kubeconfig:
-        given.kubeconfig.write_text(server.kubeconfig())
+        given.kubeconfig.write_text(server.kubeconfig(), encoding="utf-8")
     print(server.url, flush=True)
     gc.freeze()
     ended = asyncio.Event()

@@ -22,7 +22,7 @@ class Access:
 
         Raises OSError, KeyError or ValueError for files it cannot use.
         """
-        config = yaml.safe_load(path.read_text())
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
         by_name = {
             kind: {item["name"]: item for item in config.get(kind) or ()} for kind in ("contexts", "clusters", "users")
         }

@@ -26,7 +26,7 @@ def shipped_definitions() -> tuple[Object, ...]:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     found: list[Object] = []
     for path in sorted(definitions_folder().glob("*.yaml")):
-        found += [document for document in yaml.load_all(path.read_text(), Loader=loader) if document]
+        found += [document for document in yaml.load_all(path.read_text(encoding="utf-8"), Loader=loader) if document]
     return tuple(found)
 
 

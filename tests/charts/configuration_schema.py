@@ -91,7 +91,7 @@ def _bounds(info: inspect.IntType | inspect.FloatType) -> Json:
 
 
 def main() -> None:
-    schema = json.loads(SCHEMA.read_text())
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
     schema["properties"]["config"] = configuration_schema()
     SCHEMA.write_text(json.dumps(schema, indent=2, ensure_ascii=False) + "\n")
 

@@ -20,17 +20,17 @@ def test_the_definitions_of_the_chart_are_those_of_the_repository() -> None:
 
 
 def test_the_schema_of_config_is_the_one_of_the_configuration() -> None:
-    written = json.loads(SCHEMA.read_text())["properties"]["config"]
+    written = json.loads(SCHEMA.read_text(encoding="utf-8"))["properties"]["config"]
     assert written == configuration_schema(), "run `python -m tests.charts.configuration_schema`"
 
 
 def test_the_chart_installs_this_version() -> None:
-    assert yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"] == __version__
+    assert yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))["appVersion"] == __version__
 
 
 def test_every_value_has_a_default_and_every_default_a_schema() -> None:
-    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
-    schema = json.loads(SCHEMA.read_text())
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
     free = ("resources", "affinity", "config")
 
     def compare(values: dict[str, Any], schema: dict[str, Any], path: str) -> None:
@@ -44,5 +44,5 @@ def test_every_value_has_a_default_and_every_default_a_schema() -> None:
 
 
 def test_the_default_configuration_is_koordpys() -> None:
-    section = yaml.safe_load((CHART / "values.yaml").read_text())["config"]
+    section = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))["config"]
     assert read_config(json.dumps(section).encode(), name="values.json") == KoordpyConfiguration()

@@ -41,7 +41,7 @@ def queries() -> Iterator[tuple[str, str]]:
         for panel in dashboard["panels"]:
             for target in panel.get("targets", []):
                 yield f"{name}: {panel['title']}", target["expr"]
-    for group in yaml.safe_load(RULES.read_text())["groups"]:
+    for group in yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]:
         for rule in group["rules"]:
             yield f"alerts.yaml: {rule['alert']}", rule["expr"]
 
@@ -68,7 +68,7 @@ def test_every_value_that_a_query_asks_for_is_one_that_its_label_has(where: str,
 def test_bindings_that_nobody_is_to_blame_for_are_no_failures() -> None:
     (rule,) = (
         r
-        for g in yaml.safe_load(RULES.read_text())["groups"]
+        for g in yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
         for r in g["rules"]
         if r["alert"] == "KoordpyBindingsFail"
     )
@@ -77,7 +77,7 @@ def test_bindings_that_nobody_is_to_blame_for_are_no_failures() -> None:
 
 @pytest.mark.parametrize("name", DASHBOARDS)
 def test_the_files_are_those_of_the_table(name: str) -> None:
-    written = json.loads((FOLDER / name).read_text())
+    written = json.loads((FOLDER / name).read_text(encoding="utf-8"))
     assert written == DASHBOARDS[name], "run `python -m tests.charts.dashboards`"
 
 
@@ -94,7 +94,7 @@ def test_panels_lie_beside_and_below_each_other(name: str) -> None:
 
 
 def test_every_alert_says_what_to_do() -> None:
-    for group in yaml.safe_load(RULES.read_text())["groups"]:
+    for group in yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]:
         for rule in group["rules"]:
             assert {"summary", "description"} <= set(rule["annotations"]), rule["alert"]
             assert rule["labels"]["severity"] in ("critical", "warning")

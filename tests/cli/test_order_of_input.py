@@ -26,7 +26,7 @@ def commands() -> list[str]:
     found = {
         line.strip()
         for path in sorted((ROOT / "examples").rglob("*.yaml"))
-        for line in SEE_IT.findall(path.read_text())
+        for line in SEE_IT.findall(path.read_text(encoding="utf-8"))
     }
     return sorted(found)
 
@@ -42,7 +42,7 @@ def documents(words: list[str]) -> tuple[list[dict[str, Any]], list[str]]:
             continue
         path = ROOT / next(rest)
         for file in sorted(path.glob("*.yaml")) if path.is_dir() else [path]:
-            objects += [document for document in yaml.safe_load_all(file.read_text()) if document]
+            objects += [document for document in yaml.safe_load_all(file.read_text(encoding="utf-8")) if document]
     for at, document in enumerate(objects):
         born = NOW - timedelta(seconds=len(objects) - 1 - at)
         document["metadata"].setdefault("uid", f"u-{at:05}")

@@ -89,7 +89,7 @@ async def test_the_api_server_takes_them_as_they_are() -> None:
     async with ApiServer() as server, aiohttp.ClientSession(server.url) as session:
         path = "/apis/scheduling.koordinator.sh/v1alpha1/clusternetworktopologies"
         for name in PRESETS:
-            (preset,) = yaml.safe_load_all((FOLDER / f"{name}.yaml").read_text())
+            (preset,) = yaml.safe_load_all((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
             async with session.post(path, json=preset) as answer:
                 assert answer.status == 201, await answer.text()
             async with session.delete(f"{path}/default") as answer:

@@ -17,7 +17,7 @@ JOBS = sorted(FOLDER.glob("*-job.yaml"))
 
 def said(path: Path) -> list[str]:
     """The indented lines of the comment below `comes out as`."""
-    lines = path.read_text().splitlines()
+    lines = path.read_text(encoding="utf-8").splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("# comes out as"))
     return [line.removeprefix("#     ") for line in lines[start:] if line.startswith("#     ")]
 

@@ -21,7 +21,7 @@ def of_group(group: int) -> list[str]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                state, _, pgid = (entry / "stat").read_text().rpartition(")")[2].split()[:3]
+                state, _, pgid = (entry / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[:3]
             except OSError:
                 continue
             if int(pgid) == group and state != "Z":

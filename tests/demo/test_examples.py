@@ -33,12 +33,12 @@ TABLE: dict[str, tuple[dict[str, str], list[int], list[int], int]] = {
 
 
 def documents(path: Path) -> list[dict[str, Any]]:
-    return [one for one in yaml.safe_load_all(path.read_text()) if one]
+    return [one for one in yaml.safe_load_all(path.read_text(encoding="utf-8")) if one]
 
 
 def said(path: Path, heading: str) -> list[str]:
     """The indented lines of a comment below a heading."""
-    lines = path.read_text().splitlines()
+    lines = path.read_text(encoding="utf-8").splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith(f"# {heading}"))
     block = []
     for line in lines[start + 1 :]:

@@ -61,7 +61,11 @@ def title(path: Path) -> str:
 
 
 def comment(path: Path) -> list[str]:
-    return [line.removeprefix("#").removeprefix(" ") for line in path.read_text().splitlines() if line.startswith("#")]
+    return [
+        line.removeprefix("#").removeprefix(" ")
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if line.startswith("#")
+    ]
 
 
 def command(path: Path) -> list[str]:
@@ -137,7 +141,7 @@ def test_configurations_are_read_and_used_by_an_example(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [path for path in PATHS if title(path) in TABLE], ids=title)
 def test_new_pods_name_our_scheduler_and_ask_with_equal_limits(path: Path) -> None:
-    for obj in yaml.safe_load_all(path.read_text()):
+    for obj in yaml.safe_load_all(path.read_text(encoding="utf-8")):
         if obj["kind"] == "Pod":
             assert obj["spec"]["schedulerName"] == "koord-scheduler"
             for container in obj["spec"]["containers"]:

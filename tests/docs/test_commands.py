@@ -36,7 +36,7 @@ class Shown:
 
 def shown(page: Path) -> list[Shown]:
     """The offline commands of a page's indented blocks."""
-    lines = _FENCED.sub("", page.read_text()).splitlines()
+    lines = _FENCED.sub("", page.read_text(encoding="utf-8")).splitlines()
     found = []
     for i, line in enumerate(lines):
         command = _SHOWN.match(line)
@@ -100,7 +100,7 @@ def test_files_that_are_not_here_are_the_readers_own() -> None:
 def test_the_message_of_the_gang_that_does_not_fit_is_the_planners(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("simulate", "-f", "examples/cluster", "-f", "examples/does-not-fit.yaml", "-o", "json")
     (message,) = {one["message"] for one in json.loads(printed(words, monkeypatch))["pending"]}
-    assert message in " ".join((ROOT / page).read_text().split())
+    assert message in " ".join((ROOT / page).read_text(encoding="utf-8").split())
 
 
 @pytest.mark.parametrize("command", ["", *OFFLINE, "run", "agent", "demo"])

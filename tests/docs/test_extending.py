@@ -13,6 +13,7 @@ from tests.docs.worked import ROOT, Block, added, blocks_of, matches, patched
 
 PAGE = ROOT / "docs" / "extending.md"
 BLOCKS = blocks_of(PAGE)
+BESIDE = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
 COMMANDS = [block for block in BLOCKS if block.language == "console"]
 
 
@@ -24,11 +25,12 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for block in BLOCKS:
         if block.language == "python":
             assert not (top / block.path).exists(), f"{block.path} is there already"
-            (top / block.path).write_text(block.text)
+            (top / block.path).write_text(block.text, encoding="utf-8")
         elif block.language == "diff":
-            (top / block.path).write_text(patched((top / block.path).read_text(), block.text))
+            text = patched((top / block.path).read_text(encoding="utf-8"), block.text)
+            (top / block.path).write_text(text, encoding="utf-8")
         elif block.language == "yaml":
-            (top / block.path).write_text(block.text)
+            (top / block.path).write_text(block.text, encoding="utf-8")
     return top
 
 
@@ -40,9 +42,14 @@ def test_the_page_prints_what_the_commands_print(block: Block, extended: Path) -
     run = subprocess.run(
         [sys.executable, "-m", *words],
         cwd=extended,
-        env={**os.environ, "PYTHONPATH": str(extended), "COLUMNS": "120"},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(extended), *BESIDE]),
+            "COLUMNS": "120",
+            "PYTHONUTF8": "1",
+        },
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         timeout=60,
         check=False,
     )

@@ -26,7 +26,7 @@ _TARGET = re.compile(r"(?:^ *|`)make ([a-z0-9]+)\b", re.M)
 
 
 def prose(page: Path) -> str:
-    return _FENCED.sub("", page.read_text())
+    return _FENCED.sub("", page.read_text(encoding="utf-8"))
 
 
 def anchors(page: Path) -> set[str]:
@@ -54,8 +54,8 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=names)
 def test_commands_and_make_targets_exist(page: Path) -> None:
-    text = page.read_text()
-    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.M))
+    text = page.read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
     assert set(_TARGET.findall(text)) <= targets
     assert set(_COMMAND.findall(text)) <= set(COMMANDS)
 
@@ -81,11 +81,13 @@ def test_broken_links_are_found(tmp_path: Path) -> None:
 
 
 def test_every_example_is_listed() -> None:
-    listed = {(EXAMPLES / link).resolve() for link in _LINK.findall((EXAMPLES / "README.md").read_text())}
+    listed = {
+        (EXAMPLES / link).resolve() for link in _LINK.findall((EXAMPLES / "README.md").read_text(encoding="utf-8"))
+    }
     assert set(EXAMPLES.rglob("*.yaml")) - listed == set()
 
 
 def test_every_page_is_in_the_table_of_contents() -> None:
-    entries = re.findall(r"^[./\w-]+$", (ROOT / "docs" / "index.md").read_text(), re.M)
+    entries = re.findall(r"^[./\w-]+$", (ROOT / "docs" / "index.md").read_text(encoding="utf-8"), re.M)
     listed = {(ROOT / "docs" / f"{entry}.md").resolve() for entry in entries}
     assert {page for page in PAGES if page.name != "index.md"} == listed

@@ -13,7 +13,7 @@ import yaml
 from koordpy.cli.main import main
 from tests.docs.worked import ROOT
 
-PAGE = (ROOT / "docs" / "explain-a-pending-gang.md").read_text()
+PAGE = (ROOT / "docs" / "explain-a-pending-gang.md").read_text(encoding="utf-8")
 GPU, GROUP = "nvidia.com/gpu", "pod-group.scheduling.sigs.k8s.io"
 QUOTA = "quota.scheduling.koordinator.sh"
 NETWORK = "gang.scheduling.koordinator.sh/networkTopologyAware"
@@ -104,7 +104,9 @@ def asked(objects: Iterable[Json], folder: Path) -> str:
     """What simulate, and explain of the first pod, say."""
     file = folder / "in.yaml"
     file.write_text(yaml.safe_dump_all(objects))
-    name = next(one["metadata"]["name"] for one in yaml.safe_load_all(file.read_text()) if one["kind"] == "Pod")
+    name = next(
+        one["metadata"]["name"] for one in yaml.safe_load_all(file.read_text(encoding="utf-8")) if one["kind"] == "Pod"
+    )
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
         assert main(["simulate", "-f", str(file)]) == 0

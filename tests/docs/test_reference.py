@@ -14,8 +14,8 @@ from koordpy.api.config import DEFAULT_WEIGHTS, GPU_RESOURCES, KoordpyConfigurat
 from koordpy.cli.main import COMMANDS
 from tests.docs.worked import ROOT
 
-PAGE = (ROOT / "docs" / "commands.md").read_text()
-FIELDS = (ROOT / "docs" / "configuration.md").read_text()
+PAGE = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+FIELDS = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
 _OPTION = re.compile(r"(?<![\w-])--?[a-z][a-z-]*")
 SHARED = ("simulate", "explain", "topology")
 WORDED = {

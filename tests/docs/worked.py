@@ -23,7 +23,7 @@ class Block:
 
 def blocks_of(page: Path) -> list[Block]:
     """Every code block of a page, in order."""
-    return [Block(m[1], m[2] or "", m[3]) for m in _BLOCK.finditer(page.read_text())]
+    return [Block(m[1], m[2] or "", m[3]) for m in _BLOCK.finditer(page.read_text(encoding="utf-8"))]
 
 
 def patched(text: str, diff: str) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,7 @@ from koordpy.api.config import KoordpyConfiguration
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.apiserver.credentials import ClusterAccess
+from koordpy.engine.queue import State
 from koordpy.engine.scheduler import Scheduler
 from koordpy.engine.settings import EngineSettings, LeaseSettings
 from koordpy.planning.plan import RoundPlan
@@ -31,8 +33,10 @@ QUICK = EngineSettings(
 )
 QUICK_LEASE = LeaseSettings(lease_seconds=1.5, renew_seconds=1.0, retry_seconds=0.1)
 """Soon lost: for tests of that, and for virtual time."""
-LONG_LEASE = LeaseSettings(lease_seconds=60.0, renew_seconds=40.0, retry_seconds=0.1)
+LONG_LEASE = LeaseSettings(lease_seconds=60.0, renew_seconds=40.0, retry_seconds=0.5)
 """Not lost by a machine that stands still for a second."""
+
+_BUSY = (State.ACTIVE, State.BACKOFF, State.IN_FLIGHT)
 
 
 def gang(name: str, members: int, *, cpu: str = "0", **options: Any) -> list[dict[str, Any]]:
@@ -55,10 +59,11 @@ class Planner:
     config: KoordpyConfiguration = field(default_factory=KoordpyConfiguration)
 
     def __call__(self, snapshot: Snapshot, only: frozenset[str]) -> RoundPlan:
+        hold = self.hold  # before it is said that the round has begun: a test that has waited for that may change it
         self.rounds.append(only)
         plan = plan_round(snapshot, self.config, only=only, planner_cache=self.cache)
-        if self.hold is not None:
-            assert self.hold.wait(10)
+        if hold is not None:
+            assert hold.wait(60)
         if self.failing(only):
             raise RuntimeError("on purpose")
         return plan
@@ -73,6 +78,8 @@ class Live:
 
     server: ApiServer
     planner: Planner = field(default_factory=Planner)
+    ahead_seconds: float = 0.0
+    """How far the schedulers' wall clock is ahead: a test adds what it would else wait for."""
 
     def nodes(self, *manifests: dict[str, Any]) -> None:
         for manifest in manifests:
@@ -139,21 +146,48 @@ class Live:
         over = {at: amount for at, amount in used.items() if at[0] in room and amount > int(room[at[0]].get(at[1], 0))}
         assert not over
 
+    def is_known_to(self, scheduler: Scheduler, *plurals: str) -> bool:
+        """Whether it has seen all that is stored of these resources."""
+        feeds = scheduler.feeds.reflectors()
+        for plural in plurals:
+            stored = {
+                obj["metadata"]["uid"]: obj["metadata"]["resourceVersion"] for obj in self.server.store.list(plural)
+            }
+            if {uid: obj.metadata.resource_version for uid, obj in feeds[plural].objects.items()} != stored:
+                return False
+        return True
+
+    async def at_rest(self, scheduler: Scheduler, *plurals: str) -> None:
+        """Waits until it knows all that is stored of these resources and has nothing to do but wait."""
+
+        def idle() -> bool:
+            committer, entries = scheduler.committer, scheduler.queue.entries()
+            return self.is_known_to(scheduler, *plurals) and not (
+                committer.open or committer.aside or any(entry.state in _BUSY for entry in entries)
+            )
+
+        await until(idle)
+
     @asynccontextmanager
     async def running(
         self, settings: EngineSettings = QUICK, *, client: ApiClient | None = None, **changes: Any
     ) -> AsyncIterator[Scheduler]:
         own = client or ApiClient(ClusterAccess(self.server.url), qps=0, timeout_seconds=2.0)
-        scheduler = Scheduler(own, self.planner, settings=replace(settings, **changes))
+        scheduler = Scheduler(
+            own,
+            self.planner,
+            settings=replace(settings, **changes),
+            wall_clock=lambda: time.time() + self.ahead_seconds,
+        )
         task = asyncio.create_task(scheduler.run())
         try:
-            await asyncio.wait_for(scheduler.synced.wait(), 5)
+            await asyncio.wait_for(scheduler.synced.wait(), 60)
             yield scheduler
         finally:
             if self.planner.hold is not None:
                 self.planner.hold.set()
             scheduler.stop()
-            await asyncio.wait_for(task, 10)
+            await asyncio.wait_for(task, 60)
             await own.close()
 
 

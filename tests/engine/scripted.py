@@ -142,7 +142,7 @@ def pod(name: str, version: str, *, uid: str = "", node: str = "", **metadata: A
     }
 
 
-async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+async def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
     """Waits for something that will come true; fails the test if it does not, with time to spare for a busy machine."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - conditions are plain functions

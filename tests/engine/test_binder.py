@@ -37,7 +37,7 @@ async def bind(
     server: ScriptedServer, *, may_send: Callable[[], bool] = lambda: True, settle: float = 0.1, **options: Any
 ) -> BindOutcome:
     async with client_of(server, **options) as client:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             return await Binder(client, settle_seconds=settle).bind(A_TO_N1, may_send=may_send)
 
 

@@ -29,7 +29,7 @@ async def test_a_gang_is_bound_whatever_a_few_bindings_meet(effect: Any, after: 
         fault = cluster.server.faults.fail(effect, method="POST", path="*/binding", times=3, after=after, retry_after=0)
         async with cluster.running():
             cluster.create(*gang("g", 8, gpus=1))
-            await until(lambda: cluster.bound(*MEMBERS), 20)
+            await until(lambda: cluster.bound(*MEMBERS))
         assert fault.hits == 3
         cluster.assert_no_node_is_overbooked()
 
@@ -40,7 +40,7 @@ async def test_bindings_without_an_answer_are_looked_into_before_they_are_sent_a
         client = ApiClient(ClusterAccess(cluster.server.url), qps=0, timeout_seconds=0.3)
         async with cluster.running(client=client):
             cluster.create(*gang("g", 2, gpus=1))
-            await until(lambda: cluster.bound("g-0", "g-1"), 15)
+            await until(lambda: cluster.bound("g-0", "g-1"))
         cluster.assert_no_node_is_overbooked()
 
 
@@ -54,7 +54,7 @@ async def test_a_lost_reply_keeps_the_room_until_the_outcome_is_known() -> None:
             cluster.pod("second", cpu="3")
             await until(lambda: cluster.condition("second").get("status") == "False")
             assert cluster.places() == {"first": "n1"}
-            await until(lambda: not scheduler.committer.open, 15)
+            await until(lambda: not scheduler.committer.open)
         cluster.assert_no_node_is_overbooked()
 
 
@@ -238,12 +238,12 @@ async def test_a_lease_lost_in_the_middle_of_a_gang_stops_the_bindings_and_the_n
         client = ApiClient(ClusterAccess(cluster.server.url), qps=0, timeout_seconds=2.0)
         settings: dict[str, Any] = {"lease": LONG_LEASE, "max_binds_in_flight": 1}
         async with cluster.running(client=client, **settings) as scheduler:
-            await asyncio.wait_for(scheduler.leading.wait(), 10)
-            cluster.server.faults.latency_seconds = 0.25
+            await asyncio.wait_for(scheduler.leading.wait(), 60)
+            cluster.server.faults.latency_seconds = 0.3
             cluster.create(*gang("g", 8, gpus=1))
-            await until(lambda: len(cluster.places()) >= 2, 10)
+            await until(lambda: len(cluster.places()) >= 2)
             cluster.give_lease_to("another")
-            await until(lambda: not scheduler.may_write(), 10)
+            await until(lambda: not scheduler.may_write())
             await asyncio.sleep(0.8)
             seen = len(cluster.places())
             await asyncio.sleep(0.5)
@@ -251,7 +251,7 @@ async def test_a_lease_lost_in_the_middle_of_a_gang_stops_the_bindings_and_the_n
         cluster.server.faults.clear()
         cluster.give_lease_to("")
         async with cluster.running(lease=LONG_LEASE):
-            await until(lambda: cluster.bound(*MEMBERS), 15)
+            await until(lambda: cluster.bound(*MEMBERS))
         epochs = {obj["metadata"]["annotations"][keys.BOUND_EPOCH] for obj in cluster.pods().values()}
         assert epochs == {"0", "1"}
         cluster.assert_no_node_is_overbooked()
@@ -265,21 +265,21 @@ async def test_losing_the_lease_ends_the_scheduler_with_a_failure() -> None:
         async with ApiClient(ClusterAccess(cluster.server.url), qps=0, timeout_seconds=1.0) as client:
             scheduler = Scheduler(client, cluster.planner, settings=EngineSettings(lease=QUICK_LEASE))
             task = asyncio.create_task(scheduler.run())
-            await asyncio.wait_for(scheduler.leading.wait(), 10)
+            await asyncio.wait_for(scheduler.leading.wait(), 60)
             cluster.server.faults.fail(500, path="*/leases/*")
-            assert await asyncio.wait_for(task, 10) == 1
+            assert await asyncio.wait_for(task, 60) == 1
             assert not scheduler.may_write()
 
 
 async def test_of_two_replicas_one_binds_and_the_other_takes_over() -> None:
     async with live([small("n1")]) as cluster, cluster.running(lease=LONG_LEASE) as first:
-        await asyncio.wait_for(first.leading.wait(), 10)
+        await asyncio.wait_for(first.leading.wait(), 60)
         async with cluster.running(lease=LONG_LEASE) as second:
             cluster.pod("p")
             await until(lambda: cluster.bound("p"))
             assert not second.leading.is_set()
             first.stop()
-            await asyncio.wait_for(second.leading.wait(), 10)
+            await asyncio.wait_for(second.leading.wait(), 60)
             cluster.pod("q")
             await until(lambda: cluster.bound("q"))
         epochs = {name: obj["metadata"]["annotations"][keys.BOUND_EPOCH] for name, obj in cluster.pods().items()}
@@ -304,7 +304,7 @@ async def test_dropped_watches_and_expired_versions_lose_no_pod() -> None:
             if i % 5 == 0:
                 cluster.server.faults.expire_versions()
             await asyncio.sleep(0.02)
-        await until(lambda: cluster.bound(*(f"p-{i}" for i in range(12))), 15)
+        await until(lambda: cluster.bound(*(f"p-{i}" for i in range(12))))
         cluster.assert_no_node_is_overbooked()
 
 
@@ -323,7 +323,7 @@ async def test_an_assumed_pod_that_the_watch_never_confirms_is_read() -> None:
         scheduler.binder.bind = lie  # type: ignore[method-assign]
         cluster.pod("p")
         await until(lambda: lied)
-        await until(lambda: cluster.bound("p"), 10)
+        await until(lambda: cluster.bound("p"))
 
 
 async def test_a_pod_turned_down_by_its_kubelet_is_counted() -> None:
@@ -354,7 +354,7 @@ async def test_many_faults_at_random_end_with_everything_bound_once() -> None:
             await asyncio.sleep(0.5)
             faults.clear()
             names = [f"g{k}-{i}" for k in range(3) for i in range(8)] + [f"p-{i}" for i in range(8)]
-            await until(lambda: cluster.bound(*names), 25)
+            await until(lambda: cluster.bound(*names))
         cluster.assert_no_node_is_overbooked()
 
 

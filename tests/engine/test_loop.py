@@ -85,7 +85,7 @@ async def test_a_pod_that_leaves_wakes_the_gang_that_waits_for_its_room() -> Non
 
 
 async def test_a_node_that_comes_wakes_and_a_heartbeat_does_not() -> None:
-    async with live() as cluster, cluster.running():
+    async with live() as cluster, cluster.running() as scheduler:
         cluster.pod("p")
         await until(lambda: cluster.condition("p"))
         cluster.nodes(small("n1", cpu=0))
@@ -96,7 +96,7 @@ async def test_a_node_that_comes_wakes_and_a_heartbeat_does_not() -> None:
             return {**obj, "status": {**obj["status"], "phase": "Running"}}
 
         cluster.server.store.update("nodes", "n1", beat, status=True)
-        await asyncio.sleep(0.3)
+        await cluster.at_rest(scheduler, "nodes", "pods")
         assert cluster.planner.tried("default/p") == tried
         cluster.nodes(small("n2"))
         await until(lambda: cluster.bound("p"))
@@ -114,16 +114,15 @@ async def test_a_pod_that_only_adds_load_wakes_nobody() -> None:
 
 
 async def test_room_that_comes_free_while_a_unit_is_planned_is_not_overlooked() -> None:
-    async with live([small("n1")]) as cluster, cluster.running():
+    async with live([small("n1")]) as cluster, cluster.running() as scheduler:
         cluster.pod("big", cpu="4")
         await until(lambda: cluster.bound("big"))
         hold = cluster.planner.hold = threading.Event()
         cluster.pod("p")
         await until(lambda: cluster.planner.tried("default/p") == 1)
-        # the plan says no by now; what would turn it happens before that is told
-        await asyncio.sleep(0.1)
+        # the plan says no; what would turn it happens before that is told
         cluster.delete("big")
-        await asyncio.sleep(0.1)
+        await until(lambda: scheduler.state.pod("default/big") is None)
         cluster.planner.hold = None
         hold.set()
         await until(lambda: cluster.bound("p"))
@@ -240,7 +239,7 @@ async def test_an_unreachable_api_server_at_the_start_is_waited_for() -> None:
 async def test_nothing_is_planned_that_could_not_be_sent() -> None:
     """The lease ran out, and its holder has not noticed yet."""
     async with live([small("n1")]) as cluster, cluster.running() as scheduler:
-        await asyncio.wait_for(scheduler.leading.wait(), 10)
+        await asyncio.wait_for(scheduler.leading.wait(), 60)
         may_write = scheduler.may_write
         scheduler.may_write = lambda: False  # type: ignore[method-assign]
         cluster.pod("p")

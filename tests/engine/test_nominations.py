@@ -58,12 +58,12 @@ async def test_a_unit_that_is_refused_while_another_is_given_up_ends_no_loop() -
         )
         nominations.restore()
         looking = asyncio.create_task(nominations.look())
-        await asyncio.wait_for(calls.under_way.wait(), 5)
+        await asyncio.wait_for(calls.under_way.wait(), 60)
         waits = state.pod("default/b")
         assert waits is not None
         nominations.refused("default/b", [waits])
         calls.go.set()
-        await asyncio.wait_for(looking, 5)
-        await asyncio.wait_for(asyncio.gather(*nominations.tasks), 5)
+        await asyncio.wait_for(looking, 60)
+        await asyncio.wait_for(asyncio.gather(*nominations.tasks), 60)
     assert calls.sent == ["default/a", "default/b"]
     assert (tried.touched, other.touched) == (True, False)

@@ -72,7 +72,7 @@ async def test_a_list_comes_in_pages_and_the_watch_goes_on_from_its_version(serv
     server.on("WATCH", PATH, watching(event("MODIFIED", pod("a", "11")), event("DELETED", pod("b", "12"))))
     sink = Log()
     async with reflecting(server, sink) as reflector:
-        await asyncio.wait_for(reflector.synced.wait(), 5)
+        await asyncio.wait_for(reflector.synced.wait(), 60)
         await until(lambda: len(sink.lines) == 4)
     assert sink.lines == ["+a@3", "+b@4", "+a@11", "-b@4"]
     assert [request.query.get("continue") for request in server.sent("LIST")] == [None, "more"]
@@ -317,7 +317,7 @@ async def test_a_resource_not_served_is_empty_and_in_sync_until_it_comes(server:
     server.on("WATCH", path, watching(then="end"), status(404), watching())
     sink = Log()
     async with reflecting(server, sink, resource=POD_GROUPS) as reflector:
-        await asyncio.wait_for(reflector.synced.wait(), 5)
+        await asyncio.wait_for(reflector.synced.wait(), 60)
         assert not reflector.served and not reflector.objects
         await until(lambda: sink.lines == ["+g@3"])
         assert reflector.served

@@ -217,7 +217,7 @@ async def test_a_claim_that_cannot_be_released_stands_in_the_way_of_no_other() -
         await until(lambda: bool(stuck))
         deleted_instead_of_bound(cluster, scheduler, "q")
         cluster.create(claiming("q", "second"))
-        await until(lambda: status(cluster, "second") == {} and scheduler.releaser.released == 1, 20)
+        await until(lambda: status(cluster, "second") == {} and scheduler.releaser.released == 1)
         assert (users(cluster, "first"), stuck[0].hits) == ({"p"}, MAX_TRIES)
 
 

@@ -340,7 +340,7 @@ async def test_devices_of_a_pod_that_goes_while_they_are_written_are_given_to_no
 
         scheduler.reserver._client.patch = slow  # type: ignore[method-assign]
         cluster.create(claiming("p", "first"))
-        await asyncio.wait_for(under_way.wait(), 5)
+        await asyncio.wait_for(under_way.wait(), 60)
         cluster.delete("p")
         await until(lambda: scheduler.state.pod("default/p") is None)
         cluster.create(claiming("q", "second"))

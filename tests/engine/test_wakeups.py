@@ -160,25 +160,26 @@ async def test_a_pod_kept_out_by_a_nomination_is_bound_when_that_ends(end: str) 
 
 async def test_claims_of_others_wake_nobody() -> None:
     """A pod waits for a volume; claims come, are selected and bound, and it is not tried once more."""
-    async with live([small("n1", labels={HOST: "n1"})]) as cluster, cluster.running():
+    kinds = ("pods", "persistentvolumes", "persistentvolumeclaims")
+    async with live([small("n1", labels={HOST: "n1"})]) as cluster, cluster.running() as scheduler:
         storage = Storage(cluster.server)
         storage.classes()
         storage.claim("mine", LOCAL)
         cluster.create(pod_with("p", "mine"))
         await until(lambda: cluster.condition("p"))
-        await asyncio.sleep(0.1)
+        await cluster.at_rest(scheduler, *kinds)
         tried = cluster.planner.tried("default/p")
         for i in range(3):
             storage.claim(f"theirs-{i}", MADE)
             storage.volume(f"v-{i}", "n1", class_name=MADE)
             storage.take(f"v-{i}", f"theirs-{i}")
-        await asyncio.sleep(0.2)
+        await cluster.at_rest(scheduler, *kinds)
         # each volume was free for a moment
         assert cluster.planner.tried("default/p") - tried <= 3
         tried = cluster.planner.tried("default/p")
         for i in range(3):
             storage.give(f"v-{i}", f"theirs-{i}")
-        await asyncio.sleep(0.2)
+        await cluster.at_rest(scheduler, *kinds)
         assert cluster.planner.tried("default/p") == tried
         storage.volume("v", "n1")
         async with storage.controller():

@@ -75,13 +75,13 @@ async def hosting(server: ApiServer) -> AsyncIterator[OperatorHost]:
             settle_seconds=0.05,
         )
         task = asyncio.create_task(host.run())
-        await asyncio.wait_for(host.scheduler.leading.wait(), 10)
+        await asyncio.wait_for(host.scheduler.leading.wait(), 60)
         try:
             yield host
             assert not task.done(), "it ended by itself"
         finally:
             host.stop()
-            status = await asyncio.wait_for(task, 15)
+            status = await asyncio.wait_for(task, 60)
     assert status == 0
 
 
@@ -101,7 +101,7 @@ async def test_the_host_schedules_writes_the_topology_status_and_ends_in_order()
             assert status()["detailStatus"][0]["nodeNum"] == 8
             # the other object is seen by kopf alone
             server.store.create(TOPOLOGIES, topology("other"))
-            await until(lambda: status("other").get("conditions"), 15)
+            await until(lambda: status("other").get("conditions"))
             assert status("other")["conditions"][0]["reason"] == "NotUsed"
             server.store.create("nodes", training_cluster(9).nodes[8])
             await until(lambda: status()["detailStatus"][0]["nodeNum"] == 9)
@@ -137,22 +137,22 @@ async def test_kopf_lives_where_its_user_has_no_name(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("getpass.getuser", nameless)
     async with ApiServer() as server, hosting(server):
         server.store.create(TOPOLOGIES, topology("other"))
-        await until(lambda: server.store.get(TOPOLOGIES, "other").get("status"), 15)
+        await until(lambda: server.store.get(TOPOLOGIES, "other").get("status"))
 
 
 async def test_a_scheduler_goes_on_while_kopf_cannot_live() -> None:
     async with ApiServer() as server:
         server.store.create("nodes", training_cluster(1).nodes[0])
         async with hosting(server) as host:
-            await until(lambda: host.kopf is not None and host.kopf.starts > 0, 15)
+            await until(lambda: host.kopf is not None and host.kopf.starts > 0)
             server.faults.fail(410, method="WATCH", path="*clusternetworktopologies*")
             server.faults.drop_watches(abort=True)
-            await until(lambda: host.kopf is not None and host.kopf.starts > 1, 15)
+            await until(lambda: host.kopf is not None and host.kopf.starts > 1)
             for i in range(5):
                 server.store.create("pods", pod(f"p-{i}", gpus=1))
                 await asyncio.sleep(0.2)
             await until(
-                lambda: all(server.store.get("pods", f"p-{i}", "default")["spec"].get("nodeName") for i in range(5)), 15
+                lambda: all(server.store.get("pods", f"p-{i}", "default")["spec"].get("nodeName") for i in range(5))
             )
 
 
@@ -169,9 +169,9 @@ async def test_the_command_runs_binds_and_ends_on_a_signal(tmp_path: Path, numbe
         )  # fmt: skip
         try:
             server.store.create("pods", pod("p", gpus=1))
-            await until(lambda: server.store.get("pods", "p", "default")["spec"].get("nodeName"), 30)
+            await until(lambda: server.store.get("pods", "p", "default")["spec"].get("nodeName"))
             process.send_signal(number)
-            _, log = await asyncio.wait_for(process.communicate(), 20)
+            _, log = await asyncio.wait_for(process.communicate(), 60)
         finally:
             if process.returncode is None:
                 process.kill()

@@ -28,7 +28,7 @@ class Watch:
 
     async def next(self) -> dict[str, Any]:
         """The next event; asyncio.IncompleteReadError at the end of the stream."""
-        line = await asyncio.wait_for(self._response.content.readline(), 5)
+        line = await asyncio.wait_for(self._response.content.readline(), 60)
         if not line:
             raise asyncio.IncompleteReadError(b"", None)
         found: dict[str, Any] = orjson.loads(line)
@@ -55,7 +55,7 @@ class Client:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10))
+        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60))
 
     async def call(
         self, method: str, path: str, body: Any = None, *, kind: str = "application/json", accept: str = "*/*"

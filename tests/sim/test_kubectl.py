@@ -53,7 +53,7 @@ class Kubectl:
     async def __call__(self, *arguments: str, code: int = 0) -> str:
         process = await self.start(*arguments, "--request-timeout=10s")
         try:
-            out, err = await asyncio.wait_for(process.communicate(), 30)
+            out, err = await asyncio.wait_for(process.communicate(), 60)
         finally:
             if process.returncode is None:
                 process.kill()
@@ -149,11 +149,11 @@ async def test_watch_prints_changes(server: ApiServer, kubectl: Kubectl) -> None
     try:
         server.store.create("pods", {"metadata": {"name": "late"}, "spec": {"containers": [{"name": "c"}]}})
         lines: list[str] = []
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not any(line.startswith("late") for line in lines):
                 lines.append((await process.stdout.readline()).decode())
         server.store.delete("pods", "late")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             lines.append((await process.stdout.readline()).decode())
         assert [line.split()[0] for line in lines] == ["NAME", "late", "late"]
     finally:

@@ -20,7 +20,7 @@ async def kubelet(server: ApiServer) -> AsyncIterator[FakeKubelet]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - the state is a plain mapping
             await asyncio.sleep(0.01)
 

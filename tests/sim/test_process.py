@@ -17,7 +17,7 @@ async def end(process: asyncio.subprocess.Process) -> int:
     if process.returncode is None:
         process.send_signal(signal.SIGINT)
     try:
-        return await asyncio.wait_for(process.wait(), 30)
+        return await asyncio.wait_for(process.wait(), 60)
     except TimeoutError:
         process.kill()
         raise
@@ -28,7 +28,7 @@ async def test_a_server_process_with_nodes_and_a_kubelet_beside_it(tmp_path: Pat
     server = await start("koordpy.sim", "--nodes", "3", "--kubeconfig", str(kubeconfig))
     assert server.stdout is not None
     try:
-        url = (await asyncio.wait_for(server.stdout.readline(), 20)).decode().strip()
+        url = (await asyncio.wait_for(server.stdout.readline(), 60)).decode().strip()
         assert url in kubeconfig.read_text()
         client = Client(url)
         kubelet = await start("koordpy.sim.kubelet", "--kubeconfig", str(kubeconfig))

@@ -85,7 +85,7 @@ def in_cluster(folder: Path = SERVICE_ACCOUNT) -> ClusterAccess:
     token = TokenFile(folder / "token")
     token.read()
     namespace_file = folder / "namespace"
-    namespace = namespace_file.read_text().strip() if namespace_file.exists() else "default"
+    namespace = namespace_file.read_text(encoding="utf-8").strip() if namespace_file.exists() else "default"
     return ClusterAccess(
         server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
         ssl_context=_ssl_context(folder / "ca.crt", None, None, where=str(folder)),
@@ -107,7 +107,7 @@ class TokenFile:
     def read(self) -> str:
         """The token as it is on disk now. Raises CredentialError."""
         try:
-            token = self.path.read_text().strip()
+            token = self.path.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise CredentialError(f"{self.path}: token cannot be read: {error}") from error
         if not token:

@@ -97,7 +97,7 @@ class Kubelet:
             pass
 
     async def until(self, condition: Any) -> None:
-        async with asyncio.timeout(10), self.changed:
+        async with asyncio.timeout(60), self.changed:
             await self.changed.wait_for(condition)
 
     async def call(self, method: str, request: str, response: str, body: Any) -> Any:

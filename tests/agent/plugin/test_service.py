@@ -105,7 +105,7 @@ async def test_pods_that_got_each_other_s_gpus_are_put_right(kubelet: Kubelet) -
     node.add(pod("a", 0, 1), pod("b", 2, 3, created=1))
     async with plugin(kubelet, node):
         assert await kubelet.admit("b", 2, ids=["GPU-0", "GPU-1"]) == ["GPU-0", "GPU-1"]
-        await asyncio.wait_for(node.corrected.wait(), 10)
+        await asyncio.wait_for(node.corrected.wait(), 60)
         assert {c.one.pod: c.gpus for c in node.corrections} == {"a": ("GPU-2", "GPU-3"), "b": ("GPU-0", "GPU-1")}
         assert await kubelet.admit("a", 2) == ["GPU-2", "GPU-3"]
 
