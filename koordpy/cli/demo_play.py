@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import shlex
 import signal
+import sys
 import time
 from collections.abc import Sequence
 
@@ -36,9 +38,10 @@ async def play(programme: Programme, *, headless: bool, keep: bool, speed: float
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     console = Console(highlight=False)
-    if not console.is_terminal:
+    terminal = console.is_terminal and sys.stdout.isatty()  # FORCE_COLOR makes colours, and no terminal of a pipe
+    if not terminal:
         console = Console(highlight=False, width=_PLAIN_WIDTH)
-    watched = console.is_terminal and not headless
+    watched = terminal and not headless
     cluster = read_cluster(programme.cluster)
     nodes = [one for one in cluster if one["kind"] == "Node"]
     forecaster = Forecaster(cluster=programme.cluster)
@@ -176,12 +179,12 @@ async def _hold(stage: Stage, forecasts: Sequence[Forecast]) -> None:
     gang = next((gang.name for forecast in forecasts for gang in forecast.gangs if gang.is_gang and gang.nodes), "")
     print(
         f"\nThe cluster stays until Ctrl-C. In another terminal:\n"
-        f"    export KUBECONFIG={stage.kubeconfig}\n"
+        f"    export KUBECONFIG={shlex.quote(str(stage.kubeconfig))}\n"
         f"    kubectl get pods -o wide\n"
         f"    kubectl describe pod {waiting.rpartition('/')[2]}\n"
         f"    kubectl get podgroups,clusternetworktopologies\n"
         f"    kubectl delete pod -l pod-group.scheduling.sigs.k8s.io={gang.rpartition('/')[2]}\n"
-        f"    tail -f {stage.log}",
+        f"    tail -f {shlex.quote(str(stage.log))}",
         flush=True,
     )
     with contextlib.suppress(asyncio.CancelledError):

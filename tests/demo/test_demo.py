@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 DEMO = [sys.executable, "-m", "koordpy", "demo"]
-LONGEST_SECONDS = 120
+LONGEST_SECONDS = 300
 
 
 def of_group(group: int) -> list[str]:
@@ -30,11 +31,11 @@ def of_group(group: int) -> list[str]:
 
 
 @contextlib.contextmanager
-def demo(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """The demo as a process of a session of its own, ended by force after LONGEST_SECONDS."""
+def demo(folder: Path, *words: str, **more: str) -> Iterator[subprocess.Popen[str]]:
+    """The demo as a process of a session of its own, with `more` in its environment, ended after LONGEST_SECONDS."""
     process = subprocess.Popen(
         [*DEMO, *words],
-        env={**os.environ, "TMPDIR": str(folder), "PYTHONUNBUFFERED": "1"},
+        env={**os.environ, "TMPDIR": str(folder), "PYTHONUNBUFFERED": "1", **more},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -77,19 +78,22 @@ def test_headless_keeps_every_promise_and_leaves_nothing(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_keep_says_how_to_look_around_and_ends_in_order(tmp_path: Path, number: signal.Signals) -> None:
-    with demo(tmp_path, "--keep") as process:
+    folder = tmp_path / "a shell must be told"
+    folder.mkdir()
+    with demo(folder, "--keep", FORCE_COLOR="1", COLUMNS="40") as process:
         assert process.stdout is not None
         kubeconfigs = []
         for line in process.stdout:
             if "export KUBECONFIG=" in line:
-                kubeconfigs.append(Path(line.strip().removeprefix("export KUBECONFIG=")).is_file())
+                (said,) = shlex.split(line.strip().removeprefix("export KUBECONFIG="))
+                kubeconfigs.append(Path(said).is_file())
             if "scheduler.log" in line:
                 break
         process.send_signal(number)
         _, err = process.communicate()
     assert kubeconfigs == [True]
     assert (process.returncode, err) == (0, "")
-    assert list(tmp_path.iterdir()) == []
+    assert list(folder.iterdir()) == []
 
 
 def test_ctrl_c_in_the_middle_is_no_traceback(tmp_path: Path) -> None:

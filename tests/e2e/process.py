@@ -146,9 +146,9 @@ def koordpy_run(
 ) -> Process:
     """`koordpy run --kubeconfig KUBECONFIG FLAGS...`, not started yet, with its log in FOLDER/NAME.log.
 
-    It is the installed command that is run, as a person runs it. Unbuffered, so that the log is whole after a kill.
+    Unbuffered, so that the log is whole after a kill.
     """
-    command: list[str | Path] = [Path(sys.executable).with_name("koordpy"), "run", "--kubeconfig", kubeconfig, *flags]
+    command: list[str | Path] = [sys.executable, "-m", "koordpy", "run", "--kubeconfig", kubeconfig, *flags]
     process = Process(name, command, log=folder / f"{name}.log", env={"PYTHONUNBUFFERED": "1", **(env or {})})
     stumble(process)
     return process

@@ -1,6 +1,7 @@
 """The plugin over real sockets, with a kubelet that speaks the real API."""
 
 import asyncio
+import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -48,11 +49,13 @@ class Node:
 
 
 @pytest.fixture
-async def kubelet(tmp_path: Path) -> AsyncIterator[Kubelet]:
-    running = Kubelet(tmp_path)
-    await running.start()
-    yield running
-    await running.stop()
+async def kubelet() -> AsyncIterator[Kubelet]:
+    # not in tmp_path: the path of a unix socket ends after 107 characters
+    with tempfile.TemporaryDirectory(prefix="kubelet-") as folder:
+        running = Kubelet(Path(folder))
+        await running.start()
+        yield running
+        await running.stop()
 
 
 @asynccontextmanager
