@@ -16,7 +16,7 @@ from koordpy.planning.accelerators.registry import ACCELERATORS
 from koordpy.planning.attraction import place_attracted
 from koordpy.planning.build import partitions
 from koordpy.planning.figures import Figures
-from koordpy.planning.place import place, place_best
+from koordpy.planning.place import could_place, place, place_best
 from koordpy.planning.placement.goals import goal_vector
 from koordpy.planning.placement.problem import Problem, Shape, Solution
 from koordpy.planning.plan import Proof, SolverRun
@@ -61,6 +61,13 @@ def place_jointly(unit: Unit, problem: Problem, figures: Figures) -> Solution:
     if best is None:
         return Solution({}, Proof.INFEASIBLE if proof is Proof.OPTIMAL else Proof.UNKNOWN, tuple(runs))
     return Solution(best[1].nodes, proof if proof is not Proof.UNKNOWN else Proof.FEASIBLE, tuple(runs))
+
+
+def fit_jointly(unit: Unit, problem: Problem, figures: Figures) -> bool | None:
+    """Whether all pods of a unit are found a place, wherever that is; None where only a placement tells."""
+    if len(_counted_apart(unit, figures)) > 1:
+        return None
+    return any(could_place(part) is Proof.FEASIBLE for part in partitions(unit, problem, figures))
 
 
 def _counted_apart(unit: Unit, figures: Figures) -> frozenset[bytes]:

@@ -98,7 +98,7 @@ def _as_far_as_they_fit(problem: Problem, *, not_all: bool) -> tuple[list[int], 
         fits, fails = 0, len(left) + (not not_all)
         while fails - fits > 1:
             middle = (fits + fails) // 2
-            proof = _can_place(_just(problem, [*taken, *left[:middle]]))
+            proof = could_place(_just(problem, [*taken, *left[:middle]]))
             sure = sure and proof is not Proof.UNKNOWN
             if proof is Proof.FEASIBLE:
                 fits = middle
@@ -111,7 +111,7 @@ def _as_far_as_they_fit(problem: Problem, *, not_all: bool) -> tuple[list[int], 
     return taken, sure
 
 
-def _can_place(problem: Problem) -> Proof:
+def could_place(problem: Problem) -> Proof:
     """FEASIBLE where all pods fit somehow, INFEASIBLE where it is proven that they do not, else UNKNOWN."""
     if hopeless(problem):
         return Proof.INFEASIBLE

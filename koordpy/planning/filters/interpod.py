@@ -104,6 +104,11 @@ class OwnTerms(Rule):
         pods = self._wanted_pods
         return self._wanted_in, [domains.sums(pods) for domains in self._wanted_in] if pods is not None else []
 
+    def wants(self, pod: PodInfo) -> bool:
+        """Whether all terms of required affinity, of which there are some, speak of a pod."""
+        labels = pod.pod.metadata.labels
+        return bool(self._wanted) and all(self._speaks_of(term, pod.namespace, labels) for term in self._wanted)
+
     def verdict(self) -> Verdict:
         return self._word(self._near() if self._wanted_pods is not None else None)
 

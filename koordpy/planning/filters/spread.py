@@ -115,6 +115,15 @@ class Spreading:
                 changed = True
         return changed
 
+    def counting(self, pod: PodInfo, node: int) -> list[bool]:
+        """Per constraint whether a pod on a node is one that it counts."""
+        meta = pod.pod.metadata
+        there = meta.namespace == self._pod.namespace and not meta.deletion_timestamp
+        return [
+            there and bool(one.included[node]) and selector_matches(one.selector, meta.labels)
+            for one in self.constraints
+        ]
+
 
 class TopologySpread(Rule):
     """The DoNotSchedule constraints of a pod."""
@@ -124,6 +133,15 @@ class TopologySpread(Rule):
 
     def __init__(self, spreading: Spreading) -> None:
         self._spreading = spreading
+
+    @property
+    def constraints(self) -> Sequence[Constraint]:
+        """The constraints, with what they count now."""
+        return self._spreading.constraints
+
+    def counting(self, pod: PodInfo, node: int) -> list[bool]:
+        """Per constraint whether a pod on a node is one that it counts."""
+        return self._spreading.counting(pod, node)
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
         return self._spreading.change(pod, node, sign)

@@ -12,6 +12,8 @@ from koordpy.cluster.snapshot import Ints
 from koordpy.planning.placement.ties import Apart, Interaction, Near, Spread
 
 Term = tuple[cp_model.IntVar, int]
+Leaving = Mapping[int, Sequence[Term]]
+"""Domain -> sum of running pods that count there and leave."""
 Place = tuple[int, Mapping[int, Sequence[Term]]]
 """A node (of several that share all labels, any one) and shape -> sum of the new pods of the shape there."""
 
@@ -25,14 +27,18 @@ class Interacting:
 
     def add(self, interactions: Iterable[Interaction]) -> None:
         for one in interactions:
-            if not any(held.get(one.shape) for _, held in self.places):
-                continue
-            if isinstance(one, Apart):
-                self._apart(one)
-            elif isinstance(one, Near):
-                self._near(one)
-            else:
-                self._spread(one)
+            self.add_one(one)
+
+    def add_one(self, one: Interaction, leaving: Sequence[Leaving] = ()) -> None:
+        """leaving: per label that it goes by what leaves its count of running pods; nothing by default."""
+        if not any(held.get(one.shape) for _, held in self.places):
+            return
+        if isinstance(one, Apart):
+            self._apart(one)
+        elif isinstance(one, Near):
+            self._near(one, leaving or [{}] * len(one.groups))
+        else:
+            self._spread(one, leaving[0] if leaving else {})
 
     def _sums(self, shapes: Iterable[int], groups: Ints) -> dict[int, list[Term]]:
         """Domain -> new pods of the shapes there; -1 for the nodes in none."""
@@ -85,34 +91,42 @@ class Interacting:
             if domain in meant:
                 self._add([*meant[domain], (present, most)], most=most + itself)
 
-    def _near(self, one: Near) -> None:
+    def _near(self, one: Near, leaving: Sequence[Leaving]) -> None:
         itself = one.shape in one.meant
         first: list[Term] = []
-        if one.may_be_first:
+        if one.may_be_first or (itself and any(leaving)):
             alone = self.model.new_bool_var("")
             first = [(alone, 1)]
             everywhere = self._sums(one.meant, one.counted.astype("int64")).get(1, [])
             most = self._most_of(one.meant)
             self._add([*everywhere, (alone, most)], most=most + 1)
-        for groups, existing in zip(one.groups, one.existing, strict=True):
+            for existing, away in zip(one.existing, leaving, strict=True):
+                for domain in existing.nonzero()[0].tolist():
+                    # nobody else of the kind is left anywhere
+                    self._add([*away.get(domain, ()), (alone, -int(existing[domain]))], least=0)
+        for groups, existing, away in zip(one.groups, one.existing, leaving, strict=True):
             self._unlabelled(one.shape, groups)
             meant = self._sums(one.meant, groups)
             for domain, present in self._standing(one.shape, groups).items():
-                needed = 1 + itself - int(existing[domain])
-                if needed > 0:
-                    self._add([*meant.get(domain, []), *first, (present, -needed)], least=0)
+                gone = [(var, -c) for var, c in away.get(domain, ())]
+                have, asked = int(existing[domain]), 1 + itself
+                if have < asked or gone:
+                    terms = [*meant.get(domain, []), *first, *gone, (present, -asked)]
+                    self._add(terms, least=-have)
 
-    def _spread(self, one: Spread) -> None:
+    def _spread(self, one: Spread, leaving: Leaving) -> None:
         self._unlabelled(one.shape, one.groups)
         meant = self._sums(one.meant, one.groups)
+        gone = {domain: [(var, -c) for var, c in terms] for domain, terms in leaving.items()}
         least: list[Term] = []
         if not one.from_zero:
             top = int(one.base.max(initial=0)) + self._most_of(one.meant)
             var = self.model.new_int_var(0, top, "")
             least = [(var, -1)]
             for domain in one.eligible.nonzero()[0].tolist():
-                self._add([*meant.get(domain, []), *least], least=-int(one.base[domain]))
+                terms = [*meant.get(domain, []), *gone.get(domain, []), *least]
+                self._add(terms, least=-int(one.base[domain]))
         reach = int(one.base.max(initial=0)) + self._most_of(one.meant)
         for domain, present in self._standing(one.shape, one.groups).items():
-            terms = [*meant.get(domain, []), *least, (present, reach)]
+            terms = [*meant.get(domain, []), *gone.get(domain, []), *least, (present, reach)]
             self._add(terms, most=one.max_skew - int(one.base[domain]) + reach)

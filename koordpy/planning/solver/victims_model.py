@@ -228,11 +228,21 @@ class VictimsModel:
                 elif have % k:
                     self.possible = False
         self._regions()
-        if problem.interactions:
+        if problem.interactions or self.choices.ties:
             places: dict[int, dict[int, list[Term]]] = {}
             for (shape, node), var in self.pods.items():
                 places.setdefault(node, {})[shape] = [(var, 1)]
-            Interacting(self.base, list(places.items()), most=self.wanted).add(problem.interactions)
+            between = Interacting(self.base, list(places.items()), most=self.wanted)
+            between.add(problem.interactions)
+            for tie in self.choices.ties:
+                between.add_one(tie.interaction, [self._leaving(label) for label in tie.leaving])
+
+    def _leaving(self, label: Iterable[tuple[int, int, int]]) -> dict[int, list[Term]]:
+        """Domain -> pods that leave it with the units taken."""
+        out: dict[int, list[Term]] = {}
+        for domain, unit, pods in label:
+            out.setdefault(domain, []).extend(self.unit(unit, pods))
+        return out
 
     def _regions(self) -> None:
         """Sets of nodes that take pods in multiples, or of which one takes them all."""

@@ -12,7 +12,7 @@ from koordpy.planning.placement.problem import Problem
 from koordpy.planning.units import Unit
 from koordpy.planning.victims.asked import Asked
 from koordpy.planning.victims.budgets import Budget
-from koordpy.planning.victims.choice import Choices, Limit, Multiple, Option, UnitFigures
+from koordpy.planning.victims.choice import Choices, Limit, Multiple, Option, Tie, UnitFigures
 from koordpy.planning.victims.devices import held_devices
 from koordpy.planning.victims.moving import rejoins_of, returns_of
 from koordpy.planning.victims.names import RuleName
@@ -78,6 +78,7 @@ def candidates(
     allowances = [(budget.allowed, covered) for budget, covered in zip(budgets, covering, strict=True)]
     bound = law.together(named, allowances)
     around = regions(asked.unit, figures)
+    covering_units = _covering(open_to, pool, units)
     choices = Choices(
         problem=part,
         lots=around.lots,
@@ -91,22 +92,44 @@ def candidates(
         crossings=tuple(bound.crossings),
         shortfalls=tuple(bound.shortfalls),
         multiples=tuple(multiples),
-        blockers=_blockers(open_to, pool, units),
+        blockers=_blockers(open_to, covering_units),
+        ties=_ties(open_to, covering_units) if not moves else (),
         deterministic_time=figures.config.preemption.time_limit,
     )
     return Candidates(choices, tuple(units), tuple(rules))
 
 
-def _blockers(open_to: Opened, pool: Pool, units: Sequence[int]) -> dict[tuple[int, int], tuple[tuple[int, ...], ...]]:
-    """Shape and node -> what must go before a pod may stand there, by number of the unit."""
-    if not open_to.blockers:
-        return {}
+def _covering(open_to: Opened, pool: Pool, units: Sequence[int]) -> dict[str, tuple[int, ...]]:
+    """Key of a pod that filters look at -> the units with it, by number."""
     covering: dict[str, list[int]] = {}
-    for n, i in enumerate(units):
+    for n, i in enumerate(units if open_to.looked_at else ()):
         for pod in pool.units[i].pods:
             if pod.key in open_to.looked_at:
                 covering.setdefault(pod.key, []).append(n)
-    return {place: tuple(tuple(covering[key]) for key in pods) for place, pods in open_to.blockers.items()}
+    return {key: tuple(units) for key, units in covering.items()}
+
+
+def _blockers(
+    open_to: Opened, covering: Mapping[str, tuple[int, ...]]
+) -> dict[tuple[int, int], tuple[tuple[int, ...], ...]]:
+    """Shape and node -> what must go before a pod may stand there, by number of the unit."""
+    return {place: tuple(covering[key] for key in pods) for place, pods in open_to.blockers.items()}
+
+
+def _ties(open_to: Opened, covering: Mapping[str, tuple[int, ...]]) -> tuple[Tie, ...]:
+    """What is asked of places, with the units that the counts leave with. Of a gang's core and its surplus no choice
+    takes both, so a pod that several units cover leaves once."""
+    out = []
+    for one in open_to.ties:
+        leaving = []
+        for label in one.leaving:
+            pods: dict[tuple[int, int], int] = {}
+            for domain, key in label:
+                for unit in covering.get(key, ()):
+                    pods[domain, unit] = pods.get((domain, unit), 0) + 1
+            leaving.append(tuple((domain, unit, number) for (domain, unit), number in pods.items()))
+        out.append(Tie(one.interaction, tuple(leaving)))
+    return tuple(out)
 
 
 @dataclass(frozen=True, eq=False)

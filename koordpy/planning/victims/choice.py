@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from koordpy.cluster.snapshot import Ints
 from koordpy.planning.placement.problem import Problem
+from koordpy.planning.placement.ties import Interaction
 from koordpy.planning.plan import Proof, SolverRun
 
 Terms = tuple[tuple[int, int], ...]
@@ -113,6 +114,17 @@ class Rejoin:
 
 
 @dataclass(frozen=True, eq=False)
+class Tie:
+    """What members ask of each other's places and of running pods, counted with everybody there who runs.
+
+    leaving: per label that the interaction goes by (domain, unit, pods that leave its count with the unit).
+    """
+
+    interaction: Interaction
+    leaving: tuple[tuple[tuple[int, int, int], ...], ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
 class Choices:
     """All pending members of `problem` are to be placed; problem.free is without evictions.
 
@@ -129,6 +141,8 @@ class Choices:
     multiples: tuple[Multiple, ...] = ()
     shortfalls: tuple[Shortfall, ...] = ()
     blockers: Mapping[tuple[int, int], tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    ties: tuple[Tie, ...] = ()
+    """Affinity, anti-affinity and spread, where running pods that may go count in them."""
     returns: tuple[tuple[Return, ...], ...] = ()
     """Per unit what must find room again (consolidation, level 2 is no cost); empty where they are gone."""
     rejoins: tuple[Rejoin, ...] = ()

@@ -20,6 +20,7 @@ from koordpy.planning.filters.interpod import PLUGIN as AFFINITY
 from koordpy.planning.filters.spread import PLUGIN as SPREAD
 from koordpy.planning.placement.problem import Problem, Shape
 from koordpy.planning.units import Unit
+from koordpy.planning.victims.leaning import Leaning, leanings
 
 _MOST_BLOCKERS = 2000
 """More pods than this that filters look at are not tried one by one."""
@@ -30,12 +31,14 @@ class Opened:
     """problem: its shapes are allowed wherever eligible victims alone stand in the way.
 
     blockers: (shape, node) -> keys of pods each of which must go first. looked_at: keys of eligible pods that some
-    filter of a shape looks at.
+    filter of a shape looks at. ties: what members ask of each other's places and of the pods that run, and who of these
+    may leave.
     """
 
     problem: Problem
     blockers: dict[tuple[int, int], tuple[str, ...]]
     looked_at: frozenset[str]
+    ties: tuple[Leaning, ...] = ()
 
 
 def opened(unit: Unit, problem: Problem, figures: Figures, victims: Sequence[PodInfo]) -> Opened:
@@ -66,6 +69,7 @@ def opened(unit: Unit, problem: Problem, figures: Figures, victims: Sequence[Pod
     before = [shape.allowed for shape in problem.shapes]
     blockers: dict[tuple[int, int], tuple[str, ...]] = {}
     shapes: list[Shape] = []
+    ties = leanings(kinds, problem.interactions, list(relevant.values()), figures)
     mark = draft.mark()
     for other in relevant.values():
         draft.evict(other)
@@ -82,8 +86,8 @@ def opened(unit: Unit, problem: Problem, figures: Figures, victims: Sequence[Pod
                 for node in np.nonzero(opening & (back == 0))[0].tolist():
                     blockers[i, node] = (*blockers.get((i, node), ()), other.key)
     draft.undo(mark)
-    # what members ask of each other is counted with everybody in place, so it says nothing of who is left
-    return Opened(replace(problem, shapes=tuple(shapes), interactions=()), blockers, frozenset(relevant))
+    # what members ask of each other is counted there with everybody in place, so it says nothing of who is left
+    return Opened(replace(problem, shapes=tuple(shapes), interactions=()), blockers, frozenset(relevant), ties)
 
 
 def _unresolvable(pod: PodInfo, figures: Figures, judged: frozenset[str]) -> Ints:

@@ -53,6 +53,7 @@ def applies(choices: Choices) -> bool:
     if (
         len(shapes) != 1
         or problem.interactions
+        or choices.ties
         or problem.multiples
         or choices.blockers
         or choices.multiples

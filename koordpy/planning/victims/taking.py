@@ -43,10 +43,15 @@ class Taking:
     # --- trials -------------------------------------------------------------------------------------------------------
 
     def works(self, taken: Sequence[int], layout: Layout | None = None) -> bool:
-        """Whether the members stand with the units of some options gone; how is kept."""
+        """Whether the members stand with the units of some options gone; how is kept. layout: where they may stand, so
+        that not all places need be tried."""
         units = self.found.of(taken)
         if self.found.moves:
             stand = self.trial.stand_and_return(units, layout or Layout())
+        elif layout is not None and not self.own_order:
+            stand = self.trial.stand(units, layout.places)
+            if not stand.nodes:
+                stand = self.trial.stand(units)
         else:
             stand = self.trial.stand(units)
         self._unsure |= not stand.sure
@@ -84,7 +89,7 @@ class Taking:
         return tuple(u for u, one in units if u in seen or any(at == node for at, _ in one.frees))
 
     def _fits(self, taken: Sequence[int]) -> bool:
-        return bool(self.trial.stand(self.found.of(taken)).nodes)
+        return self.trial.fits(self.found.of(taken))
 
     # --- the choice ---------------------------------------------------------------------------------------------------
 
@@ -96,6 +101,10 @@ class Taking:
         from koordpy.planning.solver.victims import MOST_TRIES, choose
 
         choice = choose(self.choices, self.refuse, most_tries=_OWN_ORDER_TRIES if self.own_order else MOST_TRIES)
+        if choice.proof is Proof.OPTIMAL and not self.found.moves and not self.own_order:
+            before = self._unsure
+            self.works(choice.options)  # the best places of all with just these gone
+            self._unsure = before
         if choice.proof in (Proof.UNKNOWN, Proof.FEASIBLE) and not self.found.moves:
             options = self._unproven(choice)
             if options and self.works(options):
@@ -110,7 +119,7 @@ class Taking:
         """The better of what was found in time, less what can be given back, and of the greedy plan."""
 
         def enough(taken: tuple[int, ...]) -> bool:
-            return counts_allow(self.choices, taken) and self.works(taken)
+            return counts_allow(self.choices, taken) and self._fits(taken)
 
         best: tuple[object, tuple[int, ...]] | None = None
         for start in (found.options, cheapest(self.choices, enough)):

@@ -15,7 +15,7 @@ from koordpy.planning.ascend.relief import place_chosen
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
 from koordpy.planning.gpu.allocation import allocate
-from koordpy.planning.joint import place_jointly
+from koordpy.planning.joint import fit_jointly, place_jointly
 from koordpy.planning.placement.problem import Problem, at_most, only_ranks
 from koordpy.planning.plan import Proof
 from koordpy.planning.victims.asked import Asked
@@ -62,10 +62,20 @@ class Trial:
             if pod.key not in draft.evicted:
                 draft.evict(pod)
 
-    def stand(self, units: Sequence[int]) -> Stand:
-        """Where the members stand once some units are gone."""
+    def stand(self, units: Sequence[int], places: Places | None = None) -> Stand:
+        """Where the members stand once some units are gone. places: the only ones looked at, if any."""
         with self.gone(units):
-            return self._place()
+            return self._place(places)
+
+    def fits(self, units: Sequence[int]) -> bool:
+        """Whether the members are found a place once some units are gone, wherever it is."""
+        unit, figures = self.asked.unit, self.figures
+        named = figures.gpus.view.nodes and any(pod.gpus is not None for pod in self.asked.pods)
+        if named or has_own_order(unit, figures):
+            return bool(self.stand(units).nodes)
+        with self.gone(units):
+            found = fit_jointly(unit, only_ranks(build(unit, figures), set(self.asked.problem.pending)), figures)
+            return bool(self._place().nodes) if found is None else found
 
     def stand_and_return(self, units: Sequence[int], layout: Layout) -> Stand:
         """Where the members stand, and the units come back to: as they like best, else as a layout plans it."""

@@ -1,0 +1,84 @@
+"""Affinity and spread of the members counted with victims there, and which of their counts leaves with whom.
+
+Sources: preemption.md section 5 (all filters run on the state after the evictions), kube-parity.md 2.6 and 2.7. A pod
+that goes takes a neighbour away, or lowers the least of a spread: both are sums over who is taken, so the exact model
+knows them and is not told of them by one refused choice after the other.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.selectors import selector_matches
+from koordpy.planning.figures import Figures
+from koordpy.planning.filters.interpod import OwnTerms
+from koordpy.planning.filters.spread import TopologySpread
+from koordpy.planning.placement.ties import Apart, Interaction, Near, Spread
+
+
+@dataclass(frozen=True, eq=False)
+class Leaning:
+    """An interaction as it stands with all victims there. leaving: per label that it goes by (domain, key of a pod that
+    counts there and may go)."""
+
+    interaction: Interaction
+    leaving: tuple[tuple[tuple[int, str], ...], ...] = ()
+
+
+def leanings(
+    kinds: Sequence[PodInfo], among: Sequence[Interaction], victims: Sequence[PodInfo], figures: Figures
+) -> tuple[Leaning, ...]:
+    """All that pods of some kinds ask of places: of each other, and of running pods of which `victims` may go.
+
+    kinds: one pod per shape of the problem, by number. among: what its members ask of each other, as the draft is.
+    """
+    out = [Leaning(one) for one in among if isinstance(one, Apart)]
+    index = figures.snapshot.index
+    standing = [(pod, index[pod.node]) for pod in victims]
+    for shape, pod in enumerate(kinds):
+        for rule in figures.rules(pod):
+            if isinstance(rule, OwnTerms):
+                out += _near(shape, rule, kinds, standing)
+            elif isinstance(rule, TopologySpread):
+                out += _spread(shape, rule, kinds, standing)
+    return tuple(out)
+
+
+def _near(
+    shape: int, rule: OwnTerms, kinds: Sequence[PodInfo], standing: Sequence[tuple[PodInfo, int]]
+) -> list[Leaning]:
+    domains, existing = rule.neighbours()
+    if not existing:
+        return []
+    meant = tuple(i for i, other in enumerate(kinds) if rule.wants(other))
+    there = [(pod.key, node) for pod, node in standing if rule.wants(pod)]
+    leaving = tuple(tuple((int(one.of[node]), key) for key, node in there if one.of[node] >= 0) for one in domains)
+    return [Leaning(Near(shape, meant, tuple(one.of for one in domains), tuple(existing)), leaving)]
+
+
+def _spread(
+    shape: int, rule: TopologySpread, kinds: Sequence[PodInfo], standing: Sequence[tuple[PodInfo, int]]
+) -> list[Leaning]:
+    own = kinds[shape]
+    counted = [(pod.key, node, rule.counting(pod, node)) for pod, node in standing]
+    out = []
+    for number, one in enumerate(rule.constraints):
+        meant = tuple(
+            i
+            for i, other in enumerate(kinds)
+            if other.namespace == own.namespace and selector_matches(one.selector, other.pod.metadata.labels)
+        )
+        spread = Spread(
+            shape,
+            meant,
+            groups=np.where(one.included, one.domains.of, -1),
+            base=one.counts,
+            eligible=one.eligible,
+            max_skew=one.max_skew,
+            min_domains=one.min_domains,
+        )
+        leaving = tuple((int(one.domains.of[node]), key) for key, node, counts in counted if counts[number])
+        out.append(Leaning(spread, (leaving,)))
+    return out
