@@ -16,7 +16,7 @@ from koordpy.planning.ascend.job import Job
 from koordpy.planning.ascend.jobs import Jobs
 from koordpy.planning.ascend.stock import Stock
 from koordpy.planning.filters import node as node_filters
-from koordpy.planning.filters.base import Refusal, chain
+from koordpy.planning.filters.base import Refusal, Verdict, chain
 from koordpy.planning.filters.claims import claims_of
 from koordpy.planning.filters.dra import DynamicResources, Taken
 from koordpy.planning.filters.registry import refusal_of
@@ -227,14 +227,20 @@ class Figures:
         self.built = None
 
     def _look(self, pod: PodInfo) -> Static:
+        parts, refusal = self._first_words(pod)
+        return Static(before=chain(parts), refusal=refusal, scores=static_scores(self.snapshot.nodes, pod.pod))
+
+    def _first_words(self, pod: PodInfo) -> tuple[list[Verdict], Refusal | None]:
+        """The words of the filters that look at labels and taints alone; what keeps the pod from every node."""
         nodes, wire = self.snapshot.nodes, pod.pod
-        refusal: Refusal | None = None
         affinity = node_filters.check_affinity(nodes, wire)
         parts = [node_filters.check_named(nodes, wire), node_filters.check_unschedulable(nodes, wire)]
         parts.append(node_filters.check_taints(nodes, wire))
         if isinstance(affinity, Refusal):
-            refusal = affinity
-        else:
-            parts.append(node_filters.check_added(nodes, self.config.filters.node_affinity.added_affinity))
-            parts.append(affinity)
-        return Static(before=chain(parts), refusal=refusal, scores=static_scores(nodes, wire))
+            return parts, affinity
+        parts.append(node_filters.check_added(nodes, self.config.filters.node_affinity.added_affinity))
+        return [*parts, affinity], None
+
+    def words(self, pod: PodInfo) -> list[Verdict]:
+        """What each filter says of every node, also of those that another filter speaks for."""
+        return [*self._first_words(pod)[0], *self.of(pod).later_words()]

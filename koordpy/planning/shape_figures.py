@@ -358,12 +358,16 @@ class ShapeFigures:
         return self._word[1]
 
     def _every_word(self) -> Verdict:
+        return chain([self.static.before, *self.later_words()])
+
+    def later_words(self) -> list[Verdict]:
+        """The words of the filters after the first four of the table, each for itself."""
         owner = self._owner
         fit = check_fit(owner.snapshot.allocatable, owner.draft.used, self.request, self.names)
         early = [rule.verdict() for rule in self._rules if rule.before_fit]
         late = [rule.verdict() for rule in self._rules if not rule.before_fit]
-        first = [self.static.before]
+        first = []
         if self._reserved is not None:
             used = owner.draft.used
             first.append(self._reserved.verdict(self._rules, owner.snapshot, used, self.request, self.names))
-        return chain([*first, *early, fit, *late])
+        return [*first, *early, fit, *late]

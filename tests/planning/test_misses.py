@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from koordpy.api.objects import ContainerPort, NodeSpec, Taint, Wire
+from koordpy.api.objects import ContainerPort, NodeSpec, Taint, TopologySpreadConstraint, Wire
 from tests.planning.node_rules import anti, asked, near, node, pod, term
 
 
@@ -21,6 +21,10 @@ def with_port(name: str, at: str = "") -> Wire:
     made = pod(name, at=at)
     ports = [ContainerPort(container_port=80, host_port=80)]
     return replace(made, spec=replace(made.spec, containers=[replace(made.spec.containers[0], ports=ports)]))
+
+
+def spread_over(key: str) -> TopologySpreadConstraint:
+    return TopologySpreadConstraint(max_skew=1, topology_key=key, when_unsatisfiable="DoNotSchedule")
 
 
 CASES: dict[str, tuple[Sequence[Wire], list[str]]] = {
@@ -56,6 +60,30 @@ CASES: dict[str, tuple[Sequence[Wire], list[str]]] = {
     "what the pod itself asks for": (
         [node("n1:4"), pod("p", requests={"koordinator.sh/gpu": "50"})],
         ["this were mended: fractional GPUs are not supported"],
+    ),
+    "all that a node has against the pod": (
+        [
+            node("n1:4"),
+            pod("a", at="n1", cpu="4", labels={"app": "p"}),
+            cordoned("n2:1"),
+            pod("p", cpu="2", affinity=anti(term("kubernetes.io/hostname", {"app": "p"}))),
+        ],
+        [
+            "node n1 had 2 more cpu (free 0); and node(s) didn't match pod anti-affinity rules: "
+            "relax the rule, or wait until the pods it is about run or end",
+            "1 node(s) were unschedulable: uncordon them; and Insufficient cpu: ask for less, or for larger nodes",
+        ],
+    ),
+    "more than a node has, from pods that were bound past it": (
+        [node("n1:4"), pod("a", at="n1", cpu="5"), pod("p", cpu="2")],
+        ["node n1 had 3 more cpu (free 0)"],
+    ),
+    "no label to spread over": (
+        [node("n1:4"), pod("p", topology_spread_constraints=[spread_over("rack")])],
+        [
+            "1 node(s) didn't match pod topology spread constraints (missing required label): "
+            "label the nodes, or spread over a key that they have"
+        ],
     ),
     "figures and grounds together": (
         [

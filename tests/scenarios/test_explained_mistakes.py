@@ -104,7 +104,7 @@ def test_a_gang_that_is_short_of_room_hears_of_nodes_that_are_closed() -> None:
         (4, 4, "the number of its members were a multiple of 3"),
         (4, 5, "the number of its members were a multiple of 3"),
         # six of them would do
-        (4, 6, "4 more slot(s) were free in the cluster"),
+        (4, 6, "6 more slot(s) were free in the cluster"),
         (3, 3, "3 more slot(s) were free in the cluster"),
     ],
 )
@@ -113,3 +113,28 @@ def test_no_room_helps_a_number_that_its_multiple_does_not_divide(minimum: int, 
     notes = wish({"blockLayer": "Prefer"}, multiple={"blockLayer": 3})
     misses = said(TWO_LAYERS, nodes, group("g", minimum, notes), gang_pods("g", members), name="p-0")[1]
     assert misses == (first, "podCountMultiple blockLayer=3 were left out")
+
+
+def test_a_late_member_is_told_of_room_beside_its_siblings_alone() -> None:
+    nodes = [node("n0:1", {"block": "b0", "spine": "s"}), node("n1:1", {"block": "b1", "spine": "s"})]
+    late = gang_pods("g", 2)[1]
+    beside = pod("g-0", gang="g", at="n0")
+    other = pod("other", at="n1")
+    gang = [group("g", 1, wish({"blockLayer": "Must"})), beside, late, other]
+    assert said(TWO_LAYERS, nodes, gang, name=late.metadata.name)[1][0] == "1 more slot(s) were free in blockLayer s/b0"
+
+
+@pytest.mark.parametrize(
+    ("slots", "told"),
+    [
+        # two blocks of two and one: three fit both together, and the multiple holds in neither
+        ((2, 1), ("blockLayer were PreferGather, and podCountMultiple blockLayer=3 were left out",)),
+        ((3, 3), ("blockLayer were PreferGather",)),
+    ],
+)
+def test_a_wish_is_named_only_where_giving_it_up_helps(slots: tuple[int, int], told: tuple[str, ...]) -> None:
+    size = 3 if sum(slots) == 3 else 6
+    nodes = [node(f"n{i}:{number}", {"block": f"b{i}", "spine": "s"}) for i, number in enumerate(slots)]
+    gang = [group("g", size, wish({"blockLayer": "Must"}, multiple={"blockLayer": 3})), *gang_pods("g", size)]
+    found = [miss for miss in said(TWO_LAYERS, nodes, gang, name="p-0")[1] if "slot(s)" not in miss]
+    assert [miss.partition(": ")[0] for miss in found] == list(told)

@@ -53,6 +53,14 @@ def test_within_max_the_runtime_is_short() -> None:
     assert misses(made) == [f"runtime of quota a left 1 more {GPU}"]
 
 
+def test_a_larger_max_is_not_said_to_be_enough_where_nothing_is_left() -> None:
+    owned = [quota("a", {}, {GPU: 4}), quota("b", {GPU: 4}, {GPU: 8}), of("r", "a", 4, at="n1"), of("s", "b", 4)]
+    made = world(*owned, of("p", "a", 2))
+    assert misses(made) == [f"max of quota a were 6 {GPU} (it is 4), and runtime of quota a left 2 more {GPU}"]
+    assert not helps(made, QUIET, quota("a", {}, {GPU: 6}))
+    assert helps(made, QUIET, quota("a", {}, {GPU: 6}), node("n2:64", **gpus(2)))
+
+
 def test_every_limit_on_the_way_up_has_to_give_way() -> None:
     config = replace(QUIET, quota=Quota(enable_runtime_quota=False))
     made = world(

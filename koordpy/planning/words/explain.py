@@ -27,6 +27,7 @@ from koordpy.planning.words.aside import Aside, aside
 from koordpy.planning.words.denial import domain_slots
 from koordpy.planning.words.misses import NEAREST, closed_misses, node_misses
 from koordpy.planning.words.quota_misses import quota_misses
+from koordpy.planning.words.relaxed import relaxed_misses
 from koordpy.planning.words.turn import Turn
 
 
@@ -185,24 +186,31 @@ def _domains(unit: Unit, figures: Figures) -> tuple[tuple[DomainExplanation, ...
         have = int(usable(tree.depth)[chosen[1]])
         path = tree.path(*chosen)
         out.append(DomainExplanation(tree.layer_name(tree.depth), path, have, needed, True, "chosen"))
-    misses: list[str] = []
-    if chosen is None:
-        divisor = math.lcm(*unit_multiples(unit, figures).values())
-        placed_already = sum(member.node is not None and member.node >= 0 for member in problem.members)
-        if all((placed_already + more) % divisor for more in range(needed, len(problem.pending) + 1)):
-            misses.append(f"the number of its members were a multiple of {divisor}")
-            short.clear()
-        for lacking, level, d in sorted(short)[:NEAREST]:
-            place_name = f"{tree.layer_name(level)} {tree.path(level, d)}" if level else "the cluster"
-            misses.append(f"{lacking} more slot(s) were free in {place_name}")
-        if problem.hard and int(usable(0)[0]) >= needed:
-            layer = tree.layer_name(problem.hard)
-            misses.append(f"{layer} were PreferGather: the cluster has {int(usable(0)[0])} slots for {needed}")
-        for level, k in unit_multiples(unit, figures).items():
-            misses.append(f"podCountMultiple {tree.layer_name(level)}={k} were left out")
-        if remark:
-            misses.append(f"its own order had room: {remark}")
+    misses = _gang_misses(unit, problem, figures, needed=needed, short=short) if chosen is None else []
+    if chosen is None and remark:
+        misses.append(f"its own order had room: {remark}")
     return tuple(out), misses
+
+
+def _gang_misses(
+    unit: Unit, problem: Problem, figures: Figures, *, needed: int, short: Sequence[tuple[int, int, int]]
+) -> list[str]:
+    """What would give a gang its room. short: (slots that lack, level, domain) of the domains that may hold it."""
+    tree = figures.snapshot.tree
+    misses: list[str] = []
+    divisor = math.lcm(*unit_multiples(unit, figures).values())
+    placed_already = sum(member.node is not None and member.node >= 0 for member in problem.members)
+    allowed = [n for n in range(needed, len(problem.pending) + 1) if (placed_already + n) % divisor == 0]
+    if not allowed:
+        misses.append(f"the number of its members were a multiple of {divisor}")
+    short = [(lacking + allowed[0] - needed, level, d) for lacking, level, d in short] if allowed else ()
+    held = tree.levels[problem.hard].sums(problem.bound_counts)
+    if held.any():  # the others have to join them
+        short = [one for one in short if held[one[2]]]
+    for lacking, level, d in sorted(short)[:NEAREST]:
+        place_name = f"{tree.layer_name(level)} {tree.path(level, d)}" if level else "the cluster"
+        misses.append(f"{lacking} more slot(s) were free in {place_name}")
+    return misses + relaxed_misses(unit, figures, needed=needed)
 
 
 def _planned(unit: Unit, problem: Problem, figures: Figures) -> tuple[dict[int, int], list[int], str]:

@@ -1,19 +1,24 @@
 """The nearest misses of a pod that fits no node: what to free, wait for or relax (simulate.md, `koordpy explain`).
 
-First the nodes that lack least, with figures; then every other ground on which nodes refuse, with its remedy.
+First the nodes that lack least, with figures; then every other ground on which nodes refuse, with its remedy. A node
+that refuses on several grounds is told of with all of them: to mend one would not help.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from koordpy.api.objects import Taint
 from koordpy.api.quantity import quantity_text
 from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.snapshot import NodeInfo
+from koordpy.cluster.snapshot import UNSCHEDULABLE_TAINT, NodeInfo
 from koordpy.planning.figures import Figures
-from koordpy.planning.filters.base import Code
+from koordpy.planning.filters.base import Refusal
+from koordpy.planning.filters.gpu_devices import INSUFFICIENT
 from koordpy.planning.filters.node import repels, taint_text
+from koordpy.planning.words.remedies import AFFINITY, CORDONED, FIT, TAINTS, remedy
 
 NEAREST = 5
 """Nodes named at most."""
@@ -21,25 +26,9 @@ NEAREST = 5
 NAMED = 3
 """Taints, and values of a label, named at most."""
 
-_FIT, _CORDONED, _TAINTS, _AFFINITY = "NodeResourcesFit", "NodeUnschedulable", "TaintToleration", "NodeAffinity"
-_REMEDIES = {
-    _CORDONED: "uncordon them",
-    _TAINTS: "tolerate the taint, or take it from the nodes",
-    _AFFINITY: "relax the pod's node selector or affinity, or label the nodes",
-    "NodePorts": "ask for another host port, or wait for the pod that has it",
-    "InterPodAffinity": "relax the rule, or wait until the pods it is about run or end",
-    "PodTopologySpread": "raise maxSkew, or make room in the domains with fewest matching pods",
-    "VolumeRestrictions": "wait until the pod that uses the volume ends",
-    "NodeVolumeLimits": "wait for pods with volumes to end, or use fewer volumes",
-    "VolumeBinding": "provide a volume or storage capacity that these nodes reach",
-    "VolumeZone": "provide nodes in the volume's zone",
-    "DynamicResources": "free devices that match the claim, or relax its selectors",
-    "GPUDevices": "ask for a number or a bandwidth that the free GPUs have, or wait for GPUs to be given back",
-    "AscendChips": "ask for a number of chips that the free ones of one node can form",
-}
 _UNSUPPORTED = "unsupported: "
-_RELAX = "relax the pod's constraint or change the nodes"
-_WAIT = "wait for pods there to end"
+_DEVICES = ("GPUDevices", "AscendChips")
+"""Filters that see devices where NodeResourcesFit sees their number."""
 
 
 def node_misses(pod: PodInfo, figures: Figures) -> list[str]:
@@ -47,17 +36,35 @@ def node_misses(pod: PodInfo, figures: Figures) -> list[str]:
     own = figures.of(pod)
     if own.refusal is not None:
         return [_own_fault(reason) for reason in own.refusal.reasons]
-    lacking = _lacking(pod, figures)
-    nearest = [text for _, _, text in sorted((far, i, text) for i, (far, text) in lacking.items())]
-    return nearest[:NEAREST] + _refusing(pod, figures, frozenset(lacking))
+    lacking, others = [], dict[tuple[Refusal, ...], list[NodeInfo]]()
+    for i, refusals in enumerate(_grounds(pod, figures)):
+        if refusals[0].plugin == FIT and (found := _lack(i, pod, figures)):
+            beside = [refusal for refusal in refusals[1:] if not _repeats(refusal, found)]
+            text = "; and ".join([found.text, *map(remedy, beside)])
+            lacking.append((len(beside), found.far, i, text))
+        else:
+            others.setdefault(refusals, []).append(figures.snapshot.nodes[i])
+    return [text for *_, text in sorted(lacking)[:NEAREST]] + _refusing(pod, others, figures)
 
 
 def closed_misses(pod: PodInfo, figures: Figures) -> list[str]:
-    """Nodes that are cordoned or tainted against a pod: a gang that is short of room could have theirs."""
-    verdict = figures.of(pod).verdict()
-    closed = {at for at, refusal in enumerate(verdict.refusals, start=1) if refusal.plugin in (_CORDONED, _TAINTS)}
-    others = (i for i, which in enumerate(verdict.which.tolist()) if which not in closed)
-    return _refusing(pod, figures, frozenset(others)) if closed else []
+    """Nodes that nothing but a cordon or a taint closes to a pod: a gang that is short of room could have theirs."""
+    closed: dict[tuple[Refusal, ...], list[NodeInfo]] = {}
+    for node, refusals in zip(figures.snapshot.nodes, _grounds(pod, figures), strict=True):
+        if refusals and all(refusal.plugin in (CORDONED, TAINTS) for refusal in refusals):
+            closed.setdefault(refusals, []).append(node)
+    return _refusing(pod, closed, figures)
+
+
+def _grounds(pod: PodInfo, figures: Figures) -> list[tuple[Refusal, ...]]:
+    """Per node what every filter has against it: where two refuse, the remedy of one changes nothing."""
+    out: list[tuple[Refusal, ...]] = [()] * len(figures.snapshot.nodes)
+    for word in figures.words(pod):
+        for i in np.nonzero(word.which)[0].tolist():
+            refusal = word.refusals[word.which[i] - 1]
+            if refusal not in out[i] and (refusal.plugin != TAINTS or _repelling(pod, figures.snapshot.nodes[i])):
+                out[i] = (*out[i], refusal)
+    return out
 
 
 def _own_fault(reason: str) -> str:
@@ -66,57 +73,76 @@ def _own_fault(reason: str) -> str:
     return f"the pod did not use: {feature}" if feature != reason else f"this were mended: {reason}"
 
 
-def _lacking(pod: PodInfo, figures: Figures) -> dict[int, tuple[int, str]]:
-    """Nodes that refuse for want of resources: position -> (how much is lacking, in words)."""
+class _Lack(NamedTuple):
+    """What a node has too little of. far: how far it is from enough."""
+
+    far: int
+    text: str
+    resources: frozenset[str]
+
+
+def _lack(node: int, pod: PodInfo, figures: Figures) -> _Lack | None:
+    """What a node lacks in resources, in words; None where that is not what it refuses for."""
     own, snapshot, draft = figures.of(pod), figures.snapshot, figures.draft
-    verdict = own.verdict()
-    fit = np.array([False, *(refusal.plugin == _FIT for refusal in verdict.refusals)])
-    lacks: dict[int, tuple[int, str]] = {}
-    for i in np.nonzero(fit[verdict.which])[0].tolist():
-        parts, worst = [], 0
-        for (column, amount), name in zip(own.request, own.names, strict=True):
-            free = max(0, int(snapshot.allocatable[i, column] - draft.used[i, column]))
-            if free < amount:
-                what = name or "pods"
-                text = f"{quantity_text(what, amount - free)} more {what} (free {quantity_text(what, free)})"
-                if amount > (whole := int(snapshot.allocatable[i, column])):
-                    text = f"{what} of {quantity_text(what, amount)} (it has {quantity_text(what, whole)} in all)"
-                parts.append(text)
-                worst = max(worst, (amount - free) * 1000 // amount)
-        if parts:
-            lacks[i] = len(parts) * 1000 + worst, f"node {snapshot.nodes[i].name} had {', '.join(parts)}"
-    return lacks
+    parts: dict[str, str] = {}
+    worst = 0
+    for (column, amount), name in zip(own.request, own.names, strict=True):
+        whole = int(snapshot.allocatable[node, column])
+        free = whole - int(draft.used[node, column])
+        if free >= amount:
+            continue
+        if pod.gpus is not None and name in pod.gpus.resources and amount == pod.gpus.count:
+            devices = figures.gpus.devices(node, pod)  # some of those that nobody asks for may be sick
+            free = free if devices is None else min(free, devices)
+        what = name or "pods"
+        parts[what] = f"{quantity_text(what, amount - free)} more {what} (free {quantity_text(what, max(0, free))})"
+        if amount > whole:
+            parts[what] = f"{what} of {quantity_text(what, amount)} (it has {quantity_text(what, whole)} in all)"
+        worst = max(worst, (amount - free) * 1000 // amount)
+    if not parts:
+        return None
+    text = f"node {snapshot.nodes[node].name} had {', '.join(parts.values())}"
+    return _Lack(len(parts) * 1000 + worst, text, frozenset(parts))
 
 
-def _refusing(pod: PodInfo, figures: Figures, told: frozenset[int]) -> list[str]:
-    """The grounds of the nodes not told of yet, in the order of their words, with their number and the remedy."""
-    verdict = figures.of(pod).verdict()
-    grounds: dict[tuple[str, str, str], list[NodeInfo]] = {}
-    for i, which in enumerate(verdict.which.tolist()):
-        if which and i not in told:
-            refusal = verdict.refusals[which - 1]
-            other = _RELAX if refusal.code is Code.UNRESOLVABLE else _WAIT
-            key = refusal.reasons[0], _REMEDIES.get(refusal.plugin, other), refusal.plugin
-            grounds.setdefault(key, []).append(figures.snapshot.nodes[i])
-    return [
-        f"{len(nodes)} {reason}: {remedy}{_which(pod, plugin, nodes, figures)}"
-        for (reason, remedy, plugin), nodes in sorted(grounds.items(), key=lambda ground: ground[0])
-    ]
+def _repeats(refusal: Refusal, lack: _Lack) -> bool:
+    """Whether a filter of devices says again that there are too few of them."""
+    few = refusal.plugin in _DEVICES and (refusal.reasons[0] == INSUFFICIENT or refusal.plugin == "AscendChips")
+    return few and bool(lack.resources - {"pods", "cpu", "memory"})
+
+
+def _refusing(pod: PodInfo, grounds: Mapping[tuple[Refusal, ...], list[NodeInfo]], figures: Figures) -> list[str]:
+    """Nodes by all that is against them: their number and the remedies, those with one ground first."""
+    told: dict[tuple[str, ...], tuple[tuple[Refusal, ...], list[NodeInfo]]] = {}
+    for refusals, nodes in grounds.items():  # refusals of two codes may have one remedy
+        told.setdefault(tuple(map(remedy, refusals)), (refusals, []))[1].extend(nodes)
+    lines = []
+    for words, (refusals, nodes) in sorted(told.items(), key=lambda one: (len(one[0]), one[0])):
+        whose = (_which(pod, refusal.plugin, nodes, figures) for refusal in refusals)
+        text = "; and ".join(f"{word}{which}" for word, which in zip(words, whose, strict=True))
+        lines.append((len(words), f"{len(nodes)} {text}"))
+    alone = [text for number, text in lines if number == 1]
+    return alone + [text for number, text in lines if number > 1][:NEAREST]
 
 
 def _which(pod: PodInfo, plugin: str, nodes: Sequence[NodeInfo], figures: Figures) -> str:
     """The taints, or the labels asked for that no node of the cluster has, in brackets; else nothing."""
     found: list[str] = []
-    if plugin == _TAINTS:
-        tolerations = pod.pod.spec.tolerations
-        found = _named(taint_text(taint) for node in nodes for taint in node.taints if repels(taint, tolerations))
-    elif plugin == _AFFINITY:
+    if plugin == TAINTS:
+        found = _named(taint_text(taint) for node in nodes for taint in _repelling(pod, node))
+    elif plugin == AFFINITY:
         for key, value in sorted(pod.pod.spec.node_selector.items()):
             there = [node.labels[key] for node in figures.snapshot.nodes if key in node.labels]
             if value not in there:
                 has = f"there is {' and '.join(_named(there))}" if there else "nor any other value of it"
                 found.append(f"no node has {key}={value}, {has}")
     return f" ({', '.join(found)})" if found else ""
+
+
+def _repelling(pod: PodInfo, node: NodeInfo) -> list[Taint]:
+    """The taints that close a node to a pod; a cordon's own goes with the cordon."""
+    cordon = UNSCHEDULABLE_TAINT.key if node.unschedulable else None
+    return [taint for taint in node.taints if taint.key != cordon and repels(taint, pod.pod.spec.tolerations)]
 
 
 def _named(texts: Iterable[str]) -> list[str]:

@@ -1,11 +1,16 @@
 """What would let a job through its quotas: for `koordpy explain`, with numbers that hold.
 
 Source: simulate.md, wouldFitIf; quota-fairness.md section 5. Every limit that refuses has to give way, so all are named
-in one line. A runtime can grow to its quota's max and no further: beyond it is max that would have to be larger.
+in one line. A runtime can grow to its quota's max and no further: beyond it is max that would have to be larger, and
+what the cluster has left for it then.
 """
+
+from collections.abc import Sequence
+from dataclasses import replace
 
 from koordpy.api.quantity import quantity_text
 from koordpy.cluster.quotas import QuotaUse
+from koordpy.cluster.snapshot import Draft
 from koordpy.planning.quota.admission import Admission, QuotaRefusal
 from koordpy.planning.units import Unit
 
@@ -20,6 +25,10 @@ def quota_misses(unit: Unit, admission: Admission, use: QuotaUse) -> list[str]:
     parts = dict.fromkeys(part for one in refusals for part in _parts(one, admission))
     if not parts:
         return []
+    if any(one.limit_name == "runtime" for one in refusals):
+        raised = _raised(refusals, admission)
+        for one in raised.core_refusals(unit, raised.draft.quotas):
+            parts |= dict.fromkeys(_parts(one, raised))  # a larger max is no larger runtime where nothing is left
     misses = [", and ".join(parts)]
     if all(one.limit_name == "min" for one in refusals):
         misses.append(f"{'its members' if unit.is_gang else 'the pod'} might be evicted (were not non-preemptible)")
@@ -43,3 +52,21 @@ def _parts(refusal: QuotaRefusal, admission: Admission) -> list[str]:
         text = f"{quantity_text(resource, needed)} {resource} (it is {quantity_text(resource, bound)})"
         out.append(f"{name} of quota {quota.name} were {text}")
     return out
+
+
+def _raised(refusals: Sequence[QuotaRefusal], admission: Admission) -> Admission:
+    """Admission with every limit that refuses as large as it would have to be."""
+    quotas = admission.quotas
+    tree = dict(quotas.tree.quotas)
+    for refusal in refusals:
+        quota = tree[refusal.quota]
+        least, most = dict(quota.min), dict(quota.max)
+        for resource in refusal.limit or ():
+            needed = (refusal.used or {})[resource] + (refusal.request or {})[resource]
+            most[resource] = max(most[resource], needed)
+            if refusal.limit_name == "min":
+                least[resource] = needed
+        tree[refusal.quota] = replace(quota, min=least, max=most)
+    snapshot = admission.draft.snapshot
+    changed = replace(snapshot, quotas=replace(quotas, tree=replace(quotas.tree, quotas=tree)))
+    return Admission(Draft(changed), admission.settings, admission.promises)
