@@ -32,7 +32,6 @@ class TopologyWish:
     gather: tuple[GatherRule, ...] = ()
     pipeline: int = 1
     data: int | None = None
-    tensor: int | None = None
     has_parallel: bool = False
 
     @property
@@ -73,7 +72,6 @@ def parse_topology_wish(text: str) -> TopologyWish:
         gather=rules,
         pipeline=sizes.get("pipeline-parallel", 1),
         data=sizes.get("data-parallel"),
-        tensor=sizes.get("tensor-parallel"),
         has_parallel=bool(sizes),
     )
 

@@ -41,7 +41,7 @@ class ReflectorPolicy:
 
 @dataclass(slots=True)
 class ReflectorCounters:
-    """What happened since the start, for metrics."""
+    """What happened since the start: for the benchmark and for tests, whose waits end by it."""
 
     events: int = 0
     bookmarks: int = 0

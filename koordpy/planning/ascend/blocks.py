@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,14 +13,6 @@ from koordpy.planning.ascend.job import Blocks, Job
 from koordpy.planning.ascend.superpods import Grid, by_code, by_objective, short_blocks
 from koordpy.planning.ascend.switch_jobs import Bools, Seated
 from koordpy.planning.figures import Figures
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Nodes of one block in natural order."""
-
-    super_pod: str
-    nodes: tuple[int, ...]
 
 
 class BlockJob:
@@ -115,7 +106,7 @@ class BlockJob:
                 return None
             names = sorted({numbers[rank] for rank in coming} - shared)
             names += [max(numbers.values()) + 1 + i for i in range(len(blocks) - len(names))]
-            places = [(names[i], node) for i, block in enumerate(blocks) for node in block.nodes]
+            places = [(names[i], node) for i, block in enumerate(blocks) for node in block]
             seats |= zip(coming, places, strict=True)
         super_pods = self.figures.jobs.super_pods
         nodes, notes = {}, {}
@@ -125,7 +116,7 @@ class BlockJob:
             notes[pod.key] = {keys.SUPER_POD_RANK: str(number), keys.BOUND_SUPER_POD: super_pods[node]}
         return Seated(nodes, notes, self.worth)
 
-    def choose(self, left: Mapping[str, Sequence[int]], number: int) -> list[Block] | None:
+    def choose(self, left: Mapping[str, Sequence[int]], number: int) -> list[list[int]] | None:
         """Blocks for so many pods on nodes by SuperPoD, in the order of their numbers; None, and `why`."""
         grid, soft = self.grid, self.wish.soft
         names = list(left)
@@ -143,10 +134,10 @@ class BlockJob:
         given = by(sizes, whole, grid)
         assert given is not None
         used = [0] * len(names)
-        out: list[Block] = []
+        out: list[list[int]] = []
         for i, share in given:
             for _ in range(share):
-                out.append(self._block(names[i], left[names[i]][used[i] : used[i] + grid.size]))
+                out.append(self._named(left[names[i]][used[i] : used[i] + grid.size]))
                 used[i] += grid.size
         shares = sorted((share for _, share in given), reverse=True)
         eaten = sum(max(0, share - grid.keep(sizes[i])) for i, share in given)
@@ -156,11 +147,8 @@ class BlockJob:
         short = short_blocks(rest, [taken > 0 for taken in used], number - whole * grid.size, grid)
         assert short is not None
         for i, taken in short:
-            out.append(self._block(names[i], left[names[i]][used[i] : used[i] + taken]))
+            out.append(self._named(left[names[i]][used[i] : used[i] + taken]))
         return out
-
-    def _block(self, name: str, nodes: Sequence[int]) -> Block:
-        return Block(name, tuple(self._named(nodes)))
 
     def _named(self, nodes: Sequence[int]) -> list[int]:
         return sorted(nodes, key=lambda node: int(self.figures.snapshot.name_rank[node]))
