@@ -1,5 +1,6 @@
 # Everything a person does with this repository. `make` alone lists it.
-PYTHON ?= python3
+FITS := -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))'
+PYTHON ?= $(shell for one in python3 python3.13 python3.12 python3.11; do $$one $(FITS) 2>/dev/null && echo $$one && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -16,7 +17,8 @@ help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 $(STAMP): requirements.lock pyproject.toml
-	$(PYTHON) -m venv $(VENV)
+	@$(or $(PYTHON),false) $(FITS) || { echo "koordpy runs on Python 3.11 to 3.13, found '$(PYTHON)': name one, as in make install PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv $(if $(wildcard $(STAMP)),,--clear) $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@

@@ -98,7 +98,7 @@ class _Reader:
         self.snapshot = draft.snapshot
         self.table = table
         self.number = Counter(pod.shape for pod in pending)
-        self.most = self.number.total() + int(min(self.snapshot.allocatable[:, 0].max(initial=0), _MOST_PODS))
+        self.most = self.number.total() + min(int(self.snapshot.allocatable[:, 0].max(initial=0)), _MOST_PODS)
         """More pods than any node takes: slots are not capped by the unit's size."""
         self.kinds = {pod.shape: pod for pod in reversed(pending)}
         self.columns: list[Ints] = []

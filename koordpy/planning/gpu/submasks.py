@@ -36,7 +36,8 @@ def _sizes(count: int) -> NDArray[np.int64]:
 @lru_cache(maxsize=256)
 def masks_of_size(count: int, size: int) -> Masks:
     """Every set of a size out of `count` GPUs, ascending as numbers."""
-    return np.nonzero(_sizes(count) == size)[0]
+    found: Masks = np.nonzero(_sizes(count) == size)[0]
+    return found
 
 
 @lru_cache(maxsize=EXACT + 1)

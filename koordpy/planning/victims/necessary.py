@@ -44,7 +44,7 @@ def lacking(problem: Problem, relief: Ints, names: tuple[str, ...]) -> Lack | No
         shape = problem.members[rank].shape
         wanted[shape] = wanted.get(shape, 0) + 1
     best: Lack | None = None
-    allowed = np.max([problem.shapes[s].allowed for s in wanted], axis=0)
+    allowed: Ints = np.stack([problem.shapes[s].allowed for s in wanted]).max(axis=0)
     for _, domain in regions:
         start, end = int(tree.levels[level].start[domain]), int(tree.levels[level].end[domain])
         place = f"{tree.layer_name(level)} {tree.path(level, domain)}" if level else ""
