@@ -1,5 +1,6 @@
 """Faults of a value that somebody wrote: by the path of the field, in a user's words (kube-parity.md section 7)."""
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,6 +10,8 @@ from koordpy.api.scalars import Number
 
 MAX_FAULTS = 1000
 """Faults listed of one object."""
+MAX_SHOWN = 60
+"""Characters of a value in a fault's text."""
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*", re.ASCII)
 
 
@@ -62,11 +65,18 @@ def kind_name(value: Any) -> str:
     return "null"
 
 
+def literal(value: Any) -> str:
+    """A plain value as its author wrote it: null, true, 5, a text in quotes, JSON of the rest; long ones are cut."""
+    if isinstance(value, str):
+        return repr(value) if len(value) <= MAX_SHOWN else f"{value[:MAX_SHOWN]!r}..."
+    text = repr(value) if isinstance(value, Number) else json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+
+
 def shown(value: Any) -> str:
     """What a plain value is, and the value itself where it is short."""
     if isinstance(value, bool):
         return f"a truth value ({str(value).lower()})"
     if isinstance(value, (int, float, Number, str)):
-        text = repr(value)
-        return f"{kind_name(value)} ({text if len(text) <= 60 else text[:57] + '...'})"
+        return f"{kind_name(value)} ({literal(value)})"
     return kind_name(value)

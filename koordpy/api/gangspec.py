@@ -4,11 +4,18 @@ Source: gang-network.md section 4. Anything of a wrong type makes the whole anno
 half understood could place a gang against its owner's wish.
 """
 
-import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from koordpy.api.faults import kind_name, literal
+from koordpy.api.jsontext import JsonFault, read_json
+from koordpy.api.spelling import hint
+
 STRATEGIES = ("PreferGather", "MustGather")
+FIELDS = ("gatherStrategy", "parallelModel")
+RULE_FIELDS = ("layer", "strategy", "podCountMultiple")
+PARALLEL_FIELDS = ("parallelStrategy", "parallelism")
 PARALLEL = ("data-parallel", "pipeline-parallel", "tensor-parallel")
 
 
@@ -33,6 +40,8 @@ class TopologyWish:
     pipeline: int = 1
     data: int | None = None
     has_parallel: bool = False
+    doubts: tuple[str, ...] = ()
+    """What was not read: unknown fields, each with its place."""
 
     @property
     def has_goal(self) -> bool:
@@ -40,40 +49,43 @@ class TopologyWish:
         return bool(self.gather) or self.pipeline > 1
 
 
-def _kind(value: Any) -> str:
-    names = {bool: "true or false", int: "a number", float: "a number", str: "text", list: "a list", dict: "a mapping"}
-    return names.get(type(value), "null")
-
-
 def parse_topology_wish(text: str) -> TopologyWish:
     """Reads the annotation. Raises UnreadableError naming what is wrong and where."""
     try:
-        raw = json.loads(text)
-    except (ValueError, RecursionError) as fault:  # ValueError alone: a number of thousands of digits
-        where = "nesting" if isinstance(fault, RecursionError) else "a number too long"
-        if isinstance(fault, json.JSONDecodeError):
-            where = f"line {fault.lineno} column {fault.colno}"
-        raise UnreadableError(f"no JSON, {where}") from None
+        raw = read_json(text)
+    except JsonFault as fault:
+        raise UnreadableError(str(fault)) from None
     if not isinstance(raw, dict):
-        raise UnreadableError(f"{_kind(raw)} instead of a JSON object")
+        raise UnreadableError(f"{kind_name(raw)} instead of a JSON object")
+    doubts = list(_unknown(raw, FIELDS, ""))
     rules = tuple(_rule(entry, f"gatherStrategy[{i}]") for i, entry in enumerate(_list(raw, "gatherStrategy")))
+    for i, entry in enumerate(_list(raw, "gatherStrategy")):
+        doubts += _unknown(entry, RULE_FIELDS, f"gatherStrategy[{i}].")
     sizes: dict[str, int] = {}
     for i, entry in enumerate(_list(raw, "parallelModel")):
         where = f"parallelModel[{i}]"
         if not isinstance(entry, dict):
-            raise UnreadableError(f"{where}: {_kind(entry)} instead of a mapping")
+            raise UnreadableError(f"{where}: {kind_name(entry)} instead of a mapping")
         name, size = entry.get("parallelStrategy"), entry.get("parallelism")
         if name not in PARALLEL:
-            raise UnreadableError(f"{where}.parallelStrategy: {name!r} is none of {', '.join(PARALLEL)}")
+            raise UnreadableError(f"{where}.parallelStrategy: {literal(name)} is none of {', '.join(PARALLEL)}")
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise UnreadableError(f"{where}.parallelism: {size!r} is no number of 1 or more")
+            raise UnreadableError(f"{where}.parallelism: {literal(size)} is no number of 1 or more")
         sizes[name] = size
+        doubts += _unknown(entry, PARALLEL_FIELDS, f"{where}.")
     return TopologyWish(
         gather=rules,
         pipeline=sizes.get("pipeline-parallel", 1),
         data=sizes.get("data-parallel"),
         has_parallel=bool(sizes),
+        doubts=tuple(doubts),
     )
+
+
+def _unknown(raw: dict[str, Any], known: Sequence[str], where: str) -> Iterator[str]:
+    for key in raw:
+        if key not in known:
+            yield f"{where}{key}: unknown field, not read{hint(key, known)}"
 
 
 def _list(raw: dict[str, Any], field: str) -> list[Any]:
@@ -81,18 +93,18 @@ def _list(raw: dict[str, Any], field: str) -> list[Any]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise UnreadableError(f"{field}: {_kind(value)} instead of a list")
+        raise UnreadableError(f"{field}: {kind_name(value)} instead of a list")
     return value
 
 
 def _rule(entry: Any, where: str) -> GatherRule:
     if not isinstance(entry, dict):
-        raise UnreadableError(f"{where}: {_kind(entry)} instead of a mapping")
+        raise UnreadableError(f"{where}: {kind_name(entry)} instead of a mapping")
     layer, strategy, multiple = entry.get("layer"), entry.get("strategy"), entry.get("podCountMultiple")
     if not isinstance(layer, str) or not layer:
-        raise UnreadableError(f"{where}.layer: {layer!r} is no layer name")
+        raise UnreadableError(f"{where}.layer: {literal(layer)} is no layer name")
     if strategy not in STRATEGIES:
-        raise UnreadableError(f"{where}.strategy: {strategy!r} is neither PreferGather nor MustGather")
+        raise UnreadableError(f"{where}.strategy: {literal(strategy)} is neither PreferGather nor MustGather")
     if multiple is not None and (not isinstance(multiple, int) or isinstance(multiple, bool) or multiple < 0):
-        raise UnreadableError(f"{where}.podCountMultiple: {multiple!r} is no whole number")
+        raise UnreadableError(f"{where}.podCountMultiple: {literal(multiple)} is no whole number")
     return GatherRule(layer=layer, must=strategy == "MustGather", multiple=multiple or 0)

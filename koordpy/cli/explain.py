@@ -28,9 +28,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         snapshot = ready.state.snapshot(ready.now.timestamp())
         found = explain(snapshot, ready.config, key)
-        ready.warnings.extend(f"{subject}: {text}" for subject, text in snapshot.topology_warnings)
-    for line in ready.warnings:
-        print(f"warning: {line}", file=sys.stderr)
+    for line in (*(f"warning: {line}" for line in ready.warnings), *output.warning_lines(sorted(found.warnings))):
+        print(line, file=sys.stderr)
     document = output.explanation_document(found)
     output.say(output.explanation_table(document) if args.output == "table" else output.text(document, args.output))
     return 0

@@ -34,6 +34,19 @@ def text(document: Document, form: str) -> str:
     return str(yaml.dump(document, Dumper=dumper, sort_keys=False, allow_unicode=True, width=1 << 20))
 
 
+def warning_lines(warnings: Iterable[tuple[str, str]]) -> list[str]:
+    """`warning: OBJECT: TEXT` for each (object, text); one line for all objects of which the same is said, where they
+    are many."""
+    by_text: dict[str, list[str]] = {}
+    for subject, text in warnings:
+        by_text.setdefault(text, []).append(subject)
+    lines = []
+    for text, subjects in by_text.items():
+        named = subjects if len(subjects) <= PODS_NAMED else [_named(subjects)]
+        lines += [f"warning: {subject}: {text}" for subject in named]
+    return lines
+
+
 def explanation_document(found: "Explanation") -> Document:
     """The JSON of `koordpy explain`, from the planner's explanation; nodes sorted by name."""
     return {

@@ -41,8 +41,8 @@ def run(args: argparse.Namespace) -> int:
     )
     for line in ready.warnings:
         print(f"warning: {line}", file=sys.stderr)
-    for subject, text in result.warnings:
-        print(f"warning: {subject}: {text}", file=sys.stderr)
+    for line in output.warning_lines(result.warnings):
+        print(line, file=sys.stderr)
     document = result.document()
     served = ready.config.scheduler_names
     known = sorted(ready.state.pods(), key=lambda pod: natural_key(pod.key))

@@ -17,6 +17,7 @@ from koordpy.api.faults import key_path
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import Quantities
 from koordpy.api.quantity import RawQuantity, parse_exact, quantity_text, units
+from koordpy.api.settings import odd_of_quota
 from koordpy.cluster.pods import seconds
 from koordpy.cluster.resources import Amounts
 
@@ -69,6 +70,8 @@ class Quota:
     namespaces: tuple[str, ...] = ()
     over_since: float | None = None
     """Since when its condition OverUsed is True; None while it is not."""
+    doubts: tuple[str, ...] = ()
+    """Settings that cannot be read and decide nothing."""
 
     def least(self, resource: str) -> int:
         """min of a resource; a key that min lacks is 0."""
@@ -197,6 +200,7 @@ class _Reading:
             total=self._annotated(key, meta.annotations, keys.QUOTA_TOTAL, units),
             namespaces=self._listed(key, meta.annotations),
             over_since=over_since(obj),
+            doubts=tuple(odd_of_quota(meta)),
         )
 
     def _amounts(self, key: str, where: str, raw: Quantities) -> Amounts:

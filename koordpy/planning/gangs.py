@@ -3,16 +3,18 @@
 Source: gang-network.md sections 2.1, 2.4, 2.9 and 4.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from koordpy.api import keys
 from koordpy.api.durations import parse_duration
+from koordpy.api.faults import kind_name, literal
 from koordpy.api.gangspec import TopologyWish, UnreadableError, parse_topology_wish
+from koordpy.api.jsontext import JsonFault, read_json
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import ObjectMeta
+from koordpy.api.settings import OF_GANGS, odd_keys, odd_values, whole_number
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
 from koordpy.cluster.resources import Amounts, amounts
 from koordpy.cluster.snapshot import Snapshot
@@ -46,8 +48,8 @@ class Gang:
     """Upstream's disruptionMode: whoever evicts one member evicts all."""
     expected: int | None = None
     """How many members its owner says there will be, for messages alone."""
-    doubt: str = ""
-    """A setting that cannot be read and decides nothing."""
+    doubts: tuple[str, ...] = ()
+    """Settings that cannot be read and decide nothing."""
 
     @property
     def key(self) -> str:
@@ -76,18 +78,21 @@ class Gang:
         return sum(pod.pod.status.phase == "Succeeded" for pod in self.pods)
 
     @property
+    def has_object(self) -> bool:
+        """Whether an object carries its settings; else its oldest pod does."""
+        return self.ref.source in (GangSource.GROUP, GangSource.UPSTREAM)
+
+    @property
+    def oldest(self) -> PodInfo:
+        """The oldest of its pods, of which there is at least one."""
+        return _oldest(self.pods)
+
+    @property
     def waits_for_members(self) -> str:
         """What is said while fewer members exist than its minimum (2.3)."""
         text = f"gang {self.key}: waiting for members, {len(self.members) + self.succeeded} of minMember"
         expected = f", {self.expected} are expected" if self.expected is not None else ""
         return f"{text} {self.min_member} exist{expected}"
-
-
-def _whole_number(text: str) -> int | None:
-    try:
-        return int(text) if text.strip().lstrip("+-").isascii() and text.strip().lstrip("+-").isdigit() else None
-    except ValueError:
-        return None
 
 
 def _settings(meta: ObjectMeta) -> tuple[TopologyWish, tuple[str, ...], str]:
@@ -103,15 +108,24 @@ def _settings(meta: ObjectMeta) -> tuple[TopologyWish, tuple[str, ...], str]:
             fault = f"annotation {key} cannot be read: {unreadable}"
     if keys.GANG_GROUPS in notes:
         try:
-            raw = json.loads(notes[keys.GANG_GROUPS])
-        except (ValueError, RecursionError):  # also a number of thousands of digits
-            raw = None
-        if isinstance(raw, list) and all(isinstance(name, str) for name in raw):
-            links = tuple(name if "/" in name else f"{meta.namespace}/{name}" for name in raw)
-        else:
-            what = "no JSON" if raw is None else "no list of gang names"
-            fault = fault or f"annotation {keys.GANG_GROUPS} cannot be read: {what}"
+            links = _linked(notes[keys.GANG_GROUPS], meta.namespace)
+        except UnreadableError as unreadable:
+            fault = fault or f"annotation {keys.GANG_GROUPS} cannot be read: {unreadable}"
     return wish, links, fault
+
+
+def _linked(text: str, namespace: str) -> tuple[str, ...]:
+    """`namespace/name` of the gangs in a `groups` annotation. Raises UnreadableError."""
+    try:
+        raw = read_json(text)
+    except JsonFault as fault:
+        raise UnreadableError(str(fault)) from None
+    if not isinstance(raw, list):
+        raise UnreadableError(f"{kind_name(raw)} instead of a list of gang names")
+    for i, name in enumerate(raw):
+        if not isinstance(name, str):
+            raise UnreadableError(f"[{i}]: {literal(name)} is no gang name")
+    return tuple(name if "/" in name else f"{namespace}/{name}" for name in raw)
 
 
 def _waiting(notes: Mapping[str, str], timeout_seconds: int | None) -> float:
@@ -126,13 +140,11 @@ def _waiting(notes: Mapping[str, str], timeout_seconds: int | None) -> float:
     return float(timeout_seconds) if timeout_seconds is not None and timeout_seconds > 0 else DEFAULT_WAITING_SECONDS
 
 
-def _expected(notes: Mapping[str, str]) -> tuple[int | None, str]:
-    """total-number, and what is wrong with it; it decides nothing, so a wrong one counts as absent."""
-    text = notes.get(keys.GANG_TOTAL)
-    number = _whole_number(text) if text is not None else None
-    if text is None or (number is not None and number > 0):
-        return number, ""
-    return None, f"annotation {keys.GANG_TOTAL} cannot be read: {text!r} is no whole number above 0"
+def _doubts(ref: GangRef, meta: ObjectMeta, wish: TopologyWish) -> tuple[str, ...]:
+    """What decides nothing because it cannot be read; keys of a pod that leads a gang are looked at as those of all."""
+    odd = odd_keys(meta.labels, meta.annotations) if ref.source in (GangSource.GROUP, GangSource.UPSTREAM) else ()
+    wished = (f"networkTopologyAware: {doubt}" for doubt in wish.doubts)
+    return (*odd_values(OF_GANGS, meta.labels, meta.annotations), *wished, *odd)
 
 
 def _said(key: str, meta: ObjectMeta, pods: tuple[PodInfo, ...]) -> str | None:
@@ -140,6 +152,10 @@ def _said(key: str, meta: ObjectMeta, pods: tuple[PodInfo, ...]) -> str | None:
     if key in meta.annotations:
         return meta.annotations[key]
     return next((pod.pod.metadata.annotations[key] for pod in pods if key in pod.pod.metadata.annotations), None)
+
+
+def _oldest(pods: tuple[PodInfo, ...]) -> PodInfo:
+    return min(pods, key=lambda pod: (pod.created, natural_key(pod.name)))
 
 
 def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
@@ -172,18 +188,17 @@ def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
             if upstream.spec.scheduling_constraints is not None:
                 hard = tuple(c.key for c in upstream.spec.scheduling_constraints.topology if c.key)
     elif pods:
-        oldest = min(pods, key=lambda pod: (pod.created, natural_key(pod.name)))
-        meta = oldest.pod.metadata
+        meta = _oldest(pods).pod.metadata
         labelled = meta.labels.get(keys.LABEL_GANG_NAME) and keys.LABEL_GANG_MIN in meta.labels
         where = f"label {keys.LABEL_GANG_MIN}" if labelled else f"annotation {keys.GANG_MIN}"
         text = meta.labels[keys.LABEL_GANG_MIN] if labelled else meta.annotations.get(keys.GANG_MIN, "")
-        number = _whole_number(text)
+        number = whole_number(text)
         if number is None:
             fault = f"{where} cannot be read: {text!r} is no whole number"
         min_member = number or 0
     wish, links, unreadable = _settings(meta)
     notes = meta.annotations
-    expected, doubt = _expected(notes)
+    expected = whole_number(notes[keys.GANG_TOTAL]) if keys.GANG_TOTAL in notes else None
     said = {key: _said(key, meta, pods) for key in (keys.SCHEDULE_POLICY, keys.AFFINITY_CONFIG)}
     wish = with_levels(wish, said[keys.SCHEDULE_POLICY], said[keys.AFFINITY_CONFIG], snapshot.tree.layers)
     return Gang(
@@ -200,6 +215,6 @@ def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
         fault=fault or unreadable,
         pods=pods,
         one_victim=one_victim,
-        expected=expected,
-        doubt=doubt,
+        expected=expected if expected is not None and expected > 0 else None,
+        doubts=_doubts(ref, meta, wish),
     )

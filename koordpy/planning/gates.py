@@ -73,13 +73,12 @@ def _unknown_layer(unit: Unit, snapshot: Snapshot) -> Gate | None:
 
 
 def wish_warnings(units: Iterable[Unit], snapshot: Snapshot) -> list[tuple[str, str]]:
-    """(object, text) of settings that do nothing: a layer unknown to PreferGather, DP x PP, an unreadable number."""
+    """(object, text) of settings that do nothing: a layer unknown to PreferGather, DP x PP, what cannot be read."""
     out: list[tuple[str, str]] = []
     for unit in units:
         for gang in unit.gangs:
-            name = f"PodGroup/{gang.key}"
-            if gang.doubt:
-                out.append((name, gang.doubt))
+            name = f"PodGroup/{gang.key}" if gang.has_object else f"Pod/{gang.oldest.key}"
+            out += [(name, doubt) for doubt in gang.doubts]
             out += [
                 (name, f'networkTopologyAware: unknown layer "{rule.layer}" under PreferGather is not used')
                 for rule in gang.wish.gather

@@ -171,3 +171,14 @@ async def test_a_quota_above_its_runtime_gives_back_though_nobody_waits() -> Non
             await until(lambda: conditions(cluster, "a").get("OverUsed", ("",))[0] == "False")
             await asyncio.sleep(0.5)
             assert len(cluster.pods()) == 2
+
+
+async def test_a_setting_of_a_quota_that_cannot_be_read_is_told_by_an_event_on_the_quota() -> None:
+    async with live([small("n1")]) as cluster, cluster.running():
+        cluster.server.store.create(QUOTAS, manifest("a", {}, {"cpu": "9"}, labels={keys.QUOTA_LENDS: "no"}))
+        cluster.pod("p", labels={keys.QUOTA_NAME: "a"})
+        await until(lambda: any(e["reason"] == "InvalidAnnotation" for e in cluster.events()))
+        (event,) = [e for e in cluster.events() if e["reason"] == "InvalidAnnotation"]
+        assert (event["involvedObject"]["kind"], event["involvedObject"]["name"]) == ("ElasticQuota", "a")
+        said = f"label {keys.QUOTA_LENDS} cannot be read: 'no' is neither true nor false: true holds"
+        assert event["message"] == said

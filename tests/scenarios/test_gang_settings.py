@@ -3,6 +3,7 @@
 import pytest
 
 from koordpy.api import keys
+from koordpy.api.faults import literal
 from koordpy.api.groups import (
     UpstreamConstraints,
     UpstreamGang,
@@ -77,7 +78,7 @@ def test_an_unreadable_number_of_expected_members_is_warned_of_and_decides_nothi
     world = World().add(node("n1:9"), group("g", 2, {keys.GANG_TOTAL: said}), gang_pods("g", 2))
     plan = world.plan()
     assert bound(plan) == {"p-0": "n1", "p-1": "n1"}
-    why = f"annotation {keys.GANG_TOTAL} cannot be read: {said!r} is no whole number above 0"
+    why = f"annotation {keys.GANG_TOTAL} cannot be read: {literal(said)} is no whole number above 0"
     assert plan.warnings == (("PodGroup/default/g", why),)
 
 
@@ -154,3 +155,39 @@ def test_explain_chooses_among_upstream_domains_as_the_plan_does() -> None:
     assert bound(world.plan()) == {"p-0": "c1", "p-1": "c2"}
     shown = explain(world.snapshot(), None, "default/p-0")
     assert [(d.layer, d.name) for d in shown.domains if d.chosen] == [("blockLayer", "b3")]
+
+
+WAITING = f"annotation {keys.GANG_WAITING_TIME} cannot be read: '10' is no duration (as in 30s, 1h30m): 10m holds"
+
+
+def test_settings_of_a_gang_that_count_as_absent_are_warned_of_where_they_stand() -> None:
+    notes = {keys.GANG_WAITING_TIME: "10"}
+    with_object = World().add(node("n1:9"), group("g", 2, notes), gang_pods("g", 2))
+    assert with_object.plan().warnings == (("PodGroup/default/g", WAITING),)
+    named = {keys.GANG_NAME: "g", keys.GANG_MIN: "2"}
+    alone = World().add(node("n1:9"))
+    alone.add(pod("p-1", annotations=named, created=2), pod("p-0", annotations={**named, **notes}, created=1))
+    assert alone.plan().warnings == (("Pod/default/p-0", WAITING),)
+    assert bound(alone.plan()) == {"p-0": "n1", "p-1": "n1"}
+
+
+def test_a_misspelt_label_of_a_pod_is_warned_of_by_its_plan_and_by_explain() -> None:
+    wrong = "pod-group.scheduling.sig.k8s.io"
+    world = World().add(node("n1:9"), group("g", 1), pod("p", labels={wrong: "g"}))
+    told = (("Pod/default/p", f"label {wrong} is not read, did you mean label {keys.LABEL_POD_GROUP}?"),)
+    assert (bound(world.plan()), world.plan().warnings) == ({"p": "n1"}, told)
+    assert explain(world.snapshot(), None, "default/p").warnings == told
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("null", "null instead of a list of gang names"),
+        ('{"default/h": 1}', "a mapping instead of a list of gang names"),
+        ('["default/h", null]', "[1]: null is no gang name"),
+        ('["default/h"', "no JSON, line 1 column 13"),
+    ],
+)
+def test_a_list_of_gangs_that_cannot_be_read_says_why(text: str, why: str) -> None:
+    world = World().add(node("n1:9"), group("g", 1, {keys.GANG_GROUPS: text}), gang_pods("g", 1))
+    assert messages(world.plan()) == {"p-0": f"gang default/g: annotation {keys.GANG_GROUPS} cannot be read: {why}"}

@@ -34,16 +34,23 @@ class References:
         group, resource = self._state.upstream_group(key), self._feeds.upstream_resource
         return of_object(resource, group.metadata) if group is not None and resource is not None else None
 
+    def elastic_quota(self, key: str) -> ObjectReference | None:
+        """An ElasticQuota, by `namespace/name`."""
+        quota, resource = self._state.quotas.get(key), self._feeds.quotas.resources.get(key)
+        return of_object(resource, quota.metadata) if quota is not None and resource is not None else None
+
     def beneficiary(self, name: str) -> ObjectReference | None:
         """Who gains by an eviction: a plain pod or a gang's PodGroup; a gang without an object is named by a pod."""
         info = self._state.pod(name)
         return of_pod(info) if info is not None else self.pod_group(name)
 
     def warned(self, name: str) -> ObjectReference | None:
-        """Whom a warning of a plan is about: `PodGroup/namespace/name`, `Device/name` or `Pod/namespace/name`."""
+        """Whom a warning of a plan is about: `Pod/namespace/name`, PodGroup or ElasticQuota alike, or `Device/name`."""
         kind, _, key = name.partition("/")
         if kind == "PodGroup":
-            return self.pod_group(key)
+            return self.pod_group(key) or self.upstream_group(key)
+        if kind == "ElasticQuota":
+            return self.elastic_quota(key)
         if kind == "Device":
             device = self._state.device(key)
             return of_object(DEVICES, device.metadata) if device is not None else None

@@ -12,6 +12,7 @@ from functools import cached_property
 from koordpy.api import keys
 from koordpy.api.config import Quota as QuotaSettings
 from koordpy.api.quantity import quantity_text
+from koordpy.api.spelling import hint
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quotas import Quotas, QuotaUse
 from koordpy.cluster.resources import Amounts
@@ -253,14 +254,14 @@ class Admission:
 
 
 def quota_warnings(units: Iterable[Unit], snapshot: Snapshot) -> list[tuple[str, str]]:
-    """(object, text) of pods whose label names a quota that nobody knows (section 1)."""
+    """(object, text) of pods whose label names a quota that nobody knows (section 1), of quotas that cannot be read."""
     quotas = snapshot.quotas
-    return [
-        (f"Pod/{pod.key}", f"label {keys.QUOTA_NAME}: no ElasticQuota {name}: the pod counts in {quotas.quota_of(pod)}")
-        for unit in units
-        for pod in unit.pending
-        if (name := quotas.unknown(pod))
-    ]
+    out = [(f"ElasticQuota/{quota.key}", text) for quota in quotas.tree.quotas.values() for text in quota.doubts]
+    for pod in (pod for unit in units for pod in unit.pending):
+        if name := quotas.unknown(pod):
+            text = f"label {keys.QUOTA_NAME}: no ElasticQuota {name}: the pod counts in {quotas.quota_of(pod)}"
+            out.append((f"Pod/{pod.key}", text + hint(name, quotas.tree.quotas)))
+    return out
 
 
 def core_members(unit: Unit) -> tuple[PodInfo, ...]:

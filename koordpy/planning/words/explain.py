@@ -29,6 +29,7 @@ from koordpy.planning.words.misses import NEAREST, closed_misses, node_misses
 from koordpy.planning.words.quota_misses import quota_misses
 from koordpy.planning.words.relaxed import relaxed_misses
 from koordpy.planning.words.turn import Turn
+from koordpy.planning.words.warnings import warnings_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,8 @@ class Explanation:
     would_fit_if: tuple[str, ...]
     standing: Standing | None = None
     """Its place in the queue; None for a pod that does not wait."""
+    warnings: tuple[tuple[str, str], ...] = ()
+    """(object, text) of settings that do nothing."""
 
 
 def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: str) -> Explanation:
@@ -77,7 +80,14 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
     if not pod.pending:
         left = aside(pod, figures.config.scheduler_names) or Aside(f"pod is {_state(pod)}", "")
         return Explanation(
-            pod.key, pod.gang.key if pod.gang else None, 0, (), (), left.why, (left.miss,) if left.miss else ()
+            pod=pod.key,
+            gang=pod.gang.key if pod.gang else None,
+            feasible_nodes=0,
+            nodes=(),
+            domains=(),
+            message=left.why,
+            would_fit_if=(left.miss,) if left.miss else (),
+            warnings=tuple(warnings_of([], snapshot)),
         )
     nodes = _nodes(pod, unit, figures)
     held = gate_of(unit, groups, figures)
@@ -107,6 +117,7 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
         message=held.text if held is not None else refusal.text(len(nodes)) if refusal is not None else message,
         would_fit_if=tuple(misses + (node_misses(pod, figures) if not feasible else [])),
         standing=standing(unit, groups, snapshot, figures.config),
+        warnings=tuple(warnings_of([unit], snapshot)),
     )
 
 

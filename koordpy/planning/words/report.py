@@ -8,11 +8,9 @@ from dataclasses import replace
 
 from koordpy.api import keys
 from koordpy.cluster.pods import PodInfo
-from koordpy.planning.accelerators.registry import ACCELERATORS
 from koordpy.planning.attempt import Tried
 from koordpy.planning.figures import Figures
 from koordpy.planning.gangs import Gang
-from koordpy.planning.gates import wish_warnings
 from koordpy.planning.plan import (
     GangReport,
     GangStatus,
@@ -24,7 +22,7 @@ from koordpy.planning.plan import (
     RoundPlan,
     UnitReport,
 )
-from koordpy.planning.quota.admission import PLUGIN, quota_warnings
+from koordpy.planning.quota.admission import PLUGIN
 from koordpy.planning.units import Groups, Unit
 from koordpy.planning.victims.overuse import GivenBack
 from koordpy.planning.victims.stale import StaleGang
@@ -38,6 +36,7 @@ from koordpy.planning.victims.wording import (
     stale_evictions,
 )
 from koordpy.planning.words.denial import KEPT, filter_sentence, gang_sentence, met_sentence
+from koordpy.planning.words.warnings import warnings_of
 
 
 def _after(pod: PodInfo, placed: Mapping[str, str]) -> PodInfo:
@@ -109,18 +108,8 @@ def report(
             for key, node in one.awaits.items()
         ),
         benefits=tuple(benefit(one, figures) for one in tried if one.victims),
-        warnings=tuple(_warnings([one.unit for one in tried], figures)),
+        warnings=tuple(warnings_of([one.unit for one in tried], snapshot)),
     )
-
-
-def _warnings(units: list[Unit], figures: Figures) -> list[tuple[str, str]]:
-    """What settings ask for that is not done, and labels that name nothing."""
-    out = wish_warnings(units, figures.snapshot) + quota_warnings(units, figures.snapshot)
-    out += figures.snapshot.topology_warnings
-    out += figures.snapshot.gpus.warnings
-    pods = [pod for unit in units for pod in unit.pending]
-    out += [(f"Pod/{pod.key}", text) for pod in pods for family in ACCELERATORS for text in family.warnings(pod)]
-    return out
 
 
 def _domain(unit: Unit, figures: Figures, pods: tuple[PodInfo, ...]) -> tuple[int, int] | None:

@@ -1,0 +1,56 @@
+"""Which known name a misspelt one was meant to be: the difference of a letter, of case or of a plural.
+
+A name that is close to a known one is worth a word to its author; anything further away is somebody else's.
+"""
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+_FORGIVEN = ((12, 3), (8, 2), (5, 1))
+"""(letters of the shorter name, letters that may differ). Names of fewer are too close to one another: only their case
+is forgiven."""
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """The known name that is nearest to a misspelt one, the first in order of equals; empty where none is near."""
+    return _meant(name, tuple(known))
+
+
+@lru_cache(maxsize=1 << 12)
+def _meant(name: str, known: tuple[str, ...]) -> str:
+    folded = name.casefold()
+    best, least = "", len(folded) + 1
+    for other in sorted(known):
+        if other == name:
+            return ""
+        mine = other.casefold()
+        letters = min(len(mine), len(folded))
+        allowed = next((most for length, most in _FORGIVEN if letters >= length), 0)
+        far = _distance(folded, mine, allowed)
+        if far <= allowed and far < least:
+            best, least = other, far
+    return best
+
+
+def hint(name: str, known: Iterable[str]) -> str:
+    """`, did you mean NAME?`, or nothing where no known name is near."""
+    near = meant(name, known)
+    return f", did you mean {near}?" if near else ""
+
+
+def _distance(one: str, other: str, most: int) -> int:
+    """Letters to add, drop, change, or swap with their neighbour; `most` + 1 stands for anything above `most`."""
+    if abs(len(one) - len(other)) > most:
+        return most + 1
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for i, letter in enumerate(one, start=1):
+        earlier, before, row = before, row, [i]
+        for j, its in enumerate(other, start=1):
+            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != its))
+            if i > 1 and j > 1 and letter == other[j - 2] and one[i - 2] == its:
+                cost = min(cost, earlier[j - 2] + 1)
+            row.append(cost)
+        if min(row) > most and min(before) > most:
+            return most + 1
+    return min(row[-1], most + 1)
