@@ -8,6 +8,8 @@ can be refused.
 
 from typing import Any
 
+import msgspec
+
 from koordpy.api.objects import NodeSelector, ObjectMeta, Quantity, Wire
 
 Raw = dict[str, Any]
@@ -92,6 +94,17 @@ class ResourceClaim(Wire, frozen=True):
     status: ResourceClaimStatus = ResourceClaimStatus()
 
 
+class ClaimTemplateSpec(Wire, frozen=True):
+    spec: ResourceClaimSpec = ResourceClaimSpec()
+
+
+class ResourceClaimTemplate(Wire, frozen=True):
+    """Read for its faults alone: claims are made from it by a controller (kube-parity.md 9.10)."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ClaimTemplateSpec = ClaimTemplateSpec()
+
+
 class DeviceClassSpec(Wire, frozen=True):
     selectors: list[DeviceSelector] = []
     config: list[Raw] = []
@@ -100,6 +113,15 @@ class DeviceClassSpec(Wire, frozen=True):
 class DeviceClass(Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: DeviceClassSpec = DeviceClassSpec()
+
+
+class DeviceAttribute(Wire, frozen=True):
+    """One of the four; a version is known, and no selector that is read looks at it."""
+
+    text: str | None = msgspec.field(name="string", default=None)
+    number: int | None = msgspec.field(name="int", default=None)
+    truth: bool | None = msgspec.field(name="bool", default=None)
+    version: str | None = None
 
 
 class DeviceCapacity(Wire, frozen=True):
@@ -111,7 +133,7 @@ class DeviceTaint(Wire, frozen=True):
 
 
 class BasicDevice(Wire, frozen=True):
-    attributes: dict[str, Raw] = {}
+    attributes: dict[str, DeviceAttribute] = {}
     capacity: dict[str, DeviceCapacity] = {}
     consumes_counters: list[Raw] = []
     taints: list[DeviceTaint] = []

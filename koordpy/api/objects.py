@@ -167,17 +167,38 @@ class PersistentVolumeClaimSource(Wire, frozen=True):
     read_only: bool = False
 
 
+class GceDisk(Wire, frozen=True):
+    pd_name: str = ""
+    read_only: bool = False
+
+
+class AwsDisk(Wire, frozen=True):
+    volume_id: str = msgspec.field(name="volumeID", default="")
+
+
+class IscsiDisk(Wire, frozen=True):
+    iqn: str = ""
+    read_only: bool = False
+
+
+class RbdImage(Wire, frozen=True):
+    monitors: list[str] = []
+    image: str = ""
+    pool: str = "rbd"
+    read_only: bool = False
+
+
 class Volume(Wire, frozen=True):
-    """A pod's volume. The sources that a filter must look into stay raw mappings."""
+    """A pod's volume. Of the sources that no filter looks into only their presence counts."""
 
     name: str = ""
     persistent_volume_claim: PersistentVolumeClaimSource | None = None
     ephemeral: dict[str, Any] | None = None
     csi: dict[str, Any] | None = None
-    gce_persistent_disk: dict[str, Any] | None = None
-    aws_elastic_block_store: dict[str, Any] | None = None
-    iscsi: dict[str, Any] | None = None
-    rbd: dict[str, Any] | None = None
+    gce_persistent_disk: GceDisk | None = None
+    aws_elastic_block_store: AwsDisk | None = None
+    iscsi: IscsiDisk | None = None
+    rbd: RbdImage | None = None
 
 
 class SchedulingGate(Wire, frozen=True):

@@ -5,11 +5,9 @@ As in `koordpy.api.objects` only what a decision may depend on is named.
 
 # ruff: noqa: RUF012 - msgspec copies the defaults of structs
 
-from typing import Any
-
 import msgspec
 
-from koordpy.api.objects import LabelSelector, NodeSelector, ObjectMeta, Quantities, Quantity, Wire
+from koordpy.api.objects import AwsDisk, GceDisk, LabelSelector, NodeSelector, ObjectMeta, Quantities, Quantity, Wire
 
 CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
@@ -60,8 +58,16 @@ class CSIVolumeSource(Wire, frozen=True):
     volume_handle: str = ""
 
 
+class AzureDisk(Wire, frozen=True):
+    disk_uri: str = msgspec.field(name="diskURI", default="")
+
+
+class CinderDisk(Wire, frozen=True):
+    volume_id: str = msgspec.field(name="volumeID", default="")
+
+
 class PersistentVolumeSpec(Wire, frozen=True):
-    """The sources of in-tree kinds that are CSI drivers' by now stay raw mappings."""
+    """Of the in-tree kinds of volumes those that CSI drivers have taken over."""
 
     capacity: Quantities = {}
     access_modes: list[str] = []
@@ -71,10 +77,10 @@ class PersistentVolumeSpec(Wire, frozen=True):
     claim_ref: ClaimReference | None = None
     node_affinity: VolumeNodeAffinity | None = None
     csi: CSIVolumeSource | None = None
-    gce_persistent_disk: dict[str, Any] | None = None
-    aws_elastic_block_store: dict[str, Any] | None = None
-    azure_disk: dict[str, Any] | None = None
-    cinder: dict[str, Any] | None = None
+    gce_persistent_disk: GceDisk | None = None
+    aws_elastic_block_store: AwsDisk | None = None
+    azure_disk: AzureDisk | None = None
+    cinder: CinderDisk | None = None
 
 
 class PersistentVolumeStatus(Wire, frozen=True):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from koordpy.api import keys
 from koordpy.api.custom import ClusterNetworkTopology, Device, ElasticQuota
-from koordpy.api.dra import DeviceClass, ResourceClaim, ResourceSlice
+from koordpy.api.dra import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from koordpy.api.groups import PodGroup, UpstreamPodGroup
 from koordpy.api.hypernodes import HyperNode
 from koordpy.api.objects import ConfigMap, Namespace, Node, ObjectMeta, Pod, PodDisruptionBudget, PriorityClass, Wire
@@ -65,7 +65,7 @@ _KINDS: dict[tuple[str, str], Kind] = {
     ("storage.k8s.io", "VolumeAttachment"): Kind("VolumeAttachment", VolumeAttachment, namespaced=False),
     ("resource.k8s.io", "ResourceSlice"): Kind("ResourceSlice", ResourceSlice, namespaced=False),
     ("resource.k8s.io", "ResourceClaim"): Kind("ResourceClaim", ResourceClaim),
-    ("resource.k8s.io", "ResourceClaimTemplate"): Kind("ResourceClaimTemplate", Named),
+    ("resource.k8s.io", "ResourceClaimTemplate"): Kind("ResourceClaimTemplate", ResourceClaimTemplate),
     ("resource.k8s.io", "DeviceClass"): Kind("DeviceClass", DeviceClass, namespaced=False),
     (keys.GROUP_VOLCANO_TOPOLOGY, "HyperNode"): Kind("HyperNode", HyperNode, namespaced=False),
 }

@@ -177,10 +177,10 @@ def volume_class(volume: PersistentVolume) -> str:
 
 
 _MIGRATED = (
-    ("gce_persistent_disk", "pd.csi.storage.gke.io", "pdName"),
-    ("aws_elastic_block_store", "ebs.csi.aws.com", "volumeID"),
-    ("azure_disk", "disk.csi.azure.com", "diskURI"),
-    ("cinder", "cinder.csi.openstack.org", "volumeID"),
+    ("gce_persistent_disk", "pd.csi.storage.gke.io", "pd_name"),
+    ("aws_elastic_block_store", "ebs.csi.aws.com", "volume_id"),
+    ("azure_disk", "disk.csi.azure.com", "disk_uri"),
+    ("cinder", "cinder.csi.openstack.org", "volume_id"),
 )
 
 
@@ -192,7 +192,7 @@ def volume_identity(volume: PersistentVolume) -> CsiVolume | None:
     for name, driver, identity in _MIGRATED:
         source = getattr(spec, name)
         if source is not None:
-            return CsiVolume(driver, str(source.get(identity, "")))
+            return CsiVolume(driver, getattr(source, identity))
     return None
 
 
@@ -207,19 +207,17 @@ def claim_key(namespace: str, pod_name: str, volume: Volume) -> str:
 
 def disks_of(volume: Volume) -> tuple[tuple[Disk, bool], ...]:
     """(disk, read only) of an inline volume; an RBD image is known by each of its monitors."""
-    if volume.gce_persistent_disk is not None:
-        source = volume.gce_persistent_disk
-        return ((Disk("gce", str(source.get("pdName", ""))), bool(source.get("readOnly"))),)
-    if volume.aws_elastic_block_store is not None:
+    if (gce := volume.gce_persistent_disk) is not None:
+        return ((Disk("gce", gce.pd_name), gce.read_only),)
+    if (aws := volume.aws_elastic_block_store) is not None:
         # Two pods never share one, read only or not.
-        return ((Disk("aws", str(volume.aws_elastic_block_store.get("volumeID", ""))), False),)
-    if volume.iscsi is not None:
-        return ((Disk("iscsi", str(volume.iscsi.get("iqn", ""))), bool(volume.iscsi.get("readOnly"))),)
-    if volume.rbd is not None:
-        source = volume.rbd
-        pool, image = source.get("pool") or "rbd", source.get("image", "")
-        monitors = source.get("monitors") or []
-        return tuple((Disk("rbd", f"{m} {pool} {image}"), bool(source.get("readOnly"))) for m in monitors)
+        return ((Disk("aws", aws.volume_id), False),)
+    if (iscsi := volume.iscsi) is not None:
+        return ((Disk("iscsi", iscsi.iqn), iscsi.read_only),)
+    if (rbd := volume.rbd) is not None:
+        return tuple(
+            (Disk("rbd", f"{monitor} {rbd.pool or 'rbd'} {rbd.image}"), rbd.read_only) for monitor in rbd.monitors
+        )
     return ()
 
 

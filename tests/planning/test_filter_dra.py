@@ -11,6 +11,7 @@ from koordpy.api.dra import (
     Allocation,
     CelSelector,
     ClaimConsumer,
+    DeviceAttribute,
     DeviceCapacity,
     DeviceClaim,
     DeviceClass,
@@ -91,9 +92,9 @@ def held(*devices: str, at: str, anywhere: bool = False) -> Allocation:
     return Allocation(devices=DeviceResults(results=results), node_selector=None if anywhere else selector)
 
 
-def facts(**attributes: Any) -> dict[str, Any]:
-    kinds = {str: "string", int: "int", bool: "bool"}
-    return {name: {kinds[type(value)]: value} for name, value in attributes.items()}
+def facts(**attributes: Any) -> dict[str, DeviceAttribute]:
+    kinds = {str: "text", int: "number", bool: "truth"}
+    return {name: DeviceAttribute(**{kinds[type(value)]: value}) for name, value in attributes.items()}
 
 
 NODE_CASES: dict[str, tuple[list[Any], dict[str, str]]] = {

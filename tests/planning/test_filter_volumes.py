@@ -3,8 +3,10 @@
 from typing import Any
 
 import pytest
+from msgspec import convert
 
 from koordpy.api.objects import (
+    AwsDisk,
     LabelSelector,
     NodeSelector,
     NodeSelectorTerm,
@@ -403,21 +405,21 @@ def test_pods_that_share_a_claim_follow_its_choice() -> None:
 # -- disks and claims of others ----------------------------------------------------------------------------------------
 
 INLINE: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "a GCE disk": ({"gce_persistent_disk": {"pdName": "d"}}, {"gce_persistent_disk": {"pdName": "d"}}, NO_DISK),
+    "a GCE disk": ({"gcePersistentDisk": {"pdName": "d"}}, {"gcePersistentDisk": {"pdName": "d"}}, NO_DISK),
     "both only read it": (
-        {"gce_persistent_disk": {"pdName": "d", "readOnly": True}},
-        {"gce_persistent_disk": {"pdName": "d", "readOnly": True}},
+        {"gcePersistentDisk": {"pdName": "d", "readOnly": True}},
+        {"gcePersistentDisk": {"pdName": "d", "readOnly": True}},
         "fits",
     ),
     "one writes it": (
-        {"gce_persistent_disk": {"pdName": "d", "readOnly": True}},
-        {"gce_persistent_disk": {"pdName": "d"}},
+        {"gcePersistentDisk": {"pdName": "d", "readOnly": True}},
+        {"gcePersistentDisk": {"pdName": "d"}},
         NO_DISK,
     ),
-    "another disk": ({"gce_persistent_disk": {"pdName": "d"}}, {"gce_persistent_disk": {"pdName": "e"}}, "fits"),
+    "another disk": ({"gcePersistentDisk": {"pdName": "d"}}, {"gcePersistentDisk": {"pdName": "e"}}, "fits"),
     "EBS always": (
-        {"aws_elastic_block_store": {"volumeID": "d", "readOnly": True}},
-        {"aws_elastic_block_store": {"volumeID": "d", "readOnly": True}},
+        {"awsElasticBlockStore": {"volumeID": "d", "readOnly": True}},
+        {"awsElasticBlockStore": {"volumeID": "d", "readOnly": True}},
         NO_DISK,
     ),
     "iSCSI": ({"iscsi": {"iqn": "i"}}, {"iscsi": {"iqn": "i", "readOnly": True}}, NO_DISK),
@@ -436,12 +438,12 @@ INLINE: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("held", "wanted", "word"), INLINE.values(), ids=INLINE)
 def test_inline_disks(held: dict[str, Any], wanted: dict[str, Any], word: str) -> None:
-    there = leaving(pod("w", at="n1", volumes=[Volume(name="v", **held)]))
-    assert reasons([NODES[0], there, pod("p", volumes=[Volume(name="v", **wanted)])]) == {"n1": word}
+    there = leaving(pod("w", at="n1", volumes=[convert({"name": "v", **held}, Volume)]))
+    assert reasons([NODES[0], there, pod("p", volumes=[convert({"name": "v", **wanted}, Volume)])]) == {"n1": word}
 
 
 def test_members_of_a_gang_do_not_share_a_disk_on_a_node() -> None:
-    volume = Volume(name="v", aws_elastic_block_store={"volumeID": "d"})
+    volume = Volume(name="v", aws_elastic_block_store=AwsDisk(volume_id="d"))
     members = [pod(f"p-{i}", gang="g", volumes=[volume]) for i in range(2)]
     assert set(bound(planned([*NODES, group("g", 2), *members])).values()) == {"n1", "n2"}
     assert bound(planned([NODES[0], group("g", 2), *members])) == {}

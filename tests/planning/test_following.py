@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.objects import (
     Affinity,
+    AwsDisk,
     Container,
     ContainerPort,
     LabelSelector,
@@ -43,7 +44,7 @@ def wishes(kind: str, key: str, labels: dict[str, str]) -> dict[str, Any]:
             constraint = TopologySpreadConstraint(topology_key=key, when_unsatisfiable=when, label_selector=selector)
             return {"topology_spread_constraints": [constraint]}
         case "disk":
-            return {"volumes": [Volume(name="v", aws_elastic_block_store={"volumeID": "d"})]}
+            return {"volumes": [Volume(name="v", aws_elastic_block_store=AwsDisk(volume_id="d"))]}
         case "port":
             port = ContainerPort(container_port=80, host_port=80)
             return {"init_containers": [Container(name="i", restart_policy="Always", ports=[port])]}

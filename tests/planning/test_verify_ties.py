@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from koordpy.api.objects import Volume
+from koordpy.api.objects import GceDisk, Volume
 from koordpy.cluster.snapshot import Draft
 from koordpy.planning.verify.ties import check_ties
 from tests.planning.node_rules import anti, node, pod, states, term
@@ -16,7 +16,7 @@ NODES = [node("n1:8", {"zone": "a"}), node("n2:8", {"zone": "a"}), node("n3:8")]
 
 
 def disk(name: str, read_only: bool = False, **settings: Any) -> Any:
-    source = {"pdName": "d", "readOnly": read_only}
+    source = GceDisk(pd_name="d", read_only=read_only)
     return pod(name, volumes=[Volume(name="v", gce_persistent_disk=source)], **settings)
 
 

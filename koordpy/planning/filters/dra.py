@@ -106,7 +106,7 @@ def _facts(offered: Offered) -> Facts:
     facts = offered.device.facts
     for name, raw in facts.attributes.items():
         domain, _, short = name.rpartition("/")
-        value = next((raw[kind] for kind in ("string", "int", "bool") if raw.get(kind) is not None), None)
+        value = next((one for one in (raw.text, raw.number, raw.truth) if one is not None), None)
         if value is not None:
             attributes.setdefault(domain or driver, {})[short] = value
     for name, one in facts.capacity.items():

@@ -164,15 +164,15 @@ def _disks(pod: PodInfo, other: PodInfo, node: str) -> list[str]:
     """Inline disks that two pods of a node may not share."""
     for one in pod.pod.spec.volumes:
         for two in other.pod.spec.volumes:
-            for kind, identity in (("gce_persistent_disk", "pdName"), ("iscsi", "iqn")):
+            for kind, identity in (("gce_persistent_disk", "pd_name"), ("iscsi", "iqn")):
                 mine, theirs = getattr(one, kind), getattr(two, kind)
-                if not mine or not theirs or (mine.get("readOnly") and theirs.get("readOnly")):
+                if mine is None or theirs is None or (mine.read_only and theirs.read_only):
                     continue
-                if mine.get(identity) == theirs.get(identity):
-                    return [f"{pod.key} and {other.key}: both hold disk {mine.get(identity)} on node {node}"]
-            mine, theirs = one.aws_elastic_block_store, two.aws_elastic_block_store
-            if mine and theirs and mine.get("volumeID") == theirs.get("volumeID"):
-                return [f"{pod.key} and {other.key}: both hold disk {mine.get('volumeID')} on node {node}"]
+                if getattr(mine, identity) == getattr(theirs, identity):
+                    return [f"{pod.key} and {other.key}: both hold disk {getattr(mine, identity)} on node {node}"]
+            ours, their = one.aws_elastic_block_store, two.aws_elastic_block_store
+            if ours is not None and their is not None and ours.volume_id == their.volume_id:
+                return [f"{pod.key} and {other.key}: both hold disk {ours.volume_id} on node {node}"]
     return []
 
 
