@@ -91,7 +91,7 @@ def _json_documents(text: str) -> list[Document]:
         try:
             value, at = decoder.raw_decode(text, at)
         except json.JSONDecodeError as fault:
-            raise DocumentFault(f"no JSON: {fault.msg}", fault.lineno - 1, fault.colno - 1) from None
+            raise DocumentFault(_json_fault(text, fault), fault.lineno - 1, fault.colno - 1) from None
         except RecursionError:
             raise DocumentFault(f"nested deeper than {MAX_LEVELS} levels") from None
         found.append(value)
@@ -103,6 +103,18 @@ def _json_documents(text: str) -> list[Document]:
             raise DocumentFault("a lone surrogate is no text") from None
     kept = [value for value in found if value is not None]
     return [Document(i, value, not odd) for i, value in enumerate(kept, start=1)]
+
+
+def _json_fault(text: str, fault: json.JSONDecodeError) -> str:
+    """The parser's words, and what YAML's users are used to that JSON has not."""
+    here, before = text[fault.pos : fault.pos + 2], text[: fault.pos].rstrip()
+    if here in ("//", "/*") or here[:1] == "#":
+        why = " (JSON has no comments)"
+    elif here[:1] in ("}", "]") and before.endswith(","):
+        why = " (a comma before the end)"
+    else:
+        why = " (JSON has double quotes only)" if here[:1] == "'" else ""
+    return f"no JSON: {fault.msg}{why}"
 
 
 def _check_levels(value: list[Any]) -> None:
@@ -128,6 +140,8 @@ _MARKER = re.compile(rf"(?:\A|(?<=[{_BREAK}]))(?:\ufeff?(---)|(\.\.\.))(?=[ \t{_
 _LINE_END = re.compile(rf"[{_BREAK}]|\Z")
 _CONTENT_LINE = re.compile(r"^[ \t\r]*(?:#.*)?$")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
+_WIDE = re.compile("\udcff\udcfe|\udcfe\udcff")
+"""The byte-order mark of UTF-16, read as what is no UTF-8."""
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -164,7 +178,8 @@ def _yaml_documents(text: str) -> Iterator[Document]:
             position += 1
             byte = ord(surrogate[0]) - 0xDC00
             where = line + chunk.count("\n", 0, surrogate.start())
-            yield Document(position, None, True, f"line {where}: no UTF-8 (byte 0x{byte:02x})")
+            wide = " but UTF-16" if _WIDE.match(text) else ""
+            yield Document(position, None, True, f"line {where}: no UTF-8{wide} (byte 0x{byte:02x})")
             continue
         try:
             value, plain = build_value(chunk)

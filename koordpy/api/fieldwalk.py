@@ -39,6 +39,12 @@ def _read_any(raw: Any, path: str, walk: Walk) -> Any:
     return raw
 
 
+def _usable(read_in: Any, before: int, walk: Walk) -> bool:
+    """Whether what was read stands in the cleaned value: a single value with a fault does not, a collection without its
+    faulty parts does."""
+    return len(walk.faults) == before or isinstance(read_in, dict | list)
+
+
 def _map_reader(info: inspect.DictType) -> Read:
     if format_of(info.value_type) == "quantity":
         return quantity_values
@@ -60,7 +66,10 @@ def _map_reader(info: inspect.DictType) -> Read:
                 continue
             if read_key is not read_text:
                 read_key(key, at, walk)
-            out[key] = read_value(value, at, walk)
+            before = len(walk.faults)
+            read_in = read_value(value, at, walk)
+            if _usable(read_in, before, walk):
+                out[key] = read_in
         return out
 
     return read
@@ -77,8 +86,11 @@ def _list_reader(info: inspect.ListType | inspect.VarTupleType) -> Read:
         for i, item in enumerate(raw):
             if item is None:
                 walk.fault(f"{path}[{i}]", "null in a list")
-            else:
-                out.append(read_item(item, f"{path}[{i}]", walk))
+                continue
+            before = len(walk.faults)
+            read_in = read_item(item, f"{path}[{i}]", walk)
+            if _usable(read_in, before, walk):
+                out.append(read_in)
         return out
 
     return read
@@ -102,9 +114,12 @@ def _struct_reader(info: inspect.StructType) -> Read:
                 if walk.unknown:
                     walk.fault(key_path(path, key), "unknown field")
             elif value is not None:
-                out[key] = reader(value, key_path(path, key), walk)
+                before = len(walk.faults)
+                read_in = reader(value, key_path(path, key), walk)
+                if _usable(read_in, before, walk):
+                    out[key] = read_in
         for key in required:
-            if key not in out:
+            if raw.get(key) is None:
                 walk.fault(key_path(path, key), "is missing")
         return out
 

@@ -137,7 +137,8 @@ def quantity_values(raw: Any, path: str, walk: Walk) -> Any:
             check_quantity(key, text)
         except ValueError as fault:
             walk.fault(key_path(path, key), str(fault))
-        out[key] = text
+        else:
+            out[key] = text
     return out
 
 

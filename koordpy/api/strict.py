@@ -42,6 +42,14 @@ def decode_closed(raw: Any, kind: type[T]) -> tuple[T | None, list[Fault]]:
     return _walk(raw, kind, unknown=True)
 
 
+def decode_rest(raw: Any, kind: type[T]) -> T | None:
+    """What of a faulty value can be read, its faulty parts left out; None where nothing can."""
+    try:
+        return msgspec.convert(reader_of(cast(Any, kind))(raw, "", Walk(False)), kind)
+    except msgspec.ValidationError:
+        return None
+
+
 def _walk(raw: Any, kind: type[T], *, unknown: bool) -> tuple[T | None, list[Fault]]:
     walk = Walk(unknown)
     cleaned = reader_of(cast(Any, kind))(raw, "", walk)

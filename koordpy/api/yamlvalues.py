@@ -91,6 +91,8 @@ def build_value(text: str) -> tuple[Any, bool]:
         problem = " ".join(str(part) for part in (fault.context, fault.problem) if part)
         if mark is None:
             raise DocumentFault(f"no YAML: {problem}") from None
+        if _is_tab(text, mark.line, mark.column):
+            problem += " (a tab: YAML is indented by blanks)"
         raise DocumentFault(f"no YAML: {problem}", mark.line, mark.column) from None
     except yaml.YAMLError as fault:
         text_of = " ".join(str(fault).split())
@@ -99,6 +101,11 @@ def build_value(text: str) -> tuple[Any, bool]:
         if isinstance(fault, DocumentFault):
             raise
         raise DocumentFault(f"no YAML: {fault}") from None
+
+
+def _is_tab(text: str, line: int, column: int) -> bool:
+    lines = text.split("\n", line + 1)
+    return line < len(lines) and lines[line][column : column + 1] == "\t"
 
 
 def _build_events(parser: Any) -> tuple[Any, bool]:

@@ -16,9 +16,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs the command; the exit status."""
     ready = offline.prepare(args)
+    from koordpy.api.spelling import hint
+
     key = args.pod if "/" in args.pod else f"default/{args.pod}"
     if key not in ready.pods:
-        raise offline.InputFaultsError([f"--pod {args.pod}: no such pod in the input"])
+        raise offline.InputFaultsError([f"--pod {args.pod}: no such pod in the input{hint(key, ready.pods)}"])
     with offline.nothing_collected():
         from koordpy.cli import output
         from koordpy.planning.words.explain import Explanation, explain

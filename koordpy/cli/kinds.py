@@ -9,6 +9,7 @@ from koordpy.api.groups import PodGroup, UpstreamPodGroup
 from koordpy.api.hypernodes import HyperNode
 from koordpy.api.objects import ConfigMap, Namespace, Node, ObjectMeta, Pod, PodDisruptionBudget, PriorityClass, Wire
 from koordpy.api.owners import ReplicaSet, ReplicationController, Service, StatefulSet
+from koordpy.api.spelling import meant
 from koordpy.api.storage import (
     CSIDriver,
     CSINode,
@@ -82,6 +83,23 @@ def find_kind(api_version: str, kind: str) -> Kind | None:
     if not api_version:
         return _WITHOUT_GROUP.get(kind)
     return _KINDS.get((group_of(api_version), kind))
+
+
+_MADE_OF_PODS = {("batch", "Job"), ("batch", "CronJob"), ("apps", "Deployment"), ("apps", "DaemonSet")}
+
+
+def not_read(api_version: str, kind: str) -> str:
+    """What is said of an object of a kind that is not read, with the kind that its author may have meant."""
+    group = group_of(api_version)
+    told = f"{kind} of {api_version or 'no apiVersion'} is not read: ignored"
+    if (group, kind) in _MADE_OF_PODS:
+        return f"{told} (write the pods that it would make)"
+    right = meant(kind, (known for its_group, known in _KINDS if its_group == group or not api_version))
+    if right:
+        return f"{told}, did you mean {right}?"
+    groups = [its_group for its_group, known in _KINDS if known == kind]
+    near = meant(group, groups) or (groups[0] if groups and not group else "")
+    return f"{told}, did you mean a version of {near}?" if near else told
 
 
 def group_of(api_version: str) -> str:

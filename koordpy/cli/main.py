@@ -27,6 +27,7 @@ INTERRUPTED = 130
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command. Exit status: 0 done, 1 failed, 2 bad input (every fault on stderr), 130 interrupted."""
+    _open_closed()
     words = list(sys.argv[1:] if argv is None else argv)
     wanted = words[0] if words and words[0] in COMMANDS else None
     parser = argparse.ArgumentParser(
@@ -41,6 +42,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             module = importlib.import_module(path)
             module.add_arguments(command)
     return _run(module, parser.parse_args(words))
+
+
+def _open_closed() -> None:
+    """Gives a process that was started with a closed output one that nobody reads."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")
 
 
 def _run(module: Any, args: argparse.Namespace) -> int:

@@ -14,10 +14,11 @@ import msgspec
 from koordpy.api import keys
 from koordpy.api.custom import ClusterNetworkTopology
 from koordpy.api.documents import read_documents
+from koordpy.api.doubts import doubts
 from koordpy.api.faults import Fault, kind_name
 from koordpy.api.objects import ObjectMeta, Wire
-from koordpy.api.strict import decode
-from koordpy.cli.kinds import SILENTLY_IGNORED, Kind, find_kind, group_of
+from koordpy.api.strict import decode, decode_rest
+from koordpy.cli.kinds import SILENTLY_IGNORED, Kind, find_kind, group_of, not_read
 from koordpy.cluster.topology import read_layers
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -46,27 +47,45 @@ class Manifest:
     kind: Kind
     obj: Wire
     raw: dict[str, Any]
+    order: int
+    """Its number among everything that was read, so that a later fault finds its place."""
 
 
 @dataclass(slots=True)
 class Loaded:
-    """What the paths hold. Faults are (position in the input, line), so that later ones find their place among them."""
+    """What the paths hold. Faults are (order in the input, line), so that later ones find their place among them."""
 
     manifests: list[Manifest] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     faults: list[tuple[int, str]] = field(default_factory=list)
+    unread: list[tuple[int, Place, str]] = field(default_factory=list)
+    """(order, place, what was said) of objects of kinds that are not read."""
     kinds_seen: set[str] = field(default_factory=set)
     """Names of the kinds that documents named, those of faulty documents included."""
-    faulty_kinds: set[str] = field(default_factory=set)
+    rests: list[Manifest] = field(default_factory=list)
+    """Those that cannot be read as a whole, without their faulty parts."""
+    order: int = 0
+    """Of what is being read."""
+    _faulty: dict[str, set[str]] = field(default_factory=dict)
 
-    @property
-    def position(self) -> int:
-        """Position of the next object."""
-        return len(self.manifests)
+    def fault(self, where: object, fault: Fault | str, order: int | None = None) -> None:
+        """Takes down a fault of an object (default: the one that is being read)."""
+        self.faults.append((self.order if order is None else order, _one_line(f"{where}: {fault}")))
 
-    def fault(self, where: object, fault: Fault | str, position: int | None = None) -> None:
-        """Takes down a fault of the object at a position (default: the one that is being read)."""
-        self.faults.append((self.position if position is None else position, _one_line(f"{where}: {fault}")))
+    def fault_of(self, manifest: Manifest, fault: Fault | str) -> None:
+        """Takes down a fault of an object that was read before."""
+        self.fault(f"{manifest.place}: {manifest.title}", fault, manifest.order)
+
+    def is_faulty(self, kind: str, name: str) -> bool:
+        """Whether the object of a kind and name may be one of those with a fault; one without a name may be any."""
+        found = self._faulty.get(kind, ())
+        return name in found or "" in found
+
+    def took_faulty(self, manifest: Manifest | None, kind: str, name: str) -> None:
+        """An object with faults is left out; manifest: what of it can be read."""
+        self._faulty.setdefault(kind, set()).add(name)
+        if manifest is not None:
+            self.rests.append(manifest)
 
     @property
     def fault_lines(self) -> list[str]:
@@ -85,14 +104,19 @@ def load_manifests(paths: Sequence[str]) -> Loaded:
     named: dict[tuple[str, str, str], Place] = {}
     for path, data in _files(paths, loaded):
         for document in read_documents(data, as_json=path.endswith(".json")):
+            loaded.order += 1
             place = Place(path, f"document {document.position}")
             if document.fault is not None:
                 loaded.fault(place, document.fault)
                 continue
             for item_place, raw in _items(document.value, place, loaded):
+                loaded.order += 1
                 _take(raw, item_place, document.plain, loaded, named)
     if "Node" not in loaded.kinds_seen:
-        loaded.fault(", ".join(paths), "no Node in the input")
+        for order, place, text in loaded.unread:
+            if text.endswith("did you mean Node?"):
+                loaded.fault(place, text, order)
+        loaded.fault(", ".join(path or "''" for path in paths), "no Node in the input")
     return loaded
 
 
@@ -103,8 +127,12 @@ def _files(paths: Iterable[str], loaded: Loaded) -> Iterator[tuple[str, bytes]]:
     for path in paths:
         try:
             if path == "-":
+                if sys.stdin is None:
+                    raise OSError("the standard input is closed")
                 yield path, sys.stdin.buffer.read()
                 continue
+            if not path:
+                raise OSError("the name is empty")
             if Path(path).is_dir():
                 names = sorted(entry.name for entry in Path(path).iterdir() if entry.suffix in SUFFIXES)
                 inner = [str(Path(path) / name) for name in names if not (Path(path) / name).is_dir()]
@@ -112,7 +140,7 @@ def _files(paths: Iterable[str], loaded: Loaded) -> Iterator[tuple[str, bytes]]:
                 continue
             data = Path(path).read_bytes()
         except OSError as fault:
-            loaded.fault(path, f"cannot be read: {fault.strerror or fault}")
+            loaded.fault(path or "''", f"cannot be read: {fault.strerror or fault}")
         except ValueError as fault:
             loaded.fault(repr(path), f"cannot be read: {fault}")
         else:
@@ -168,14 +196,16 @@ def _take(
     kind = find_kind(api_version, kind_text)
     if kind is None:
         if (group_of(api_version), kind_text) not in SILENTLY_IGNORED:
-            told = f"{place}: {kind_text} of {api_version or 'no apiVersion'} is not read: ignored"
-            loaded.warnings.append(_one_line(told))
+            told = not_read(api_version, kind_text)
+            loaded.unread.append((loaded.order, place, told))
+            loaded.warnings.append(_one_line(f"{place}: {told}"))
         return
     loaded.kinds_seen.add(kind.name)
     namespace, name = _identity(raw, kind)
     title = kind_text
     if name:
         title = f"{kind_text} {namespace}/{name}" if kind.namespaced else f"{kind_text}/{name}"
+    loaded.warnings += [_one_line(f"{place}: {title}: {doubt}") for doubt in doubts(raw, kind.type)]
     before = len(loaded.faults)
     obj, faults = decode(raw, kind.type, plain=plain)
     for fault in faults:
@@ -189,10 +219,14 @@ def _take(
     if isinstance(obj, ClusterNetworkTopology) and name == keys.TOPOLOGY_OBJECT:
         for wrong in read_layers(obj)[1]:
             loaded.fault(f"{place}: {title}", f"{wrong.field}: {wrong.text}")
-    if obj is None or len(loaded.faults) > before:
-        loaded.faulty_kinds.add(kind.name)
+    read = obj if obj is not None else decode_rest(raw, kind.type)
+    manifest = None
+    if read is not None:
+        manifest = Manifest(place, title, kind, _with_namespace(read, namespace), raw, loaded.order)
+    if manifest is not None and len(loaded.faults) == before:
+        loaded.manifests.append(manifest)
     else:
-        loaded.manifests.append(Manifest(place, title, kind, _with_namespace(obj, namespace), raw))
+        loaded.took_faulty(manifest, kind.name, name)
 
 
 def _identity(raw: dict[str, Any], kind: Kind) -> tuple[str, str]:

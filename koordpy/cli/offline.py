@@ -2,14 +2,15 @@
 
 import argparse
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from koordpy.api.config import KoordpyConfiguration
+    from koordpy.api.custom import ElasticQuota
     from koordpy.api.objects import Wire
     from koordpy.cli.manifests import Loaded, Manifest
     from koordpy.cluster.state import ClusterState
@@ -87,16 +88,19 @@ def _prepare(args: argparse.Namespace) -> Offline:
     from koordpy.cluster.ties import spread_keys
 
     faults: list[str] = []
+    now = parse_moment(DEFAULT_NOW)
     try:
         now = parse_moment(args.now)
     except ValueError as fault:
-        raise InputFaultsError([f"--now: {fault}"]) from None
+        faults.append(f"--now: {fault}")
     config = KoordpyConfiguration()
     if args.config is not None:
         try:
             config = load_config(args.config)
         except ConfigError as fault:
             faults += fault.lines
+    if "" in (args.scheduler_names or ()):
+        faults.append("--scheduler-name: an empty name")
     if args.scheduler_names:
         config = replace(config, scheduler_names=tuple(args.scheduler_names))
     loaded = load_manifests(args.paths)
@@ -135,9 +139,11 @@ def fill(loaded: "Loaded", now: "datetime") -> "list[Wire]":
     from koordpy.sim.filling import Priorities, creation_times, with_identity
 
     priorities = Priorities.of(m.obj for m in loaded.manifests if isinstance(m.obj, PriorityClass))
+    for rest in loaded.rests:
+        _check_class(rest, loaded, priorities)
     times = creation_times(len(loaded.manifests), now)
     return [
-        with_identity(_filled(manifest, i, loaded, priorities), kind=manifest.kind.name, created=times[i])
+        with_identity(_filled(manifest, loaded, priorities), kind=manifest.kind.name, created=times[i])
         for i, manifest in enumerate(loaded.manifests)
     ]
 
@@ -149,20 +155,67 @@ def _check_quotas(loaded: "Loaded", objects: "list[Wire]") -> None:
     from koordpy.cluster.quota_tree import read_quotas
 
     found = {
-        f"{obj.metadata.namespace}/{obj.metadata.name}": (i, obj)
-        for i, obj in enumerate(objects)
+        f"{obj.metadata.namespace}/{obj.metadata.name}": (manifest, obj)
+        for manifest, obj in zip(loaded.manifests, objects, strict=True)
         if isinstance(obj, ElasticQuota)
     }
     parent = f"metadata.labels[{keys.QUOTA_PARENT}]"
     for fault in read_quotas(quota for _, quota in found.values()).faults:
-        if fault.field == parent and "ElasticQuota" in loaded.faulty_kinds:
-            continue  # the parent may be one of those that could not be read
-        position = found[fault.key][0]
-        manifest = loaded.manifests[position]
-        loaded.fault(f"{manifest.place}: {manifest.title}", f"{fault.field}: {fault.text}", position)
+        manifest, quota = found[fault.key]
+        if fault.field == parent and loaded.is_faulty("ElasticQuota", quota.metadata.labels.get(keys.QUOTA_PARENT, "")):
+            continue  # the parent is one of those that could not be read
+        loaded.fault_of(manifest, f"{fault.field}: {fault.text}")
+    for rest in loaded.rests:
+        if isinstance(rest.obj, ElasticQuota):
+            for fault in read_quotas([_agreeing(rest.obj, rest.raw)]).faults:
+                if fault.field != parent:
+                    loaded.fault_of(rest, f"{fault.field}: {fault.text}")
 
 
-def _filled(manifest: "Manifest", position: int, loaded: "Loaded", priorities: "Priorities") -> "Wire":
+def _agreeing(quota: "ElasticQuota", raw: "Mapping[str, Any]") -> "ElasticQuota":
+    """The rest of a quota that cannot be read as a whole, without the resources that min or max say unreadably: of them
+    nothing can be said."""
+    from msgspec.structs import replace
+
+    spec = raw.get("spec")
+    sides = [spec.get(name) for name in ("min", "max")] if isinstance(spec, dict) else []
+    said = {resource for side in sides if isinstance(side, dict) for resource in side}
+    if any(side is not None and not isinstance(side, dict) for side in sides):
+        said = set()
+    lost = {
+        resource
+        for side, read in zip(sides, (quota.spec.min, quota.spec.max), strict=False)
+        for resource in said
+        if isinstance(side, dict) and side.get(resource) is not None and resource not in read
+    }
+    least, most = (
+        {resource: amount for resource, amount in side.items() if resource in said - lost}
+        for side in (quota.spec.min, quota.spec.max)
+    )
+    return replace(quota, spec=replace(quota.spec, min=least, max=most))
+
+
+def _check_class(manifest: "Manifest", loaded: "Loaded", priorities: "Priorities") -> None:
+    """Refuses a PriorityClass that is not there, as an API server does of pods and their groups."""
+    from koordpy.api.groups import UpstreamPodGroup
+    from koordpy.api.objects import Pod
+    from koordpy.api.spelling import hint
+    from koordpy.sim.filling import filled_group
+
+    obj = manifest.obj
+    if isinstance(obj, Pod):
+        known = priorities.of_pod(obj.spec) is not None
+    elif isinstance(obj, UpstreamPodGroup):
+        known = filled_group(obj, priorities) is not None
+    else:
+        return
+    name = obj.spec.priority_class_name
+    if not known and not loaded.is_faulty("PriorityClass", name):
+        text = f"spec.priorityClassName: no PriorityClass {name} in the input{hint(name, priorities.classes)}"
+        loaded.fault_of(manifest, text)
+
+
+def _filled(manifest: "Manifest", loaded: "Loaded", priorities: "Priorities") -> "Wire":
     from koordpy.api.groups import UpstreamPodGroup
     from koordpy.api.objects import Namespace, Node, Pod
     from koordpy.sim.filling import filled_group, filled_namespace, filled_node, filled_pod
@@ -176,9 +229,7 @@ def _filled(manifest: "Manifest", position: int, loaded: "Loaded", priorities: "
             filled = filled_pod(obj, priorities) if priorities.of_pod(obj.spec) is not None else None
         if filled is not None:
             return filled
-        if "PriorityClass" not in loaded.faulty_kinds:
-            text = f"spec.priorityClassName: no PriorityClass {obj.spec.priority_class_name} in the input"
-            loaded.fault(f"{manifest.place}: {manifest.title}", text, position)
+        _check_class(manifest, loaded, priorities)
     elif isinstance(obj, Node):
         status = manifest.raw.get("status")
         given = isinstance(status, dict) and status.get("allocatable") is not None

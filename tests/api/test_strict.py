@@ -6,12 +6,12 @@ import pytest
 
 from koordpy.api.custom import ClusterNetworkTopology
 from koordpy.api.documents import read_documents
-from koordpy.api.dra import ResourceSlice
+from koordpy.api.dra import ResourceClaimTemplate, ResourceSlice
 from koordpy.api.faults import key_path
 from koordpy.api.groups import PodGroup
 from koordpy.api.objects import Node, Pod, PodDisruptionBudget
-from koordpy.api.storage import CSIStorageCapacity
-from koordpy.api.strict import decode
+from koordpy.api.storage import CSIStorageCapacity, PersistentVolume
+from koordpy.api.strict import decode, decode_rest
 
 
 def decoded(text: str, kind: type[Any]) -> tuple[Any, list[str]]:
@@ -159,3 +159,65 @@ def test_keys_with_other_characters_stand_in_brackets() -> None:
     assert key_path("limits", "nvidia.com/gpu") == "limits[nvidia.com/gpu]"
     assert key_path("limits", "hugepages-2Mi") == "limits.hugepages-2Mi"
     assert key_path("data", "0") == "data[0]"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "faults"),
+    [
+        (
+            Pod,
+            "spec: {volumes: [{gcePersistentDisk: {pdName: 1}}]}",
+            ["spec.volumes[0].gcePersistentDisk.pdName: a number"],
+        ),
+        (
+            Pod,
+            "spec: {volumes: [{gcePersistentDisk: d}]}",
+            ["spec.volumes[0].gcePersistentDisk: text ('d') in place of a m"],
+        ),
+        (
+            Pod,
+            "spec: {volumes: [{rbd: {monitors: a, image: i}}]}",
+            ["spec.volumes[0].rbd.monitors: text ('a') in place of"],
+        ),
+        (
+            Pod,
+            "spec: {volumes: [{iscsi: {readOnly: 'no'}}]}",
+            ["spec.volumes[0].iscsi.readOnly: text ('no') in place of t"],
+        ),
+        (PersistentVolume, "spec: {cinder: {volumeID: 7}}", ["spec.cinder.volumeID: a number (7) in place of text"]),
+        (
+            ResourceSlice,
+            "spec: {devices: [{attributes: {a: {int: x}, b: {bool: 1}, c: big, d: {string: 1}}}]}",
+            [
+                "spec.devices[0].attributes.a.int: text ('x') in place of a whole number",
+                "spec.devices[0].attributes.b.bool: a number (1) in place of true or false",
+                "spec.devices[0].attributes.c: text ('big') in place of a mapping",
+                "spec.devices[0].attributes.d.string: a number (1) in place of text",
+            ],
+        ),
+        (
+            ResourceClaimTemplate,
+            "spec: {spec: {devices: {requests: [{exactly: {count: two}}]}}}",
+            ["spec.spec.devices.requests[0].exactly.count: text ('two') in place of a whole number"],
+        ),
+    ],
+)
+def test_disks_and_devices_are_read_as_strictly(kind: type[Any], text: str, faults: list[str]) -> None:
+    value, found = decoded(text, kind)
+    assert value is None
+    assert [line[: len(start)] for line, start in zip(found, faults, strict=True)] == faults
+
+
+def test_of_a_faulty_object_the_rest_can_be_read() -> None:
+    text = "metadata: {name: p, labels: {a: b, c: 1}}\nspec: {priority: x, nodeName: n, containers: [5, {name: c}]}"
+    (document,) = read_documents(text.encode(), as_json=False)
+    rest = decode_rest(document.value, Pod)
+    assert rest is not None
+    assert (rest.metadata.name, rest.metadata.labels) == ("p", {"a": "b"})
+    assert (rest.spec.priority, rest.spec.node_name, [one.name for one in rest.spec.containers]) == (None, "n", ["", "c"])
+
+
+@pytest.mark.parametrize("raw", [None, "text", [], 5])
+def test_of_what_is_no_object_nothing_is_left(raw: Any) -> None:
+    rest = decode_rest(raw, Pod)
+    assert rest is None or rest == Pod()

@@ -1,0 +1,199 @@
+"""What of a manifest is readable and still not what its author meant: misspelt fields, words and numbers that an API
+server refuses.
+
+None of it is a fault (kube-parity.md section 7): unknown fields may be another version's, and the planner has a meaning
+for every value. But whoever tries a manifest before submitting it wants to hear of it now.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from types import MappingProxyType
+from typing import Any, cast
+
+from msgspec import inspect
+
+from koordpy.api.custom import ClusterNetworkTopologySpec, DeviceEntry, ElasticQuotaSpec, HierarchyEntry
+from koordpy.api.dra import DeviceAttribute
+from koordpy.api.faults import Fault, key_path, literal
+from koordpy.api.groups import PodGroupSpec
+from koordpy.api.objects import (
+    ContainerPort,
+    PodSpec,
+    PodStatus,
+    PreferredNodeTerm,
+    PriorityClass,
+    Requirement,
+    Taint,
+    Toleration,
+    TopologySpreadConstraint,
+    WeightedPodAffinityTerm,
+)
+from koordpy.api.scalars import Number
+from koordpy.api.spelling import hint, meant
+from koordpy.api.storage import PersistentVolumeClaimSpec, PersistentVolumeSpec, StorageClass
+
+Look = Callable[[Any, str, list[Fault]], None]
+"""(raw value, path, what was found)."""
+
+MAX_DOUBTS = 100
+"""Told of one object."""
+
+
+def _one_of(*words: str) -> Look:
+    def look(raw: Any, path: str, out: list[Fault]) -> None:
+        if isinstance(raw, str) and raw and raw not in words:
+            out.append(Fault(path, f"{literal(raw)} is none of {', '.join(words)}: an API server refuses it"))
+
+    return look
+
+
+def _each_of(*words: str) -> Look:
+    look_at = _one_of(*words)
+
+    def look(raw: Any, path: str, out: list[Fault]) -> None:
+        for i, item in enumerate(raw if isinstance(raw, list) else ()):
+            look_at(item, f"{path}[{i}]", out)
+
+    return look
+
+
+def _within(least: int, most: int | None = None) -> Look:
+    said = f"not from {least} to {most}" if most is not None else f"less than {least}"
+
+    def look(raw: Any, path: str, out: list[Fault]) -> None:
+        value = raw.value if isinstance(raw, Number) else raw
+        if isinstance(value, int) and not isinstance(value, bool) and not least <= value <= (most or value):
+            out.append(Fault(path, f"{literal(raw)} is {said}: an API server refuses it"))
+
+    return look
+
+
+def _like(*words: str) -> Look:
+    """For a word that others may choose, too: only one that is nearly ours is told of."""
+
+    def look(raw: Any, path: str, out: list[Fault]) -> None:
+        near = meant(raw, words) if isinstance(raw, str) else ""
+        if near:
+            out.append(Fault(path, f"{literal(raw)} is not read, did you mean {near}?"))
+
+    return look
+
+
+_EFFECTS = _one_of("NoSchedule", "PreferNoSchedule", "NoExecute")
+_POLICY = _one_of("Honor", "Ignore")
+_PREEMPTION = _one_of("PreemptLowerPriority", "Never")
+_MODES = {
+    "accessModes": _each_of("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"),
+    "volumeMode": _one_of("Filesystem", "Block"),
+}
+_VALUES: Mapping[type, Mapping[str, Look]] = MappingProxyType(
+    {
+        Requirement: {"operator": _one_of("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")},
+        Toleration: {"operator": _one_of("Equal", "Exists", "Lt", "Gt"), "effect": _EFFECTS},
+        Taint: {"effect": _EFFECTS},
+        PreferredNodeTerm: {"weight": _within(1, 100)},
+        WeightedPodAffinityTerm: {"weight": _within(1, 100)},
+        TopologySpreadConstraint: {
+            "maxSkew": _within(1),
+            "minDomains": _within(1),
+            "whenUnsatisfiable": _one_of("DoNotSchedule", "ScheduleAnyway"),
+            "nodeAffinityPolicy": _POLICY,
+            "nodeTaintsPolicy": _POLICY,
+        },
+        ContainerPort: {
+            "protocol": _one_of("TCP", "UDP", "SCTP"),
+            "containerPort": _within(1, 65535),
+            "hostPort": _within(0, 65535),
+        },
+        PodSpec: {"preemptionPolicy": _PREEMPTION},
+        PodStatus: {"phase": _one_of("Pending", "Running", "Succeeded", "Failed", "Unknown")},
+        PriorityClass: {"preemptionPolicy": _PREEMPTION},
+        StorageClass: {"volumeBindingMode": _one_of("Immediate", "WaitForFirstConsumer")},
+        PersistentVolumeClaimSpec: _MODES,
+        PersistentVolumeSpec: _MODES,
+        DeviceEntry: {"type": _like("gpu")},
+    }
+)
+"""Struct -> field -> what is looked at in its value."""
+
+_CLOSED = (PodGroupSpec, ElasticQuotaSpec, ClusterNetworkTopologySpec, HierarchyEntry)
+"""Parts whose every field is known: any other is told of, however far it is from a known one."""
+_OPEN = (DeviceAttribute,)
+"""Parts with fields of others that are nearly called like ours."""
+
+
+def doubts(raw: Any, kind: type) -> list[Fault]:
+    """What of an object's plain value is doubtful, by the path of the field; at most MAX_DOUBTS."""
+    out: list[Fault] = []
+    look = _look_of(cast(Any, kind))
+    if look is not None:
+        look(raw, "", out)
+    return out[:MAX_DOUBTS]
+
+
+@cache
+def _look_of(kind: Any) -> Look | None:
+    return _look(inspect.type_info(kind))
+
+
+def _look(info: inspect.Type) -> Look | None:
+    if isinstance(info, inspect.Metadata):
+        return _look(info.type)
+    if isinstance(info, inspect.StructType):
+        return _fields(info)
+    if isinstance(info, inspect.UnionType):
+        found = [look for part in info.types if (look := _look(part)) is not None]
+        return found[0] if found else None
+    if isinstance(info, inspect.ListType | inspect.VarTupleType):
+        return _items(_look(info.item_type))
+    if isinstance(info, inspect.DictType):
+        return _entries(_look(info.value_type))
+    return None
+
+
+def _fields(info: inspect.StructType) -> Look:
+    own = _VALUES.get(info.cls, {})
+    names = tuple(part.encode_name for part in info.fields)
+    looks = {part.encode_name: own.get(part.encode_name) or _look(part.type) for part in info.fields}
+    closed, tells = info.cls in _CLOSED, info.cls not in _OPEN
+
+    def look(raw: Any, path: str, out: list[Fault]) -> None:
+        if not isinstance(raw, dict):
+            return
+        for key, value in raw.items():
+            inner = looks.get(key)
+            if inner is not None:
+                inner(value, key_path(path, key), out)
+            elif key not in looks and tells and key not in _EVERYWHERE:
+                near = hint(key, names)
+                if near or closed:
+                    out.append(Fault(key_path(path, key), f"unknown field, not read{near}"))
+
+    return look
+
+
+_EVERYWHERE = ("apiVersion", "kind")
+
+
+def _items(inner: Look | None) -> Look | None:
+    if inner is None:
+        return None
+
+    def look(raw: Any, path: str, out: list[Fault]) -> None:
+        for i, item in enumerate(raw if isinstance(raw, list) else ()):
+            if len(out) < MAX_DOUBTS:
+                inner(item, f"{path}[{i}]", out)
+
+    return look
+
+
+def _entries(inner: Look | None) -> Look | None:
+    if inner is None:
+        return None
+
+    def look(raw: Any, path: str, out: list[Fault]) -> None:
+        for key, value in raw.items() if isinstance(raw, dict) else ():
+            if len(out) < MAX_DOUBTS:
+                inner(value, key_path(path, key), out)
+
+    return look

@@ -1,0 +1,271 @@
+"""Slips of the pen that are no faults are warned of, with what was meant; all faults of an object are told."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from koordpy.cli.main import main
+from tests.cli.test_manifests import NODE, POD, written
+
+QUOTA = "quota.scheduling.koordinator.sh"
+
+
+def told(
+    folder: Path, capsys: pytest.CaptureFixture[str], text: str, *, status: int, name: str = "in.yaml"
+) -> list[str]:
+    """Lines on stderr of `simulate` with a node and more, without the file's name."""
+    path = written(folder, text if name.endswith(".json") else NODE + "---\n" + text, name)
+    assert main(["simulate", "-f", path, "-o", "json"]) == status
+    out, err = capsys.readouterr()
+    assert bool(out) is (status == 0)
+    return [line.replace(f"{path}: ", "") for line in err.splitlines()]
+
+
+def spec(more: str) -> str:
+    return POD.replace("schedulerName", f"{more}, schedulerName")
+
+
+SPREAD = "topologySpreadConstraints: [{topologyKey: a, %s}]"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        (POD.replace("metadata", "metadatas"), None),
+        (spec("tolerance: []"), []),
+        (spec("toleration: []"), ["spec.toleration: unknown field, not read, did you mean tolerations?"]),
+        (spec("NodeSelector: {a: b}"), ["spec.NodeSelector: unknown field, not read, did you mean nodeSelector?"]),
+        (
+            POD.replace("{name: p}", "{name: p, label: {}}"),
+            ["metadata.label: unknown field, not read, did you mean labels?"],
+        ),
+        (
+            spec("tolerations: [{operator: exists}]"),
+            ["spec.tolerations[0].operator: 'exists' is none of Equal, Exists,"],
+        ),
+        (
+            spec("tolerations: [{effect: noexecute}]"),
+            ["spec.tolerations[0].effect: 'noexecute' is none of NoSchedule,"],
+        ),
+        (
+            spec(SPREAD % "maxSkew: 0"),
+            ["spec.topologySpreadConstraints[0].maxSkew: 0 is less than 1: an API server ref"],
+        ),
+        (
+            spec(SPREAD % "minDomains: 0"),
+            ["spec.topologySpreadConstraints[0].minDomains: 0 is less than 1: an API serv"],
+        ),
+        (
+            spec(SPREAD % "whenUnsatisfiable: Never"),
+            ["spec.topologySpreadConstraints[0].whenUnsatisfiable: 'Never' is "],
+        ),
+        (
+            spec(f"affinity: {{podAffinity: {{{PREFERRED}: [{{weight: 101, podAffinityTerm: {{topologyKey: a}}}}]}}}}"),
+            [f"spec.affinity.podAffinity.{PREFERRED}[0].weight: 101 is not from 1 to 100: an API server refuses it"],
+        ),
+        (
+            spec(f"affinity: {{nodeAffinity: {{{PREFERRED}: [{{weight: 0, preference: {{}}}}]}}}}"),
+            [f"spec.affinity.nodeAffinity.{PREFERRED}[0].weight: 0 is not from 1 to 100: an API server refuses it"],
+        ),
+        (
+            spec("preemptionPolicy: never"),
+            ["spec.preemptionPolicy: 'never' is none of PreemptLowerPriority, Never: an"],
+        ),
+        (spec("hostNetwork: false"), []),
+        (spec("securityContext: {}, serviceAccountName: a, volumes: [{name: v, projected: {sources: []}}]"), []),
+    ],
+)
+def test_slips_of_a_pod_are_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, lines: list[str] | None
+) -> None:
+    if lines is None:
+        assert told(tmp_path, capsys, text, status=2) == ["document 2: Pod: metadata.name: is missing"]
+        return
+    found = told(tmp_path, capsys, text, status=0)
+    starts = [f"warning: document 2: Pod default/p: {line}" for line in lines]
+    assert [line[: len(start)] for line, start in zip(found, starts, strict=True)] == starts
+
+
+GROUP = "apiVersion: scheduling.sigs.k8s.io/v1alpha1\nkind: PodGroup\nmetadata: {name: g}\nspec: "
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            GROUP + "{minMembers: 3}\n",
+            "PodGroup default/g: spec.minMembers: unknown field, not read, did you mean minMember?",
+        ),
+        (GROUP + "{minMember: 1, size: 3}\n", "PodGroup default/g: spec.size: unknown field, not read"),
+        (
+            "apiVersion: scheduling.koordinator.sh/v1alpha1\nkind: Device\nmetadata: {name: n1}\n"
+            "spec: {devices: [{type: GPU, minor: 0, UUID: x}]}\n",
+            "Device/n1: spec.devices[0].type: 'GPU' is not read, did you mean gpu?",
+        ),
+        ("kind: pod\nmetadata: {name: p}\n", "pod of no apiVersion is not read: ignored, did you mean Pod?"),
+        ("apiVersion: v1\nkind: Nodes\nmetadata: {name: p}\n", "Nodes of v1 is not read: ignored"),
+        (
+            "apiVersion: v1\nkind: PodGroup\nmetadata: {name: p}\n",
+            "PodGroup of v1 is not read: ignored, did you mean a version of scheduling.sigs.k8s.io?",
+        ),
+        (
+            "apiVersion: scheduling.koordinater.sh/v1alpha1\nkind: Device\nmetadata: {name: p}\n",
+            "Device of scheduling.koordinater.sh/v1alpha1 is not read: ignored, did you mean a version of"
+            " scheduling.koordinator.sh?",
+        ),
+        (
+            "apiVersion: batch/v1\nkind: Job\nmetadata: {name: p}\n",
+            "Job of batch/v1 is not read: ignored (write the pods that it would make)",
+        ),
+    ],
+)
+def test_slips_of_other_objects_are_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, line: str
+) -> None:
+    assert told(tmp_path, capsys, text, status=0) == [f"warning: document 2: {line}"]
+
+
+def test_what_many_pods_say_in_vain_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pods = "---\n".join(
+        POD.replace("{name: p}", f"{{name: p-{i}, labels: {{{QUOTA}/preemptible: 'no'}}}}") for i in range(500)
+    )
+    what = f"label {QUOTA}/preemptible cannot be read: 'no' is neither true nor false: true holds"
+    named = ", ".join(f"Pod/default/p-{i}" for i in range(4))
+    (line,) = told(tmp_path, capsys, pods, status=0)
+    assert line.startswith("warning: Pod/default/p-") and line.endswith(f" and 496 more: {what}"), named
+
+
+def test_a_misspelt_kind_of_all_nodes_is_a_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path, NODE.replace("kind: Node", "kind: node"))
+    assert main(["simulate", "-f", path]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"{path}: document 1: node of v1 is not read: ignored, did you mean Node?",
+        f"{path}: no Node in the input",
+    ]
+
+
+ELASTIC = "kind: ElasticQuota\nmetadata: {name: %s, labels: {%s}}\nspec: {min: {%s}, max: {%s}}\n"
+
+
+def test_all_faults_of_an_object_are_told_though_one_field_cannot_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = [
+        spec("priorityClassName: absent, priority: high"),
+        ELASTIC % ("a", "", "cpu: 1K, memory: 4, nvidia.com/gpu: 3, x: 1", "cpu: 1, memory: 5, nvidia.com/gpu: 2"),
+        ELASTIC % ("b", f"{QUOTA}/parent: a", "cpu: 3", "cpu: 2"),
+        ELASTIC % ("c", f"{QUOTA}/parent: nobody", "", "cpu: 2"),
+        "kind: ElasticQuota\nmetadata: {name: d}\nspec: {min: {cpu: 1}, max: [cpu]}\n",
+        spec("priorityClassName: low").replace("{name: p}", "{name: q}"),
+        "kind: PriorityClass\nmetadata: {name: low}\nvalue: little\n",
+    ]
+    parent = f"metadata.labels[{QUOTA}/parent]"
+    assert told(tmp_path, capsys, "---\n".join(texts), status=2) == [
+        "document 2: Pod default/p: spec.priority: text ('high') in place of a whole number",
+        "document 2: Pod default/p: spec.priorityClassName: no PriorityClass absent in the input",
+        "document 3: ElasticQuota default/a: spec.min.cpu: '1K' is no quantity (as in 2, 500m, 16Gi)",
+        "document 3: ElasticQuota default/a: spec.min[nvidia.com/gpu]: min nvidia.com/gpu 3 > max 2",
+        "document 3: ElasticQuota default/a: spec.min.x: min names x, max does not",
+        "document 4: ElasticQuota default/b: spec.min.cpu: min cpu 3 > max 2",
+        f"document 5: ElasticQuota default/c: {parent}: parent nobody not found",
+        "document 6: ElasticQuota default/d: spec.max: a list in place of a mapping",
+        "document 8: PriorityClass/low: value: text ('little') in place of a whole number",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("c.json", b'{"kind": "Node" // why\n}', "no comments"),
+        ("c.json", b'{"kind": "Node", # why\n"metadata": {}}', "no comments"),
+        ("c.json", b'{"kind": "Node",}', "comma"),
+        ("c.json", b"{'kind': 'Node'}", "JSON has double quotes only"),
+        ("c.json", b'\xef\xbb\xbf{"kind": "Node"', "no JSON"),
+        ("c.yaml", b"kind: Node\nmetadata:\n\tname: n1\n", "(a tab: YAML is indented by blanks)"),
+        ("c.yaml", "kind: Node\n".encode("utf-16"), "no UTF-8 but UTF-16 (byte 0xff)"),
+        ("c.yaml", b"kind: Node\nmetadata: {name: *who}\n", "the alias *who has no anchor"),
+        ("c.yaml", b"kind: Node\nmetadata: &a {name: *a}\n", "the alias *a holds itself"),
+    ],
+)
+def test_text_that_cannot_be_read_says_where_and_what_is_unusual(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: bytes, said: str
+) -> None:
+    path = written(tmp_path, text, name)
+    assert main(["simulate", "-f", path]) == 2
+    line, end = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"{path}: document 1: line ") and said in line
+    assert end == f"{path}: no Node in the input"
+
+
+@pytest.mark.parametrize("name", ["in.yaml", "in.yml", "in.json"])
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+@pytest.mark.parametrize("start", ["", "\ufeff"])
+def test_marks_line_ends_and_empty_documents_of_other_editors_are_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, ends: str, start: str
+) -> None:
+    node = '{"kind": "Node",\n "metadata": {"name": "n1"}}\n'
+    text = node if name.endswith(".json") else f"---\n# nothing\n---\n{node}---\n---\n{POD}---\n"
+    path = written(tmp_path, (start + text).replace("\n", ends), name)
+    assert main(["simulate", "-f", path]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_folder_with_links_that_lead_nowhere_names_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written(tmp_path, NODE, "a.yaml")
+    (tmp_path / "b.yaml").symlink_to("b.yaml")
+    (tmp_path / "c.yaml").symlink_to("nowhere")
+    (tmp_path / "d.yaml").symlink_to(tmp_path, target_is_directory=True)
+    assert main(["simulate", "-f", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"{tmp_path}/b.yaml: cannot be read: Too many levels of symbolic links",
+        f"{tmp_path}/c.yaml: cannot be read: No such file or directory",
+    ]
+
+
+def test_an_empty_name_of_a_file_is_not_the_folder_one_stands_in(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path, NODE, "a.yaml")
+    monkeypatch.chdir(tmp_path)
+    assert main(["simulate", "-f", ""]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "'': cannot be read: the name is empty",
+        "'': no Node in the input",
+    ]
+
+
+def test_a_closed_standard_input_is_a_fault(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert main(["simulate", "-f", "-"]) == 2
+    assert capsys.readouterr().err.splitlines()[0] == "-: cannot be read: the standard input is closed"
+
+
+def test_a_closed_standard_output_is_nobody_to_talk_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", None)
+    path = written(tmp_path, NODE + "---\n" + spec("toleration: []"))
+    assert main(["simulate", "-f", path]) == 0
+    assert main(["simulate", "-f", path + "x"]) == 2
+
+
+def test_wrong_options_are_told_beside_the_faults_of_the_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = written(tmp_path, NODE + "---\n- x\n")
+    assert main(["simulate", "-f", path, "--now", "soon", "--scheduler-name", ""]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "--now: 'soon' is no time (as in 2026-01-01T00:00:00Z)",
+        "--scheduler-name: an empty name",
+        f"{path}: document 2: a list in place of a mapping",
+    ]
+
+
+def test_explain_of_a_misspelt_pod_names_the_nearest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path, NODE + "---\n" + POD.replace("{name: p}", "{name: trainer-0}"))
+    assert main(["explain", "-f", path, "--pod", "trianer-0"]) == 2
+    said = "--pod trianer-0: no such pod in the input, did you mean default/trainer-0?\n"
+    assert capsys.readouterr().err == said
