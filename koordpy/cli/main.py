@@ -5,6 +5,7 @@
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -47,9 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _open_closed() -> None:
     """Gives a process that was started with a closed output one that nobody reads."""
     if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w")
+        sys.stdout = io.StringIO()
     if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")
+        sys.stderr = io.StringIO()
 
 
 def _run(module: Any, args: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from koordpy.api.counted import counted
 from koordpy.api.natural import natural_key
 
 if TYPE_CHECKING:
@@ -109,10 +110,6 @@ def _key(entry: Document) -> str:
     return f"{entry['namespace']}/{entry['pod']}"
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def simulation_table(document: Document, left_alone: Mapping[str, str]) -> str:
     """A SimulationResult for people: gangs with their domains, bindings, pending pods with reasons.
 
@@ -121,7 +118,7 @@ def simulation_table(document: Document, left_alone: Mapping[str, str]) -> str:
     bindings, pending, gangs = document["bindings"], document["pending"], document["gangs"]
     end = "stable" if document["stable"] else "not at rest yet"
     lines = [
-        f"{_count(document['rounds'], 'round')}, {end}: {len(bindings)} bound, {len(pending)} pending, "
+        f"{counted(document['rounds'], 'round')}, {end}: {len(bindings)} bound, {len(pending)} pending, "
         f"{len(document['evictions'])} evicted"
     ]
     rows = [
@@ -177,7 +174,7 @@ def explanation_table(document: Document) -> str:
     """An explanation for people: nodes with verdict or scores, domains, what would help."""
     gang = f" of gang {document['gang']}" if document["gang"] else ""
     nodes = document["nodes"]
-    lines = [f"{document['pod']}{gang}: {document['feasibleNodes']} of {_count(len(nodes), 'node')} would take it"]
+    lines = [f"{document['pod']}{gang}: {document['feasibleNodes']} of {counted(len(nodes), 'node')} would take it"]
     if document["message"]:
         lines.append(document["message"])
     rows = [(node["node"], "yes" if node["feasible"] else "no", _verdict(node)) for node in nodes]
@@ -187,7 +184,7 @@ def explanation_table(document: Document) -> str:
         for d in document["domains"]
     ]
     lines += _part("Domains", table(("LAYER", "NAME", "SLOTS", "NEEDED", "", "WHY"), domains))
-    lines += _part("Would fit", document["wouldFitIf"])
+    lines += _part("Would fit if", document["wouldFitIf"])
     lines += _part("Queue", _queue_lines(document["queue"]))
     return "\n".join(lines) + "\n"
 

@@ -4,6 +4,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
+from koordpy.api.counted import counted
 from koordpy.cli import offline
 
 if TYPE_CHECKING:
@@ -265,11 +266,11 @@ def _tree(domains: list[Document]) -> list[str]:
 
 def _line(one: Document, depth: int) -> str:
     name = one["name"].rpartition("/")[2] or "cluster"
-    nodes = f"{one['nodes']} {'node' if one['nodes'] == 1 else 'nodes'}"
+    nodes = counted(one["nodes"], "node")
     have = one["accelerators"]
     parts = [nodes, f"{have['free']} of {have['total']} accelerators free"] if have["total"] else [nodes]
     if one["slots"] is not None:
-        parts.append(f"{one['slots']} {'slot' if one['slots'] == 1 else 'slots'}")
+        parts.append(counted(one["slots"], "slot"))
     marks = _marks(one)
     return f"{name}  {', '.join(parts)}{f' ({marks})' if marks else ''}"
 
@@ -281,8 +282,7 @@ def _notes(document: Document) -> list[str]:
         more = f" and {one['count'] - NODES_NAMED} more" if one["count"] > NODES_NAMED else ""
         what = f"label {' or '.join(one['labelKeys'])}" if one["labelKeys"] else "HyperNode"
         each = "it is a domain of its own" if one["count"] == 1 else "each is a domain of its own"
-        noun = "node" if one["count"] == 1 else "nodes"
-        lines.append(f"{one['layer']}: {one['count']} {noun} without {what}, {each} there: {named}{more}")
+        lines.append(f"{one['layer']}: {counted(one['count'], 'node')} without {what}, {each} there: {named}{more}")
     for one in document["inSeveralPlaces"]:
         places = ", ".join(one["domains"])
         lines.append(

@@ -214,7 +214,11 @@ def test_of_a_faulty_object_the_rest_can_be_read() -> None:
     rest = decode_rest(document.value, Pod)
     assert rest is not None
     assert (rest.metadata.name, rest.metadata.labels) == ("p", {"a": "b"})
-    assert (rest.spec.priority, rest.spec.node_name, [one.name for one in rest.spec.containers]) == (None, "n", ["", "c"])
+    assert (rest.spec.priority, rest.spec.node_name, [one.name for one in rest.spec.containers]) == (
+        None,
+        "n",
+        ["", "c"],
+    )
 
 
 @pytest.mark.parametrize("raw", [None, "text", [], 5])

@@ -86,7 +86,7 @@ def test_what_the_user_holds_and_deserves_is_told(tmp_path: Path, capsys: pytest
 def test_who_would_be_evicted_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = CLUSTER + "".join(pod(f"old-{i}", "bob", node="n1") for i in range(4)) + pod("vip", "alice", high=True)
     found = explained(text, "vip", tmp_path, capsys)
-    assert "1 pod(s) were evicted by rule priority, as its turn would do: default/old-3" in found["wouldFitIf"]
+    assert "1 pod were evicted by rule priority, as its turn would do: default/old-3" in found["wouldFitIf"]
 
 
 def test_a_pod_that_runs_has_no_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

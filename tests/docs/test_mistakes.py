@@ -78,6 +78,16 @@ MISTAKES: dict[str, list[Json]] = {
     "pod is held by scheduling gates: ": [*NODES, pod(schedulingGates=[{"name": "kueue"}])],
     "gang default/trian: PodGroup not found": [*NODES, *gang(2, 2, called="trian")],
     "Incomplete": [*NODES, gang(2, 0)[0], pod(labels={"podgroup.scheduling.sigs.k8s.io": "train"})],
+    "is not read, did you mean label pod-group.scheduling.sigs.k8s.io?": [
+        *NODES, gang(2, 0)[0], pod(labels={"podgroup.scheduling.sigs.k8s.io": "train"}),
+    ],
+    "cannot be read: 'strict' is neither Strict nor NonStrict: Strict holds": [
+        *NODES, *gang(2, 2, notes={"gang.scheduling.koordinator.sh/mode": "strict"}),
+    ],
+    "unknown field, not read, did you mean minMember?": [
+        *NODES, {**gang(2, 2)[0], "spec": {"minMembers": 2}}, *gang(2, 2)[1:],
+    ],
+    "an API server refuses it": [*NODES, pod(tolerations=[{"key": GPU, "operator": "exists"}])],
     "waiting for members, 3 of minMember 4 exist": [*NODES, *gang(4, 3)],
     "4 Insufficient nvidia.com/gpu": [*NODES, pod(amount=16)],
     "node n1 had nvidia.com/gpu of 16 (it has 8 in all)": [*NODES, pod(amount=16)],

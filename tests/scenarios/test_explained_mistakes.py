@@ -89,7 +89,7 @@ def test_a_gang_that_is_short_of_room_hears_of_nodes_that_are_closed() -> None:
     gang = [group("g", 3), *gang_pods("g", 3)]
     closed = [cordoned("n3"), tainted("n4", ("k", "v", "NoSchedule"))]
     assert said(node("n1"), node("n2"), closed, gang, name="p-0")[1] == (
-        "1 more slot(s) were free in the cluster",
+        "1 more slot were free in the cluster",
         "1 node(s) had untolerated taint(s): tolerate the taint, or take it from the nodes (k=v:NoSchedule)",
         "1 node(s) were unschedulable: uncordon them",
     )
@@ -104,8 +104,8 @@ def test_a_gang_that_is_short_of_room_hears_of_nodes_that_are_closed() -> None:
         (4, 4, "the number of its members were a multiple of 3"),
         (4, 5, "the number of its members were a multiple of 3"),
         # six of them would do
-        (4, 6, "6 more slot(s) were free in the cluster"),
-        (3, 3, "3 more slot(s) were free in the cluster"),
+        (4, 6, "6 more slots were free in the cluster"),
+        (3, 3, "3 more slots were free in the cluster"),
     ],
 )
 def test_no_room_helps_a_number_that_its_multiple_does_not_divide(minimum: int, members: int, first: str) -> None:
@@ -121,7 +121,7 @@ def test_a_late_member_is_told_of_room_beside_its_siblings_alone() -> None:
     beside = pod("g-0", gang="g", at="n0")
     other = pod("other", at="n1")
     gang = [group("g", 1, wish({"blockLayer": "Must"})), beside, late, other]
-    assert said(TWO_LAYERS, nodes, gang, name=late.metadata.name)[1][0] == "1 more slot(s) were free in blockLayer s/b0"
+    assert said(TWO_LAYERS, nodes, gang, name=late.metadata.name)[1][0] == "1 more slot were free in blockLayer s/b0"
 
 
 @pytest.mark.parametrize(
@@ -136,5 +136,5 @@ def test_a_wish_is_named_only_where_giving_it_up_helps(slots: tuple[int, int], t
     size = 3 if sum(slots) == 3 else 6
     nodes = [node(f"n{i}:{number}", {"block": f"b{i}", "spine": "s"}) for i, number in enumerate(slots)]
     gang = [group("g", size, wish({"blockLayer": "Must"}, multiple={"blockLayer": 3})), *gang_pods("g", size)]
-    found = [miss for miss in said(TWO_LAYERS, nodes, gang, name="p-0")[1] if "slot(s)" not in miss]
+    found = [miss for miss in said(TWO_LAYERS, nodes, gang, name="p-0")[1] if " more slot" not in miss]
     assert [miss.partition(": ")[0] for miss in found] == list(told)

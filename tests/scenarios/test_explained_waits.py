@@ -151,13 +151,13 @@ def test_moved_pods_are_not_called_evicted() -> None:
     config = replace(QUIET, consolidation=Consolidation(enabled=True))
     made = World().add(node("a:4", **gpus(2)), node("b:4", **gpus(2)))
     made.add(pod("ra", at="a", requests=gpus(1)), pod("rb", at="b", requests=gpus(1)), pod("p", requests=gpus(2)))
-    assert "1 pod(s) were moved by rule consolidation, as its turn would do: default/rb" in misses(made, config)
+    assert "1 pod were moved by rule consolidation, as its turn would do: default/rb" in misses(made, config)
 
 
 def test_room_that_terminating_pods_will_leave_is_waited_for() -> None:
     leaving = of("leaving", "", 1, at="n1")
     leaving = replace(leaving, metadata=replace(leaving.metadata, deletion_timestamp="2026-01-01T00:29:30Z"))
     made = world(leaving, of("stays", "", 7, at="n1"), of("p", "", 1))
-    assert "1 terminating pod(s) on n1 were gone" in misses(made)
+    assert "1 terminating pod on n1 were gone" in misses(made)
     assert helps(made, QUIET, replace(leaving, status=replace(leaving.status, phase="Succeeded")))
-    assert "1 terminating pod(s) on n1 were gone" not in misses(made, hours=0.6)  # stuck: no longer room to come
+    assert "1 terminating pod on n1 were gone" not in misses(made, hours=0.6)  # stuck: no longer room to come

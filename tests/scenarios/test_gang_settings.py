@@ -191,3 +191,10 @@ def test_a_misspelt_label_of_a_pod_is_warned_of_by_its_plan_and_by_explain() -> 
 def test_a_list_of_gangs_that_cannot_be_read_says_why(text: str, why: str) -> None:
     world = World().add(node("n1:9"), group("g", 1, {keys.GANG_GROUPS: text}), gang_pods("g", 1))
     assert messages(world.plan()) == {"p-0": f"gang default/g: annotation {keys.GANG_GROUPS} cannot be read: {why}"}
+
+
+def test_a_label_that_nearly_names_a_pod_group_is_told_of_by_explain() -> None:
+    world = World().add(node("n1:9"), group("train", 1), gang_pods("trian", 1))
+    assert explain(world.snapshot(), None, "default/p-0").would_fit_if == (
+        "its label named train: PodGroup default/train is there",
+    )

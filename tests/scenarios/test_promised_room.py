@@ -95,7 +95,7 @@ def test_a_pod_takes_the_room_of_its_own_victim_though_another_still_waits_for_h
     plan = planned(*objects, *coming)
     assert bound(plan) == {"a-0": "n2"}
     assert evicted(plan) == []
-    assert whole_messages(plan)["a-1"].endswith("waiting for 1 terminating pod(s) on n2.")
+    assert whole_messages(plan)["a-1"].endswith("waiting for 1 terminating pod on n2.")
 
 
 def test_what_is_promised_beside_the_quotas_is_not_theirs_to_share() -> None:

@@ -282,7 +282,7 @@ def test_room_that_comes_free_is_waited_for_until_it_is_stuck(ended_at: str, goe
     plan = planned([gpus("n1", 1), gpus("n2", 1), leaving, runs("low", "n2"), waits("p", priority=5)])
     assert evicted(plan) == goes
     if not goes:
-        assert "waiting for 1 terminating pod(s) on n1." in messages(plan)["p"]
+        assert "waiting for 1 terminating pod on n1." in messages(plan)["p"]
 
 
 def test_awaited_room_is_given_to_one_only() -> None:
@@ -341,7 +341,7 @@ def test_events_say_who_took_the_room() -> None:
     assert (one.rule, one.reason) == ("priority", "Preempted")
     assert one.message == "Preempted by gang default/train (2 pods, priority 1000 over 10) on node n1"
     assert {n.pod_key: n.node for n in plan.nominations} == {"default/p-0": "n1", "default/p-1": "n2"}
-    assert plan.benefits[0].message == "room for 2 pods made by evicting 1 pods, 1 accelerators"
+    assert plan.benefits[0].message == "room for 2 pods made by evicting 1 pod, 1 accelerator"
 
 
 def test_a_quota_over_its_runtime_gives_back_the_least_important() -> None:

@@ -126,7 +126,7 @@ class _Round:
         rules = {one.rule for _, one in victims}
         # room that the round keeps for somebody is not on any pod yet
         kept = any(one.returns_to for one in self.plan.evictions)
-        kept |= any("terminating pod(s)" in one.message for one in self.plan.pending)
+        kept |= any(" terminating pod" in one.message for one in self.plan.pending)
         if not kept and len(rules) == 1 and rules <= {"priority", "quota", "fair-share"}:
             self._minimal(unit_id, [pod for pod, _ in victims], placed)
         for pod, _ in victims:

@@ -14,6 +14,7 @@ from math import inf
 
 import numpy as np
 
+from koordpy.api.counted import counted
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Draft, Ints
 from koordpy.planning.attempt import Tried, try_unit
@@ -281,8 +282,7 @@ class Backfill:
         count = int(smaller.sum())
         if not count:
             return ""
-        what = "node" if count == 1 else "nodes"
-        return f"room on {count} {what} is reserved for {_name(held.unit)} until {moment(held.start)}"
+        return f"room on {counted(count, 'node')} is reserved for {_name(held.unit)} until {moment(held.start)}"
 
 
 def _kept_back(draft: Draft) -> Ints:

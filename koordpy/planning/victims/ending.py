@@ -7,6 +7,7 @@ deletionTimestamp; later it is stuck. A unit whose nominated node still holds po
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from koordpy.api.counted import counted
 from koordpy.api.natural import natural_key
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Snapshot
@@ -33,7 +34,7 @@ class Awaited:
         """The pods that it waits for, and where they are."""
         names = sorted({pod.node for pod in self.pods}, key=natural_key)
         more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-        return f"{len(self.pods)} terminating pod(s) on {', '.join(names[:_LISTED])}{more}"
+        return f"{counted(len(self.pods), 'terminating pod')} on {', '.join(names[:_LISTED])}{more}"
 
     @property
     def text(self) -> str:

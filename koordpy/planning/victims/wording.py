@@ -7,6 +7,7 @@ from collections import Counter
 
 import numpy as np
 
+from koordpy.api.counted import counted
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quotas import device_hundredths
 from koordpy.planning.attempt import Tried
@@ -77,7 +78,7 @@ def evictions(one: Tried, figures: Figures) -> list[Eviction]:
     name = beneficiary_of(one)
     placed = [figures.snapshot.pods[key] for key in one.nodes or {}]
     kind = "gang" if one.unit.is_gang else "pod"
-    many = f"{len(placed)} pods, " if one.unit.is_gang else ""
+    many = f"{counted(len(placed), 'pod')}, " if one.unit.is_gang else ""
     who = f"{kind} {name} ({many}priority {min((pod.priority for pod in placed), default=0)}"
     back = {b.pod.key: figures.snapshot.nodes[b.node].name for b in one.back}
     out = []
@@ -140,12 +141,16 @@ def benefit(one: Tried, figures: Figures) -> Benefit:
     pods = [pod for victim in one.victims for pod in victim.unit.pods]
     devices = sum(device_hundredths(pod.requests) for pod in pods)
     broken = sum(victim.unit.kind is Kind.CORE for victim in one.victims)
-    parts = [f"{len(pods)} pods", f"{devices / 100:g} accelerators"]
+    parts = [counted(len(pods), "pod"), counted(devices / 100, "accelerator")]
     if broken:
-        parts.append(f"{broken} gangs broken")
-    text = f"room for {len(one.nodes or ())} pods made by evicting {', '.join(parts)}"
+        parts.append(f"{counted(broken, 'gang')} broken")
+    text = f"room for {counted(len(one.nodes or ()), 'pod')} made by evicting {', '.join(parts)}"
     if one.proof is not Proof.OPTIMAL:
-        text = f"best found: {len(pods)} pods" + (f", bound {one.least}" if one.least is not None else "") + f"; {text}"
+        text = (
+            f"best found: {counted(len(pods), 'pod')}"
+            + (f", bound {one.least}" if one.least is not None else "")
+            + f"; {text}"
+        )
     return Benefit(one.unit.id, beneficiary_of(one), text)
 
 

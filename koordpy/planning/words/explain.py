@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from koordpy.api.config import KoordpyConfiguration
+from koordpy.api.counted import counted
 from koordpy.api.natural import natural_key
-from koordpy.cluster.pods import PodInfo
+from koordpy.api.spelling import meant
+from koordpy.cluster.pods import GangSource, PodInfo
 from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.accelerators.registry import ACCELERATORS
 from koordpy.planning.attempt import gate_of
@@ -104,6 +106,8 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
     feasible = sum(node.feasible for node in nodes)
     if feasible and misses and refusal is None:
         misses += closed_misses(pod, figures)
+    if held is not None:
+        misses += _meant_group(pod, snapshot)
     if held is None:
         misses += Turn(snapshot, figures.config, unit).misses()
     message, miss = _promise(snapshot, config, unit.id) if held is None else ("", [])
@@ -119,6 +123,14 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
         standing=standing(unit, groups, snapshot, figures.config),
         warnings=tuple(warnings_of([unit], snapshot)),
     )
+
+
+def _meant_group(pod: PodInfo, snapshot: Snapshot) -> list[str]:
+    """The PodGroup that a pod may have meant by a name that there is not."""
+    if pod.gang is None or pod.gang.source is not GangSource.GROUP or pod.gang.key in snapshot.pod_groups:
+        return []
+    near = meant(pod.gang.key, snapshot.pod_groups)
+    return [f"its label named {near.partition('/')[2]}: PodGroup {near} is there"] if near else []
 
 
 def _state(pod: PodInfo) -> str:
@@ -220,7 +232,7 @@ def _gang_misses(
         short = [one for one in short if held[one[2]]]
     for lacking, level, d in sorted(short)[:NEAREST]:
         place_name = f"{tree.layer_name(level)} {tree.path(level, d)}" if level else "the cluster"
-        misses.append(f"{lacking} more slot(s) were free in {place_name}")
+        misses.append(f"{counted(lacking, 'more slot')} were free in {place_name}")
     return misses + relaxed_misses(unit, figures, needed=needed)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from koordpy.api.objects import Taint
 from koordpy.api.quantity import quantity_text
+from koordpy.api.spelling import meant
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import UNSCHEDULABLE_TAINT, NodeInfo
 from koordpy.planning.figures import Figures
@@ -44,7 +45,16 @@ def node_misses(pod: PodInfo, figures: Figures) -> list[str]:
             lacking.append((len(beside), found.far, i, text))
         else:
             others.setdefault(refusals, []).append(figures.snapshot.nodes[i])
-    return [text for *_, text in sorted(lacking)[:NEAREST]] + _refusing(pod, others, figures)
+    nearest = [text for *_, text in sorted(lacking)[:NEAREST]]
+    return nearest + _misspelt(pod, figures) + _refusing(pod, others, figures)
+
+
+def _misspelt(pod: PodInfo, figures: Figures) -> list[str]:
+    """Resources that no node has, and that are nearly called like one that some have."""
+    snapshot = figures.snapshot
+    there = [name for name, column in snapshot.columns.items() if snapshot.allocatable[:, column].any()]
+    lost = [name for name in figures.of(pod).names if name and name not in there]
+    return [f"it asked for {near}: no node has {name}" for name in lost if (near := meant(name, there))]
 
 
 def closed_misses(pod: PodInfo, figures: Figures) -> list[str]:

@@ -10,6 +10,7 @@ from fractions import Fraction
 import msgspec
 
 from koordpy.api.config import KoordpyConfiguration
+from koordpy.api.counted import counted
 from koordpy.api.quantity import quantity_text
 from koordpy.cluster.quotas import QuotaUse
 from koordpy.cluster.snapshot import Draft, Snapshot
@@ -55,9 +56,8 @@ class Turn:
             if eviction.unit == self.unit.id:
                 by_rule.setdefault(eviction.rule, []).append(eviction.pod_key)
         return [
-            f"{len(keys)} pod(s) were {'moved' if rule == _MOVED else 'evicted'} by rule {rule}, as its turn would do: "
-            + ", ".join(sorted(keys)[:NEAREST])
-            + (", ..." if len(keys) > NEAREST else "")
+            f"{counted(len(keys), 'pod')} were {'moved' if rule == _MOVED else 'evicted'} by rule {rule}, "
+            "as its turn would do: " + ", ".join(sorted(keys)[:NEAREST]) + (", ..." if len(keys) > NEAREST else "")
             for rule, keys in by_rule.items()
         ]
 
