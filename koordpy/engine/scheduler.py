@@ -32,7 +32,7 @@ from koordpy.engine.refusals import Refusals
 from koordpy.engine.settings import EngineSettings
 from koordpy.engine.status.announce import Announcer
 from koordpy.engine.status.recorder import EventRecorder
-from koordpy.engine.status.references import References
+from koordpy.engine.status.references import References, of_object
 from koordpy.engine.status.writers import Writers
 from koordpy.engine.status.writing import Writing
 from koordpy.engine.takeover import Takeover
@@ -125,6 +125,9 @@ class Scheduler:
                 for name in settings.scheduler_names
             }
         announcer, references = Announcer(self._recorders), References(self.feeds)
+        self.feeds.unreadable.append(
+            lambda resource, names, why: announcer.invalid(of_object(resource, names), f"it cannot be read: {why}")
+        )
         self._watches = Watches(self.feeds, settings, wake=due.set, now=wall_clock)
         self.writers: Writers | None = None
         if self._watches.stale is not None:

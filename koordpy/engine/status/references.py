@@ -5,6 +5,7 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.engine.apiserver.resources import DEVICES, Resource
 from koordpy.engine.status.recorder import ObjectReference
 from koordpy.engine.watching.feeds import Feeds
+from koordpy.engine.watching.lines import Names
 
 
 def of_pod(info: PodInfo) -> ObjectReference:
@@ -12,7 +13,7 @@ def of_pod(info: PodInfo) -> ObjectReference:
     return ObjectReference("v1", "Pod", info.name, info.namespace, info.uid)
 
 
-def of_object(resource: Resource, meta: ObjectMeta) -> ObjectReference:
+def of_object(resource: Resource, meta: ObjectMeta | Names) -> ObjectReference:
     """An object by its metadata."""
     namespace = meta.namespace if resource.namespaced else ""
     return ObjectReference(resource.api_version, resource.kind, meta.name, namespace, meta.uid)
@@ -39,13 +40,22 @@ class References:
         quota, resource = self._state.quotas.get(key), self._feeds.quotas.resources.get(key)
         return of_object(resource, quota.metadata) if quota is not None and resource is not None else None
 
+    def hypernode(self, name: str) -> ObjectReference | None:
+        """A HyperNode by its name."""
+        resource = self._feeds.hypernodes
+        if resource is None:
+            return None
+        named = (obj.metadata for obj in self._feeds.objects(resource) if obj.metadata.name == name)
+        return next((of_object(resource, meta) for meta in named), None)
+
     def beneficiary(self, name: str) -> ObjectReference | None:
         """Who gains by an eviction: a plain pod or a gang's PodGroup; a gang without an object is named by a pod."""
         info = self._state.pod(name)
         return of_pod(info) if info is not None else self.pod_group(name)
 
     def warned(self, name: str) -> ObjectReference | None:
-        """Whom a warning of a plan is about: `Pod/namespace/name`, PodGroup or ElasticQuota alike, or `Device/name`."""
+        """Whom a warning of a plan is about: `Pod/namespace/name`, PodGroup or ElasticQuota alike, or `Device/name`,
+        `HyperNode/name`."""
         kind, _, key = name.partition("/")
         if kind == "PodGroup":
             return self.pod_group(key) or self.upstream_group(key)
@@ -54,5 +64,7 @@ class References:
         if kind == "Device":
             device = self._state.device(key)
             return of_object(DEVICES, device.metadata) if device is not None else None
+        if kind == "HyperNode":
+            return self.hypernode(key)
         pod = self._state.pod(key) if kind == "Pod" else None
         return of_pod(pod) if pod is not None else None

@@ -58,6 +58,7 @@ from koordpy.engine.claimusers import ClaimUsers
 from koordpy.engine.grouping import UnitNames
 from koordpy.engine.queue import UnitQueue
 from koordpy.engine.wakeups import Wake
+from koordpy.engine.watching.lines import Names
 from koordpy.engine.watching.mirror import Sink
 from koordpy.engine.watching.reflector import Reflector
 
@@ -100,6 +101,8 @@ class Feeds:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._recheck = asyncio.Event()
         self._discovered = asyncio.Event()
+        self.unreadable: list[Callable[[Resource, Names, str], None]] = []
+        """Hear of objects that cannot be read, and what is wrong with them."""
         self._feed(PODS, Pod, self.pods, transform=self.pods.take_in)
         self._feed(NODES, Node, NodeChanges(hub))
         self._feed(NAMESPACES, Namespace, KeptChanges(hub, Wake.NAMESPACE))
@@ -225,8 +228,19 @@ class Feeds:
         self, resource: Resource, kind: type[Any], sink: Sink[Any], *, transform: Callable[[Any], Any] | None = None
     ) -> None:
         self._reflectors[resource.name] = Reflector(
-            self._client, resource, kind, sink, transform=transform, on_applied=self._on_applied, clock=self._clock
+            self._client,
+            resource,
+            kind,
+            sink,
+            transform=transform,
+            on_applied=self._on_applied,
+            on_unreadable=self._tell_unreadable,
+            clock=self._clock,
         )
+
+    def _tell_unreadable(self, resource: Resource, names: Names, why: str) -> None:
+        for heard in self.unreadable:
+            heard(resource, names, why)
 
     def _start(self, name: str) -> None:
         self._tasks[name] = asyncio.create_task(self._reflectors[name].run(), name=f"watch {name}")

@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from koordpy.api.strict import decode
 from koordpy.engine.apiserver.client import ApiError
 
 T = TypeVar("T")
@@ -76,6 +77,15 @@ def names_in(raw: msgspec.Raw) -> Names:
         return _named.decode(raw).metadata
     except msgspec.DecodeError:
         return Names()
+
+
+def what_is_wrong(raw: bytes, kind: type, error: msgspec.DecodeError) -> str:
+    """Why an object does not decode, by its fields and in the words of manifests where they say it."""
+    try:
+        _, faults = decode(msgspec.json.decode(raw), kind)
+    except (msgspec.DecodeError, RecursionError):
+        faults = []
+    return "; ".join(map(str, faults)) or str(error)
 
 
 def refusal(raw: msgspec.Raw) -> ApiError:

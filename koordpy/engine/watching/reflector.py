@@ -18,7 +18,16 @@ import msgspec
 from koordpy.engine.apiserver.backoff import Backoff
 from koordpy.engine.apiserver.client import ApiClient, ApiError, Stalled, Unreachable
 from koordpy.engine.apiserver.resources import Resource
-from koordpy.engine.watching.lines import OBJECT_EVENTS, Malformed, Names, WatchLines, names_in, raw_event, refusal
+from koordpy.engine.watching.lines import (
+    OBJECT_EVENTS,
+    Malformed,
+    Names,
+    WatchLines,
+    names_in,
+    raw_event,
+    refusal,
+    what_is_wrong,
+)
 from koordpy.engine.watching.mirror import Mirror, Sink, T, label_of, uid_of
 
 logger = logging.getLogger(__name__)
@@ -69,13 +78,15 @@ class Reflector(Generic[T]):
         *,
         transform: Callable[[T], T | None] | None = None,
         on_applied: Callable[[str, int, float], None] | None = None,
+        on_unreadable: Callable[[Resource, Names, str], None] | None = None,
         policy: ReflectorPolicy = ReflectorPolicy(),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`sink` and `transform` as of the `Mirror`.
 
         `on_applied(resource name, events, seconds)` after each batch: seconds from its arrival until its last event was
-        applied (koordpy_watch_lag_seconds).
+        applied (koordpy_watch_lag_seconds). `on_unreadable(resource, names, what is wrong)` for an object that does not
+        decode, which is left as it was.
         """
         self.resource = resource
         self.mirror = Mirror(resource.name, sink, transform)
@@ -84,7 +95,8 @@ class Reflector(Generic[T]):
         """Set after the first complete list; also where the resource is not served (404), which is then empty."""
         self.served = True
         self.counters = ReflectorCounters()
-        self._client, self._on_applied = client, on_applied
+        self._client, self._on_applied, self._on_unreadable = client, on_applied, on_unreadable
+        self._kind = kind
         self._policy, self._clock, self._transforms = policy, clock, transform is not None
         self._lines = WatchLines(kind)
         self._version: str | None = None
@@ -318,11 +330,13 @@ class Reflector(Generic[T]):
         else:
             logger.warning("%s: unknown event type %r ignored", self.resource.name, event.type)
 
-    def _names_of(self, raw: msgspec.Raw, error: Exception) -> Names:
-        """Counts and logs an object that does not decode, under its name as far as that can be read."""
+    def _names_of(self, raw: msgspec.Raw, error: msgspec.DecodeError) -> Names:
+        """Counts and tells of an object that does not decode, under its name as far as that can be read."""
         self.counters.decode_errors += 1
-        names = names_in(raw)
-        logger.error("%s: %s cannot be read and is left as it was: %s", self.resource.name, label_of(names), error)
+        names, why = names_in(raw), what_is_wrong(bytes(raw), self._kind, error)
+        logger.error("%s: %s cannot be read and is left as it was: %s", self.resource.name, label_of(names), why)
+        if names.name and self._on_unreadable is not None:
+            self._on_unreadable(self.resource, names, why)
         return names
 
     async def _breathe(self) -> None:
