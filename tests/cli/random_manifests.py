@@ -15,6 +15,8 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ QUOTA_KEYS = "quota.scheduling.koordinator.sh/"
 GROUP_KEYS = "gputopology.scheduling.koordinator.sh/"
 LAYER_LABELS = {"spineLayer": "spine", "blockLayer": "block"}
 APPS = "abc"
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 # Waits that room alone does not end.
 OTHER_WAITS = ("Insufficient quotas", "non-preemptible", "promise", "nominat", "waiting for members", " share")
 
@@ -265,6 +268,47 @@ class _Maker:
 def cluster(seed: int) -> Cluster:
     """The cluster of a seed."""
     return _Maker(seed).make()
+
+
+def stamped(one: Cluster) -> Cluster:
+    """With uid and creation time of each object, as `simulate` would make them up."""
+    made: list[Document] = json.loads(json.dumps(one.documents))
+    for at, document in enumerate(made):
+        document["metadata"].setdefault("uid", f"u-{at:05}")
+        document["metadata"].setdefault("creationTimestamp", _moment(at + 1 - len(made)))
+    return Cluster(made, one.config, one.arguments)
+
+
+def _moment(second: int) -> str:
+    return (NOW + timedelta(seconds=second)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def run_again(one: Cluster, said: Document) -> Cluster:
+    """A stamped cluster as a simulation left it: who is bound runs, who was evicted has been made anew or is gone."""
+    notes = {binding["pod"]: binding for binding in said["bindings"]}
+    final = {at["pod"]: at["node"] for at in said["final"]}
+    waits = {wait["pod"] for wait in said["pending"]}
+    evicted = [eviction["pod"] for eviction in said["evictions"]]
+    left: list[Document] = []
+    anew: dict[int, Document] = {}
+    for document in json.loads(json.dumps(one.documents)):
+        name, place = document["metadata"]["name"], left.append
+        if document["kind"] == "Pod":
+            if name in evicted:
+                last = max(at for at, pod in enumerate(evicted) if pod == name)
+                document["metadata"] |= {"uid": f"again-{last}", "creationTimestamp": _moment(last + 1)}
+                place = partial(anew.__setitem__, last)
+            if name in final:
+                document["spec"]["nodeName"], document["status"] = final[name], {"phase": "Running"}
+                if name in notes and notes[name]["node"] == final[name]:
+                    document["metadata"].setdefault("annotations", {}).update(notes[name]["annotations"])
+            elif name in waits:
+                document["spec"].pop("nodeName", None)
+                document["status"] = {}
+            else:
+                continue
+        place(document)
+    return Cluster(left + [anew[at] for at in sorted(anew)], one.config, one.arguments)
 
 
 def answer(one: Cluster, folder: Path) -> Document:
