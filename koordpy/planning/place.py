@@ -3,6 +3,7 @@
 Source: gang-network.md section 7.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
@@ -148,15 +149,14 @@ def _solver(problem: Problem) -> Solution:
 
 def hopeless(problem: Problem) -> bool:
     """Necessary conditions by sums alone: every gang has enough pods, and its kinds enough slots and resources."""
+    slots = [int(room.sum()) for room in problem.slots_of]
+    own: dict[int, Counter[int]] = {}
+    for rank in problem.pending:
+        member = problem.members[rank]
+        own.setdefault(member.gang, Counter())[member.shape] += 1
     for gang, need in enumerate(problem.needs):
-        own = [problem.members[rank] for rank in problem.pending if problem.members[rank].gang == gang]
-        if len(own) < need:
-            return True
-        room = sum(
-            min(sum(m.shape == shape for m in own), int(problem.slots_of[shape].sum()))
-            for shape in {m.shape for m in own}
-        )
-        if room < need:
+        kinds = own.get(gang, Counter())
+        if kinds.total() < need or sum(min(number, slots[shape]) for shape, number in kinds.items()) < need:
             return True
     if any(_beyond(problem, one) for one in problem.allowances):
         return True
@@ -165,10 +165,11 @@ def hopeless(problem: Problem) -> bool:
 
 def _beyond(problem: Problem, allowance: Allowance) -> bool:
     """Whether even the members that take least are more than an allowance has room for."""
-    least = 0
-    for gang, need in enumerate(problem.needs):
-        own = (problem.members[rank] for rank in problem.pending)
-        least += sum(sorted(allowance.amounts[member.shape] for member in own if member.gang == gang)[:need])
+    amounts: dict[int, list[int]] = {}
+    for rank in problem.pending:
+        member = problem.members[rank]
+        amounts.setdefault(member.gang, []).append(allowance.amounts[member.shape])
+    least = sum(sum(sorted(amounts.get(gang, ()))[:need]) for gang, need in enumerate(problem.needs))
     if not any(problem.needs):
         least = min(allowance.amounts[problem.members[rank].shape] for rank in problem.pending)
     return least > allowance.room

@@ -22,7 +22,7 @@ class Unit:
     gangs: tuple[Gang, ...]
     plain: PodInfo | None = None
 
-    @property
+    @cached_property
     def group_id(self) -> str:
         """Names of its gangs in natural order joined by `,`; empty for a plain pod."""
         return ",".join(gang.key for gang in self.gangs)
@@ -60,7 +60,11 @@ class Unit:
             return gang.min_member
         if gang.match_policy == "waiting-and-running":
             return max(0, gang.min_member - len(gang.standing))
-        return 0 if any(one.standing for one in self.gangs) else gang.min_member
+        return 0 if self._any_stands else gang.min_member
+
+    @cached_property
+    def _any_stands(self) -> bool:
+        return any(gang.standing for gang in self.gangs)
 
     @cached_property
     def has_goal(self) -> bool:
@@ -89,6 +93,7 @@ class Groups:
         self.snapshot = snapshot
         self._gangs: dict[GangRef, Gang] = {}
         self._group: dict[GangRef, tuple[GangRef, ...]] = {}
+        self._units: dict[GangRef, Unit] = {}
         self._join()
 
     def gang(self, ref: GangRef) -> Gang:
@@ -147,9 +152,13 @@ class Groups:
                 self._group[ref] = tuple(refs)
 
     def unit(self, ref: GangRef) -> Unit:
-        """The unit a gang belongs to."""
-        gangs = tuple(self.gang(r) for r in self._group.get(ref, (ref,)))
-        return Unit(id="gang:" + ",".join(gang.ref.id for gang in gangs), gangs=gangs)
+        """The unit a gang belongs to: one and the same for all gangs of a GangGroup."""
+        group = self._group.get(ref, (ref,))
+        found = self._units.get(group[0])
+        if found is None:
+            gangs = tuple(self.gang(one) for one in group)
+            found = self._units[group[0]] = Unit(id="gang:" + ",".join(gang.ref.id for gang in gangs), gangs=gangs)
+        return found
 
     def unit_of(self, pod: PodInfo) -> Unit:
         """The unit that a pending pod is planned in."""

@@ -4,6 +4,7 @@ Source: preemption.md 3.5: the allowance falls with each evicted pod that a budg
 bound, never above where it began.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 from koordpy.api.objects import PodDisruptionBudget
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.state import ClusterState
-from koordpy.planning.victims.budgets import Budget, allowance, protects
+from koordpy.planning.victims.budgets import Budget, Covering, allowances, protects
 
 
 class BudgetLedger:
@@ -19,20 +20,24 @@ class BudgetLedger:
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
-        running = [pod for pod in state.pods() if pod.bound and not pod.pod.metadata.deletion_timestamp]
-        self._start = [(one, allowance(one, running)) for one in state.disruption_budgets()]
+        running = (pod for pod in state.pods() if pod.bound and not pod.pod.metadata.deletion_timestamp)
+        budgets = list(state.disruption_budgets())
+        self._start = list(zip(budgets, allowances(budgets, running), strict=True))
         self._now = [allowed for _, allowed in self._start]
         self._write()
 
     def changed(self, *, gone: Sequence[PodInfo], come: Sequence[PodInfo]) -> None:
         """Pods that a round evicted and bound."""
-        for i, (one, start) in enumerate(self._start):
-            known = Budget(one, start)
-            less = sum(known.covers(pod) for pod in gone)
-            more = sum(protects(one, pod) for pod in come)
-            self._now[i] = max(0, min(start, self._now[i] - less + more))
-        if gone or come:
-            self._write()
+        if not gone and not come:
+            return
+        index, more = Covering(one for one, _ in self._start), Counter[int]()
+        for pod in gone:
+            more.subtract(b for b in index.may(pod) if Budget(*self._start[b]).covers(pod))
+        for pod in come:
+            more.update(b for b in index.may(pod) if protects(self._start[b][0], pod))
+        for b, number in more.items():
+            self._now[b] = max(0, min(self._start[b][1], self._now[b] + number))
+        self._write()
 
     def _write(self) -> None:
         for (one, _), allowed in zip(self._start, self._now, strict=True):

@@ -181,3 +181,16 @@ def test_features_without_a_filter_are_refused_and_named() -> None:
 
     plan = World().add(node("n1:9"), pod("p", resource_claims=[PodResourceClaim(name="c")])).plan()
     assert bound(plan) == {} and "0/1 nodes are available: " in messages(plan)["p"]
+
+
+def test_gangs_of_a_group_that_nothing_is_planned_for_are_all_told_of_once() -> None:
+    linked = {keys.GANG_GROUPS: json.dumps(["default/h", "default/i"])}
+    world = World().add(node("n1"), group("g", 1, linked), group("h", 2), group("i", 1), group("alone", 1))
+    world.add(pod("g-0", gang="g", at="n1"), pod("h-0", gang="h", at="n1"), pod("i-0", gang="i", at="n1"))
+    reports = sorted((report.name, report.bound, report.status) for report in world.plan().gangs)
+    assert reports == [
+        ("default/alone", 0, GangStatus.INCOMPLETE),
+        ("default/g", 1, GangStatus.SCHEDULED),
+        ("default/h", 1, GangStatus.INCOMPLETE),
+        ("default/i", 1, GangStatus.SCHEDULED),
+    ]

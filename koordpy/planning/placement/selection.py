@@ -6,8 +6,11 @@ from koordpy.planning.placement.problem import Problem
 def core_ranks(problem: Problem) -> tuple[int, ...] | None:
     """The lowest-ranked `need` pending members of each gang; None where a gang has fewer pending than its need."""
     core: list[int] = []
+    ranks: dict[int, list[int]] = {}
+    for rank in problem.pending:
+        ranks.setdefault(problem.members[rank].gang, []).append(rank)
     for gang, need in enumerate(problem.needs):
-        own = [rank for rank in problem.pending if problem.members[rank].gang == gang]
+        own = ranks.get(gang, [])
         if len(own) < need:
             return None
         core += own[:need]

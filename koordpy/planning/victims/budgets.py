@@ -3,7 +3,8 @@
 Source: preemption.md 3.5. violations = sum over budgets of max(0, victims covered - allowed).
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from koordpy.api.objects import IntOrString, PodDisruptionBudget
@@ -22,6 +23,35 @@ class Budget:
     def covers(self, pod: PodInfo) -> bool:
         """Whether an eviction of the pod counts against it."""
         return protects(self.budget, pod) and pod.name not in self.budget.status.disrupted_pods
+
+
+class Covering:
+    """Which of some budgets a pod may be covered by, without asking each: budgets stand under one label that they ask
+    for, those that ask for no value of any under their namespace."""
+
+    def __init__(self, budgets: Iterable[PodDisruptionBudget]) -> None:
+        self._by_label: dict[tuple[str, str, str], list[int]] = {}
+        self._others: dict[str, list[int]] = {}
+        for number, budget in enumerate(budgets):
+            namespace, selector = budget.metadata.namespace, budget.spec.selector
+            if selector is not None and selector.match_labels:
+                key, value = min(selector.match_labels.items())
+                self._by_label.setdefault((namespace, key, value), []).append(number)
+            else:
+                self._others.setdefault(namespace, []).append(number)
+
+    def may(self, pod: PodInfo) -> list[int]:
+        """Numbers of the budgets, in order, beside which no other can speak of a pod."""
+        found = list(self._others.get(pod.namespace, ()))
+        for key, value in pod.pod.metadata.labels.items() if self._by_label else ():
+            found += self._by_label.get((pod.namespace, key, value), ())
+        return sorted(found)
+
+
+def coverage(budgets: Sequence[Budget]) -> Callable[[PodInfo], tuple[int, ...]]:
+    """A function from a pod to the numbers of the budgets that its eviction counts against."""
+    index = Covering(one.budget for one in budgets)
+    return lambda pod: tuple(b for b in index.may(pod) if budgets[b].covers(pod))
 
 
 def selects(budget: PodDisruptionBudget) -> bool:
@@ -46,12 +76,21 @@ def amount(raw: IntOrString, of: int) -> int:
         return 0
 
 
-def allowance(budget: PodDisruptionBudget, running: Iterable[PodInfo]) -> int:
-    """What the status says, else what minAvailable or maxUnavailable leave of the running pods; never below 0."""
+def allowances(budgets: Sequence[PodDisruptionBudget], running: Iterable[PodInfo]) -> list[int]:
+    """Per budget what its status says, else what minAvailable or maxUnavailable leave of the running pods."""
+    numbers = Counter[int]()
+    if any(one.status.disruptions_allowed is None for one in budgets):
+        index = Covering(budgets)
+        for pod in running:
+            numbers.update(b for b in index.may(pod) if protects(budgets[b], pod))
+    return [_allowance(one, numbers[b]) for b, one in enumerate(budgets)]
+
+
+def _allowance(budget: PodDisruptionBudget, number: int) -> int:
+    """number: running pods that it protects. Never below 0."""
     stated = budget.status.disruptions_allowed
     if stated is not None:
         return max(0, stated)
-    number = sum(protects(budget, pod) for pod in running)
     if budget.spec.max_unavailable is not None:
         return max(0, amount(budget.spec.max_unavailable, number))
     if budget.spec.min_available is not None:
@@ -61,24 +100,31 @@ def allowance(budget: PodDisruptionBudget, running: Iterable[PodInfo]) -> int:
 
 def standing_budgets(snapshot: Snapshot) -> tuple[Budget, ...]:
     """The budgets of a snapshot that protect anyone, with what each allows before anything is planned."""
-    if not snapshot.budgets:
-        return ()
-    running = [pod for pod in snapshot.pods.values() if pod.bound and not pod.pod.metadata.deletion_timestamp]
-    return tuple(Budget(one, allowance(one, running)) for one in snapshot.budgets if selects(one))
+    budgets = [one for one in snapshot.budgets if selects(one)]
+    running = (pod for pod in snapshot.pods.values() if pod.bound and not pod.pod.metadata.deletion_timestamp)
+    return tuple(map(Budget, budgets, allowances(budgets, running)))
 
 
 def budgets_of(draft: Draft, standing: Sequence[Budget] | None = None) -> tuple[Budget, ...]:
     """The same on a draft: less what it evicts, more what it binds, never above the start."""
     snapshot = draft.snapshot
-    out = []
-    for known in standing_budgets(snapshot) if standing is None else standing:
-        gone = sum(known.covers(pod) for pod in draft.evicted.values())
-        come = sum(protects(known.budget, snapshot.pods[key]) for key in draft.placed) if gone else 0
-        out.append(Budget(known.budget, max(0, min(known.allowed, known.allowed - gone + come))))
-    return tuple(out)
+    known = tuple(standing_budgets(snapshot) if standing is None else standing)
+    if not known or not draft.evicted:
+        return known
+    covers, index = coverage(known), Covering(one.budget for one in known)
+    gone = Counter(b for pod in draft.evicted.values() for b in covers(pod))
+    come = Counter[int]()
+    for key in draft.placed:
+        pod = snapshot.pods[key]
+        come.update(b for b in index.may(pod) if b in gone and protects(known[b].budget, pod))
+    return tuple(
+        Budget(one.budget, max(0, min(one.allowed, one.allowed - gone[b] + come[b]))) if b in gone else one
+        for b, one in enumerate(known)
+    )
 
 
 def violations(budgets: Sequence[Budget], victims: Iterable[PodInfo]) -> int:
     """Cost level 1 of evicting some pods together."""
-    pods = tuple(victims)
-    return sum(max(0, sum(budget.covers(pod) for pod in pods) - budget.allowed) for budget in budgets)
+    covers = coverage(budgets)
+    counted = Counter(b for pod in victims for b in covers(pod))
+    return sum(max(0, number - budgets[b].allowed) for b, number in counted.items())

@@ -1,17 +1,19 @@
 """The numbers of a choice: who may go under which rule, what that frees and costs, and what binds them together."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from koordpy.cluster.pods import PodInfo
 from koordpy.planning.ascend.relief import regions
 from koordpy.planning.build import unit_multiples
 from koordpy.planning.figures import Figures
 from koordpy.planning.placement.problem import Problem
 from koordpy.planning.units import Unit
 from koordpy.planning.victims.asked import Asked
-from koordpy.planning.victims.budgets import Budget
+from koordpy.planning.victims.budgets import coverage
 from koordpy.planning.victims.choice import Choices, Limit, Multiple, Option, Tie, UnitFigures
 from koordpy.planning.victims.devices import held_devices
 from koordpy.planning.victims.moving import rejoins_of, returns_of
@@ -65,7 +67,7 @@ def candidates(
                 named.setdefault(name, {})[i] = len(options)
                 options.append(Option(number[i], r))
     selectors = {pod.selector for pod in asked.unit.pending if pod.selector} if part.gather else set[str]()
-    read = _Reader(pool, figures, budgets, devices=asked.devices, selectors=selectors)
+    read = _Reader(pool, figures, coverage(budgets), devices=asked.devices, selectors=selectors)
     own = tuple(read.unit(i) for i in units)
     moves = RuleName.CONSOLIDATION in rules
     if moves:  # whoever comes back costs no level 2
@@ -134,11 +136,12 @@ def _ties(open_to: Opened, covering: Mapping[str, tuple[int, ...]]) -> tuple[Tie
 
 @dataclass(frozen=True, eq=False)
 class _Reader:
-    """What units free and cost. devices: column of GPUs that Devices list; selectors: of pods that attract."""
+    """What units free and cost. covers: numbers of the budgets that count a pod; devices: column of GPUs that Devices
+    list; selectors: of pods that attract."""
 
     pool: Pool
     figures: Figures
-    budgets: Sequence[Budget]
+    covers: Callable[[PodInfo], tuple[int, ...]]
     devices: int | None
     selectors: Collection[str]
 
@@ -160,7 +163,7 @@ class _Reader:
 
     def _read(self, i: int) -> UnitFigures:
         unit = self.pool.units[i]
-        covered = ((b, sum(budget.covers(pod) for pod in unit.pods)) for b, budget in enumerate(self.budgets))
+        covered = Counter(b for pod in unit.pods for b in self.covers(pod))
         return UnitFigures(
             frees=self.pool.free_of(i),
             priority=unit.priority,
@@ -169,7 +172,7 @@ class _Reader:
             priorities=unit.priorities,
             rank=self.pool.ranks[i],
             breaks=unit.breaks,
-            budgets=tuple((b, pods) for b, pods in covered if pods),
+            budgets=tuple(sorted(covered.items())),
         )
 
     def _with_devices(self, i: int, known: UnitFigures, column: int) -> UnitFigures:

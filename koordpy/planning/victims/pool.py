@@ -209,7 +209,7 @@ class Pool:
         """The units of a mask whose kind passes; `passes` is asked of one unit of each kind."""
         kind, first = self.kinds
         wanted = np.zeros(len(first), dtype=bool)
-        for number in np.unique(kind[free]).tolist():
+        for number in sorted(set(kind[free].tolist())):
             wanted[number] = passes(first[number])
         return np.asarray(free & wanted[kind]) if len(first) else free.copy()
 

@@ -5,15 +5,16 @@ Source: preemption.md section 6 (2), "identical units of one node as counts". Th
 frees nothing that is wanted. So the others need not be looked at, unless a quota wants back what pods of it hold.
 """
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from koordpy.cluster.npus import npu_resource
+from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Ints, Snapshot
 from koordpy.planning.placement.problem import Problem
-from koordpy.planning.victims.budgets import Budget
+from koordpy.planning.victims.budgets import Budget, coverage
 from koordpy.planning.victims.pool import Mask, Pool
 from koordpy.planning.victims.units import Kind, VictimUnit
 
@@ -68,10 +69,11 @@ class Twins:
     def _read(self, budgets: Sequence[Budget]) -> None:
         snapshot = self.pool.draft.snapshot
         numbers: dict[Hashable, int] = {}
+        covers = coverage(budgets)
         self.node, self.frees = [], []
         self.of = np.full(len(self.pool.units), -1, dtype=np.int64)
         for i, unit in enumerate(self.pool.units):
-            key = self._key(i, unit, snapshot, budgets)
+            key = self._key(i, unit, snapshot, covers)
             if key is None:
                 continue
             number = numbers.get(key)
@@ -82,7 +84,9 @@ class Twins:
                 self.frees.append(dict(amounts))
             self.of[i] = number
 
-    def _key(self, i: int, unit: VictimUnit, snapshot: Snapshot, budgets: Sequence[Budget]) -> Hashable | None:
+    def _key(
+        self, i: int, unit: VictimUnit, snapshot: Snapshot, covers: Callable[[PodInfo], tuple[int, ...]]
+    ) -> Hashable | None:
         """Equal for twins; None of a unit that has none: of a gang, or with devices that are told apart."""
         if unit.kind is not Kind.PLAIN:
             return None
@@ -92,4 +96,4 @@ class Twins:
             return None
         quotas = snapshot.quotas
         owner = quotas.quota_of(pod), quotas.user_of(pod), quotas.queue_of(pod), pod.pod.spec.scheduler_name
-        return held, pod.priority, owner, pod.selector, tuple(budget.covers(pod) for budget in budgets)
+        return held, pod.priority, owner, pod.selector, covers(pod)

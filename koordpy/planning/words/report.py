@@ -88,9 +88,10 @@ def report(
     for ref in groups.every() if every else ():
         if ref.source.value + ref.key not in gang_reports:
             unit = _unit_after(groups.unit(ref), placed, figures.draft.evicted)
-            gang = next(gang for gang in unit.gangs if gang.ref == ref)
-            known = _gang_report(gang, unit, figures, None, "")
-            gang_reports[ref.source.value + ref.key] = known
+            # the rest of its group was not tried either, and is told of with it
+            for gang in unit.gangs:
+                known = _gang_report(gang, unit, figures, None, "")
+                gang_reports.setdefault(gang.ref.source.value + gang.ref.key, known)
     return RoundPlan(
         placements=tuple(placements),
         evictions=(
