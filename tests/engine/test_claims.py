@@ -164,14 +164,14 @@ async def test_room_and_volumes_of_a_pod_that_gave_up_are_free_again() -> None:
 
 
 async def test_a_node_selection_that_is_taken_away_lets_the_pod_go_elsewhere() -> None:
-    async with disks("n1", "n2") as (cluster, storage), cluster.running():
+    async with disks("n1", "n2") as (cluster, storage), cluster.running() as scheduler:
         storage.claim("data", MADE)
         cluster.create(pod_with("p", "data"))
         await until(lambda: storage.selected("data"))
         first = storage.selected("data")
         other = {"n1": "n2", "n2": "n1"}[first]
         cluster.server.store.update("nodes", first, lambda obj: {**obj, "spec": {"unschedulable": True}})
-        await asyncio.sleep(0.1)
+        await until(lambda: cluster.is_known_to(scheduler, "nodes"))
         assert cluster.places() == {}
         storage.unselect("data")
         await until(lambda: storage.selected("data") == other)
