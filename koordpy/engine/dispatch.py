@@ -6,7 +6,7 @@ the others are carried out as they are, for units of one round were planned on o
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from koordpy.cluster.pods import GangRef, PodInfo
@@ -49,6 +49,8 @@ class _Round:
     foreign: Mapping[str, list[PodInfo]]
     early: frozenset[str]
     pods: int
+    void: set[str] = field(default_factory=set)
+    """Units with placements that are not carried out: whoever was planned with them found less room than there is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,9 @@ class Dispatcher:
             if (entry := entries.get(unit.unit)) is not None and self._unit(unit, entry, found)
         ]
         self._refusals.round_ended(refused)
+        if found.void:
+            for entry in refused:
+                self._queue.touch(entry.unit, "PlanOvertaken")
         tried = {unit.unit for unit in plan.units}
         for name, entry in entries.items():
             if name not in tried:
@@ -133,6 +138,8 @@ class Dispatcher:
         placed, left = found.placements.get(name, []), found.pending.get(name, [])
         victims = found.evictions.get(name, [])
         if self._is_void(name, placed, victims, found):
+            if placed:
+                found.void.add(name)
             self._queue.settle_again(entry)
             return False
         if victims:

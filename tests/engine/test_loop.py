@@ -128,6 +128,21 @@ async def test_room_that_comes_free_while_a_unit_is_planned_is_not_overlooked() 
         await until(lambda: cluster.bound("p"))
 
 
+async def test_room_that_was_planned_for_a_pod_that_goes_meanwhile_is_given_to_the_next() -> None:
+    async with live([small("n1")]) as cluster:
+        hold = cluster.planner.hold = threading.Event()
+        cluster.pod("a", cpu="4")
+        cluster.pod("b", cpu="4")
+        async with cluster.running() as scheduler:
+            await until(lambda: cluster.planner.rounds == [frozenset(("default/a", "default/b"))])
+            await asyncio.sleep(0.1)  # the plan gives the room to one of them, and is not told yet
+            cluster.delete("a")
+            await until(lambda: scheduler.state.pod("default/a") is None)
+            cluster.planner.hold = None
+            hold.set()
+            await until(lambda: cluster.bound("b"))
+
+
 async def test_gated_pods_are_not_tried_until_the_gate_is_gone() -> None:
     async with live([small("n1")]) as cluster, cluster.running() as scheduler:
         manifest = pod("p", gpus=0, cpu="1", memory="1Gi")

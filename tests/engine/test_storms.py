@@ -55,6 +55,8 @@ def test_whatever_the_weather_the_end_is_right(first: int) -> None:
         pytest.param(6597, id="victims-are-chosen-while-word-of-a-smaller-quota-is-under-way"),
         pytest.param(8113, id="a-lease-runs-out-between-two-statuses-of-devices"),
         pytest.param(2096, id="npus-are-not-taken-for-gpus-of-their-node"),
+        pytest.param(8639, id="room-of-a-gang-whose-plan-was-overtaken-is-anothers-that-was-refused-with-it"),
+        pytest.param(9787, id="room-of-a-pod-that-went-while-it-was-planned-is-anothers-that-was-refused-with-it"),
         pytest.param(14464, id="a-claim-comes-that-keeps-a-gang-from-victims-in-its-own-quota"),
     ],
 )
