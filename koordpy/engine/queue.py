@@ -47,6 +47,8 @@ class QueuedPod:
     """A plain pod that asks for no accelerator: rounds may take such pods in parts."""
     profile: str = ""
     attempts: int = 0
+    failures: int = 0
+    """How often its Binding failed."""
 
 
 @dataclass(slots=True)
@@ -59,6 +61,8 @@ class Entry:
     since: float = 0.0
     due: float = 0.0
     """Not tried before (back-off, or the pace after an attempt)."""
+    not_before: float = 0.0
+    """The API server wants to be left alone until then (Retry-After), whatever happens."""
     attempts: int = 0
     errors: int = 0
     wakes: Wake = Wake.NOTHING
@@ -126,12 +130,12 @@ class UnitQueue:
             self._enter(entry, State.ACTIVE, event, 1)
         known = entry.pods.get(pod.key)
         if known is not None and known.uid == pod.uid:
-            pod.added, pod.attempts = known.added, known.attempts
+            pod.added, pod.attempts, pod.failures = known.added, known.attempts, known.failures
         entry.pods[pod.key] = pod
         self._unit_of[pod.key] = unit
         self.last_added = self.clock()
         if entry.whole and len(entry.pods) >= entry.whole:
-            entry.due, entry.whole = 0.0, 0
+            entry.due, entry.whole = entry.not_before, 0
         self._touch(entry, event)
 
     def discard(self, key: str) -> QueuedPod | None:
@@ -154,7 +158,7 @@ class UnitQueue:
         """A unit is to be in the round that begins now, whatever it waits for."""
         entry = self._entries.get(unit)
         if entry is not None and entry.state is not State.IN_FLIGHT:
-            entry.due = 0.0
+            entry.due = entry.not_before
             self._touch(entry, event)
 
     def touch_gangs(self, event: str) -> None:
@@ -297,7 +301,9 @@ class UnitQueue:
         self.settle_again(entry)
 
     def put_back(self, unit: str, pods: Iterable[QueuedPod], *, errors: int, at_least_seconds: float = 0.0) -> None:
-        """Pods whose Bindings failed come back; with errors > 0 after a back-off. A unit in flight just gains them."""
+        """Pods whose Bindings failed come back; with errors > 0 after a back-off, which doubles as a pod fails again. A
+        unit in flight just gains them. `at_least_seconds`: what the API server asks for, in reason."""
+        now = self.clock()
         for pod in pods:
             entry = self._entries.get(unit)
             if entry is None:
@@ -305,11 +311,15 @@ class UnitQueue:
                 self._enter(entry, State.ACTIVE, "BindFailure", 1)
             entry.pods[pod.key] = pod
             self._unit_of[pod.key] = unit
-            entry.errors = max(entry.errors, errors)
+            pod.failures += errors
+            if errors:
+                entry.errors = max(entry.errors, pod.failures)
+            if at_least_seconds:
+                entry.not_before = max(entry.not_before, now + min(at_least_seconds, self._flush))
             if entry.state is State.IN_FLIGHT:
                 entry.touched = True
             elif errors:
-                entry.due = max(entry.due, self.clock() + max(self._backoff(entry), at_least_seconds))
+                entry.due = max(entry.due, now + self._backoff(entry))
                 self._enter(entry, State.BACKOFF, "BindFailure")
             else:
                 entry.due = 0.0
@@ -363,6 +373,7 @@ class UnitQueue:
         return False
 
     def _enter(self, entry: Entry, state: State, event: str, pods: int | None = None) -> None:
+        entry.due = max(entry.due, entry.not_before)
         self._on_incoming(state, event, len(entry.pods) if pods is None else pods)
         self._move(entry, state)
         if state is State.ACTIVE:

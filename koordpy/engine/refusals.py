@@ -117,9 +117,9 @@ class Refusals:
                 short=short,
             )
 
-    def claims_failed(self, info: PodInfo, unit: str, text: str) -> None:
-        """The claims of a pod that had a place were not bound."""
-        self.tell(PendingPod(info.key, unit, None, Reason.SCHEDULER_ERROR, f"binding claims: {text}"))
+    def not_bound(self, info: PodInfo, unit: str, text: str) -> None:
+        """A pod that had a place, or its claims, were not bound."""
+        self.tell(PendingPod(info.key, unit, None, Reason.SCHEDULER_ERROR, f"binding {text}"))
 
     def planner_failed(self, entry: Entry, error: Exception) -> None:
         """The planner failed on a unit alone."""

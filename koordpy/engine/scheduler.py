@@ -107,6 +107,7 @@ class Scheduler:
                 clock=boot_clock if clock is time.monotonic else clock,
                 now=now,
             )
+        client.may_repeat = self._may_repeat
         self._takeover = Takeover(client, self.feeds, self.elector, clock=clock)
 
         # what is said
@@ -183,7 +184,7 @@ class Scheduler:
             settings=settings,
             clock=clock,
             wall_clock_ns=lambda: int(wall_clock() * 1e9),
-            failed=refusals.claims_failed,
+            failed=refusals.not_bound,
         )
 
         # rounds
@@ -233,6 +234,10 @@ class Scheduler:
         if self.settings.dry_run:
             return False
         return self.leading.is_set() and (self.elector is None or self.elector.may_write())
+
+    def _may_repeat(self) -> bool:
+        """Whether a write of ours that was put off may be sent now; also the lease's, which comes before all others."""
+        return not self.leading.is_set() or self.elector is None or self.elector.may_write()
 
     def _writing(self) -> bool:
         """Whether Bindings, evictions or conditions of pods are under way."""

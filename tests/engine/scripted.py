@@ -85,6 +85,15 @@ def reply(body: Any, code: int = 200, headers: dict[str, str] | None = None) -> 
     return handler
 
 
+def text(body: str, code: int = 200) -> Handler:
+    """What a proxy in between may say in the API server's place."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        return web.Response(text=body, status=code, content_type="text/html")
+
+    return handler
+
+
 def status(code: int, reason: str = "", message: str = "", headers: dict[str, str] | None = None) -> Handler:
     body = {"kind": "Status", "code": code, "reason": reason, "message": message, "details": {"kind": "pods"}}
     return reply(body, code, headers)

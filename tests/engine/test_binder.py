@@ -17,6 +17,7 @@ from tests.engine.scripted import (
     reply,
     scripted_server,
     status,
+    text,
     until,
 )
 
@@ -76,11 +77,13 @@ READS: dict[str, tuple[Handler, BindResult, str]] = {
     "simply unbound": (reply(pod("a", "5")), BindResult.REFUSED, ""),
 }
 UNCLEAR = {
+    "404": status(404, "NotFound", 'pods "a" not found'),
     "409": CONFLICT,
     "500": status(500, "InternalError"),
     "503": status(503),
     "504": status(504, "Timeout"),
     "dropped": drop(),
+    "no object": text("<html>welcome</html>", 201),
 }
 
 
@@ -123,13 +126,19 @@ async def test_a_binding_carried_out_after_its_reply_was_lost_is_still_found(ser
 
 
 @pytest.mark.parametrize(
-    ("code", "result", "reads"),
-    [(504, BindResult.BOUND, 2), (500, BindResult.REFUSED, 1), (503, BindResult.REFUSED, 1)],
+    ("answer", "result", "reads"),
+    [
+        (status(504), BindResult.BOUND, 2),
+        (status(500, "InternalError", "etcdserver: request timed out"), BindResult.BOUND, 2),
+        (status(500, "InternalError", "etcdserver: leader changed"), BindResult.BOUND, 2),
+        (status(500), BindResult.REFUSED, 1),
+        (status(503), BindResult.REFUSED, 1),
+    ],
 )
-async def test_only_the_servers_own_timeout_leaves_a_binding_on_its_way(
-    server: ScriptedServer, code: int, result: BindResult, reads: int
+async def test_only_a_timeout_of_server_or_store_leaves_a_binding_on_its_way(
+    server: ScriptedServer, answer: Handler, result: BindResult, reads: int
 ) -> None:
-    server.on("POST", BIND, status(code))
+    server.on("POST", BIND, answer)
     server.on("GET", POD, reply(pod("a", "5")), reply(pod("a", "6", node="n1")))
     outcome = await bind(server, settle=5.0)
     assert (outcome.result, len(server.sent("GET"))) == (result, reads)
@@ -148,10 +157,22 @@ async def test_an_outcome_still_open_when_leadership_ends_stays_unknown(server: 
     assert outcome.result is BindResult.UNKNOWN and "503" in outcome.message
 
 
-async def test_404_is_gone_without_a_read(server: ScriptedServer) -> None:
-    server.on("POST", BIND, status(404, "NotFound", 'pods "a" not found'))
-    assert (await bind(server)).result is BindResult.GONE
-    assert not server.sent("GET")
+@pytest.mark.parametrize(
+    "answer",
+    [
+        reply(pod("b", "5", node="n1")),
+        reply({**pod("a", "5", node="n1"), "metadata": {"name": "a", "namespace": "another", "uid": "uid-a"}}),
+        reply({"kind": "Status", "status": "Failure"}),
+        text("<html>welcome</html>", 200),
+        text('{"metadata": {"name"', 200),
+    ],
+    ids=["of-another-name", "of-another-namespace", "a-status", "no-json", "half-of-it"],
+)
+async def test_an_answer_that_is_not_of_the_pod_tells_nothing_of_it(server: ScriptedServer, answer: Handler) -> None:
+    server.on("POST", BIND, status(404))
+    server.on("GET", POD, answer, reply(pod("a", "5", node="n1")))
+    assert (await bind(server)).result is BindResult.BOUND
+    assert len(server.sent("GET")) == 2
 
 
 async def test_too_many_requests_tells_when_to_come_back(server: ScriptedServer) -> None:

@@ -126,6 +126,37 @@ async def test_too_many_requests_for_ever_ends_in_an_error(server: ScriptedServe
     assert len(waits) == 5 and max(waits) <= 36, "nobody is put to sleep for a day"
 
 
+async def test_a_write_is_not_sent_again_by_whoever_may_not_write_any_more(server: ScriptedServer) -> None:
+    """A leader whose lease runs out while the API server has it wait."""
+    leads = True
+
+    async def sleep(seconds: float) -> None:
+        nonlocal leads
+        leads = False
+
+    busy = status(429, "TooManyRequests", headers={"Retry-After": "2"})
+    server.on("PATCH", POD, busy)
+    server.on("DELETE", POD, busy)
+    server.on("GET", POD, busy, reply(pod("a", "5")))
+    async with client_of(server, sleep=sleep) as client:
+        client.may_repeat = lambda: leads
+        for write in (client.patch(POD, {}), client.delete(POD)):
+            leads = True
+            with pytest.raises(ApiError, match="429"):
+                await write
+        assert (len(server.sent("PATCH")), len(server.sent("DELETE"))) == (1, 1)
+        assert (await client.get(POD, type=Pod)).metadata.name == "a", "reading does no harm"
+
+
+@pytest.mark.parametrize("said", ["inf", "nan", "Wed, 21 Oct 2026 07:28:00 GMT", "soon", "-3"])
+async def test_a_retry_after_that_says_nothing_holds_nobody(server: ScriptedServer, said: str) -> None:
+    server.on("POST", POD, status(429, headers={"Retry-After": said}))
+    async with client_of(server) as client:
+        with pytest.raises(ApiError) as caught:
+            await client.post(POD, {})
+    assert not caught.value.retry_after
+
+
 async def test_a_write_that_was_cut_off_may_have_happened_and_one_never_sent_has_not(server: ScriptedServer) -> None:
     server.on("POST", POD, drop())
     async with client_of(server) as client:

@@ -12,7 +12,9 @@ import pytest
 from koordpy.api import keys
 from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.apiserver.credentials import ClusterAccess
-from koordpy.engine.binding.binder import BindOutcome, BindResult
+from koordpy.engine.binding.binder import Binding, BindOutcome, BindResult
+from koordpy.engine.scheduler import Scheduler
+from koordpy.sim.shelf import Change
 from tests.engine.live import LONG_LEASE, QUICK_LEASE, Live, gang, live, pod, small, until
 from tests.engine.manifests import DEVICES, minors
 from tests.engine.stage import device
@@ -203,6 +205,93 @@ async def test_a_pod_that_the_api_server_does_not_know_any_more_is_not_lost_to_i
         cluster.assert_no_node_is_overbooked()
 
 
+async def test_a_pod_that_is_gone_is_forgotten_before_the_watch_says_so() -> None:
+    """404 and gone: its room is for others at once, and no Binding is tried again."""
+    async with live([small("n1", cpu=4)]) as cluster:
+        hold = cluster.planner.hold = threading.Event()
+        async with cluster.running() as scheduler:
+            sent = count_bindings(scheduler)
+            cluster.pod("p", cpu="3")
+            await until(lambda: cluster.planner.tried("default/p") == 1)
+            cluster.server.faults.fail(503, method="WATCH", path="/api/v1/pods")
+            cluster.server.faults.drop_watches("pods", abort=True)
+            cluster.pod("unseen", cpu="1")
+            cluster.delete("p")
+            cluster.planner.hold = None
+            hold.set()
+            await until(lambda: scheduler.state.pod("default/p") is None)
+            await asyncio.sleep(0.5)
+            assert sent == ["p"] and scheduler.state.used("n1")[0] == 0
+            cluster.pod("p", cpu="4")
+            cluster.delete("unseen")
+            cluster.server.faults.clear()
+            await until(lambda: cluster.bound("p"))
+            assert sent == ["p", "p"], "the next of its name is another pod"
+
+
+def count_bindings(scheduler: Scheduler) -> list[str]:
+    """Names of the pods that Bindings are sent for, from now on."""
+    sent: list[str] = []
+    bind = scheduler.binder.bind
+
+    async def counting(binding: Binding, **options: Any) -> BindOutcome:
+        sent.append(binding.name)
+        return await bind(binding, **options)
+
+    scheduler.binder.bind = counting  # type: ignore[method-assign]
+    return sent
+
+
+async def test_a_pod_found_ending_after_a_conflict_is_not_planned_again_though_the_watch_is_silent() -> None:
+    async with live([small("n1")]) as cluster:
+        hold = cluster.planner.hold = threading.Event()
+        async with cluster.running() as scheduler:
+            sent = count_bindings(scheduler)
+            cluster.pod("p")
+            await until(lambda: cluster.planner.tried("default/p") == 1)
+            cluster.server.faults.fail(503, method="WATCH", path="/api/v1/pods")
+            cluster.server.faults.drop_watches("pods", abort=True)
+            cluster.server.faults.fail(409, method="POST", path="*/p/binding")
+            end(cluster, "p")
+            cluster.planner.hold = None
+            hold.set()
+            await until(lambda: sent)
+            await asyncio.sleep(0.5)
+            assert sent == ["p"]
+
+
+def end(cluster: Live, name: str) -> None:
+    """A pod is deleted, and something keeps it."""
+    resource = cluster.server.store.resource("pods")
+    obj = cluster.server.store.get("pods", name, "default")
+    meta = {**obj["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30}
+    cluster.server.store.replace(resource, ("default", name), {**obj, "metadata": meta})
+
+
+@pytest.mark.parametrize(
+    ("effect", "times", "is_told"),
+    [(403, 1, True), (422, 1, True), (500, 1, False), (500, 2, True), (409, 2, True), (429, 1, False), (429, 2, True)],
+)
+async def test_a_pod_whose_binding_is_refused_is_told_so_at_once_or_when_it_comes_again(
+    effect: int, times: int, is_told: bool
+) -> None:
+    async with live([small("n1")]) as cluster:
+        told: list[dict[str, Any]] = []
+
+        def hear(shelf: str, change: Change) -> None:
+            if shelf == "pods" and (said := cluster.condition("p")) and said["status"] == "False":
+                told.append(said)
+
+        cluster.server.store.listeners.append(hear)
+        cluster.server.faults.fail(effect, method="POST", path="*/binding", times=times, retry_after=0)
+        async with cluster.running(initial_backoff_seconds=0.3, max_backoff_seconds=2.0):
+            cluster.pod("p")
+            await until(lambda: cluster.bound("p"))
+        assert bool(told) == is_told
+        assert all(said["reason"] == "SchedulerError" for said in told)
+        assert all(said["message"].startswith(f"binding to n1: {effect}") for said in told)
+
+
 async def test_a_half_bound_gang_that_cannot_be_finished_is_reported() -> None:
     async with live([small("n1", gpus=4)]) as cluster:
         cluster.create(*gang("g", 4, gpus=1))
@@ -259,7 +348,6 @@ async def test_a_lease_lost_in_the_middle_of_a_gang_stops_the_bindings_and_the_n
 
 async def test_losing_the_lease_ends_the_scheduler_with_a_failure() -> None:
     async with live([small("n1")]) as cluster:
-        from koordpy.engine.scheduler import Scheduler
         from koordpy.engine.settings import EngineSettings
 
         async with ApiClient(ClusterAccess(cluster.server.url), qps=0, timeout_seconds=1.0) as client:

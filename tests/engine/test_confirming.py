@@ -82,8 +82,8 @@ class Scene:
         pytest.param(the_pod(node="n1"), ("n1", "n1", []), id="bound-as-planned-and-the-watch-is-slow"),
         pytest.param(the_pod(node="n2", version="9"), ("n2", "", []), id="bound-elsewhere"),
         pytest.param(the_pod(), ("", "", [KEY]), id="not-bound"),
-        pytest.param(the_pod(uid="another", node="n1"), ("", "", [KEY]), id="another-pod-of-the-name-is-there"),
-        pytest.param(None, ("", "", [KEY]), id="not-there"),
+        pytest.param(the_pod(uid="another", node="n1"), ("", "", []), id="another-pod-of-the-name-is-there"),
+        pytest.param(None, ("", "", []), id="not-there"),
         pytest.param(Unreachable("no answer"), ("n1", "n1", []), id="no-answer"),
     ],
 )

@@ -4,13 +4,19 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from msgspec import convert
 
+from koordpy.api.objects import Pod
+from koordpy.cluster.state import ClusterState
+from koordpy.engine.evictions.calls import EvictionCalls
 from koordpy.sim.clusters import pod
 from tests.engine.live import QUICK, Live, gang, live, small, until
 from tests.engine.manifests import DEVICES, minors
+from tests.engine.scripted import client_of, reply, scripted_server, status
 from tests.engine.stage import device
 
 
@@ -155,6 +161,25 @@ async def test_victims_that_do_not_end_in_time_void_the_nomination() -> None:
             await until(lambda: nominated(cluster) == {"vip": "n1"})
             await until(lambda: nominated(cluster) == {})
             assert not cluster.bound("vip")
+
+
+async def test_an_eviction_is_tried_again_when_the_api_server_wants_it_and_not_before() -> None:
+    """429 of a server that is busy, which no budget is the reason of."""
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    async with scripted_server() as server, client_of(server) as client:
+        path = "/api/v1/namespaces/default/pods/old/eviction"
+        server.on("POST", path, status(429, headers={"Retry-After": "7"}), status(429), reply({"kind": "Status"}, 201))
+        calls = EvictionCalls(client, may_write=lambda: True, now=lambda: datetime.now(UTC), sleep=sleep)
+        state = ClusterState()
+        state.upsert(convert(worker("old"), Pod, strict=False))
+        info = state.pod("default/old")
+        assert info is not None
+        await calls.evict(info, wanted=lambda: None)
+        assert len(server.seen) == 3 and waits[0] == 7.0 and waits[1] <= 0.1
 
 
 async def test_nobody_is_deleted_for_a_pod_that_went_between_two_tries() -> None:

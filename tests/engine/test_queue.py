@@ -275,6 +275,53 @@ def test_retry_after_of_the_server_is_honoured(queue: UnitQueue, clock: Clock) -
     assert queue.ready()
 
 
+@pytest.mark.parametrize("what", ["a member comes", "the last member comes", "its gang is due", "the round ends"])
+def test_retry_after_of_the_server_is_honoured_whatever_happens(queue: UnitQueue, clock: Clock, what: str) -> None:
+    if what == "the round ends":
+        queue.add("default/a", pod("b"))
+        (entry,) = queue.take(light_pods=10)
+    queue.put_back("default/a", [pod("a")], errors=1, at_least_seconds=7)
+    match what:
+        case "the round ends":
+            queue.settle_again(entry)
+        case "its gang is due":
+            queue.hurry("default/a", "StaleGang")
+        case "the last member comes":
+            (one,) = queue.entries()
+            one.whole = 2
+            queue.add("default/a", pod("b"))
+        case _:
+            queue.add("default/a", pod("b"))
+    clock.now += 6.9
+    queue.poll()
+    assert not queue.ready()
+    clock.now += 0.2
+    queue.poll()
+    assert queue.ready()
+
+
+def test_nobody_waits_for_a_day_because_a_server_says_so(queue: UnitQueue, clock: Clock) -> None:
+    queue.put_back("default/a", [pod("a")], errors=1, at_least_seconds=86_400)
+    clock.now += 300.1
+    queue.poll()
+    assert queue.ready()
+
+
+def test_the_pause_doubles_as_bindings_of_a_pod_fail_one_after_the_other(queue: UnitQueue, clock: Clock) -> None:
+    failing, pauses = pod("a"), []
+    for _ in range(6):
+        queue.put_back("default/a", [failing], errors=1)
+        pauses.append((queue.next_due() or 0.0) - clock.now)
+        clock.now += pauses[-1]
+        queue.poll()
+        assert len(queue.take(light_pods=10)) == 1
+        # placed: its Binding is sent
+        queue.discard("default/a")
+        (entry,) = queue.entries()
+        queue.settle_placed(entry)
+    assert pauses == [1, 2, 4, 8, 10, 10]
+
+
 def test_units_move_when_gangs_are_linked(queue: UnitQueue) -> None:
     queue.add("gang:default/a", pod("a-0", light=False))
     queue.add("gang:default/b", pod("b-0", light=False))

@@ -7,6 +7,7 @@ Bodies are encoded and decoded by msgspec, straight into the wire structs of `ko
 import asyncio
 import contextlib
 import functools
+import math
 import random
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -118,6 +119,8 @@ class ApiClient:
         """`sleep` waits for a turn and before another try: where time is not the machine's, it is given."""
         self.access = access
         self.bucket = TokenBucket(qps, burst, sleep=sleep)
+        self.may_repeat: Callable[[], bool] = lambda: True
+        """Asked before a write is sent again after a 429: who may not write any more by then gets the error."""
         self._sleep = sleep
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds, sock_connect=CONNECT_TIMEOUT_SECONDS)
         self._session: aiohttp.ClientSession | None = None
@@ -269,6 +272,8 @@ class ApiClient:
             retries -= 1
             pause = min(error.retry_after if error.retry_after is not None else 1.0, MAX_RETRY_AFTER_SECONDS)
             await self._sleep(pause * random.uniform(1.0, 1.2))
+            if method != "GET" and not self.may_repeat():
+                raise error
 
     # inside
 
@@ -365,7 +370,8 @@ class ApiClient:
             status = _Status(message=body[:200].decode("utf-8", "replace").strip())
         retry_after: float | None = None
         with contextlib.suppress(KeyError, ValueError):
-            retry_after = max(0.0, float(response.headers["Retry-After"]))
+            said = float(response.headers["Retry-After"])
+            retry_after = max(0.0, said) if math.isfinite(said) else None
         if retry_after is None and status.details and isinstance(status.details.get("retryAfterSeconds"), int):
             retry_after = float(status.details["retryAfterSeconds"])
         return ApiError(response.status, status.reason, status.message, retry_after=retry_after, details=status.details)

@@ -18,6 +18,7 @@ from koordpy.api.keys import BOUND_EPOCH
 from koordpy.api.objects import Pod
 from koordpy.engine.apiserver.backoff import Backoff
 from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
+from koordpy.engine.apiserver.reading import read_pod
 from koordpy.engine.apiserver.resources import PODS
 
 logger = logging.getLogger(__name__)
@@ -65,9 +66,13 @@ class BindOutcome:
     node: str = ""
     retry_after: float | None = None
     resolved: bool = False
+    passing: bool = False
+    """Refused for what mostly passes by itself: too many requests, a conflict, a failure of the server or the network.
+    """
     seconds: float = 0.0
     pod: Pod | None = None
-    """As it was read, where another had bound it: another scheduler, or on our node the leader before us."""
+    """As it was read, where it is not what was planned on: bound by another (another scheduler, or on our node the
+    leader before us), being deleted, or gated."""
 
 
 _NOT_SENT = "leadership ended before it was sent"
@@ -120,36 +125,37 @@ class Binder:
             metadata["annotations"] = binding.annotations
         path = PODS.path(binding.namespace, binding.name, "binding")
         try:
-            await self._client.post(path, _Body(metadata, _Target(binding.node)))
+            reply = await self._client.request("POST", path, body=_Body(metadata, _Target(binding.node)))
         except ApiError as error:
             return await self._after_error(binding, error, may_send)
         except Unreachable as error:
             if not error.sent:
-                return BindOutcome(binding, BindResult.REFUSED, str(error))
+                return BindOutcome(binding, BindResult.REFUSED, str(error), passing=True)
             return await self._resolve(binding, str(error), may_send, settle=self._settle_seconds)
+        if not reply.startswith(b"{"):
+            # no object of the API: whoever answered so need not have asked the API server
+            return await self._resolve(binding, "the answer is no object", may_send, settle=0.0)
         return BindOutcome(binding, BindResult.BOUND, node=binding.node)
 
     async def _after_error(self, binding: Binding, error: ApiError, may_send: Callable[[], bool]) -> BindOutcome:
-        if error.status == 404:
-            return BindOutcome(binding, BindResult.GONE, error.message)
-        if error.status == 409:
-            return await self._resolve(binding, error.message, may_send, settle=0.0)
+        if error.status in (404, 409):
+            # a pod that is gone is forgotten for good, so it must be the API server's word and nobody's in between
+            return await self._resolve(binding, str(error), may_send, settle=0.0)
         if error.status >= 500:
-            # a 504 is the server's own timeout: the write may still be on its way to the store
-            settle = self._settle_seconds if error.status == 504 else 0.0
+            settle = self._settle_seconds if _may_be_written_yet(error) else 0.0
             return await self._resolve(binding, str(error), may_send, settle=settle)
-        return BindOutcome(binding, BindResult.REFUSED, str(error), retry_after=error.retry_after)
+        busy = error.status == 429
+        return BindOutcome(binding, BindResult.REFUSED, str(error), retry_after=error.retry_after, passing=busy)
 
     async def _resolve(
         self, binding: Binding, message: str, may_send: Callable[[], bool], *, settle: float
     ) -> BindOutcome:
         """Reads the pod until it tells what became of the Binding, as long as leadership lasts."""
         began, backoff = self._clock(), Backoff(0.05, 2.0)
-        path = PODS.path(binding.namespace, binding.name)
         while True:
             asked = self._clock()
             try:
-                pod = await self._client.get_or_none(path, type=Pod)
+                pod = await read_pod(self._client, binding.namespace, binding.name)
             except (ApiError, Unreachable) as error:
                 message = f"{message}; then {error}" if backoff.tries == 0 else message
             else:
@@ -163,8 +169,14 @@ class Binder:
             await asyncio.sleep(backoff.next())
 
 
+def _may_be_written_yet(error: ApiError) -> bool:
+    """Whether a write that failed may still be on its way to the store: the server gave up waiting (504), or the store
+    lost sight of it (etcd's timeouts and changes of leader, which come as 500)."""
+    return error.status == 504 or "etcdserver:" in error.message
+
+
 def _outcome_of(binding: Binding, pod: Pod | None, message: str) -> BindOutcome:
-    """What a fresh read of the pod says; REFUSED when it is simply not bound."""
+    """What a read of the pod after the fact says; REFUSED when it is simply not bound."""
 
     def outcome(result: BindResult, text: str = message, node: str = "") -> BindOutcome:
         return BindOutcome(binding, result, text, node=node, resolved=True)
@@ -181,7 +193,7 @@ def _outcome_of(binding: Binding, pod: Pod | None, message: str) -> BindOutcome:
         theirs = outcome(BindResult.CONFLICT, f"the pod is on {pod.spec.node_name}", node=pod.spec.node_name)
         return replace(theirs, pod=pod)
     if pod.metadata.deletion_timestamp:
-        return outcome(BindResult.TERMINATING, "the pod is being deleted")
+        return replace(outcome(BindResult.TERMINATING, "the pod is being deleted"), pod=pod)
     if pod.spec.scheduling_gates:
-        return outcome(BindResult.GATED, "the pod has scheduling gates")
-    return outcome(BindResult.REFUSED)
+        return replace(outcome(BindResult.GATED, "the pod has scheduling gates"), pod=pod)
+    return replace(outcome(BindResult.REFUSED), passing=True)

@@ -55,7 +55,7 @@ class Committer:
         wall_clock_ns: Callable[[], int],
         failed: Callable[[PodInfo, str, str], None],
     ) -> None:
-        """`failed` hears (pod, unit, why) of pods whose claims were not bound."""
+        """`failed` hears (pod, unit, why) of pods that the API server does not bind, or whose claims."""
         self._claims, self._devices, self._releaser, self._failed = claims, devices, releaser, failed
         self._aside: set[asyncio.Task[None]] = set()
         self._releasing: set[asyncio.Task[None]] = set()
@@ -200,7 +200,7 @@ class Committer:
         for pod in claims:
             now = self._state.pod(pod.info.key)
             if error.cause not in OVERTAKEN and now is not None and now.uid == pod.info.uid and now.pending:
-                self._failed(now, commit.unit, str(error))
+                self._failed(now, commit.unit, f"claims: {error}")
 
     # -- a Binding ----------------------------------------------------------------------------------------------------
 
@@ -253,11 +253,14 @@ class Committer:
             logger.warning("pod %s was not bound to %s: %s: %s", key, outcome.binding.node, result, outcome.message)
         if result is BindResult.CONFLICT:
             self._metrics.conflicts.labels("bound_elsewhere").inc()
-            if outcome.pod is not None:
-                # its choice counts at once, with the devices it says; the watch confirms it
-                self._feeds.pods.read(outcome.pod)
-        errors = 0 if result is BindResult.NOT_SENT else 1
-        self._give_back(job, errors=errors, at_least_seconds=outcome.retry_after or 0.0)
+        if outcome.pod is not None:
+            # what it is now counts at once, as another's choice with the devices it says; the watch confirms it
+            self._feeds.pods.read(outcome.pod)
+        errors, again = 0 if result is BindResult.NOT_SENT else 1, job.queued.failures > 0
+        self._give_back(job, errors=errors, at_least_seconds=outcome.retry_after or 0.0, gone=result is BindResult.GONE)
+        now = self._state.pod(key)
+        if result is BindResult.REFUSED and (again or not outcome.passing) and now is not None and now.pending:
+            self._failed(now, job.commit.unit, f"to {outcome.binding.node}: {outcome.message}")
 
     def _bound(self, job: Job, outcome: BindOutcome) -> None:
         key, now = job.placement.pod_key, self._clock()
@@ -276,12 +279,13 @@ class Committer:
         self._confirmations.bound(key, job.placement.uid, job.placement.node)
         self._count(job, lost=False)
 
-    def _give_back(self, *jobs: Job, errors: int, at_least_seconds: float = 0.0) -> None:
-        """Takes assumptions back, and before that the resource claims that were written for the pods."""
+    def _give_back(self, *jobs: Job, errors: int, at_least_seconds: float = 0.0, gone: bool = False) -> None:
+        """Takes assumptions back, and before that the resource claims that were written for the pods. gone: the API
+        server has no such pods any more."""
         reserved = [job.claims for job in jobs if job.claims is not None and job.commit.reserving]
         if not any(claims.info.pod.spec.resource_claims for claims in reserved) or not self._may_write():
             for job in jobs:
-                self._take_back(job, errors=errors, at_least_seconds=at_least_seconds)
+                self._take_back(job, errors=errors, at_least_seconds=at_least_seconds, gone=gone)
             return
 
         async def release() -> None:
@@ -291,17 +295,20 @@ class Committer:
             except Exception:
                 logger.exception("%s: its resource claims were not released", jobs[0].commit.unit)
             for job in jobs:
-                self._take_back(job, errors=errors, at_least_seconds=at_least_seconds)
+                self._take_back(job, errors=errors, at_least_seconds=at_least_seconds, gone=gone)
 
         task = asyncio.create_task(release(), name=f"release of {jobs[0].commit.unit}")
         self._releasing.add(task)
         task.add_done_callback(self._releasing.discard)
 
-    def _take_back(self, job: Job, *, errors: int, at_least_seconds: float) -> None:
+    def _take_back(self, job: Job, *, errors: int, at_least_seconds: float, gone: bool) -> None:
         """Takes the assumption back; the pod, if it still waits for a place, returns to the queue."""
         key = job.placement.pod_key
         now = self._state.pod(key)
-        if now is not None and now.uid == job.placement.uid and self._state.assumed_node(key) is not None:
+        if gone:
+            # forgotten: the watch, which may be late, would have it planned again and again until it tells
+            self._feeds.pods.ended(key, job.placement.uid)
+        elif now is not None and now.uid == job.placement.uid and self._state.assumed_node(key) is not None:
             self._state.forget(key)
             self._queue.broadcast(Wake.ROOM, "BindFailure")
             now = self._state.pod(key)

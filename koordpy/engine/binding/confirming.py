@@ -8,9 +8,8 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from koordpy.api.objects import Pod
 from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
-from koordpy.engine.apiserver.resources import PODS
+from koordpy.engine.apiserver.reading import read_pod
 from koordpy.engine.wakeups import Wake
 from koordpy.engine.watching.feeds import Feeds
 
@@ -58,7 +57,7 @@ class Confirmations:
     async def _read(self, key: str, waiting: _Unconfirmed) -> None:
         namespace, _, name = key.partition("/")
         try:
-            pod = await self._client.get_or_none(PODS.path(namespace, name), type=Pod)
+            pod = await read_pod(self._client, namespace, name)
         except (ApiError, Unreachable) as error:
             logger.warning("pod %s: is it bound? %s", key, error)
             return
@@ -71,7 +70,11 @@ class Confirmations:
             waiting.since = self._clock()
             return
         self._unconfirmed.pop(key, None)
-        if pod is not None and pod.metadata.uid == waiting.uid and pod.spec.node_name:
+        if pod is None or pod.metadata.uid != waiting.uid:
+            logger.warning("pod %s: bound to %s and gone", key, waiting.node)
+            self._feeds.pods.ended(key, waiting.uid)
+            return
+        if pod.spec.node_name:
             self._feeds.pods.read(pod)
             return
         logger.warning("pod %s: its Binding to %s is gone; it is planned again", key, waiting.node)

@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from koordpy.api.dra import ClaimConsumer, ResourceClaim
-from koordpy.api.objects import Pod
 from koordpy.cluster.pods import PodInfo
 from koordpy.engine.apiserver.backoff import Backoff
 from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
-from koordpy.engine.apiserver.resources import PODS, Resource
+from koordpy.engine.apiserver.reading import read_pod
+from koordpy.engine.apiserver.resources import Resource
 from koordpy.engine.binding.claims import PodClaims
 from koordpy.engine.binding.replies import take_reply
 from koordpy.engine.binding.reservations import FINALIZER
@@ -112,7 +112,7 @@ class DeviceReleaser:
     # -- inside -------------------------------------------------------------------------------------------------------
 
     async def _is_gone(self, namespace: str, consumer: ClaimConsumer) -> bool:
-        pod = await self._client.get_or_none(PODS.path(namespace, consumer.name), type=Pod)
+        pod = await read_pod(self._client, namespace, consumer.name)
         if pod is not None and pod.metadata.uid == consumer.uid:
             self._alive.add(consumer.uid)
             return False

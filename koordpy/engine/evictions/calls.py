@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from koordpy.api.objects import Pod
 from koordpy.cluster.pods import PodInfo
 from koordpy.engine.apiserver.backoff import Backoff
-from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
+from koordpy.engine.apiserver.client import MAX_RETRY_AFTER_SECONDS, ApiClient, ApiError, Unreachable
+from koordpy.engine.apiserver.reading import read_pod
 from koordpy.engine.apiserver.resources import PODS
 from koordpy.engine.status.patches import patch_pod_status, rfc3339
 
@@ -35,8 +35,15 @@ class Dropped(Exception):
 class EvictionCalls:
     """The calls of all plans, so many at a time."""
 
-    def __init__(self, client: ApiClient, *, may_write: Callable[[], bool], now: Callable[[], datetime]) -> None:
-        self._client, self._may_write, self._now = client, may_write, now
+    def __init__(
+        self,
+        client: ApiClient,
+        *,
+        may_write: Callable[[], bool],
+        now: Callable[[], datetime],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._client, self._may_write, self._now, self._sleep = client, may_write, now, sleep
         self._slots = asyncio.Semaphore(WORKERS)
 
     async def each(self, things: Sequence[Thing], call: Callable[[Thing], Awaitable[None]]) -> None:
@@ -101,6 +108,7 @@ class EvictionCalls:
         """A call that may be repeated. Gone is done, and so is another pod under the name of a victim."""
         backoff = Backoff(first_seconds=0.05, most_seconds=2.0)
         for attempt in range(TRIES):
+            asked_to_wait = 0.0
             if not self._may_write():
                 raise Dropped("leadership ended")
             wanted()
@@ -114,17 +122,18 @@ class EvictionCalls:
                     return
                 if error.status == TOO_MANY and "disruption" in str(error).lower():
                     raise Dropped(f"pod {key}: {error}") from None
+                asked_to_wait = min(error.retry_after or 0.0, MAX_RETRY_AFTER_SECONDS)
                 if (error.status < 500 and error.status not in (TOO_MANY, CONFLICT)) or attempt == TRIES - 1:
                     raise Dropped(f"pod {key}: {error}") from None
             except Unreachable as error:
                 if attempt == TRIES - 1:
                     raise Dropped(f"pod {key}: {error}") from None
-            await asyncio.sleep(backoff.next())
+            await self._sleep(max(backoff.next(), asked_to_wait))
 
     async def _has_gone(self, victim: PodInfo) -> bool:
         """Whether a victim is ending or gone at the API server. False where that cannot be told."""
         try:
-            pod = await self._client.get_or_none(PODS.path(victim.namespace, victim.name), type=Pod)
+            pod = await read_pod(self._client, victim.namespace, victim.name)
         except (ApiError, Unreachable):
             return False
         return pod is None or pod.metadata.uid != victim.uid or bool(pod.metadata.deletion_timestamp)
