@@ -13,7 +13,7 @@ from typing import Literal
 from koordpy.sim.errors import ApiError
 from koordpy.sim.store import Store
 
-Effect = Literal["timeout", "drop"]
+Effect = Literal["timeout", "drop", "garbage"]
 
 
 @dataclass(slots=True)
@@ -21,7 +21,8 @@ class Fault:
     """One kind of failure on one route."""
 
     effect: int | Effect
-    """An HTTP status, `timeout` (no answer ever), or `drop` (the connection is cut)."""
+    """An HTTP status, `timeout` (no answer ever), `drop` (the connection is cut), or `garbage` (200, and a page of
+    somebody in between)."""
 
     method: str = "*"
     path: str = "*"

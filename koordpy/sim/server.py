@@ -144,4 +144,6 @@ class ApiServer:
             if request.transport is not None:
                 request.transport.abort()
             return web.Response(status=503)
+        if fault.effect == "garbage":
+            return web.Response(text="<html>Please log in (injected fault)</html>", content_type="text/html")
         return refusal(fault.error())

@@ -16,7 +16,7 @@ from koordpy.engine.scheduler import Scheduler
 from koordpy.planning.plan import Placement
 from tests.engine.manifests import BLOCK, DEVICES, GPU, GROUPS, NPU, TOPOLOGIES
 
-HTTP_OK = 200
+HTTP_OK, HTTP_NOT_FOUND = 200, 404
 
 
 @dataclass
@@ -25,7 +25,9 @@ class Knowledge:
 
     faults: list[str]
     _answered: dict[Scheduler, set[str]] = field(default_factory=dict)
-    """uids of pods that a scheduler deleted and was told to be gone by that."""
+    """uids of pods that a scheduler was told to be gone: when it deleted them, or read them after a Binding failed."""
+    _sent: dict[Scheduler, dict[str, str]] = field(default_factory=dict)
+    """Path of a pod -> uid in the last Binding that a scheduler sent for it."""
 
     def listen(self, scheduler: Scheduler) -> None:
         """Hears of every unit that a scheduler decides to bind."""
@@ -51,6 +53,7 @@ class Knowledge:
             minors = _minors(body["metadata"].get("annotations", {}))
             name, uid, node = path.split("/")[-2], body["metadata"]["uid"], body["target"]["name"]
             self._check(scheduler, f"default/{name}", uid, node, minors, "is sent to")
+            self._sent.setdefault(scheduler, {})[path.removesuffix("/binding")] = uid
 
     def replied(self, scheduler: Scheduler, method: str, path: str, status: int, body: bytes) -> None:
         """A request of a scheduler is answered."""
@@ -58,6 +61,9 @@ class Knowledge:
             meta = json.loads(body)["metadata"]
             if meta.get("deletionGracePeriodSeconds") == 0 and not meta.get("finalizers"):
                 self._answered.setdefault(scheduler, set()).add(meta["uid"])
+        uid = self._sent.get(scheduler, {}).get(path, "") if method == "GET" else ""
+        if uid and (status == HTTP_NOT_FOUND or (status == HTTP_OK and json.loads(body)["metadata"]["uid"] != uid)):
+            self._answered.setdefault(scheduler, set()).add(uid)
 
     # -- checks -------------------------------------------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ from tests.engine.scripted import (
     reply,
     scripted_server,
     status,
+    text,
     watching,
 )
 
@@ -187,6 +188,18 @@ async def test_a_reply_cut_in_its_body_is_unreachable(server: ScriptedServer) ->
     async with client_of(server) as client:
         with pytest.raises(Unreachable):
             await client.post(POD, {}, type=Pod)
+
+
+@pytest.mark.parametrize("said", ["<html>Please log in</html>", "", "ok", "[]"])
+async def test_an_answer_that_is_no_object_is_nobodys_answer(server: ScriptedServer, said: str) -> None:
+    """Whoever gives it need not have asked the API server: a write may have happened, or not."""
+    for verb in ("GET", "POST", "DELETE"):
+        server.on(verb, POD, text(said, 200))
+    async with client_of(server) as client:
+        for asked in (client.get(POD, type=Pod), client.post(POD, {}), client.delete(POD)):
+            with pytest.raises(Unreachable, match="is not the API server's") as caught:
+                await asked
+            assert caught.value.sent
 
 
 async def test_a_401_renews_the_credentials_once(server: ScriptedServer) -> None:

@@ -9,7 +9,6 @@ import contextlib
 import functools
 import math
 import random
-import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any, Generic, Literal, TypeVar
 
@@ -18,6 +17,7 @@ import msgspec
 from yarl import URL
 
 from koordpy.engine.apiserver.credentials import ClusterAccess
+from koordpy.engine.apiserver.keepalive import keepalive_socket
 from koordpy.engine.apiserver.kubeconfig import CredentialError
 from koordpy.engine.apiserver.ratelimit import TokenBucket
 
@@ -62,7 +62,8 @@ class ApiError(Exception):
 
 
 class Unreachable(Exception):
-    """No answer: a timeout, a dropped or refused connection. The outcome of a write is unknown if `sent`."""
+    """No answer: a timeout, a dropped or refused connection, or one that is no object. The outcome of a write is
+    unknown if `sent`."""
 
     def __init__(self, message: str, *, sent: bool = True) -> None:
         super().__init__(message)
@@ -265,6 +266,9 @@ class ApiClient:
                 # a connection whose body was not read to its end is closed, not reused
                 response.release()
             if response.status < 300:
+                if not reply.startswith(b"{"):
+                    # a login page of a proxy, say: nobody knows whether the API server was asked at all
+                    raise Unreachable(f"{method} {path}: the answer is not the API server's: {_shown(reply)}")
                 return reply
             error = self._error(response, reply)
             if error.status != 429 or retries == 0:
@@ -336,7 +340,7 @@ class ApiClient:
                 # the binder bounds its requests itself, and each watch holds a connection for minutes
                 limit=0,
                 ssl=self.access.ssl_context if self.access.ssl_context is not None else True,
-                socket_factory=_keepalive_socket,
+                socket_factory=keepalive_socket,
             )
             self._session = aiohttp.ClientSession(
                 connector=connector,
@@ -367,7 +371,7 @@ class ApiClient:
             status = _decoder(_Status).decode(body)
         except msgspec.DecodeError:
             # a proxy in between answers in HTML or plain text
-            status = _Status(message=body[:200].decode("utf-8", "replace").strip())
+            status = _Status(message=_shown(body))
         retry_after: float | None = None
         with contextlib.suppress(KeyError, ValueError):
             said = float(response.headers["Retry-After"])
@@ -383,16 +387,10 @@ class ApiClient:
             raise ApiError(200, "Undecodable", f"{path}: {error}") from error
 
 
+def _shown(body: bytes) -> str:
+    """The beginning of an answer that is no JSON."""
+    return body[:200].decode("utf-8", "replace").strip()
+
+
 def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-
-
-def _keepalive_socket(address: tuple[Any, ...]) -> socket.socket:
-    """A socket that notices within half a minute that the other machine is gone, also while a watch is silent."""
-    family, kind, protocol = address[:3]
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, seconds in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
-        if hasattr(socket, option):
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), seconds)
-    return made

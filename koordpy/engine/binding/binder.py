@@ -125,16 +125,13 @@ class Binder:
             metadata["annotations"] = binding.annotations
         path = PODS.path(binding.namespace, binding.name, "binding")
         try:
-            reply = await self._client.request("POST", path, body=_Body(metadata, _Target(binding.node)))
+            await self._client.post(path, _Body(metadata, _Target(binding.node)))
         except ApiError as error:
             return await self._after_error(binding, error, may_send)
         except Unreachable as error:
             if not error.sent:
                 return BindOutcome(binding, BindResult.REFUSED, str(error), passing=True)
             return await self._resolve(binding, str(error), may_send, settle=self._settle_seconds)
-        if not reply.startswith(b"{"):
-            # no object of the API: whoever answered so need not have asked the API server
-            return await self._resolve(binding, "the answer is no object", may_send, settle=0.0)
         return BindOutcome(binding, BindResult.BOUND, node=binding.node)
 
     async def _after_error(self, binding: Binding, error: ApiError, may_send: Callable[[], bool]) -> BindOutcome:
