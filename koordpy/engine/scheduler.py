@@ -35,6 +35,7 @@ from koordpy.engine.status.recorder import EventRecorder
 from koordpy.engine.status.references import References, of_object
 from koordpy.engine.status.writers import Writers
 from koordpy.engine.status.writing import Writing
+from koordpy.engine.steadytime import SteadyTime
 from koordpy.engine.takeover import Takeover
 from koordpy.engine.watching.feeds import Feeds
 from koordpy.engine.watching.watches import Watches
@@ -58,9 +59,11 @@ class Scheduler:
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """`clock` counts seconds and never goes back, `wall_clock` gives epoch seconds. A clock of its own (a test's)
-        is the lease's, too, which else counts the time that a machine sleeps."""
-        now = functools.partial(_at, wall_clock)
+        """`clock` counts seconds and never goes back, `wall_clock` gives epoch seconds, which may jump. A clock of its
+        own (a test's) is the lease's, too, which else counts the time that a machine sleeps."""
+        awake = boot_clock if clock is time.monotonic else clock
+        time_of_day = SteadyTime(wall_clock, awake)
+        now = functools.partial(_at, time_of_day)
         self.settings, self.metrics, self.decisions = settings, Metrics(), DecisionLog()
         self.synced, self.leading = asyncio.Event(), asyncio.Event()
         self._stop, due = asyncio.Event(), asyncio.Event()
@@ -104,7 +107,7 @@ class Scheduler:
                 lease_seconds=settings.lease.lease_seconds,
                 renew_seconds=settings.lease.renew_seconds,
                 retry_seconds=settings.lease.retry_seconds,
-                clock=boot_clock if clock is time.monotonic else clock,
+                clock=awake,
                 now=now,
             )
         client.may_repeat = self._may_repeat
@@ -129,7 +132,7 @@ class Scheduler:
         self.feeds.unreadable.append(
             lambda resource, names, why: announcer.invalid(of_object(resource, names), f"it cannot be read: {why}")
         )
-        self._watches = Watches(self.feeds, settings, wake=due.set, now=wall_clock)
+        self._watches = Watches(self.feeds, settings, wake=due.set, now=time_of_day)
         self.writers: Writers | None = None
         if self._watches.stale is not None:
             writing = Writing(client, self.feeds, announcer, references, settings, self.may_write, clock=clock, now=now)
@@ -183,7 +186,7 @@ class Scheduler:
             epoch=lambda: max(0, self.elector.epoch) if self.elector is not None else 0,
             settings=settings,
             clock=clock,
-            wall_clock_ns=lambda: int(wall_clock() * 1e9),
+            now_ns=lambda: int(time_of_day() * 1e9),
             failed=refusals.not_bound,
         )
 
@@ -215,7 +218,7 @@ class Scheduler:
             decisions=self.decisions,
             settings=settings,
             clock=clock,
-            now=wall_clock,
+            now=time_of_day,
         )
         self.inspection = Inspection(
             self.feeds,
@@ -329,8 +332,8 @@ class Scheduler:
                 await recorder.drain(0.5)
 
 
-def _at(wall_clock: Callable[[], float]) -> datetime:
-    return datetime.fromtimestamp(wall_clock(), UTC)
+def _at(time_of_day: Callable[[], float]) -> datetime:
+    return datetime.fromtimestamp(time_of_day(), UTC)
 
 
 async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:

@@ -52,7 +52,7 @@ class Committer:
         epoch: Callable[[], int],
         settings: EngineSettings,
         clock: Callable[[], float],
-        wall_clock_ns: Callable[[], int],
+        now_ns: Callable[[], int],
         failed: Callable[[PodInfo, str, str], None],
     ) -> None:
         """`failed` hears (pod, unit, why) of pods that the API server does not bind, or whose claims."""
@@ -64,7 +64,7 @@ class Committer:
         self._announcer, self._metrics = announcer, metrics
         self._may_write, self._epoch = may_write, epoch
         self._workers, self._dry_run = settings.max_binds_in_flight, settings.dry_run
-        self._clock, self._wall_clock_ns = clock, wall_clock_ns
+        self._clock, self._now_ns = clock, now_ns
         self._obstacles = Obstacles(feeds, may_send=self._may_send, clock=clock)
         self._confirmations = Confirmations(
             client, feeds, unconfirmed_seconds=settings.unconfirmed_seconds, clock=clock
@@ -233,7 +233,7 @@ class Committer:
         commit.sent += 1
         annotations = {**placement.annotations, BOUND_EPOCH: str(self._epoch())}
         if npu_resource(job.info.requests) is not None:
-            annotations[PREDICATE_TIME] = str(self._wall_clock_ns())
+            annotations[PREDICATE_TIME] = str(self._now_ns())
         binding = Binding(job.info.namespace, job.info.name, placement.uid, placement.node, annotations)
         outcome = await self._binder.bind(binding, may_send=self._may_send)
         self._settle(job, outcome)
