@@ -51,6 +51,10 @@ KINDS: dict[str, Any] = {
 }
 
 
+LEAST_GRACE_SECONDS = 50.0
+"""A stale gang has a minute (preemption.md 7); schedules begin with none."""
+
+
 @dataclass
 class _Plan:
     """What a unit evicted, and for whom: uids."""
@@ -76,6 +80,9 @@ class EvictionWatch:
     server: ApiServer
     time: Callable[[], float]
     wall: Callable[[], float]
+    """Epoch seconds, as whoever leads has them."""
+    one_clock: Callable[[], bool]
+    """Whether all that was ever written is by processes whose time of day has not jumped."""
     informed: Callable[[Scheduler], bool]
     faults: list[str]
     pods: Callable[[], dict[str, Manifest]]
@@ -172,6 +179,8 @@ class EvictionWatch:
                 self._broken[info.gang.key] = self.time()
             if victim.rule == "stale-gang" and self._is_stale(victim.pod_key):
                 self._lawful.add(victim.uid)
+                if self.time() < LEAST_GRACE_SECONDS and self.one_clock():
+                    self.faults.append(f"{victim.pod_key} is given up before its gang has had its grace")
         there = {obj["metadata"]["uid"]: obj for obj in self.pods().values()}
         members = frozenset(one.uid for one in plan.nominations)
         for old in self._plans:

@@ -57,6 +57,8 @@ class Knowledge:
 
     def replied(self, scheduler: Scheduler, method: str, path: str, status: int, body: bytes) -> None:
         """A request of a scheduler is answered."""
+        if not body.startswith(b"{"):
+            return
         if method == "DELETE" and path.split("/")[-2] == "pods" and status == HTTP_OK:
             meta = json.loads(body)["metadata"]
             if meta.get("deletionGracePeriodSeconds") == 0 and not meta.get("finalizers"):

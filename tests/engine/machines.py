@@ -60,6 +60,8 @@ class Machines:
         """A GPU falls sick, or all of a machine are well again."""
         name = self.stage.dice.choice(NODES)
         sick = (self.stage.dice.randrange(GPUS_A_NODE),) if self.stage.dice.random() < 0.5 else ()
+        if not any(obj["metadata"]["name"] == name for obj in self.stage.cluster.server.store.list(DEVICES)):
+            return
         self.stage.cluster.server.store.update(
             DEVICES, name, lambda obj: {**obj, "spec": device(name, sick=sick)["spec"]}
         )

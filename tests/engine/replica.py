@@ -33,6 +33,8 @@ class Replica:
     latest_seconds: float = LATEST_SECONDS
     client: ApiClient | None = None
     scheduler: Scheduler | None = None
+    ahead_seconds: float = 0.0
+    """What its machine's time of day is ahead of everybody's: somebody has set it."""
     slept_seconds: float = 0.0
     """What its clock is ahead of everybody's: its machine was suspended, and none of its timers has noticed."""
     stopping: bool = False
@@ -53,7 +55,8 @@ class Replica:
                 sweep_seconds=0.3,
             )
             clock = lambda: loop.time() + self.slept_seconds  # noqa: E731
-            self.scheduler = Scheduler(self.client, Planner(), settings=settings, clock=clock, wall_clock=self.wall)
+            wall = lambda: self.wall() + self.ahead_seconds  # noqa: E731
+            self.scheduler = Scheduler(self.client, Planner(), settings=settings, clock=clock, wall_clock=wall)
             if self.scheduler.elector is not None:
                 self.scheduler.elector.identity = f"{self.name}-{self.starts}"
             self.watchman.listen(self.scheduler)

@@ -23,7 +23,6 @@ from koordpy.engine.apiserver.credentials import ClusterAccess
 from koordpy.engine.queue import State
 from koordpy.engine.scheduler import Scheduler
 from koordpy.planning.plan import RoundPlan
-from koordpy.sim.faults import Fault
 from koordpy.sim.shelf import Change
 from tests.engine.acts import TRAITS, Acts
 from tests.engine.evictions import KINDS
@@ -33,6 +32,7 @@ from tests.engine.mishaps import Mishaps
 from tests.engine.replica import Connect, Replica
 from tests.engine.stage import Stage
 from tests.engine.storage import Storage
+from tests.engine.unrest import Unrest
 from tests.engine.virtual import (
     EPOCH_SECONDS,
     LATEST_SECONDS,
@@ -43,26 +43,11 @@ from tests.engine.virtual import (
     virtual_server,
 )
 from tests.engine.watchman import Watchman
+from tests.engine.weather import Weather
 
-ROUTES = (
-    ("POST", "*/binding"),
-    ("POST", "*/binding"),
-    ("POST", "*/eviction"),
-    ("POST", "*/events"),
-    ("DELETE", "*/pods/*"),
-    ("PATCH", "*/pods/*/status"),
-    ("PATCH", "*/podgroups/*"),
-    ("PATCH", "*/persistentvolume*"),
-    ("PATCH", "*/resourceclaims/*"),
-    ("PUT", "*/leases/*"),
-    ("GET", "/api/v1/namespaces/*/pods/*"),
-    ("GET", "*/resourceclaims/*"),
-    ("GET", "/api/v1/pods"),
-    ("WATCH", "/api/v1/pods"),
-    ("WATCH", "*.k8s.io/*"),
-)
-EFFECTS = (429, 429, 500, 500, 503, 504, 409, "drop", "timeout")
 BUSY = (State.ACTIVE, State.BACKOFF, State.IN_FLIGHT)
+UNREST = 0.35
+"""In so many schedules others change under way what has been planned on."""
 SLOW_SECONDS = 1.0
 """Of a slow network. A Binding is then 0.3 s on its way, which must be less than what the lease leaves for it."""
 
@@ -83,14 +68,18 @@ class Storm:
     """How often which knob was turned."""
     linger_seconds: float = 0.0
     """What pods take longer than usual to end."""
+    unrest: Unrest | None = None
+    """What others change under way, where anybody does."""
     _others: int = 0
-    _weather: list[Fault] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         loop = asyncio.get_running_loop()
         server = self.cluster.server
         self.storage = Storage(server)
-        self.watchman = Watchman(server, loop.time, self.wall, lambda: bool(self._others), self._known, self.informed)
+        self.weather = Weather(server.faults, self.dice, self.tally)
+        self.watchman = Watchman(
+            server, loop.time, self.leaders_wall, self.one_clock, lambda: bool(self._others), self._known, self.informed
+        )
         self.stage(frozenset(trait for trait, chance in TRAITS.items() if self.dice.random() < chance))
 
     def stage(self, traits: frozenset[str]) -> None:
@@ -107,6 +96,12 @@ class Storm:
             self.cluster.server.store.listeners.append(self._print)
         with self.by_others():
             self.scene.prepare()
+            if self.unrest is not None:
+                self.unrest.prepare()
+
+    def stir(self) -> None:
+        """Others are to change what has been planned on."""
+        self.unrest = Unrest(self.scene, self.acts.machines, self.acts.network, self.replicas, self.by_others)
 
     def _print(self, shelf: str, change: Change) -> None:
         if shelf not in ("leases.coordination.k8s.io", "events.events.k8s.io"):
@@ -133,32 +128,20 @@ class Storm:
         finally:
             self._others -= 1
 
-    def weather(self) -> None:
-        """Some faults that last until they are cleared."""
-        faults, dice = self.cluster.server.faults, self.dice
-        faults.seed(dice.randrange(1 << 30))
-        for _ in range(dice.randrange(0, 5)):
-            method, path = dice.choice(ROUTES)
-            effect: Any = dice.choice(EFFECTS)
-            if effect == 409 and method in ("GET", "WATCH"):
-                effect = 410 if path == "/api/v1/pods" or method == "WATCH" else 503
-            after = effect in (500, 504, "drop", "timeout") and method != "WATCH" and dice.random() < 0.5
-            share = dice.choice([0.1, 0.3, 0.6])
-            self._weather.append(faults.fail(effect, method=method, path=path, share=share, after=after, retry_after=0))
-
     def clear_up(self) -> None:
         """The weather is good from now on, and nobody acts any more."""
-        for fault in self._weather:
-            self.tally[f"{fault.effect} {'after' if fault.after else 'before'}"] += fault.hits
-            self.tally[f"fault of {fault.method} {fault.path}"] += fault.hits
-        self.cluster.server.faults.clear()
+        self.weather.clears()
         self.acts.network.stand_down()
         self.mishaps.over()
+        if self.unrest is not None:
+            self.unrest.over()
 
     def sent(self, wire: Wire, method: str, path: str, data: bytes | None) -> None:
         """A request leaves a scheduler (virtual time only)."""
         if (scheduler := self._sender(wire)) is not None:
             self.watchman.knowledge.sent(scheduler, method, path, data)
+            if path.endswith("/binding"):
+                self.watchman.sent(path)
 
     def replied(self, wire: Wire, method: str, path: str, status: int, body: bytes) -> None:
         """A scheduler is answered (virtual time only)."""
@@ -183,7 +166,7 @@ class Storm:
 
     async def rage(self, steps: int) -> None:
         """Weather and acts, one after the other."""
-        self.weather()
+        self.weather.comes()
         # long enough for a lease to run out
         pauses = [0.01, 0.03, 0.3, 1.0] if "replicas" in self.traits else [0.01, 0.03, 0.3]
         for _ in range(steps):
@@ -234,6 +217,15 @@ class Storm:
     def leader(self) -> Scheduler | None:
         """The scheduler that may write now."""
         return next((one.scheduler for one in self.replicas if one.leads), None)
+
+    def leaders_wall(self) -> float:
+        """Epoch seconds, as the leader counts them: a process that begins with a wrong clock goes by it."""
+        scheduler = self.leader()
+        return scheduler._loop._now() if scheduler is not None else self.wall()
+
+    def one_clock(self) -> bool:
+        """Whether every process has begun with the right time of day: then no jump may show in what is done."""
+        return all(one.starts == 1 or not one.ahead_seconds for one in self.replicas)
 
     def quiet(self) -> bool:
         """Whether everybody has nothing to do but wait."""
@@ -315,6 +307,7 @@ class Storm:
         self.replicas += [self.replica(name, elects=elects) for name in ("one", "other")[: 1 + elects]]
         tasks = [asyncio.create_task(one.run()) for one in self.replicas]
         beside = [asyncio.create_task(self.surroundings()), asyncio.create_task(self.mishaps.suspend())]
+        beside += [asyncio.create_task(self.unrest.run())] if self.unrest is not None else []
         try:
             await self.rage(self.dice.choice((3, 5, 8, 10, 20)))
             self.clear_up()
@@ -331,19 +324,25 @@ class Storm:
             self.tally["bound"] += len(self.watchman.seen)
 
 
-async def _in_virtual_time(loop: VirtualLoop, seed: int) -> Storm:
+async def _in_virtual_time(loop: VirtualLoop, seed: int, unrest: bool) -> Storm:
     async with virtual_server(seed) as server:
         storm = Storm(Live(server), random.Random(seed), lambda: Wire(server), loop.wall)
         storm.history = loop.history
         loop.on_request, loop.on_send, loop.on_result = storm.requested, storm.sent, storm.planned
         loop.on_reply = storm.replied
+        if unrest:
+            storm.stir()
         await storm.blow()
         return storm
 
 
-def through_a_storm(seed: int) -> Storm:
-    """Runs one schedule in virtual time and checks its end; AssertionError where something must not be."""
-    return run(lambda loop: _in_virtual_time(loop, seed), seed)
+def through_a_storm(seed: int, *, unrest: bool | None = None) -> Storm:
+    """Runs one schedule in virtual time and checks its end; AssertionError where something must not be.
+
+    unrest: whether others change under way what has been planned on; None: the seed says.
+    """
+    stirred = random.Random(f"unrest {seed}").random() < UNREST if unrest is None else unrest
+    return run(lambda loop: _in_virtual_time(loop, seed, stirred), seed)
 
 
 async def through_a_real_storm(cluster: Live, seed: int) -> Storm:
@@ -357,6 +356,7 @@ async def through_a_real_storm(cluster: Live, seed: int) -> Storm:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Random schedules; prints those that fail")
     parser.add_argument("--seeds", default="0-2000", help="FIRST-LAST, LAST left out, or one seed")
+    parser.add_argument("--unrest", action=argparse.BooleanOptionalAction, help="in every schedule, or in none")
     parser.add_argument("--log", default="CRITICAL", help="level of the scheduler's log")
     parser.add_argument("--trace", action="store_true", help="print every write")
     parser.add_argument("--tally", action="store_true", help="print how often which knob was turned")
@@ -371,7 +371,7 @@ def main() -> int:
         for seed in range(int(first), int(last or int(first) + 1)):
             count += 1
             try:
-                storm = through_a_storm(seed)
+                storm = through_a_storm(seed, unrest=options.unrest)
                 tally += storm.tally
                 told.update(repr(storm.history).encode())
             except AssertionError as error:

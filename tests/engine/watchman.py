@@ -46,14 +46,20 @@ STRUCTURE = ("nodes", DEVICES, QUOTAS, TOPOLOGIES, BUDGETS, GROUPS)
 """What plans are made on besides pods."""
 
 
+LATE_SECONDS = 5.0
+"""Whoever binds may be so late to know that others have resized or relabelled a pod."""
+
+
 @dataclass
 class Watchman:
     """Looks at every write. `by_others`: whether the write under way is a user's, a controller's or a kubelet's.
+    `wall`: epoch seconds, as whoever leads has them; `one_clock`: whether no process began after a clock was set;
     `known(plurals)`: whether whoever may bind now has seen all there is of them; `informed`: the same of everything."""
 
     server: ApiServer
     time: Callable[[], float]
     wall: Callable[[], float]
+    one_clock: Callable[[], bool]
     by_others: Callable[[], bool]
     known: Callable[[tuple[str, ...]], bool]
     informed: Callable[[Scheduler], bool]
@@ -63,11 +69,15 @@ class Watchman:
     """What was seen that must never be."""
     _changed: dict[str, float] = field(default_factory=dict)
     """Kind -> when others changed it last."""
+    _unknown: dict[str, set[str]] = field(default_factory=dict)
+    """Name of a pod -> kinds of which not everything was known when its last Binding was sent."""
     _bound_at: dict[str, float] = field(default_factory=dict)
     _epoch: int = -1
 
     def __post_init__(self) -> None:
-        self.evictions = EvictionWatch(self.server, self.time, self.wall, self.informed, self.faults, self.pods)
+        self.evictions = EvictionWatch(
+            self.server, self.time, self.wall, self.one_clock, self.informed, self.faults, self.pods
+        )
         self.knowledge = Knowledge(self.faults)
         self.server.store.listeners.append(self._written)
 
@@ -94,6 +104,9 @@ class Watchman:
         self.evictions.written(change, by_others=self.by_others())
         if change.kind == "DELETED":
             return
+        if before is not None and self.by_others() and _asks(obj) != _asks(before):
+            self._changed["pods"] = self.time()
+            self.evictions.disturbed()
         if node := obj["spec"].get("nodeName"):
             if self.seen.setdefault(obj["metadata"]["uid"], node) != node:
                 self.faults.append(f"{obj['metadata']['name']} changed its node")
@@ -108,22 +121,29 @@ class Watchman:
             if said["type"] == "PodScheduled" and said.get("message", "").startswith(BUGS):
                 self.faults.append(f"{obj['metadata']['name']}: {said['message']}")
 
-    def _unsure(self, *plurals: str) -> bool:
-        """Whether who bound just now may not have known what there is."""
+    def sent(self, path: str) -> None:
+        """A Binding leaves whoever sends it: what they know by then is what they can be held to."""
+        changed = [kind for kind in STRUCTURE if kind in self._changed]
+        self._unknown[path.split("/")[-2]] = {kind for kind in changed if not self.known((kind,))}
+
+    def _unsure(self, name: str, *plurals: str) -> bool:
+        """Whether who bound a pod just now may not have known what there is."""
         now = self.time()
         if any(now - self._changed.get(plural, -FRESH_SECONDS) < FRESH_SECONDS for plural in plurals):
             return True
-        return not self.known(plurals)
+        if now - self._changed.get("pods", -LATE_SECONDS) < LATE_SECONDS:
+            return True
+        return not self._unknown.get(name, set()).isdisjoint(plurals) or not self.known(plurals)
 
     def _check_bound(self, obj: Manifest, node: str) -> None:
         name = obj["metadata"]["name"]
         self._bound_at[obj["metadata"]["uid"]] = self.time()
         self._check_term(obj)
         self._check_chips(node)
-        if not self._unsure("nodes"):
+        if not self._unsure(name, "nodes"):
             self._check_room(node, [one for one in ("cpu", GPU, NPU) if asked(obj, one)])
         self._check_quota(obj)
-        if self.server.store.list(DEVICES) and len(minors(obj)) != asked(obj, GPU):
+        if self._has_device(node) and len(minors(obj)) != asked(obj, GPU) and not self._unsure(name, DEVICES):
             self.faults.append(f"{name} is bound to {node} without its GPUs: {minors(obj)}")
         if len(chips(obj)) != asked(obj, NPU):
             self.faults.append(f"{name} is bound to {node} without its NPUs: {chips(obj)}")
@@ -134,6 +154,9 @@ class Watchman:
         for volume in obj["spec"].get("volumes", []):
             if "persistentVolumeClaim" in volume:
                 self._check_volume(name, node, volume["persistentVolumeClaim"]["claimName"])
+
+    def _has_device(self, node: str) -> bool:
+        return any(one["metadata"]["name"] == node for one in self.server.store.list(DEVICES))
 
     def _check_term(self, obj: Manifest) -> None:
         """No Binding of a leader comes after one of the leader after him."""
@@ -189,7 +212,7 @@ class Watchman:
     def _check_quota(self, obj: Manifest) -> None:
         mine = obj["metadata"].get("labels", {}).get(keys.QUOTA_NAME)
         quotas = {quota["metadata"]["name"]: quota for quota in self.server.store.list(QUOTAS)}
-        if mine not in quotas or not asked(obj, GPU) or self._unsure(QUOTAS):
+        if mine not in quotas or not asked(obj, GPU) or self._unsure(obj["metadata"]["name"], QUOTAS):
             return
         most = int(quotas[mine]["spec"]["max"][GPU])
         members = [
@@ -200,7 +223,7 @@ class Watchman:
             self.faults.append(f"quota {mine} holds {used} GPUs, its max is {most}")
 
     def _check_health(self, obj: Manifest, node: str) -> None:
-        if not minors(obj) or self._unsure(DEVICES):
+        if not minors(obj) or self._unsure(obj["metadata"]["name"], DEVICES):
             return
         for one in self.server.store.list(DEVICES):
             sick = {gpu["minor"] for gpu in one["spec"]["devices"] if not gpu.get("health")}
@@ -209,13 +232,13 @@ class Watchman:
 
     def _check_gathered(self, obj: Manifest) -> None:
         group = obj["metadata"].get("labels", {}).get(keys.LABEL_POD_GROUP)
-        if group and not self._unsure("nodes", TOPOLOGIES, GROUPS):
+        if group and not self._unsure(obj["metadata"]["name"], "nodes", TOPOLOGIES, GROUPS):
             self._check_domain(group)
 
     def _check_domain(self, group: str) -> None:
         """Whoever of a gang was bound since the tree changed last is in one domain of the layer it must gather in."""
         layer = self._layer(group)
-        changed = max(self._changed.get("nodes", -1.0), self._changed.get(TOPOLOGIES, -1.0))
+        changed = max(self._changed.get(kind, -1.0) for kind in ("nodes", TOPOLOGIES, GROUPS, "pods"))
         members = [
             one for one in self.pods().values() if one["metadata"].get("labels", {}).get(keys.LABEL_POD_GROUP) == group
         ]
@@ -286,9 +309,18 @@ class Watchman:
         """A gang with fewer members bound than its minimum says so in its own status."""
         for group in self.server.store.list(GROUPS):
             name, need = group["metadata"]["name"], group["spec"]["minMember"]
-            bound = [key for key, obj in pods.items() if key.startswith(f"{name}-") and obj["spec"].get("nodeName")]
+            labels = {
+                key: obj["metadata"].get("labels", {}) for key, obj in pods.items() if obj["spec"].get("nodeName")
+            }
+            bound = [key for key, mine in labels.items() if mine.get(keys.LABEL_POD_GROUP) == name]
             if 0 < len(bound) < need:
                 status = group.get("status", {})
                 said = {condition["type"] for condition in status.get("conditions", [])}
                 assert "Scheduled" in said, f"half bound {name} says nothing"
                 assert status.get("scheduled") == len(bound), f"half bound {name}: {status}, bound are {bound}"
+
+
+def _asks(obj: Manifest) -> tuple[object, ...]:
+    """What others may change of a pod and plans are made on."""
+    spec = obj["spec"]
+    return obj["metadata"].get("labels"), spec["containers"][0].get("resources"), spec.get("schedulingGates")
