@@ -47,12 +47,18 @@ class StageError(Exception):
 
 
 class Stage:
-    """`async with Stage() as stage: ...`; `start_seconds` is how long a bound pod takes until it runs."""
+    """`async with Stage() as stage: ...`; `start_seconds` is how long a bound pod takes until it runs.
+
+    Raises StageError where no file can be written.
+    """
 
     def __init__(self, *, start_seconds: float = 0.3) -> None:
         self.server = ApiServer()
         self._start_seconds = start_seconds
-        self._folder = tempfile.TemporaryDirectory(prefix="koordpy-demo-")
+        try:
+            self._folder = tempfile.TemporaryDirectory(prefix="koordpy-demo-")
+        except OSError as error:
+            raise StageError(f"no folder for its files: {error}; set TMPDIR to one that can be written to") from error
         self._open = contextlib.AsyncExitStack()
         self._scheduler: Scheduler | None = None
         self._running: asyncio.Task[int] | None = None

@@ -6,11 +6,14 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from koordpy.cli.main import main
 
 DEMO = [sys.executable, "-m", "koordpy", "demo"]
 LONGEST_SECONDS = 300
@@ -94,6 +97,15 @@ def test_keep_says_how_to_look_around_and_ends_in_order(tmp_path: Path, number: 
     assert kubeconfigs == [True]
     assert (process.returncode, err) == (0, "")
     assert list(folder.iterdir()) == []
+
+
+def test_where_nothing_can_be_written_it_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    assert main(["demo", "--headless"]) == 1
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("koordpy demo: no folder for its files: ") and "set TMPDIR" in err
 
 
 def test_ctrl_c_in_the_middle_is_no_traceback(tmp_path: Path) -> None:
