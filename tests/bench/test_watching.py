@@ -11,7 +11,7 @@ from bench.live.watching import PodWatch
 from koordpy.sim.server import ApiServer
 from tests.e2e.client import MERGE, Client, pod_manifest, pods_path
 
-WITHIN_S = 10.0
+WITHIN_S = 60.0
 
 
 @pytest.fixture

@@ -188,7 +188,7 @@ def test_help_imports_nothing_heavy() -> None:
         "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
         f"print([name for name in {heavy!r} if name in sys.modules], file=sys.stderr)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=True)
     assert "simulate" in done.stdout
     assert done.stderr == "[]\n"
 
@@ -200,7 +200,7 @@ def test_a_small_cluster_with_a_topology_waits_for_nothing_heavy() -> None:
         f"import sys\nfrom koordpy.cli.main import main\nmain({words!r})\n"
         f"print([name for name in {heavy!r} if name in sys.modules], file=sys.stderr)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=True)
     assert "Scheduled" in done.stdout
     assert done.stderr == "[]\n"
 
@@ -211,7 +211,7 @@ def test_a_reader_that_leaves_early_is_no_fault(manifests: str) -> None:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=300) == 0
 
 
 def test_the_output_is_the_same_whatever_the_locale(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_the_output_is_the_same_whatever_the_locale(tmp_path: Path) -> None:
         words = [sys.executable, "-m", "koordpy", *command, "-f", str(manifests)]
         said = [
             subprocess.run(
-                words, env={**os.environ, "PYTHONIOENCODING": coding}, capture_output=True, timeout=60, check=True
+                words, env={**os.environ, "PYTHONIOENCODING": coding}, capture_output=True, timeout=300, check=True
             ).stdout
             for coding in ("ascii", "utf-8", "latin-1")
         ]

@@ -106,7 +106,7 @@ def test_the_message_of_the_gang_that_does_not_fit_is_the_planners(page: str, mo
 @pytest.mark.parametrize("command", ["", *OFFLINE, "run", "agent", "demo"])
 def test_help_is_there(command: str) -> None:
     words = [sys.executable, "-m", "koordpy", *([command] if command else []), "--help"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=True)
     assert "usage: koordpy" in done.stdout
     undocumented = re.findall(r"^  (-\S+)(?: [A-Z/]+)?$(?!\n {10})", done.stdout, re.M)
     assert undocumented == []

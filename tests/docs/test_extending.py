@@ -50,7 +50,7 @@ def test_the_page_prints_what_the_commands_print(block: Block, extended: Path) -
         },
         capture_output=True,
         encoding="utf-8",
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert run.stderr == ""

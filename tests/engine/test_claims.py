@@ -121,6 +121,49 @@ async def test_a_claim_bound_to_what_the_node_does_not_reach_sends_the_pod_after
         assert cluster.places() == {"p": other}
 
 
+async def test_a_claim_that_is_bound_to_a_volume_nobody_has_heard_of_yet_is_waited_for() -> None:
+    """Claims and volumes come by different watches; the volume may be one that the node does not reach."""
+    async with disks("n1") as (cluster, storage), cluster.running() as scheduler:
+        storage.claim("data", MADE)
+        cluster.create(pod_with("p", "data"))
+        await until(lambda: storage.selected("data") == "n1")
+        cluster.server.faults.fail("timeout", method="WATCH", path="/api/v1/persistentvolumes")
+        assert cluster.server.faults.drop_watches("persistentvolumes") == 1
+        storage.step()
+        await until(lambda: cluster.is_known_to(scheduler, "persistentvolumeclaims"))
+        await asyncio.sleep(0.2)
+        assert cluster.places() == {} and scheduler.committer.aside == 1
+        cluster.server.faults.clear()
+        await until(lambda: cluster.bound("p"))
+
+
+async def test_a_claim_made_anew_under_its_name_is_another() -> None:
+    """The volume that was taken for the first is no more this one's."""
+    async with disks("n1") as (cluster, storage), cluster.running() as scheduler:
+        storage.volume("v1", "n1", size="6Gi")
+        storage.volume("v2", "n1", size="8Gi")
+        storage.claim("data")
+        cluster.create(pod_with("p", "data"))
+        await until(lambda: storage.holder("v1") == "data" and scheduler.committer.aside == 1)
+        first = storage.get_claim("data")["metadata"]["uid"]
+        cluster.server.store.remove("persistentvolumeclaims", "data", "default")
+        storage.claim("data")
+        async with storage.controller():
+            await until(lambda: cluster.bound("p"))
+        assert storage.get_claim("data")["spec"]["volumeName"] == "v2"
+        assert storage.get_volume("v1")["spec"]["claimRef"]["uid"] == first
+
+
+async def test_a_pod_whose_claim_goes_while_it_waits_is_told_so() -> None:
+    async with disks("n1") as (cluster, storage), cluster.running() as scheduler:
+        storage.claim("data", MADE)
+        cluster.create(pod_with("p", "data"))
+        await until(lambda: storage.selected("data") == "n1")
+        cluster.server.store.remove("persistentvolumeclaims", "data", "default")
+        await until(lambda: 'persistentvolumeclaim "data" not found' in cluster.condition("p").get("message", ""))
+        assert cluster.places() == {} and not scheduler.committer.aside
+
+
 async def test_a_claim_or_class_that_comes_wakes_the_pod_that_waits_for_it() -> None:
     async with disks("n1") as (cluster, storage), cluster.running(), storage.controller():
         cluster.create(pod_with("p", "data"))

@@ -32,7 +32,7 @@ class Bench:
         self.recorder.record(on, type="Warning", reason="FailedScheduling", action="Scheduling", note=note)
 
     async def settled(self) -> None:
-        await asyncio.wait_for(self.recorder.drain(5), 60)
+        await asyncio.wait_for(self.recorder.drain(60), 120)
 
 
 @asynccontextmanager

@@ -51,9 +51,9 @@ class Kubectl:
         )
 
     async def __call__(self, *arguments: str, code: int = 0) -> str:
-        process = await self.start(*arguments, "--request-timeout=10s")
+        process = await self.start(*arguments, "--request-timeout=60s")
         try:
-            out, err = await asyncio.wait_for(process.communicate(), 60)
+            out, err = await asyncio.wait_for(process.communicate(), 120)
         finally:
             if process.returncode is None:
                 process.kill()
@@ -92,14 +92,14 @@ async def test_apply_get_describe_and_delete(server: ApiServer, kubectl: Kubectl
         server.store.create(
             "pods", {"metadata": {"name": "q"}, "spec": {"nodeName": "n1", "containers": [{"name": "c"}]}}
         )
-        assert "condition met" in await kubectl("wait", "--for=condition=Ready", "pod/q", "--timeout=10s")
+        assert "condition met" in await kubectl("wait", "--for=condition=Ready", "pod/q", "--timeout=60s")
         lines = (await kubectl("get", "pods", "-o", "wide")).splitlines()
         assert lines[0].split()[:3] == ["NAME", "READY", "STATUS"]
         assert lines[1].split()[:3] == ["p-0", "0/1", "Pending"] and lines[2].split()[:3] == ["q", "1/1", "Running"]
         described = await kubectl("describe", "pod", "p-0")
         assert "0/3 nodes are available" in described and "nvidia.com/gpu:  8" in described
         assert "g " in await kubectl("get", "pg")
-        assert "deleted" in await kubectl("delete", "pods", "--all", "--timeout=10s")
+        assert "deleted" in await kubectl("delete", "pods", "--all", "--timeout=60s")
     assert server.store.list("pods") == []
 
 
@@ -139,7 +139,7 @@ async def test_what_kubectl_sends_as_protobuf(server: ApiServer, kubectl: Kubect
     server.store.create("nodes", {"metadata": {"name": "n1"}})
     server.store.create("pods", {"metadata": {"name": "p"}, "spec": {"nodeName": "n1", "containers": [{"name": "c"}]}})
     async with FakeKubelet(server.url):
-        assert "pod/p evicted" in await kubectl("drain", "n1", "--force", "--timeout=20s")
+        assert "pod/p evicted" in await kubectl("drain", "n1", "--force", "--timeout=60s")
     assert server.store.list("pods") == [] and server.store.get("nodes", "n1")["spec"]["unschedulable"]
 
 

@@ -107,7 +107,7 @@ class Kubelet:
             response_deserializer=MESSAGES[response].FromString,
         )
         try:
-            return await stub(body, timeout=5)
+            return await stub(body, timeout=60)
         except grpc.aio.AioRpcError as fault:
             raise RefusedError(fault.details()) from None
 
