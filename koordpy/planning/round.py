@@ -77,6 +77,8 @@ def plan_round(
             tried.append(failed[shape].like(unit))
             continue
         outcome = attempt(unit)
+        if outcome.lacks_room and (kept := guard.kept_from(unit)):
+            outcome = replace(outcome, reasons=(*outcome.reasons, f"{kept}."))
         free = backfill is None or backfill.reservation is None
         if free and unit.id in queue.starving and outcome.lacks_room:
             outcome = replace(outcome, hold=guard.keep(unit))

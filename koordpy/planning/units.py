@@ -28,6 +28,11 @@ class Unit:
         return ",".join(gang.key for gang in self.gangs)
 
     @property
+    def title(self) -> str:
+        """As messages call it: `pod ns/name`, or `gang` and its id."""
+        return f"pod {self.plain.key}" if self.plain is not None else f"gang {self.group_id}"
+
+    @property
     def is_gang(self) -> bool:
         """Whether it is of gangs: no plain pod, and no GPU group outside any gang."""
         return self.plain is None and not any(gang.ref.source is GangSource.GPUS for gang in self.gangs)

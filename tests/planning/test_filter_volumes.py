@@ -470,7 +470,7 @@ def test_members_of_a_gang_that_share_a_claim_of_one_pod_alone_are_told_of_it() 
     assert {one.proof for one in plan.gangs} == {Proof.INFEASIBLE}
     told = messages(plan)
     assert set(told) == {"p-0", "p-1"}
-    assert all(text.startswith(f"0/2 nodes are available: {ONE_POD[3:]}.") for text in told.values())
+    assert all(text.startswith(f"0/2 nodes are available: 2 {ONE_POD[3:]}.") for text in told.values())
 
 
 def test_a_gang_takes_one_of_those_that_share_a_claim_of_one_pod_alone_where_that_is_enough() -> None:

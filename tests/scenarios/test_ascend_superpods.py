@@ -186,7 +186,7 @@ def test_a_block_without_room_waits_and_is_named() -> None:
     home = next(p.node for p in world.state.pods() if p.name == "p-2").split("-")[0]
     occupy(world, *[n.name for n in world.state.nodes() if n.name.startswith(home) and not _used(world, n.name)])
     text = messages(world.plan())["p-3"]
-    assert f"SuperPoD affinity: block 1 in SuperPoD {home[1:]} needs 1 more nodes, 0 are usable" in text
+    assert f"SuperPoD affinity: block 1 in SuperPoD {home[1:]} needs 1 more node, 0 usable" in text
 
 
 def _used(world: World, node: str) -> bool:

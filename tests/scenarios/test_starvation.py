@@ -40,6 +40,18 @@ def test_the_node_that_waits_for_fewest_accelerators_is_held() -> None:
     assert "holding" not in messages(done)["s-2"]
 
 
+def test_who_is_kept_off_a_held_node_is_told_for_whom() -> None:
+    world = two_nodes().add(pod("big", requests=gpus(4)), small(3), pod("cpu", cpu="65", created=3100))
+    world.add(
+        group("g", 2), gang_pods("g", 2, created=3200, requests=gpus(1)), pod("two", requests=gpus(4), created=3300)
+    )
+    said = messages(plan(world))
+    held = "room on 1 node is held for pod default/big, which starves."
+    assert said["s-2"].endswith(f" {held}")
+    assert held in said["p-0"] and held in said["p-1"]
+    assert "is held" not in said["cpu"] and "is held" not in said["two"] and "is held" not in said["big"]
+
+
 def test_nothing_is_held_in_every_second_period_before_the_first_or_without_the_guard() -> None:
     world = two_nodes().add(pod("big", requests=gpus(4)), small(5))
     for done in (plan(world, 2.5), plan(world, 0.9), plan(world, 1.5, starvation_after=0.0)):

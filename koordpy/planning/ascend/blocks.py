@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from koordpy.api import keys
+from koordpy.api.counted import counted
 from koordpy.api.natural import natural_key
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.ascend.job import Blocks, Job
@@ -90,7 +91,7 @@ class BlockJob:
                 fresh += more
             if len(free) < len(coming):
                 where = f"SuperPoD {home}" if home else "no SuperPoD"
-                lacks = f"block {k} in {where} needs {len(coming)} more nodes, {len(free)} are usable"
+                lacks = f"block {k} in {where} needs {counted(len(coming), 'more node')}, {len(free)} usable"
                 self.why = self.why or f"SuperPoD affinity: {lacks}"
                 self.stuck = (*self.stuck, k)
                 continue

@@ -215,7 +215,7 @@ class Backfill:
         if outcome.nodes:
             if not in_time and self._disturbs(outcome, held):
                 figures.draft.undo(mark)
-                text = f"it would keep {_name(held.unit)} from its promised start at {moment(held.start)}"
+                text = f"it would keep {held.unit.title} from its promised start at {moment(held.start)}"
                 self._told[unit.id] = text
                 return Tried(unit, Proof.INFEASIBLE, remark=text, figures=figures)
             self._both(outcome, figures.draft, held, in_time=in_time)
@@ -282,7 +282,7 @@ class Backfill:
         count = int(smaller.sum())
         if not count:
             return ""
-        return f"room on {counted(count, 'node')} is reserved for {_name(held.unit)} until {moment(held.start)}"
+        return f"room on {counted(count, 'node')} is reserved for {held.unit.title} until {moment(held.start)}"
 
 
 def _kept_back(draft: Draft) -> Ints:
@@ -301,10 +301,6 @@ def _kept_back(draft: Draft) -> Ints:
 def _lacks_room(outcome: Tried) -> bool:
     """Proven not to fit: not held by a gate or a quota, nor refused by the check, nor undecided."""
     return outcome.lacks_room and outcome.proof is Proof.INFEASIBLE
-
-
-def _name(unit: Unit) -> str:
-    return f"pod {unit.plain.key}" if unit.plain is not None else f"gang {unit.group_id}"
 
 
 def _add(row: Ints, pod: PodInfo, columns: Mapping[str, int], sign: int) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 import numpy as np
 
 from koordpy.api import keys
+from koordpy.api.counted import counted
 from koordpy.api.natural import natural_key
 from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import PodInfo
@@ -59,6 +60,9 @@ class Guard:
         self._groups, self._figures, self._cache = groups, figures, cache
         self._ended: Figures | None = None
         self.hold: Hold | None = None
+        self._holder = ""
+        self._kept: dict[int, dict[int, int]] = {}
+        """Node -> column -> amount that counts as used for the hold."""
 
     def keep(self, unit: Unit) -> Hold | None:
         """Holds the nodes of a starving unit that has no room: what it needs there counts as used from here on.
@@ -68,6 +72,7 @@ class Guard:
         if self.hold is None:
             self.hold = self._find(unit)
             if self.hold is not None:
+                self._holder = unit.title
                 self._apply(self.hold)
                 return self.hold
         return None
@@ -82,6 +87,23 @@ class Guard:
         draft.undo(mark)
         if outcome.lacks_room:
             self.keep(unit)
+
+    def kept_from(self, unit: Unit) -> str:
+        """On how many nodes a unit that found no room would have had some but for the hold; empty where on none."""
+        if not self._kept:
+            return ""
+        free = self._figures.draft.free()
+        requests = [self._figures.of(pod).request for pod in {pod.shape: pod for pod in unit.pending}.values()]
+        nodes = [
+            node
+            for node, kept in self._kept.items()
+            if any(
+                any(amount > free[node, column] for column, amount in request)
+                and all(amount <= free[node, column] + kept.get(column, 0) for column, amount in request)
+                for request in requests
+            )
+        ]
+        return f"room on {counted(len(nodes), 'node')} is held for {self._holder}, which starves" if nodes else ""
 
     def _find(self, unit: Unit) -> Hold | None:
         figures = self._figures
@@ -125,6 +147,7 @@ class Guard:
                 amounts = {name: max(0, int(free[node, columns[name]])) for name in hold.lacking}
             for name, amount in amounts.items():
                 used[node, columns[name]] += amount
+                self._kept.setdefault(node, {})[columns[name]] = amount
         figures.forget()
 
 

@@ -39,7 +39,7 @@ def preemption_sentence(pod: PodInfo, figures: Figures) -> str:
     own = figures.of(pod)
     counts: Counter[str] = Counter()
     if own.refusal is not None:
-        counts[NOT_HELPFUL] = total
+        counts[NOT_HELPFUL if own.refusal.code is Code.UNRESOLVABLE else NO_VICTIMS] = total
     else:
         verdict = own.verdict()
         numbers = np.bincount(verdict.which, minlength=len(verdict.refusals) + 1).tolist()

@@ -12,6 +12,7 @@ from koordpy.api.natural import natural_key
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.build import build, hard_keys, named_partitions, partitions, unit_multiples
 from koordpy.planning.figures import Figures
+from koordpy.planning.filters.base import Code
 from koordpy.planning.placement.problem import Ints, Problem
 from koordpy.planning.placement.reach import Reach
 from koordpy.planning.units import Unit
@@ -34,7 +35,10 @@ def filter_sentence(
         return NO_NODES, ()
     own = figures.of(pod)
     if own.refusal is not None:
-        return f"0/{total} nodes are available: {', '.join(own.refusal.reasons)}.", (own.refusal.plugin,)
+        # a verdict on the pod is said once, one on the nodes with their number, as if each had been tried
+        count = f"{total} " if own.refusal.code is Code.UNSCHEDULABLE else ""
+        reasons = ", ".join(f"{count}{reason}" for reason in own.refusal.reasons)
+        return f"0/{total} nodes are available: {reasons}.", (own.refusal.plugin,)
     verdict = own.verdict()
     numbers = np.bincount(verdict.which, minlength=len(verdict.refusals) + 1).tolist()
     counts: Counter[str] = Counter()

@@ -246,6 +246,8 @@ def _gang_report(gang: Gang, unit: Unit, figures: Figures, one: Tried | None, me
     else:
         status = GangStatus.UNSCHEDULABLE
     where = _domain(unit, figures, gang.bound)
+    if not message and not gang.members and gang.succeeded < gang.min_member:
+        message = gang.waits_for_members  # there is nobody whose message could be taken
     if bound > 0 and bound + gang.succeeded < gang.min_member:
         message = below_minimum(gang, message)
     return GangReport(
