@@ -13,6 +13,7 @@ from koordpy.agent.health import HealthBook
 from koordpy.agent.links import LinkMatrix, in_order, link_matrix
 from koordpy.agent.machine import Gpu, NvmlBackend
 from koordpy.api import keys
+from koordpy.api.faults import literal
 
 API_VERSION = f"{keys.GROUP_KOORDINATOR}/v1alpha1"
 DELIVERY_LABEL = "scheduling.koordinator.sh/gpu-delivery"
@@ -61,7 +62,7 @@ def check_measurement(value: Any, size: int) -> Measurement:
     for i, row in enumerate(value):
         for j, cell in enumerate(row):
             if i != j and (not _is_number(cell) or not 0 <= cell < math.inf):
-                return Measurement(fault=f"[{i}][{j}]: {cell!r} is no bandwidth in GB/s")
+                return Measurement(fault=f"[{i}][{j}]: {literal(cell)} is no bandwidth in GB/s")
     rows = (tuple(float(cell) if i != j else 0.0 for j, cell in enumerate(row)) for i, row in enumerate(value))
     return Measurement(tuple(rows))
 

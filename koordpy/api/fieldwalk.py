@@ -20,6 +20,7 @@ from koordpy.api.leafreaders import (
     read_truth,
 )
 from koordpy.api.scalars import Number
+from koordpy.api.spelling import hint
 
 
 @cache
@@ -112,7 +113,7 @@ def _struct_reader(info: inspect.StructType) -> Read:
             reader = readers.get(key)
             if reader is None:
                 if walk.unknown:
-                    walk.fault(key_path(path, key), "unknown field")
+                    walk.fault(key_path(path, key), f"unknown field{hint(key, readers)}")
             elif value is not None:
                 before = len(walk.faults)
                 read_in = reader(value, key_path(path, key), walk)

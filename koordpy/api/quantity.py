@@ -36,7 +36,7 @@ MAX_DIGITS = 400
 def parse_exact(raw: RawQuantity) -> Fraction:
     """The exact value of a quantity. Raises ValueError with what is wrong."""
     if isinstance(raw, bool):
-        raise ValueError(f"{raw!r} is no quantity")
+        raise ValueError(f"{str(raw).lower()} is no quantity")
     text = str(raw).strip(" \t\r\n")
     match = _NUMBER.fullmatch(text)
     if match is None or match[2] == ".":

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from koordpy.planning.words.explain import Explanation
 
 Document = dict[str, Any]
+ROWS = 50
+"""Rows of a table from which on those that say the same are one."""
 PODS_NAMED = 4
 """Pending pods named before `and N more`; one line stands for all pods of a gang with one message."""
 
@@ -102,6 +104,16 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
 
 
+def _merged(rows: Sequence[tuple[object, ...]]) -> list[tuple[object, ...]]:
+    """Rows by the name in their first column; where there are many, one row for all names with the same to say."""
+    if len(rows) <= ROWS:
+        return list(rows)
+    names: dict[tuple[object, ...], list[str]] = {}
+    for name, *rest in rows:
+        names.setdefault(tuple(rest), []).append(str(name))
+    return [(_named(own), *rest) for rest, own in names.items()]
+
+
 def _part(title: str, lines: list[str]) -> list[str]:
     return ["", title, *(f"  {line}" for line in lines)] if lines else []
 
@@ -132,11 +144,12 @@ def simulation_table(document: Document, left_alone: Mapping[str, str]) -> str:
         )
         for gang in gangs
     ]
-    lines += _part("Gangs", table(("NAME", "STATUS", "BOUND", "MIN", "DOMAIN", "PROOF"), rows))
-    places = [(_key(b), b["node"], b["round"]) for b in bindings]
+    alone = [gang["message"] for gang in gangs if not gang["members"] and gang["message"]]
+    lines += _part("Gangs", [*table(("NAME", "STATUS", "BOUND", "MIN", "DOMAIN", "PROOF"), rows), *alone])
+    places = _merged([(_key(b), b["node"], b["round"]) for b in bindings])
     lines += _part("Bindings", table(("POD", "NODE", "ROUND"), places))
     evictions = [(_key(e), e["node"], e["round"], e["rule"], e["beneficiary"] or "-") for e in document["evictions"]]
-    lines += _part("Evictions", table(("POD", "NODE", "ROUND", "RULE", "FOR"), evictions))
+    lines += _part("Evictions", table(("POD", "NODE", "ROUND", "RULE", "FOR"), _merged(evictions)))
     lines += _part("Pending", _pending_lines(pending))
     lines += _part("Left alone", _left_alone_lines(left_alone))
     return "\n".join(lines) + "\n"
@@ -178,12 +191,13 @@ def explanation_table(document: Document) -> str:
     if document["message"]:
         lines.append(document["message"])
     rows = [(node["node"], "yes" if node["feasible"] else "no", _verdict(node)) for node in nodes]
-    lines += _part("Nodes", table(("NODE", "FITS", "WHY"), rows))
+    lines += _part("Nodes", table(("NODE", "FITS", "WHY"), _merged(rows)))
     domains = [
-        (d["layer"], d["name"], d["slots"], d["needed"], "chosen" if d["chosen"] else "", d["reason"] or "")
+        (d["name"] or "the cluster", d["layer"], d["slots"], d["needed"], "chosen" if d["chosen"] else "", d["reason"])
         for d in document["domains"]
     ]
-    lines += _part("Domains", table(("LAYER", "NAME", "SLOTS", "NEEDED", "", "WHY"), domains))
+    ordered = [(layer, name, *rest) for name, layer, *rest in _merged(domains)]
+    lines += _part("Domains", table(("LAYER", "NAME", "SLOTS", "NEEDED", "", "WHY"), ordered))
     lines += _part("Would fit if", document["wouldFitIf"])
     lines += _part("Queue", _queue_lines(document["queue"]))
     return "\n".join(lines) + "\n"
@@ -192,7 +206,7 @@ def explanation_table(document: Document) -> str:
 def _queue_lines(queue: Document | None) -> list[str]:
     if queue is None:
         return []
-    lines = [f"place {queue['place']} of {queue['waiting']} ({queue['mode']})"]
+    lines = [f"place {queue['place']} of {queue['waiting']} (fairness mode {queue['mode']})"]
     lines += [
         f"{queue['owner']} holds {held} {name}, its share is {queue['share'][name]}"
         for name, held in queue["held"].items()

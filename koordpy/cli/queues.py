@@ -12,7 +12,7 @@ from typing import Any
 
 from koordpy.api import keys
 from koordpy.api.documents import read_documents
-from koordpy.api.faults import Fault, key_path, kind_name
+from koordpy.api.faults import Fault, key_path, kind_name, literal
 from koordpy.api.natural import natural_key
 from koordpy.api.quantity import parse_exact
 from koordpy.api.scalars import Number
@@ -151,7 +151,7 @@ class _Reading:
         if mode is None:
             mode = "exact"
         elif mode not in MODES:
-            self._fault("mode", f"{mode!r} is none of {', '.join(MODES)}")
+            self._fault("mode", f"{literal(mode)} is none of {', '.join(MODES)}")
         k = self._amount("k", 0 if raw.get("k") is None else raw["k"])
         queues = tuple(self._queues(raw.get("queues")))
         if not self.faults:

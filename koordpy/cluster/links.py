@@ -12,6 +12,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
+from koordpy.api.faults import literal
+
 KBS_PER_GBS = 10**6
 MAX_GBS = 10**9
 """Beyond it a figure is no bandwidth, and sums would leave 64 bits."""
@@ -164,7 +166,7 @@ def read_links(text: str, size: int, figures: Figures = ()) -> Links:
             if i != j:
                 found = link(cell, figures) if isinstance(cell, str) else None
                 if found is None:
-                    raise MatrixFault(f"cell [{i}][{j}] is {cell!r}, no link class")
+                    raise MatrixFault(f"cell [{i}][{j}] is {literal(cell)}, no link class")
                 cells[i][j] = found
     return tuple(tuple(_weaker(cells[i][j], cells[j][i]) if i != j else None for j in range(size)) for i in range(size))
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from koordpy.api import keys
 from koordpy.api.custom import ElasticQuota
+from koordpy.api.faults import literal
 from koordpy.api.natural import natural_key
 from koordpy.cluster.quota_tree import QuotaFault, QuotaTree, read_quotas
 from koordpy.operator.injection import ReviewError
@@ -40,7 +41,7 @@ def read_change(review: Any) -> tuple[str, QuotaChange]:
         raise ReviewError("no request with uid")
     operation = request.get("operation")
     if operation not in OPERATIONS:
-        raise ReviewError(f"request.operation: {operation!r} is none of {', '.join(OPERATIONS)}")
+        raise ReviewError(f"request.operation: {literal(operation)} is none of {', '.join(OPERATIONS)}")
     before = _quota(request, "oldObject") if operation != "CREATE" else None
     after = _quota(request, "object") if operation != "DELETE" else None
     one = after or before

@@ -269,3 +269,57 @@ def test_explain_of_a_misspelt_pod_names_the_nearest(tmp_path: Path, capsys: pyt
     assert main(["explain", "-f", path, "--pod", "trianer-0"]) == 2
     said = "--pod trianer-0: no such pod in the input, did you mean default/trainer-0?\n"
     assert capsys.readouterr().err == said
+
+
+def gang(name: str, minimum: int, members: int) -> str:
+    label = f"labels: {{pod-group.scheduling.sigs.k8s.io: {name}}}"
+    pods = [POD.replace("{name: p}", f"{{name: {name}-{i}, {label}}}") for i in range(members)]
+    group = GROUP.replace("{name: g}", f"{{name: {name}}}") + f"{{minMember: {minimum}}}\n"
+    return "---\n".join([group, *pods])
+
+
+def nodes(count: int, pods: int) -> str:
+    made = [NODE.replace("n1", f"n{i}").replace("'110'", f"'{pods}'") for i in range(count)]
+    return "---\n".join(made) + "---\n"
+
+
+def shown(folder: Path, capsys: pytest.CaptureFixture[str], text: str, *words: str) -> list[str]:
+    assert main([words[0], "-f", written(folder, text), *words[1:]]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def test_a_gang_without_members_says_in_the_table_what_it_waits_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = shown(tmp_path, capsys, nodes(1, 9) + gang("g", 3, 0), "simulate")
+    assert "  gang default/g: waiting for members, 0 of minMember 3 exist" in lines
+
+
+def test_the_table_of_a_large_gang_has_a_line_for_a_node_and_not_for_a_pod(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = shown(tmp_path, capsys, nodes(8, 10) + gang("g", 80, 80), "simulate")
+    rows = [line.split("  ") for line in lines[lines.index("Bindings") + 2 :]]
+    assert len(rows) == 8
+    first = "default/g-0, default/g-1, default/g-2, default/g-3 and 6 more n0 1"
+    assert " ".join(lines[lines.index("Bindings") + 2].split()) == first
+
+
+def test_explain_has_one_line_for_nodes_that_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    few = shown(tmp_path, capsys, nodes(50, 10) + gang("g", 2, 2), "explain", "--pod", "g-0")
+    many = shown(tmp_path, capsys, nodes(51, 10) + gang("g", 2, 2), "explain", "--pod", "g-0")
+    assert sum(line.startswith("  n") for line in few) == 50 + len(["nodeLayer"])
+    line, _ = [line for line in many if line.startswith("  n")]
+    assert line.startswith("  n0, n1, n2, n3 and 47 more  yes ")
+
+
+def test_a_misspelt_field_of_the_configuration_names_the_right_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = written(tmp_path, "schedulerName: [a]\ngpu: {objectiv: sum}\nnonsense: 1\n", "config.yaml")
+    assert main(["config", "check", config]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"{config}: schedulerName: unknown field, did you mean schedulerNames?",
+        f"{config}: gpu.objectiv: unknown field, did you mean objective?",
+        f"{config}: nonsense: unknown field",
+    ]

@@ -12,6 +12,7 @@ import numpy as np
 
 from koordpy.api import keys
 from koordpy.api.config import Gpu
+from koordpy.api.faults import literal
 from koordpy.cluster.gpu_book import GpuView, NodeGpus
 from koordpy.cluster.gpus import GroupKey, Machine
 from koordpy.cluster.links import MAX_GBS, kbs
@@ -72,7 +73,7 @@ def _partition_spec(text: str | None) -> tuple[bool, int | None]:
         what = "no mapping"
     policy = raw.get("allocatePolicy", "") if not what else ""
     if not what and policy not in ("", "Restricted", "BestEffort"):
-        what = f"allocatePolicy {policy!r} is neither Restricted nor BestEffort"
+        what = f"allocatePolicy {literal(policy)} is neither Restricted nor BestEffort"
     ring: int | None = None
     if not what and raw.get("ringBusBandwidth") is not None:
         try:
