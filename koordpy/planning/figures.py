@@ -150,6 +150,8 @@ class Figures:
         """Whether a pod may be something to the other members of its gang."""
         if self.scene.spread_defaults:  # by its owner, which is no part of the shape
             return concerned(pod, self.scene.spread_defaults)
+        if not pod.shape:  # bound pods have none
+            return concerned(pod)
         found = self._concerned.get(pod.shape)
         if found is None:
             found = self._concerned[pod.shape] = concerned(pod)

@@ -21,6 +21,7 @@ from koordpy.api.objects import (
 )
 from koordpy.planning.round import plan_round
 from koordpy.sim.rounds import SimulationResult, simulate
+from tests.planning.node_rules import anti, term
 from tests.scenarios.cluster import World, group, node, pod, wish
 from tests.scenarios.quotas import GPU, belongs, quota
 
@@ -150,6 +151,19 @@ def test_nobody_moves_who_would_be_held_once_it_waits(others: list[Any], of: dic
     result = run(objects, consolidation=Consolidation(enabled=True))
     assert went(result) == []
     assert sorted(waiting(result)) == ["new"]
+
+
+@pytest.mark.parametrize("tied_first", [True, False])
+def test_who_may_move_does_not_depend_on_who_is_looked_at_first(tied_first: bool) -> None:
+    """A pod with a rule about others stays, one without moves (3.4), in whatever order they are listed."""
+    tied = one("tied", at="n0", age=1, affinity=anti(term("kubernetes.io/hostname", {"app": "nobody"})))
+    free = one("free", at="n1", age=2)
+    running = [tied, free] if tied_first else [free, tied]
+    result = run(
+        [gpus("n0", 2), gpus("n1", 2), *running, one("new", 2, age=9)], consolidation=Consolidation(enabled=True)
+    )
+    assert went(result) == [("free", "consolidation")]
+    assert final(result) == {"free": "n0", "new": "n1", "tied": "n0"}
 
 
 def failed(name: str, gang: str, finished: str) -> Pod:
