@@ -69,7 +69,8 @@ def literal(value: Any) -> str:
     """A plain value as its author wrote it: null, true, 5, a text in quotes, JSON of the rest; long ones are cut."""
     if isinstance(value, str):
         return repr(value) if len(value) <= MAX_SHOWN else f"{value[:MAX_SHOWN]!r}..."
-    text = repr(value) if isinstance(value, Number) else json.dumps(value, ensure_ascii=False, default=str)
+    # JSON has no infinity; YAML and Python agree on it but for a point
+    text = repr(value) if isinstance(value, Number | float) else json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
 
 

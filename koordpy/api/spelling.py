@@ -9,6 +9,8 @@ from functools import lru_cache
 _FORGIVEN = ((12, 3), (8, 2), (5, 1))
 """(letters of the shorter name, letters that may differ). Names of fewer are too close to one another: only their case
 is forgiven."""
+_PLURAL = 3
+"""Names of so many letters may be a plural in place of a singular, or the other way round."""
 
 
 def meant(name: str, known: Iterable[str]) -> str:
@@ -26,6 +28,8 @@ def _meant(name: str, known: tuple[str, ...]) -> str:
         mine = other.casefold()
         letters = min(len(mine), len(folded))
         allowed = next((most for length, most in _FORGIVEN if letters >= length), 0)
+        if letters >= _PLURAL and mine.rstrip("s") == folded.rstrip("s"):
+            allowed = max(allowed, 1)
         far = _distance(folded, mine, allowed)
         if far <= allowed and far < least:
             best, least = other, far

@@ -100,7 +100,8 @@ def _measured(path: str | None, *, strict: bool = True) -> Any:
             return yaml.load(file, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or ""
     except (OSError, ValueError, yaml.YAMLError) as fault:
         if strict:
-            raise InputFaultsError([f"{path}: cannot be read: {fault}"]) from None
+            why = (fault.strerror if isinstance(fault, OSError) else None) or " ".join(str(fault).split())
+            raise InputFaultsError([f"{path}: cannot be read: {why}"]) from None
         return ""
 
 

@@ -184,3 +184,43 @@ async def test_a_running_agent_goes_on_until_it_is_stopped(client: ApiClient) ->
             await asyncio.sleep(0.005)
     assert not task.done()
     task.cancel()
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("gpus: [", "line 2, column 1: no YAML: "),
+        ("", "0 documents in place of one"),
+        ("gpus: x", "gpus: text ('x') in place of a number or a list"),
+        ("gpu: 2", "gpu: unknown field, did you mean gpus?"),
+        ("gpus: 2\nlinks: [[X, NV4], [NV4, null]]", "links[1][1]: null in a list"),
+        ("gpus: 2\nfaults: [{xid: 79}]", "faults[0].poll: is missing"),
+        (
+            "gpus: [{minor: first}, {mig: 'no'}]",
+            "gpus[0].minor: text ('first') in place of a whole number; gpus[1].mig:",
+        ),
+    ],
+)
+def test_a_machine_file_that_cannot_be_read_is_one_clear_line(
+    text: str, fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "m.yaml"
+    path.write_text(text)
+    assert main(["agent", "--node", "n", "--print", "--backend", f"fake:{path}"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"{path}: {fault}") and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("text", "fault"), [("[[1,", "while parsing a flow"), (None, "No such file or directory")])
+def test_a_file_of_measurements_that_cannot_be_read_is_one_clear_line(
+    text: str | None, fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "m.yaml").write_text("gpus: 2")
+    path = tmp_path / "bw.yaml"
+    if text is not None:
+        path.write_text(text)
+    backend = ["--backend", f"fake:{tmp_path}/m.yaml"]
+    assert main(["agent", "--node", "n", "--print", *backend, "--measurements", str(path)]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"{path}: cannot be read: {fault}") and err.count("\n") == 1

@@ -14,7 +14,7 @@ from koordpy.api.scalars import Number
 from koordpy.api.spelling import meant
 from koordpy.cli.kinds import _KINDS
 
-OTHERS = {("DeviceAttribute", "strings"), ("DeviceAttribute", "versions")}
+OTHERS = {("DeviceAttribute", field) for field in ("strings", "ints", "bools", "versions")}
 """Left out of the look for slips."""
 ALIKE = 0.6
 """Share of a struct's fields that a model of the API has where both are of the same thing."""

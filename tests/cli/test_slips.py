@@ -105,7 +105,7 @@ GROUP = "apiVersion: scheduling.sigs.k8s.io/v1alpha1\nkind: PodGroup\nmetadata: 
             "Device/n1: spec.devices[0].type: 'GPU' is not read, did you mean gpu?",
         ),
         ("kind: pod\nmetadata: {name: p}\n", "pod of no apiVersion is not read: ignored, did you mean Pod?"),
-        ("apiVersion: v1\nkind: Nodes\nmetadata: {name: p}\n", "Nodes of v1 is not read: ignored"),
+        ("apiVersion: v1\nkind: Nodes\nmetadata: {name: p}\n", "Nodes of v1 is not read: ignored, did you mean Node?"),
         (
             "apiVersion: v1\nkind: PodGroup\nmetadata: {name: p}\n",
             "PodGroup of v1 is not read: ignored, did you mean a version of scheduling.sigs.k8s.io?",

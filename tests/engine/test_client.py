@@ -332,7 +332,7 @@ BAD_DATA = {"server": "https://127.0.0.1:1", "certificate-authority-data": "!"}
     ("user", "cluster", "message"),
     [
         ({}, {"server": ""}, r"config: clusters\[c\].cluster.server: missing"),
-        ({}, {"server": 7}, r"clusters\[c\].cluster.server: must be text, not int"),
+        ({}, {"server": 7}, r"clusters\[c\].cluster.server: a number \(7\) in place of text"),
         ({}, {"server": "ftp://x"}, r"server: 'ftp://x' is no http or https URL"),
         ({}, BAD_DATA, r"clusters\[c\].cluster.certificate-authority-data: no base64"),
         ({}, {"server": "https://x", "certificate-authority": "no.crt"}, r"certificate-authority: .*no\.crt"),
@@ -351,9 +351,14 @@ async def test_faults_of_a_kubeconfig_name_file_and_field(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: [", "is no YAML"),
-        ("- 1", "a kubeconfig is a mapping"),
-        ("users: 3", "users: must be a list"),
+        ("a: [\nb: c", r"kubeconfig is no YAML: line [0-9]+, column [0-9]+: [^\n]*$"),
+        ("a: \x07", r"kubeconfig is no YAML: [^\n]*$"),
+        ("- 1", "a kubeconfig is a mapping, this is a list"),
+        ("", "a kubeconfig is a mapping, the file is empty"),
+        ("null", "a kubeconfig is a mapping, the file is empty"),
+        ("users: 3", r"users: must be a list, this is a number \(3\)"),
+        ("clusters: [{name: c, cluster: true}]", r"clusters\[0\].cluster: must be a mapping, this is a truth value"),
+        ("current-context: 5", r"current-context: a number \(5\) in place of text"),
         ("users: [{user: {}}]", r"users\[0\]: needs a name"),
         ("clusters: []", "current-context: not set"),
         ("current-context: x", r"contexts\[x\]: no such entry \(there are: none\)"),

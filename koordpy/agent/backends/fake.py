@@ -15,13 +15,13 @@ Source: gpu-topology.md section 9. The file:
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
-import yaml
 
 from koordpy.agent.links import NO_PEER, NO_PEER_SHARED, PCIE, SELF
 from koordpy.agent.machine import P2P, BackendError, Fabric, Gpu, Peer, XidEvent
+from koordpy.api.documents import read_documents
+from koordpy.api.strict import decode_closed
 
 _CELL = re.compile(r"(?:NV([1-9]\d*))?(?:\+?([A-Z]+))?$")
 
@@ -141,11 +141,13 @@ def _gpus(machine: FakeMachine) -> list[Gpu]:
 
 def read_fake(text: str, *, name: str) -> FakeBackend:
     """The machine of a file's text. Raises BackendError that names file and field."""
-    try:
-        value: Any = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        machine = msgspec.convert(value, FakeMachine)
-    except (yaml.YAMLError, msgspec.ValidationError) as fault:
-        raise BackendError(f"{name}: {fault}") from None
+    documents = list(read_documents(text.encode(errors="surrogateescape"), as_json=False))
+    broken = [document.fault for document in documents if document.fault]
+    if broken or len(documents) != 1:
+        raise BackendError(f"{name}: {broken[0] if broken else f'{len(documents)} documents in place of one'}")
+    machine, faults = decode_closed(documents[0].value, FakeMachine)
+    if machine is None:
+        raise BackendError(f"{name}: {'; '.join(map(str, faults))}")
     size = machine.gpus if isinstance(machine.gpus, int) else len(machine.gpus)
     if machine.links and (len(machine.links) != size or any(len(row) != size for row in machine.links)):
         raise BackendError(f"{name}: links: not {size} rows of {size} cells")

@@ -10,6 +10,8 @@ from typing import Any
 
 import yaml
 
+from koordpy.api.faults import shown
+
 
 class CredentialError(Exception):
     """The server or the credentials cannot be had; the message names the file and the field."""
@@ -36,7 +38,7 @@ class Section:
                 raise CredentialError(f"{self.at(name)}: missing")
             return ""
         if not isinstance(value, str):
-            raise CredentialError(f"{self.at(name)}: must be text, not {type(value).__name__}")
+            raise CredentialError(f"{self.at(name)}: {shown(value)} in place of text")
         return value
 
     def resolve(self, path: str) -> Path:
@@ -54,7 +56,7 @@ class Section:
             try:
                 return self.resolve(path).read_bytes()
             except OSError as error:
-                raise CredentialError(f"{self.at(name)}: {error}") from error
+                raise CredentialError(f"{self.at(name)}: {path}: {error.strerror or error}") from error
         return None
 
 
@@ -92,6 +94,12 @@ class Kubeconfig:
         }
 
 
+def _on_one_line(error: yaml.MarkedYAMLError) -> str:
+    mark = error.problem_mark or error.context_mark
+    words = " ".join(str(part) for part in (error.context, error.problem) if part)
+    return f"line {mark.line + 1}, column {mark.column + 1}: {words}" if mark is not None else words
+
+
 def merged(paths: list[Path]) -> Kubeconfig:
     """The files as one: the first that names a thing wins. Raises CredentialError."""
     config = Kubeconfig()
@@ -99,24 +107,32 @@ def merged(paths: list[Path]) -> Kubeconfig:
         config.files.append(str(path))
         try:
             loaded = yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        except (OSError, UnicodeDecodeError) as error:
-            raise CredentialError(f"{path}: kubeconfig cannot be read: {error}") from error
+        except OSError as error:
+            raise CredentialError(f"{path}: kubeconfig cannot be read: {error.strerror or error}") from error
+        except UnicodeDecodeError as error:
+            raise CredentialError(f"{path}: kubeconfig cannot be read: no UTF-8 ({error.reason})") from error
+        except yaml.MarkedYAMLError as error:
+            raise CredentialError(f"{path}: kubeconfig is no YAML: {_on_one_line(error)}") from error
         except yaml.YAMLError as error:
-            raise CredentialError(f"{path}: kubeconfig is no YAML: {error}") from error
+            raise CredentialError(f"{path}: kubeconfig is no YAML: {' '.join(str(error).split())}") from error
         if not isinstance(loaded, dict):
-            raise CredentialError(f"{path}: a kubeconfig is a mapping, this is {type(loaded).__name__}")
-        if not config.current_context and isinstance(loaded.get("current-context"), str):
-            config.current_context = loaded["current-context"]
+            what = f"this is {shown(loaded)}" if loaded is not None else "the file is empty"
+            raise CredentialError(f"{path}: a kubeconfig is a mapping, {what}")
+        current = loaded.get("current-context")
+        if current is not None and not isinstance(current, str):
+            raise CredentialError(f"{path}: current-context: {shown(current)} in place of text")
+        config.current_context = config.current_context or current or ""
         for section, singular in (("contexts", "context"), ("clusters", "cluster"), ("users", "user")):
             entries = loaded.get(section) or []
             if not isinstance(entries, list):
-                raise CredentialError(f"{path}: {section}: must be a list")
+                raise CredentialError(f"{path}: {section}: must be a list, this is {shown(entries)}")
             for index, entry in enumerate(entries):
                 if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
                     raise CredentialError(f"{path}: {section}[{index}]: needs a name")
                 fields = entry.get(singular) or {}
                 if not isinstance(fields, dict):
-                    raise CredentialError(f"{path}: {section}[{index}].{singular}: must be a mapping")
+                    what = f"must be a mapping, this is {shown(fields)}"
+                    raise CredentialError(f"{path}: {section}[{index}].{singular}: {what}")
                 name = entry["name"]
                 at = f"{section}[{name}].{singular}"
                 config.sections[section].setdefault(name, Section(fields, str(path), at, path.resolve().parent))
