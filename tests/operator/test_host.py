@@ -169,7 +169,9 @@ async def test_the_command_runs_binds_and_ends_on_a_signal(tmp_path: Path, numbe
         )  # fmt: skip
         try:
             server.store.create("pods", pod("p", gpus=1))
-            await until(lambda: server.store.get("pods", "p", "default")["spec"].get("nodeName"))
+            bound = lambda: server.store.get("pods", "p", "default")["spec"].get("nodeName")  # noqa: E731
+            await until(lambda: bound() or process.returncode is not None)
+            assert process.returncode is None, (await process.communicate())[1].decode()
             process.send_signal(number)
             _, log = await asyncio.wait_for(process.communicate(), 60)
         finally:
