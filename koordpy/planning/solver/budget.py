@@ -23,10 +23,12 @@ _UNPROVEN = 0.1
 class Budget:
     """Runs CP-SAT models in order until the shared limit is spent. `proven` turns false with the first open answer."""
 
-    def __init__(self, deterministic_time: float, *, watchdog_seconds: float = 10.0) -> None:
-        """watchdog_seconds: of the wall, for one solve; only for what the solver's own clock does not see."""
+    def __init__(self, deterministic_time: float, *, watchdog_seconds: float = 10.0, probing: bool = True) -> None:
+        """watchdog_seconds: of the wall, for one solve; only for what the solver's own clock does not see. probing:
+        whether a model is looked through for symmetries and implications first. In one of thousands of 0/1 of which few
+        are tied, as victims are, that alone takes all the time (2.0 and no answer, against 0.5 and the optimum)."""
         self.left = deterministic_time
-        self._watchdog = watchdog_seconds
+        self._watchdog, self._probing = watchdog_seconds, probing
         self.proven = True
         self.runs: list[SolverRun] = []
 
@@ -46,6 +48,9 @@ class Budget:
         solver.parameters.max_deterministic_time = limit
         solver.parameters.max_time_in_seconds = self._watchdog
         solver.parameters.linearization_level = linearization
+        if not self._probing:
+            solver.parameters.symmetry_level = 0
+            solver.parameters.cp_model_probing_level = 0
         # else a solve leaves the process with SIGINT's default action: Ctrl-C would kill it without any cleaning up
         solver.parameters.catch_sigint_signal = False
         status = solver.solve(model)

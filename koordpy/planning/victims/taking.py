@@ -25,6 +25,12 @@ _MOST_TRIALS = 24
 """Placements tried for each of them, to learn how many victims are still too few."""
 
 
+_MOST_GIVEN_BACK = 150
+"""Tries to do with fewer than a plan that is not proven takes."""
+_SHARE_OF_A_TRY = 0.05
+"""Of the time of a placement, for each of them."""
+
+
 class Taking:
     """One choice on its way. `looked_at`: keys of pods that some filter of the members looks at."""
 
@@ -88,8 +94,9 @@ class Taking:
         units = enumerate(self.choices.units)
         return tuple(u for u, one in units if u in seen or any(at == node for at, _ in one.frees))
 
-    def _fits(self, taken: Sequence[int]) -> bool:
-        return self.trial.fits(self.found.of(taken))
+    def _fits(self, taken: Sequence[int], *, share: float = 1.0) -> bool:
+        """share: of the time that a placement has."""
+        return self.trial.fits(self.found.of(taken), share)
 
     # --- the choice ---------------------------------------------------------------------------------------------------
 
@@ -118,12 +125,22 @@ class Taking:
     def _unproven(self, found: Choice) -> tuple[int, ...]:
         """The better of what was found in time, less what can be given back, and of the greedy plan."""
 
+        tries = 0
+
         def enough(taken: tuple[int, ...]) -> bool:
-            return counts_allow(self.choices, taken) and self._fits(taken)
+            nonlocal tries
+            if not counts_allow(self.choices, taken):
+                return False
+            tries += 1
+            if tries > _MOST_GIVEN_BACK:
+                return False  # whoever was not given back so far goes
+            return self._fits(taken, share=1.0 if tries == 1 and not found.options else _SHARE_OF_A_TRY)
 
         best: tuple[object, tuple[int, ...]] | None = None
-        for start in (found.options, cheapest(self.choices, enough)):
-            options = spared(self.choices, enough, start) if start else ()
+        for start in (found.options, None):
+            tries = 0
+            start = cheapest(self.choices, enough) if start is None else start
+            options = spared(self.choices, enough, start, sure=True) if start else ()
             if options:
                 cost = cost_levels(self.choices, options), late_levels(self.choices, options)
                 if best is None or cost < best[0]:  # type: ignore[operator]

@@ -6,7 +6,7 @@ Source: preemption.md sections 5 and 6. The draft is left as it was.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.accelerators.registry import give
@@ -67,14 +67,17 @@ class Trial:
         with self.gone(units):
             return self._place(places)
 
-    def fits(self, units: Sequence[int]) -> bool:
-        """Whether the members are found a place once some units are gone, wherever it is."""
+    def fits(self, units: Sequence[int], share: float = 1.0) -> bool:
+        """Whether the members are found a place once some units are gone, wherever it is. share: of the time that a
+        placement has."""
         unit, figures = self.asked.unit, self.figures
         named = figures.gpus.view.nodes and any(pod.gpus is not None for pod in self.asked.pods)
         if named or has_own_order(unit, figures):
             return bool(self.stand(units).nodes)
         with self.gone(units):
-            found = fit_jointly(unit, only_ranks(build(unit, figures), set(self.asked.problem.pending)), figures)
+            problem = only_ranks(build(unit, figures), set(self.asked.problem.pending))
+            problem = replace(problem, deterministic_time=problem.deterministic_time * share)
+            found = fit_jointly(unit, problem, figures)
             return bool(self._place().nodes) if found is None else found
 
     def stand_and_return(self, units: Sequence[int], layout: Layout) -> Stand:
