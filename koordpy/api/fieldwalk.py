@@ -40,10 +40,10 @@ def _read_any(raw: Any, path: str, walk: Walk) -> Any:
     return raw
 
 
-def _usable(read_in: Any, before: int, walk: Walk) -> bool:
+def _usable(read_in: Any, raw: Any, before: int, walk: Walk) -> bool:
     """Whether what was read stands in the cleaned value: a single value with a fault does not, a collection without its
     faulty parts does."""
-    return len(walk.faults) == before or isinstance(read_in, dict | list)
+    return len(walk.faults) == before or (isinstance(read_in, dict | list) and read_in is not raw)
 
 
 def _map_reader(info: inspect.DictType) -> Read:
@@ -69,7 +69,7 @@ def _map_reader(info: inspect.DictType) -> Read:
                 read_key(key, at, walk)
             before = len(walk.faults)
             read_in = read_value(value, at, walk)
-            if _usable(read_in, before, walk):
+            if _usable(read_in, value, before, walk):
                 out[key] = read_in
         return out
 
@@ -90,7 +90,7 @@ def _list_reader(info: inspect.ListType | inspect.VarTupleType) -> Read:
                 continue
             before = len(walk.faults)
             read_in = read_item(item, f"{path}[{i}]", walk)
-            if _usable(read_in, before, walk):
+            if _usable(read_in, item, before, walk):
                 out.append(read_in)
         return out
 
@@ -117,7 +117,7 @@ def _struct_reader(info: inspect.StructType) -> Read:
             elif value is not None:
                 before = len(walk.faults)
                 read_in = reader(value, key_path(path, key), walk)
-                if _usable(read_in, before, walk):
+                if _usable(read_in, value, before, walk):
                     out[key] = read_in
         for key in required:
             if raw.get(key) is None:
