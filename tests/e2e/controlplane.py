@@ -33,6 +33,7 @@ from typing import Self
 from tests.e2e import components
 from tests.e2e.assets import AssetsMissing, BuildFailed, find_assets
 from tests.e2e.client import Client
+from tests.e2e.hesitation import stumble
 from tests.e2e.process import Process, ProcessDied, wait_until
 
 MASTERS = "system:masters"
@@ -200,6 +201,7 @@ class ControlPlane:
             raise FileNotFoundError(f"{name} is not in {self.assets}")
         process = Process(name, command, log=self.folder / f"{name}.log")
         self.processes.append(process)
+        stumble(process)
         return process.start()
 
     def _write_credentials(self) -> None:

@@ -1,10 +1,10 @@
-"""A slow hand and a slow scheduler: what a test must not count on shows within one run.
+"""A slow hand, a slow scheduler, a slow API server: what a test must not count on shows within one run.
 
 A test that writes two objects in a row and expects the scheduler to see both at once, or that expects a scheduler to
 have done something by the time of its next request, passes on a fast machine and fails one day. With
 KOORDPY_HESITATION=SECONDS each write of a test's own client waits up to so long, one time in three, and each scheduler
-that a test starts is stopped (SIGSTOP) for up to so long, again and again. Without it nothing waits. Not seeded:
-what it finds is a fault of a test or of the scheduler at any time.
+that a test starts is stopped (SIGSTOP) for up to so long, again and again, and so are etcd and the API server. Without
+it nothing waits. Not seeded: what it finds is a fault of a test or of the scheduler at any time.
 """
 
 from __future__ import annotations
