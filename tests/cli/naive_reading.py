@@ -6,7 +6,7 @@ arrays, no shapes, no caches, only dictionaries and sums.
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -182,17 +182,28 @@ class Reading:
 
     def slots(self, pod: Document, name: str) -> int:
         """Further copies that fit, alone, one after the other (gang-network.md 5)."""
-        before = list(self.on[name])
-        copy = json.loads(json.dumps(pod))
+        before, device = list(self.on[name]), self.devices.get(name)
         count = asked(pod).get(GPU, 0)
-        number, cards = 0, self.cards(name) if name in self.devices else 0
-        while not self.verdict(copy, name).reasons and (name not in self.devices or not count or cards >= count):
-            self.on[name].append(copy)
-            number, cards = number + 1, cards - count
-            if count and name in self.devices and cards < count:
-                break
+        most = max(0, self.cards(name)) // count if count and device is not None else None
+        self.devices.pop(name, None)  # copies have no GPUs by name
+        number = 0
+        while (most is None or number < most) and not self.verdict(pod, name).reasons:
+            self.on[name].append(pod)
+            number += 1
         self.on[name] = before
+        if device is not None:
+            self.devices[name] = device
         return number
+
+    def room(self, pods: Sequence[Document], inside: Callable[[str], bool]) -> int:
+        """Slots in some nodes of the reference pod: the first of those that have fewest in the whole cluster."""
+        reference = min(pods, key=lambda pod: sum(self.slots(pod, name) for name in self.nodes))
+        return sum(self.slots(reference, name) for name in self.nodes if inside(name))
+
+    def path(self, name: str) -> str:
+        """Where a node stands in the tree of spines and blocks; without a label it is a domain of its own."""
+        labels = self.nodes[name]["metadata"]["labels"]
+        return f"{labels.get('spine', name)}/{labels.get('block', name)}"
 
 
 def ports(pod: Document) -> set[int]:

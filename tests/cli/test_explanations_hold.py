@@ -3,10 +3,12 @@
 By hand on more seeds: python -m tests.cli.test_explanations_hold 40 500
 """
 
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,6 +39,8 @@ def unfounded(seed: int, folder: Path) -> Iterator[str]:
                 expected += " " + (never if own.get("preemptionPolicy") == "Never" else helpless(verdicts))
             if not text.startswith(expected):
                 yield f"{wait['pod']}: {text} instead of {expected}"
+        if "available in " in text and "podCountMultiple" not in text:
+            yield from misjudged(Job(after, wait["pod"], folder), reading, text)
         yield from untruths(after, wait["pod"], folder)
     # what is said before anything is placed: one pod of each gang
     seen = set[str]()
@@ -45,6 +49,27 @@ def unfounded(seed: int, folder: Path) -> Iterator[str]:
         if "nodeName" not in pod["spec"] and gang not in seen:
             seen.add(gang)
             yield from untruths(one, name, folder)
+
+
+def misjudged(job: Job, reading: Reading, text: str) -> Iterator[str]:
+    """Slots that a gang is told of and that are others (gang-network.md 6)."""
+    pods = job.cluster.of("Pod")
+    waiting = [pod for pod in pods.values() if "nodeName" not in pod["spec"] and gang_of(pod) in job.gangs]
+    waiting.sort(key=lambda pod: (int(pod["metadata"]["name"].rpartition("-")[2]), gang_of(pod)))
+    whole = re.search(r"available in the cluster: (\d+)", text)
+    layered = re.search(r"available in \w+: (.*?)(?:$|;)", text)
+    told = [("", whole[1])] if whole else re.findall(r"([\w/]+): (\d+)", layered[1]) if layered else []
+    if not told:
+        yield f"{job.pod}: no slots in {text}"
+    for path, number in told:
+        found = reading.room(waiting, lambda name, path=path: f"{reading.path(name)}/".startswith(path and f"{path}/"))
+        if found != int(number):
+            yield f"{job.pod}: {found} slots in {path or 'the cluster'}, told of {number}"
+
+
+def gang_of(pod: dict[str, Any]) -> str:
+    """The gang that its label names."""
+    return str(pod["metadata"]["labels"].get(GANG, ""))
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, IN_ONE))
