@@ -13,6 +13,7 @@ from koordpy.api.dra import DeviceClass, ResourceClaim, ResourceSlice
 from koordpy.api.groups import PodGroup
 from koordpy.api.objects import Node, Pod, PodDisruptionBudget
 from koordpy.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from koordpy.cluster.snapshot import Snapshot
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.evictions.evictor import EvictionPlan
 from koordpy.engine.scheduler import Scheduler
@@ -97,6 +98,8 @@ class EvictionWatch:
     """Gang -> when a member of it was chosen last."""
     _unquoted: dict[str, float] = field(default_factory=dict)
     """uids of pods without a quota -> when they were bound."""
+    _planned_on: dict[Scheduler, frozenset[str]] = field(default_factory=dict)
+    """uids of the pods that the last plan of a scheduler was made on."""
     _lawful: set[str] = field(default_factory=set)
     """uids of victims that go for nobody's sake: gangs that stay half bound, quotas beyond their runtime."""
 
@@ -171,6 +174,14 @@ class EvictionWatch:
             submit(plan, ended)
 
         evictor.submit = heard  # type: ignore[method-assign]
+        dispatcher = scheduler._loop._dispatcher
+        apply = dispatcher.apply
+
+        def handed_on(plan: RoundPlan, snapshot: Snapshot, *args: Any, **options: Any) -> None:
+            self._planned_on[scheduler] = frozenset(info.uid for info in snapshot.pods.values())
+            apply(plan, snapshot, *args, **options)
+
+        dispatcher.apply = handed_on  # type: ignore[method-assign]
 
     def _begun(self, plan: EvictionPlan, scheduler: Scheduler) -> _Plan:
         for victim in plan.evictions:
@@ -197,7 +208,8 @@ class EvictionWatch:
             if old.unit == plan.unit and old.members == members and kept and ending and new:
                 self.faults.append(f"{plan.unit} takes {new} while {ending} are ending for it")
         infos = [info for one in plan.nominations if (info := scheduler.state.pod(one.pod_key)) is not None]
-        aware = self.informed(scheduler)
+        # a pod that came while the plan was made may want what its quota lends, and was not counted
+        aware = self.informed(scheduler) and set(there) <= self._planned_on[scheduler]
         begun = _Plan(
             plan.unit,
             members,

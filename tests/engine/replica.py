@@ -84,6 +84,9 @@ class Replica:
     def doze(self, seconds: float) -> None:
         """Its machine is suspended so long: when it goes on, it must see that its lease may have run out."""
         self.slept_seconds += seconds
+        if self.scheduler is not None and self.scheduler.elector is not None:
+            # of whoever leads it has seen nothing meanwhile, and that one has renewed its lease
+            self.scheduler.elector._observed_at += seconds
 
     def retire(self) -> None:
         """It ends in order, gives its lease back, and is started again."""

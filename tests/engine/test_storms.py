@@ -59,6 +59,9 @@ def test_whatever_the_weather_the_end_is_right(first: int) -> None:
         pytest.param(2096, id="npus-are-not-taken-for-gpus-of-their-node"),
         pytest.param(8639, id="room-of-a-gang-whose-plan-was-overtaken-is-anothers-that-was-refused-with-it"),
         pytest.param(9787, id="room-of-a-pod-that-went-while-it-was-planned-is-anothers-that-was-refused-with-it"),
+        pytest.param(15223, id="a-pod-that-came-while-victims-were-chosen-wants-what-its-quota-lends"),
+        pytest.param(17100, id="who-wakes-up-waits-for-a-leader-that-has-renewed-its-lease-meanwhile"),
+        pytest.param(18028, id="a-binding-is-on-its-way-when-word-comes-that-its-node-is-gone"),
         pytest.param(14464, id="a-claim-comes-that-keeps-a-gang-from-victims-in-its-own-quota"),
     ],
 )
