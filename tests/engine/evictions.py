@@ -201,8 +201,8 @@ class EvictionWatch:
             if any(info.node in old.nodes and info.priority > old.priority for info in scheduler.state.assumed_pods()):
                 # who is more important has taken the room that was made
                 continue
-            if self._disturbed > old.at:
-                # the room may not come any more
+            if self._disturbed > old.at or not self.one_clock():
+                # the room may not come any more, or seems not to: what ends too long ago is stuck (preemption.md 4)
                 continue
             new = [victim.pod_key for victim in plan.evictions if victim.uid not in old.victims]
             if old.unit == plan.unit and old.members == members and kept and ending and new:

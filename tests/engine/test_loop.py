@@ -1,7 +1,9 @@
 """The scheduler as a whole against the embedded API server, on good days."""
 
 import asyncio
+import json
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from koordpy.api import keys
@@ -263,3 +265,35 @@ async def test_nothing_is_planned_that_could_not_be_sent() -> None:
         assert not cluster.planner.tried("default/p")
         scheduler.may_write = may_write  # type: ignore[method-assign]
         await until(lambda: cluster.bound("p"))
+
+
+async def test_a_gang_that_a_running_pod_joins_is_tried_with_it() -> None:
+    """Neither room nor the PodGroup changes: that the pod is of the gang now, which makes it half bound, is all."""
+    notes = {keys.GANG_TOPOLOGY: json.dumps({"gatherStrategy": [{"layer": keys.NODE_LAYER, "strategy": "MustGather"}]})}
+    async with live([small("n1"), small("n2")]) as cluster, cluster.running():
+        cluster.pod("old", gpus=2, cpu="0")
+        await until(lambda: cluster.bound("old"))
+        cluster.create(*gang("g", 3, gpus=2, annotations=notes))
+        await until(lambda: all(cluster.condition(f"g-{i}") for i in range(3)))
+        cluster.server.store.update("pods", "old", _joining("g"), namespace="default")
+        await until(lambda: len(cluster.places()) == 2)
+        assert len(set(cluster.places().values())) == 1
+
+
+async def test_a_gang_that_a_running_pod_leaves_is_said_to_lack_it() -> None:
+    async with live([small("n1")]) as cluster, cluster.running():
+        cluster.create(*gang("g", 2, gpus=1), *gang("h", 1, gpus=1))
+        await until(lambda: cluster.bound("g-0", "g-1", "h-0"))
+        await until(lambda: cluster.group("g").get("scheduled") == 2 and cluster.group("h").get("scheduled") == 1)
+        cluster.server.store.update("pods", "g-1", _joining("h"), namespace="default")
+        await until(lambda: cluster.group("g").get("scheduled") == 1 and cluster.group("h").get("scheduled") == 2)
+
+
+def _joining(group: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """A pod as its owner says that it is of a gang."""
+
+    def joining(obj: dict[str, Any]) -> dict[str, Any]:
+        labels = {**obj["metadata"].get("labels", {}), keys.LABEL_POD_GROUP: group}
+        return {**obj, "metadata": {**obj["metadata"], "labels": labels}}
+
+    return joining

@@ -6,7 +6,7 @@ Pods come from all namespaces without a selector; ours are told by schedulerName
 import logging
 
 from koordpy.api.objects import Pod
-from koordpy.cluster.pods import GangSource, PodInfo
+from koordpy.cluster.pods import GangRef, GangSource, PodInfo
 from koordpy.cluster.quotas import device_hundredths
 from koordpy.engine.apiserver.versions import is_older
 from koordpy.engine.changes.hub import Hub
@@ -134,25 +134,24 @@ class PodChanges:
         if after is None or after.finished:
             for gone in self._hub.listeners.pod_gone:
                 gone(key)
-        for info in (before, after):
-            if info is not None and info.gang is not None:
-                self._gang_changed(info, before, after)
-                break
+        # a pod that is moved concerns the gang that it leaves and the one that it joins
+        for ref in dict.fromkeys(info.gang for info in (before, after) if info is not None and info.gang is not None):
+            self._gang_changed(ref, before, after)
 
-    def _gang_changed(self, info: PodInfo, before: PodInfo | None, after: PodInfo | None) -> None:
-        assert info.gang is not None
+    def _gang_changed(self, ref: GangRef, before: PodInfo | None, after: PodInfo | None) -> None:
         names = self._hub.names
-        if info.gang.source is GangSource.NAMED:
-            names.saw(info.pod.metadata)
-        elif before is None or after is None:
+        came_or_went = before is None or after is None or before.gang != after.gang
+        if ref.source is GangSource.NAMED:
+            for info in (before, after):
+                if info is not None and info.gang == ref:
+                    names.saw(info.pod.metadata)
+        elif came_or_went:
             names.stale = True
-        counted_before = before is not None and (before.bound or before.pending or before.finished)
-        counted = after is not None and (after.bound or after.pending or after.finished)
         # one that waits for another scheduler counts for nothing, but a gang must not be of two (gang-network.md 2)
-        if counted != counted_before or (before is None) != (after is None):
-            self._queue.touch(names.of_gang(info.gang), "PodGroupMember")
+        if came_or_went or _counts(before) != _counts(after):
+            self._queue.touch(names.of_gang(ref), "PodGroupMember")
         for heard in self._hub.listeners.gang:
-            heard(info.gang)
+            heard(ref)
 
     def _loaded(self, info: PodInfo) -> None:
         """A node holds more than our plans have put there."""
@@ -171,3 +170,8 @@ class PodChanges:
             profile=info.pod.spec.scheduler_name,
         )
         self._queue.add(self._hub.names.of_pod(info), pod, event=event)
+
+
+def _counts(info: PodInfo | None) -> bool:
+    """Whether a pod is a member of its gang that counts."""
+    return info is not None and (info.bound or info.pending or info.finished)
