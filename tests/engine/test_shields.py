@@ -14,8 +14,9 @@ from koordpy.engine.queue import Entry
 GPU = "nvidia.com/gpu"
 
 
-def pod(name: str, *, priority: int = 0, quota: str = "", gpus: int = 1) -> Pod:
+def pod(name: str, *, priority: int = 0, quota: str = "", gpus: int = 1, gang: str = "") -> Pod:
     labels = {keys.QUOTA_NAME: quota} if quota else {}
+    labels |= {keys.LABEL_POD_GROUP: gang} if gang else {}
     requests = {"cpu": "1", **({GPU: str(gpus)} if gpus else {})}
     return Pod(
         metadata=ObjectMeta(name=name, namespace="default", uid=f"uid-{name}", labels=labels),
@@ -104,3 +105,17 @@ def test_a_pod_that_is_planned_after_the_refusal_wakes_too() -> None:
     assert cluster.woken == ["waits"]
     cluster.shields.confirmed(cluster.info("runs"))
     assert cluster.woken == ["waits"], "once"
+
+
+@pytest.mark.parametrize(("theirs", "woken"), [("g", ["waits"]), ("h", [])])
+def test_a_member_that_is_confirmed_wakes_whoever_may_take_what_its_gang_can_spare_then(
+    theirs: str, woken: list[str]
+) -> None:
+    cluster = Cluster(
+        pod("waits", priority=5), pod("runs", priority=5, gang="g"), pod("spare", priority=1, gang=theirs)
+    )
+    cluster.assume("runs")
+    cluster.shields.snapshot_taken()
+    cluster.refuse("waits")
+    cluster.confirm("runs")
+    assert cluster.woken == woken

@@ -1,13 +1,14 @@
 """Pods whose Bindings are not confirmed are no victims: who might take their room looks again once they are.
 
 A unit is refused on a snapshot in which such pods were assumed, or not even placed. By the time its verdict is in, all
-of them may be confirmed, and no other event says that there are victims now: a quota that borrows more is no room.
+of them may be confirmed, and no other event says that there are victims now: a quota that borrows more is no room. A
+gang that has its minimum again has members to spare, which may be less important than the one that was confirmed.
 """
 
 from collections.abc import Callable, Iterable
 
 from koordpy.cluster.belonging import Owner
-from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.cluster.quotas import device_hundredths
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.queue import Entry, UnitQueue
@@ -27,10 +28,13 @@ class Shields:
         """Unit -> the kinds of its pods."""
         self._heard: set[_Kind] = set()
         """Kinds that everybody whom they concern has heard of."""
+        self._least: dict[GangRef, _Kind] = {}
+        """Gang -> the kind of its least important member, as it was found in this round."""
 
     def snapshot_taken(self) -> None:
         """A round begins: the pods that are assumed now are no victims in it."""
         self._assumed = self._state.assumed_pods()
+        self._least.clear()
 
     def refused(self, entries: Iterable[Entry]) -> None:
         """These units found no room in that round."""
@@ -40,7 +44,8 @@ class Shields:
         kinds: dict[_Kind, bool] = {}
         for info in self._assumed:
             still = self._state.assumed_node(info.key) is not None
-            kinds[_kind(info)] = kinds.get(_kind(info), False) or still
+            for kind in self._kinds(info):
+                kinds[kind] = kinds.get(kind, False) or still
         for entry in entries:
             pods = (self._state.pod(key) for key in entry.pods)
             mine = frozenset(_kind(pod) for pod in pods if pod is not None)
@@ -53,14 +58,25 @@ class Shields:
 
     def confirmed(self, info: PodInfo) -> None:
         """The watch shows a pod on its node that was assumed there."""
-        kind = _kind(info)
-        if kind in self._heard:
-            return
-        self._heard.add(kind)
-        for unit, mine in list(self._shielded.items()):
-            if self._may_take(mine, kind):
-                del self._shielded[unit]
-                self._queue.touch(unit, "LesserBound")
+        for kind in self._kinds(info):
+            if kind in self._heard:
+                continue
+            self._heard.add(kind)
+            for unit, mine in list(self._shielded.items()):
+                if self._may_take(mine, kind):
+                    del self._shielded[unit]
+                    self._queue.touch(unit, "LesserBound")
+
+    def _kinds(self, info: PodInfo) -> tuple[_Kind, ...]:
+        """What may be a victim once a pod is: itself, and who its gang can spare then."""
+        own = _kind(info)
+        if info.gang is None:
+            return (own,)
+        least = self._least.get(info.gang)
+        if least is None:
+            one = min(self._state.members(info.gang), key=lambda member: member.priority, default=info)
+            least = self._least[info.gang] = _kind(one)
+        return (own,) if least == own else (own, least)
 
     def _may_take(self, mine: Iterable[_Kind], theirs: _Kind) -> bool:
         """By priority, or as the owner of accelerators that others borrowed."""
