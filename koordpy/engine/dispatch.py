@@ -21,6 +21,7 @@ from koordpy.engine.refusals import Refusals
 from koordpy.engine.status.announce import Announcer
 from koordpy.engine.status.gangwriter import GangStatusWriter
 from koordpy.engine.status.references import References
+from koordpy.engine.wakeups import Wake
 from koordpy.engine.watching.feeds import Feeds
 from koordpy.observe.metrics import Metrics
 from koordpy.planning.gangs import read_gang
@@ -172,7 +173,10 @@ class Dispatcher:
         if left:
             self._refusals.void_rooms(name, left, found.snapshot)
         short = sum(max(0, report.min_member - report.members) for report in reports)
-        self._refusals.settle(entry, left, gang=bool(gangs), seconds=share * len(unit.pod_keys), short=short)
+        # a verdict is worded when the round ends, and names no node that lacks nothing once its victims are gone
+        also = Wake.ROOM if found.evictions else Wake.NOTHING
+        seconds = share * len(unit.pod_keys)
+        self._refusals.settle(entry, left, gang=bool(gangs), seconds=seconds, short=short, also=also)
         if placed and left and self._rooms.evicts:
             # with the core placed, each further member may ask for victims of its own (preemption.md 1)
             self._queue.touch(name, "CorePlaced")

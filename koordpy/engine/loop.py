@@ -27,6 +27,8 @@ Planner = Callable[[Snapshot, frozenset[str]], RoundPlan]
 """Plans the units of these ids on a snapshot; called in a worker thread, one call at a time."""
 
 IDLE_SECONDS = 60.0
+LOOK_SECONDS = 1.0
+"""How often the time of day is looked at while something waits for it: a machine that sleeps counts no timer down."""
 NOT_LEADING_SECONDS = 0.1
 
 
@@ -87,7 +89,7 @@ class SchedulingLoop:
         due = self._queue.next_due()
         pause = IDLE_SECONDS if due is None else min(IDLE_SECONDS, max(0.001, due - self._clock()))
         if (told := self._watches.next_due()) is not None:
-            pause = min(pause, max(0.001, told - self._now()))
+            pause = min(pause, LOOK_SECONDS, max(0.001, told - self._now()))
         try:
             async with asyncio.timeout(pause):
                 await self._due.wait()

@@ -11,7 +11,7 @@ from koordpy.engine.evictions.shields import Shields
 from koordpy.engine.queue import Entry
 from koordpy.engine.settings import EngineSettings
 from koordpy.engine.status.pods import PodStatusWriter
-from koordpy.engine.wakeups import helpful
+from koordpy.engine.wakeups import Wake, helpful
 from koordpy.engine.watching.feeds import Feeds
 from koordpy.observe.metrics import Metrics
 from koordpy.planning.plan import PendingPod, Reason
@@ -96,8 +96,11 @@ class Refusals:
         if not _leaving_from({info.nominated_node for info in kept}, snapshot):
             self._evictor.nominations.refused(unit, kept)
 
-    def settle(self, entry: Entry, left: Sequence[PendingPod], *, gang: bool, seconds: float, short: int) -> None:
-        """The unit's way back into the queue; `seconds` is what the attempt took, `short` the members that it lacks."""
+    def settle(
+        self, entry: Entry, left: Sequence[PendingPod], *, gang: bool, seconds: float, short: int, also: Wake
+    ) -> None:
+        """The unit's way back into the queue; `seconds` is what the attempt took, `short` the members that it lacks,
+        `also` what may help it besides what the verdicts name."""
         if not left:
             self._queue.settle_placed(entry)
         elif any(verdict.reason is Reason.SCHEDULER_ERROR and not verdict.gated for verdict in left):
@@ -110,7 +113,7 @@ class Refusals:
             gated = all(verdict.gated for verdict in left)
             self._queue.settle_unschedulable(
                 entry,
-                wakes=helpful(plugins, gang=gang),
+                wakes=helpful(plugins, gang=gang) | also,
                 plugins=plugins,
                 gated=gated,
                 seconds=seconds,

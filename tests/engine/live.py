@@ -79,7 +79,7 @@ class Live:
     server: ApiServer
     planner: Planner = field(default_factory=Planner)
     ahead_seconds: float = 0.0
-    """How far the schedulers' wall clock is ahead: a test adds what it would else wait for."""
+    """How far the schedulers' clocks are ahead: a test adds what it would else wait for."""
 
     def nodes(self, *manifests: dict[str, Any]) -> None:
         for manifest in manifests:
@@ -177,6 +177,7 @@ class Live:
             own,
             self.planner,
             settings=replace(settings, **changes),
+            clock=lambda: time.monotonic() + self.ahead_seconds,
             wall_clock=lambda: time.time() + self.ahead_seconds,
         )
         task = asyncio.create_task(scheduler.run())

@@ -69,6 +69,20 @@ def test_what_went_wrong_once_goes_right(seed: int) -> None:
     assert through_a_storm(seed, unrest=False).scene.made
 
 
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(20374, id="a-running-pod-joins-a-gang-that-waits"),
+        pytest.param(21071, id="a-gang-has-members-to-spare-once-others-of-it-are-confirmed"),
+        pytest.param(22639, id="room-comes-when-a-gang-gives-up-in-the-round-that-refused-a-pod"),
+        pytest.param(238, id="a-clock-that-is-set-gives-no-gang-up"),
+        pytest.param(259, id="a-clock-that-is-set-makes-nobody-starve"),
+    ],
+)
+def test_what_went_wrong_once_in_unrest_goes_right(seed: int) -> None:
+    assert through_a_storm(seed, unrest=True).scene.made
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_one_seed_is_one_history_of_requests_and_writes(seed: int) -> None:
     assert through_a_storm(seed).history == through_a_storm(seed).history

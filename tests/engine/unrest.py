@@ -63,8 +63,7 @@ class Unrest:
                 after = self._dice.random() < 0.5
                 self._faults.append(faults.fail("garbage", method=method, path=path, share=0.2, after=after))
         if self._dice.random() < 0.3:
-            method, path = self._dice.choice((("POST", "*/binding"), ("DELETE", "*/pods/*"), ("POST", "*/eviction")))
-            self._faults.append(faults.fail(429, method=method, path=path, share=0.3, retry_after=1))
+            self._faults.append(faults.fail(429, method="POST", path="*/binding", share=0.3, retry_after=1))
         if "topology" in self.stage.traits and self._dice.random() < 0.5:
             self.network.lie_in_wait(
                 "binding", "before", self._dice.randrange(3), lambda replica, pod: self.untopology()
