@@ -49,6 +49,14 @@ class Walk:
             self.faults.append(Fault("", f"more than {MAX_FAULTS} faults, the rest is not listed"))
 
 
+def one_line(text: str) -> str:
+    """A text that quotes its input, on one line and without what a terminal would obey."""
+    text = " ".join(text.splitlines())
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
 Read = Callable[[Any, str, Walk], Any]
 """(raw, path, walk) -> cleaned value; faults go to the walk, and the value does not matter then."""
 

@@ -15,7 +15,7 @@ from koordpy.api import keys
 from koordpy.api.custom import ClusterNetworkTopology
 from koordpy.api.documents import read_documents
 from koordpy.api.doubts import doubts
-from koordpy.api.faults import Fault, kind_name
+from koordpy.api.faults import Fault, kind_name, one_line
 from koordpy.api.objects import ObjectMeta, Wire
 from koordpy.api.strict import decode, decode_rest
 from koordpy.cli.kinds import SILENTLY_IGNORED, Kind, find_kind, group_of, not_read
@@ -94,7 +94,7 @@ class Loaded:
 
 
 def _one_line(text: str) -> str:
-    text = " ".join(text.splitlines())
+    text = one_line(text)
     return f"{text[:MAX_LINE]}..." if len(text) > MAX_LINE else text
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from koordpy.api.counted import counted
+from koordpy.api.faults import one_line
 from koordpy.api.natural import natural_key
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def warning_lines(warnings: Iterable[tuple[str, str]]) -> list[str]:
     lines = []
     for text, subjects in by_text.items():
         named = subjects if len(subjects) <= PODS_NAMED else [_named(subjects)]
-        lines += [f"warning: {subject}: {text}" for subject in named]
+        lines += [one_line(f"warning: {subject}: {text}") for subject in named]
     return lines
 
 

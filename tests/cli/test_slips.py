@@ -323,3 +323,18 @@ def test_a_misspelt_field_of_the_configuration_names_the_right_one(
         f"{config}: gpu.objectiv: unknown field, did you mean objective?",
         f"{config}: nonsense: unknown field",
     ]
+
+
+def test_what_a_terminal_would_obey_is_shown_and_not_sent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    topology = (
+        "apiVersion: scheduling.koordinator.sh/v1alpha1\nkind: ClusterNetworkTopology\nmetadata: {name: default}\n"
+    )
+    layers = 'spec: {hierarchy: [{layerName: "\\e[31mred", labelKey: a}, {layerName: b, labelKey: b}]}\n'
+    (line,) = told(tmp_path, capsys, topology + layers, status=2)
+    assert line.endswith(": a second chain starts at b, beside that of \\x1b[31mred")
+    odd = "kind: Pod\nmetadata: {name: p, annotations: {gang.scheduling.koordinator.sh/name: g,\n"
+    odd += '  gang.scheduling.koordinator.sh/min-available: "1", gang.scheduling.koordinator.sh/mode: "a\\nb\\x07"}}\n'
+    (line,) = told(tmp_path, capsys, odd + "spec: {schedulerName: koord-scheduler}\n", status=0)
+    assert "cannot be read: 'a\\nb\\x07' is neither Strict nor NonStrict" in line
+    (line,) = told(tmp_path, capsys, 'apiVersion: v1\nkind: "a\\e]0;x\\x07"\nmetadata: {name: p}\n', status=0)
+    assert line == "warning: document 2: a\\x1b]0;x\\x07 of v1 is not read: ignored"
