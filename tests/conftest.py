@@ -1,7 +1,10 @@
 """What holds for every test: none asserts how long anything takes, so that a busy machine fails none."""
 
 import os
+from collections.abc import Iterator
+from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # CI tries the same examples each time: what fails there fails at every desk with CI=true. Elsewhere they are new ones.
@@ -9,3 +12,18 @@ settings.register_profile(
     "koordpy", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=bool(os.environ.get("CI"))
 )
 settings.load_profile("koordpy")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def solves_end_by_their_own_clock() -> Iterator[None]:
+    """On a busy machine the watchdog of the wall ends solves that their deterministic time lets prove their answer."""
+    from koordpy.planning.solver.budget import Budget
+
+    known = Budget.__init__
+
+    def patient(self: Budget, deterministic_time: float, **options: Any) -> None:
+        known(self, deterministic_time, **{**options, "watchdog_seconds": 3600.0})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Budget, "__init__", patient)
+        yield
