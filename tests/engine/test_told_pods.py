@@ -1,6 +1,10 @@
-"""When a pending pod is told why it waits, on a clock that the test moves."""
+"""When a pending pod is told why it waits, and what it is told last, on a clock that the test moves."""
 
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,8 +14,10 @@ from msgspec import convert
 from koordpy.api.objects import Pod
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.state import ClusterState
+from koordpy.engine.apiserver.client import Unreachable
 from koordpy.engine.settings import EngineSettings
 from koordpy.engine.status.pods import PodStatusWriter
+from koordpy.engine.status.writing import TRUSTED_SECONDS
 from koordpy.planning.plan import PendingPod, Reason
 
 MOMENT = EngineSettings().gated_hold_seconds
@@ -83,3 +89,136 @@ def test_what_is_not_a_matter_of_members_is_told_at_once() -> None:
     assert not pod.is_due()
     pod.told("0/1 nodes are available", gated=False)
     assert pod.is_due()
+
+
+class SlowServer:
+    """Takes patches of the pod's status and answers one when `answer` is called."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self._open: list[asyncio.Future[None]] = []
+
+    async def patch(self, path: str, body: Any, *, kind: str) -> None:
+        [condition] = body["status"]["conditions"]
+        self.asked.append(condition["message"])
+        self._open.append(asyncio.get_running_loop().create_future())
+        await self._open[-1]
+
+    async def answer(self, error: Exception | None = None) -> None:
+        """The oldest patch under way is answered, and everybody gets on."""
+        answered = self._open.pop(0)
+        if error is None:
+            answered.set_result(None)
+        else:
+            answered.set_exception(error)
+        await turn()
+
+
+async def turn() -> None:
+    """Lets tasks run that need no more time."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+@dataclass
+class Told:
+    """The same pod, whose verdicts are sent."""
+
+    now: float = 100.0
+    server: SlowServer = field(default_factory=SlowServer)
+    state: ClusterState = field(default_factory=ClusterState)
+    writer: PodStatusWriter = field(init=False)
+
+    def __post_init__(self) -> None:
+        nobody: Any = SimpleNamespace(failed=lambda info, message: None)
+        writing: Any = SimpleNamespace(
+            client=self.server,
+            state=self.state,
+            announcer=nobody,
+            settings=EngineSettings(),
+            may_write=lambda: True,
+            clock=lambda: self.now,
+            now=lambda: datetime(2026, 1, 1, tzinfo=UTC),
+        )
+        self.writer = PodStatusWriter(writing)
+        self.shows("")
+
+    def shows(self, message: str) -> None:
+        """The watch brings the pod, with a condition that says so."""
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+        manifest = {
+            "metadata": {"name": "a", "namespace": "default", "uid": "a"},
+            "spec": {"schedulerName": "koord-scheduler", "containers": [{"name": "c"}]},
+            "status": {"conditions": [condition] if message else []},
+        }
+        self.state.upsert(convert(manifest, Pod))
+
+    async def told(self, message: str) -> None:
+        """A round's verdict, and time for whoever sends it."""
+        info = self.state.pod("default/a")
+        assert info is not None
+        self.writer.tell(PendingPod("default/a", "u", None, Reason.UNSCHEDULABLE, message), info)
+        await turn()
+
+
+@pytest.fixture
+async def pod() -> AsyncIterator[Told]:
+    told = Told()
+    running = asyncio.create_task(told.writer.run())
+    yield told
+    running.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await running
+
+
+async def test_a_second_verdict_waits_until_the_first_is_answered_so_that_it_is_the_last(pod: Told) -> None:
+    await pod.told("waits for members")
+    await pod.told("no room")
+    assert pod.server.asked == ["waits for members"]
+    await pod.server.answer()
+    assert pod.server.asked == ["waits for members", "no room"]
+
+
+async def test_of_verdicts_that_came_meanwhile_only_the_latest_is_sent(pod: Told) -> None:
+    for message in ("waits for members", "no room", "no quota"):
+        await pod.told(message)
+    await pod.server.answer()
+    assert pod.server.asked == ["waits for members", "no quota"]
+
+
+async def test_a_verdict_that_comes_back_is_sent_though_the_watch_shows_it_still(pod: Told) -> None:
+    pod.shows("no room")
+    await pod.told("no quota")
+    await pod.server.answer()
+    await pod.told("no room")
+    assert pod.server.asked == ["no quota", "no room"]
+
+
+async def test_what_was_sent_is_not_sent_again_before_the_watch_shows_it(pod: Told) -> None:
+    await pod.told("no room")
+    await pod.server.answer()
+    await pod.told("no room")
+    assert pod.server.asked == ["no room"]
+
+
+async def test_a_patch_of_which_nobody_knows_what_became_is_not_taken_for_undone(pod: Told) -> None:
+    await pod.told("no room")
+    await pod.server.answer()
+    await pod.told("no quota")
+    await pod.server.answer(Unreachable("timed out"))
+    await pod.told("no room")
+    pod.now += 60
+    pod.writer.release_due()
+    await turn()
+    assert pod.server.asked == ["no room", "no quota", "no room"]
+
+
+async def test_what_others_wrote_counts_once_the_watch_must_have_shown_ours(pod: Told) -> None:
+    await pod.told("no room")
+    await pod.server.answer()
+    pod.shows("no room")
+    pod.now += TRUSTED_SECONDS + 1
+    await pod.told("no room")
+    pod.shows("preempts others")
+    await pod.told("no room")
+    assert pod.server.asked == ["no room", "no room"]

@@ -34,13 +34,22 @@ def wobbles(old: str, new: str) -> bool:
 
 
 def condition_patch(
-    old: Condition | None, *, type: str, status: str, reason: str, message: str, observed_generation: int, now: datetime
+    old: Condition | None,
+    *,
+    type: str,
+    status: str,
+    reason: str,
+    message: str,
+    observed_generation: int,
+    now: datetime,
+    anew: bool = False,
 ) -> dict[str, Any] | None:
     """The fields of a condition to merge by type, or None when status, reason and message are there already.
 
-    lastTransitionTime is given only when the status changes; left out, the merge keeps the old one.
+    lastTransitionTime is given only when the status changes; left out, the merge keeps the old one. anew: `old` may be
+    out of date, so that nothing is known to be there.
     """
-    if old is not None and (old.status, old.reason, old.message) == (status, reason, message):
+    if not anew and old is not None and (old.status, old.reason, old.message) == (status, reason, message):
         return None
     condition: dict[str, Any] = {"type": type, "status": status, "reason": reason, "message": message}
     if observed_generation:
@@ -50,10 +59,13 @@ def condition_patch(
     return condition
 
 
-def pod_unschedulable(pod: Pod, *, reason: str, message: str, now: datetime) -> dict[str, Any] | None:
+def pod_unschedulable(
+    pod: Pod, *, reason: str, message: str, now: datetime, anew: bool = False
+) -> dict[str, Any] | None:
     """Strategic-merge patch of pods/status for PodScheduled=False, or None when the pod says so already.
 
-    `reason` is Unschedulable or SchedulerError; autoscalers look for exactly this condition.
+    `reason` is Unschedulable or SchedulerError; autoscalers look for exactly this condition. anew: as in
+    `condition_patch`.
     """
     condition = condition_patch(
         condition_of(pod.status.conditions, POD_SCHEDULED),
@@ -63,6 +75,7 @@ def pod_unschedulable(pod: Pod, *, reason: str, message: str, now: datetime) -> 
         message=message,
         observed_generation=pod.metadata.generation,
         now=now,
+        anew=anew,
     )
     if condition is None:
         return None

@@ -3,16 +3,20 @@
 A patch goes out only when reason or message differ from what the pod has. Counts that merely wobble are held back for
 30 s, and a gang that waits for members is given a moment to be complete, a longer one while they come. A thousand
 hopeless pods in an idle cluster cost one patch each. The FailedScheduling event goes with the patch.
+
+A pod has one patch under way at a time, or an older one could arrive last and stay. What was sent counts as what the
+pod has until the watch must have shown it; then the watch counts, for others write the condition as well.
 """
 
 import asyncio
 import logging
+import math
 from dataclasses import dataclass, replace
 
 from koordpy.cluster.pods import PodInfo
 from koordpy.engine.apiserver.client import ApiError, Unreachable
 from koordpy.engine.status.patches import POD_SCHEDULED, condition_of, patch_pod_status, pod_unschedulable, wobbles
-from koordpy.engine.status.writing import Writing
+from koordpy.engine.status.writing import TRUSTED_SECONDS, Writing
 from koordpy.planning.plan import PendingPod
 
 logger = logging.getLogger(__name__)
@@ -35,9 +39,12 @@ class _Want:
 
 @dataclass(frozen=True, slots=True)
 class _Told:
+    """reason and message: empty where it is not known what became of a patch. until: on the clock."""
+
     uid: str
     reason: str
     message: str
+    until: float = math.inf
 
 
 class PodStatusWriter:
@@ -50,12 +57,13 @@ class PodStatusWriter:
         self._wanted: dict[str, _Want] = {}
         self._ready: asyncio.Queue[str] = asyncio.Queue()
         self._queued: set[str] = set()
+        self._sending: set[str] = set()
 
     def tell(self, pending: PendingPod, info: PodInfo) -> None:
         """A verdict on a pending pod."""
         key, reason, message = pending.pod_key, pending.reason.value, pending.message
-        told = self._told.get(key)
-        if told is None or told.uid != info.uid:
+        told = self._sent_of(info)
+        if told is None:
             there = condition_of(info.pod.status.conditions, POD_SCHEDULED)
             told = _Told(info.uid, there.reason, there.message) if there and there.status == "False" else None
         if told is not None and (told.reason, told.message) == (reason, message):
@@ -76,6 +84,11 @@ class PodStatusWriter:
         self._wanted[key] = _Want(info.uid, reason, message, since, due)
         if due <= now:
             self._line_up(key)
+
+    def _sent_of(self, info: PodInfo) -> _Told | None:
+        """What a pod was sent that its copy here need not show yet."""
+        told = self._told.get(info.key)
+        return told if told is not None and told.uid == info.uid and self._writing.clock() <= told.until else None
 
     def gone(self, key: str) -> None:
         """The pod is deleted, finished or bound: nothing more is said to it."""
@@ -123,31 +136,37 @@ class PodStatusWriter:
 
     async def _send(self, key: str) -> None:
         want = self._wanted.get(key)
-        if want is None or want.due > self._writing.clock() or not self._writing.may_write():
+        if want is None or want.due > self._writing.clock() or key in self._sending or not self._writing.may_write():
             return
         del self._wanted[key]
         info = self._writing.state.pod(key)
         if info is None or info.uid != want.uid or not info.pending:
             return
-        before = self._told.get(key)
-        self._told[key] = _Told(want.uid, want.reason, want.message)
-        body = pod_unschedulable(info.pod, reason=want.reason, message=want.message, now=self._writing.now())
+        anew = self._sent_of(info) is not None
+        body = pod_unschedulable(info.pod, reason=want.reason, message=want.message, now=self._writing.now(), anew=anew)
         if body is None:
             return
+        self._sending.add(key)
+        told = self._told[key] = _Told(want.uid, want.reason, want.message)
+        became: _Told | None = _Told(want.uid, "", "")
         try:
             if await patch_pod_status(self._writing.client, info.pod, body):
                 self.sent += 1
                 self._writing.announcer.failed(info, want.message)
+                became = replace(told, until=self._writing.clock() + TRUSTED_SECONDS)
             else:
                 # gone, which the watch will tell; or others wrote it again and again
-                self._told.pop(key, None)
+                became = None
                 self._wanted.setdefault(key, replace(want, due=self._writing.clock() + RETRY_SECONDS))
         except (ApiError, Unreachable) as error:
             logger.warning("pod %s: its condition was not written: %s", key, error)
-            if before is not None:
-                self._told[key] = before
-            else:
-                self._told.pop(key, None)
-            if key not in self._wanted:
-                want.due = self._writing.clock() + RETRY_SECONDS
-                self._wanted[key] = want
+            self._wanted.setdefault(key, replace(want, due=self._writing.clock() + RETRY_SECONDS))
+        finally:
+            self._sending.discard(key)
+            if self._told.get(key) is told:
+                if became is None:
+                    del self._told[key]
+                else:
+                    self._told[key] = became
+            if key in self._wanted:
+                self._line_up(key)
