@@ -2,5 +2,5 @@
 
 
 def counted(number: float, noun: str) -> str:
-    """`1 pod`, `3 pods`; a number that is not whole as it is, in short."""
-    return f"{number:g} {noun}" if number == 1 else f"{number:g} {noun}s"
+    """`1 pod`, `3 pods`, `0.5 pods`; large ones in full, too."""
+    return f"{number:.15g} {noun}" if number == 1 else f"{number:.15g} {noun}s"
