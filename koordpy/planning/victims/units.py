@@ -16,8 +16,6 @@ from koordpy.cluster.quotas import device_hundredths
 from koordpy.planning.gangs import Gang
 from koordpy.planning.units import Groups, Unit
 
-MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
-
 
 class Kind(Enum):
     """What makes a unit of its pods."""
@@ -97,7 +95,7 @@ def untouchable(pod: PodInfo) -> bool:
         return True
     if meta.deletion_timestamp is not None or not pod.pod.spec.node_name:
         return True
-    if MIRROR_ANNOTATION in meta.annotations:
+    if keys.MIRROR in meta.annotations:
         return True
     return any(owner.kind == "DaemonSet" for owner in meta.owner_references)
 
