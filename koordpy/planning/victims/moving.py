@@ -64,8 +64,8 @@ def movable(pool: Pool, free: Mask, figures: Figures, *, priority: int) -> Mask:
 def _held(moved: VictimUnit, groups: Groups, figures: Figures) -> bool:
     """Whether a unit would not be planned once it waits: it would lose its place instead of moving."""
     quotas = figures.snapshot.quotas
-    inner = {name for name, quota in quotas.tree.quotas.items() if quota.is_parent}
-    if any(quotas.quota_of(pod) in inner for pod in moved.pods):
+    own = (quotas.tree.quotas.get(quotas.quota_of(pod)) for pod in moved.pods)
+    if any(quota is not None and quota.is_parent for quota in own):
         return True
     first, again = moved.pods[0], {pod.key: as_pending(pod, figures) for pod in moved.pods}
     if first.gang is None:
