@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import json
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -292,10 +291,14 @@ def kubeconfig(folder: Path, user: dict[str, Any], cluster: dict[str, Any] | Non
     return str(path)
 
 
-PLUGIN = f"""#!{sys.executable}
-import json
-status = {{"token": "from-exec"}}
-print(json.dumps({{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}}))
+ANSWER = {
+    "apiVersion": "client.authentication.k8s.io/v1",
+    "kind": "ExecCredential",
+    "status": {"token": "from-exec"},
+}
+# a shell's: the path of an interpreter may have spaces, which the first line of a script cannot
+PLUGIN = f"""#!/bin/sh
+echo '{json.dumps(ANSWER)}'
 """
 
 
