@@ -174,7 +174,7 @@ class Consolidation(Section, frozen=True):
 
 
 class StaleGangs(Section, frozen=True):
-    enabled: bool = True
+    enabled: bool = False
     grace: Seconds = 60.0
 
 

@@ -4,6 +4,8 @@
 
 from typing import Any
 
+import msgspec
+
 from koordpy.api.objects import Condition, ObjectMeta, Quantities, Time, Wire
 
 
@@ -20,9 +22,11 @@ class PodGroupStatus(Wire, frozen=True):
     scheduled: int = 0
     running: int = 0
     succeeded: int = 0
+    departed: int = 0
     failed: int = 0
     schedule_start_time: Time | None = None
     occupied_by: str = ""
+    occupied_by_uid: str = msgspec.field(name="occupiedByUID", default="")
     conditions: list[Condition] = []
 
 

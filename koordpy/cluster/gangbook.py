@@ -1,12 +1,36 @@
 """Gangs as they change: their members, and the groups that say their settings."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from koordpy.api import keys
 from koordpy.api.groups import PodGroup, UpstreamPodGroup
 from koordpy.api.objects import ObjectMeta
+from koordpy.api.settings import whole_number
+from koordpy.cluster.ganghistory import GangHistory, Past
 from koordpy.cluster.objectbook import object_key
-from koordpy.cluster.pods import GangRef, GangSource, PodInfo
+from koordpy.cluster.pods import SUCCEEDED, GangRef, GangSource, PodInfo
+
+
+@dataclass(slots=True)
+class Tally:
+    """How many members of a gang wait, are on nodes, have Succeeded."""
+
+    pending: int = 0
+    bound: int = 0
+    succeeded: int = 0
+    """Those whose pods exist."""
+    gone: int = 0
+    """Those that have Succeeded, whose pods are gone."""
+
+    @property
+    def ended(self) -> int:
+        """Members that have Succeeded."""
+        return self.succeeded + self.gone
+
+    def half_bound(self, need: int) -> bool:
+        """Whether members are bound, but with those that have Succeeded fewer than the minimum."""
+        return bool(self.bound) and self.bound + self.ended < need
 
 
 class GangBook:
@@ -21,43 +45,109 @@ class GangBook:
         self._changed: set[GangRef] = set()
         self._linkers: dict[tuple[str, str], GangRef] = {}
         """(what, key) of an object or pod with a `groups` annotation -> its gang."""
+        self._history = GangHistory()
+        self._tallies: dict[GangRef, Tally] = {}
+
+    def new_member(self, gang: GangRef, info: PodInfo) -> None:
+        """A pod that names the gang for the first time is about to be put in."""
+        if not self._history.has_gone(gang):
+            return
+        siblings = [m for m in self.members(gang) if (m.bound or m.pending) and m.controller == info.controller]
+        self._history.came(gang, info, began=min(one.created for one in (info, *siblings)))
 
     def put_member(self, gang: GangRef, info: PodInfo) -> None:
         """Takes a pod as it is now; one that is known keeps its place."""
-        self._members.setdefault(gang, {})[info.key] = info
+        members = self._members.setdefault(gang, {})
+        if (old := members.get(info.key)) is not None:
+            self._tally(gang, old, -1)
+        members[info.key] = info
+        self._tally(gang, info, 1)
         self._changed.add(gang)
+        self._count(gang)
         if gang.source is GangSource.NAMED and keys.GANG_GROUPS in info.pod.metadata.annotations:
             self._linkers["pod", info.key] = gang
 
     def drop_member(self, gang: GangRef, info: PodInfo) -> None:
-        """Forgets a pod."""
+        """Takes out a pod that will be put in anew, or is gone (`end_member`)."""
         self._linkers.pop(("pod", info.key), None)
         self._changed.add(gang)
         members = self._members.get(gang)
-        if members is not None:
-            members.pop(info.key, None)
+        if members is not None and (old := members.pop(info.key, None)) is not None:
+            self._tally(gang, old, -1)
             if not members:
-                del self._members[gang]
+                del self._members[gang], self._tallies[gang]
+
+    def end_member(self, gang: GangRef, info: PodInfo) -> None:
+        """The pod of a member, taken out already, is deleted."""
+        if info.pod.status.phase == SUCCEEDED:
+            self._history.succeeded(gang, info)
+        self._count(gang)
+        if gang not in self._members and gang.source is GangSource.NAMED:
+            self._history.forget(gang)
+
+    def _tally(self, gang: GangRef, info: PodInfo, sign: int) -> None:
+        tally = self._tallies.setdefault(gang, Tally())
+        if info.bound:
+            tally.bound += sign
+        elif info.pending:
+            tally.pending += sign
+        elif info.pod.status.phase == SUCCEEDED:
+            tally.succeeded += sign
+
+    def _count(self, gang: GangRef) -> None:
+        """Has the history know how many members a gang has whose minimum may be raised."""
+        tally = self._tallies.get(gang, Tally())
+        if gang.source is not GangSource.NAMED and (need := self.minimum(gang)) is not None:
+            self._history.counted(gang, bound=tally.bound, succeeded=tally.succeeded, need=need)
+
+    def minimum(self, gang: GangRef) -> int | None:
+        """Members that a gang needs, by its object, else by one of its pods; None where the object is not there."""
+        if gang.source is GangSource.GROUP:
+            group = self.groups.get(gang.key)
+            return group.spec.min_member if group is not None else None
+        if gang.source is GangSource.UPSTREAM:
+            upstream = self.upstream.get(gang.key)
+            policy = upstream.spec.scheduling_policy.gang if upstream is not None else None
+            return policy.min_count if policy is not None else 0 if upstream is not None else None
+        meta = next(iter(self._members[gang].values())).pod.metadata if gang in self._members else ObjectMeta()
+        return whole_number(meta.labels.get(keys.LABEL_GANG_MIN) or meta.annotations.get(keys.GANG_MIN, "")) or 0
+
+    def tallies(self) -> Iterator[tuple[GangRef, Tally, int]]:
+        """(gang, its members, its minimum) of every gang that a pod names and whose object is there."""
+        for ref in self._members:
+            if (need := self.minimum(ref)) is not None:
+                tally = self._tallies[ref]
+                tally.gone = len(self.past(ref).gone)
+                yield ref, tally, need
 
     def put_group(self, group: PodGroup) -> None:
         """Takes a coscheduling PodGroup."""
-        self.groups[object_key(group)] = group
+        key = object_key(group)
+        ref = GangRef(group.metadata.namespace, group.metadata.name)
+        self._history.tell(ref, group, known=key in self.groups)
+        self.groups[key] = group
         self._link(GangSource.GROUP, group.metadata)
+        self._count(ref)
 
     def drop_group(self, key: str) -> None:
         """Forgets a coscheduling PodGroup."""
-        self.groups.pop(key, None)
+        group = self.groups.pop(key, None)
         self._linkers.pop((GangSource.GROUP.value, key), None)
+        if group is not None:
+            self._history.forget(GangRef(group.metadata.namespace, group.metadata.name))
 
     def put_upstream(self, group: UpstreamPodGroup) -> None:
         """Takes a PodGroup of scheduling.k8s.io."""
         self.upstream[object_key(group)] = group
         self._link(GangSource.UPSTREAM, group.metadata)
+        self._count(GangRef(group.metadata.namespace, group.metadata.name, GangSource.UPSTREAM))
 
     def drop_upstream(self, key: str) -> None:
         """Forgets a PodGroup of scheduling.k8s.io."""
-        self.upstream.pop(key, None)
+        group = self.upstream.pop(key, None)
         self._linkers.pop((GangSource.UPSTREAM.value, key), None)
+        if group is not None:
+            self._history.forget(GangRef(group.metadata.namespace, group.metadata.name, GangSource.UPSTREAM))
 
     def _link(self, source: GangSource, meta: ObjectMeta) -> None:
         ref = GangRef(meta.namespace, meta.name, source)
@@ -94,6 +184,17 @@ class GangBook:
                 self._views.pop(ref, None)
         self._changed.clear()
         return self._views.copy()
+
+    def past(self, ref: GangRef) -> Past:
+        """What is remembered of a gang."""
+        self._history.settle(ref, self._tallies.get(ref, Tally()).succeeded)
+        return self._history.past(ref)
+
+    def pasts(self) -> Mapping[GangRef, Past]:
+        """The same of every gang of which something is."""
+        for ref in self._history.unsettled():
+            self.past(ref)
+        return self._history.view()
 
     def linkers(self) -> tuple[GangRef, ...]:
         """Gangs whose object, or one of whose pods, carries a `groups` annotation."""

@@ -13,8 +13,9 @@ from koordpy.api.quantity import is_extended
 from koordpy.cluster.assumed import Assumption, Assumptions
 from koordpy.cluster.devices import Grant
 from koordpy.cluster.foreseen import Foreseen
-from koordpy.cluster.gangbook import GangBook
+from koordpy.cluster.gangbook import GangBook, Tally
 from koordpy.cluster.gpu_book import GpuBook
+from koordpy.cluster.members import Members
 from koordpy.cluster.neighbours import Neighbours
 from koordpy.cluster.npus import NpuBook
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo, in_group, pod_info, shape_of
@@ -56,6 +57,14 @@ class PodBook:
         """Every known pod that names the gang."""
         return self._gangs.members(ref)
 
+    def gang(self, ref: GangRef) -> Members:
+        """The same, and what is remembered of others."""
+        return Members(pods=self._gangs.members(ref), past=self._gangs.past(ref))
+
+    def gang_tallies(self) -> Iterator[tuple[GangRef, Tally, int]]:
+        """(gang, how many of its members wait, stand and have Succeeded, its minimum) of every gang that has pods."""
+        return self._gangs.tallies()
+
     def used(self, node: str) -> tuple[int, Amounts]:
         """(pods, amounts) that the pods on a node hold, assumed ones included. Not a copy."""
         return self._usage.held(node)
@@ -92,6 +101,8 @@ class PodBook:
             return
         if old is not None:
             self._remove(old)
+        if info.gang is not None and (not same or old is None or old.gang != info.gang):
+            self._gangs.new_member(info.gang, info)
         if info.finished and info.gang is None:
             self._pods.pop(key, None)
         else:
@@ -104,6 +115,8 @@ class PodBook:
         if old is not None:
             self._foreseen.forget(old.uid)
             self._remove(old)
+            if old.gang is not None:
+                self._gangs.end_member(old.gang, old)
 
     def look_for(self, label_keys: Iterable[str]) -> None:
         """Takes in label keys that selectors look at pods by: pods that differ in one are told apart from now on.

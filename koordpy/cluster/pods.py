@@ -19,7 +19,7 @@ from koordpy.cluster.owners import controller_of
 from koordpy.cluster.resources import Amounts, asked_by
 from koordpy.cluster.ties import Ties, looked_at, selected_keys, ties_of
 
-FINISHED = ("Succeeded", "Failed")
+SUCCEEDED, FAILED = FINISHED = ("Succeeded", "Failed")
 
 
 class GangSource(Enum):
@@ -82,6 +82,11 @@ class PodInfo:
     """Priority of its upstream PodGroup, which counts instead of its own (kube-parity.md 6)."""
     gpus: GpuAsk | None = None
     """What it asks of the GPUs of a node; None without any."""
+
+    @property
+    def controller(self) -> str:
+        """uid of its controlling owner; empty for none."""
+        return next((owner.uid for owner in self.pod.metadata.owner_references if owner.controller), "")
 
     @property
     def group(self) -> GroupKey | None:

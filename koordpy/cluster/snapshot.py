@@ -13,6 +13,7 @@ from koordpy.api.natural import natural_key
 from koordpy.api.objects import Node, PodDisruptionBudget, Taint
 from koordpy.api.quantity import MAX_SUM
 from koordpy.cluster.devices import DeviceObjects, Grant
+from koordpy.cluster.ganghistory import Past
 from koordpy.cluster.gpu_book import NO_GPUS, GpuView
 from koordpy.cluster.npus import Npus
 from koordpy.cluster.owners import Owners
@@ -70,6 +71,8 @@ class Snapshot:
     pending: tuple[PodInfo, ...]
     members: Mapping[GangRef, tuple[PodInfo, ...]]
     """Every known pod that names a gang."""
+    pasts: Mapping[GangRef, Past]
+    """What is remembered of gangs beyond their pods, of those of which something is."""
     linkers: tuple[GangRef, ...]
     """Gangs whose object, or one of whose pods, carries a `groups` annotation."""
     selectors: Mapping[str, Mapping[str, int]]

@@ -271,6 +271,7 @@ class ClusterState(PodBook):
             pods=self._pods.copy(),
             pending=tuple(self._pending.values()),
             members=self._gangs.views(),
+            pasts=self._gangs.pasts(),
             linkers=self._gangs.linkers(),
             selectors=neighbours.selectors(),
             pod_groups=self._gangs.groups.copy(),

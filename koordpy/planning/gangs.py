@@ -5,7 +5,6 @@ Source: gang-network.md sections 2.1, 2.4, 2.9 and 4.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 from koordpy.api import keys
 from koordpy.api.durations import parse_duration
@@ -15,6 +14,8 @@ from koordpy.api.jsontext import JsonFault, read_json
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import ObjectMeta
 from koordpy.api.settings import OF_GANGS, odd_keys, odd_values, whole_number
+from koordpy.cluster.ganghistory import NO_PAST
+from koordpy.cluster.members import Members
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
 from koordpy.cluster.resources import Amounts, amounts
 from koordpy.cluster.snapshot import Snapshot
@@ -23,8 +24,8 @@ from koordpy.planning.ascend.multilevel import with_levels
 DEFAULT_WAITING_SECONDS = 600.0
 
 
-@dataclass(frozen=True)
-class Gang:
+@dataclass(frozen=True, kw_only=True)
+class Gang(Members):
     """One gang with the settings of its PodGroup, or of its oldest pod."""
 
     ref: GangRef
@@ -42,8 +43,6 @@ class Gang:
     min_resources: Amounts
     fault: str
     """An unreadable setting: text as gang-network.md 2.3 words it, without the gang's name."""
-    pods: tuple[PodInfo, ...]
-    """Every known pod that names the gang."""
     one_victim: bool = False
     """Upstream's disruptionMode: whoever evicts one member evicts all."""
     expected: int | None = None
@@ -55,27 +54,10 @@ class Gang:
     def key(self) -> str:
         return self.ref.key
 
-    @cached_property
-    def members(self) -> tuple[PodInfo, ...]:
-        """Bound pods and pending ones that are ours and ungated (section 1)."""
-        return tuple(pod for pod in self.pods if pod.bound or pod.pending)
-
-    @cached_property
-    def pending(self) -> tuple[PodInfo, ...]:
-        return tuple(pod for pod in self.members if pod.pending)
-
-    @cached_property
-    def bound(self) -> tuple[PodInfo, ...]:
-        return tuple(pod for pod in self.members if pod.bound)
-
-    @cached_property
-    def standing(self) -> tuple[PodInfo, ...]:
-        """The bound members that are not being deleted."""
-        return tuple(pod for pod in self.bound if not pod.pod.metadata.deletion_timestamp)
-
-    @cached_property
-    def succeeded(self) -> int:
-        return sum(pod.pod.status.phase == "Succeeded" for pod in self.pods)
+    @property
+    def whole(self) -> bool:
+        """Whether it runs with its minimum."""
+        return self.runs(self.min_member)
 
     @property
     def has_object(self) -> bool:
@@ -87,10 +69,9 @@ class Gang:
         """The oldest of its pods, of which there is at least one."""
         return _oldest(self.pods)
 
-    @property
-    def waits_for_members(self) -> str:
-        """What is said while fewer members exist than its minimum (2.3)."""
-        text = f"gang {self.key}: waiting for members, {len(self.members) + self.succeeded} of minMember"
+    def waits_for_members(self, have: int) -> str:
+        """What is said while fewer members exist, or have Succeeded, than its minimum (2.3)."""
+        text = f"gang {self.key}: waiting for members, {have} of minMember"
         expected = f", {self.expected} are expected" if self.expected is not None else ""
         return f"{text} {self.min_member} exist{expected}"
 
@@ -214,6 +195,7 @@ def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
         min_resources=resources,
         fault=fault or unreadable,
         pods=pods,
+        past=snapshot.pasts.get(ref, NO_PAST),
         one_victim=one_victim,
         expected=expected if expected is not None and expected > 0 else None,
         doubts=_doubts(ref, meta, wish),

@@ -35,8 +35,8 @@ def gate(unit: Unit, groups: Groups) -> Gate | None:
     if mixed is not None:
         return mixed
     for gang in unit.gangs:
-        if len(gang.members) + gang.succeeded < gang.min_member:
-            return Gate(gang.waits_for_members, GangStatus.INCOMPLETE)
+        if (have := unit.present(gang)) < gang.min_member:
+            return Gate(gang.waits_for_members(have), GangStatus.INCOMPLETE)
     for gang in unit.gangs:
         if gang.fault:
             return Gate(f"gang {gang.key}: {gang.fault}", GangStatus.INVALID)

@@ -62,14 +62,20 @@ class Unit:
         if gang.min_member < 1:
             return 0
         if gang.match_policy == "only-waiting":
-            return gang.min_member
+            return max(0, gang.min_member - gang.done)
         if gang.match_policy == "waiting-and-running":
-            return max(0, gang.min_member - len(gang.standing))
-        return 0 if self._any_stands else gang.min_member
+            return max(0, gang.min_member - len(gang.standing) - gang.done)
+        return 0 if self._started else gang.min_member
+
+    def present(self, gang: Gang) -> int:
+        """Members of a gang that exist, or that have Succeeded (2.3)."""
+        ended = gang.succeeded if self._started and not gang.pending else gang.done
+        return len(gang.members) + ended
 
     @cached_property
-    def _any_stands(self) -> bool:
-        return any(gang.standing for gang in self.gangs)
+    def _started(self) -> bool:
+        """Whether a member stands or has Succeeded: the group was placed before."""
+        return any(gang.standing or gang.done for gang in self.gangs)
 
     @cached_property
     def has_goal(self) -> bool:

@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from koordpy.api.config import Consolidation, Fairness, KoordpyConfiguration, Preemption, Quota
+from koordpy.api.config import Consolidation, Fairness, KoordpyConfiguration, Preemption, Quota, StaleGangs
 from koordpy.api.objects import ContainerState, ContainerStateTerminated, ContainerStatus
 from koordpy.planning.round import plan_round
 from koordpy.planning.words.explain import explain
@@ -143,8 +143,9 @@ def test_evictions_that_make_it_no_room_are_not_said_to_help() -> None:
     terminated = ContainerState(terminated=ContainerStateTerminated(finished_at=ended))
     status = replace(failed.status, container_statuses=[ContainerStatus(name="main", state=terminated)])
     made.add(replace(failed, status=status), pod("p", gang="g", requests=gpus(8)))
-    assert [one.rule for one in plan_round(made.state.snapshot(EPOCH), QUIET).evictions] == ["stale-gang"]
-    assert not [text for text in misses(made, hours=0) if "evicted" in text]
+    asked = replace(QUIET, stale_gangs=StaleGangs(enabled=True))
+    assert [one.rule for one in plan_round(made.state.snapshot(EPOCH), asked).evictions] == ["stale-gang"]
+    assert not [text for text in misses(made, asked, hours=0) if "evicted" in text]
 
 
 def test_moved_pods_are_not_called_evicted() -> None:

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.config import Consolidation, Fairness, KoordpyConfiguration, Preemption, Queue
-from koordpy.api.groups import UpstreamGang, UpstreamPodGroup, UpstreamPodGroupSpec, UpstreamPolicy
+from koordpy.api.config import Consolidation, Fairness, KoordpyConfiguration, Preemption, Queue, StaleGangs
+from koordpy.api.groups import PodGroupStatus, UpstreamGang, UpstreamPodGroup, UpstreamPodGroupSpec, UpstreamPolicy
 from koordpy.api.objects import (
     ContainerState,
     ContainerStateTerminated,
@@ -175,7 +175,8 @@ def failed(name: str, gang: str, finished: str) -> Pod:
 @pytest.mark.parametrize(("finished", "gone"), [("2026-01-01T00:58:59Z", True), ("2026-01-01T00:59:01Z", False)])
 def test_10_a_gang_that_lost_a_member_gives_up_after_its_grace(finished: str, gone: bool) -> None:
     members = [one("g-0", at="n", gang="g"), failed("g-1", "g", finished)]
-    result = run([gpus("n", 2), group("g", 2), *members, one("other", at="n")])
+    asked = StaleGangs(enabled=True)
+    result = run([gpus("n", 2), group("g", 2), *members, one("other", at="n")], stale_gangs=asked)
     [(report, _)] = result.gangs
     if gone:
         assert went(result) == [("g-0", "stale-gang")]
@@ -185,6 +186,48 @@ def test_10_a_gang_that_lost_a_member_gives_up_after_its_grace(finished: str, go
     assert not went(result)
     assert report.status != "Scheduled"
     assert report.message.startswith("1 of 2 members")
+
+
+def lost_one(least: int, *more: Any, group_notes: dict[str, str] | None = None) -> list[Any]:
+    """A gang of which a member failed an hour ago, and none takes its place."""
+    members = [one("g-0", at="n", gang="g"), failed("g-1", "g", "2026-01-01T00:00:00Z")]
+    return [gpus("n", 2), group("g", least, group_notes), *members, one("other", at="n"), *more]
+
+
+@pytest.mark.parametrize(
+    ("notes", "asked", "gone"),
+    [
+        ({}, False, False),
+        ({}, True, True),
+        ({keys.GANG_STALE_GRACE: "60s"}, False, True),
+        ({keys.GANG_STALE_GRACE: "2h"}, True, False),
+        ({keys.GANG_STALE_GRACE: "-1"}, True, False),
+        ({keys.GANG_STALE_GRACE: "soon"}, False, False),
+        ({keys.GANG_STALE_GRACE: "soon"}, True, True),
+    ],
+)
+def test_a_gang_that_lost_members_is_evicted_only_where_somebody_asked(
+    notes: dict[str, str], asked: bool, gone: bool
+) -> None:
+    result = run(lost_one(2, group_notes=notes), stale_gangs=StaleGangs(enabled=asked))
+    assert bool(went(result)) == gone
+
+
+@pytest.mark.parametrize(
+    ("scheduled", "succeeded", "gone"),
+    [
+        (0, 0, True),  # nothing says what it had
+        (1, 0, False),  # it has what it had: the minimum was raised
+        (2, 0, True),
+        (1, 1, False),  # the pod of one that has Succeeded was deleted
+    ],
+)
+def test_a_gang_is_stale_only_for_members_that_were_lost(scheduled: int, succeeded: int, gone: bool) -> None:
+    least = 2 if succeeded else 4
+    objects = [gpus("n", 2), one("g-0", at="n", gang="g"), one("other", at="n")]
+    status = PodGroupStatus(scheduled=scheduled, succeeded=succeeded)
+    objects.append(replace(group("g", least, {keys.GANG_STALE_GRACE: "0s"}), status=status))
+    assert bool(went(run(objects))) == gone
 
 
 # --- beside promises -------------------------------------------------------------------------------------------------

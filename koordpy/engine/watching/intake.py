@@ -33,7 +33,8 @@ from koordpy.cluster.pods import gang_ref
 
 GPU_VARIABLES = frozenset(NAMES)
 FINISHED = frozenset({"Succeeded", "Failed"})
-CONDITIONS_READ = frozenset({"PodScheduled", "PodResizePending", "DisruptionTarget"})
+DISRUPTED = "DisruptionTarget"
+CONDITIONS_READ = frozenset({"PodScheduled", "PodResizePending", DISRUPTED})
 ANNOTATIONS_UNREAD = (
     "kubectl.kubernetes.io/",
     "cni.projectcalico.org/",
@@ -80,7 +81,7 @@ class PodIntake:
 
 
 def _finished(pod: Pod) -> Pod:
-    """Phase, finishedAt, and whose it is."""
+    """Phase, finishedAt, whose it is, and whether it was ended from outside."""
     meta, spec = pod.metadata, pod.spec
     ends = [
         status.state.terminated.finished_at
@@ -96,6 +97,8 @@ def _finished(pod: Pod) -> Pod:
             uid=meta.uid,
             resource_version=meta.resource_version,
             creation_timestamp=meta.creation_timestamp,
+            deletion_timestamp=meta.deletion_timestamp,
+            owner_references=meta.owner_references,
             labels=meta.labels,
             annotations={
                 key: text
@@ -107,6 +110,7 @@ def _finished(pod: Pod) -> Pod:
         status=PodStatus(
             phase=pod.status.phase,
             reason=pod.status.reason,
+            conditions=[one for one in pod.status.conditions if one.type == DISRUPTED],
             container_statuses=[ContainerStatus(name="", state=ended)] if ended is not None else [],
         ),
     )

@@ -4,6 +4,7 @@ Source: preemption.md section 7. Looked at when a round has tried everybody: whe
 is repaired. Nothing is remembered: since when follows from the PodGroup's condition, or from the members that failed.
 """
 
+import contextlib
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -12,15 +13,14 @@ from koordpy.api.config import StaleGangs
 from koordpy.api.durations import parse_duration
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import ObjectMeta
-from koordpy.cluster.pods import GangRef, GangSource, PodInfo, seconds
+from koordpy.cluster.ganghistory import STALE, ended
+from koordpy.cluster.pods import FAILED, GangRef, GangSource, PodInfo, seconds
 from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.figures import Figures
 from koordpy.planning.gangs import Gang, read_gang
 from koordpy.planning.units import Groups
 from koordpy.planning.victims.budgets import budgets_of, violations
 from koordpy.planning.victims.units import terminating, untouchable
-
-CONDITION = "Stale"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +40,25 @@ class StaleGang:
 
 @dataclass(frozen=True, slots=True)
 class StaleState:
-    """A gang that has lost members. `have`: members bound or Succeeded; `due`: when its grace is over, seconds since
-    the epoch, None where that is not known (nothing says since when) or never comes."""
+    """A gang that has lost members. `have`: members bound or Succeeded; `grace`: seconds until the others are evicted,
+    negative for never; `due`: when it is over, seconds since the epoch, None where that is not known (nothing says
+    since when) or never comes."""
 
     have: int
     min_member: int
+    grace: float
     due: float | None
 
     def text(self, key: str) -> str:
         """Of the PodGroup's condition."""
         return f"gang {key} has {self.have} of {self.min_member} members"
+
+    def warning(self, key: str, now: float | None = None) -> str:
+        """Of the events: what comes of it, and when. now: seconds since the epoch, else the grace has just begun."""
+        if self.grace < 0:
+            return self.text(key)
+        left = self.grace if now is None or self.due is None else max(0.0, self.due - now)
+        return f"{self.text(key)}; they are evicted in {left:.0f}s unless it has its minimum by then"
 
 
 def present(gang: Gang, draft: Draft) -> int:
@@ -59,8 +68,12 @@ def present(gang: Gang, draft: Draft) -> int:
 
 
 def is_stale(gang: Gang, draft: Draft) -> bool:
-    """Strict, with members bound, and fewer than the minimum of them."""
-    return gang.strict and gang.exists and bool(gang.bound) and present(gang, draft) < gang.min_member
+    """Strict, with members bound and fewer than its minimum of them. Not one that has as many as when it was whole: its
+    minimum was raised since."""
+    if not (gang.strict and gang.exists and gang.bound):
+        return False
+    have = present(gang, draft)
+    return have < gang.min_member and not 0 < gang.past.whole <= have
 
 
 def thinned(ref: GangRef, snapshot: Snapshot) -> bool:
@@ -87,11 +100,11 @@ def stale_state(ref: GangRef, snapshot: Snapshot, settings: StaleGangs) -> Stale
         return None
     grace = grace_seconds(gang, snapshot, settings)
     began = _since(gang, snapshot)
-    if not settings.enabled or grace < 0 or (began is None and grace > 0):
+    if grace < 0 or (began is None and grace > 0):
         due = None
     else:
         due = (snapshot.now if began is None else began) + grace
-    return StaleState(present(gang, draft), gang.min_member, due)
+    return StaleState(present(gang, draft), gang.min_member, grace, due)
 
 
 def give_up(groups: Groups, figures: Figures, *, tried: Collection[str] | None) -> list[StaleGang]:
@@ -99,10 +112,7 @@ def give_up(groups: Groups, figures: Figures, *, tried: Collection[str] | None) 
 
     tried: ids of the units that the round has tried, None for all; of others nothing can be said.
     """
-    settings = figures.config.stale_gangs
-    if not settings.enabled:
-        return []
-    snapshot, draft = figures.snapshot, figures.draft
+    settings, snapshot, draft = figures.config.stale_gangs, figures.snapshot, figures.draft
     out: list[StaleGang] = []
     broken = {pod.gang for pod in draft.evicted.values()}
     refs = [ref for ref in snapshot.members if thinned(ref, snapshot) or ref in broken]
@@ -143,17 +153,15 @@ def _meta(gang: Gang, snapshot: Snapshot) -> ObjectMeta | None:
 
 
 def grace_seconds(gang: Gang, snapshot: Snapshot, settings: StaleGangs) -> float:
-    """The gang's own grace, else the configured one; negative for never. An unreadable one counts as absent."""
+    """The gang's own grace, else the configured one where stale gangs are to be evicted at all; negative for never.
+
+    An unreadable one counts as absent.
+    """
     meta = _meta(gang, snapshot)
-    text = meta.annotations.get(keys.GANG_STALE_GRACE) if meta is not None else None
-    if text is None:
-        return settings.grace
-    if text.strip() == "-1":
-        return -1.0
-    try:
-        return parse_duration(text.strip())
-    except ValueError:
-        return settings.grace
+    text = meta.annotations.get(keys.GANG_STALE_GRACE, "").strip() if meta is not None else ""
+    with contextlib.suppress(ValueError):
+        return -1.0 if text == "-1" else parse_duration(text)
+    return settings.grace if settings.enabled else -1.0
 
 
 def since(gang: Gang, snapshot: Snapshot) -> float:
@@ -165,12 +173,7 @@ def since(gang: Gang, snapshot: Snapshot) -> float:
 def _since(gang: Gang, snapshot: Snapshot) -> float | None:
     group = snapshot.pod_groups.get(gang.ref.key) if gang.ref.source is GangSource.GROUP else None
     for condition in group.status.conditions if group is not None else ():
-        if condition.type == CONDITION and condition.status == "True" and condition.last_transition_time:
+        if condition.type == STALE and condition.status == "True" and condition.last_transition_time:
             return seconds(condition.last_transition_time)
-    ends = [_finished(pod) for pod in gang.pods if pod.pod.status.phase == "Failed"]
+    ends = [ended(pod).at for pod in gang.pods if pod.pod.status.phase == FAILED]
     return max((end for end in ends if end), default=None)
-
-
-def _finished(pod: PodInfo) -> float:
-    states = [status.state for status in pod.pod.status.container_statuses if status.state is not None]
-    return max((seconds(s.terminated.finished_at) for s in states if s.terminated is not None), default=0.0)

@@ -199,10 +199,14 @@ def _denials(
         known = None if pod.nominated_node else said.get(words)
         if known is None:
             text, plugins = _sentence(pod, key, figures, sentences, alone=alone, beside=one.figures is not None)
-            text = " ".join(part for part in (text, preemption_sentence(pod, figures), *one.reasons) if part)
-            if not alone:
-                text = f"{text} {met.get(gang or '', '')}"
-            known = text + tail, plugins
+            if one.awaits and not alone:
+                # one sentence for all of them, that stays as it is while the pods end
+                known = f"0/{len(figures.snapshot.nodes)} nodes are available: {one.reasons[0]}", plugins
+            else:
+                text = " ".join(part for part in (text, preemption_sentence(pod, figures), *one.reasons) if part)
+                if not alone:
+                    text = f"{text} {met.get(gang or '', '')}"
+                known = text + tail, plugins
             if not pod.nominated_node:
                 said[words] = known
         text, plugins = known
@@ -235,21 +239,22 @@ def _gang_report(gang: Gang, unit: Unit, figures: Figures, one: Tried | None, me
     bound = len(gang.bound)
     if one is not None and one.gate is not None and one.gate.status is GangStatus.INVALID:
         status = GangStatus.INVALID
-    elif bound and bound >= gang.min_member:
+    elif gang.whole:
         status = GangStatus.SCHEDULED
     elif one is not None and one.gate is not None:
         status = one.gate.status
     elif one is not None and one.fault:
         status = GangStatus.INVALID
-    elif not gang.pending or len(gang.members) + gang.succeeded < gang.min_member:
+    elif not gang.pending or unit.present(gang) < gang.min_member:
         status = GangStatus.INCOMPLETE
     else:
         status = GangStatus.UNSCHEDULABLE
     where = _domain(unit, figures, gang.bound)
+    waits = gang.waits_for_members(unit.present(gang))
     if not message and not gang.members and gang.succeeded < gang.min_member:
-        message = gang.waits_for_members  # there is nobody whose message could be taken
-    if bound > 0 and bound + gang.succeeded < gang.min_member:
-        message = below_minimum(gang, message)
+        message = waits  # there is nobody whose message could be taken
+    if bound and not gang.whole:
+        message = below_minimum(gang, message or waits)
     return GangReport(
         name=gang.key,
         members=len(gang.members),
