@@ -147,7 +147,8 @@ def _relieved(refused: Tried, figures: Figures, search: Search | None) -> Tried:
     relief = search.relieve(unit)
     if relief.awaited is not None:
         figures.promises.keep(relief.awaited.nodes)
-        return replace(refused, reasons=(relief.awaited.text,), awaits=relief.awaited.nodes)
+        text = relief.awaited.stable_text if unit.is_gang else relief.awaited.text
+        return replace(refused, reasons=(text,), awaits=relief.awaited.nodes)
     if not relief.nodes:
         unknown = Proof.UNKNOWN in (relief.proof, refused.proof)
         proof = Proof.UNKNOWN if unknown else refused.proof

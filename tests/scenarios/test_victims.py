@@ -285,6 +285,31 @@ def test_room_that_comes_free_is_waited_for_until_it_is_stuck(ended_at: str, goe
         assert "waiting for 1 terminating pod on n1." in messages(plan)["p"]
 
 
+def test_every_member_is_told_the_same_while_pods_end_however_many_are_left() -> None:
+    def told(count: int) -> set[str]:
+        ending = [
+            _changed(runs(f"l-{i}", f"n{i + 1}"), deletion_timestamp="1970-01-01T00:00:00Z") for i in range(count)
+        ]
+        nodes = [gpus(f"n{i}", 1) for i in range(1, 6)]
+        others = [runs("x", "n5", priority=9)]
+        plan = planned([*nodes, *ending, *others, group("g", 4), *(waits(f"p-{i}", gang="g") for i in range(4))])
+        assert not bound(plan) and not evicted(plan)
+        return set(messages(plan).values())
+
+    kept = "0/5 nodes are available: waiting for terminating pods: its room on n1, n2, n3 and 1 more is kept."
+    assert told(4) == told(1) == {kept}
+
+
+def test_members_on_other_nodes_are_told_that_they_go_with_their_gang() -> None:
+    victims = [runs(f"v-{i}", f"n{i}", gang="v") for i in (1, 2)]
+    plan = planned([gpus("n1", 1), gpus("n2", 1), group("v", 2), *victims, waits("p", priority=5)])
+    said = {one.pod_key: one.message for one in plan.evictions}
+    taken = next(one.node for one in plan.nominations)
+    assert {key: text.partition(" on node ")[2] for key, text in said.items()} == {
+        f"default/v-{i}": f"n{i}" if taken == f"n{i}" else f"n{i}, goes with its gang" for i in (1, 2)
+    }
+
+
 def test_awaited_room_is_given_to_one_only() -> None:
     leaving = _changed(runs("leaving", "n1"), deletion_timestamp="1970-01-01T00:00:00Z")
     both = [waits("p", priority=5), waits("q", priority=4)]

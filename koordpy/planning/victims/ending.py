@@ -4,7 +4,7 @@ Source: preemption.md sections 1 (step 2) and 4. A pod's room counts as coming f
 deletionTimestamp; later it is stuck. A unit whose nominated node still holds pods that end for it waits likewise.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from koordpy.api.counted import counted
@@ -27,19 +27,30 @@ class Awaited:
     """Where a unit will stand: pod key -> node, and the pods that it waits for."""
 
     nodes: Mapping[str, int]
+    names: frozenset[str]
+    """Names of these nodes."""
     pods: tuple[PodInfo, ...]
 
     @property
     def what(self) -> str:
         """The pods that it waits for, and where they are."""
-        names = sorted({pod.node for pod in self.pods}, key=natural_key)
-        more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-        return f"{counted(len(self.pods), 'terminating pod')} on {', '.join(names[:_LISTED])}{more}"
+        return f"{counted(len(self.pods), 'terminating pod')} on {_listed({pod.node for pod in self.pods})}"
 
     @property
     def text(self) -> str:
-        """For the message of its pods."""
+        """For the message of a plain pod."""
         return f"waiting for {self.what}."
+
+    @property
+    def stable_text(self) -> str:
+        """For the message of every member of a gang: the same for as long as it waits, however many are left."""
+        return f"waiting for terminating pods: its room on {_listed(self.names)} is kept."
+
+
+def _listed(nodes: Iterable[str]) -> str:
+    names = sorted(nodes, key=natural_key)
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + more
 
 
 def await_ending(unit: Unit, figures: Figures) -> Awaited | None:
@@ -73,6 +84,7 @@ def await_ending(unit: Unit, figures: Figures) -> Awaited | None:
     tops = {quotas.tree.path(quotas.quota_of(pod))[:1] for pod in unit.pending} if refused else set()
     return Awaited(
         nodes,
+        frozenset(used),
         tuple(pod for pod in ending if pod.node in used or quotas.tree.path(quotas.quota_of(pod))[:1] in tops),
     )
 

@@ -81,11 +81,14 @@ def evictions(one: Tried, figures: Figures) -> list[Eviction]:
     many = f"{counted(len(placed), 'pod')}, " if one.unit.is_gang else ""
     who = f"{kind} {name} ({many}priority {min((pod.priority for pod in placed), default=0)}"
     back = {b.pod.key: figures.snapshot.nodes[b.node].name for b in one.back}
+    taken = {figures.snapshot.nodes[node].name for node in (one.nodes or {}).values()}
     out = []
     for victim in one.victims:
         for pod in victim.unit.pods:
             if victim.rule is RuleName.PRIORITY:
                 text = f"Preempted by {who} over {pod.priority}) on node {pod.node}"
+                if victim.unit.kind is Kind.CORE and pod.node not in taken:
+                    text += ", goes with its gang"
             elif victim.rule in (RuleName.QUOTA, RuleName.FAIR_SHARE):
                 text = f"Reclaimed for {kind} {name}: {victim.why}"
             else:
@@ -156,5 +159,4 @@ def benefit(one: Tried, figures: Figures) -> Benefit:
 
 def below_minimum(gang: Gang, why: str) -> str:
     """`4 of 5 members`, and why the others cannot be placed."""
-    have = len(gang.bound) + gang.succeeded
-    return f"{have} of {gang.min_member} members; {why or gang.waits_for_members}"
+    return f"{gang.present} of {gang.min_member} members; {why}"
