@@ -3,14 +3,23 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.scheduler import Scheduler
 from tests.engine.live import QUICK, QUICK_LEASE, Planner
 from tests.engine.virtual import LATEST_SECONDS, Wire
-from tests.engine.watchman import Watchman
 
 Connect = Callable[[], ApiClient]
+
+
+class Listener(Protocol):
+    """Who hears of processes that start."""
+
+    def listen(self, scheduler: Scheduler) -> None:
+        """A scheduler starts."""
+
+
 SETTINGS = replace(
     QUICK,
     event_qps=0.0,
@@ -28,7 +37,7 @@ class Replica:
     connect: Connect
     wall: Callable[[], float]
     elects: bool
-    watchman: Watchman
+    watchman: Listener
     name: str = "one"
     latest_seconds: float = LATEST_SECONDS
     client: ApiClient | None = None

@@ -1,0 +1,37 @@
+"""Random lives of gangs in virtual time; KOORDPY_LIVES=20000 tries that many."""
+
+import os
+from collections import Counter
+
+import pytest
+
+from tests.engine.lives import ACTS, live_through
+from tests.engine.virtual import one_after_the_other
+
+COUNT = int(os.environ.get("KOORDPY_LIVES", "2000"))
+BATCH = 250
+
+
+@pytest.mark.parametrize("first", range(0, COUNT, BATCH))
+def test_whoever_could_run_runs_and_nobody_is_evicted(first: int) -> None:
+    wrong: dict[int, str] = {}
+    tally: Counter[str] = Counter()
+    with one_after_the_other():
+        for seed in range(first, min(first + BATCH, COUNT)):
+            try:
+                tally += live_through(seed).tally
+            except AssertionError as error:
+                wrong[seed] = str(error)
+    assert not wrong, f"python -m tests.engine.lives --trace --seeds SEED shows what happened: {wrong}"
+    assert [act for act in ACTS if not tally[act]] == [], "these were never played"
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(239, id="the-first-pod-of-a-new-job-comes-while-a-pod-of-the-old-one-ends"),
+        pytest.param(2297, id="a-member-succeeds-while-no-scheduler-runs-after-the-pod-of-another-was-deleted"),
+    ],
+)
+def test_what_went_wrong_once_goes_right(seed: int) -> None:
+    assert live_through(seed).tally
