@@ -19,6 +19,7 @@ from koordpy.engine.promises import Promises
 from koordpy.engine.queue import Entry
 from koordpy.engine.refusals import Refusals
 from koordpy.engine.status.announce import Announcer
+from koordpy.engine.status.census import Census
 from koordpy.engine.status.gangwriter import GangStatusWriter
 from koordpy.engine.status.references import References
 from koordpy.engine.wakeups import Wake
@@ -74,6 +75,7 @@ class Dispatcher:
         rooms: RoomMaking,
         promises: Promises,
         gangs: Sequence[GangStatusWriter],
+        census: Census,
         announcer: Announcer,
         references: References,
         metrics: Metrics,
@@ -81,7 +83,7 @@ class Dispatcher:
     ) -> None:
         self._feeds, self._state, self._queue = feeds, feeds.state, feeds.queue
         self._committer, self._refusals, self._rooms, self._promises = committer, refusals, rooms, promises
-        self._gangs, self._announcer, self._references = gangs, announcer, references
+        self._gangs, self._census, self._announcer, self._references = gangs, census, announcer, references
         self._metrics, self._clock = metrics, clock
         self._first_tried: dict[str, float] = {}
         self._warned: set[tuple[str, str]] = set()
@@ -163,6 +165,7 @@ class Dispatcher:
                 on_done=self._done(_Gangs(reports, first)) if gangs else None,
             )
         for report in reports:
+            self._census.hear(report)
             if not (placed and report.status is GangStatus.SCHEDULED):
                 for writer in self._gangs:
                     writer.verdict(report, waiting)

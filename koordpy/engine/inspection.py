@@ -14,6 +14,7 @@ from koordpy.engine.apiserver.resources import CLUSTER_NETWORK_TOPOLOGIES, NODES
 from koordpy.engine.loop import SchedulingLoop
 from koordpy.engine.queue import State
 from koordpy.engine.settings import EngineSettings
+from koordpy.engine.status.census import Census
 from koordpy.engine.status.recorder import EventRecorder
 from koordpy.engine.watching.feeds import Feeds
 from koordpy.observe.health import Check
@@ -32,6 +33,7 @@ class Inspection:
         loop: SchedulingLoop,
         elector: LeaderElector | None,
         *,
+        census: Census,
         recorders: Iterable[EventRecorder],
         metrics: Metrics,
         settings: EngineSettings,
@@ -40,7 +42,7 @@ class Inspection:
         clock: Callable[[], float],
     ) -> None:
         self._feeds, self._state, self._queue = feeds, feeds.state, feeds.queue
-        self._loop, self._elector, self._recorders = loop, elector, tuple(recorders)
+        self._loop, self._elector, self._census, self._recorders = loop, elector, census, tuple(recorders)
         self._metrics, self._settings = metrics, settings
         self._leading, self._stopping, self._clock = leading, stopping, clock
         metrics.on_scrape(self._set_gauges)
@@ -120,6 +122,7 @@ class Inspection:
         metrics.set_gauge(metrics.unschedulable, by_plugin)
         for kind, size in self._state.sizes.items():
             metrics.cache_size.labels(kind).set(size)
+        metrics.set_gangs(*self._census.count())
         metrics.set_gauge(metrics.quota, quota_gauges(self._state.quota_view(), self._settings.quota))
         metrics.set_gauge(metrics.share, share_gauges(self._state.quota_view(), self._settings.fairness))
         metrics.leader.set(1 if self._leading() else 0)

@@ -31,6 +31,7 @@ from koordpy.engine.queue import State, UnitQueue
 from koordpy.engine.refusals import Refusals
 from koordpy.engine.settings import EngineSettings
 from koordpy.engine.status.announce import Announcer
+from koordpy.engine.status.census import Census
 from koordpy.engine.status.recorder import EventRecorder
 from koordpy.engine.status.references import References, of_object
 from koordpy.engine.status.writers import Writers
@@ -165,6 +166,8 @@ class Scheduler:
                 now=now,
                 extra_seconds=settings.nomination_extra_seconds,
             )
+            if self.writers is not None:
+                self.evictor.gang_evicted.append(self.writers.evicted)
         refusals = Refusals(
             self.feeds,
             pod_status=self.writers.pods if self.writers is not None else None,
@@ -191,6 +194,7 @@ class Scheduler:
         )
 
         # rounds
+        census = Census(self.state)
         promises = Promises(self.feeds, closed=self.evictor.closed if self.evictor is not None else dict)
         dispatcher = Dispatcher(
             self.feeds,
@@ -199,6 +203,7 @@ class Scheduler:
             rooms=RoomMaking(self.feeds, self.evictor, references, metrics=self.metrics, mode=settings.fairness.mode),
             promises=promises,
             gangs=self.writers.gangs if self.writers is not None else (),
+            census=census,
             announcer=announcer,
             references=references,
             metrics=self.metrics,
@@ -224,6 +229,7 @@ class Scheduler:
             self.feeds,
             self._loop,
             self.elector,
+            census=census,
             recorders=self._recorders.values(),
             metrics=self.metrics,
             settings=settings,

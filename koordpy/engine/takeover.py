@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 import msgspec
 
-from koordpy.cluster.pods import GangRef, GangSource
 from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
 from koordpy.engine.apiserver.lease import LeaderElector
 from koordpy.engine.apiserver.resources import PODS
@@ -76,13 +75,7 @@ class Takeover:
                     await asyncio.sleep(0.02)
 
     def _report_half_bound(self) -> None:
-        state = self._feeds.state
-        needs = [(key, GangSource.GROUP, group.spec.min_member) for key, group in state.pod_groups().items()]
-        for key, upstream in state.upstream_groups().items():
-            if (gang := upstream.spec.scheduling_policy.gang) is not None:
-                needs.append((key, GangSource.UPSTREAM, gang.min_count))
-        for key, source, need in needs:
-            namespace, _, name = key.partition("/")
-            bound = sum(pod.bound for pod in state.members(GangRef(namespace, name, source)))
-            if 0 < bound < need:
-                logger.warning("gang %s is half bound, %d of %d: it is tried first", key, bound, need)
+        for ref, tally, need in self._feeds.state.gang_tallies():
+            if tally.half_bound(need):
+                text = "gang %s is half bound, %d of %d: it is tried first"
+                logger.warning(text, ref.key, tally.bound + tally.ended, need)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from koordpy.planning.plan import GangReport, GangStatus, RoundPlan
+from koordpy.planning.plan import GangStatus, RoundPlan
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _FINE = tuple(0.001 * 2**i for i in range(15))
@@ -70,11 +70,14 @@ class Metrics:
             registry=registry,
         )  # fmt: skip
         self.victims = Counter("koordpy_victims_total", "Pods evicted by rule.", ["rule"], registry=registry)
-        self.gangs = Gauge("koordpy_gangs", "Gangs by status.", ["status"], registry=registry)
+        self.gangs = Gauge(
+            "koordpy_gangs", "Gangs with a member that waits or runs, by status.", ["status"], registry=registry
+        )
         self.gangs_half_bound = Gauge(
-            "koordpy_gangs_half_bound", "Gangs with some members bound, but fewer than their minimum.",
+            "koordpy_gangs_half_bound",
+            "Gangs with some members bound, but with those that have Succeeded fewer than their minimum.",
             registry=registry,
-        )  # fmt: skip
+        )
         self.gang_wait_seconds = Histogram(
             "koordpy_gang_wait_seconds", "Seconds from a gang's first try until its plan was bound.", buckets=_WAITS,
             registry=registry,
@@ -163,7 +166,6 @@ class Metrics:
             for run in unit.solver:
                 self.solver_seconds.labels(run.stage).observe(run.deterministic_time)
                 self.solver_status.labels(run.status.value).inc()
-        self.gang_reports(plan.gangs)
 
     def pod_bound(self, profile: str, *, attempts: int, sent: float, attempt: float, waited: float) -> None:
         """Counts a pod that was bound: seconds of its Binding, of the attempt as a whole, and since it came."""
@@ -182,16 +184,11 @@ class Metrics:
             sli = self._sli_by_attempts[label] = self.sli_seconds.labels(label)
         sli.observe(waited)
 
-    def gang_reports(self, gangs: tuple[GangReport, ...]) -> None:
-        """Sets the gauges of gangs by status."""
-        counts = dict.fromkeys(GangStatus, 0)
-        half = 0
-        for gang in gangs:
-            counts[gang.status] += 1
-            half += 0 < gang.bound < gang.min_member
-        for status, count in counts.items():
-            self._statuses[status].set(count)
-        self.gangs_half_bound.set(half)
+    def set_gangs(self, statuses: Mapping[GangStatus, int], half_bound: int) -> None:
+        """Sets the gauges of gangs."""
+        for status, gauge in self._statuses.items():
+            gauge.set(statuses.get(status, 0))
+        self.gangs_half_bound.set(half_bound)
 
     def render(self) -> bytes:
         """The exposition of everything, in the text format of Prometheus."""

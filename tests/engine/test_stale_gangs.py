@@ -16,10 +16,10 @@ BUDGETS = "poddisruptionbudgets.policy"
 
 
 @asynccontextmanager
-async def halved(*, grace: float, minimum: int = 2, **annotations: str) -> AsyncIterator[Live]:
+async def halved(*, grace: float, minimum: int = 2, asked: bool = True, **annotations: str) -> AsyncIterator[Live]:
     """A gang of two on the node, of which the second pod is about to go; a node where no other pod fits."""
     async with live([small("n", gpus=2)]) as cluster:
-        config = KoordpyConfiguration(stale_gangs=StaleGangs(grace=grace))
+        config = KoordpyConfiguration(stale_gangs=StaleGangs(enabled=asked, grace=grace))
         cluster.planner.config = config
         group, *pods = gang("g", 2, min_member=minimum, gpus=1)
         group["metadata"].setdefault("annotations", {}).update(annotations)
@@ -52,6 +52,69 @@ async def test_a_gang_that_lost_a_member_says_so_and_is_given_up_though_nothing_
         assert event["related"]["name"] == "g"
 
 
+def told(cluster: Live, reason: str) -> list[str]:
+    """What events with this reason say of the PodGroup."""
+    found = (e for e in cluster.events() if e["reason"] == reason and e["involvedObject"]["kind"] == "PodGroup")
+    return [event["message"] for event in found]
+
+
+async def test_a_gang_that_nobody_asked_to_evict_only_says_what_it_lacks() -> None:
+    async with halved(grace=0.0, asked=False) as cluster:
+        cluster.delete("g-1")
+        await until(lambda: told(cluster, "GangDegraded") == ["gang default/g has 1 of 2 members"])
+        await until(lambda: stale(cluster).get("status") == "True")
+        # a round that looks at everybody has been held since
+        cluster.pod("later")
+        await until(lambda: cluster.bound("later"))
+        assert cluster.bound("g-0") and not ending(cluster)
+
+
+async def test_a_gang_whose_minimum_is_raised_has_lost_nobody() -> None:
+    async with halved(grace=0.0) as cluster:
+        await until(lambda: cluster.group("g").get("scheduled") == 2)
+        groups = "podgroups.scheduling.sigs.k8s.io"
+
+        def raised(old: dict[str, Any]) -> dict[str, Any]:
+            return {**old, "spec": {"minMember": 8}}
+
+        def says() -> str:
+            return next(c["message"] for c in cluster.group("g")["conditions"] if c["type"] == "Scheduled")
+
+        cluster.server.store.update(groups, "g", raised, namespace="default")
+        await until(lambda: says() == "2 of minMember 8 members are bound; no other exists")
+        cluster.pod("later")
+        await until(lambda: cluster.bound("later"))
+        assert cluster.bound("g-0", "g-1") and not stale(cluster) and not ending(cluster)
+        # one that is lost now is missed
+        cluster.delete("g-1")
+        await until(lambda: "g-0" not in cluster.pods())
+
+
+async def test_the_pod_group_tells_of_the_loss_the_grace_and_the_end() -> None:
+    async with halved(grace=60.0) as cluster:
+        await until(lambda: cluster.group("g").get("scheduled") == 2)
+        cluster.delete("g-1")
+        first = "gang default/g has 1 of 2 members; they are evicted in 60s unless it has its minimum by then"
+        await until(lambda: told(cluster, "GangDegraded") == [first])
+        await until(lambda: stale(cluster).get("status") == "True")
+        cluster.ahead_seconds += 31
+        await until(lambda: len(told(cluster, "GangDegraded")) == 2)
+        cluster.ahead_seconds += 31
+        await until(lambda: bool(told(cluster, "GangEvicted")))
+        (note,) = told(cluster, "GangEvicted")
+        assert note.startswith("1 of 1 members evicted (stale-gang): gang default/g has 1 of 2 members for ")
+
+        def disrupted() -> dict[str, Any]:
+            conditions = cluster.group("g").get("conditions", [])
+            return next((c for c in conditions if c["type"] == "DisruptionTarget"), {})
+
+        await until(lambda: disrupted().get("status") == "True" and "g-0" not in cluster.pods())
+        assert (disrupted()["reason"], disrupted()["message"]) == ("StaleGang", note)
+        cluster.create(*gang("g", 2, gpus=1)[1:])
+        await until(lambda: cluster.bound("g-0", "g-1") and disrupted()["status"] == "False")
+        assert disrupted()["message"] == f"its minimum is bound again; before: {note}"
+
+
 async def test_a_gang_whose_member_comes_back_in_time_goes_on() -> None:
     async with halved(grace=60.0) as cluster:
         cluster.delete("g-1")
@@ -59,6 +122,10 @@ async def test_a_gang_whose_member_comes_back_in_time_goes_on() -> None:
         cluster.create(gang("g", 2, gpus=1)[2])
         await until(lambda: cluster.bound("g-1"))
         await until(lambda: stale(cluster).get("status") == "False")
+        assert (stale(cluster)["reason"], told(cluster, "GangRepaired")) == (
+            "MinimumMet",
+            ["2 members are bound or have Succeeded"],
+        )
         cluster.ahead_seconds += 61
         await asyncio.sleep(0.6)
         assert cluster.bound("g-0", "g-1")
@@ -126,6 +193,6 @@ async def test_what_was_said_before_a_gang_was_whole_is_not_told_again_when_it_l
             cluster.create(second)
             await until(lambda: scheduled() == ("True", "Scheduled"))
             cluster.delete("g-1")
-            await until(lambda: stale(cluster).get("status") == "True")
-            await asyncio.sleep(2 * QUICK.group_status_seconds)
-            assert scheduled() == ("True", "Scheduled")
+            await until(lambda: scheduled() == ("False", "Incomplete"))
+            (told,) = (c["message"] for c in cluster.group("g")["conditions"] if c["type"] == "Scheduled")
+            assert told == "1 of minMember 2 members are bound; no other exists"

@@ -112,6 +112,7 @@ def test_metrics_of_a_round() -> None:
     metrics = Metrics()
     metrics.planned(plan(), seconds=0.1)
     metrics.planned(plan("no place"), seconds=0.1)
+    metrics.set_gangs({GangStatus.UNSCHEDULABLE: 1}, 2)
     text = metrics.render().decode()
     for line in (
         'koordpy_gangs{status="Unschedulable"} 1.0',
@@ -119,7 +120,7 @@ def test_metrics_of_a_round() -> None:
         'koordpy_gang_layer_total{layer="blockLayer"} 1.0',
         'koordpy_gang_pp_groups_crossing_total{layer="blockLayer"} 4.0',
         'koordpy_solver_status_total{status="optimal"} 2.0',
-        "koordpy_gangs_half_bound 0.0",
+        "koordpy_gangs_half_bound 2.0",
         'koordpy_gpu_bottleneck_gbps_bucket{le="50.0"} 2.0',
         "koordpy_gpu_bottleneck_gbps_sum 490.0",
     ):

@@ -8,12 +8,12 @@ then, or until the longest grace period and a minute have passed, their nominati
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from koordpy.api.keys import DEFAULT_SCHEDULER_NAME
-from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.cluster.quotas import Queue
 from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.evictions.calls import Dropped, EvictionCalls, Wanted
@@ -75,6 +75,8 @@ class Evictor:
         self._clock, self._now = clock, now
         self._extra_seconds = extra_seconds
         self.nominations = Nominations(feeds, self._calls, may_write=may_write, clock=clock, now=now)
+        self.gang_evicted: list[Callable[[GangRef, Sequence[Eviction]], None]] = []
+        """Hear which members of a gang one plan has evicted."""
         self._jobs: set[asyncio.Task[None]] = set()
         self._begun: dict[str, EvictionPlan] = {}
         """Unit -> its plan, while that is carried out."""
@@ -123,6 +125,7 @@ class Evictor:
 
     async def _carry_out(self, plan: EvictionPlan, done: Done) -> None:
         gone: set[str] = set()
+        broken: dict[GangRef, list[Eviction]] = {}
         why = ""
         try:
             self._metrics.preemption_attempts.inc()
@@ -131,7 +134,7 @@ class Evictor:
             await self._nominate(plan)
             if plan.rooms() != rooms:
                 raise Dropped(OUTDATED)
-            await self._evict_all(plan, gone)
+            await self._evict_all(plan, gone, broken)
         except Dropped as dropped:
             why = str(dropped)
         except Exception as error:
@@ -153,6 +156,9 @@ class Evictor:
             self.nominations.keep(plan.unit, kept)
         if self._begun.get(plan.unit) is plan:
             del self._begun[plan.unit]
+        for ref, victims in broken.items():
+            for hear in self.gang_evicted:
+                hear(ref, victims)
         if plan.benefit is not None and plan.beneficiary is not None and not why:
             self._announcer.room_made(plan.beneficiary, plan.benefit.message)
         done(plan, why)
@@ -208,7 +214,7 @@ class Evictor:
         theirs = [info for info in self._state.nominated() if self._unit_of(info.key) in units]
         await self.nominations.give_up(units, {info.key: info for info in (*lesser, *theirs)}.values())
 
-    async def _evict_all(self, plan: EvictionPlan, gone: set[str]) -> None:
+    async def _evict_all(self, plan: EvictionPlan, gone: set[str], broken: dict[GangRef, list[Eviction]]) -> None:
         refused: list[str] = []
 
         waiting: dict[Nomination, PodInfo | None] = dict.fromkeys(plan.nominations)
@@ -230,6 +236,8 @@ class Evictor:
                 return
             gone.add(eviction.pod_key)
             if evicted is not None:
+                if evicted.gang is not None:
+                    broken.setdefault(evicted.gang, []).append(eviction)
                 self._metrics.victims.labels(eviction.rule).inc()
                 # told of the pod that was evicted: it may be gone already, or another be there under its name
                 self._announcer.evicted(evicted, eviction.reason, eviction.message, plan.beneficiary)

@@ -10,10 +10,11 @@ import asyncio
 from collections.abc import Callable
 
 from koordpy.api.config import StaleGangs
+from koordpy.cluster.ganghistory import STALE
 from koordpy.cluster.pods import GangRef, GangSource
 from koordpy.engine.status.patches import condition_of
 from koordpy.engine.watching.feeds import Feeds
-from koordpy.planning.victims.stale import CONDITION, StaleState, stale_state
+from koordpy.planning.victims.stale import StaleState, stale_state
 
 AGAIN_SECONDS = 10.0
 """A gang whose time has come and that could not be acted on (a budget, a round that failed) is looked at again."""
@@ -35,6 +36,9 @@ class StaleWatch:
         conditions are written by."""
         self.told: list[Callable[[GangRef], None]] = []
         """Hear of gangs that became stale or whole again."""
+        self.half_over: list[Callable[[GangRef], None]] = []
+        """Hear of gangs half of whose grace is over."""
+        self._reminded: set[GangRef] = set()
         self._feeds, self._settings, self._wake = feeds, settings, wake
         self._interval, self._now = interval_seconds, now
         self._dirty: dict[GangRef, None] = {}
@@ -51,6 +55,7 @@ class StaleWatch:
         """Looks at gangs that changed, until cancelled."""
         while True:
             self.look()
+            self._remind()
             await asyncio.sleep(self._interval)
 
     def look(self) -> None:
@@ -81,6 +86,15 @@ class StaleWatch:
         if self._due:
             self._wake()
 
+    def _remind(self) -> None:
+        now = self._now()
+        self._reminded &= self._stale.keys()
+        for ref, found in self._stale.items():
+            if ref not in self._reminded and found.due is not None and now >= found.due - found.grace / 2:
+                self._reminded.add(ref)
+                for hear in self.half_over if found.grace else ():
+                    hear(ref)
+
     def _may_be_stale(self, ref: GangRef) -> bool:
         """By what is at hand without a snapshot."""
         group = self._feeds.state.pod_group(ref.key) if ref.source is GangSource.GROUP else None
@@ -89,8 +103,12 @@ class StaleWatch:
 
     def _began(self, ref: GangRef) -> str:
         group = self._feeds.state.pod_group(ref.key) if ref.source is GangSource.GROUP else None
-        said = condition_of(group.status.conditions, CONDITION) if group is not None else None
+        said = condition_of(group.status.conditions, STALE) if group is not None else None
         return (said.last_transition_time or "") if said is not None and said.status == "True" else ""
+
+    def state(self, ref: GangRef) -> StaleState | None:
+        """What is known of a stale gang; None of any other."""
+        return self._stale.get(ref)
 
     def text(self, key: str) -> str:
         """What the condition of a PodGroup says; empty for one that is not stale."""

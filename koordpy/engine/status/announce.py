@@ -42,6 +42,21 @@ class Announcer:
         if self._default is not None:
             self._default.record(group, type="Warning", reason="GangUnschedulable", action="Scheduling", note=note)
 
+    def gang_evicted(self, group: ObjectReference, note: str) -> None:
+        """Members of a gang are evicted by koordpy."""
+        if self._default is not None:
+            self._default.record(group, type="Warning", reason="GangEvicted", action="Preempting", note=note)
+
+    def gang_degraded(self, group: ObjectReference, note: str) -> None:
+        """A gang has lost members that it needs."""
+        if self._default is not None:
+            self._default.record(group, type="Warning", reason="GangDegraded", action="Repairing", note=note)
+
+    def gang_repaired(self, group: ObjectReference, note: str) -> None:
+        """A gang that had lost members has its minimum again."""
+        if self._default is not None:
+            self._default.record(group, type="Normal", reason="GangRepaired", action="Repairing", note=note)
+
     def evicted(self, info: PodInfo, reason: str, message: str, beneficiary: ObjectReference | None) -> None:
         """The pod makes room for others, or its gang is below its minimum."""
         if (recorder := self._of(info)) is not None:

@@ -7,13 +7,13 @@ be written is looked at again.
 import abc
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from koordpy.cluster.pods import GangRef, GangSource
 from koordpy.engine.apiserver.client import ApiError, Unreachable
 from koordpy.engine.status.recorder import ObjectReference
 from koordpy.engine.status.writing import MOST_AT_A_TIME, Writing
-from koordpy.planning.plan import GangReport
+from koordpy.planning.plan import Eviction, GangReport
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +44,23 @@ class GangStatusWriter(abc.ABC):
         """The Bindings of a gang's plan are through and its minimum is bound."""
         if report.source is self.source and (about := self._about(report.name)) is not None:
             self._writing.announcer.gang_scheduled(about, report)
+
+    def evicted(self, ref: GangRef, victims: Sequence[Eviction]) -> None:
+        """These members of a gang are being evicted by koordpy."""
+        if ref.source is not self.source or (about := self._about(ref.key)) is None:
+            return
+        first, many = victims[0], len(victims)
+        others = first.beneficiary not in (None, ref.key)
+        gist = f" for {first.beneficiary}" if others else f": {first.message}"
+        rules = ", ".join(dict.fromkeys(victim.rule for victim in victims))
+        left = len(self._writing.state.gang(ref).standing)
+        text = f"{many} of {left + many} members evicted ({rules}){gist}"
+        self._writing.announcer.gang_evicted(about, text)
+        self._hear_evicted(ref, first.reason, text)
+
+    def _hear_evicted(self, ref: GangRef, reason: str, text: str) -> None:
+        """Keeps what was done to members of a gang, where the status says it."""
+        return
 
     async def run(self) -> None:
         """Writes until cancelled."""

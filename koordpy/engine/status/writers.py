@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 
+from koordpy.cluster.pods import GangRef
 from koordpy.engine.evictions.stalegangs import StaleWatch
 from koordpy.engine.status.devices import DeviceStatusWriter
 from koordpy.engine.status.gangwriter import GangStatusWriter
@@ -12,6 +13,7 @@ from koordpy.engine.status.pods import PodStatusWriter
 from koordpy.engine.status.quotas import QuotaStatusWriter
 from koordpy.engine.status.upstream import UpstreamStatusWriter
 from koordpy.engine.status.writing import Writing
+from koordpy.planning.plan import Eviction
 
 
 class Writers:
@@ -23,6 +25,11 @@ class Writers:
         self.quotas = QuotaStatusWriter(writing)
         self.devices = DeviceStatusWriter(writing)
         writing.feeds.listeners.pod_gone.append(self.pods.gone)
+
+    def evicted(self, ref: GangRef, victims: Sequence[Eviction]) -> None:
+        """These members of a gang are being evicted by koordpy."""
+        for writer in self.gangs:
+            writer.evicted(ref, victims)
 
     async def run(self) -> None:
         """Writes until cancelled."""

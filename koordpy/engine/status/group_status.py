@@ -1,0 +1,219 @@
+"""What the status of a PodGroup should be: counts, phase and conditions.
+
+Phases are those of the coscheduling PodGroup: Pending (members are missing), Scheduling, Scheduled, Running, Finished,
+Failed. Conditions follow what is: Scheduled is True while the minimum is bound or has Succeeded, Stale while members
+are lost, DisruptionTarget since koordpy evicted members until the minimum is bound again. After its waiting time a gang
+that never fitted says so; it is never given up (gang-network.md 2.9). PodGroups whose pods name other schedulers are
+left alone.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from koordpy.api.groups import PodGroup
+from koordpy.api.objects import Condition
+from koordpy.cluster.ganghistory import MEMBERS_MISSING, STALE
+from koordpy.cluster.members import Members
+from koordpy.cluster.pods import FAILED, PodInfo, seconds
+from koordpy.engine.status.patches import condition_of, merged_conditions, rfc3339, wobbles
+from koordpy.engine.watching.intake import DISRUPTED
+from koordpy.planning.plan import GangReport, GangStatus
+
+SCHEDULED = "Scheduled"
+TIMED_OUT = "WaitingTimeExceeded"
+WHOLE, DISBANDED = "MinimumMet", "NoneBound"
+COUNTS = ("scheduled", "running", "succeeded", "departed", "failed")
+ENDED = ("Finished", "Failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the last round said about a gang."""
+
+    report: GangReport
+    waiting_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Reason and message of a condition that is True; empty where it is not."""
+
+    reason: str = ""
+    message: str = ""
+
+
+UNSAID = Said()
+
+
+def counts_of(gang: Members) -> dict[str, int]:
+    """The counts of a PodGroup's status. A member that has Succeeded had a node."""
+    phases = [pod.pod.status.phase for pod in gang.pods]
+    bound = sum(bool(pod.pod.spec.node_name) for pod in gang.bound)
+    return {
+        "scheduled": bound + gang.succeeded,
+        "running": phases.count("Running"),
+        "succeeded": gang.succeeded,
+        "departed": min(gang.succeeded, len(gang.past.gone)),
+        "failed": phases.count(FAILED),
+    }
+
+
+def phase_of(gang: Members, counts: Mapping[str, int], *, need: int) -> str:
+    """The phase that a gang's pods amount to.
+
+    A failure counts where nobody takes its place: not that of a pod that was evicted, or is being deleted.
+    """
+    running, succeeded, live = counts["running"], counts["succeeded"], len(gang.members)
+    if succeeded >= need and not live:
+        return "Finished"
+    if running + succeeded >= need and gang.bound:
+        return "Running"
+    if counts["scheduled"] >= need and gang.bound:
+        return "Scheduled"
+    if live + succeeded >= need:
+        return "Scheduling"
+    failed = sum(pod.pod.status.phase == FAILED and not _ended_from_outside(pod) for pod in gang.pods)
+    return "Failed" if failed and failed + live + succeeded >= need else "Pending"
+
+
+def _ended_from_outside(pod: PodInfo) -> bool:
+    return bool(pod.pod.metadata.deletion_timestamp) or any(
+        (said.type, said.status) == (DISRUPTED, "True") for said in pod.pod.status.conditions
+    )
+
+
+def group_status(
+    group: PodGroup,
+    gang: Members,
+    verdict: Verdict | None,
+    *,
+    stale: str = "",
+    evicted: Said = UNSAID,
+    now: datetime,
+) -> dict[str, Any]:
+    """The whole status of a PodGroup as it should be; fields that are empty are left out.
+
+    stale: how many members a gang has left that has lost some of those it needs; evicted: what koordpy did to members.
+    """
+    before, need = group.status, max(1, group.spec.min_member)
+    counts = counts_of(gang)
+    phase = phase_of(gang, counts, need=need)
+    if not gang.pods and before.phase in ENDED:
+        # its pods were cleaned up after the end
+        phase, counts = before.phase, {name: getattr(before, name) for name in COUNTS}
+    status: dict[str, Any] = {"phase": phase, **counts}
+    started = before.schedule_start_time
+    if started or (verdict is not None and verdict.report.status is not GangStatus.INCOMPLETE):
+        status["scheduleStartTime"] = started or rfc3339(now)
+    status.update(_occupied(group, gang))
+    conditions = (
+        _scheduled(group, gang, counts, verdict, status.get("scheduleStartTime", ""), now=now),
+        _staleness(group, gang, stale),
+        _disruption(group, evicted, met=counts["scheduled"] >= need),
+    )
+    merged = merged_conditions(before.conditions, [one for one in conditions if one is not None], now=now)
+    if merged:
+        status["conditions"] = merged
+    return status
+
+
+def _occupied(group: PodGroup, gang: Members) -> dict[str, str]:
+    """Owners of the members by name, and the controller whose members `succeeded` counts where there is one only."""
+    owners = {
+        f"{pod.namespace}/{owner.name}"
+        for pod in gang.pods
+        for owner in pod.pod.metadata.owner_references
+        if owner.name
+    }
+    run = {pod.controller for pod in gang.members} or {one.owner for one in gang.ended}
+    uid = next(iter(run)) if len(run) == 1 else "" if run else group.status.occupied_by_uid
+    found = {"occupiedBy": ",".join(sorted(owners)) or group.status.occupied_by, "occupiedByUID": uid}
+    return {name: text for name, text in found.items() if text}
+
+
+def _scheduled(
+    group: PodGroup, gang: Members, counts: Mapping[str, int], verdict: Verdict | None, started: str, *, now: datetime
+) -> Condition | None:
+    """None where it stays as it is."""
+    have, least = counts["scheduled"], group.spec.min_member
+    old = condition_of(group.status.conditions, SCHEDULED)
+    if have >= max(1, least):
+        return _made(group, "True", SCHEDULED, f"{have} members have a node or have Succeeded, minMember is {least}")
+    report = verdict.report if verdict is not None else None
+    told = report.message if report is not None and report.status is not GangStatus.SCHEDULED else ""
+    reason = report.status.value if report is not None and told else GangStatus.INCOMPLETE.value
+    text = f"{have} of minMember {least} members are bound"
+    if not any(not pod.finished and not pod.pod.spec.node_name for pod in gang.pods):
+        # nobody is left to be tried, so no round says anything
+        reason, told = GangStatus.INCOMPLETE.value, "no other exists" if gang.pods else "no pod names the group"
+        return _made(group, "False", reason, f"{text}; {told}") if gang.pods or old is not None else None
+    if have:
+        return _made(group, "False", reason, f"{text}; {told}" if told else text)
+    if not told:
+        # not tried yet
+        return _made(group, "False", reason, text) if old is not None and old.status == "True" else None
+    assert verdict is not None
+    if started and now.timestamp() - seconds(started) >= verdict.waiting_seconds:
+        told = f"no place in {verdict.waiting_seconds:g} s; still tried; {told}"
+        reason = TIMED_OUT
+    return _made(group, "False", reason, told)
+
+
+def _staleness(group: PodGroup, gang: Members, text: str) -> Condition | None:
+    """Since when a gang lacks members is its condition's lastTransitionTime (preemption.md 7)."""
+    old = condition_of(group.status.conditions, STALE)
+    if text:
+        return _made(group, "True", MEMBERS_MISSING, text, type=STALE)
+    if old is None or old.status != "True":
+        return None
+    if not gang.bound:
+        return _made(group, "False", DISBANDED, f"{old.message}; none of them is bound any more", type=STALE)
+    text = f"{gang.present} members are bound or have Succeeded, minMember is {group.spec.min_member}"
+    return _made(group, "False", WHOLE, text, type=STALE)
+
+
+def _disruption(group: PodGroup, evicted: Said, *, met: bool) -> Condition | None:
+    """What koordpy did to members stays said until the gang has its minimum again."""
+    old = condition_of(group.status.conditions, DISRUPTED)
+    if evicted.reason and not met:
+        return _made(group, "True", evicted.reason, evicted.message, type=DISRUPTED)
+    if old is None or old.status != "True" or not met:
+        return None
+    return _made(group, "False", WHOLE, f"its minimum is bound again; before: {old.message}", type=DISRUPTED)
+
+
+def _made(group: PodGroup, status: str, reason: str, message: str, *, type: str = SCHEDULED) -> Condition:
+    generation = group.metadata.generation
+    return Condition(type=type, status=status, reason=reason, message=message, observed_generation=generation)
+
+
+def current_status(group: PodGroup) -> dict[str, Any]:
+    """The status that a PodGroup has, in the form of `group_status`."""
+    there = group.status
+    status: dict[str, Any] = {"phase": there.phase, **{name: getattr(there, name) for name in COUNTS}}
+    if there.schedule_start_time:
+        status["scheduleStartTime"] = there.schedule_start_time
+    status.update(
+        (name, text)
+        for name, text in (("occupiedBy", there.occupied_by), ("occupiedByUID", there.occupied_by_uid))
+        if text
+    )
+    if there.conditions:
+        status["conditions"] = merged_conditions(there.conditions, [], now=datetime.fromtimestamp(0, UTC))
+    return status
+
+
+def only_wobbles(wanted: Mapping[str, Any], there: Mapping[str, Any]) -> bool:
+    """Whether nothing but counts in messages is to be changed."""
+    if {**wanted, "conditions": None} != {**there, "conditions": None}:
+        return False
+    old = {c["type"]: c for c in there.get("conditions", ())}
+    for condition in wanted.get("conditions", ()):
+        before = old.get(condition["type"])
+        if before is None or (before["status"], before["reason"]) != (condition["status"], condition["reason"]):
+            return False
+        if before["message"] != condition["message"] and not wobbles(before["message"], condition["message"]):
+            return False
+    return True
