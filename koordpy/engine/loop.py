@@ -72,6 +72,7 @@ class SchedulingLoop:
         try:
             while True:
                 self.last_turn = self._clock()
+                self._decisions.release(self._now())
                 self._queue.poll()
                 if not self._leads():
                     # the lease ran out while the machine slept: nothing planned now would be sent, and the end is near
@@ -88,8 +89,9 @@ class SchedulingLoop:
         self._due.clear()
         due = self._queue.next_due()
         pause = IDLE_SECONDS if due is None else min(IDLE_SECONDS, max(0.001, due - self._clock()))
-        if (told := self._watches.next_due()) is not None:
-            pause = min(pause, LOOK_SECONDS, max(0.001, told - self._now()))
+        for told in (self._watches.next_due(), self._decisions.next_due()):
+            if told is not None:
+                pause = min(pause, LOOK_SECONDS, max(0.001, told - self._now()))
         try:
             async with asyncio.timeout(pause):
                 await self._due.wait()

@@ -65,7 +65,8 @@ class Scheduler:
         awake = boot_clock if clock is time.monotonic else clock
         time_of_day = SteadyTime(wall_clock, awake)
         now = functools.partial(_at, time_of_day)
-        self.settings, self.metrics, self.decisions = settings, Metrics(), DecisionLog()
+        self.settings, self.metrics = settings, Metrics()
+        self.decisions = DecisionLog(hold_seconds=settings.gated_hold_seconds)
         self.synced, self.leading = asyncio.Event(), asyncio.Event()
         self._stop, due = asyncio.Event(), asyncio.Event()
 
@@ -200,7 +201,14 @@ class Scheduler:
             self.feeds,
             self.committer,
             refusals=refusals,
-            rooms=RoomMaking(self.feeds, self.evictor, references, metrics=self.metrics, mode=settings.fairness.mode),
+            rooms=RoomMaking(
+                self.feeds,
+                self.evictor,
+                references,
+                decisions=self.decisions,
+                metrics=self.metrics,
+                mode=settings.fairness.mode,
+            ),
             promises=promises,
             gangs=self.writers.gangs if self.writers is not None else (),
             census=census,

@@ -1,20 +1,33 @@
 """The decision log: what each round decided about each unit, and why.
 
-One line a unit at level info for gangs and at debug for plain pods, and the last few hundred in memory for
-/debug/decisions: the question "why is it there" is asked after the fact.
+One line a unit at level info for gangs and for every plan with victims, at debug for other plain pods, and the last few
+hundred in memory for /debug/decisions: the question "why is it there", or "who evicted it", is asked after the fact.
 """
 
 import logging
 import re
-from collections import deque
-from dataclasses import dataclass
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from koordpy.planning.plan import GangReport, RoundPlan, UnitReport
+from koordpy.api.counted import counted
+from koordpy.planning.plan import GangReport, Proof, RoundPlan, UnitReport
 
 logger = logging.getLogger(__name__)
 
 _NUMBER = re.compile(r"\d+")
+_NAMED = 4
+"""Names in a line before `and N more`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A pod and its node. rule: under which it is evicted; empty for one that is nominated."""
+
+    pod: str
+    node: str
+    rule: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +45,39 @@ class Decision:
     nodes: tuple[str, ...]
     """Nodes it got, in the order of the plan, each once."""
     message: str
-    """What is said to a pod that stays pending; empty where all are placed."""
+    """What is said to a pod that stays pending, or to the first victim; empty where all are placed."""
+    beneficiary: str = ""
+    """Pod or gang that victims go for; empty for nobody in particular."""
+    victims: tuple[Place, ...] = ()
+    nominated: tuple[Place, ...] = ()
+    """Where the unit is to go once its victims are gone. Nothing is bound by a decision that has victims."""
+    dry_run: bool = False
 
     def line(self) -> str:
         """One line for people."""
+        proof = f" ({self.proof})" if self.proof != Proof.UNKNOWN else ""
+        if self.victims:
+            return f"{self._evicts()}{proof}"
         if self.placed:
             where = f" in {self.layer}" if self.layer else ""
-            some = ", ".join(self.nodes[:4]) + (f" and {len(self.nodes) - 4} more" if len(self.nodes) > 4 else "")
-            text = f"{self.unit}: {self.placed} of {self.pods} pods on {some}{where} ({self.proof})"
+            text = f"{self.unit}: {self.placed} of {self.pods} pods on {_some(self.nodes)}{where}{proof}"
             return f"{text}; left: {self.message}" if self.message else text
-        return f"{self.unit}: {self.message or 'nothing placed'} ({self.proof})"
+        return f"{self.unit}: {self.message or 'nothing placed'}{proof}"
+
+    def _evicts(self) -> str:
+        verb, nominate = ("would evict", "would nominate") if self.dry_run else ("evicts", "nominates")
+        rules = Counter(victim.rule for victim in self.victims)
+        by = ", ".join(f"{number} {rule}" for rule, number in rules.items()) if len(rules) > 1 else next(iter(rules))
+        unit, gains = f"{self.unit}: " if self.unit else "", self.beneficiary or "nobody in particular"
+        text = f"{unit}{verb} {counted(len(self.victims), 'pod')} ({by}) for {gains}: "
+        text += _some([f"{victim.pod} on {victim.node}" for victim in self.victims])
+        if not self.nominated:
+            return f"{text}; {self.message}"
+        return f"{text}; {nominate} {counted(len(self.nominated), 'pod')} to {_some(self.nodes)}"
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
 
 
 _KEPT = 512
@@ -50,25 +86,82 @@ _KEPT = 512
 class DecisionLog:
     """Keeps and logs decisions."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, hold_seconds: float = 0.0) -> None:
+        """hold_seconds: a gang that a gate holds is logged after that long, as it is then: most are complete before."""
         self._kept: deque[Decision] = deque(maxlen=_KEPT)
         self._last: dict[str, str] = {}
+        self._round = 0, 0.0
+        self._hold = hold_seconds
+        self._held: dict[str, tuple[float, Decision]] = {}
+        """Unit -> when its decision is to be logged, on the clock of `at`, and the last one."""
 
     def record(self, plan: RoundPlan, *, number: int, at: float) -> None:
-        """Takes in one round's plan."""
+        """Takes in one round's plan, but for units with victims: whether these go, `evicts` tells."""
+        self._round = number, at
+        evicting = {eviction.unit for eviction in plan.evictions}
         nodes: dict[str, dict[str, None]] = {}
         for placement in plan.placements:
             nodes.setdefault(placement.unit, {})[placement.node] = None
         messages: dict[str, str] = {}
+        ungated: set[str] = set()
         for pending in plan.pending:
             messages.setdefault(pending.unit, pending.message)
+            if not pending.gated:
+                ungated.add(pending.unit)
         gangs = {f"gang:{gang.ref.id}": gang for gang in plan.gangs} if plan.units else {}
         for unit in plan.units:
-            message = messages.get(unit.unit, "")
-            self._take(_decision(unit, gangs.get(unit.unit), number, at, tuple(nodes.get(unit.unit, ())), message))
+            if unit.unit in evicting:
+                continue
+            name, message = unit.unit, messages.get(unit.unit, "")
+            decision = _decision(unit, gangs.get(name), number, at, tuple(nodes.get(name, ())), message)
+            self._kept.append(decision)
+            if message and name not in ungated and not decision.placed:
+                due = self._held[name][0] if name in self._held else at + self._hold
+                self._held[name] = due, decision
+            else:
+                self._held.pop(name, None)
+                self._log(decision)
+        self.release(at)
 
-    def _take(self, decision: Decision) -> None:
+    def evicts(self, plan: RoundPlan, unit: str, *, dry_run: bool) -> None:
+        """The victims of a unit in the last round's plan are about to go; unit is empty where nobody gains."""
+        victims = [eviction for eviction in plan.evictions if eviction.unit == unit]
+        nominated = tuple(Place(one.pod_key, one.node) for one in plan.nominations if one.unit == unit)
+        report = next((one for one in plan.units if one.unit == unit), None)
+        messages = dict.fromkeys(victim.message for victim in victims)
+        number, at = self._round
+        decision = Decision(
+            round=number,
+            at=at,
+            unit=unit,
+            pods=len(report.pod_keys) if report is not None else 0,
+            placed=0,
+            proof=(report.proof if report is not None and nominated else Proof.UNKNOWN).value,
+            layer=None,
+            nodes=tuple(dict.fromkeys(one.node for one in nominated)),
+            message=next(iter(messages)) if nominated else "; ".join(messages),
+            beneficiary=victims[0].beneficiary or "",
+            victims=tuple(Place(victim.pod_key, victim.node, victim.rule) for victim in victims),
+            nominated=nominated,
+            dry_run=dry_run,
+        )
+        self._held.pop(unit, None)
+        self._last.pop(unit, None)
         self._kept.append(decision)
+        logger.info("%s", decision.line())
+
+    def next_due(self) -> float | None:
+        """When a line that is held back is to be logged; None for never."""
+        return min((due for due, _ in self._held.values()), default=None)
+
+    def release(self, at: float) -> None:
+        """Logs what was held back until now."""
+        for unit, (due, decision) in list(self._held.items()):
+            if due <= at:
+                del self._held[unit]
+                self._log(decision)
+
+    def _log(self, decision: Decision) -> None:
         line = decision.line()
         gang = decision.unit.startswith("gang:")
         # the same but for its counts, as while members arrive, is no news
@@ -84,7 +177,7 @@ class DecisionLog:
 
     def recent(self) -> list[dict[str, Any]]:
         """The last decisions, the latest first, as plain values."""
-        return [{name: getattr(decision, name) for name in Decision.__slots__} for decision in reversed(self._kept)]
+        return [asdict(decision) for decision in reversed(self._kept)]
 
 
 def _decision(

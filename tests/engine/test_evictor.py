@@ -223,14 +223,14 @@ async def test_preemption_policy_never_evicts_nobody() -> None:
 
 
 async def test_a_dry_run_tells_whom_it_would_evict_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", logger="koordpy.engine.evictions.room")
+    caplog.set_level("INFO", logger="koordpy.observe.decisions")
     async with cluster_of("n1", "n2") as cluster:
         running_on(cluster, "n1", *(worker(f"old-{i}") for i in range(4)))
         running_on(cluster, "n2", *(worker(f"top-{i}", high=True) for i in range(3)))
         async with cluster.running(dry_run=True) as scheduler:
             cluster.create(worker("urgent", high=True, gpus=2))
             version = cluster.server.store.version
-            await until(lambda: "default/old-3 (priority)" in caplog.text)
+            await until(lambda: "would evict 2 pods (priority) for default/urgent" in caplog.text)
             await until(lambda: cluster.planner.tried("default/urgent") > 1)
             cluster.create(worker("small"))
             await until(lambda: scheduler.state.assumed_node("default/small") == "n2")
@@ -238,6 +238,34 @@ async def test_a_dry_run_tells_whom_it_would_evict_and_goes_on(caplog: pytest.Lo
             assert scheduler.metrics.victims.labels("priority")._value.get() == 2
         assert caplog.text.count("would evict") == 1
         assert not ending(cluster) and not nominated(cluster)
+
+
+async def test_who_was_evicted_for_whom_and_where_is_in_the_log_and_not_as_a_binding(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", logger="koordpy.observe.decisions")
+    async with cluster_of("n1") as cluster:
+        running_on(cluster, "n1", *(worker(f"old-{i}", grace=0) for i in range(4)))
+        async with cluster.running() as scheduler:
+            cluster.create(worker("vip", high=True))
+            await until(lambda: cluster.bound("vip"))
+        (line,) = (record.getMessage() for record in caplog.records)
+        assert line == (
+            "default/vip: evicts 1 pod (priority) for default/vip: default/old-3 on n1; nominates 1 pod to n1 (optimal)"
+        )
+        (decision,) = (one for one in scheduler.decisions.recent() if one["victims"])
+        assert decision["victims"] == ({"pod": "default/old-3", "node": "n1", "rule": "priority"},)
+
+
+async def test_a_plan_that_is_dropped_tells_who_had_gone_before(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("WARNING", logger="koordpy.engine.evictions.evictor")
+    async with cluster_of("n1") as cluster:
+        running_on(cluster, "n1", *(worker(f"old-{i}") for i in range(4)))
+        cluster.server.faults.fail(403, method="DELETE", path="*/pods/old-2")
+        async with cluster.running():
+            cluster.create(worker("vip", high=True, gpus=2))
+            await until(lambda: "is dropped" in caplog.text)
+        assert caplog.records[0].getMessage().endswith("; evicted before: default/old-3")
 
 
 async def test_nobody_is_bound_to_room_that_the_victims_of_others_still_hold() -> None:

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from koordpy.api import keys
 from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.apiserver.credentials import ClusterAccess
@@ -33,7 +35,10 @@ async def test_a_gang_is_bound_as_a_whole_with_ranks() -> None:
         cluster.assert_no_node_is_overbooked()
 
 
-async def test_a_gang_whose_members_come_one_by_one_is_told_nothing_before_it_is_complete() -> None:
+async def test_a_gang_whose_members_come_one_by_one_is_told_nothing_before_it_is_complete(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", logger="koordpy.observe.decisions")
     async with live([small("n1")]) as cluster, cluster.running(gated_hold_seconds=5.0):
         group, *members = gang("g", 4, gpus=1)
         cluster.create(group)
@@ -42,15 +47,20 @@ async def test_a_gang_whose_members_come_one_by_one_is_told_nothing_before_it_is
             await asyncio.sleep(0.03)
         await until(lambda: cluster.bound("g-0", "g-1", "g-2", "g-3"))
         assert not [e for e in cluster.events() if e["reason"] == "FailedScheduling"]
+        assert [record.getMessage() for record in caplog.records] == ["gang:default/g: 4 of 4 pods on n1 (optimal)"]
 
 
-async def test_an_incomplete_gang_is_told_so_after_a_moment_and_bound_when_the_last_member_comes() -> None:
+async def test_an_incomplete_gang_is_told_so_after_a_moment_and_bound_when_the_last_member_comes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", logger="koordpy.observe.decisions")
     async with live([small("n1")]) as cluster, cluster.running():
         group, *members = gang("g", 2, gpus=1)
         cluster.create(group, members[0])
         await until(lambda: cluster.condition("g-0"))
         assert cluster.condition("g-0")["message"] == "gang default/g: waiting for members, 1 of minMember 2 exist"
         assert cluster.condition("g-0")["status"] == "False"
+        await until(lambda: "waiting for members, 1 of minMember 2 exist" in caplog.text)
         cluster.create(members[1])
         await until(lambda: cluster.bound("g-0", "g-1"))
 

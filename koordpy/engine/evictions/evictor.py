@@ -143,7 +143,8 @@ class Evictor:
         if gone:
             self._metrics.preemption_victims.observe(len(gone))
         if why:
-            logger.warning("%s: its plan with victims is dropped: %s", plan.unit, why)
+            before = f"; evicted before: {', '.join(sorted(gone))}" if gone else ""
+            logger.warning("%s: its plan with victims is dropped: %s%s", plan.unit, why, before)
             await self._withdraw(plan, gone)
         elif plan.nominations:
             longest = max((victim.grace_seconds for victim in plan.evictions), default=0)

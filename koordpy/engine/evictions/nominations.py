@@ -78,6 +78,7 @@ class Nominations:
         """The room of units is for others: their pods' nominations are taken back, and they are planned anew."""
         units = list(units)
         for unit in units:
+            logger.info("%s: a more important unit takes the room it is nominated to; it is planned anew", unit)
             self._kept.pop(unit, None)
         await self.clear(pods)
         for unit in units:

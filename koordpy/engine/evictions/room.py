@@ -4,7 +4,6 @@ Victims are chosen on a snapshot. Until they go they may have changed, or room m
 then their unit is planned once more. Without an evictor (dry run) they are counted and logged.
 """
 
-import logging
 from collections.abc import Iterable, Sequence
 
 from koordpy.cluster.quotas import Queue
@@ -13,23 +12,29 @@ from koordpy.engine.queue import Entry
 from koordpy.engine.status.references import References
 from koordpy.engine.wakeups import ROOM_CAME
 from koordpy.engine.watching.feeds import Feeds
+from koordpy.observe.decisions import DecisionLog
 from koordpy.observe.metrics import Metrics
 from koordpy.planning.plan import Eviction, RoundPlan
 from koordpy.planning.promised import party_of
 from koordpy.planning.victims.names import RuleName
-
-logger = logging.getLogger(__name__)
 
 
 class RoomMaking:
     """Has the room made that plans need victims for."""
 
     def __init__(
-        self, feeds: Feeds, evictor: Evictor | None, references: References, *, metrics: Metrics, mode: str
+        self,
+        feeds: Feeds,
+        evictor: Evictor | None,
+        references: References,
+        *,
+        decisions: DecisionLog,
+        metrics: Metrics,
+        mode: str,
     ) -> None:
         """`mode`: of the fair shares, which says who takes back from whom."""
         self._state, self._queue, self._evictor = feeds.state, feeds.queue, evictor
-        self._references, self._metrics, self._mode = references, metrics, mode
+        self._references, self._decisions, self._metrics, self._mode = references, decisions, metrics, mode
         self._looked_again: set[str] = set()
         """Units that were planned once more, because room came while victims were chosen for them: once only, for in a
         busy cluster room comes all the time."""
@@ -66,10 +71,11 @@ class RoomMaking:
         """Starts what makes a unit's room. It is planned again when its victims are going: then it waits for them.
         Without an entry a gang gives up, or a quota gives back, for nobody in particular."""
         if self._evictor is None:
-            self._would_evict(unit, victims)
+            self._would_evict(plan, unit, victims)
             if entry is not None:
                 self._queue.settle_error(entry)
             return
+        self._decisions.evicts(plan, unit, dry_run=False)
         benefit = next((one for one in plan.benefits if one.unit == unit), None)
         # a gang that gives up goes for its own sake
         gains = benefit.beneficiary if benefit is not None else next((v.beneficiary for v in victims), None)
@@ -109,11 +115,11 @@ class RoomMaking:
                 out.add(party_of(info, quotas, self._mode))
         return frozenset(out)
 
-    def _would_evict(self, unit: str, victims: Sequence[Eviction]) -> None:
+    def _would_evict(self, plan: RoundPlan, unit: str, victims: Sequence[Eviction]) -> None:
         """A dry run counts and logs the victims of a unit's plan, once as long as they are the same."""
         names = ", ".join(f"{victim.pod_key} ({victim.rule})" for victim in victims)
         if self._said.get(unit) != names:
             self._said[unit] = names
-            logger.info("%s: would evict %s", unit, names)
+            self._decisions.evicts(plan, unit, dry_run=True)
             for victim in victims:
                 self._metrics.victims.labels(victim.rule).inc()

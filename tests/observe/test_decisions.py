@@ -1,0 +1,171 @@
+"""The decision log: what of a round is logged, when, and in which words."""
+
+import logging
+from collections.abc import Sequence
+
+import pytest
+
+from koordpy.observe.decisions import DecisionLog
+from koordpy.planning.plan import (
+    Eviction,
+    Nomination,
+    PendingPod,
+    Placement,
+    Proof,
+    Reason,
+    RoundPlan,
+    UnitReport,
+)
+
+GANG = "gang:team-b/b1"
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, logger="koordpy.observe.decisions")
+    return caplog
+
+
+def placed(unit: str = GANG, *, proof: Proof = Proof.OPTIMAL) -> RoundPlan:
+    placements = (Placement("team-b/b1-0", "u", "n1", {}, unit),)
+    return RoundPlan(placements, (), (), (), (UnitReport(unit, ("team-b/b1-0",), 1, proof, "blockLayer"),))
+
+
+def waits(message: str, *, proof: Proof = Proof.INFEASIBLE, gated: bool = False) -> RoundPlan:
+    pending = (PendingPod("team-b/b1-0", GANG, "team-b/b1", Reason.UNSCHEDULABLE, message, gated=gated),)
+    return RoundPlan((), (), pending, (), (UnitReport(GANG, ("team-b/b1-0",), 0, proof, None),))
+
+
+def evicting(
+    rules: Sequence[str], *, unit: str = GANG, beneficiary: str | None = "team-b/b1", to: int = 0, why: str = "why"
+) -> RoundPlan:
+    """A plan that evicts a pod by each rule, and has `to` members go to nodes of their own."""
+    members = [f"team-b/b1-{i}" for i in range(to)]
+    return RoundPlan(
+        placements=tuple(Placement(key, "u", f"n{i}", {}, unit) for i, key in enumerate(members)),
+        evictions=tuple(
+            Eviction(f"team-a/a{i}", "u", f"n{i}", rule, beneficiary, unit, message=why) for i, rule in enumerate(rules)
+        ),
+        pending=(),
+        gangs=(),
+        units=(UnitReport(unit, tuple(members), to, Proof.OPTIMAL, None),) if to else (),
+        nominations=tuple(Nomination(key, "u", f"n{i}", unit) for i, key in enumerate(members)),
+    )
+
+
+def messages(lines: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in lines.records]
+
+
+def test_a_decision_says_where_and_why_and_repeats_itself_quietly(lines: pytest.LogCaptureFixture) -> None:
+    decisions = DecisionLog()
+    for number in range(3):
+        decisions.record(waits(f"{number} of 9 members fit"), number=number, at=0.0)
+    decisions.record(placed(), number=3, at=0.0)
+    assert messages(lines) == [
+        "gang:team-b/b1: 0 of 9 members fit (infeasible)",
+        "gang:team-b/b1: 1 of 1 pods on n1 in blockLayer (optimal)",
+    ]
+    assert decisions.recent()[0]["placed"] == 1
+    assert len(decisions.recent()) == 4
+
+
+def test_a_line_does_not_end_in_a_proof_of_nothing(lines: pytest.LogCaptureFixture) -> None:
+    DecisionLog().record(waits("no room", proof=Proof.UNKNOWN), number=1, at=0.0)
+    assert messages(lines) == ["gang:team-b/b1: no room"]
+
+
+@pytest.mark.parametrize(
+    ("plan", "dry_run", "line"),
+    [
+        pytest.param(
+            evicting(["priority"], to=1),
+            False,
+            "gang:team-b/b1: evicts 1 pod (priority) for team-b/b1: team-a/a0 on n0; nominates 1 pod to n0 (optimal)",
+            id="one for one",
+        ),
+        pytest.param(
+            evicting(["quota"] * 8, to=6),
+            False,
+            "gang:team-b/b1: evicts 8 pods (quota) for team-b/b1: team-a/a0 on n0, team-a/a1 on n1, team-a/a2 on n2,"
+            " team-a/a3 on n3 and 4 more; nominates 6 pods to n0, n1, n2, n3 and 2 more (optimal)",
+            id="more than are named",
+        ),
+        pytest.param(
+            evicting(["fair-share", "consolidation", "fair-share"], to=1),
+            False,
+            "gang:team-b/b1: evicts 3 pods (2 fair-share, 1 consolidation) for team-b/b1: team-a/a0 on n0,"
+            " team-a/a1 on n1, team-a/a2 on n2; nominates 1 pod to n0 (optimal)",
+            id="two rules",
+        ),
+        pytest.param(
+            evicting(["stale-gang"], why="gang team-b/b1 has 2 of 4 members for 60s"),
+            False,
+            "gang:team-b/b1: evicts 1 pod (stale-gang) for team-b/b1: team-a/a0 on n0;"
+            " gang team-b/b1 has 2 of 4 members for 60s",
+            id="a gang that gives up",
+        ),
+        pytest.param(
+            evicting(["quota"], unit="", beneficiary=None, why="quota a uses 9 of 8 cpu"),
+            False,
+            "evicts 1 pod (quota) for nobody in particular: team-a/a0 on n0; quota a uses 9 of 8 cpu",
+            id="a quota that gives back",
+        ),
+        pytest.param(
+            evicting(["priority"], to=1),
+            True,
+            "gang:team-b/b1: would evict 1 pod (priority) for team-b/b1: team-a/a0 on n0;"
+            " would nominate 1 pod to n0 (optimal)",
+            id="a dry run",
+        ),
+    ],
+)
+def test_a_plan_with_victims_is_one_line_that_says_who_goes_by_which_rule_for_whom(
+    lines: pytest.LogCaptureFixture, plan: RoundPlan, dry_run: bool, line: str
+) -> None:
+    decisions = DecisionLog()
+    decisions.record(plan, number=1, at=0.0)
+    assert messages(lines) == [], "not before they go"
+    decisions.evicts(plan, plan.evictions[0].unit, dry_run=dry_run)
+    assert messages(lines) == [line]
+
+
+def test_the_decision_log_has_every_victim_and_every_nomination() -> None:
+    decisions = DecisionLog()
+    plan = evicting(["quota"] * 8, to=8, why="quota a uses 8 of 0")
+    decisions.record(plan, number=7, at=3.5)
+    decisions.evicts(plan, GANG, dry_run=False)
+    (kept,) = decisions.recent()
+    assert kept["victims"][7] == {"pod": "team-a/a7", "node": "n7", "rule": "quota"}
+    assert [one["pod"] for one in kept["nominated"]] == [f"team-b/b1-{i}" for i in range(8)]
+    assert (kept["round"], kept["at"], kept["beneficiary"], kept["placed"]) == (7, 3.5, "team-b/b1", 0)
+    assert kept["message"] == "quota a uses 8 of 0"
+
+
+def test_a_gang_that_is_complete_in_a_moment_is_not_said_to_wait_for_members(lines: pytest.LogCaptureFixture) -> None:
+    decisions = DecisionLog(hold_seconds=1.0)
+    decisions.record(waits("1 of minMember 2 exist", gated=True), number=1, at=10.0)
+    assert decisions.next_due() == 11.0
+    decisions.record(placed(), number=2, at=10.5)
+    decisions.release(20.0)
+    assert messages(lines) == ["gang:team-b/b1: 1 of 1 pods on n1 in blockLayer (optimal)"]
+    assert decisions.next_due() is None
+    assert len(decisions.recent()) == 2, "/debug/decisions has both"
+
+
+def test_a_gang_that_goes_on_waiting_says_so_after_a_moment_as_it_is_then(lines: pytest.LogCaptureFixture) -> None:
+    decisions = DecisionLog(hold_seconds=1.0)
+    for at, exist in ((10.0, 1), (10.4, 2), (10.8, 3)):
+        decisions.record(waits(f"{exist} of minMember 4 exist", gated=True, proof=Proof.UNKNOWN), number=exist, at=at)
+    decisions.release(10.9)
+    assert messages(lines) == []
+    decisions.release(11.0)
+    decisions.release(12.0)
+    assert messages(lines) == ["gang:team-b/b1: 3 of minMember 4 exist"]
+
+
+def test_victims_of_a_plan_that_is_not_carried_out_are_not_logged(lines: pytest.LogCaptureFixture) -> None:
+    decisions = DecisionLog()
+    decisions.record(evicting(["quota"], to=1), number=1, at=0.0)
+    decisions.record(placed(), number=2, at=0.0)
+    assert messages(lines) == ["gang:team-b/b1: 1 of 1 pods on n1 in blockLayer (optimal)"]
