@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
     snapshot = state.snapshot(now)
     inventory = take_inventory(snapshot, config, pod=pod)
-    faults = [f"ClusterNetworkTopology/default: {fault.field}: {fault.text}" for fault in state.topology_faults]
+    faults = [f"ClusterNetworkTopology/default: {fault}" for fault in state.topology_faults]
     faults += [f"{subject}: {text}" for subject, text in snapshot.topology_warnings]
     for line in warnings:
         print(f"warning: {line}", file=sys.stderr)

@@ -111,6 +111,8 @@ class Snapshot:
     """Resource claim -> (request, device) that it is allocated with an assumed pod."""
     topology_warnings: tuple[tuple[str, str], ...] = ()
     """(object, text) of what is wrong with the objects that the tree is made of, as far as it is made all the same."""
+    topology_fault: str = ""
+    """What is wrong with the ClusterNetworkTopology; meanwhile the last good layers count that were seen."""
     owners: Owners | None = None
     """None where services and controllers are not given: then no default constraint has a selector of theirs."""
     npus: Npus = field(default_factory=Npus)

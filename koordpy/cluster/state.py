@@ -298,6 +298,7 @@ class ClusterState(PodBook):
             topology_warnings=tuple(
                 (f"HyperNode/{fault.name}", f"{fault.field}: {fault.text}") for fault in nodes.hypernode_faults
             ),
+            topology_fault="; ".join(map(str, nodes.topology_faults)),
             budgets=self.disruption_budgets(),
         )
 

@@ -53,6 +53,9 @@ class TopologyFault:
     field: str
     text: str
 
+    def __str__(self) -> str:
+        return f"{self.field}: {self.text}"
+
 
 FLAT = Layers((Layer(NODE_LAYER, ()),))
 """The tree without a ClusterNetworkTopology: cluster, then nodes."""

@@ -3,23 +3,23 @@
 Nothing here changes anything, and nothing of the way from an event to a Binding depends on it.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from koordpy.api.objects import Wire
+from koordpy.cluster.resources import Amounts
 from koordpy.engine.apiserver.lease import LeaderElector
 from koordpy.engine.apiserver.resources import CLUSTER_NETWORK_TOPOLOGIES, NODES, OWNERS, PODS, STORAGE, Resource
 from koordpy.engine.loop import SchedulingLoop
 from koordpy.engine.queue import State
 from koordpy.engine.settings import EngineSettings
 from koordpy.engine.status.census import Census
-from koordpy.engine.status.recorder import EventRecorder
 from koordpy.engine.watching.feeds import Feeds
+from koordpy.observe.gauges import accelerator_gauges, quota_gauges, share_gauges
 from koordpy.observe.health import Check
 from koordpy.observe.metrics import Metrics
-from koordpy.observe.quotas import quota_gauges, share_gauges
 
 STUCK_SECONDS = 120.0
 
@@ -34,15 +34,16 @@ class Inspection:
         elector: LeaderElector | None,
         *,
         census: Census,
-        recorders: Iterable[EventRecorder],
         metrics: Metrics,
         settings: EngineSettings,
         leading: Callable[[], bool],
         stopping: Callable[[], bool],
         clock: Callable[[], float],
+        now: Callable[[], float],
     ) -> None:
+        """`now`: seconds since the epoch."""
         self._feeds, self._state, self._queue = feeds, feeds.state, feeds.queue
-        self._loop, self._elector, self._census, self._recorders = loop, elector, census, tuple(recorders)
+        self._loop, self._elector, self._census, self._now = loop, elector, census, now
         self._metrics, self._settings = metrics, settings
         self._leading, self._stopping, self._clock = leading, stopping, clock
         metrics.on_scrape(self._set_gauges)
@@ -125,8 +126,17 @@ class Inspection:
         metrics.set_gangs(*self._census.count())
         metrics.set_gauge(metrics.quota, quota_gauges(self._state.quota_view(), self._settings.quota))
         metrics.set_gauge(metrics.share, share_gauges(self._state.quota_view(), self._settings.fairness))
-        metrics.leader.set(1 if self._leading() else 0)
-        metrics.events_dropped.set(sum(recorder.dropped for recorder in self._recorders))
+        metrics.set_gauge(metrics.accelerators, accelerator_gauges(self._held()))
+        metrics.topology_faults.set(len(self._state.topology_faults))
+        metrics.quotas_invalid.set(len({fault.key for fault in self._state.quota_view().tree.faults}))
+        created = [entry.created for entry in self._queue.entries() if entry.state is not State.GATED]
+        metrics.pending_oldest_seconds.set(max(0.0, self._now() - min(created, default=self._now())))
+        lease = self._settings.lease
+        metrics.leader.labels(f"{lease.namespace}/{lease.name}" if lease is not None else "").set(self._leading())
+
+    def _held(self) -> Iterator[tuple[Amounts, Amounts]]:
+        """(allocatable, what pods hold) of every node."""
+        return ((node.allocatable, self._state.used(node.name)[1]) for node in self._state.nodes())
 
 
 def _encode_list(items: list[tuple[Resource, Wire]]) -> bytes:

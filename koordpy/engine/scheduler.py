@@ -113,6 +113,7 @@ class Scheduler:
                 now=now,
             )
         client.may_repeat = self._may_repeat
+        client.on_answer = functools.partial(self.metrics.requested, client.access.host)
         self._takeover = Takeover(client, self.feeds, self.elector, clock=clock)
 
         # what is said
@@ -127,10 +128,12 @@ class Scheduler:
                     busy=self._writing,
                     clock=clock,
                     now=now,
+                    on_lost=lambda reason: self.metrics.events_dropped.labels(reason).inc(),
                 )
                 for name in settings.scheduler_names
             }
         announcer, references = Announcer(self._recorders), References(self.feeds)
+        self.announcer = announcer
         self.feeds.unreadable.append(
             lambda resource, names, why: announcer.invalid(of_object(resource, names), f"it cannot be read: {why}")
         )
@@ -238,12 +241,12 @@ class Scheduler:
             self._loop,
             self.elector,
             census=census,
-            recorders=self._recorders.values(),
             metrics=self.metrics,
             settings=settings,
             leading=self.leading.is_set,
             stopping=self._stop.is_set,
             clock=clock,
+            now=time_of_day,
         )
 
     def may_write(self) -> bool:

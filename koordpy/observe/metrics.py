@@ -1,14 +1,28 @@
 """Every metric once: kube-scheduler's names where they mean the same, ours beside them (kube-parity.md section 5).
 
 No label carries the name of a pod, a node or a gang. Gauges that describe state are read when they are scraped.
+Those of the process and of requests to the API server are named as in every Go client.
 """
 
+import platform
 from collections.abc import Callable, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    ProcessCollector,
+    disable_created_metrics,
+)
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from koordpy import __version__
 from koordpy.planning.plan import GangStatus, RoundPlan
+
+# a second series for each counter, which nobody asks for
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _FINE = tuple(0.001 * 2**i for i in range(15))
@@ -20,6 +34,17 @@ class Metrics:
 
     def __init__(self) -> None:
         registry = self.registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        self.build = Info("koordpy_build", "Version of koordpy and of Python.", registry=registry)
+        self.build.info({"version": __version__, "python": platform.python_version()})
+        self.requests = Counter(
+            "rest_client_requests_total", "Requests to the API server; code <error>: no answer.",
+            ["code", "method", "host"], registry=registry,
+        )  # fmt: skip
+        self.request_seconds = Histogram(
+            "rest_client_request_duration_seconds", "Seconds until the answer of the API server begins.",
+            ["verb", "host"], buckets=(0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60), registry=registry,
+        )  # fmt: skip
         self.attempts = Counter(
             "scheduler_schedule_attempts_total", "Attempts to schedule pods.", ["result", "profile"], registry=registry
         )
@@ -132,14 +157,36 @@ class Metrics:
             "koordpy_share", "Accelerators that users or queues deserve (fair) and hold (used).", ["queue", "kind"],
             registry=registry,
         )  # fmt: skip
-        self.leader = Gauge("koordpy_leader", "1 while this process leads.", registry=registry)
-        self.events_dropped = Gauge("koordpy_events_dropped", "Events that were not sent.", registry=registry)
+        self.leader = Gauge(
+            "koordpy_leader", "1 while this process leads; lease: namespace/name, empty without leader election.",
+            ["lease"], registry=registry,
+        )  # fmt: skip
+        self.pending_oldest_seconds = Gauge(
+            "koordpy_pending_oldest_seconds", "Age of the oldest pending pod that nothing of its own holds back.",
+            registry=registry,
+        )  # fmt: skip
+        self.accelerators = Gauge(
+            "koordpy_accelerators", "Accelerators of all nodes, used: held by pods, or free.", ["resource", "state"],
+            registry=registry,
+        )  # fmt: skip
+        self.topology_faults = Gauge(
+            "koordpy_topology_faults", "Faults of the ClusterNetworkTopology; 0 where it is valid or there is none.",
+            registry=registry,
+        )  # fmt: skip
+        self.quotas_invalid = Gauge(
+            "koordpy_quotas_invalid", "ElasticQuotas that do not count as they are written.", registry=registry
+        )
+        self.events_dropped = Counter(
+            "koordpy_events_dropped_total", "Events that were not sent: queue_full, failed.", ["reason"],
+            registry=registry,
+        )  # fmt: skip
         self._statuses = {status: self.gangs.labels(status=status.value) for status in GangStatus}
         self._refresh: list[Callable[[], None]] = []
         # finding a child by its labels takes longer than counting in it, and this is done for every pod
         self._bound_count = self.binds.labels("bound")
         self._bound_by_profile: dict[str, _Bound] = {}
         self._sli_by_attempts: dict[str, Histogram] = {}
+        self._by_request: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
 
     def on_scrape(self, refresh: Callable[[], None]) -> None:
         """`refresh` is called before each rendering, to set gauges."""
@@ -183,6 +230,15 @@ class Metrics:
         if sli is None:
             sli = self._sli_by_attempts[label] = self.sli_seconds.labels(label)
         sli.observe(waited)
+
+    def requested(self, host: str, method: str, code: str, seconds: float) -> None:
+        """Counts a request to the API server."""
+        child = self._by_request.get((host, method, code))
+        if child is None:
+            child = self.requests.labels(code, method, host), self.request_seconds.labels(method, host)
+            self._by_request[host, method, code] = child
+        child[0].inc()
+        child[1].observe(seconds)
 
     def set_gangs(self, statuses: Mapping[GangStatus, int], half_bound: int) -> None:
         """Sets the gauges of gangs."""

@@ -1,7 +1,8 @@
 """Status of ClusterNetworkTopology objects: is it valid, which nodes lack labels, how the tree looks.
 
 Sources: gang-network.md section 3. A faulty object gets its condition; the last good tree goes on being used, and
-detailStatus stays as it was. Only the object named `default` is used; others are told so.
+detailStatus stays as it was. Only the object named `default` is used; others are told so. What is wrong is also a
+warning in the log and an event, once for each process that leads.
 """
 
 import asyncio
@@ -19,14 +20,17 @@ from koordpy.cluster.state import ClusterState
 from koordpy.cluster.topology import TopologyFault
 from koordpy.cluster.tree import Tree
 from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
+from koordpy.engine.apiserver.resources import CLUSTER_NETWORK_TOPOLOGIES
 from koordpy.engine.scheduler import Scheduler
 from koordpy.engine.status.patches import merged_conditions, patch_topology_status
+from koordpy.engine.status.references import of_object
 
 logger = logging.getLogger(__name__)
 
 VALID = "Valid"
 UNLABELLED = "UnlabelledNodes"
 DEBOUNCE_SECONDS = 0.5
+NOT_USED = f"only the object named {TOPOLOGY_OBJECT} is used"
 
 
 def topology_status(
@@ -36,10 +40,9 @@ def topology_status(
     status: dict[str, Any] = {}
     generation = topology.metadata.generation
     if topology.metadata.name != TOPOLOGY_OBJECT:
-        text = f"only the object named {TOPOLOGY_OBJECT} is used"
-        conditions = [Condition(type=VALID, status="Unknown", reason="NotUsed", message=text)]
+        conditions = [Condition(type=VALID, status="Unknown", reason="NotUsed", message=NOT_USED)]
     elif faults:
-        text = "; ".join(f"{fault.field}: {fault.text}" for fault in faults)
+        text = "; ".join(map(str, faults))
         conditions = [Condition(type=VALID, status="False", reason="BadHierarchy", message=text)]
     else:
         status["detailStatus"] = tree.detail_status
@@ -54,10 +57,29 @@ def topology_status(
 def _unlabelled(tree: Tree) -> Condition:
     if not tree.unlabelled:
         return Condition(type=UNLABELLED, status="False", reason="AllLabelled", message="every node has every label")
-    keys = {layer.name: layer.label_keys for layer in tree.layers.chain}
-    parts = [f"{name}: {count} without {' or '.join(keys[name])}" for name, count in tree.unlabelled]
+    keys = {layer.name: " or ".join(layer.label_keys) for layer in tree.layers.chain}
+    bare = _without_any(tree)
+    parts = [
+        f"{name}: no node has {keys[name]}" if name in bare else f"{name}: {count} without {keys[name]}"
+        for name, count in tree.unlabelled
+    ]
     text = "; ".join(parts) + " (each such node is a domain of its own there)"
     return Condition(type=UNLABELLED, status="True", reason="LabelsMissing", message=text)
+
+
+def _without_any(tree: Tree) -> list[str]:
+    """Layers whose label no node has: a slip in the key, most likely."""
+    return [name for name, count in tree.unlabelled if count == len(tree.node_names)]
+
+
+def topology_warning(topology: ClusterNetworkTopology, faults: list[TopologyFault], tree: Tree) -> str:
+    """What its owner should know beyond the status; empty where all is well."""
+    if topology.metadata.name != TOPOLOGY_OBJECT:
+        return NOT_USED
+    if faults:
+        return f"{'; '.join(map(str, faults))}; meanwhile what counts is {' > '.join(tree.layers.names)}"
+    keys = {layer.name: " or ".join(layer.label_keys) for layer in tree.layers.chain}
+    return "; ".join(f"layer {name}: no node has the label {keys[name]}" for name in _without_any(tree))
 
 
 class TopologyStatusWriter:
@@ -68,6 +90,7 @@ class TopologyStatusWriter:
         self._client, self._scheduler = client, scheduler
         self._state: ClusterState = scheduler.state
         self._others: dict[str, ClusterNetworkTopology] = {}
+        self._said: dict[str, str] = {}
         self._dirty = asyncio.Event()
         scheduler.feeds.listeners.topology.append(self.changed)
 
@@ -98,18 +121,22 @@ class TopologyStatusWriter:
             await self.flush()
 
     async def flush(self) -> None:
-        """Writes every status that is not as it should be."""
-        if not self._scheduler.may_write():
-            return
+        """Says what is wrong, and writes every status that is not as it should be."""
         objects = list(self._others.values())
         if self._state.topology is not None:
             objects.append(self._state.topology)
+        said, self._said = self._said, {}
         for topology in objects:
             faults = self._state.topology_faults if topology is self._state.topology else []
+            name, text = topology.metadata.name, topology_warning(topology, faults, self._state.tree)
+            self._said[name] = text
+            if text and said.get(name) != text:
+                logger.warning("ClusterNetworkTopology %s: %s", name, text)
+                reference = of_object(CLUSTER_NETWORK_TOPOLOGIES, topology.metadata)
+                self._scheduler.announcer.invalid(reference, text)
             status = topology_status(topology, faults, self._state.tree, now=datetime.now(UTC))
-            if not status:
+            if not status or not self._scheduler.may_write():
                 continue
-            name = topology.metadata.name
             try:
                 if await patch_topology_status(self._client, name=name, status=status):
                     self.sent += 1

@@ -6,6 +6,7 @@ Source: gang-network.md section 2.3.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from koordpy.api import keys
 from koordpy.api.natural import natural_key
 from koordpy.cluster.pods import GangSource
 from koordpy.cluster.snapshot import Snapshot
@@ -65,26 +66,36 @@ def _unknown_layer(unit: Unit, snapshot: Snapshot) -> Gate | None:
     for gang in unit.gangs:
         for rule in gang.wish.gather:
             if (rule.must or rule.multiple > 1) and layers.level(rule.layer) is None:
-                text = f'gang {gang.key}: unknown layer "{rule.layer}"'
-                if not snapshot.tree.has_object:
+                text = f'unknown layer "{rule.layer}"'
+                if snapshot.topology_fault:
+                    text = _invalid(snapshot)
+                elif not snapshot.tree.has_object:
                     text += ", no ClusterNetworkTopology"
-                return Gate(text, GangStatus.INVALID)
+                return Gate(f"gang {gang.key}: {text}", GangStatus.INVALID)
     return None
 
 
-def wish_warnings(units: Iterable[Unit], snapshot: Snapshot) -> list[tuple[str, str]]:
+def _invalid(snapshot: Snapshot) -> str:
+    return f"ClusterNetworkTopology {keys.TOPOLOGY_OBJECT} is invalid: {snapshot.topology_fault}"
+
+
+def wish_warnings(units: Iterable[Unit], groups: Groups) -> list[tuple[str, str]]:
     """(object, text) of settings that do nothing: a layer unknown to PreferGather, DP x PP, what cannot be read."""
     out: list[tuple[str, str]] = []
+    snapshot = groups.snapshot
+    why = f": {_invalid(snapshot)}" if snapshot.topology_fault else ""
     for unit in units:
         for gang in unit.gangs:
             name = f"PodGroup/{gang.key}" if gang.has_object else f"Pod/{gang.oldest.key}"
             out += [(name, doubt) for doubt in gang.doubts]
             out += [
-                (name, f'networkTopologyAware: unknown layer "{rule.layer}" under PreferGather is not used')
+                (name, f'networkTopologyAware: unknown layer "{rule.layer}" under PreferGather is not used{why}')
                 for rule in gang.wish.gather
                 if not rule.must and rule.multiple <= 1 and snapshot.tree.layers.level(rule.layer) is None
             ]
-            if gang.wish.data is not None and gang.wish.data * gang.wish.pipeline != len(unit.members):
+            differs = gang.wish.data is not None and gang.wish.data * gang.wish.pipeline != len(unit.members)
+            # while members are still being made, their number says nothing
+            if differs and gate(unit, groups) is None:
                 text = (
                     f"networkTopologyAware: data-parallel {gang.wish.data} x pipeline-parallel {gang.wish.pipeline}"
                     f" differs from {len(unit.members)} members"

@@ -219,6 +219,21 @@ async def test_a_401_renews_the_credentials_once(server: ScriptedServer) -> None
     assert asked == [False, True]
 
 
+async def test_every_request_is_told_of_with_its_answer(server: ScriptedServer) -> None:
+    heard: list[tuple[str, str]] = []
+    server.on("GET", POD, reply(pod("a", "5")), status(404), drop())
+    server.on("WATCH", "/api/v1/pods", text("", 200))
+    async with client_of(server) as client:
+        client.on_answer = lambda method, code, seconds: heard.append((method, code))
+        await client.get(POD, type=Pod)
+        await client.get_or_none(POD, type=Pod)
+        with pytest.raises(Unreachable):
+            await client.get(POD, type=Pod)
+        async for _ in client.watch("/api/v1/pods", resource_version="1"):
+            pass
+    assert heard == [("GET", "200"), ("GET", "404"), ("GET", "<error>"), ("GET", "200")]
+
+
 async def test_credentials_that_fail_for_now_make_the_server_unreachable(server: ScriptedServer) -> None:
     async def headers(rejected: bool) -> dict[str, str]:
         raise CredentialError("config: users[u].user.exec: the plugin ended with 1")

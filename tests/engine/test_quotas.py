@@ -14,7 +14,7 @@ from koordpy.api.custom import ElasticQuotaStatus
 from koordpy.cluster.quota_tree import QuotaFault
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.status.quotas import current_status, quota_status, status_patch
-from koordpy.observe.quotas import quota_gauges, share_gauges
+from koordpy.observe.gauges import quota_gauges, share_gauges
 from koordpy.planning.quota.runtime import QuotaFigures
 from koordpy.sim.clusters import pod as simulated
 from tests.engine.live import Live, live, small, until
@@ -122,7 +122,7 @@ async def test_a_pod_waits_for_its_quota_and_starts_when_that_grows() -> None:
 
 
 async def test_a_fault_and_over_use_are_conditions_with_the_remedy() -> None:
-    async with live([small("n1")]) as cluster, cluster.running():
+    async with live([small("n1")]) as cluster, cluster.running() as scheduler:
         cluster.server.store.create(QUOTAS, manifest("a", {}, {"cpu": "1"}, labels={keys.QUOTA_PARENT: "gone"}))
         cluster.create(small("n2"))
         cluster.pod("p", labels={keys.QUOTA_NAME: "a"}, scheduler_name="other")
@@ -134,6 +134,7 @@ async def test_a_fault_and_over_use_are_conditions_with_the_remedy() -> None:
         assert found["OverUsed"] == ("True", "used is above runtime: cpu 2 > 1")
         assert found["Valid"][0] == "False"
         assert "parent gone not found (it counts at the top with min 0: create it or name another)" in found["Valid"][1]
+        assert b"koordpy_quotas_invalid 1.0" in scheduler.metrics.render()
 
 
 async def test_an_unknown_quota_is_told_by_an_event_and_the_pod_moves_over_when_it_comes() -> None:

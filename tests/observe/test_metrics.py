@@ -1,5 +1,7 @@
 """What is exported, and what a round adds to it."""
 
+from koordpy import __version__
+from koordpy.observe.gauges import accelerator_gauges
 from koordpy.observe.metrics import Metrics
 from koordpy.planning.plan import (
     GangReport,
@@ -51,3 +53,37 @@ def test_metrics_of_a_round() -> None:
         "koordpy_gpu_bottleneck_gbps_sum 490.0",
     ):
         assert line in text.splitlines()
+
+
+def test_the_process_and_its_version_are_exported_and_no_time_of_creation() -> None:
+    names = {line.split(" ")[0].split("{")[0] for line in Metrics().render().decode().splitlines() if line[:1] != "#"}
+    assert {"process_cpu_seconds_total", "process_resident_memory_bytes", "process_start_time_seconds"} <= names
+    assert f'version="{__version__}"' in Metrics().render().decode()
+    assert not [name for name in names if name.endswith("_created")]
+
+
+def test_requests_to_the_api_server_are_counted_as_every_go_client_does() -> None:
+    metrics = Metrics()
+    for code in ("200", "200", "<error>"):
+        metrics.requested("api:6443", "GET", code, 0.02)
+    lines = metrics.render().decode().splitlines()
+    for line in (
+        'rest_client_requests_total{code="200",host="api:6443",method="GET"} 2.0',
+        'rest_client_requests_total{code="<error>",host="api:6443",method="GET"} 1.0',
+        'rest_client_request_duration_seconds_bucket{host="api:6443",le="0.025",verb="GET"} 3.0',
+    ):
+        assert line in lines
+
+
+def test_accelerators_are_counted_by_resource_in_whole_devices() -> None:
+    nodes = [
+        ({"cpu": 64000, "nvidia.com/gpu": 8}, {"nvidia.com/gpu": 6}),
+        ({"nvidia.com/gpu": 4, "koordinator.sh/gpu": 400}, {"nvidia.com/gpu": 5, "koordinator.sh/gpu": 150}),
+        ({"cpu": 64000}, {}),
+    ]
+    assert accelerator_gauges(nodes) == {
+        ("nvidia.com/gpu", "used"): 11,
+        ("nvidia.com/gpu", "free"): 2,
+        ("koordinator.sh/gpu", "used"): 1.5,
+        ("koordinator.sh/gpu", "free"): 2.5,
+    }

@@ -128,6 +128,43 @@ async def test_the_host_schedules_writes_the_topology_status_and_ends_in_order()
                 assert (await http.get("/debug/nothing")).status == 404
 
 
+async def test_a_topology_that_became_invalid_is_a_warning_in_the_log_an_event_and_a_metric(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("WARNING", logger="koordpy.operator.topology")
+    cluster = training_cluster(8)
+    async with ApiServer() as server:
+        for node in cluster.nodes:
+            server.store.create("nodes", node)
+        server.store.create(TOPOLOGIES, cluster.topology)
+        async with hosting(server) as host:
+            metrics = host.scheduler.metrics
+            await until(lambda: host.topologies.sent)
+            assert "koordpy_topology_faults 0.0" in metrics.render().decode()
+
+            def break_it(obj: dict[str, Any]) -> dict[str, Any]:
+                first, *others = obj["spec"]["hierarchy"]
+                first = {name: value for name, value in first.items() if name != "labelKey"}
+                return {**obj, "spec": {"hierarchy": [first, *others]}}
+
+            server.store.update(TOPOLOGIES, "default", break_it)
+            server.store.create(TOPOLOGIES, topology("other"))
+            await until(lambda: len(server.store.list("events.events.k8s.io")) == 2)
+            assert "koordpy_topology_faults 1.0" in metrics.render().decode()
+        told = {event["involvedObject"]["name"]: event for event in server.store.list("events.events.k8s.io")}
+        assert {(event["type"], event["reason"]) for event in told.values()} == {("Warning", "InvalidAnnotation")}
+        fault = "spec.hierarchy[0].labelKey: layer datacenterLayer has none; only the lowest layer may"
+        assert fault in told["default"]["message"]
+        assert told["default"]["message"].endswith(
+            "meanwhile what counts is datacenterLayer > spineLayer > blockLayer > acceleratorLayer > nodeLayer"
+        )
+        assert told["other"]["message"] == "only the object named default is used"
+        logged = [record.getMessage() for record in caplog.records]
+        assert sorted(logged) == sorted(
+            f"ClusterNetworkTopology {name}: {one['message']}" for name, one in told.items()
+        )
+
+
 async def test_kopf_lives_where_its_user_has_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in the image, whose user is a number that stands in no file."""
 

@@ -1,28 +1,43 @@
-"""Status of ClusterNetworkTopology: pure, then written through the operator."""
+"""Status of ClusterNetworkTopology, and what is warned of."""
 
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+import pytest
 
 from koordpy.api.custom import ClusterNetworkTopology
+from koordpy.api.objects import Node
 from koordpy.cluster.state import ClusterState
-from koordpy.operator.topology import topology_status
+from koordpy.operator.topology import topology_status, topology_warning
 from koordpy.sim.clusters import topology, training_cluster
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def status_of(manifest: dict[str, Any], *, nodes: int = 8, unlabelled: int = 0) -> dict[str, Any]:
-    from koordpy.api.objects import Node
+def one_layer(key: str) -> dict[str, Any]:
+    return {**topology(), "spec": {"hierarchy": [{"layerName": "blockLayer", "labelKey": key}]}}
 
+
+def two_chains() -> dict[str, Any]:
+    layers = [{"layerName": name, "labelKey": f"example.com/{name}"} for name in "ab"]
+    return {**topology(), "spec": {"hierarchy": layers}}
+
+
+def state_of(*manifests: dict[str, Any], nodes: int = 8, unlabelled: int = 0) -> ClusterState:
     state = ClusterState()
-    obj = msgspec.convert(manifest, ClusterNetworkTopology)
-    state.upsert(obj)
+    for manifest in manifests:
+        state.upsert(msgspec.convert(manifest, ClusterNetworkTopology))
     for i, node in enumerate(training_cluster(nodes).nodes):
         if i < unlabelled:
             node["metadata"]["labels"] = {}
         state.upsert(msgspec.convert({k: v for k, v in node.items() if k in ("metadata", "spec", "status")}, Node))
+    return state
+
+
+def status_of(manifest: dict[str, Any], *, unlabelled: int = 0) -> dict[str, Any]:
+    state = state_of(manifest, unlabelled=unlabelled)
+    obj = msgspec.convert(manifest, ClusterNetworkTopology)
     return topology_status(obj, state.topology_faults, state.tree, now=NOW)
 
 
@@ -45,6 +60,11 @@ def test_nodes_without_labels_are_counted_by_layer() -> None:
     assert "blockLayer: 3 without network.topology.koordpy.io/block" in text
 
 
+def test_a_label_that_no_node_has_at_all_is_told_as_such() -> None:
+    text = conditions(status_of(topology(), unlabelled=8))["UnlabelledNodes"][1]
+    assert "blockLayer: no node has network.topology.koordpy.io/block" in text
+
+
 def test_a_bad_hierarchy_is_named_and_the_details_stay_as_they_were() -> None:
     manifest = topology()
     manifest["spec"]["hierarchy"][2]["parentTopologyLayer"] = "nowhere"
@@ -57,6 +77,44 @@ def test_a_bad_hierarchy_is_named_and_the_details_stay_as_they_were() -> None:
 
 def test_an_object_of_another_name_is_told_that_it_is_not_used() -> None:
     assert conditions(status_of(topology("other")))["Valid"] == ("Unknown", "only the object named default is used")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "unlabelled", "warning"),
+    [
+        pytest.param([], topology(), 0, "", id="all is well"),
+        pytest.param([], topology(), 3, "", id="some nodes lack labels"),
+        pytest.param([], topology("other"), 0, "only the object named default is used", id="an object of another name"),
+        pytest.param(
+            [],
+            one_layer("example.com/blok"),
+            0,
+            "layer blockLayer: no node has the label example.com/blok",
+            id="a label that no node has",
+        ),
+        pytest.param(
+            [topology()],
+            two_chains(),
+            0,
+            "spec.hierarchy[1]: a second chain starts at b, beside that of a; meanwhile what counts is"
+            " datacenterLayer > spineLayer > blockLayer > acceleratorLayer > nodeLayer",
+            id="it became invalid",
+        ),
+        pytest.param(
+            [],
+            two_chains(),
+            0,
+            "spec.hierarchy[1]: a second chain starts at b, beside that of a; meanwhile what counts is nodeLayer",
+            id="it is invalid at the start",
+        ),
+    ],
+)
+def test_what_its_owner_should_know_is_a_warning(
+    before: list[dict[str, Any]], after: dict[str, Any], unlabelled: int, warning: str
+) -> None:
+    state = state_of(*before, after, unlabelled=unlabelled)
+    faults = state.topology_faults if after["metadata"]["name"] == "default" else []
+    assert topology_warning(msgspec.convert(after, ClusterNetworkTopology), faults, state.tree) == warning
 
 
 def test_what_is_there_already_is_not_written_again() -> None:

@@ -20,6 +20,7 @@ from tests.scenarios.cluster import (
     bound,
     gang_pods,
     group,
+    hierarchy,
     messages,
     node,
     nodes_of,
@@ -80,6 +81,35 @@ def test_an_unknown_hard_layer_holds_the_gang_and_a_soft_one_warns() -> None:
     assert any("rackLayer" in text for _, text in plan.warnings)
     bare = World().add(node("n1"), group("g", 1, wish({"rackLayer": "Must"})), pod("p-0", gang="g"))
     assert messages(bare.plan())["p-0"].endswith('unknown layer "rackLayer", no ClusterNetworkTopology')
+
+
+def test_while_the_topology_is_invalid_a_gang_is_told_that_and_not_to_look_at_its_own_layers() -> None:
+    broken = hierarchy(("blockLayer", "b"), ("spineLayer", ""))
+    says = "ClusterNetworkTopology default is invalid: spec.hierarchy[1].labelKey: layer spineLayer has none"
+    for world in (
+        World().add(broken, nodes_of("s{b: n1:9}")),
+        # the last good layers go on counting; a layer that is new with the fault is none of them
+        World().add(TWO_LAYERS, nodes_of("s{b: n1:9}")).add(broken),
+    ):
+        world.add(group("g", 1, wish({"rackLayer": "Must"})), pod("p-0", gang="g"))
+        plan = world.plan()
+        assert messages(plan)["p-0"].startswith(f"gang default/g: {says}") and status(plan) is GangStatus.INVALID
+        plan = world.add(group("g", 1, wish({"rackLayer": "Prefer"}))).plan()
+        assert bound(plan) == {"p-0": "n1"}
+        assert any(
+            f'unknown layer "rackLayer" under PreferGather is not used: {says}' in text for _, text in plan.warnings
+        )
+
+
+def test_a_wrong_number_of_members_is_warned_of_once_the_gang_can_start() -> None:
+    size = {"parallelModel": [{"parallelStrategy": "data-parallel", "parallelism": 4}]}
+    world = World().add(node("n1:9"), group("g", 3, {keys.GANG_TOPOLOGY: json.dumps(size)}))
+    warned = []
+    for i in range(4):
+        plan = world.add(pod(f"p-{i}", gang="g")).plan()
+        warned.append([text for _, text in plan.warnings if "differs from" in text])
+    text = "networkTopologyAware: data-parallel 4 x pipeline-parallel 1 differs from 3 members"
+    assert warned == [[], [], [text], []]
 
 
 def test_the_oldest_pod_decides_the_settings_of_a_gang_without_an_object() -> None:

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import math
 import random
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any, Generic, Literal, TypeVar
 
@@ -122,6 +123,9 @@ class ApiClient:
         self.bucket = TokenBucket(qps, burst, sleep=sleep)
         self.may_repeat: Callable[[], bool] = lambda: True
         """Asked before a write is sent again after a 429: who may not write any more by then gets the error."""
+        self.on_answer: Callable[[str, str, float], None] = lambda method, code, seconds: None
+        """Hears of every request: its method, the status of the answer (`<error>`: there was none), and the seconds
+        until that began."""
         self._sleep = sleep
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds, sock_connect=CONNECT_TIMEOUT_SECONDS)
         self._session: aiohttp.ClientSession | None = None
@@ -323,16 +327,19 @@ class ApiClient:
             method, url, data=data, headers=headers, timeout=limits, allow_redirects=False,
             proxy=self.access.proxy, server_hostname=self.access.server_hostname,
         )  # fmt: skip
+        code, began = "<error>", time.monotonic()
         try:
-            if limits.total is not None:
-                return await asked
             # also a watch is answered at once, however long it stays open then
-            async with asyncio.timeout(self._timeout.total):
-                return await asked
+            async with asyncio.timeout(self._timeout.total if limits.total is None else None):
+                response = await asked
+            code = str(response.status)
+            return response
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise Unreachable(f"{method} {url.path}: {_said(error)}", sent=False) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unreachable(f"{method} {url.path}: {_said(error)}") from error
+        finally:
+            self.on_answer(method, code, time.monotonic() - began)
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:

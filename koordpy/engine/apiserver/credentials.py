@@ -42,6 +42,11 @@ class ClusterAccess:
     server_hostname: str | None = None
     source: str = ""
 
+    @property
+    def host(self) -> str:
+        """`host:port` of the server, as metrics name it."""
+        return self.server.partition("://")[2].partition("/")[0]
+
 
 async def load_access(kubeconfig: str | None = None) -> ClusterAccess:
     """Access to the cluster: the file named, else $KUBECONFIG, else the pod's service account, else ~/.kube/config.

@@ -73,10 +73,9 @@ class TopologyChanges:
 
     def upsert(self, topology: ClusterNetworkTopology, old: ClusterNetworkTopology | None) -> None:
         """A topology that came or changed."""
-        layers = self._state.layers
-        had = self._state.topology is not None
+        before = self._state.topology is not None, self._state.layers, self._state.topology_faults
         self._state.upsert(topology)
-        if self._state.layers != layers or not had:
+        if (True, self._state.layers, self._state.topology_faults) != before:
             self._wake()
         self._hub.topology_changed()
 

@@ -96,13 +96,13 @@ class EventRecorder:
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         busy: Callable[[], bool] = lambda: False,
+        on_lost: Callable[[str], None] = lambda reason: None,
     ) -> None:
         """`controller` is the schedulerName; the reporting instance is `schedulerName-hostname`. `busy`: whether
-        Bindings or conditions wait to be sent, which events let pass."""
-        self._busy = busy
-        self.dropped = 0
+        Bindings or conditions wait to be sent, which events let pass. `on_lost` hears why an event is not sent:
+        queue_full or failed."""
+        self._busy, self._on_lost = busy, on_lost
         self.sent = 0
-        self.failed = 0
         self._client, self._clock, self._now = client, clock, now
         self._controller = controller
         self._instance = f"{controller}-{socket.gethostname()}"[:128]
@@ -161,7 +161,7 @@ class EventRecorder:
             self._queue.put_nowait(key)
             series.queued, series.due = True, self._clock() + HOLD_SECONDS
         except asyncio.QueueFull:
-            self.dropped += 1
+            self._on_lost("queue_full")
             if series.sent_count == 0:
                 # nothing of it is on the server: the next equal one starts anew
                 self._series.pop(key, None)
@@ -179,7 +179,7 @@ class EventRecorder:
                     await self._stand_back(series)
                     await self._send(key, series)
             except Exception as error:  # an event is never worth more than a line in the log
-                self.failed += 1
+                self._on_lost("failed")
                 known = isinstance(error, ApiError | Unreachable)
                 logger.debug(
                     "event %s on %s not recorded: %s", key.reason, key.regarding.name, error, exc_info=not known

@@ -89,7 +89,7 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
             domains=(),
             message=left.why,
             would_fit_if=(left.miss,) if left.miss else (),
-            warnings=tuple(warnings_of([], snapshot)),
+            warnings=tuple(warnings_of([], groups)),
         )
     nodes = _nodes(pod, unit, figures)
     held = gate_of(unit, groups, figures)
@@ -121,7 +121,7 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
         message=held.text if held is not None else refusal.text(len(nodes)) if refusal is not None else message,
         would_fit_if=tuple(misses + (node_misses(pod, figures) if not feasible else [])),
         standing=standing(unit, groups, snapshot, figures.config),
-        warnings=tuple(warnings_of([unit], snapshot)),
+        warnings=tuple(warnings_of([unit], groups)),
     )
 
 

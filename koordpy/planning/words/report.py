@@ -109,7 +109,7 @@ def report(
             for key, node in one.awaits.items()
         ),
         benefits=tuple(benefit(one, figures) for one in tried if one.victims),
-        warnings=tuple(warnings_of([one.unit for one in tried], snapshot)),
+        warnings=tuple(warnings_of([one.unit for one in tried], groups)),
     )
 
 

@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 
 from koordpy.api.settings import odd_of_pod
-from koordpy.cluster.snapshot import Snapshot
 from koordpy.planning.accelerators.registry import ACCELERATORS
 from koordpy.planning.gates import wish_warnings
 from koordpy.planning.quota.admission import quota_warnings
-from koordpy.planning.units import Unit
+from koordpy.planning.units import Groups, Unit
 
 
-def warnings_of(units: Sequence[Unit], snapshot: Snapshot) -> list[tuple[str, str]]:
+def warnings_of(units: Sequence[Unit], groups: Groups) -> list[tuple[str, str]]:
     """(object such as PodGroup/default/g, text): settings that ask for what is not done, labels that name nothing."""
-    out = wish_warnings(units, snapshot) + quota_warnings(units, snapshot)
+    snapshot = groups.snapshot
+    out = wish_warnings(units, groups) + quota_warnings(units, snapshot)
     out += snapshot.topology_warnings
     out += snapshot.gpus.warnings
     for pod in (pod for unit in units for pod in unit.pending):

@@ -1,9 +1,12 @@
-"""Gauges of quotas and shares: koordpy_quota and koordpy_share (kube-parity.md section 5), read when scraped."""
+"""Gauges of quotas, shares and accelerators (kube-parity.md section 5), read when scraped."""
+
+from collections.abc import Iterable
 
 from koordpy.api import keys
 from koordpy.api.config import Fairness
 from koordpy.api.config import Quota as QuotaSettings
 from koordpy.cluster.quotas import Queue, Quotas, device_hundredths
+from koordpy.cluster.resources import Amounts
 from koordpy.planning.quota.queues import queue_ages, queue_shares, user_shares
 from koordpy.planning.quota.runtime import quota_figures
 
@@ -41,4 +44,20 @@ def share_gauges(quotas: Quotas, config: Fairness) -> Gauges:
         for user, share in user_shares(quotas, config, {}).whole.items():
             out[user, "fair"] = float(share)
             out[user, "used"] = device_hundredths(quotas.users.get(user, {})) / 100
+    return out
+
+
+def accelerator_gauges(nodes: Iterable[tuple[Amounts, Amounts]]) -> Gauges:
+    """(resource, state) -> devices of all nodes that pods hold (used), and of which none does (free).
+
+    nodes: what each can hold, and what its pods hold.
+    """
+    out: Gauges = {}
+    for allocatable, held in nodes:
+        for resource in allocatable.keys() & keys.ACCELERATORS:
+            devices = 100 if resource in keys.HUNDREDTHS else 1
+            used = held.get(resource, 0)
+            free = max(0, allocatable[resource] - used)
+            for state, amount in (("used", used), ("free", free)):
+                out[resource, state] = out.get((resource, state), 0.0) + amount / devices
     return out
