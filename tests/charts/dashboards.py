@@ -38,6 +38,19 @@ def gauge(metric: str, by: str = "", more: str = "") -> str:
     return f"max{_by(by)} ({metric}{{{_with(more)}}})"
 
 
+def increase(metric: str, by: str = "") -> str:
+    """How many more, summed over replicas."""
+    return f"sum{_by(by)} (increase({metric}{{{_with('')}}}[$__rate_interval]))"
+
+
+QUOTA = "{{quota}} {{resource}}"
+
+
+def quota(kinds: str) -> str:
+    """Figures of quotas, for the resources chosen on top."""
+    return gauge("koordpy_quota", "quota, resource, kind", f'resource=~"$resource", kind=~"{kinds}"')
+
+
 def quantile(q: float, metric: str, by: str = "", more: str = "") -> str:
     return f"histogram_quantile({q}, {rate(metric + '_bucket', ', '.join(filter(None, ('le', by))), more)})"
 
@@ -53,7 +66,11 @@ def _with(more: str) -> str:
 OVERVIEW: dict[str, tuple[Panel, ...]] = {
     "Is it well": (
         Panel(
-            "Leaders", ((f"sum(koordpy_leader{{{SELECT}}})", "leaders"),), kind="stat", columns=6, about="Exactly one."
+            "Leaders",
+            ((f"sum by (namespace, job, lease) (koordpy_leader{{{SELECT}}})", "{{lease}}"),),
+            kind="stat",
+            columns=6,
+            about="Exactly one for each Lease.",
         ),
         Panel("Pods waiting", ((gauge("scheduler_pending_pods", "queue"), "{{queue}}"),), kind="stat", columns=6),
         Panel("Half-bound gangs", ((gauge("koordpy_gangs_half_bound"), "gangs"),), kind="stat", columns=6, about="0."),
@@ -65,6 +82,42 @@ OVERVIEW: dict[str, tuple[Panel, ...]] = {
             columns=6,
         ),
         Panel("Conflicts with others", ((rate("koordpy_conflicts_total", "kind"), "{{kind}}"),), columns=6),
+        Panel(
+            "Oldest pending pod",
+            ((gauge("koordpy_pending_oldest_seconds"), "age"),),
+            unit="s",
+            kind="stat",
+            columns=6,
+        ),
+        Panel(
+            "Wrong objects",
+            (
+                (gauge("koordpy_topology_faults"), "faults of the topology"),
+                (gauge("koordpy_quotas_invalid"), "invalid quotas"),
+            ),
+            kind="stat",
+            columns=6,
+            about="0. The objects' conditions and events say what is wrong.",
+        ),
+        Panel(
+            "Accelerators", ((gauge("koordpy_accelerators", "resource, state"), "{{resource}} {{state}}"),), columns=6
+        ),
+        Panel("Evictions", ((rate("koordpy_victims_total", "rule"), "{{rule}}"),), columns=6),
+    ),
+    "Sharing": (
+        Panel(
+            "Accelerators used and free",
+            ((gauge("koordpy_accelerators", "resource, state"), "{{resource}} {{state}}"),),
+        ),
+        Panel("Shares", ((gauge("koordpy_share", "queue, kind"), "{{queue}} {{kind}}"),), about="In accelerators."),
+        Panel(
+            "Pods evicted, by rule",
+            ((increase("koordpy_victims_total", "rule"), "{{rule}}"),),
+            about="Who went for whom is in the log and in /debug/decisions.",
+        ),
+        Panel("Quotas: used", ((quota("used"), QUOTA),)),
+        Panel("Quotas: runtime", ((quota("runtime"), QUOTA),), about="What each may use now."),
+        Panel("Quotas: min and max", ((quota("min|max"), QUOTA + " {{kind}}"),)),
     ),
     "Waiting": (
         Panel("Pending pods by queue", ((gauge("scheduler_pending_pods", "queue"), "{{queue}}"),)),
@@ -115,6 +168,20 @@ OVERVIEW: dict[str, tuple[Panel, ...]] = {
         Panel("Time of a Binding", ((quantile(0.99, "koordpy_bind_seconds"), "p99"),), unit="s"),
         Panel("Cache", ((gauge("scheduler_cache_size", "type"), "{{type}}"),)),
     ),
+    "The process": (
+        Panel("CPU", ((rate("process_cpu_seconds_total", "instance"), "{{instance}}"),), about="Cores."),
+        Panel("Memory", ((gauge("process_resident_memory_bytes", "instance"), "{{instance}}"),), unit="bytes"),
+        Panel("Version", ((f"count by (version) (koordpy_build_info{{{SELECT}}})", "{{version}}"),), about="Replicas."),
+        Panel(
+            "Requests to the API server", ((rate("rest_client_requests_total", "method, code"), "{{method}} {{code}}"),)
+        ),
+        Panel(
+            "Until the API server answers",
+            ((quantile(0.99, "rest_client_request_duration_seconds", "verb"), "{{verb}} p99"),),
+            unit="s",
+        ),
+        Panel("Events that were not sent", ((rate("koordpy_events_dropped_total", "reason"), "{{reason}}"),)),
+    ),
 }
 
 
@@ -145,7 +212,9 @@ def dashboard(uid: str, title: str, rows: dict[str, tuple[Panel, ...]]) -> Json:
         "time": {"from": "now-6h", "to": "now"},
         "editable": True,
         "panels": panels,
-        "templating": {"list": [_data_source(), _jobs()]},
+        "templating": {
+            "list": [_data_source(), _choice("job", "koordpy_leader"), _choice("resource", "koordpy_quota")]
+        },
     }
 
 
@@ -169,13 +238,14 @@ def _data_source() -> Json:
     return {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus", "current": {}}
 
 
-def _jobs() -> Json:
-    query = "label_values(koordpy_leader, job)"
+def _choice(label: str, metric: str) -> Json:
+    """One or several values of a label."""
+    query = f"label_values({metric}, {label})"
     return {
-        "name": "job",
+        "name": label,
         "type": "query",
         "datasource": {"type": "prometheus", "uid": "${datasource}"},
-        "query": {"query": query, "refId": "job"},
+        "query": {"query": query, "refId": label},
         "definition": query,
         "refresh": 2,
         "includeAll": True,
