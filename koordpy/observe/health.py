@@ -31,7 +31,8 @@ def split_address(address: str) -> tuple[str | None, int]:
 
 
 class HealthServer:
-    """Serves /healthz /livez /readyz /metrics /configz and /debug/NAME; port 0 takes a free port."""
+    """Serves /healthz /livez /readyz /metrics /configz, /debug/NAME, and /debug, which lists these; port 0 takes a free
+    port."""
 
     def __init__(
         self,
@@ -59,7 +60,8 @@ class HealthServer:
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._render)
         app.router.add_get("/configz", self._configz)
-        app.router.add_get("/debug/{name}", self._debugged)
+        app.router.add_get("/debug", self._list_debug)
+        app.router.add_get("/debug/{name:.*}", self._debugged)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
         await self._runner.setup()
         await web.TCPSite(self._runner, self._host, self._port).start()
@@ -90,10 +92,19 @@ class HealthServer:
         return await _json(self._configuration())
 
     async def _debugged(self, request: web.Request) -> web.Response:
-        show = self._debug.get(request.match_info["name"])
+        name = request.match_info["name"]
+        if not name:
+            return await self._list_debug(request)
+        show = self._debug.get(name)
         if show is None:
-            raise web.HTTPNotFound(text=f"there is /debug/{', /debug/'.join(sorted(self._debug))}\n")
+            raise web.HTTPNotFound(text=f"no /debug/{name}; there is\n{self._pages()}")
         return await _json(show())
+
+    async def _list_debug(self, request: web.Request) -> web.Response:
+        return web.Response(text=self._pages())
+
+    def _pages(self) -> str:
+        return "".join(f"/debug/{name}\n" for name in sorted(self._debug))
 
 
 def _verdict(checks: Mapping[str, Check], name: str, *, verbose: bool) -> web.Response:

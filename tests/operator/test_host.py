@@ -125,7 +125,11 @@ async def test_the_host_schedules_writes_the_topology_status_and_ends_in_order()
                 assert {item["kind"] for item in dump["items"]} == {"ClusterNetworkTopology", "Node", "Pod"}
                 assert await (await http.get("/debug/queue")).json() == []
                 assert (await (await http.get("/debug/decisions")).json())[0]["unit"] == "default/p"
-                assert (await http.get("/debug/nothing")).status == 404
+                pages = "/debug/decisions\n/debug/queue\n/debug/snapshot\n"
+                for path in ("/debug", "/debug/"):
+                    assert await (await http.get(path)).text() == pages
+                missing = await http.get("/debug/nothing")
+                assert missing.status == 404 and pages in await missing.text()
 
 
 async def test_a_topology_that_became_invalid_is_a_warning_in_the_log_an_event_and_a_metric(
