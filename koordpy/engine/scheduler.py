@@ -15,6 +15,7 @@ from typing import Any
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.apiserver.lease import LeaderElector, boot_clock
+from koordpy.engine.apiserver.resources import LEASES
 from koordpy.engine.binding.binder import Binder
 from koordpy.engine.binding.claims import ClaimBinder
 from koordpy.engine.binding.commit import Committer
@@ -32,7 +33,7 @@ from koordpy.engine.refusals import Refusals
 from koordpy.engine.settings import EngineSettings
 from koordpy.engine.status.announce import Announcer
 from koordpy.engine.status.census import Census
-from koordpy.engine.status.recorder import EventRecorder
+from koordpy.engine.status.recorder import EventRecorder, ObjectReference
 from koordpy.engine.status.references import References, of_object
 from koordpy.engine.status.writers import Writers
 from koordpy.engine.status.writing import Writing
@@ -321,6 +322,9 @@ class Scheduler:
         self.synced.set()
         await self._takeover.led()
         self.leading.set()
+        if self.elector is not None and (lease := self.settings.lease) is not None:
+            about = ObjectReference(LEASES.api_version, LEASES.kind, lease.name, lease.namespace, self.elector.uid)
+            self.announcer.leads(about, self.elector.identity)
 
     def _leads(self) -> dict[str, Run]:
         """What works while this process leads, by name. A dry run only plans."""

@@ -51,6 +51,8 @@ class LeaseShelf:
         self.version = 0
         self.puts: list[Handler] = []
         """Replies to the next PUTs in place of the right one."""
+        self.post: Handler | None = None
+        """Reply to every POST in place of the right one."""
         server.on("GET", LEASE, self._get)
         server.on("POST", COLLECTION, self._post)
         server.on("PUT", LEASE, self._put)
@@ -73,6 +75,8 @@ class LeaseShelf:
         return web.json_response(self.lease) if self.lease else await status(404)(request)
 
     async def _post(self, request: web.Request) -> web.StreamResponse:
+        if self.post is not None:
+            return await self.post(request)
         if self.lease is not None:
             return await status(409, "AlreadyExists")(request)
         self.store(await request.json())
@@ -96,6 +100,9 @@ class Scene:
     def __init__(self, shelf: LeaseShelf, client: ApiClient) -> None:
         self.shelf, self.client, self.clock = shelf, client, Clock()
         self.tasks: list[asyncio.Task[None]] = []
+
+    def refuse_creation(self, refusal: Handler) -> None:
+        self.shelf.post = refusal
 
     def candidate(self, name: str) -> LeaderElector:
         clock = self.clock
@@ -212,6 +219,47 @@ async def test_a_stolen_lease_ends_leadership_at_the_next_try() -> None:
 
 
 REFUSALS: dict[str, Callable[[], Handler]] = {"500": lambda: status(500), "dropped": drop, "403": lambda: status(403)}
+
+
+async def test_a_candidate_says_at_once_and_then_seldom_for_whom_it_waits(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="koordpy.engine.apiserver.lease")
+    async with scene() as s:
+        for holder in ("one", "two"):
+            s.shelf.hold(holder, seconds=3600)
+            if not s.tasks:
+                s.start(s.candidate("me"))
+            await s.pass_time(700)
+        said = [record.getMessage() for record in caplog.records]
+    assert said == [f"waiting for lease kube-system/koordpy, held by {who}" for who in ("one", "one", "two", "two")]
+
+
+@pytest.mark.parametrize(
+    ("refusal", "said"),
+    [
+        pytest.param(status(500, "InternalError", "no"), "lease kube-system/koordpy: 500 InternalError: no", id="500"),
+        pytest.param(
+            status(422, "Invalid", "metadata.name: Invalid value"),
+            "lease kube-system/koordpy: 422 Invalid: metadata.name: Invalid value: leaderElection.resourceNamespace and"
+            " resourceName (here as in the line) name no Lease",
+            id="a name that cannot be",
+        ),
+        pytest.param(
+            status(404, "NotFound", 'namespaces "kube-system" not found'),
+            'lease kube-system/koordpy: 404 NotFound: namespaces "kube-system" not found: is there a namespace'
+            " kube-system (leaderElection.resourceNamespace)?",
+            id="a namespace that is not there",
+        ),
+    ],
+)
+async def test_what_keeps_a_candidate_from_the_lease_is_one_warning_of_its_kind(
+    refusal: Handler, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="koordpy.engine.apiserver.lease")
+    async with scene() as s:
+        s.refuse_creation(refusal)
+        s.start(s.candidate("me"))
+        await s.pass_time(100)
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [("WARNING", said)]
 
 
 @pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS.keys())

@@ -1,7 +1,6 @@
 """The reflector against every way in which a list or a watch can go wrong."""
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -180,17 +179,6 @@ async def test_a_server_that_is_not_there_is_waited_for() -> None:
     async with reflecting(stopped, Log()) as reflector:
         await until(lambda: reflector.counters.failures >= 3)
         assert not reflector.synced.is_set()
-
-
-async def test_a_refusal_of_rights_is_said_once_and_loudly(
-    server: ScriptedServer, caplog: pytest.LogCaptureFixture
-) -> None:
-    server.on("LIST", PATH, status(403, "Forbidden", "pods is forbidden"))
-    with caplog.at_level(logging.WARNING):
-        async with reflecting(server, Log()):
-            await until(lambda: len(server.sent("LIST")) >= 5)
-    said = [record for record in caplog.records if record.name == "koordpy.engine.watching.reflector"]
-    assert [record.levelname for record in said] == ["ERROR"] and "pods is forbidden" in said[0].getMessage()
 
 
 async def test_one_object_that_does_not_decode_is_named_counted_and_passed_over(

@@ -17,6 +17,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from koordpy.engine.apiserver.complaints import Complaints
 from koordpy.engine.apiserver.credentials import ClusterAccess
 from koordpy.engine.apiserver.keepalive import keepalive_socket
 from koordpy.engine.apiserver.kubeconfig import CredentialError
@@ -120,6 +121,8 @@ class ApiClient:
     ) -> None:
         """`sleep` waits for a turn and before another try: where time is not the machine's, it is given."""
         self.access = access
+        self.complaints = Complaints(access)
+        """Tells of rejected credentials and missing rights, for whoever takes his errors there."""
         self.bucket = TokenBucket(qps, burst, sleep=sleep)
         self.may_repeat: Callable[[], bool] = lambda: True
         """Asked before a write is sent again after a 429: who may not write any more by then gets the error."""

@@ -17,9 +17,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
+from koordpy.engine.apiserver.complaints import AGAIN_SECONDS
 from koordpy.engine.apiserver.resources import LEASES
 
 logger = logging.getLogger(__name__)
+
+NOT_FOUND, CONFLICT = 404, 409
+NO_NAME = (400, 405, 422)
 
 
 def boot_clock() -> float:
@@ -74,6 +78,8 @@ class LeaderElector:
         self._renewed_at = float("-inf")
         self._leading = False
         self._epoch = self._seen_transitions = -1
+        self._told: dict[str, float] = {}
+        """What a candidate has said -> when."""
 
     @property
     def epoch(self) -> int:
@@ -84,6 +90,11 @@ class LeaderElector:
     def leader(self) -> str:
         """Identity of the holder as last seen; empty when nobody holds the lease."""
         return str(self._spec().get("holderIdentity") or "")
+
+    @property
+    def uid(self) -> str:
+        """Of the Lease as last seen."""
+        return str(((self._lease or {}).get("metadata") or {}).get("uid") or "")
 
     def time_left(self) -> float:
         """Seconds until others may take the lease, at the worst; 0 when not leading."""
@@ -100,6 +111,8 @@ class LeaderElector:
         cancel it, then call `release()`.
         """
         while not await self._try(self._retry_seconds * 5):
+            if (leader := self.leader) and self._is_news(f"held by {leader}"):
+                logger.info("waiting for lease %s/%s, held by %s", self._namespace, self._name, leader)
             await self._pause()
         self._leading = True
         logger.info("leading since now: lease %s/%s, epoch %d", self._namespace, self._name, self._epoch)
@@ -139,11 +152,33 @@ class LeaderElector:
             async with asyncio.timeout(max(seconds, 0.001)):
                 return await self._take_or_renew()
         except (ApiError, Unreachable, TimeoutError) as error:
-            text = str(error) or type(error).__name__
-            logger.log(logging.WARNING if self._leading else logging.INFO, "lease %s: %s", self._path, text)
+            self._complain(error)
             # what we hold in hand may be stale now: read before the next write
             self._lease = None
             return False
+
+    def _complain(self, error: ApiError | Unreachable | TimeoutError) -> None:
+        """Says each failure of a leader, of a candidate one of each kind."""
+        lease, kind, advice = f"{self._namespace}/{self._name}", type(error).__name__, ""
+        if isinstance(error, ApiError):
+            if self._client.complaints.take(error, "get, create and update", f"the Lease {lease}"):
+                return
+            kind = str(error.status)
+            if error.status in NO_NAME:
+                advice = ": leaderElection.resourceNamespace and resourceName (here as in the line) name no Lease"
+            elif error.status == NOT_FOUND:
+                advice = f": is there a namespace {self._namespace} (leaderElection.resourceNamespace)?"
+        news = self._leading or (kind != str(CONFLICT) and self._is_news(kind))
+        level = logging.WARNING if news else logging.DEBUG
+        logger.log(level, "lease %s: %s%s", lease, str(error) or kind, advice)
+
+    def _is_news(self, text: str) -> bool:
+        """Whether this was not said lately."""
+        now = self._clock()
+        if now - self._told.get(text, float("-inf")) < AGAIN_SECONDS:
+            return False
+        self._told[text] = now
+        return True
 
     async def _take_or_renew(self) -> bool:
         if self._lease is None or not self._leading:

@@ -62,6 +62,8 @@ POD_GROUPS = Resource(keys.GROUP_SIGS, "v1alpha1", "podgroups", "PodGroup")
 POD_GROUPS_X = Resource(keys.GROUP_X, "v1alpha1", "podgroups", "PodGroup")
 ELASTIC_QUOTAS = Resource(keys.GROUP_SIGS, "v1alpha1", "elasticquotas", "ElasticQuota")
 ELASTIC_QUOTAS_X = Resource(keys.GROUP_X, "v1alpha1", "elasticquotas", "ElasticQuota")
+INSTALLED = (CLUSTER_NETWORK_TOPOLOGIES, DEVICES, ELASTIC_QUOTAS, POD_GROUPS)
+"""The definitions of crds/."""
 
 PERSISTENT_VOLUME_CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 PERSISTENT_VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)

@@ -69,6 +69,12 @@ class Announcer:
         if self._default is not None:
             self._default.record(beneficiary, type="Normal", reason="RoomMade", action="Preempting", note=message)
 
+    def leads(self, lease: ObjectReference, identity: str) -> None:
+        """This process has taken the Lease."""
+        if self._default is not None:
+            note = f"{identity} became leader"
+            self._default.record(lease, type="Normal", reason="LeaderElection", action="LeaderElection", note=note)
+
     def invalid(self, obj: ObjectReference, note: str) -> None:
         """A setting that cannot be read, or does nothing."""
         if self._default is not None:

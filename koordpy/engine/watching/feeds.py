@@ -26,6 +26,7 @@ from koordpy.engine.apiserver.resources import (
     ELASTIC_QUOTAS,
     ELASTIC_QUOTAS_X,
     HYPERNODES,
+    INSTALLED,
     NAMESPACES,
     NODES,
     OWNERS,
@@ -140,6 +141,10 @@ class Feeds:
         await self._discovered.wait()
         for reflector in list(self._reflectors.values()):
             await reflector.synced.wait()
+        missing = [f"{one.kind} ({one.group})" for one in INSTALLED if not self._reflectors[one.name].served]
+        if missing:
+            are = "is" if len(missing) == 1 else "are"
+            logger.warning("%s %s not installed: kubectl apply -f crds/", ", ".join(missing), are)
 
     def out_of_sync(self) -> list[str]:
         """Names of the feeds that have not listed yet."""
@@ -193,7 +198,8 @@ class Feeds:
             try:
                 await self._discover()
             except (ApiError, Unreachable) as error:
-                logger.warning("discovery: %s", error)
+                if not (isinstance(error, ApiError) and self._client.complaints.take(error, "get", "/apis")):
+                    logger.warning("discovery: %s", error)
                 seconds = 2.0
             try:
                 await asyncio.wait_for(self._recheck.wait(), seconds)

@@ -159,15 +159,10 @@ class Reflector(Generic[T]):
         return pause
 
     def _complain(self, error: Exception, pause: float) -> None:
-        """Says a new trouble at once and loudly, one that lasts at its 2nd, 4th, 8th ... try, a refusal once."""
+        """Says a new trouble at once and loudly, one that lasts at its 2nd, 4th, 8th ... try; what all reflectors are
+        refused, with all of them."""
         name = self.resource.name
-        if isinstance(error, ApiError) and error.status == 403:
-            if self._complaint != "forbidden":
-                logger.error(
-                    "%s: the API server does not let us list and watch them, so nothing can be scheduled: "
-                    "grant it in the ClusterRole; trying on. %s", name, error.message,
-                )  # fmt: skip
-                self._complaint = "forbidden"
+        if isinstance(error, ApiError) and self._client.complaints.take(error, "list and watch", name):
             return
         text = str(error)
         tries = self._backoff.tries
@@ -183,7 +178,9 @@ class Reflector(Generic[T]):
     def _not_served(self) -> None:
         """The server does not know the resource (a CRD not installed): no objects, and no error."""
         if self.served:
-            logger.info("%s: not served by the API server; looking again from time to time", self.resource.name)
+            # at the start the feeds tell of what should be there
+            level = logging.WARNING if self.synced.is_set() else logging.DEBUG
+            logger.log(level, "%s: not served by the API server; looking again from time to time", self.resource.name)
         self.served = False
         for uid in list(self.objects):
             self.mirror.drop(uid)
@@ -208,11 +205,11 @@ class Reflector(Generic[T]):
                 await asyncio.sleep(self._backoff.next())
         await self._apply(fresh)
         self.counters.lists += 1
-        self.served = True
         self._complaint = ""
-        if not self.synced.is_set():
+        if not self.synced.is_set() or not self.served:
             logger.info("%s: %d in sync", self.resource.name, len(self.objects))
             self.synced.set()
+        self.served = True
         return version
 
     async def _fetch(self, limit: int) -> tuple[dict[str, T], str]:

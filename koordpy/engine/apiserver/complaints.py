@@ -1,0 +1,66 @@
+"""Credentials that are rejected (401) and rights that are missing (403), told once for all who ask.
+
+A process without rights is refused twenty lists and the Lease, again and again. One line says what it lacks, at once,
+and from then on every ten minutes for as long as it lasts.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from koordpy.engine.apiserver.client import ApiError
+    from koordpy.engine.apiserver.credentials import ClusterAccess
+
+logger = logging.getLogger(__name__)
+
+UNAUTHORIZED, FORBIDDEN = 401, 403
+GATHER_SECONDS = 1.0
+"""What is refused within this time is one line."""
+AGAIN_SECONDS = 600.0
+
+
+class Complaints:
+    """Of one client. Owned by the event loop."""
+
+    def __init__(self, access: "ClusterAccess", *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._access, self._clock = access, clock
+        self._rejected_at = self._told_at = float("-inf")
+        self._missing: dict[tuple[str, str], str] = {}
+        """(verbs, resource) -> the API server's words, since the last line."""
+        self._told: set[tuple[str, str]] = set()
+        self._gathering = False
+
+    def take(self, error: "ApiError", verbs: str, resource: str) -> bool:
+        """The refusal of a call that was to do this; False where it is about neither credentials nor rights."""
+        now = self._clock()
+        if error.status == UNAUTHORIZED:
+            if now - self._rejected_at >= AGAIN_SECONDS:
+                self._rejected_at = now
+                logger.error(
+                    "credentials rejected by %s (%s): nothing can be read or written; they are those of %s; trying on",
+                    self._access.server, error, self._access.source or "the caller",
+                )  # fmt: skip
+            return True
+        if error.status != FORBIDDEN:
+            return False
+        self._missing[verbs, resource] = error.message
+        news = (verbs, resource) not in self._told or now - self._told_at >= AGAIN_SECONDS
+        if news and not self._gathering:
+            self._gathering = True
+            asyncio.get_running_loop().call_later(GATHER_SECONDS, self._tell)
+        return True
+
+    def _tell(self) -> None:
+        by_verbs: dict[str, list[str]] = {}
+        for verbs, resource in self._missing:
+            by_verbs.setdefault(verbs, []).append(resource)
+        rights = "; ".join(f"{verbs} {', '.join(sorted(resources))}" for verbs, resources in by_verbs.items())
+        logger.error(
+            "no right to %s: grant it (docs/install.md, section 6); without it nothing is scheduled; trying on. %s",
+            rights, next(iter(self._missing.values())),
+        )  # fmt: skip
+        self._told |= self._missing.keys()
+        self._missing, self._told_at, self._gathering = {}, self._clock(), False
