@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from koordpy.api.counted import counted
+from koordpy.api.natural import natural_key
 from koordpy.planning.plan import GangReport, Proof, RoundPlan, UnitReport
 
 logger = logging.getLogger(__name__)
@@ -125,7 +126,9 @@ class DecisionLog:
 
     def evicts(self, plan: RoundPlan, unit: str, *, dry_run: bool) -> None:
         """The victims of a unit in the last round's plan are about to go; unit is empty where nobody gains."""
-        victims = [eviction for eviction in plan.evictions if eviction.unit == unit]
+        victims = sorted(
+            (eviction for eviction in plan.evictions if eviction.unit == unit), key=lambda one: natural_key(one.pod_key)
+        )
         nominated = tuple(Place(one.pod_key, one.node) for one in plan.nominations if one.unit == unit)
         report = next((one for one in plan.units if one.unit == unit), None)
         messages = dict.fromkeys(victim.message for victim in victims)

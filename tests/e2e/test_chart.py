@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,18 @@ def test_two_releases_have_leases_of_their_own(helm: Helm) -> None:
         ("scheduling", "blue-koordpy"),
         ("scheduling", "green-koordpy"),
     ]
+
+
+def test_two_releases_are_watched_each_by_its_own_lease(helm: Helm) -> None:
+    book = {"enabled": True, "runbooks": "https://docs.example.com/alerts.html"}
+    found = {}
+    for name, more in (("blue", {}), ("green", {}), ("dry", {"dryRun": True})):
+        rendered = helm.render({"prometheusRule": book, **more}, release=name).of("PrometheusRule")
+        rules = {rule["alert"]: rule for group in rendered["spec"]["groups"] for rule in group["rules"]}
+        found[name] = set(re.findall(r'lease="([^"]*)"', rules["KoordpyHasNoLeader"]["expr"]))
+        urls = [rule["annotations"]["runbook_url"] for rule in rules.values()]
+        assert urls == [f"https://docs.example.com/alerts.html#{alert.lower()}" for alert in rules]
+    assert found == {"blue": {"scheduling/blue-koordpy"}, "green": {"scheduling/green-koordpy"}, "dry": {""}}
 
 
 def test_koordpy_reads_the_rendered_configuration(helm: Helm) -> None:

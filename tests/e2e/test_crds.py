@@ -113,16 +113,45 @@ async def test_what_users_write_rightly_is_accepted_whole(api: Client, crds: lis
             {"networkTopologySpec": [aliased(SPINE), aliased(SPINE)]},
             "spec.networkTopologySpec[1]: Duplicate value",
         ),
-        ("ClusterNetworkTopology", {"hierarchy": [BLOCK]}, "every parentTopologyLayer must be the layerName"),
-        (
-            "ClusterNetworkTopology",
-            {"networkTopologySpec": [aliased(BLOCK)]},
-            "every parentTopologyLayer must be the topologyLayer",
-        ),
-        (
-            "ClusterNetworkTopology",
-            {"hierarchy": [{**SPINE, "parentTopologyLayer": "spineLayer"}]},
-            "a layer cannot be its own parent",
+        *(
+            (
+                "ClusterNetworkTopology",
+                {"hierarchy": layers} if name == "layerName" else {"networkTopologySpec": [*map(aliased, layers)]},
+                words.format(name=name),
+            )
+            for name in ("layerName", "topologyLayer")
+            for layers, words in (
+                (
+                    [BLOCK],
+                    "every parentTopologyLayer must be the {name} of another entry, or ClusterTopologyLayer for the top"
+                    ' layer; unknown: ["spineLayer above blockLayer"]',
+                ),
+                (
+                    [SPINE, {**BLOCK, "parentTopologyLayer": "ClusterTopologyLayer"}],
+                    "the layers must be one chain, only one may be without a layer below it:"
+                    ' ["spineLayer", "blockLayer"]',
+                ),
+                (
+                    [
+                        SPINE,
+                        BLOCK,
+                        {"layerName": "rackLayer", "labelKey": "net/rack", "parentTopologyLayer": "spineLayer"},
+                    ],
+                    "the layers must be one chain, only one may be without a layer below it:"
+                    ' ["blockLayer", "rackLayer"]',
+                ),
+                (
+                    [{**SPINE, "parentTopologyLayer": "blockLayer"}, BLOCK],
+                    "the parentTopologyLayers form a circle, no layer is at the top:"
+                    ' ["blockLayer above spineLayer", "spineLayer above blockLayer"]',
+                ),
+                (
+                    [{**SPINE, "parentTopologyLayer": "blockLayer"}, BLOCK, NODE],
+                    "the parentTopologyLayers form a circle, no layer is at the top:"
+                    ' ["blockLayer above spineLayer", "spineLayer above blockLayer", "blockLayer above nodeLayer"]',
+                ),
+                ([{**SPINE, "parentTopologyLayer": "spineLayer"}], "a layer cannot be its own parent"),
+            )
         ),
         (
             "ClusterNetworkTopology",
@@ -133,6 +162,22 @@ async def test_what_users_write_rightly_is_accepted_whole(api: Client, crds: lis
         ("ClusterNetworkTopology", {"hierarchy": [{**SPINE, "labelKey": []}]}, "spec.hierarchy[0].labelKey"),
         ("ClusterNetworkTopology", {"hierarchy": [{**SPINE, "labelKey": [7]}]}, "spec.hierarchy[0].labelKey[0]"),
         ("ClusterNetworkTopology", {"hierarchy": [{**SPINE, "labelKey": ""}]}, "spec.hierarchy[0].labelKey"),
+        (
+            "ClusterNetworkTopology",
+            {"hierarchy": [SPINE, {**BLOCK, "labelKey": True}]},
+            "spec.hierarchy[1].labelKey: Unsupported value: true: supported values:"
+            ' "a label key, as example.com/spine", "a list of label keys"',
+        ),
+        (
+            "ClusterNetworkTopology",
+            {"hierarchy": [{**SPINE, "labelKey": "not a label!"}]},
+            'spec.hierarchy[0].labelKey: Invalid value: "not a label!"',
+        ),
+        (
+            "ClusterNetworkTopology",
+            {"hierarchy": [{**SPINE, "labelKey": ["net/spine", "net/"]}]},
+            'spec.hierarchy[0].labelKey[1]: Invalid value: "net/"',
+        ),
         ("ClusterNetworkTopology", {"hierarchy": [{**SPINE, "labelKey": {"k": "v"}}]}, "spec.hierarchy[0].labelKey"),
         ("ClusterNetworkTopology", {"hierarchy": [{**SPINE, "label": "x"}]}, 'unknown field "spec.hierarchy[0].label"'),
         ("PodGroup", {"minMember": -1}, "spec.minMember"),

@@ -64,7 +64,11 @@ async def test_missing_rights_are_one_line_with_verbs_and_resources(caplog: pyte
             hits = fault.hits
             await until(lambda: fault.hits > hits + 40)
         (line,) = loud(caplog)
-        assert line.startswith("no right to ") and "list and watch clusternetworktopologies." in line and ", pods, " in line
+        assert (
+            line.startswith("no right to ")
+            and "list and watch clusternetworktopologies." in line
+            and ", pods, " in line
+        )
         assert "get, create and update the Lease kube-system/koordpy" in line
 
 
