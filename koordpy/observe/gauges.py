@@ -54,7 +54,9 @@ def accelerator_gauges(nodes: Iterable[tuple[Amounts, Amounts]]) -> Gauges:
     """
     out: Gauges = {}
     for allocatable, held in nodes:
-        for resource in allocatable.keys() & keys.ACCELERATORS:
+        for resource in allocatable:
+            if resource not in keys.ACCELERATORS:
+                continue
             devices = 100 if resource in keys.HUNDREDTHS else 1
             used = held.get(resource, 0)
             free = max(0, allocatable[resource] - used)

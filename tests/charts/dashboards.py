@@ -99,10 +99,6 @@ OVERVIEW: dict[str, tuple[Panel, ...]] = {
             columns=6,
             about="0. The objects' conditions and events say what is wrong.",
         ),
-        Panel(
-            "Accelerators", ((gauge("koordpy_accelerators", "resource, state"), "{{resource}} {{state}}"),), columns=6
-        ),
-        Panel("Evictions", ((rate("koordpy_victims_total", "rule"), "{{rule}}"),), columns=6),
     ),
     "Sharing": (
         Panel(

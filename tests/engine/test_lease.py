@@ -239,14 +239,14 @@ async def test_a_candidate_says_at_once_and_then_seldom_for_whom_it_waits(caplog
         pytest.param(status(500, "InternalError", "no"), "lease kube-system/koordpy: 500 InternalError: no", id="500"),
         pytest.param(
             status(422, "Invalid", "metadata.name: Invalid value"),
-            "lease kube-system/koordpy: 422 Invalid: metadata.name: Invalid value: leaderElection.resourceNamespace and"
-            " resourceName (here as in the line) name no Lease",
+            "lease kube-system/koordpy: 422 Invalid: metadata.name: Invalid value;"
+            " see leaderElection.resourceNamespace and resourceName",
             id="a name that cannot be",
         ),
         pytest.param(
             status(404, "NotFound", 'namespaces "kube-system" not found'),
-            'lease kube-system/koordpy: 404 NotFound: namespaces "kube-system" not found: is there a namespace'
-            " kube-system (leaderElection.resourceNamespace)?",
+            'lease kube-system/koordpy: 404 NotFound: namespaces "kube-system" not found; see'
+            " leaderElection.resourceNamespace",
             id="a namespace that is not there",
         ),
     ],

@@ -165,9 +165,9 @@ class LeaderElector:
                 return
             kind = str(error.status)
             if error.status in NO_NAME:
-                advice = ": leaderElection.resourceNamespace and resourceName (here as in the line) name no Lease"
+                advice = "; see leaderElection.resourceNamespace and resourceName"
             elif error.status == NOT_FOUND:
-                advice = f": is there a namespace {self._namespace} (leaderElection.resourceNamespace)?"
+                advice = "; see leaderElection.resourceNamespace"
         news = self._leading or (kind != str(CONFLICT) and self._is_news(kind))
         level = logging.WARNING if news else logging.DEBUG
         logger.log(level, "lease %s: %s%s", lease, str(error) or kind, advice)
