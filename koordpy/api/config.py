@@ -1,8 +1,8 @@
 """KoordpyConfiguration: everything `--config` may say, with its defaults, read strictly.
 
 Sources: kube-parity.md section 5 for the process, filters and scores; preemption.md 1, quota-fairness.md (head),
-gpu-topology.md 12 and ascend.md 6 for their sections. Durations are seconds once read. Frozen: a configuration is part
-of what makes a plan reproducible.
+gpu-topology.md 12, ascend.md 6 and workloads.md 1 for their sections. Durations are seconds once read. Frozen: a
+configuration is part of what makes a plan reproducible.
 """
 
 import re
@@ -14,7 +14,8 @@ import msgspec
 from msgspec import Meta
 
 from koordpy.api.documents import read_documents
-from koordpy.api.faults import Fault
+from koordpy.api.faults import Fault, key_path
+from koordpy.api.gangspec import GatherRule
 from koordpy.api.keys import DEFAULT_SCHEDULER_NAME, GPU_RESOURCES
 from koordpy.api.objects import NodeAffinity, TopologySpreadConstraint
 from koordpy.api.strict import decode_closed
@@ -158,6 +159,39 @@ class Solver(Section, frozen=True):
     wall_time_watchdog: Seconds = 10.0
 
 
+class GatherEntry(Section, frozen=True):
+    """As in the gatherStrategy of the annotation networkTopologyAware."""
+
+    layer: str
+    strategy: Literal["PreferGather", "MustGather"]
+    pod_count_multiple: Count = 0
+
+
+class GangDefaults(Section, frozen=True):
+    gather: tuple[GatherEntry, ...] = ()
+
+
+class GangNamespace(Section, frozen=True):
+    gather: tuple[GatherEntry, ...] | None = None
+    """None: that of `gangs.defaults`."""
+
+
+class Gangs(Section, frozen=True):
+    """What holds for gangs that say nothing themselves; a field that is given for a namespace replaces the default."""
+
+    defaults: GangDefaults = GangDefaults()
+    namespaces: dict[str, GangNamespace] = {}
+
+    def gather(self, namespace: str) -> tuple[tuple[str, GatherRule], ...]:
+        """(path, rule) of each entry that holds in a namespace."""
+        own = self.namespaces.get(namespace, GangNamespace()).gather
+        where = "gangs.defaults" if own is None else key_path("gangs.namespaces", namespace)
+        return tuple(
+            (f"{where}.gather[{i}]", GatherRule(one.layer, one.strategy == "MustGather", one.pod_count_multiple))
+            for i, one in enumerate(self.defaults.gather if own is None else own)
+        )
+
+
 class Queue(Section, frozen=True):
     backfill: bool = False
 
@@ -235,6 +269,7 @@ class KoordpyConfiguration(Section, frozen=True):
     filters: Filters = Filters()
     scores: Scores = Scores()
     solver: Solver = Solver()
+    gangs: Gangs = Gangs()
     queue: Queue = Queue()
     preemption: Preemption = Preemption()
     consolidation: Consolidation = Consolidation()

@@ -1,12 +1,13 @@
 """A gang with its settings: those of its PodGroup, or of its oldest pod.
 
-Source: gang-network.md sections 2.1, 2.4, 2.9 and 4.
+Source: gang-network.md sections 2.1, 2.4, 2.9 and 4; workloads.md 7.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from koordpy.api import keys
+from koordpy.api.config import Gangs
 from koordpy.api.durations import parse_duration
 from koordpy.api.faults import kind_name, literal
 from koordpy.api.gangspec import TopologyWish, UnreadableError, parse_topology_wish
@@ -19,6 +20,7 @@ from koordpy.cluster.members import Members
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
 from koordpy.cluster.resources import Amounts, amounts
 from koordpy.cluster.snapshot import Snapshot
+from koordpy.cluster.topology import Layers
 from koordpy.planning.ascend.multilevel import with_levels
 
 DEFAULT_WAITING_SECONDS = 600.0
@@ -38,6 +40,8 @@ class Gang(Members):
     links: tuple[str, ...]
     """`namespace/name` of the gangs in its `groups` annotation."""
     wish: TopologyWish
+    has_wish: bool
+    """Whether it says itself what it asks of the network, be it nothing; else a configured default may hold."""
     hard_keys: tuple[str, ...]
     """Node labels of upstream's topology constraints: a hard domain each."""
     min_resources: Amounts
@@ -191,6 +195,7 @@ def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
         waiting_seconds=_waiting(notes, timeout),
         links=links,
         wish=wish,
+        has_wish=bool(wish.gather or hard) or keys.GANG_TOPOLOGY in notes or keys.GANG_TOPOLOGY_ALIAS in notes,
         hard_keys=hard,
         min_resources=resources,
         fault=fault or unreadable,
@@ -199,4 +204,18 @@ def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
         one_victim=one_victim,
         expected=expected if expected is not None and expected > 0 else None,
         doubts=_doubts(ref, meta, wish),
+    )
+
+
+def with_default(gangs: tuple[Gang, ...], config: Gangs, layers: Layers) -> tuple[Gang, ...]:
+    """The gangs of a GangGroup, with the configured gather strategy where none of them says what it asks of the network.
+
+    An entry whose layer the tree lacks is left out: a default holds nobody up.
+    """
+    if any(gang.has_wish for gang in gangs):
+        return gangs
+    rules = [[rule for _, rule in config.gather(gang.ref.namespace)] for gang in gangs]
+    known = [tuple(rule for rule in own if layers.level(rule.layer) is not None) for own in rules]
+    return tuple(
+        replace(gang, wish=TopologyWish(gather=own)) if own else gang for gang, own in zip(gangs, known, strict=True)
     )

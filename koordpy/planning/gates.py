@@ -80,11 +80,15 @@ def _invalid(snapshot: Snapshot) -> str:
 
 
 def wish_warnings(units: Iterable[Unit], groups: Groups) -> list[tuple[str, str]]:
-    """(object, text) of settings that do nothing: a layer unknown to PreferGather, DP x PP, what cannot be read."""
+    """(object, text) of settings that do nothing: a layer unknown to PreferGather or of a default, DP x PP, what
+    cannot be read."""
     out: list[tuple[str, str]] = []
     snapshot = groups.snapshot
     why = f": {_invalid(snapshot)}" if snapshot.topology_fault else ""
+    spaces: dict[str, None] = {}
     for unit in units:
+        if unit.is_gang and not any(gang.has_wish for gang in unit.gangs):
+            spaces.update(dict.fromkeys(gang.ref.namespace for gang in unit.gangs))
         for gang in unit.gangs:
             name = f"PodGroup/{gang.key}" if gang.has_object else f"Pod/{gang.oldest.key}"
             out += [(name, doubt) for doubt in gang.doubts]
@@ -101,4 +105,10 @@ def wish_warnings(units: Iterable[Unit], groups: Groups) -> list[tuple[str, str]
                     f" differs from {len(unit.members)} members"
                 )
                 out.append((name, text))
+    rules = dict(rule for namespace in spaces for rule in groups.defaults.gather(namespace))
+    out += [
+        ("configuration", f'{path}.layer: unknown layer "{rule.layer}" is not used')
+        for path, rule in sorted(rules.items())
+        if snapshot.tree.layers.level(rule.layer) is None
+    ]
     return out

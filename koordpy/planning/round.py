@@ -39,7 +39,7 @@ def plan_round(
     The gangs reported are all of the snapshot's, with `only` those of the units tried.
     """
     config = config or KoordpyConfiguration()
-    groups = Groups(snapshot)
+    groups = Groups(snapshot, config.gangs)
     draft = Draft(snapshot)
     figures = Figures(draft, config, planner_cache)
     search = Search(groups, figures) if evict else None

@@ -1,17 +1,18 @@
 """GangGroups and the units of the queue: who is planned together.
 
-Source: gang-network.md section 2. Everything follows from the objects of the snapshot; nothing is remembered.
+Source: gang-network.md section 2; workloads.md 7 for defaults. Everything follows from the objects of the snapshot; nothing is remembered.
 """
 
 from dataclasses import dataclass
 from functools import cached_property
 
+from koordpy.api.config import Gangs
 from koordpy.api.gangspec import TopologyWish
 from koordpy.api.natural import natural_key
 from koordpy.cluster.gpus import GroupKey
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
 from koordpy.cluster.snapshot import Snapshot
-from koordpy.planning.gangs import DEFAULT_WAITING_SECONDS, Gang, read_gang
+from koordpy.planning.gangs import DEFAULT_WAITING_SECONDS, Gang, read_gang, with_default
 
 
 @dataclass(frozen=True)
@@ -100,15 +101,16 @@ class Groups:
     Gangs are read when they are asked for: a cluster holds thousands that run and are of no concern to a round.
     """
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.snapshot = snapshot
+    def __init__(self, snapshot: Snapshot, defaults: Gangs | None = None) -> None:
+        """`defaults`: what is configured for gangs that say nothing themselves."""
+        self.snapshot, self.defaults = snapshot, defaults or Gangs()
         self._gangs: dict[GangRef, Gang] = {}
         self._group: dict[GangRef, tuple[GangRef, ...]] = {}
         self._units: dict[GangRef, Unit] = {}
         self._join()
 
     def gang(self, ref: GangRef) -> Gang:
-        """A gang with its settings."""
+        """A gang with its own settings."""
         found = self._gangs.get(ref)
         if found is None:
             found = self._gangs[ref] = read_gang(self.snapshot, ref)
@@ -167,7 +169,8 @@ class Groups:
         group = self._group.get(ref, (ref,))
         found = self._units.get(group[0])
         if found is None:
-            gangs = tuple(self.gang(one) for one in group)
+            own = tuple(self.gang(one) for one in group)
+            gangs = with_default(own, self.defaults, self.snapshot.tree.layers)
             found = self._units[group[0]] = Unit(id="gang:" + ",".join(gang.ref.id for gang in gangs), gangs=gangs)
         return found
 
@@ -191,6 +194,7 @@ class Groups:
             waiting_seconds=DEFAULT_WAITING_SECONDS,
             links=(),
             wish=TopologyWish(),
+            has_wish=False,
             hard_keys=(),
             min_resources={},
             fault="",

@@ -97,6 +97,21 @@ def test_a_bare_off_is_read_as_off(word: str) -> None:
         ("preemption: [enabled]", ["preemption: a list in place of a mapping"]),
         ("- a", ["a list in place of a mapping"]),
         ("queue: {backfill: 'true'}", ["queue.backfill: text ('true') in place of true or false"]),
+        (
+            "gangs: {auto: labels, defaults: {gather: [{layer: a, strategy: preferGather}, {strategy: MustGather}]}}",
+            [
+                "gangs.auto: unknown field",
+                "gangs.defaults.gather[0].strategy: text ('preferGather') is none of: MustGather, PreferGather",
+                "gangs.defaults.gather[1].layer: is missing",
+            ],
+        ),
+        (
+            "gangs: {namespaces: {a: {gather: [{layer: b, strategy: MustGather, podCountMultiple: -1, scope: gang}]}}}",
+            [
+                "gangs.namespaces.a.gather[0].podCountMultiple: -1 is less than 0",
+                "gangs.namespaces.a.gather[0].scope: unknown field",
+            ],
+        ),
         ("a: 1\na: 2", ["line 2, column 1: the key 'a' is given twice"]),
         ("queue: {}\n---\nqueue: {}", ["2 documents in place of one"]),
     ],
