@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.live import Live
 
+from koordpy.api import keys
 from koordpy.cli.demo_acts import Act, Forecast, Forecaster, read_acts, read_cluster
 from koordpy.cli.demo_checks import checks, settled
 from koordpy.cli.demo_outcome import key_of, outcome_of
@@ -26,6 +27,10 @@ START_SECONDS = 0.4
 """Until a bound pod runs, at speed 1, when somebody watches."""
 SETTLE_SECONDS = 20.0
 """What the scheduler gets for one example; then the demo goes on, and the verdict says what is missing."""
+GOALS = (
+    f"Where a gang is gathered its PodGroup says: annotation {keys.GANG_TOPOLOGY},\n"
+    "as in examples/prefer-gather.yaml; for gangs that say nothing the configuration does, gangs.defaults.gather."
+)
 _FRAME_SECONDS = 0.12
 _PLAIN_WIDTH = 120
 """Columns where there is no terminal to ask."""
@@ -123,6 +128,8 @@ class Teller:
             self.console.print(line, soft_wrap=True)
         self.console.print()
         self.console.print(summary(self.scene.rows, self._picture.style, width=self.console.width))
+        self.console.print()
+        self.console.print(GOALS, style="dim", soft_wrap=True)
         self.console.print()
         for text, faults in verdict:
             if every or faults:

@@ -208,7 +208,7 @@ def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
 
 
 def with_default(gangs: tuple[Gang, ...], config: Gangs, layers: Layers) -> tuple[Gang, ...]:
-    """The gangs of a GangGroup, with the configured gather strategy where none of them says what it asks of the network.
+    """The gangs of a GangGroup, with the configured gather where none of them says what it asks of the network.
 
     An entry whose layer the tree lacks is left out: a default holds nobody up.
     """

@@ -128,6 +128,8 @@ class GangReport:
     proof: Proof | None
     message: str
     source: GangSource = GangSource.GROUP
+    remark: str = ""
+    """What its owner should know of the plan that starts it."""
 
     @property
     def ref(self) -> GangRef:

@@ -1,6 +1,7 @@
 """GangGroups and the units of the queue: who is planned together.
 
-Source: gang-network.md section 2; workloads.md 7 for defaults. Everything follows from the objects of the snapshot; nothing is remembered.
+Source: gang-network.md section 2; workloads.md 7 for defaults. Everything follows from the objects of the snapshot and
+the configuration; nothing is remembered.
 """
 
 from dataclasses import dataclass

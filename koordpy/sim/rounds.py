@@ -145,6 +145,7 @@ class _Run:
             if report.name in gangs:
                 self.bound_proofs[report.name] = str(report.proof)
         self.warnings.update(dict.fromkeys(plan.warnings))
+        self.warnings.update({(f"gang {report.name}", report.remark): None for report in plan.gangs if report.remark})
         self.warnings.update({(unit.unit, text): None for unit in plan.units for text in unit.solver_faults})
         self.untried = []
         gone: list[tuple[Eviction, Pod, PodInfo]] = []

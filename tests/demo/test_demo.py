@@ -74,6 +74,7 @@ def test_headless_keeps_every_promise_and_leaves_nothing(
     assert len(verdict) >= number
     assert f"{len(verdict)} of {len(verdict)} promises kept" in lines[-1]
     assert any(told in line for line in lines)
+    assert all(any(goal in line for line in lines) for goal in ("networkTopologyAware", "gangs.defaults.gather"))
     assert list(tmp_path.iterdir()) == []
     if Path("/proc").is_dir():
         assert of_group(process.pid) == []

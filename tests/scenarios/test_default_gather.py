@@ -215,3 +215,49 @@ def test_the_search_for_victims_knows_the_default() -> None:
     world = scattered(low, group("g", 2), gang_pods("g", 2))
     plan = world.plan(config=configured(MUST_BLOCK))
     assert {eviction.node for eviction in plan.evictions} == {"n3", "n4"}
+
+
+def told(plan: RoundPlan) -> dict[str, bool]:
+    """Gang -> whether its report says that the network was not looked at."""
+    return {
+        report.name: report.remark.startswith("no gather goal: the network was not looked at") for report in plan.gangs
+    }
+
+
+@pytest.mark.parametrize(
+    ("objects", "config", "said"),
+    [
+        pytest.param([group("g", 2), *gang_pods("g", 2)], None, True, id="it starts"),
+        pytest.param([pod(f"p-{i}", annotations=NAMED) for i in range(2)], None, True, id="a gang by name starts"),
+        pytest.param([group("g", 9), *gang_pods("g", 9)], None, False, id="it waits"),
+        pytest.param([group("g", 1), *gang_pods("g", 1)], None, False, id="one pod is near itself"),
+        pytest.param(
+            [group("g", 1), *gang_pods("g", 2), pod("r", gang="g", at="n1")], None, False, id="it runs already"
+        ),
+        pytest.param([group("g", 2), *gang_pods("g", 2)], configured(PREFER_BLOCK), False, id="a default"),
+        pytest.param(
+            [group("g", 2, {keys.GANG_TOPOLOGY: "{}"}), *gang_pods("g", 2)], None, False, id="it asks for nothing"
+        ),
+        pytest.param(
+            [group("g", 2, wish({"blockLayer": "Prefer"})), *gang_pods("g", 2)], None, False, id="it has a goal"
+        ),
+    ],
+)
+def test_a_gang_that_starts_without_a_goal_is_told(
+    objects: list[Any], config: KoordpyConfiguration | None, said: bool
+) -> None:
+    plan = scattered(objects).plan(config=config)
+    assert told(plan) == {"default/g": said}
+    assert all(report.message == "" for report in plan.gangs if report.bound)
+
+
+def test_no_gang_is_told_of_a_goal_where_there_is_no_tree() -> None:
+    world = World().add(nodes_of(SCATTERED), group("g", 2), gang_pods("g", 2))
+    assert told(world.plan()) == {"default/g": False}
+
+
+def test_each_gang_of_a_group_is_told_unless_one_of_them_has_a_goal() -> None:
+    links = {keys.GANG_GROUPS: '["default/g", "default/h"]'}
+    for more, said in (({}, True), (wish({"blockLayer": "Prefer"}), False)):
+        world = scattered(group("g", 1, links), pod("p-0", gang="g"), group("h", 1, {**links, **more}))
+        assert told(world.add(pod("p-1", gang="h")).plan()) == {"default/g": said, "default/h": said}

@@ -34,7 +34,8 @@ class Announcer:
         """A gang has its minimum bound."""
         if self._default is not None:
             place = f" in {report.domain[1] or 'the cluster'} ({report.domain[0]})" if report.domain else ""
-            note = f"{report.bound} of {report.members} members bound{place}"
+            remark = f"; {report.remark}" if report.remark else ""
+            note = f"{report.bound} of {report.members} members bound{place}{remark}"
             self._default.record(group, type="Normal", reason="GangScheduled", action="Scheduling", note=note)
 
     def gang_unschedulable(self, group: ObjectReference, note: str) -> None:

@@ -44,6 +44,10 @@ class JobRules:
         """Where a unit goes by rules of its own; None where the order of goals says it."""
         return None
 
+    def knows_network(self, unit: Unit, figures: Figures) -> bool:
+        """Whether `place` goes by how nodes are connected."""
+        return False
+
     def keep_room(self, returns: Mapping[str, int], figures: Figures) -> None:
         """Holds nodes on the draft for members that come back in a later round, with all their devices."""
         return

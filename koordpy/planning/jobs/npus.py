@@ -6,7 +6,7 @@ from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.ascend.filter import AFFINITY
 from koordpy.planning.ascend.moves import keep_room
-from koordpy.planning.ascend.place import affinity_scores, npu_gate, place_npus
+from koordpy.planning.ascend.place import affinity_scores, has_own_order, npu_gate, place_npus
 from koordpy.planning.ascend.ranked import best_node
 from koordpy.planning.figures import Figures
 from koordpy.planning.gates import Gate
@@ -22,6 +22,9 @@ class NpuJobs(JobRules):
 
     def place(self, unit: Unit, figures: Figures) -> Placed | None:
         return place_npus(unit, figures)
+
+    def knows_network(self, unit: Unit, figures: Figures) -> bool:
+        return has_own_order(unit, figures)
 
     def keep_room(self, returns: Mapping[str, int], figures: Figures) -> None:
         keep_room(returns, figures)

@@ -26,6 +26,11 @@ def place_by_rules(unit: Unit, figures: Figures) -> Placed | None:
     return next((placed for rules in JOB_RULES if (placed := rules.place(unit, figures)) is not None), None)
 
 
+def knows_network(unit: Unit, figures: Figures) -> bool:
+    """Whether rules of a unit's own go by how nodes are connected."""
+    return any(rules.knows_network(unit, figures) for rules in JOB_RULES)
+
+
 def rules_of(pod: PodInfo) -> JobRules | None:
     """Who says where a plain pod goes; None where the scores do."""
     return next((rules for rules in JOB_RULES if rules.orders(pod)), None)

@@ -31,7 +31,7 @@ from koordpy.planning.words.misses import NEAREST, closed_misses, node_misses
 from koordpy.planning.words.quota_misses import quota_misses
 from koordpy.planning.words.relaxed import relaxed_misses
 from koordpy.planning.words.turn import Turn
-from koordpy.planning.words.warnings import warnings_of
+from koordpy.planning.words.warnings import goal_remark, warnings_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,10 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
         message=held.text if held is not None else refusal.text(len(nodes)) if refusal is not None else message,
         would_fit_if=tuple(misses + (node_misses(pod, figures) if not feasible else [])),
         standing=standing(unit, groups, snapshot, figures.config),
-        warnings=tuple(warnings_of([unit], groups)),
+        warnings=(
+            *warnings_of([unit], groups),
+            *((f"gang {gang.key}", remark) for gang in unit.gangs if (remark := goal_remark(unit, figures))),
+        ),
     )
 
 

@@ -36,7 +36,7 @@ from koordpy.planning.victims.wording import (
     stale_evictions,
 )
 from koordpy.planning.words.denial import KEPT, filter_sentence, gang_sentence, met_sentence
-from koordpy.planning.words.warnings import warnings_of
+from koordpy.planning.words.warnings import goal_remark, warnings_of
 
 
 def _after(pod: PodInfo, placed: Mapping[str, str]) -> PodInfo:
@@ -265,6 +265,7 @@ def _gang_report(gang: Gang, unit: Unit, figures: Figures, one: Tried | None, me
         proof=one.proof if one is not None else None,
         message=message,
         source=gang.ref.source,
+        remark=goal_remark(one.unit, figures) if one is not None and one.nodes else "",
     )
 
 

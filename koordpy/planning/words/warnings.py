@@ -2,11 +2,28 @@
 
 from collections.abc import Sequence
 
+from koordpy.api import keys
 from koordpy.api.settings import odd_of_pod
 from koordpy.planning.accelerators.registry import ACCELERATORS
+from koordpy.planning.figures import Figures
 from koordpy.planning.gates import wish_warnings
+from koordpy.planning.jobs.registry import knows_network
 from koordpy.planning.quota.admission import quota_warnings
 from koordpy.planning.units import Groups, Unit
+
+NO_GOAL = (
+    "no gather goal: the network was not looked at "
+    f"(annotation {keys.GANG_TOPOLOGY}, or gangs.defaults.gather in the configuration)"
+)
+
+
+def goal_remark(unit: Unit, figures: Figures) -> str:
+    """What is said of a gang that starts without a gather goal where there is a tree; empty of any other."""
+    if unit.has_goal or unit.bound_any or not unit.is_gang or len(unit.members) < 2:
+        return ""
+    if not figures.snapshot.tree.has_object or any(gang.has_wish for gang in unit.gangs):
+        return ""
+    return "" if knows_network(unit, figures) else NO_GOAL
 
 
 def warnings_of(units: Sequence[Unit], groups: Groups) -> list[tuple[str, str]]:
