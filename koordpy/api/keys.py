@@ -126,6 +126,67 @@ GPU_DELIVERY = "scheduling.koordinator.sh/gpu-delivery"
 NVIDIA_VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
+# What koordpy writes and others read; names that begin like one of the prefixes, too
+WRITTEN = (
+    BOUND_DOMAIN, BOUND_RANK, BIND_GROUP_ID, BIND_MEMBER_COUNT, BOUND_EPOCH, GPU_ALLOCATION, GPU_NVIDIA_VISIBLE,
+    DEVICE_ALLOCATED,
+)  # fmt: skip
+WRITTEN_PREFIXES = (GPU_CUDA_VISIBLE_PREFIX,)
+
+# Prefixes of koordpy and of Koordinator: what stands below them and is not read is told of
+PREFIXES = (
+    GANG_PREFIX, QUOTA_PREFIX, "gputopology.scheduling.koordinator.sh/", "topology.scheduling.koordinator.sh/",
+    "scheduling.koordinator.sh/", "koordpy.io/", "pod-group.scheduling.sigs.k8s.io/",
+    "pod-group.scheduling.koordinator.sh/",
+)  # fmt: skip
+# Below them, and not told of: what Koordinator writes itself, or asks of its descheduler and of its estimates of load
+KOORDINATOR_KEYS = (
+    GANG_PREFIX + "timeout",
+    *(
+        QUOTA_PREFIX + name
+        for name in (
+            "runtime", "request", "child-request", "guaranteed", "allocated", "used", "non-preemptible-request",
+            "non-preemptible-used", "unschedulable-resource", "resource-keys", "profile", "is-root",
+        )
+    ),
+    *(
+        "scheduling.koordinator.sh/" + name
+        for name in (
+            "resource-status", "bind-gang-group-id", "bind-gang-member-count", "bind-timestamp", "gpu-minors",
+            "reservation-allocated", "reservation-current-owner", "reservation-ignored", "eviction-cost",
+            "soft-eviction", "load-estimated-scaling-factors", "load-estimated-seconds-after-pod-scheduled",
+            "load-estimated-seconds-after-initialized",
+        )
+    ),
+)  # fmt: skip
+
+# Of versions to come
+LATER = frozenset(
+    (
+        *(GANG_PREFIX + name for name in ("auto", "repair", "seat-hold", "provisioning-class", "slice")),
+        *(
+            "scheduling.koordinator.sh/" + name
+            for name in ("spare", "defrag", "min-runtime", "last-checkpoint", "gpu-mig", "gpu-isolation")
+        ),
+        *(
+            "koordpy.io/" + name
+            for name in (
+                "maintenance-window", "workload", "arrival", "duration", "checkpoint-interval", "dsw", "psw", "asw",
+            )
+        ),
+        "koordinator.sh/gpu-isolation-provider",
+    )
+)  # fmt: skip
+LATER_PREFIXES = ("provisioning.scheduling.koordinator.sh/", "kueue.x-k8s.io/podset-")
+
+# Gangs of other schedulers: key -> whose
+FOREIGN_GANGS = {
+    "scheduling.k8s.io/group-name": "Volcano",
+    "scheduling.volcano.sh/group-name": "Volcano",
+    "kueue.x-k8s.io/pod-group-name": "Kueue",
+    "pod-group-name": "KAI-Scheduler",
+}
+
 # API groups of ours and of coscheduling
 GROUP_KOORDINATOR = "scheduling.koordinator.sh"
 GROUP_SIGS = "scheduling.sigs.k8s.io"

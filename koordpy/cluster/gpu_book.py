@@ -13,6 +13,8 @@ from koordpy.api import keys
 from koordpy.api.config import Gpu
 from koordpy.api.custom import Device
 from koordpy.api.objects import Node
+from koordpy.api.settings import odd_settings
+from koordpy.api.unread import Holder
 from koordpy.cluster.gpus import BANDWIDTH, GroupKey, Machine, read_machine
 from koordpy.cluster.links import class_floors
 from koordpy.cluster.pods import PodInfo
@@ -346,10 +348,11 @@ class GpuBook:
 
     def _machine_facts(self) -> tuple[Comparison, tuple[tuple[str, str], ...]]:
         warnings: list[tuple[str, str]] = []
-        for name in sorted(self._devices):
+        for name, device in sorted(self._devices.items()):
+            warnings += [(f"Device/{name}", text) for text in odd_settings(Holder.DEVICE, device.metadata)]
             machine = self._machines.get(name)
             if machine is None:
-                if any(entry.type == "gpu" for entry in self._devices[name].spec.devices):
+                if any(entry.type == "gpu" for entry in device.spec.devices):
                     warnings.append((f"Device/{name}", "spec.devices: a GPU without a minor, or a minor given twice"))
             else:
                 warnings += [(f"Device/{name}", text) for _, text in machine.faults]

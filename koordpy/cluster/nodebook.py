@@ -10,6 +10,8 @@ from koordpy.api import keys
 from koordpy.api.custom import ClusterNetworkTopology
 from koordpy.api.hypernodes import HyperNode
 from koordpy.api.objects import Node
+from koordpy.api.settings import odd_settings
+from koordpy.api.unread import Holder
 from koordpy.cluster.hypernodes import HyperNodeFault, read_hypernodes
 from koordpy.cluster.resources import Amounts, node_allocatable
 from koordpy.cluster.snapshot import UNSCHEDULABLE_TAINT, NodeInfo
@@ -33,6 +35,9 @@ class NodeBook:
         self.total_version = 0
         """Changes with the sum that quotas divide."""
         self._nodes: dict[str, NodeInfo] = {}
+        self._odd: dict[str, tuple[str, ...]] = {}
+        """Node -> what its labels and annotations say in vain."""
+        self._warnings: tuple[tuple[str, str], ...] | None = None
         self._hypernodes: dict[str, HyperNode] = {}
         self._tree: Tree | None = None
         self._total: Amounts | None = None
@@ -60,6 +65,8 @@ class NodeBook:
         )
         old = self._nodes.get(info.name)
         self._nodes[info.name] = info
+        if old is None or (old.labels, old.node.metadata.annotations) != (info.labels, node.metadata.annotations):
+            self._look_at_keys(info)
         if old is None or old.allocatable != info.allocatable or old.going != info.going:
             self._total = None
             self.total_version += 1
@@ -73,11 +80,26 @@ class NodeBook:
     def drop(self, name: str) -> None:
         """Forgets a node; an unknown one is no fault."""
         if self._nodes.pop(name, None) is not None:
+            self._odd.pop(name, None)
+            self._warnings = None
             self._total = None
             self._tree = None
             self.total_version += 1
             self.static_version += 1
             self.capacity_version += 1
+
+    @property
+    def warnings(self) -> tuple[tuple[str, str], ...]:
+        """(object, text) of what nodes say in vain."""
+        if self._warnings is None:
+            self._warnings = tuple((f"Node/{name}", text) for name, odd in sorted(self._odd.items()) for text in odd)
+        return self._warnings
+
+    def _look_at_keys(self, info: NodeInfo) -> None:
+        self._odd.pop(info.name, None)
+        if odd := tuple(odd_settings(Holder.NODE, info.node.metadata)):
+            self._odd[info.name] = odd
+        self._warnings = None
 
     def put_topology(self, obj: ClusterNetworkTopology) -> None:
         """Takes the layers of the object that counts; of one with faults, the faults alone."""
@@ -109,6 +131,10 @@ class NodeBook:
     def _hypernodes_changed(self) -> None:
         if self.topology is None:
             self._tree = None
+
+    def hypernode(self, name: str) -> HyperNode | None:
+        """A HyperNode by its name."""
+        return self._hypernodes.get(name)
 
     def hypernodes(self) -> Iterator[HyperNode]:
         """Every HyperNode, whether or not the tree is made of them."""

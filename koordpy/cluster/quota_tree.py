@@ -17,7 +17,8 @@ from koordpy.api.faults import key_path
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import Quantities
 from koordpy.api.quantity import RawQuantity, parse_exact, quantity_text, units
-from koordpy.api.settings import odd_of_quota
+from koordpy.api.settings import odd_settings
+from koordpy.api.unread import Holder
 from koordpy.cluster.pods import seconds
 from koordpy.cluster.resources import Amounts
 
@@ -39,6 +40,11 @@ class QuotaFault:
     """What the fault is of, where that is no single object: the parent whose children ask too much."""
     excess: int = 0
     """By how much a bound is passed; 0 where there is none."""
+
+    @property
+    def told(self) -> str:
+        """Of the object's condition and event."""
+        return f"{self.field}: {self.text} ({self.remedy})"
 
     @property
     def place(self) -> tuple[str, str]:
@@ -200,7 +206,7 @@ class _Reading:
             total=self._annotated(key, meta.annotations, keys.QUOTA_TOTAL, units),
             namespaces=self._listed(key, meta.annotations),
             over_since=over_since(obj),
-            doubts=tuple(odd_of_quota(meta)),
+            doubts=tuple(odd_settings(Holder.QUOTA, meta)),
         )
 
     def _amounts(self, key: str, where: str, raw: Quantities) -> Amounts:
@@ -345,7 +351,12 @@ class _Reading:
                     where = f"metadata.annotations[{keys.QUOTA_NAMESPACES}]"
                     self._fault(quota.key, where, text, "the older one keeps it: list it once")
         out = {namespace: quota.name for namespace, quota in listed.items()}
-        out.update({q.name: q.name for q in self.quotas.values() if q.key == f"{q.name}/{q.name}"})
+        for own in [quota for quota in self.quotas.values() if quota.key == f"{quota.name}/{quota.name}"]:
+            other = listed.get(own.name, own)
+            if other.name != own.name:
+                said = f"annotation {keys.QUOTA_NAMESPACES}: namespace {own.name} is ElasticQuota {own.key}'s"
+                self.quotas[other.name] = replace(other, doubts=(*other.doubts, said))
+            out[own.name] = own.name
         return out
 
 

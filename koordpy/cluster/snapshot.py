@@ -113,6 +113,8 @@ class Snapshot:
     """(object, text) of what is wrong with the objects that the tree is made of, as far as it is made all the same."""
     topology_fault: str = ""
     """What is wrong with the ClusterNetworkTopology; meanwhile the last good layers count that were seen."""
+    node_warnings: tuple[tuple[str, str], ...] = ()
+    """(object, text) of what nodes say in vain."""
     owners: Owners | None = None
     """None where services and controllers are not given: then no default constraint has a selector of theirs."""
     npus: Npus = field(default_factory=Npus)

@@ -232,6 +232,10 @@ class ClusterState(PodBook):
         """Every HyperNode, whether or not the tree is made of them."""
         return self._nodes.hypernodes()
 
+    def hypernode(self, name: str) -> HyperNode | None:
+        """A HyperNode by its name."""
+        return self._nodes.hypernode(name)
+
     def pod_group(self, key: str) -> PodGroup | None:
         """A PodGroup by `namespace/name`."""
         return self._gangs.groups.get(key)
@@ -299,6 +303,7 @@ class ClusterState(PodBook):
                 (f"HyperNode/{fault.name}", f"{fault.field}: {fault.text}") for fault in nodes.hypernode_faults
             ),
             topology_fault="; ".join(map(str, nodes.topology_faults)),
+            node_warnings=nodes.warnings,
             budgets=self.disruption_budgets(),
         )
 

@@ -14,7 +14,8 @@ from koordpy.api.gangspec import TopologyWish, UnreadableError, parse_topology_w
 from koordpy.api.jsontext import JsonFault, read_json
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import ObjectMeta
-from koordpy.api.settings import OF_GANGS, odd_keys, odd_values, whole_number
+from koordpy.api.settings import OF_GANGS, odd_settings, odd_values, whole_number
+from koordpy.api.unread import Holder
 from koordpy.cluster.ganghistory import NO_PAST
 from koordpy.cluster.members import Members
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
@@ -126,10 +127,12 @@ def _waiting(notes: Mapping[str, str], timeout_seconds: int | None) -> float:
 
 
 def _doubts(ref: GangRef, meta: ObjectMeta, wish: TopologyWish) -> tuple[str, ...]:
-    """What decides nothing because it cannot be read; keys of a pod that leads a gang are looked at as those of all."""
-    odd = odd_keys(meta.labels, meta.annotations) if ref.source in (GangSource.GROUP, GangSource.UPSTREAM) else ()
-    wished = (f"networkTopologyAware: {doubt}" for doubt in wish.doubts)
-    return (*odd_values(OF_GANGS, meta.labels, meta.annotations), *wished, *odd)
+    """What decides nothing, or not what its author may think."""
+    if ref.source is GangSource.NAMED:  # its pods' keys and other values are looked at pod by pod
+        odd = odd_values(OF_GANGS, meta.labels, meta.annotations)
+    else:
+        odd = odd_settings(Holder.GROUP, meta)
+    return (*odd, *(f"networkTopologyAware: {doubt}" for doubt in wish.doubts))
 
 
 def _said(key: str, meta: ObjectMeta, pods: tuple[PodInfo, ...]) -> str | None:
@@ -151,12 +154,15 @@ def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
     hard: tuple[str, ...] = ()
     resources: Amounts = {}
     one_victim = False
+    doubts: tuple[str, ...] = ()
     meta = ObjectMeta(namespace=ref.namespace, name=ref.name)
     if ref.source is GangSource.GROUP:
         group = snapshot.pod_groups.get(ref.key)
         exists = group is not None
         if group is not None:
             meta, min_member = group.metadata, group.spec.min_member
+            if min_member < 1:
+                doubts = (f"spec.minMember is {min_member}: its pods start one by one",)
             timeout = group.spec.schedule_timeout_seconds
             try:
                 resources = amounts(group.spec.min_resources)
@@ -203,7 +209,7 @@ def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
         past=snapshot.pasts.get(ref, NO_PAST),
         one_victim=one_victim,
         expected=expected if expected is not None and expected > 0 else None,
-        doubts=_doubts(ref, meta, wish),
+        doubts=(*doubts, *_doubts(ref, meta, wish)),
     )
 
 

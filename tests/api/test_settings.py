@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordpy.api import keys, settings
+from koordpy.api import keys
 from koordpy.api.gangspec import UnreadableError, parse_topology_wish
 from koordpy.api.jsontext import JsonFault, read_json
 from koordpy.api.objects import ObjectMeta
-from koordpy.api.settings import OF_GANGS, OF_QUOTAS, odd_keys, odd_of_pod, odd_values, whole_number
+from koordpy.api.settings import OF_GANGS, OF_QUOTAS, odd_settings, odd_values, whole_number
 from koordpy.api.spelling import meant
+from koordpy.api.unread import Holder
 
 GANG = keys.GANG_PREFIX
 POD_GROUP = keys.LABEL_POD_GROUP
@@ -32,6 +33,9 @@ POD_GROUP = keys.LABEL_POD_GROUP
         (keys.GANG_STALE_GRACE, "0s", None),
         (keys.GANG_TOTAL, "many", "'many' is no whole number above 0"),
         (keys.GANG_TOTAL, "8", None),
+        (keys.MAX_RUNTIME, "4 hours", "'4 hours' is no duration (as in 30s, 1h30m): its end is not known"),
+        (keys.MAX_RUNTIME, "0s", "'0s' is not above 0: its end is not known"),
+        (keys.MAX_RUNTIME, "4h", None),
     ],
 )
 def test_an_annotation_of_a_gang_that_cannot_be_read_is_told(key: str, text: str, wrong: str | None) -> None:
@@ -73,7 +77,7 @@ def test_an_annotation_of_a_gang_that_cannot_be_read_is_told(key: str, text: str
     ],
 )
 def test_what_a_pod_says_in_vain_is_told(labels: dict[str, str], annotations: dict[str, str], told: list[str]) -> None:
-    found = list(odd_of_pod(ObjectMeta(labels=labels, annotations=annotations)))
+    found = list(odd_settings(Holder.PLAIN, ObjectMeta(labels=labels, annotations=annotations)))
     assert [line[: len(start)] for line, start in zip(found, told, strict=True)] == told
 
 
@@ -82,24 +86,6 @@ def test_what_a_pod_says_in_vain_is_told(labels: dict[str, str], annotations: di
 def test_a_truth_of_a_quota_that_is_none_is_told(key: str, text: str) -> None:
     (line,) = odd_values(OF_QUOTAS, {key: text}, {})
     assert line.startswith(f"label {key} cannot be read: {text!r} is neither true nor false: ")
-
-
-def test_no_name_of_ours_or_of_others_around_it_counts_as_misspelt() -> None:
-    ours = {text for name, text in vars(keys).items() if name.isupper() and isinstance(text, str) and "/" in text}
-    theirs = {
-        "quota.scheduling.koordinator.sh/runtime", "quota.scheduling.koordinator.sh/request",
-        "quota.scheduling.koordinator.sh/child-request", "quota.scheduling.koordinator.sh/guaranteed",
-        "quota.scheduling.koordinator.sh/allocated", "quota.scheduling.koordinator.sh/resource-keys",
-        "quota.scheduling.koordinator.sh/profile", "quota.scheduling.koordinator.sh/is-root",
-        "gang.scheduling.koordinator.sh/timeout", "scheduling.koordinator.sh/resource-spec",
-        "scheduling.koordinator.sh/resource-status", "scheduling.koordinator.sh/device-allocate-hint",
-        "scheduling.koordinator.sh/device-joint-allocate", "node.koordinator.sh/cpu-bind-policy",
-        "batch.kubernetes.io/job-name", "kubernetes.io/arch", "app", "job-name", "ring-controller.atlas",
-    }  # fmt: skip
-    for key in sorted(ours | theirs):
-        place = settings.LABEL if key in settings._LABELS else settings.ANNOTATION
-        labels, annotations = ({key: "x"}, {}) if place == settings.LABEL else ({}, {key: "x"})
-        assert list(odd_keys(labels, annotations)) == [], key
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,31 @@ def test_slips_of_other_objects_are_warned_of(
     assert told(tmp_path, capsys, text, status=0) == [f"warning: document 2: {line}"]
 
 
+def test_keys_that_nobody_reads_are_warned_of_on_every_kind_of_object(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    member = POD.replace("{name: p}", "{name: m, labels: {pod-group.scheduling.sigs.k8s.io: g}}")
+    texts = [
+        NODE.replace("{name: n1}", "{name: n2, labels: {scheduling.koordinator.sh/spare: 'true'}}"),
+        "kind: Device\nmetadata: {name: n1, annotations: {scheduling.koordinator.sh/gpu-partition: '{}'}}\nspec: {}\n",
+        f"kind: ElasticQuota\nmetadata: {{name: q, labels: {{{QUOTA}/ignore-default-tree: 'true'}}}}\nspec: {{}}\n",
+        GROUP.replace("{name: g}", "{name: g, annotations: {gang.scheduling.koordinator.sh/topology: '{}'}}")
+        + "{minMember: 1}\n",
+        member,
+        POD.replace("{name: p}", "{name: p, annotations: {scheduling.k8s.io/group-name: g}}"),
+    ]
+    assert told(tmp_path, capsys, "---\n".join(texts), status=0) == [
+        "warning: Device/n1: annotation scheduling.koordinator.sh/gpu-partition is not read, did you mean annotation"
+        " scheduling.koordinator.sh/gpu-partitions?",
+        f"warning: ElasticQuota/default/q: label {QUOTA}/ignore-default-tree is not read by koordpy",
+        "warning: Node/n2: label scheduling.koordinator.sh/spare is not read yet",
+        "warning: Pod/default/p: annotation scheduling.k8s.io/group-name is Volcano's and not read: the pod is in no"
+        " gang",
+        "warning: PodGroup/default/g: annotation gang.scheduling.koordinator.sh/topology is not read, did you mean"
+        " annotation gang.scheduling.koordinator.sh/networkTopologyAware?",
+    ]
+
+
 def test_what_many_pods_say_in_vain_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pods = "---\n".join(
         POD.replace("{name: p}", f"{{name: p-{i}, labels: {{{QUOTA}/preemptible: 'no'}}}}") for i in range(500)

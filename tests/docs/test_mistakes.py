@@ -49,6 +49,14 @@ def gang(minimum: int, count: int, *, called: str = "train", notes: Json | None 
     return [group, *(pod(f"p-{i}", labels=labels, amount=8, **settings) for i in range(count))]
 
 
+def with_notes(objects: list[Json], notes: Json) -> list[Json]:
+    """The objects, their pods annotated."""
+    return [
+        {**one, "metadata": {**one["metadata"], "annotations": notes}} if one["kind"] == "Pod" else one
+        for one in objects
+    ]
+
+
 def quota(name: str, *, parent: bool = False) -> Json:
     labels = {f"{QUOTA}/is-parent": "true"} if parent else {}
     return {"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "kind": "ElasticQuota",
@@ -81,6 +89,16 @@ MISTAKES: dict[str, list[Json]] = {
     "is not read, did you mean label pod-group.scheduling.sigs.k8s.io?": [
         *NODES, gang(2, 0)[0], pod(labels={"podgroup.scheduling.sigs.k8s.io": "train"}),
     ],
+    "is not read by koordpy": [*NODES, *gang(2, 2, notes={"gang.scheduling.koordinator.sh/colour": "red"})],
+    "is not read yet": [*NODES, *gang(2, 2, notes={"gang.scheduling.koordinator.sh/auto": "on"})],
+    "is not read on a pod of a PodGroup: it is an annotation of a PodGroup": [
+        *NODES, *with_notes(gang(2, 2), {NETWORK: "{}"}),
+    ],
+    "is Volcano's and not read: the pod is in no gang": [
+        *NODES, *with_notes([pod()], {"scheduling.k8s.io/group-name": "g"}),
+    ],
+    "spec.minMember is 0: its pods start one by one": [*NODES, *gang(0, 2)],
+    "no gather goal: the network was not looked at": [*NODES, TOPOLOGY, *gang(2, 2)],
     "cannot be read: 'strict' is neither Strict nor NonStrict: Strict holds": [
         *NODES, *gang(2, 2, notes={"gang.scheduling.koordinator.sh/mode": "strict"}),
     ],

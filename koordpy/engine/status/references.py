@@ -1,8 +1,9 @@
 """Which object an event is about: from a pod, a gang or a name to kind, name and uid as the API server knows them."""
 
+from koordpy.api.natural import natural_key
 from koordpy.api.objects import ObjectMeta
-from koordpy.cluster.pods import PodInfo
-from koordpy.engine.apiserver.resources import DEVICES, Resource
+from koordpy.cluster.pods import GangRef, GangSource, PodInfo
+from koordpy.engine.apiserver.resources import DEVICES, NODES, Resource
 from koordpy.engine.status.recorder import ObjectReference
 from koordpy.engine.watching.feeds import Feeds
 from koordpy.engine.watching.lines import Names
@@ -35,6 +36,19 @@ class References:
         group, resource = self._state.upstream_group(key), self._feeds.upstream_resource
         return of_object(resource, group.metadata) if group is not None and resource is not None else None
 
+    def named_gang(self, key: str) -> ObjectReference | None:
+        """The controller of the pods of a gang without an object, by `namespace/name`; its oldest pod where they have
+        none."""
+        namespace, _, name = key.partition("/")
+        pods = sorted(
+            self._state.members(GangRef(namespace, name, GangSource.NAMED)),
+            key=lambda pod: (pod.created, natural_key(pod.name)),
+        )
+        owners = (owner for pod in pods for owner in pod.pod.metadata.owner_references if owner.controller)
+        if (owner := next(owners, None)) is not None:
+            return ObjectReference(owner.api_version, owner.kind, owner.name, namespace, owner.uid)
+        return of_pod(pods[0]) if pods else None
+
     def elastic_quota(self, key: str) -> ObjectReference | None:
         """An ElasticQuota, by `namespace/name`."""
         quota, resource = self._state.quotas.get(key), self._feeds.quotas.resources.get(key)
@@ -42,11 +56,8 @@ class References:
 
     def hypernode(self, name: str) -> ObjectReference | None:
         """A HyperNode by its name."""
-        resource = self._feeds.hypernodes
-        if resource is None:
-            return None
-        named = (obj.metadata for obj in self._feeds.objects(resource) if obj.metadata.name == name)
-        return next((of_object(resource, meta) for meta in named), None)
+        resource, found = self._feeds.hypernodes, self._state.hypernode(name)
+        return of_object(resource, found.metadata) if resource is not None and found is not None else None
 
     def beneficiary(self, name: str) -> ObjectReference | None:
         """Who gains by an eviction: a plain pod or a gang's PodGroup; a gang without an object is named by a pod."""
@@ -55,7 +66,7 @@ class References:
 
     def warned(self, name: str) -> ObjectReference | None:
         """Whom a warning of a plan is about: `Pod/namespace/name`, PodGroup or ElasticQuota alike, or `Device/name`,
-        `HyperNode/name`."""
+        `HyperNode/name`, `Node/name`."""
         kind, _, key = name.partition("/")
         if kind == "PodGroup":
             return self.pod_group(key) or self.upstream_group(key)
@@ -66,5 +77,8 @@ class References:
             return of_object(DEVICES, device.metadata) if device is not None else None
         if kind == "HyperNode":
             return self.hypernode(key)
+        if kind == "Node":
+            node = self._state.node(key)
+            return of_object(NODES, node.node.metadata) if node is not None else None
         pod = self._state.pod(key) if kind == "Pod" else None
         return of_pod(pod) if pod is not None else None

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 
 from koordpy.api import keys
-from koordpy.api.settings import odd_of_pod
+from koordpy.api.settings import odd_settings
+from koordpy.api.unread import Holder
+from koordpy.cluster.pods import GangSource, PodInfo
 from koordpy.planning.accelerators.registry import ACCELERATORS
 from koordpy.planning.figures import Figures
 from koordpy.planning.gates import wish_warnings
@@ -31,8 +33,15 @@ def warnings_of(units: Sequence[Unit], groups: Groups) -> list[tuple[str, str]]:
     snapshot = groups.snapshot
     out = wish_warnings(units, groups) + quota_warnings(units, snapshot)
     out += snapshot.topology_warnings
+    out += snapshot.node_warnings
     out += snapshot.gpus.warnings
     for pod in (pod for unit in units for pod in unit.pending):
-        out += [(f"Pod/{pod.key}", text) for text in odd_of_pod(pod.pod.metadata)]
+        out += [(f"Pod/{pod.key}", text) for text in odd_settings(_holder(pod), pod.pod.metadata)]
         out += [(f"Pod/{pod.key}", text) for family in ACCELERATORS for text in family.warnings(pod)]
     return out
+
+
+def _holder(pod: PodInfo) -> Holder:
+    if pod.gang is None:
+        return Holder.PLAIN
+    return Holder.MEMBER if pod.gang.source is GangSource.NAMED else Holder.GROUPED

@@ -1,0 +1,149 @@
+"""Labels and annotations that nobody reads: misspelt, on the wrong kind of object, a label in an annotation's place, of
+another scheduler, or of a later version.
+
+A key under one of koordpy's prefixes that says nothing deserves a word on its object; so does any other that is nearly
+one of ours. Which keys there are, and on what: vocabulary.md.
+"""
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from functools import lru_cache
+from itertools import chain
+
+from koordpy.api import keys
+from koordpy.api.spelling import meant
+
+LABEL, ANNOTATION = "label", "annotation"
+
+
+class Holder(StrEnum):
+    """What carries keys, told apart as far as that decides which of them are read."""
+
+    GROUP = "a PodGroup"
+    PLAIN = "a pod in no gang"
+    MEMBER = "a pod of a gang without a PodGroup"
+    """The oldest one speaks for the gang."""
+    GROUPED = "a pod of a PodGroup"
+    QUOTA = "an ElasticQuota"
+    NODE = "a Node"
+    DEVICE = "a Device"
+
+
+Places = Mapping[str, str]
+"""Key -> label or annotation."""
+
+
+def _places(labels: tuple[str, ...], annotations: tuple[str, ...]) -> dict[str, str]:
+    return {**dict.fromkeys(labels, LABEL), **dict.fromkeys(annotations, ANNOTATION)}
+
+
+_ANY_POD = _places(
+    (
+        keys.LABEL_POD_GROUP, keys.LABEL_POD_GROUP_X, keys.RANK_INDEX_LABEL, keys.QUOTA_NAME, keys.QUOTA_USER,
+        keys.QUOTA_PREEMPTIBLE, keys.DISABLE_PREEMPTIBLE, keys.GPU_GROUP_NAME, keys.GPU_GROUP_REPLICA,
+        *keys.ASCEND_LABELS,
+    ),
+    (
+        keys.RANK_INDEX_ANNOTATION, keys.RANK_INDEX_ANNOTATION_LONG, keys.TOPOLOGY_SELECTOR, keys.GPU_MIN_BANDWIDTH,
+        keys.GPU_PARTITION_SPEC, *keys.ASCEND_ANNOTATIONS,
+    ),
+)  # fmt: skip
+_RUNTIME = _places((), (keys.MAX_RUNTIME,))
+_OF_GANG = _RUNTIME | _places(
+    (),
+    (
+        keys.GANG_TOPOLOGY, keys.GANG_TOPOLOGY_ALIAS, keys.GANG_GROUPS, keys.GANG_MODE, keys.GANG_MATCH_POLICY,
+        keys.GANG_WAITING_TIME, keys.GANG_TOTAL, keys.GANG_STALE_GRACE,
+    ),
+)  # fmt: skip
+_NAME = _places((keys.LABEL_GANG_NAME, keys.LABEL_GANG_MIN), (keys.GANG_NAME, keys.GANG_MIN))
+READ: Mapping[Holder, Places] = {
+    Holder.GROUP: _OF_GANG | _places(keys.ASCEND_LABELS, keys.ASCEND_ANNOTATIONS),
+    Holder.PLAIN: _ANY_POD | _RUNTIME,
+    Holder.MEMBER: _ANY_POD | _NAME | _OF_GANG,
+    Holder.GROUPED: _ANY_POD,
+    Holder.QUOTA: _places(
+        (keys.QUOTA_PARENT, keys.QUOTA_IS_PARENT, keys.QUOTA_LENDS, keys.QUOTA_TREE_ID, keys.QUOTA_FORCE),
+        (keys.QUOTA_WEIGHT, keys.QUOTA_NAMESPACES, keys.QUOTA_TOTAL),
+    ),
+    Holder.NODE: _places((keys.GPU_PARTITION_POLICY, keys.GPU_MODEL), ()),
+    Holder.DEVICE: _places((keys.GPU_DELIVERY,), (keys.GPU_PARTITIONS,)),
+}
+"""What is read on each kind of object; what a key was meant to be is looked for in this order."""
+_PLACES: Places = dict(chain.from_iterable(places.items() for places in READ.values()))
+_SILENT = frozenset((*keys.WRITTEN, *keys.KOORDINATOR_KEYS))
+
+
+def unread_keys(holder: Holder, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Iterator[str]:
+    """Words for each key of an object that its author may think is read."""
+    for place, own in ((LABEL, labels), (ANNOTATION, annotations)):
+        for key in own:
+            right, kind, said = _unread(key, place, holder)
+            if right and right in (labels if kind == LABEL else annotations):
+                if not key.startswith(keys.PREFIXES):
+                    continue
+                said = "is not read by koordpy"
+            if said:
+                yield f"{place} {key} {said}"
+
+
+@lru_cache(maxsize=1 << 12)
+def _unread(key: str, place: str, holder: Holder) -> tuple[str, str, str]:
+    """(key that was meant, its place, what is to be said); empty texts for a key that is read, or that is nobody's
+    business."""
+    kind = READ[holder].get(key)
+    if kind is not None:
+        return ("", "", "") if kind == place else (key, kind, f"is not read: it must be {_with_article(kind)}")
+    if key in _SILENT or key.startswith(keys.WRITTEN_PREFIXES):
+        return "", "", ""
+    if key in keys.LATER or key.startswith(keys.LATER_PREFIXES):
+        return "", "", "is not read yet"
+    if key in _PLACES:
+        return "", "", _elsewhere(key, holder)
+    if holder is Holder.PLAIN and key in keys.FOREIGN_GANGS:
+        return "", "", f"is {keys.FOREIGN_GANGS[key]}'s and not read: the pod is in no gang"
+    right = _near(key)
+    if right:
+        return right, _PLACES[right], f"is not read, did you mean {_PLACES[right]} {right}?"
+    return "", "", "is not read by koordpy" if key.startswith(keys.PREFIXES) else ""
+
+
+def _elsewhere(key: str, holder: Holder) -> str:
+    """Of a key that is read on other objects only."""
+    if holder is Holder.PLAIN and key in READ[Holder.MEMBER]:
+        return "is not read: the pod is in no gang"
+    right, places = next((other, places) for other, places in READ.items() if key in places)
+    owner = "a pod" if right in _PODS and holder not in _PODS else right
+    return f"is not read on {holder}: it is {_with_article(places[key])} of {owner}"
+
+
+_PODS = (Holder.PLAIN, Holder.MEMBER, Holder.GROUPED)
+
+
+def _near(key: str) -> str:
+    """The key that was meant by one that is none; empty where none is near."""
+    prefix, _, name = key.rpartition("/")
+    if not prefix:
+        return meant(key, (one for one in _PLACES if "/" not in one and "." in one))
+    for other in _PLACES:
+        its_prefix, _, its_name = other.rpartition("/")
+        if (prefix == its_prefix and meant(name, (its_name,))) or (name == its_name and meant(prefix, (its_prefix,))):
+            return other
+    if key.startswith(keys.PREFIXES):
+        for other in _PLACES:
+            its_prefix, _, its_name = other.rpartition("/")
+            if prefix == its_prefix and len(name) >= _PART and _folded(name) in _folded(its_name):
+                return other
+    return ""
+
+
+_PART = 5
+"""Letters of a name that may stand for the longer one that holds it."""
+
+
+def _folded(name: str) -> str:
+    return name.casefold().replace("-", "")
+
+
+def _with_article(place: str) -> str:
+    return "a label" if place == LABEL else "an annotation"
