@@ -61,6 +61,8 @@ def parse_topology_wish(text: str) -> TopologyWish:
     rules = tuple(_rule(entry, f"gatherStrategy[{i}]") for i, entry in enumerate(_list(raw, "gatherStrategy")))
     for i, entry in enumerate(_list(raw, "gatherStrategy")):
         doubts += _unknown(entry, RULE_FIELDS, f"gatherStrategy[{i}].")
+        if entry.get("podCountMultiple") == 0:
+            doubts.append(f"gatherStrategy[{i}].podCountMultiple: 0 asks for nothing")
     sizes: dict[str, int] = {}
     for i, entry in enumerate(_list(raw, "parallelModel")):
         where = f"parallelModel[{i}]"

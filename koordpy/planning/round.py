@@ -96,7 +96,9 @@ def plan_round(
         return report(groups, figures, tried, every=only is None, stale=stale, given=given)
     tried = [one for one in tried if only is None or one.unit.id in only]
     plan = report(groups, figures, tried, every=only is None, stale=stale, given=given)
-    return replace(plan, reservation=backfill.reservation, warnings=(*plan.warnings, *backfill.warnings))
+    return replace(
+        plan, reservation=backfill.reservation, warnings=tuple(dict.fromkeys((*plan.warnings, *backfill.warnings)))
+    )
 
 
 def _again(

@@ -270,3 +270,16 @@ def test_the_total_leaves_out_nodes_that_are_being_deleted_and_counts_cordoned_o
     assert world.snapshot().quotas.total["cpu"] == 10_000
     world.add(node("n2:4"))
     assert world.snapshot().quotas.total["cpu"] == 14_000
+
+
+def test_a_quota_named_like_its_namespace_has_it_before_one_that_lists_it_and_the_lister_is_told() -> None:
+    lister, own = (
+        quota("a", 1, 10, namespaces=["ml", "other"], created=1),
+        quota("ml", 1, 10, namespace="ml", created=2),
+    )
+    tree = read_quotas([lister, own])
+    assert (tree.faults, tree.namespaces) == ((), {"ml": "ml", "other": "a"})
+    told = f"annotation {keys.QUOTA_NAMESPACES}: namespace ml is ElasticQuota ml/ml's"
+    assert {name: one.doubts for name, one in tree.quotas.items()} == {"a": (told,), "ml": ()}
+    listed_by_itself = read_quotas([quota("ml", 1, 10, namespace="ml", namespaces=["ml"])])
+    assert listed_by_itself.quotas["ml"].doubts == ()

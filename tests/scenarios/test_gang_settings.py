@@ -3,6 +3,7 @@
 import pytest
 
 from koordpy.api import keys
+from koordpy.api.config import KoordpyConfiguration, Queue
 from koordpy.api.faults import literal
 from koordpy.api.groups import (
     UpstreamConstraints,
@@ -169,6 +170,58 @@ def test_settings_of_a_gang_that_count_as_absent_are_warned_of_where_they_stand(
     alone.add(pod("p-1", annotations=named, created=2), pod("p-0", annotations={**named, **notes}, created=1))
     assert alone.plan().warnings == (("Pod/default/p-0", WAITING),)
     assert bound(alone.plan()) == {"p-0": "n1", "p-1": "n1"}
+
+
+@pytest.mark.parametrize("minimum", [0, -1])
+def test_a_pod_group_without_a_minimum_whose_pods_come_is_warned_of(minimum: int) -> None:
+    world = World().add(node("n1:1"), group("g", minimum), group("empty", 0), gang_pods("g", 2))
+    plan = world.plan()
+    assert bound(plan) == {"p-0": "n1"}, "one by one"
+    assert plan.warnings == (("PodGroup/default/g", f"spec.minMember is {minimum}: its pods start one by one"),)
+
+
+def test_an_upstream_group_with_the_basic_policy_has_no_minimum_on_purpose() -> None:
+    spec = UpstreamPodGroupSpec(scheduling_policy=UpstreamPolicy(basic={}))
+    world = World().add(node("n1:1"), UpstreamPodGroup(metadata=ObjectMeta(name="g", namespace="default"), spec=spec))
+    plan = world.add(pod("p", scheduling_group=SchedulingGroup(pod_group_name="g"))).plan()
+    assert (bound(plan), plan.warnings) == ({"p": "n1"}, ())
+
+
+@pytest.mark.parametrize(("multiple", "said"), [(0, True), (1, False)])
+def test_a_multiple_of_nothing_is_warned_of(multiple: int, said: bool) -> None:
+    notes = wish({"blockLayer": "Prefer"}, multiple={"blockLayer": multiple})
+    world = World().add(TWO_LAYERS, nodes_of("s{b: n1}"), group("g", 1, notes), pod("p", gang="g"))
+    text = "networkTopologyAware: gatherStrategy[0].podCountMultiple: 0 asks for nothing"
+    assert world.plan().warnings == ((("PodGroup/default/g", text),) if said else ())
+
+
+@pytest.mark.parametrize("backfill", [False, True])
+@pytest.mark.parametrize("length", ["4 hours", "-1h"])
+def test_a_runtime_that_cannot_be_read_is_warned_of_whether_or_not_anybody_counts_on_it(
+    length: str, backfill: bool
+) -> None:
+    notes = {keys.MAX_RUNTIME: length}
+    named = {keys.GANG_NAME: "g", keys.GANG_MIN: "2"}
+    world = World().add(node("n1:9"), group("h", 1, notes), pod("h-0", gang="h"), pod("plain", annotations=notes))
+    world.add(pod("p-0", annotations={**named, **notes}), pod("p-1", annotations=named, created=1))
+    found = world.plan(config=KoordpyConfiguration(queue=Queue(backfill=backfill))).warnings
+    assert sorted(name for name, _ in found) == ["Pod/default/p-0", "Pod/default/plain", "PodGroup/default/h"]
+    (text,) = {text for _, text in found}
+    assert text.startswith(f"annotation {keys.MAX_RUNTIME} cannot be read: {length!r} is ")
+    assert text.endswith(": its end is not known")
+
+
+def test_what_is_read_of_a_pod_depends_on_whether_it_is_in_a_gang_and_in_which() -> None:
+    notes = wish({"blockLayer": "Prefer"})
+    named = {keys.GANG_NAME: "g", keys.GANG_MIN: "1"}
+    world = World().add(TWO_LAYERS, nodes_of("s{b: n1:9}"), group("h", 1, {keys.GANG_TOPOLOGY: "{}"}))
+    world.add(pod("plain", annotations=notes), pod("named", annotations={**named, **notes}))
+    world.add(pod("grouped", gang="h", annotations=notes))
+    key = f"annotation {keys.GANG_TOPOLOGY} is not read"
+    assert sorted(world.plan().warnings) == [
+        ("Pod/default/grouped", f"{key} on a pod of a PodGroup: it is an annotation of a PodGroup"),
+        ("Pod/default/plain", f"{key}: the pod is in no gang"),
+    ]
 
 
 def test_a_misspelt_label_of_a_pod_is_warned_of_by_its_plan_and_by_explain() -> None:

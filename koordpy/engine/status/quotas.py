@@ -49,7 +49,7 @@ def _amounts(amounts: Mapping[str, int]) -> dict[str, str]:
 def _valid(quota: ElasticQuota, faults: list[QuotaFault]) -> Condition:
     if not faults:
         return _condition(quota, VALID, "True", "Valid", "")
-    text = "; ".join(f"{fault.field}: {fault.text} ({fault.remedy})" for fault in faults)
+    text = "; ".join(fault.told for fault in faults)
     return _condition(quota, VALID, "False", "Invalid", text)
 
 

@@ -11,6 +11,7 @@ from math import inf
 from koordpy.api import keys
 from koordpy.api.durations import parse_duration
 from koordpy.api.natural import natural_key
+from koordpy.api.settings import OF_RUNS, odd_values
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo, seconds
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.planning.units import Unit
@@ -32,25 +33,16 @@ class Runtimes:
         """Object (`PodGroup/ns/name`, `Pod/ns/name`) -> what is wrong with its annotation."""
 
     def _read(self, annotations: Mapping[str, str], subject: str) -> float:
-        text = annotations.get(keys.MAX_RUNTIME)
-        if text is None:
+        for text in odd_values(OF_RUNS, {}, annotations):
+            self.unreadable[subject] = text
             return inf
-        try:
-            length = parse_duration(text)
-        except ValueError as fault:
-            length, why = 0.0, str(fault)
-        else:
-            why = f"{text!r} is not above 0"
-        if length > 0:
-            return length
-        self.unreadable[subject] = f"annotation {keys.MAX_RUNTIME} cannot be read: {why}"
-        return inf
+        return parse_duration(annotations[keys.MAX_RUNTIME]) if keys.MAX_RUNTIME in annotations else inf
 
     def of_gang(self, ref: GangRef) -> float:
         """Seconds that a gang runs at most; infinite where it does not say."""
         found = self._gangs.get(ref)
         if found is None:
-            meta = None
+            meta, subject = None, f"PodGroup/{ref.key}"
             if ref.source is GangSource.GROUP:
                 group = self._snapshot.pod_groups.get(ref.key)
                 meta = group.metadata if group is not None else None
@@ -60,8 +52,9 @@ class Runtimes:
             else:
                 pods = self._snapshot.members.get(ref, ())
                 oldest = min(pods, key=lambda pod: (pod.created, natural_key(pod.name)), default=None)
-                meta = oldest.pod.metadata if oldest is not None else None
-            found = self._read(meta.annotations, f"PodGroup/{ref.key}") if meta is not None else inf
+                if oldest is not None:
+                    meta, subject = oldest.pod.metadata, f"Pod/{oldest.key}"
+            found = self._read(meta.annotations, subject) if meta is not None else inf
             self._gangs[ref] = found
         return found
 

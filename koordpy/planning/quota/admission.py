@@ -256,11 +256,13 @@ class Admission:
 def quota_warnings(units: Iterable[Unit], snapshot: Snapshot) -> list[tuple[str, str]]:
     """(object, text) of pods whose label names a quota that nobody knows (section 1), of quotas that cannot be read."""
     quotas = snapshot.quotas
-    out = [(f"ElasticQuota/{quota.key}", text) for quota in quotas.tree.quotas.values() for text in quota.doubts]
+    tree = quotas.tree
+    out = [(f"ElasticQuota/{quota.key}", text) for quota in tree.quotas.values() for text in quota.doubts]
+    out += [(f"ElasticQuota/{fault.key}", fault.told) for fault in tree.faults]
     for pod in (pod for unit in units for pod in unit.pending):
         if name := quotas.unknown(pod):
             text = f"label {keys.QUOTA_NAME}: no ElasticQuota {name}: the pod counts in {quotas.quota_of(pod)}"
-            out.append((f"Pod/{pod.key}", text + hint(name, quotas.tree.quotas)))
+            out.append((f"Pod/{pod.key}", text + hint(name, tree.quotas)))
     return out
 
 
