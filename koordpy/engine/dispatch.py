@@ -22,6 +22,7 @@ from koordpy.engine.status.announce import Announcer
 from koordpy.engine.status.census import Census
 from koordpy.engine.status.gangwriter import GangStatusWriter
 from koordpy.engine.status.references import References
+from koordpy.engine.status.told import Told
 from koordpy.engine.wakeups import Wake
 from koordpy.engine.watching.feeds import Feeds
 from koordpy.observe.metrics import Metrics
@@ -86,7 +87,7 @@ class Dispatcher:
         self._gangs, self._census, self._announcer, self._references = gangs, census, announcer, references
         self._metrics, self._clock = metrics, clock
         self._first_tried: dict[str, float] = {}
-        self._warned: set[tuple[str, str]] = set()
+        self._told = Told()
 
     def tried(self, entries: Iterable[Entry], at: float) -> None:
         """A round that began then tries these units: the wait of a gang counts from its first try."""
@@ -137,7 +138,8 @@ class Dispatcher:
         """Hands one unit on; True where it has pods left over."""
         name = unit.unit
         for text in unit.solver_faults:
-            self._log_once(logging.ERROR, name, text)
+            if self._told.is_new(name, text):
+                logger.error("%s: %s", name, text)
         placed, left = found.placements.get(name, []), found.pending.get(name, [])
         victims = found.evictions.get(name, [])
         if self._is_void(name, placed, victims, found):
@@ -202,17 +204,14 @@ class Dispatcher:
         return bool(victims) and self._rooms.look_again(unit)
 
     def _warn(self, about: str, text: str) -> None:
-        """A setting that cannot be read, or does nothing: said once."""
-        if self._log_once(logging.WARNING, about, text) and (reference := self._references.warned(about)) is not None:
-            self._announcer.invalid(reference, text)
-
-    def _log_once(self, level: int, about: str, text: str) -> bool:
-        """Whether this was not said before."""
-        if (about, text) in self._warned:
-            return False
-        self._warned.add((about, text))
-        logger.log(level, "%s: %s", about, text)
-        return True
+        """A setting that cannot be read, or does nothing: said once of each object."""
+        if self._told.is_enough(text):
+            return  # thousands of nodes may say the same, round by round
+        reference = self._references.warned(about)
+        if self._told.is_new(reference or about, text):
+            logger.warning("%s: %s", about, text)
+            if reference is not None:
+                self._announcer.invalid(reference, text)
 
     def _done(self, gangs: _Gangs) -> Callable[[UnitCommit], None]:
         """Hears of a gang's Bindings when all of them are through."""
