@@ -9,6 +9,7 @@ from koordpy.engine.evictions.stalegangs import StaleWatch
 from koordpy.engine.status.devices import DeviceStatusWriter
 from koordpy.engine.status.gangwriter import GangStatusWriter
 from koordpy.engine.status.groups import GroupStatusWriter
+from koordpy.engine.status.named import NamedGangTeller
 from koordpy.engine.status.pods import PodStatusWriter
 from koordpy.engine.status.quotas import QuotaStatusWriter
 from koordpy.engine.status.upstream import UpstreamStatusWriter
@@ -21,7 +22,11 @@ class Writers:
 
     def __init__(self, writing: Writing, stale: StaleWatch) -> None:
         self.pods = PodStatusWriter(writing)
-        self.gangs: Sequence[GangStatusWriter] = (GroupStatusWriter(writing, stale), UpstreamStatusWriter(writing))
+        self.gangs: Sequence[GangStatusWriter] = (
+            GroupStatusWriter(writing, stale),
+            UpstreamStatusWriter(writing),
+            NamedGangTeller(writing),
+        )
         self.quotas = QuotaStatusWriter(writing)
         self.devices = DeviceStatusWriter(writing)
         writing.feeds.listeners.pod_gone.append(self.pods.gone)

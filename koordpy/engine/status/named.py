@@ -1,0 +1,51 @@
+"""Events of gangs that no object stands for, by labels or annotations of their pods alone.
+
+They go to the controller of the pods, such as a Job, which is where their owner looks; to the oldest pod where there is
+none. No right beyond those for events is needed. Such a gang has no status.
+"""
+
+from koordpy.cluster.pods import GangSource
+from koordpy.engine.status.gangwriter import GangStatusWriter
+from koordpy.engine.status.patches import wobbles
+from koordpy.engine.status.recorder import ObjectReference
+from koordpy.engine.status.writing import Writing
+from koordpy.planning.plan import GangReport, GangStatus
+
+
+class NamedGangTeller(GangStatusWriter):
+    """Of gangs by name."""
+
+    source = GangSource.NAMED
+
+    def __init__(self, writing: Writing) -> None:
+        super().__init__(writing)
+        self._said: dict[str, tuple[GangStatus, str]] = {}
+        """Gang -> status and message of the last event that was no good news."""
+
+    def scheduled(self, report: GangReport) -> None:
+        """The Bindings of a gang's plan are through and its minimum is bound."""
+        super().scheduled(report)
+        self._said.pop(report.name, None)
+
+    def _hear(self, report: GangReport, waiting_seconds: float) -> None:
+        if report.status not in (GangStatus.UNSCHEDULABLE, GangStatus.INVALID):
+            return
+        status, message = self._said.get(report.name, (None, ""))
+        if status is report.status and (message == report.message or wobbles(message, report.message)):
+            return
+        about = self._about(report.name)
+        if about is None:
+            return
+        self._said[report.name] = report.status, report.message
+        if report.status is GangStatus.INVALID:
+            self._writing.announcer.invalid(about, report.message)
+        else:
+            self._writing.announcer.gang_unschedulable(about, report.message)
+
+    async def _write(self, key: str) -> bool:
+        if self._about(key) is None:
+            self._said.pop(key, None)
+        return True
+
+    def _about(self, key: str) -> ObjectReference | None:
+        return self._writing.references.named_gang(key)
