@@ -33,10 +33,13 @@ class Runtimes:
         """Object (`PodGroup/ns/name`, `Pod/ns/name`) -> what is wrong with its annotation."""
 
     def _read(self, annotations: Mapping[str, str], subject: str) -> float:
-        for text in odd_values(OF_RUNS, {}, annotations):
-            self.unreadable[subject] = text
+        if keys.MAX_RUNTIME not in annotations:
             return inf
-        return parse_duration(annotations[keys.MAX_RUNTIME]) if keys.MAX_RUNTIME in annotations else inf
+        wrong = next(odd_values(OF_RUNS, {}, annotations), "")
+        if wrong:
+            self.unreadable[subject] = wrong
+            return inf
+        return parse_duration(annotations[keys.MAX_RUNTIME])
 
     def of_gang(self, ref: GangRef) -> float:
         """Seconds that a gang runs at most; infinite where it does not say."""
