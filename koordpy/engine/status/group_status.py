@@ -148,7 +148,7 @@ def _scheduled(
     if not any(not pod.finished and not pod.pod.spec.node_name for pod in gang.pods):
         # nobody is left to be tried, so no round says anything
         reason, told = GangStatus.INCOMPLETE.value, "no other exists" if gang.pods else "no pod names the group"
-        return _made(group, "False", reason, f"{text}; {told}") if gang.pods or old is not None else None
+        return _made(group, "False", reason, f"{text}; {told}")
     if have:
         return _made(group, "False", reason, f"{text}; {told}" if told else text)
     if not told:

@@ -42,6 +42,8 @@ class GroupStatusWriter(GangStatusWriter):
         self._verdicts: dict[str, Verdict] = {}
         self._writes: LastWrites[dict[str, Any]] = LastWrites(writing.clock)
         self._announced: dict[str, tuple[str, str]] = {}
+        self._tried: set[str] = set()
+        """Gangs that rounds of this process have tried."""
         self._kept: dict[str, dict[str, Any]] = {}
         """What the API server kept of the last write: definitions of others know fewer fields."""
         self._evicted: dict[str, Said] = {}
@@ -54,6 +56,7 @@ class GroupStatusWriter(GangStatusWriter):
         """The Bindings of a gang's plan are through and its minimum is bound."""
         super().scheduled(report)
         if report.source is self.source:
+            self._tried.add(report.name)
             # what was said of it before must not be told again when it loses a member
             self._verdicts.pop(report.name, None)
             self._announced.pop(report.name, None)
@@ -90,6 +93,7 @@ class GroupStatusWriter(GangStatusWriter):
     def _hear(self, report: GangReport, waiting_seconds: float) -> None:
         if self._about(report.name) is None:
             return
+        self._tried.add(report.name)
         self._verdicts[report.name] = Verdict(report, waiting_seconds)
         if report.status in (GangStatus.UNSCHEDULABLE, GangStatus.INVALID):
             self._announce(report.name, report.status.value, report.message)
@@ -110,15 +114,17 @@ class GroupStatusWriter(GangStatusWriter):
 
     def _forget(self, key: str) -> None:
         self._writes.forget(key)
+        self._tried.discard(key)
         for known in (self._verdicts, self._announced, self._evicted, self._kept, self._degraded):
             known.pop(key, None)
 
     def _is_ours(self, group: PodGroup, gang: Members) -> bool:
-        """Whether koordpy schedules members, or has said something of it."""
+        """Whether koordpy schedules members, or has done so."""
         names = self._writing.state.scheduler_names
         if gang.pods:
             return any(pod.pod.spec.scheduler_name in names for pod in gang.pods)
-        return condition_of(group.status.conditions, SCHEDULED) is not None
+        key = f"{group.metadata.namespace}/{group.metadata.name}"
+        return key in self._tried or condition_of(group.status.conditions, SCHEDULED) is not None
 
     async def _write(self, key: str) -> bool:
         group, resource = self._writing.state.pod_group(key), self._writing.feeds.groups.resources.get(key)

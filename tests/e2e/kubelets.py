@@ -1,0 +1,63 @@
+"""What kubelets do, for all nodes of a real API server: pods run, end as they are told, go when they are deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from tests.e2e.client import STRATEGIC, Client, Json, Refused, pods_path
+
+LOOK_S = 0.1
+
+
+def on_node(pod: Json) -> bool:
+    return bool(pod["spec"].get("nodeName"))
+
+
+def phase_of(pod: Json) -> str:
+    return str(pod.get("status", {}).get("phase") or "Pending")
+
+
+class Kubelets:
+    """Pods of namespace default."""
+
+    def __init__(self, api: Client) -> None:
+        self._api = api
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            for pod in await self._api.items(pods_path()):
+                name = pod["metadata"]["name"]
+                if pod["metadata"].get("deletionTimestamp") and on_node(pod):
+                    if phase_of(pod) == "Running":
+                        # a container that is stopped ends with an error: the pod has failed before it is gone
+                        await self.end(name, "Failed")
+                    await self._api.delete(f"{pods_path()}/{name}")
+                elif on_node(pod) and phase_of(pod) == "Pending":
+                    await self._tell(name, "Running", {"running": {}})
+            await asyncio.sleep(LOOK_S)
+
+    async def end(self, name: str, phase: str) -> None:
+        """A pod's containers have ended: Succeeded or Failed."""
+        code = 0 if phase == "Succeeded" else 1
+        await self._tell(name, phase, {"terminated": {"exitCode": code, "finishedAt": "2026-01-01T00:00:00Z"}})
+
+    async def _tell(self, name: str, phase: str, state: Json) -> None:
+        container = {"name": "main", "image": "example/train:1", "imageID": "", "ready": False, "restartCount": 0}
+        status = {"phase": phase, "containerStatuses": [{**container, "state": state}]}
+        with contextlib.suppress(Refused):  # it is gone
+            await self._api.patch(f"{pods_path()}/{name}/status", {"status": status}, content=STRATEGIC)
+
+
+@contextlib.asynccontextmanager
+async def kubelets(api: Client) -> AsyncIterator[Kubelets]:
+    """Within it pods run."""
+    made = Kubelets(api)
+    task = asyncio.create_task(made.run())
+    try:
+        yield made
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
