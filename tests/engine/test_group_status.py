@@ -1,9 +1,5 @@
 """What PodGroups say: phases, whose groups are written to, and how often (kube-parity.md 4.5)."""
 
-import asyncio
-import copy
-from typing import Any
-
 import pytest
 from msgspec.structs import replace
 
@@ -11,12 +7,7 @@ from koordpy.api.objects import Condition, Pod
 from koordpy.cluster.members import Members
 from koordpy.cluster.pods import pod_info
 from koordpy.engine.status.group_status import counts_of, phase_of
-from koordpy.sim.definitions import DEFINITIONS, shipped_definitions
-from tests.engine.live import Live, gang, live, pod, small, until
-from tests.engine.lives import Nobody
-from tests.engine.manifests import GROUPS
-from tests.engine.replica import Replica
-from tests.engine.virtual import VirtualLoop, Wire, run, virtual_server
+from tests.engine.live import gang, live, small, until
 from tests.scenarios import cluster
 
 NAMES = frozenset({"koord-scheduler"})
@@ -90,35 +81,3 @@ async def test_counts_of_nobody_are_shown() -> None:
             await until(lambda: cluster.group("g").get("phase") == "Scheduling")
             counts = {name: cluster.group("g").get(name) for name in ("scheduled", "running", "succeeded", "failed")}
             assert counts == {"scheduled": 0, "running": 0, "succeeded": 0, "failed": 0}
-
-
-def older_definition() -> dict[str, Any]:
-    """PodGroups as others define them: a status of counts alone."""
-    found = next(one for one in shipped_definitions() if one["metadata"]["name"] == GROUPS)
-    older = copy.deepcopy(found)
-    properties = older["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
-    for name in ("conditions", "departed", "occupiedByUID"):
-        del properties[name]
-    return older
-
-
-def test_fields_that_a_definition_lacks_are_not_written_again_and_again() -> None:
-    patches: list[str] = []
-
-    async def minutes(loop: VirtualLoop) -> dict[str, Any]:
-        async with virtual_server(0) as server:
-            loop.on_send = lambda wire, method, path, data: patches.append(path) if method == "PATCH" else None
-            server.store.update(DEFINITIONS, GROUPS, lambda old: {**old, "spec": older_definition()["spec"]})
-            made = Live(server)
-            made.nodes(small("n"))
-            made.create(*gang("g", 2, gpus=1), pod("other", gpus=0))
-            replica = Replica(lambda: Wire(server), loop.wall, False, Nobody())
-            task = asyncio.create_task(replica.run())
-            await asyncio.sleep(120)
-            replica.stop()
-            await task
-            return made.group("g")
-
-    status = run(minutes, 0)
-    assert (status["phase"], status["scheduled"]) == ("Scheduled", 2) and "conditions" not in status
-    assert len([path for path in patches if path.endswith("/podgroups/g/status")]) <= 3

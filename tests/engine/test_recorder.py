@@ -282,7 +282,7 @@ async def test_a_status_patch_of_what_is_gone_is_no_error(answer: Any, there: bo
         body = patches.pod_unschedulable(pending(), reason="Unschedulable", message="m", now=NOW)
         assert body is not None and await patches.patch_pod_status(client, pending(), body) is there
         sent = await patches.patch_status(client, POD_GROUPS, name="g", namespace="ns", status={"phase": "Pending"})
-        assert (sent is not None) is there
+        assert sent is there
         kinds = [request.headers["Content-Type"] for request in server.seen]
         assert kinds == ["application/strategic-merge-patch+json", "application/merge-patch+json"]
         assert server.seen[1].body == {"status": {"phase": "Pending"}}

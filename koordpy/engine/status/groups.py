@@ -44,8 +44,6 @@ class GroupStatusWriter(GangStatusWriter):
         self._announced: dict[str, tuple[str, str]] = {}
         self._tried: set[str] = set()
         """Gangs that rounds of this process have tried."""
-        self._kept: dict[str, dict[str, Any]] = {}
-        """What the API server kept of the last write: definitions of others know fewer fields."""
         self._evicted: dict[str, Said] = {}
         self._degraded: dict[str, int] = {}
         """Gangs that were told of as stale -> members that they had."""
@@ -115,7 +113,7 @@ class GroupStatusWriter(GangStatusWriter):
     def _forget(self, key: str) -> None:
         self._writes.forget(key)
         self._tried.discard(key)
-        for known in (self._verdicts, self._announced, self._evicted, self._kept, self._degraded):
+        for known in (self._verdicts, self._announced, self._evicted, self._degraded):
             known.pop(key, None)
 
     def _is_ours(self, group: PodGroup, gang: Members) -> bool:
@@ -145,21 +143,19 @@ class GroupStatusWriter(GangStatusWriter):
         wanted = group_status(
             group, gang, self._verdicts.get(key), stale=self._stale.text(key), evicted=evicted, now=now
         )
-        if wanted == there or (wanted == self._writes.last(key, meta.uid) and seen == self._kept.get(key)):
+        if wanted == there:
             # else not our last write, or undone by an earlier one that came late: looked at until the watch shows it
-            return seen in (wanted, self._kept.get(key))
+            return seen == wanted
         if only_wobbles(wanted, there) and self._writes.age(key, meta.uid) < self._writing.settings.wobble_hold_seconds:
             return False
         fresh = not group.status.phase  # counts that are 0 are to be seen, too
         changed = {name: wanted.get(name) for name in (*wanted, *there) if fresh or wanted.get(name) != there.get(name)}
         client = self._writing.client
-        reply = await patch_status(client, resource, name=meta.name, namespace=meta.namespace, status=changed)
-        if reply is None:
+        if not await patch_status(client, resource, name=meta.name, namespace=meta.namespace, status=changed):
             # gone, which the watch will tell; or others wrote it again and again
             return False
         self.sent += 1
         self._writes.note(key, meta.uid, wanted)
-        self._kept[key] = current_status(msgspec.convert(reply, PodGroup))
         said = condition_of(group.status.conditions, SCHEDULED)
         condition = next((c for c in wanted.get("conditions", ()) if c["type"] == SCHEDULED), None)
         if condition is not None and condition["reason"] == TIMED_OUT and (said is None or said.reason != TIMED_OUT):

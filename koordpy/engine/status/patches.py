@@ -3,10 +3,8 @@
 The bodies are made without I/O, so that tests and `--dry-run` see what would be sent.
 """
 
-import contextlib
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
@@ -121,23 +119,17 @@ def _condition_body(condition: Condition) -> dict[str, Any]:
 async def patch_pod_status(client: ApiClient, pod: Pod, body: Mapping[str, Any]) -> bool:
     """Sends a strategic-merge patch of a pod's status. False: the pod is gone or another one. Raises as the client."""
     path = PODS.path(pod.metadata.namespace, pod.metadata.name, "status")
-    async with _unless_gone() as sent:
-        await client.patch(path, body, kind="strategic")
-    return sent.done
+    return await _unless_gone(client, path, body, strategic=True)
 
 
 async def patch_status(
     client: ApiClient, resource: Resource, *, name: str, namespace: str = "", status: Mapping[str, Any]
-) -> Mapping[str, Any] | None:
+) -> bool:
     """Merges fields into a custom resource's status (PodGroup, ClusterNetworkTopology); None removes a field.
 
-    Returns the object as it was left; None where it is gone. Raises as the client does.
+    False: the object is gone. Raises as the client does.
     """
-    reply: Mapping[str, Any] | None = {}
-    async with _unless_gone() as sent:
-        path = resource.path(namespace, name, "status")
-        reply = await client.patch(path, {"status": status}, kind="merge", type=dict[str, Any])
-    return reply or {} if sent.done else None
+    return await _unless_gone(client, resource.path(namespace, name, "status"), {"status": status}, strategic=False)
 
 
 async def patch_conditions(
@@ -154,29 +146,20 @@ async def patch_conditions(
     False: the object is gone or another one. Raises as the client does.
     """
     body = {"metadata": {"uid": uid}, "status": {"conditions": conditions}}
-    async with _unless_gone() as sent:
-        await client.patch(resource.path(namespace, name, "status"), body, kind="strategic")
-    return sent.done
+    return await _unless_gone(client, resource.path(namespace, name, "status"), body, strategic=True)
 
 
 async def patch_topology_status(client: ApiClient, *, name: str, status: Mapping[str, Any]) -> bool:
     """`patch_status` of a ClusterNetworkTopology: detailStatus and conditions."""
-    return await patch_status(client, CLUSTER_NETWORK_TOPOLOGIES, name=name, status=status) is not None
+    return await patch_status(client, CLUSTER_NETWORK_TOPOLOGIES, name=name, status=status)
 
 
-@dataclass(slots=True)
-class _Sent:
-    done: bool = False
-
-
-@contextlib.asynccontextmanager
-async def _unless_gone() -> AsyncIterator[_Sent]:
-    """Within it, an error that says that the object is gone, or another one, is none."""
-    sent = _Sent()
+async def _unless_gone(client: ApiClient, path: str, body: Mapping[str, Any], *, strategic: bool) -> bool:
     try:
-        yield sent
-        sent.done = True
+        await client.patch(path, body, kind="strategic" if strategic else "merge")
     except ApiError as error:
         # a uid that is not the object's: a real API server calls the field immutable (422), others a conflict
-        if error.status not in (404, 409) and not (error.status == 422 and "metadata.uid" in error.message):
-            raise
+        if error.status in (404, 409) or (error.status == 422 and "metadata.uid" in error.message):
+            return False
+        raise
+    return True

@@ -155,7 +155,7 @@ class QuotaStatusWriter:
         except (ApiError, Unreachable) as error:
             logger.warning("ElasticQuota %s: its status was not written: %s", key, error)
             return False
-        if found is not None:
+        if found:
             self.sent += 1
             self._writes.note(key, meta.uid, wanted)
         return True
