@@ -86,6 +86,29 @@ async def test_a_more_important_pod_takes_the_place_of_the_youngest_and_waits_fo
             assert event["related"]["name"] == "vip"
 
 
+async def test_members_are_told_one_thing_while_their_victims_end_one_after_the_other() -> None:
+    async with cluster_of("n1", "n2") as cluster:
+        for node in ("n1", "n2"):
+            running_on(cluster, node, *(worker(f"{node}-{i}") for i in range(4)))
+        async with cluster.running(wobble_hold_seconds=0.05) as scheduler:
+            cluster.create(*important("vip", 2, gpus=4))
+            await until(lambda: len(ending(cluster)) == 8)
+            told: list[set[str]] = []
+            for name in sorted(ending(cluster)):
+                cluster.delete(name)
+                if len(ending(cluster)) not in (0, 4):
+                    # the round that this wakes has told whom it had to tell
+                    rounds = scheduler._loop.rounds
+                    await until(lambda before=rounds: scheduler._loop.rounds > before)
+                    await cluster.at_rest(scheduler, "pods")
+                    told.append({cluster.condition(f"vip-{i}")["message"] for i in (0, 1)})
+            await until(lambda: cluster.bound("vip-0", "vip-1"))
+        kept = "0/2 nodes are available: waiting for terminating pods: its room on n1, n2 is kept."
+        assert len(told) == 6 and told[1:] == [{kept}] * 5
+        events = [e for e in cluster.events() if e["reason"] == "FailedScheduling"]
+        assert [(e["message"], e["involvedObject"]["name"]) for e in events] == [(kept, "vip-0"), (kept, "vip-1")]
+
+
 async def test_the_room_is_kept_from_less_important_pods_while_the_victims_end() -> None:
     async with cluster_of("n1") as cluster:
         running_on(cluster, "n1", *(worker(f"old-{i}", gpus=2) for i in range(2)))

@@ -8,6 +8,7 @@ from koordpy.cluster.members import Members
 from koordpy.cluster.pods import pod_info
 from koordpy.engine.status.group_status import counts_of, phase_of
 from tests.engine.live import gang, live, small, until
+from tests.engine.test_evictor import worker
 from tests.scenarios import cluster
 
 NAMES = frozenset({"koord-scheduler"})
@@ -81,3 +82,44 @@ async def test_counts_of_nobody_are_shown() -> None:
             await until(lambda: cluster.group("g").get("phase") == "Scheduling")
             counts = {name: cluster.group("g").get(name) for name in ("scheduled", "running", "succeeded", "failed")}
             assert counts == {"scheduled": 0, "running": 0, "succeeded": 0, "failed": 0}
+
+
+async def test_gauges_count_all_gangs_not_those_of_the_last_round() -> None:
+    async with live([small("n", gpus=4)]) as cluster:
+        cluster.create(*gang("whole", 2, gpus=1), *gang("large", 2, gpus=4), *gang("alone", 1, min_member=3, gpus=1))
+        async with cluster.running() as scheduler:
+
+            def gauges() -> dict[str, float]:
+                lines = scheduler.metrics.render().decode().splitlines()
+                found = [line.rpartition(" ") for line in lines if line.startswith("koordpy_gangs")]
+                return {name.partition("koordpy_gangs")[2]: float(value) for name, _, value in found}
+
+            def status(name: str) -> str:
+                return f'{{status="{name}"}}'
+
+            wanted = {status("Scheduled"): 1, status("Incomplete"): 1, status("Invalid"): 0, status("Unschedulable"): 1}
+            await until(lambda: gauges() == {**wanted, "_half_bound": 0})
+            cluster.create(worker("other"))
+            await until(lambda: cluster.bound("other"))
+            assert gauges() == {**wanted, "_half_bound": 0}
+            cluster.delete("whole-1")
+            await until(lambda: gauges()["_half_bound"] == 1)
+            assert gauges()[status("Scheduled")] == 0
+
+
+async def test_a_gang_whose_others_have_succeeded_is_not_called_half_bound(caplog: pytest.LogCaptureFixture) -> None:
+    async with live([small("n")]) as cluster:
+        for name in ("done", "lost"):
+            group, *pods = gang(name, 2, gpus=1)
+            cluster.create(group)
+            for each in pods:
+                cluster.create(each)
+                cluster.bind(each["metadata"]["name"], "n")
+        change = {"phase": "Succeeded"}
+        store = cluster.server.store
+        store.update("pods", "done-1", lambda old: {**old, "status": change}, namespace="default", status=True)
+        cluster.delete("lost-1")
+        async with cluster.running() as scheduler:
+            await until(scheduler.leading.is_set)
+        said = [record.getMessage() for record in caplog.records if "half bound" in record.getMessage()]
+        assert said == ["gang default/lost is half bound, 1 of 2: it is tried first"]
