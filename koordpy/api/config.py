@@ -1,30 +1,39 @@
-"""KoordpyConfiguration: everything `--config` may say, with its defaults, read strictly.
+"""KoordpyConfiguration: everything `--config` may say, with its defaults; `configfile` reads it.
 
 Sources: kube-parity.md section 5 for the process, filters and scores; preemption.md 1, quota-fairness.md (head),
 gpu-topology.md 12, ascend.md 6 and workloads.md 1 for their sections. Durations are seconds once read. Frozen: a
 configuration is part of what makes a plan reproducible.
 """
 
-import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
-from koordpy.api.documents import read_documents
-from koordpy.api.faults import Fault, key_path
+from koordpy.api.faults import key_path
 from koordpy.api.gangspec import GatherRule
 from koordpy.api.keys import DEFAULT_SCHEDULER_NAME, GPU_RESOURCES
+from koordpy.api.names import (
+    ExtendedResourceName,
+    LinkClass,
+    ListenAddress,
+    NamespaceName,
+    ObjectName,
+    ResourceGroup,
+    ResourceName,
+    SchedulerName,
+)
 from koordpy.api.objects import NodeAffinity, TopologySpreadConstraint
-from koordpy.api.strict import decode_closed
 
 Seconds = Annotated[float, Meta(extra={"format": "duration"})]
 """A Go duration in the file, seconds here."""
+Span = Annotated[float, Meta(gt=0, extra={"format": "duration"})]
+"""A duration that is longer than 0s."""
 Count = Annotated[int, Meta(ge=0)]
 Size = Annotated[int, Meta(ge=1)]
-Positive = Annotated[float, Meta(gt=0)]
+SolverTime = Annotated[float, Meta(gt=0, le=600)]
+"""Deterministic time of CP-SAT, in its own units of about a second: a round must end."""
 NotNegative = Annotated[float, Meta(ge=0)]
 
 DEFAULT_WEIGHTS: Mapping[str, int] = {
@@ -50,19 +59,23 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 class ClientConnection(Section, frozen=True):
     kubeconfig: str = ""
-    qps: float = 200.0
-    """0 or less: no limit."""
+    qps: NotNegative = 200.0
+    """0: no limit."""
     burst: Size = 400
     max_binds_in_flight: Annotated[int, Meta(ge=1, le=64)] = 64
 
 
+RETRY_JITTER = 1.2
+"""A pause between tries for the Lease is up to so many times retryPeriod, as client-go's are."""
+
+
 class LeaderElection(Section, frozen=True):
     leader_elect: bool = True
-    resource_name: str = "koordpy"
-    resource_namespace: str = "kube-system"
+    resource_name: ObjectName = "koordpy"
+    resource_namespace: NamespaceName = "kube-system"
     lease_duration: Seconds = 15.0
     renew_deadline: Seconds = 10.0
-    retry_period: Seconds = 2.0
+    retry_period: Span = 2.0
 
 
 class NodeAffinityArgs(Section, frozen=True):
@@ -72,8 +85,8 @@ class NodeAffinityArgs(Section, frozen=True):
 class NodeResourcesFitArgs(Section, frozen=True):
     """What the filter leaves out; extended resources only."""
 
-    ignored_resources: tuple[str, ...] = ()
-    ignored_resource_groups: tuple[str, ...] = ()
+    ignored_resources: tuple[ExtendedResourceName, ...] = ()
+    ignored_resource_groups: tuple[ResourceGroup, ...] = ()
 
 
 SYSTEM_SPREAD = (
@@ -118,7 +131,7 @@ class Filters(Section, frozen=True):
 
 
 class ResourceWeight(Section, frozen=True):
-    name: str
+    name: ResourceName
     weight: Size = 1
 
 
@@ -155,8 +168,8 @@ class Solver(Section, frozen=True):
     """`deterministic_time` in the solver's own units, never of the wall; the watchdog, of the wall, only ends a solve
     that those units do not bound."""
 
-    deterministic_time: Positive = 2.0
-    wall_time_watchdog: Seconds = 10.0
+    deterministic_time: SolverTime = 2.0
+    wall_time_watchdog: Span = 10.0
 
 
 class GatherEntry(Section, frozen=True):
@@ -180,7 +193,7 @@ class Gangs(Section, frozen=True):
     """What holds for gangs that say nothing themselves; a field that is given for a namespace replaces the default."""
 
     defaults: GangDefaults = GangDefaults()
-    namespaces: dict[str, GangNamespace] = {}
+    namespaces: dict[NamespaceName, GangNamespace] = {}
 
     def gather(self, namespace: str) -> tuple[tuple[str, GatherRule], ...]:
         """(path, rule) of each entry that holds in a namespace."""
@@ -199,7 +212,7 @@ class Queue(Section, frozen=True):
 class Preemption(Section, frozen=True):
     enabled: bool = True
     across_quotas: Literal["overMin", "any", "never"] = "overMin"
-    time_limit: Positive = 2.0
+    time_limit: SolverTime = 2.0
     """In the solver's deterministic units."""
 
 
@@ -236,9 +249,9 @@ class Gpu(Section, frozen=True):
     """A new bandwidth class starts this much (as a share) above the value before it."""
     class_width: NotNegative = 0.25
     """A bandwidth class is at most this much (as a share) wide."""
-    link_bandwidth: dict[str, NotNegative] = {}
+    link_bandwidth: dict[LinkClass, NotNegative] = {}
     """Link class -> GB/s, in place of the assumed figures."""
-    resources: tuple[str, ...] = GPU_RESOURCES
+    resources: tuple[ExtendedResourceName, ...] = GPU_RESOURCES
     annotation_style: Literal["koordinator", "gpushare"] = "koordinator"
     group_visibility: Literal["group", "own"] = "group"
     delivery: Literal["foreign", "env", "device-plugin"] = "foreign"
@@ -259,13 +272,13 @@ class KoordpyConfiguration(Section, frozen=True):
 
     api_version: Literal["koordpy.io/v1alpha1"] = "koordpy.io/v1alpha1"
     kind: Literal["KoordpyConfiguration"] = "KoordpyConfiguration"
-    scheduler_names: tuple[str, ...] = (DEFAULT_SCHEDULER_NAME,)
+    scheduler_names: Annotated[tuple[SchedulerName, ...], Meta(min_length=1)] = (DEFAULT_SCHEDULER_NAME,)
     client_connection: ClientConnection = ClientConnection()
     leader_election: LeaderElection = LeaderElection()
-    bind_address: str = ":10259"
-    pod_initial_backoff: Seconds = 1.0
+    bind_address: ListenAddress = ":10259"
+    pod_initial_backoff: Span = 1.0
     pod_max_backoff: Seconds = 10.0
-    pod_max_in_unschedulable: Seconds = 300.0
+    pod_max_in_unschedulable: Span = 300.0
     filters: Filters = Filters()
     scores: Scores = Scores()
     solver: Solver = Solver()
@@ -278,79 +291,3 @@ class KoordpyConfiguration(Section, frozen=True):
     quota: Quota = Quota()
     gpu: Gpu = Gpu()
     ascend: Ascend = Ascend()
-
-
-class ConfigError(ValueError):
-    """A configuration that cannot be used; `lines` names every fault, one a line, file and field first."""
-
-    def __init__(self, lines: list[str]) -> None:
-        super().__init__("\n".join(lines))
-        self.lines = lines
-
-
-def read_config(data: bytes, *, name: str) -> KoordpyConfiguration:
-    """The configuration in a file's bytes (YAML or JSON; empty = all defaults). Raises ConfigError."""
-    documents = list(read_documents(data, as_json=name.endswith(".json")))
-    broken = [f"{name}: {document.fault}" for document in documents if document.fault]
-    if broken:
-        raise ConfigError(broken)
-    if len(documents) > 1:
-        raise ConfigError([f"{name}: {len(documents)} documents in place of one"])
-    if not documents:
-        return KoordpyConfiguration()
-    config, faults = decode_closed(documents[0].value, KoordpyConfiguration)
-    if config is not None:
-        faults = _across_fields(config)
-    if config is None or faults:
-        raise ConfigError([f"{name}: {fault}" for fault in faults])
-    return config
-
-
-def load_config(path: str) -> KoordpyConfiguration:
-    """The configuration in a file. Raises ConfigError, also where the file cannot be read."""
-    try:
-        data = Path(path).read_bytes()
-    except OSError as fault:
-        raise ConfigError([f"{path}: cannot be read: {fault.strerror or fault}"]) from None
-    except ValueError as fault:
-        raise ConfigError([f"{path!r}: cannot be read: {fault}"]) from None
-    return read_config(data, name=path)
-
-
-LINK_CLASS = re.compile(r"NV([1-9][0-9]{0,2})?|PSB|PIX|PXB|PHB|NODE|SYS|SOC|HOST|HOSTPIX", re.ASCII)
-"""A class of links between GPUs (gpu-topology.md 3); NV alone is what each NVLink of a class NVn carries."""
-
-
-def _across_fields(config: KoordpyConfiguration) -> list[Fault]:
-    """Faults that no field has alone."""
-    faults = []
-    names = config.scheduler_names
-    if not names:
-        faults.append(Fault("schedulerNames", "no name is given"))
-    faults += [Fault(f"schedulerNames[{i}]", "an empty name") for i, name in enumerate(names) if not name]
-    lease = config.leader_election
-    if lease.lease_duration <= lease.renew_deadline:
-        faults.append(Fault("leaderElection.leaseDuration", "must be longer than renewDeadline"))
-    if lease.renew_deadline <= lease.retry_period:
-        faults.append(Fault("leaderElection.renewDeadline", "must be longer than retryPeriod"))
-    if lease.retry_period <= 0:
-        faults.append(Fault("leaderElection.retryPeriod", "must be longer than 0s"))
-    faults += [
-        Fault(
-            f"gpu.linkBandwidth.{name}", "no link class: NV (each), NV4, PSB, PIX, PXB, PHB, NODE, SYS, HOST, HOSTPIX"
-        )
-        for name in sorted(config.gpu.link_bandwidth)
-        if not LINK_CLASS.fullmatch(name)
-    ]
-    if config.pod_max_backoff < config.pod_initial_backoff:
-        faults.append(Fault("podMaxBackoff", "must not be shorter than podInitialBackoff"))
-    if config.filters.pod_topology_spread.defaulting_type != "List" and (
-        config.filters.pod_topology_spread.default_constraints
-    ):
-        faults.append(Fault("filters.podTopologySpread.defaultConstraints", "needs defaultingType List"))
-    points = [point.utilization for point in config.scores.node_resources_fit.shape]
-    if points != sorted(set(points)):
-        faults.append(Fault("scores.nodeResourcesFit.shape", "utilization must rise from point to point"))
-    if config.scores.node_resources_fit.strategy == "RequestedToCapacityRatio" and not points:
-        faults.append(Fault("scores.nodeResourcesFit.shape", "RequestedToCapacityRatio needs it"))
-    return faults

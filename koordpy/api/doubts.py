@@ -18,6 +18,7 @@ from koordpy.api.faults import Fault, key_path, literal
 from koordpy.api.groups import PodGroupSpec
 from koordpy.api.objects import (
     ContainerPort,
+    NodeSelector,
     PodSpec,
     PodStatus,
     PreferredNodeTerm,
@@ -29,6 +30,7 @@ from koordpy.api.objects import (
     WeightedPodAffinityTerm,
 )
 from koordpy.api.scalars import Number
+from koordpy.api.settings import whole_number
 from koordpy.api.spelling import hint, meant
 from koordpy.api.storage import PersistentVolumeClaimSpec, PersistentVolumeSpec, StorageClass
 
@@ -116,6 +118,61 @@ _VALUES: Mapping[type, Mapping[str, Look]] = MappingProxyType(
 )
 """Struct -> field -> what is looked at in its value."""
 
+
+def _absent(raw: Any) -> bool:
+    return raw is None or raw in ("", [], {})
+
+
+def _wants(*fields: str) -> Look:
+    """For fields without which nothing is said. What has a default of ours is not asked for: dumps leave it out."""
+
+    def look(raw: Any, path: str, out: list[Fault]) -> None:
+        out += [
+            Fault(key_path(path, field), "is missing: an API server refuses it")
+            for field in fields
+            if _absent(raw.get(field))
+        ]
+
+    return look
+
+
+def _values_of_operator(raw: Any, path: str, out: list[Fault]) -> None:
+    operator, values = raw.get("operator"), raw.get("values") or []
+    if not isinstance(values, list):
+        return
+    if operator in ("In", "NotIn") and not values:
+        out.append(Fault(key_path(path, "values"), f"{operator} needs some: an API server refuses it"))
+    elif operator in ("Exists", "DoesNotExist") and values:
+        out.append(Fault(key_path(path, "values"), f"{operator} takes none: an API server refuses it"))
+    elif operator in ("Gt", "Lt") and (len(values) != 1 or whole_number(str(values[0])) is None):
+        out.append(Fault(key_path(path, "values"), f"{operator} takes one whole number: an API server refuses it"))
+
+
+def _terms(raw: Any, path: str, out: list[Fault]) -> None:
+    _wants("nodeSelectorTerms")(raw, path, out)
+    terms = raw.get("nodeSelectorTerms")
+    for i, term in enumerate(terms if isinstance(terms, list) else ()):
+        if isinstance(term, dict) and _absent(term.get("matchExpressions")) and _absent(term.get("matchFields")):
+            out.append(Fault(f"{key_path(path, 'nodeSelectorTerms')}[{i}]", "an empty term matches no node"))
+
+
+def _spread(raw: Any, path: str, out: list[Fault]) -> None:
+    _wants("topologyKey")(raw, path, out)
+    if raw.get("minDomains") is not None and raw.get("whenUnsatisfiable") == "ScheduleAnyway":
+        out.append(
+            Fault(key_path(path, "minDomains"), "needs whenUnsatisfiable DoNotSchedule: an API server refuses it")
+        )
+
+
+_WHOLE: Mapping[type, tuple[Look, ...]] = MappingProxyType(
+    {
+        Requirement: (_wants("key", "operator"), _values_of_operator),
+        NodeSelector: (_terms,),
+        TopologySpreadConstraint: (_spread,),
+    }
+)
+"""Struct -> what is looked at of its fields together."""
+
 _CLOSED = (PodGroupSpec, ElasticQuotaSpec, ClusterNetworkTopologySpec, HierarchyEntry)
 """Parts whose every field is known: any other is told of, however far it is from a known one."""
 _OPEN = (DeviceAttribute,)
@@ -152,7 +209,7 @@ def _look(info: inspect.Type) -> Look | None:
 
 
 def _fields(info: inspect.StructType) -> Look:
-    own = _VALUES.get(info.cls, {})
+    own, whole = _VALUES.get(info.cls, {}), _WHOLE.get(info.cls, ())
     names = tuple(part.encode_name for part in info.fields)
     looks = {part.encode_name: own.get(part.encode_name) or _look(part.type) for part in info.fields}
     closed, tells = info.cls in _CLOSED, info.cls not in _OPEN
@@ -168,6 +225,8 @@ def _fields(info: inspect.StructType) -> Look:
                 near = hint(key, names)
                 if near or closed:
                     out.append(Fault(key_path(path, key), f"unknown field, not read{near}"))
+        for one in whole:
+            one(raw, path, out)
 
     return look
 

@@ -29,3 +29,16 @@ def parse_duration(text: str) -> float:
     if total > _MOST_NS:
         raise ValueError(f"{text[:20]!r} is too long a duration")
     return float(total / 10**9) * (-1 if text[0] == "-" else 1)
+
+
+def duration_text(seconds: float) -> str:
+    """A Go duration of these seconds, to the nanosecond: `1h30m`, `0.5s`."""
+    nanoseconds = round(Fraction(seconds) * 10**9)
+    text = ""
+    for unit in ("h", "m"):
+        whole, nanoseconds = divmod(nanoseconds, _UNIT_NS[unit])
+        text += f"{whole}{unit}" if whole else ""
+    if nanoseconds or not text:
+        whole, part = divmod(nanoseconds, 10**9)
+        text += f"{whole}{f'.{part:09}'.rstrip('0') if part else ''}s"
+    return text

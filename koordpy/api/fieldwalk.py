@@ -13,11 +13,13 @@ from koordpy.api.faults import Read, Walk, key_path, shown
 from koordpy.api.leafreaders import (
     FORMATS,
     choice_reader,
+    duration_reader,
     float_reader,
     int_reader,
     quantity_values,
     read_text,
     read_truth,
+    text_reader,
 )
 from koordpy.api.scalars import Number
 from koordpy.api.spelling import hint
@@ -83,6 +85,8 @@ def _list_reader(info: inspect.ListType | inspect.VarTupleType) -> Read:
         if not isinstance(raw, list):
             walk.fault(path, f"{shown(raw)} in place of a list")
             return []
+        if len(raw) < (info.min_length or 0):
+            walk.fault(path, "an empty list")
         out = []
         for i, item in enumerate(raw):
             if item is None:
@@ -170,6 +174,10 @@ def _reader(info: inspect.Type) -> Read:
 
 def _new_reader(info: inspect.Type) -> Read:
     if isinstance(info, inspect.Metadata):
+        if isinstance(info.type, inspect.FloatType) and format_of(info) == "duration":
+            return duration_reader(info.type.gt)
+        if isinstance(info.type, inspect.StrType) and info.type.pattern is not None:
+            return text_reader(info.type.pattern, info.type.max_length, (info.extra or {})["noun"])
         return FORMATS.get(format_of(info) or "") or _reader(info.type)
     if isinstance(info, inspect.StructType):
         return _struct_reader(info)
@@ -184,7 +192,7 @@ def _new_reader(info: inspect.Type) -> Read:
     if isinstance(info, inspect.IntType):
         return int_reader(info.ge, info.le)
     if isinstance(info, inspect.FloatType):
-        return float_reader(info.ge, info.gt)
+        return float_reader(info.ge, info.gt, info.le)
     simple: dict[type[inspect.Type], Read] = {
         inspect.StrType: read_text,
         inspect.BoolType: read_truth,

@@ -11,6 +11,7 @@ from typing import Any
 
 from koordpy.api.durations import parse_duration
 from koordpy.api.faults import Read, Walk, key_path, kind_name, shown
+from koordpy.api.names import split_address
 from koordpy.api.quantity import units
 from koordpy.api.scalars import Number
 
@@ -58,6 +59,20 @@ def read_text(raw: Any, path: str, walk: Walk) -> Any:
     return ""
 
 
+def text_reader(pattern: str, longest: int | None, noun: str) -> Read:
+    """Text of a form; noun: what it is called."""
+    form = re.compile(pattern)
+
+    def read(raw: Any, path: str, walk: Walk) -> Any:
+        text = read_text(raw, path, walk)
+        fits = form.fullmatch(text) and (longest is None or len(text) <= longest)
+        if (text or raw == "") and not fits:
+            walk.fault(path, f"{shown(raw)} is no {noun}")
+        return text
+
+    return read
+
+
 def read_time(raw: Any, path: str, walk: Walk) -> Any:
     text = read_text(raw, path, walk)
     try:
@@ -91,7 +106,7 @@ def int_reader(lowest: int | None, highest: int | None) -> Read:
     return read
 
 
-def float_reader(lowest: float | None, above: float | None) -> Read:
+def float_reader(lowest: float | None, above: float | None, highest: float | None) -> Read:
     def read(raw: Any, path: str, walk: Walk) -> Any:
         value = raw.value if isinstance(raw, Number) else raw
         if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -104,6 +119,8 @@ def float_reader(lowest: float | None, above: float | None) -> Read:
             walk.fault(path, f"{value} is less than {lowest:g}")
         elif above is not None and value <= above:
             walk.fault(path, f"{value} is not above {above:g}")
+        elif highest is not None and value > highest:
+            walk.fault(path, f"{value} is more than {highest:g}")
         return float(value)
 
     return read
@@ -159,18 +176,36 @@ def read_int_or_percent(raw: Any, path: str, walk: Walk) -> Any:
     return int_reader(None, None)(raw, path, walk)
 
 
-def read_duration(raw: Any, path: str, walk: Walk) -> Any:
-    try:
-        return _duration(raw)
-    except ValueError as fault:
-        walk.fault(path, str(fault))
-        return 0.0
+def duration_reader(above: float | None) -> Read:
+    """Seconds of a Go duration."""
+
+    def read(raw: Any, path: str, walk: Walk) -> Any:
+        try:
+            seconds = _duration(raw)
+        except ValueError as fault:
+            walk.fault(path, str(fault))
+            return 0.0
+        if above is not None and seconds <= above:
+            walk.fault(path, f"{raw!r} is not longer than {above:g}s")
+        return seconds
+
+    return read
+
+
+def read_address(raw: Any, path: str, walk: Walk) -> Any:
+    text = read_text(raw, path, walk)
+    if text or raw == "":
+        try:
+            split_address(text)
+        except ValueError as fault:
+            walk.fault(path, str(fault))
+    return text
 
 
 FORMATS: Mapping[str, Read] = {
     "quantity": read_quantity,
     "int-or-string": read_int_or_percent,
     "time": read_time,
-    "duration": read_duration,
+    "listen-address": read_address,
 }
 """Format of a field's type -> how it is read."""

@@ -5,7 +5,10 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+from koordpy.cli.numbers import COUNT, figure
+
 FAILED = 1
+SECONDS = figure(float, lambda number: 0 < number < float("inf"), "number of seconds above 0")
 DELIVERIES = ("foreign", "env", "device-plugin")
 
 
@@ -28,29 +31,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--kubelet-folder", metavar="FOLDER", default="/var/lib/kubelet", help="with device-plugins and pod-resources"
     )
     parser.add_argument("--cdi", action="store_true", help="the device plugin also names CDI devices")
-    parser.add_argument("--poll", metavar="SECONDS", type=_positive, default=10.0, help="longest time between looks")
+    parser.add_argument("--poll", metavar="SECONDS", type=SECONDS, default=10.0, help="longest time between looks")
     parser.add_argument(
-        "--recover-after", metavar="N", type=_count, default=3, help="clean polls until a GPU is healthy again"
+        "--recover-after", metavar="N", type=COUNT, default=3, help="clean polls until a GPU is healthy again"
     )
     parser.add_argument(
         "--ignore-xid", metavar="N", type=int, action="append", help="error that is no harm to a GPU (repeatable)"
     )
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
     parser.add_argument("--log-format", choices=("text", "json"), default="text")
-
-
-def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
-    return value
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is less than 1")
-    return value
 
 
 def run(args: argparse.Namespace) -> int:

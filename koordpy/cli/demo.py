@@ -4,6 +4,9 @@ import argparse
 import sys
 
 from koordpy.cli.demo_programme import PROGRAMMES, TRAINING
+from koordpy.cli.numbers import figure
+
+SPEED = figure(float, lambda number: 0.1 <= number <= 100, "number from 0.1 to 100")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,15 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--keep", action="store_true", help="leave the cluster running until Ctrl-C, for kubectl")
     parser.add_argument(
-        "--speed", metavar="FACTOR", type=_speed, default=1.0, help="how fast the examples arrive (default: 1)"
+        "--speed", metavar="FACTOR", type=SPEED, default=1.0, help="how fast the examples arrive (default: 1)"
     )
-
-
-def _speed(text: str) -> float:
-    number = float(text)
-    if not 0.1 <= number <= 100:
-        raise argparse.ArgumentTypeError("must be from 0.1 to 100")
-    return number
 
 
 def run(args: argparse.Namespace) -> int:

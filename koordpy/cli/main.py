@@ -11,6 +11,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from koordpy import __version__
+from koordpy.api.spelling import hint
+
 COMMANDS = {
     "simulate": ("koordpy.cli.simulate", "place the pods of manifests as the scheduler would"),
     "explain": ("koordpy.cli.explain", "say where a pod of manifests fits, and why it does not elsewhere"),
@@ -29,11 +32,14 @@ INTERRUPTED = 130
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command. Exit status: 0 done, 1 failed, 2 bad input (every fault on stderr), 130 interrupted."""
     _open_closed()
-    words = list(sys.argv[1:] if argv is None else argv)
-    wanted = words[0] if words and words[0] in COMMANDS else None
+    words = list(sys.argv[1:] if argv is None else argv) or ["help"]
+    if words[0] == "help":
+        words = [*words[1:], "--help"]
+    wanted = words[0] if words[0] in COMMANDS else None
     parser = argparse.ArgumentParser(
         prog="koordpy", description="A Kubernetes scheduler for gangs and network topology on clusters of accelerators."
     )
+    parser.add_argument("--version", action="version", version=f"koordpy {__version__}")
     # its name is given, or argparse would work it out with a formatter, which imports compression libraries
     commands = parser.add_subparsers(prog=parser.prog, dest="command", metavar="COMMAND", required=True)
     module: Any = None
@@ -42,6 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if name == wanted:
             module = importlib.import_module(path)
             module.add_arguments(command)
+    if wanted is None and not words[0].startswith("-"):
+        parser.error(f"unknown command {words[0]!r}{hint(words[0], COMMANDS) or ', koordpy help names them'}")
     return _run(module, parser.parse_args(words))
 
 

@@ -79,9 +79,8 @@ def nothing_collected() -> Iterator[None]:
 
 
 def _prepare(args: argparse.Namespace) -> Offline:
-    from msgspec.structs import replace
-
-    from koordpy.api.config import ConfigError, KoordpyConfiguration, load_config
+    from koordpy.api.config import KoordpyConfiguration
+    from koordpy.api.configfile import ConfigError, Flag, load_config
     from koordpy.api.leafreaders import parse_moment
     from koordpy.cli.manifests import load_manifests
     from koordpy.cluster.state import ClusterState
@@ -94,15 +93,11 @@ def _prepare(args: argparse.Namespace) -> Offline:
     except ValueError as fault:
         faults.append(f"--now: {fault}")
     config = KoordpyConfiguration()
-    if args.config is not None:
-        try:
-            config = load_config(args.config)
-        except ConfigError as fault:
-            faults += fault.lines
-    if "" in (args.scheduler_names or ()):
-        faults.append("--scheduler-name: an empty name")
-    if args.scheduler_names:
-        config = replace(config, scheduler_names=tuple(args.scheduler_names))
+    named = [Flag("--scheduler-name", ("schedulerNames",), args.scheduler_names)] if args.scheduler_names else []
+    try:
+        config = load_config(args.config, flags=named)
+    except ConfigError as fault:
+        faults += fault.lines
     loaded = load_manifests(args.paths)
     objects = fill(loaded, now)
     _check_quotas(loaded, objects)

@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command; the exit status."""
-    from koordpy.api.config import ConfigError
+    from koordpy.api.configfile import ConfigError, dangers
     from koordpy.cli.offline import InputFaultsError
     from koordpy.observe import logs
 
@@ -62,8 +62,11 @@ def run(args: argparse.Namespace) -> int:
         raise InputFaultsError(fault.lines) from None
     import asyncio
     import gc
+    import logging
     from collections.abc import Callable
 
+    for line in dangers(config):
+        logging.getLogger(__name__).warning("%s", line)
     gc.disable()  # until the caches are in sync: OperatorHost
     factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     with contextlib.suppress(ImportError):
@@ -71,11 +74,11 @@ def run(args: argparse.Namespace) -> int:
 
         factory = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
-        webhook = _webhook(args, config)
+        webhook = webhook_of(args, config)
         return runner.run(_serve(config, webhook, dry_run=args.dry_run))
 
 
-def _webhook(args: argparse.Namespace, config: "KoordpyConfiguration") -> "Webhook | None":
+def webhook_of(args: argparse.Namespace, config: "KoordpyConfiguration") -> "Webhook | None":
     """The admission webhook that the flags ask for. Raises InputFaultsError."""
     from pathlib import Path
 
@@ -87,48 +90,42 @@ def _webhook(args: argparse.Namespace, config: "KoordpyConfiguration") -> "Webho
         raise InputFaultsError(["--webhook-certificates: is needed with --webhook-address"])
     from koordpy.operator.webhook import Webhook
 
+    folder = Path(args.webhook_certificates)
     try:
-        return Webhook(args.webhook_address, Path(args.webhook_certificates), resources=config.gpu.resources)
+        webhook = Webhook(args.webhook_address, folder, resources=config.gpu.resources)
+        webhook.reload()
     except ValueError as fault:
         raise InputFaultsError([f"--webhook-address: {fault}"]) from None
+    except OSError as fault:
+        what = f"{fault.filename}: {fault.strerror}" if fault.filename else str(fault)
+        raise InputFaultsError([f"--webhook-certificates: {what}"]) from None
+    return webhook
+
+
+FLAGS = {
+    "scheduler_name": ("schedulerNames",),
+    "leader_elect": ("leaderElection", "leaderElect"),
+    "leader_elect_resource_name": ("leaderElection", "resourceName"),
+    "leader_elect_resource_namespace": ("leaderElection", "resourceNamespace"),
+    "bind_address": ("bindAddress",),
+    "kubeconfig": ("clientConnection", "kubeconfig"),
+    "kube_api_qps": ("clientConnection", "qps"),
+    "kube_api_burst": ("clientConnection", "burst"),
+}
+"""Argument -> the field that it takes the place of."""
 
 
 def configuration(args: argparse.Namespace) -> "KoordpyConfiguration":
     """The file's configuration with the flags on top. Raises ConfigError, for faults of the flags, too."""
-    from msgspec.structs import replace
+    from koordpy.api.configfile import Flag, load_config
 
-    from koordpy.api.config import ConfigError, KoordpyConfiguration, load_config
-    from koordpy.observe.health import split_address
-
-    config = load_config(args.config) if args.config else KoordpyConfiguration()
-    faults: list[str] = []
-    names = args.scheduler_name
-    if names is not None:
-        faults += ["--scheduler-name: an empty name" for name in names if not name]
-        config = replace(config, scheduler_names=tuple(dict.fromkeys(names)))
-    election = config.leader_election
-    given = {
-        "leader_elect": args.leader_elect,
-        "resource_name": args.leader_elect_resource_name,
-        "resource_namespace": args.leader_elect_resource_namespace,
-    }
-    election = replace(election, **{name: value for name, value in given.items() if value is not None})
-    connection = config.client_connection
-    given = {"kubeconfig": args.kubeconfig, "qps": args.kube_api_qps, "burst": args.kube_api_burst}
-    connection = replace(connection, **{name: value for name, value in given.items() if value is not None})
-    if connection.burst < 1:
-        faults.append("--kube-api-burst: must be at least 1")
-    config = replace(config, leader_election=election, client_connection=connection)
-    if args.bind_address is not None:
-        config = replace(config, bind_address=args.bind_address)
-    try:
-        split_address(config.bind_address)
-    except ValueError as fault:
-        where = "--bind-address" if args.bind_address is not None else f"{args.config}: bindAddress"
-        faults.append(f"{where}: {fault}")
-    if faults:
-        raise ConfigError(faults)
-    return config
+    given = {argument: getattr(args, argument) for argument in FLAGS}
+    flags = [
+        Flag(f"--{argument.replace('_', '-')}", FLAGS[argument], value)
+        for argument, value in given.items()
+        if value is not None
+    ]
+    return load_config(args.config, flags=flags)
 
 
 async def _serve(config: "KoordpyConfiguration", webhook: "Webhook | None", *, dry_run: bool) -> int:
@@ -164,5 +161,5 @@ async def _serve(config: "KoordpyConfiguration", webhook: "Webhook | None", *, d
         try:
             return await host.run()
         except OSError as fault:
-            logger.error("bindAddress %s: %s", config.bind_address, fault)
+            logger.error("%s", fault)
             return FAILED

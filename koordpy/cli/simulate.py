@@ -4,26 +4,20 @@ import argparse
 import sys
 
 from koordpy.cli import offline
+from koordpy.cli.numbers import COUNT
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     offline.add_arguments(parser)
     parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table", help="default: table")
-    parser.add_argument("--rounds", metavar="N", type=_rounds, default=20, help="rounds at most (default: %(default)s)")
+    parser.add_argument("--rounds", metavar="N", type=COUNT, default=20, help="rounds at most (default: %(default)s)")
     parser.add_argument(
         "--evicted",
         choices=("recreate", "drop"),
         default="recreate",
         help="whether evicted pods come back pending, as their owner would make them again (default), or are gone",
     )
-
-
-def _rounds(text: str) -> int:
-    number = int(text) if text.isdecimal() else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of 1 or more")
-    return number
 
 
 def run(args: argparse.Namespace) -> int:

@@ -5,6 +5,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from koordpy.api.counted import counted
+from koordpy.api.spelling import hint
 from koordpy.cli import offline
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ def run(args: argparse.Namespace) -> int:
     inventory = take_inventory(snapshot, config, pod=pod)
     faults = [f"ClusterNetworkTopology/default: {fault}" for fault in state.topology_faults]
     faults += [f"{subject}: {text}" for subject, text in snapshot.topology_warnings]
-    for line in warnings:
+    lost = [name for name, amount in pod.requests.items() if amount and name not in snapshot.offered] if pod else []
+    for line in (*warnings, *(f"no node has {name}{hint(name, snapshot.offered)}" for name in lost)):
         print(f"warning: {line}", file=sys.stderr)
     for line in faults:
         print(line, file=sys.stderr)
@@ -82,15 +84,13 @@ def _source(args: argparse.Namespace) -> _Ready | int:
         args.now, args.scheduler_names = offline.DEFAULT_NOW, None
         ready = offline.prepare(args)
         return ready.state, ready.config, ready.now.timestamp(), ready.warnings
-    from koordpy.api.config import ConfigError, KoordpyConfiguration, load_config
+    from koordpy.api.configfile import ConfigError, load_config
     from koordpy.cli.reading import ClusterUnreadableError, read_cluster
 
-    config = KoordpyConfiguration()
-    if args.config is not None:
-        try:
-            config = load_config(args.config)
-        except ConfigError as fault:
-            raise offline.InputFaultsError(fault.lines) from None
+    try:
+        config = load_config(args.config)
+    except ConfigError as fault:
+        raise offline.InputFaultsError(fault.lines) from None
     try:
         state = read_cluster(args.kubeconfig, config)
     except ClusterUnreadableError as fault:

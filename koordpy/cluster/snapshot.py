@@ -132,6 +132,11 @@ class Snapshot:
         return self.tree.index
 
     @cached_property
+    def offered(self) -> tuple[str, ...]:
+        """Resources that some node has."""
+        return tuple(name for name, column in self.columns.items() if self.allocatable[:, column].any())
+
+    @cached_property
     def name_rank(self) -> Ints:
         """Position of each node in the natural order of names (which need not be the order of paths)."""
         order = sorted(range(len(self.nodes)), key=lambda i: natural_key(self.nodes[i].name))

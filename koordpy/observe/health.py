@@ -11,23 +11,13 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+from koordpy.api.names import split_address
 from koordpy.observe.metrics import CONTENT_TYPE, Metrics
 
 logger = logging.getLogger(__name__)
 
 Check = Callable[[], str]
 """Returns what is wrong, or the empty string."""
-
-
-def split_address(address: str) -> tuple[str | None, int]:
-    """(host, port) of a bind address such as `:10259`, `127.0.0.1:0` or `[::1]:10259`; no host means all of them.
-
-    Raises ValueError where it is none.
-    """
-    host, colon, port = address.rpartition(":")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"{address!r} is no address to listen at (as in :10259 or 127.0.0.1:10259)")
-    return host.strip("[]") or None, int(port)
 
 
 class HealthServer:

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from koordpy.api.config import KoordpyConfiguration
+from koordpy.api.configfile import plain
 from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
 from koordpy.engine.loop import Planner
 from koordpy.engine.scheduler import Scheduler
@@ -63,7 +64,7 @@ class OperatorHost:
             metrics=scheduler.metrics,
             live=scheduler.inspection.live_checks(),
             ready=scheduler.inspection.ready_checks(),
-            configuration=lambda: msgspec.to_builtins(config),
+            configuration=lambda: plain(config),
             debug={
                 "queue": scheduler.inspection.queue,
                 "snapshot": scheduler.inspection.snapshot,
@@ -74,13 +75,16 @@ class OperatorHost:
     async def run(self) -> int:
         """Runs until a signal, the loss of the lease or a failure. Raises OSError where bindAddress, or the address or
         the certificate of the webhook, cannot be had."""
-        await self.health.start()
+        try:
+            await self.health.start()
+        except OSError as fault:
+            raise OSError(f"bindAddress {self._config.bind_address}: {fault}") from None
         if self._webhook is not None:
             try:
                 await self._webhook.start()
-            except OSError:
+            except OSError as fault:
                 await self.health.stop()
-                raise
+                raise OSError(f"webhook: {fault}") from None
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)

@@ -14,8 +14,8 @@ from pathlib import Path
 import orjson
 from aiohttp import web
 
+from koordpy.api.names import split_address
 from koordpy.engine.apiserver.client import ApiError, Unreachable
-from koordpy.observe.health import split_address
 from koordpy.operator.injection import ReviewError, answer
 from koordpy.operator.quota_hook import QuotaHook
 

@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from koordpy.api.config import ConfigError, KoordpyConfiguration, load_config, read_config
+from koordpy.api.config import KoordpyConfiguration
+from koordpy.api.configfile import ConfigError, dangers, load_config, plain, read_config
 
 
 def read(text: str) -> KoordpyConfiguration:
@@ -39,12 +41,12 @@ def test_the_defaults_are_those_of_the_specification() -> None:
 
 def test_what_is_given_counts() -> None:
     config = read(
-        "schedulerNames: [a, b]\nclientConnection: {qps: -1}\nstaleGangs: {grace: 1h30m}\n"
+        "schedulerNames: [a, b]\nclientConnection: {qps: 0}\nstaleGangs: {grace: 1h30m}\n"
         "fairness: {mode: exact, weights: {alice: 2, bob: 0.5}, starvationAfter: 0s}\n"
         "scores: {weights: {NodeAffinity: 0}, nodeResourcesFit: {strategy: LeastAllocated, resources: [{name: cpu}]}}\n"
     )
     assert config.scheduler_names == ("a", "b")
-    assert config.client_connection.qps == -1
+    assert config.client_connection.qps == 0
     assert config.stale_gangs.grace == 5400
     assert config.fairness.weights == {"alice": 2, "bob": 0.5}
     assert config.fairness.starvation_after == 0
@@ -71,7 +73,7 @@ def test_a_bare_off_is_read_as_off(word: str) -> None:
         ("fairness: {mode: best}", ["fairness.mode: text ('best') is none of: exact, gpu-count, kai, off"]),
         ("fairness: {mode: true}", ["fairness.mode: a truth value (true) is none of"]),
         ("gpu: {delivery: dra}", ["gpu.delivery: text ('dra') is none of: device-plugin, env, foreign"]),
-        ("gpu: {linkBandwidth: {PIX: 1, FOO: 2}}", ["gpu.linkBandwidth.FOO: no link class"]),
+        ("gpu: {linkBandwidth: {PIX: 1, FOO: 2}}", ["gpu.linkBandwidth.FOO: text ('FOO') is no link class"]),
         ("podInitialBackoff: 1 s", ["podInitialBackoff: '1 s' is no duration"]),
         ("podInitialBackoff: 1", ["podInitialBackoff: a number (1) in place of a duration"]),
         ("podInitialBackoff: -1s", ["podInitialBackoff: '-1s' is negative"]),
@@ -92,7 +94,7 @@ def test_a_bare_off_is_read_as_off(word: str) -> None:
             ["ascend.nslbVersion: text", "ascend.sharedTorNum: a number"],
         ),
         ("leaderElection: {leaseDuration: 5s}", ["leaderElection.leaseDuration: must be longer"]),
-        ("schedulerNames: []", ["schedulerNames: no name is given"]),
+        ("schedulerNames: []", ["schedulerNames: an empty list"]),
         ("schedulerNames: koord-scheduler", ["schedulerNames: text ('koord-scheduler') in place of a list"]),
         ("preemption: [enabled]", ["preemption: a list in place of a mapping"]),
         ("- a", ["a list in place of a mapping"]),
@@ -122,6 +124,116 @@ def test_every_fault_is_listed_with_file_and_path(text: str, faults: list[str]) 
     assert len(caught.value.lines) == len(faults)
     for line, start in zip(caught.value.lines, faults, strict=True):
         assert line.startswith(f"c.yaml: {start}")
+
+
+AFFINITY = "filters: {nodeAffinity: {addedAffinity: {requiredDuringSchedulingIgnoredDuringExecution: %s}}}"
+AT = "filters.nodeAffinity.addedAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
+SPREAD = "filters: {podTopologySpread: {defaultingType: List, defaultConstraints: [%s]}}"
+CONSTRAINT = "filters.podTopologySpread.defaultConstraints[0]"
+
+
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        ("bindAddress: localhost", ["bindAddress: 'localhost' is no address to listen at"]),
+        ("bindAddress: ':99999'", ["bindAddress: ':99999' is no address"]),
+        ("bindAddress: ''", ["bindAddress: '' is no address"]),
+        ("bindAddress: http://here:80", ["bindAddress: 'http://here:80' is no address"]),
+        ("clientConnection: {qps: -1}", ["clientConnection.qps: -1 is less than 0"]),
+        (
+            "leaderElection: {resourceName: Bad_Name}",
+            ["leaderElection.resourceName: text ('Bad_Name') is no name of an"],
+        ),
+        (
+            "leaderElection: {resourceNamespace: ''}",
+            ["leaderElection.resourceNamespace: text ('') is no name of a names"],
+        ),
+        (
+            "leaderElection: {renewDeadline: 2300ms, retryPeriod: 2s}",
+            ["leaderElection.renewDeadline: must be longer than 1.2 times retryPeriod"],
+        ),
+        ("leaderElection: {retryPeriod: 0s}", ["leaderElection.retryPeriod: '0s' is not longer than 0s"]),
+        ("schedulerNames: [Bad Name!, ok]", ["schedulerNames[0]: text ('Bad Name!') is no name of a scheduler"]),
+        ("schedulerNames: ['']", ["schedulerNames[0]: text ('') is no name"]),
+        (
+            "gpu: {resources: [not a resource!!, gpu]}",
+            ["gpu.resources[0]: text (", "gpu.resources[1]: text ('gpu') is no"],
+        ),
+        (
+            "filters: {nodeResourcesFit: {ignoredResources: [cpu], ignoredResourceGroups: [a.b/c]}}",
+            ["filters.nodeResourcesFit.ignoredResources[0]", "filters.nodeResourcesFit.ignoredResourceGroups[0]"],
+        ),
+        (
+            "solver: {deterministicTime: 1e9, wallTimeWatchdog: 0s}",
+            ["solver.deterministicTime: 1000000000.0 is more than 600", "solver.wallTimeWatchdog: '0s' is not longer"],
+        ),
+        ("preemption: {timeLimit: 601}", ["preemption.timeLimit: 601 is more than 600"]),
+        ("podInitialBackoff: 0s", ["podInitialBackoff: '0s' is not longer"]),
+        ("podMaxInUnschedulable: 0s", ["podMaxInUnschedulable: '0s' is not longer"]),
+        (
+            AFFINITY % "{nodeSelectorTerms: [{matchExpressions: [{key: zone, operator: Inn, values: [a]}]}]}",
+            [f"{AT}[0].matchExpressions[0].operator: 'Inn' is none of In"],
+        ),
+        (
+            AFFINITY % "{nodeSelectorTerms: [{matchExpressions: [{operator: In}]}, {}]}",
+            [
+                f"{AT}[0].matchExpressions[0].key: is missing",
+                f"{AT}[0].matchExpressions[0].values: In",
+                f"{AT}[1]: an empty",
+            ],
+        ),
+        (
+            AFFINITY % "{nodeSelectorTerms: [{matchExpressions: [{key: n, operator: Gt, values: [many]}]}]}",
+            [f"{AT}[0].matchExpressions[0].values: Gt takes one whole number"],
+        ),
+        (AFFINITY % "{}", [f"{AT}: is missing"]),
+        (
+            SPREAD % "{maxSkew: 0, topologyKey: zone, whenUnsatisfiable: Maybe}",
+            [f"{CONSTRAINT}.maxSkew: 0 is less than 1", f"{CONSTRAINT}.whenUnsatisfiable: 'Maybe' is none of"],
+        ),
+        (SPREAD % "{maxSkew: 2}", [f"{CONSTRAINT}.topologyKey: is missing"]),
+    ],
+)
+def test_what_the_process_or_the_api_would_refuse_later_is_refused(text: str, faults: list[str]) -> None:
+    test_every_fault_is_listed_with_file_and_path(text, faults)
+
+
+FULL = """
+schedulerNames: [a, b.example.com/c]
+clientConnection: {kubeconfig: here, qps: 12.5, burst: 1, maxBindsInFlight: 8}
+leaderElection: {leaderElect: false, resourceName: a.b, leaseDuration: 1h30m, renewDeadline: 2.5s, retryPeriod: 1ms}
+bindAddress: '[::1]:80'
+podInitialBackoff: 1ns
+podMaxBackoff: 277h46m40.125s
+filters:
+  nodeAffinity:
+    addedAffinity:
+      requiredDuringSchedulingIgnoredDuringExecution:
+        nodeSelectorTerms: [{matchExpressions: [{key: zone, operator: In, values: [a]}]}]
+  nodeResourcesFit: {ignoredResources: [a.b/c], ignoredResourceGroups: [d.e]}
+  podTopologySpread:
+    defaultingType: List
+    defaultConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, labelSelector: {}}]
+  volumeBinding: {bindTimeout: 0s}
+scores:
+  weights: {NodeAffinity: 7}
+  nodeResourcesFit: {strategy: RequestedToCapacityRatio, shape: [{utilization: 0, score: 10}, {utilization: 100}]}
+solver: {deterministicTime: 0.25, wallTimeWatchdog: 100ms}
+fairness: {mode: off, reclaim: off, weights: {alice: 2.5}, starvationAfter: 0s}
+gpu: {linkBandwidth: {NV18: 450, NV: 25.5}, resources: [example.com/gpu]}
+"""
+
+
+@pytest.mark.parametrize("text", ["", FULL])
+def test_what_is_written_is_read_as_the_same(text: str) -> None:
+    config = read(text)
+    assert read_config(msgspec.json.encode(plain(config)), name="configz.json") == config
+
+
+def test_the_name_that_every_pod_has_is_a_danger_and_no_fault() -> None:
+    assert dangers(read("")) == []
+    (told,) = dangers(read("schedulerNames: [a, default-scheduler]"))
+    assert told.startswith("schedulerNames: default-scheduler is what pods without a schedulerName get")
 
 
 def test_a_file_that_is_not_there_is_a_fault(tmp_path: Path) -> None:

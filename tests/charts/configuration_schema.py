@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import inspect
 
-from koordpy.api.config import LINK_CLASS, ClientConnection, KoordpyConfiguration
+from koordpy.api.config import ClientConnection, KoordpyConfiguration
 
 SCHEMA = Path(__file__).resolve().parents[2] / "charts" / "koordpy" / "values.schema.json"
 DECIDED_BY_THE_CHART = {
@@ -27,11 +27,6 @@ def configuration_schema() -> Json:
     be longer than others it cannot compare."""
     schema = _schema(inspect.type_info(KoordpyConfiguration))
     sections = schema["properties"]
-    names = sections["schedulerNames"]
-    names["minItems"], names["items"]["minLength"] = 1, 1
-    links = sections["gpu"]["properties"]["linkBandwidth"]
-    links["patternProperties"] = {f"^({LINK_CLASS.pattern})$": links["additionalProperties"]}
-    links["additionalProperties"] = False
     spread = sections["filters"]["properties"]["podTopologySpread"]
     spread |= _where("defaultConstraints", {"minItems": 1}, then="defaultingType", be={"const": "List"})
     fit = sections["scores"]["properties"]["nodeResourcesFit"]
@@ -50,7 +45,10 @@ def _where(field: str, given: Json, *, then: str, be: Json) -> Json:
 def _schema(info: Any) -> Json:
     match info:
         case inspect.Metadata(type=inspect.FloatType(), extra={"format": "duration"}):
-            return {"type": "string", "pattern": GO_DURATION}
+            longer = {"allOf": [{"pattern": "[1-9]"}]} if info.type.gt == 0 else {}
+            return {"type": "string", "pattern": GO_DURATION, **longer}
+        case inspect.Metadata(type=inspect.StrType() as text):
+            return _schema(text)
         case inspect.StructType():
             hidden = DECIDED_BY_THE_CHART.get(info.cls, set())
             fields = [field for field in info.fields if field.encode_name not in hidden]
@@ -65,10 +63,14 @@ def _schema(info: Any) -> Json:
             (one,) = (part for part in info.types if not isinstance(part, inspect.NoneType))
             return _schema(one)
         case inspect.ListType() | inspect.VarTupleType():
-            return {"type": "array", "items": _schema(info.item_type)}
+            least = {"minItems": info.min_length} if info.min_length else {}
+            return {"type": "array", "items": _schema(info.item_type), **least}
         case inspect.DictType(key_type=inspect.LiteralType() as key):
             names = {name: _schema(info.value_type) for name in key.values}
             return {"type": "object", "additionalProperties": False, "properties": names}
+        case inspect.DictType(key_type=inspect.Metadata(type=inspect.StrType(pattern=str() as pattern))):
+            values = {pattern: _schema(info.value_type)}
+            return {"type": "object", "additionalProperties": False, "patternProperties": values}
         case inspect.DictType():
             return {"type": "object", "additionalProperties": _schema(info.value_type)}
         case inspect.LiteralType():
@@ -79,7 +81,8 @@ def _schema(info: Any) -> Json:
         case inspect.FloatType():
             return {"type": "number", **_bounds(info)}
         case inspect.StrType():
-            return {"type": "string"}
+            form = {"pattern": info.pattern, "maxLength": info.max_length} if info.pattern else {}
+            return {"type": "string", **form}
         case inspect.BoolType():
             return {"type": "boolean"}
     raise NotImplementedError(f"the configuration has a type that has no schema yet: {info}")

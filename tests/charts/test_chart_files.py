@@ -6,7 +6,8 @@ from typing import Any
 import yaml
 
 from koordpy import __version__
-from koordpy.api.config import KoordpyConfiguration, read_config
+from koordpy.api.config import KoordpyConfiguration
+from koordpy.api.configfile import read_config
 from tests.charts.configuration_schema import SCHEMA, configuration_schema
 
 CHART = SCHEMA.parent

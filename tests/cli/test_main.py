@@ -1,5 +1,6 @@
 """The commands as a user calls them: status, output, and what is imported for it."""
 
+import io
 import json
 import os
 import subprocess
@@ -169,11 +170,60 @@ def test_config_check_names_every_fault(tmp_path: Path, capsys: pytest.CaptureFi
     assert capsys.readouterr().out == f"{path}: valid\n"
 
 
+def test_config_check_reads_the_standard_input(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"fairness: {mode: best}")))
+    assert main(["config", "check", "-"]) == 2
+    assert capsys.readouterr().err.startswith("-: fairness.mode: text ('best') is none of")
+
+
+def test_config_check_warns_of_the_name_that_kube_scheduler_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("schedulerNames: [default-scheduler]\n")
+    assert main(["config", "check", str(path)]) == 0
+    out, err = capsys.readouterr()
+    assert out == f"{path}: valid\n" and err.startswith(f"warning: {path}: schedulerNames: default-scheduler is what")
+
+
 def test_version_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert output(capsys, "version") == f"koordpy {__version__}\n"
 
 
-@pytest.mark.parametrize("arguments", [(), ("nonsense",), ("simulate",), ("simulate", "-f", "x", "--rounds", "0")])
+def leave(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int | str | None, str, str]:
+    """(status, output, errors) of a call that argparse ends."""
+    with pytest.raises(SystemExit) as left:
+        main(arguments)
+    return left.value.code, *capsys.readouterr()
+
+
+def test_who_asks_for_help_or_the_version_gets_it(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = leave(capsys, "--help")
+    assert (status, err) == (0, "") and "simulate" in out
+    for words in ((), ("help",)):
+        assert leave(capsys, *words) == (0, out, "")
+    assert leave(capsys, "help", "simulate") == leave(capsys, "simulate", "--help")
+    assert leave(capsys, "--version") == (0, f"koordpy {__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("simulat", "unknown command 'simulat', did you mean simulate?"),
+        ("nonsense", "unknown command 'nonsense', koordpy help names them"),
+    ],
+)
+def test_an_unknown_command_is_named_with_what_was_meant(
+    word: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in ((word, "-f", "x"), ("help", word)):
+        status, _, err = leave(capsys, *words)
+        assert status == 2 and said in err
+
+
+@pytest.mark.parametrize("arguments", [("nonsense",), ("simulate",), ("simulate", "-f", "x", "--rounds", "0")])
 def test_a_wrong_call_ends_with_status_2(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(arguments)
@@ -230,12 +280,21 @@ def test_the_output_is_the_same_whatever_the_locale(tmp_path: Path) -> None:
         assert "n\u00f61" in said[0].decode() or command[0] == "simulate"
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "x", "1.5"])
-def test_a_wrong_number_of_rounds_is_told_as_such(text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
-        main(["simulate", "-f", "x", "--rounds", text])
-    assert left.value.code == 2
-    assert f"argument --rounds: {text!r} is no whole number of 1 or more" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        *((("simulate", "-f", "x", "--rounds", text), "is no whole number of 1 or more") for text in ("0", "x", "1.5")),
+        (("demo", "--speed", "abc"), "is no number from 0.1 to 100"),
+        (("demo", "--speed", "0"), "is no number from 0.1 to 100"),
+        (("agent", "--poll", "inf"), "is no number of seconds above 0"),
+        (("agent", "--recover-after", "0"), "is no whole number of 1 or more"),
+    ],
+)
+def test_a_wrong_number_is_told_with_its_option(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _, err = leave(capsys, *words)
+    assert status == 2 and f"argument {words[-2]}: {words[-1]!r} {said}\n" in err
 
 
 def test_the_table_says_of_pods_that_wait_for_somebody_else_that_they_do(

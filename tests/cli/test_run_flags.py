@@ -1,12 +1,15 @@
 """`koordpy run`: flags beat the file, and every fault is named."""
 
 import argparse
+import re
 from pathlib import Path
 
 import pytest
 
-from koordpy.api.config import ConfigError
-from koordpy.cli.run import add_arguments, configuration
+from koordpy.api.config import KoordpyConfiguration
+from koordpy.api.configfile import ConfigError
+from koordpy.cli.offline import InputFaultsError
+from koordpy.cli.run import add_arguments, configuration, webhook_of
 
 
 def parse(*words: str) -> argparse.Namespace:
@@ -37,10 +40,17 @@ def test_a_flag_given_beats_the_file_and_leaves_the_rest_of_it(tmp_path: Path) -
     assert config.bind_address == "127.0.0.1:1"
 
 
-def test_every_fault_of_the_flags_is_named() -> None:
+def test_every_fault_of_the_flags_is_named_by_the_rules_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("schedulerNames: [Bad Name!]\npodMaxBackoff: soon\n")
+    flags = ("--bind-address=nowhere", "--scheduler-name=ok", "--scheduler-name=a b", "--kube-api-burst=0")
+    more = ("--kube-api-qps=-5", "--leader-elect-resource-name=Bad_Name", "--leader-elect-resource-namespace=")
     with pytest.raises(ConfigError) as caught:
-        configuration(parse("--bind-address", "nowhere", "--scheduler-name", "", "--kube-api-burst", "0"))
-    assert len(caught.value.lines) == 3
+        configuration(parse("--config", str(file), *flags, *more))
+    assert [line.partition(": ")[0] for line in sorted(caught.value.lines)] == [
+        "--bind-address", "--kube-api-burst", "--kube-api-qps", "--leader-elect-resource-name",
+        "--leader-elect-resource-namespace", "--scheduler-name", str(file),
+    ]  # fmt: skip
 
 
 def test_a_faulty_file_is_refused(tmp_path: Path) -> None:
@@ -48,3 +58,14 @@ def test_a_faulty_file_is_refused(tmp_path: Path) -> None:
     file.write_text("podMaxBackoff: soon\n")
     with pytest.raises(ConfigError, match="podMaxBackoff"):
         configuration(parse("--config", str(file)))
+
+
+def test_certificates_of_the_webhook_that_are_not_there_are_told_by_their_own_flag(tmp_path: Path) -> None:
+    args = parse("--webhook-address", "127.0.0.1:0", "--webhook-certificates", str(tmp_path))
+    missing = f"--webhook-certificates: {tmp_path}/tls.crt: No such file or directory"
+    with pytest.raises(InputFaultsError, match=re.escape(missing)):
+        webhook_of(args, KoordpyConfiguration())
+    for name in ("tls.crt", "tls.key"):
+        (tmp_path / name).write_text("none")
+    with pytest.raises(InputFaultsError, match="--webhook-certificates: .*: tls.crt and tls.key cannot be used"):
+        webhook_of(args, KoordpyConfiguration())

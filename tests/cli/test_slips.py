@@ -27,6 +27,9 @@ def spec(more: str) -> str:
 
 
 SPREAD = "topologySpreadConstraints: [{topologyKey: a, %s}]"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+ANTI_AFFINITY = f"affinity: {{podAntiAffinity: {{{REQUIRED}: [{{labelSelector: {{matchExpressions: [%s]}}}}]}}}}"
+EXPRESSIONS = f"spec.affinity.podAntiAffinity.{REQUIRED}[0].labelSelector.matchExpressions"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -68,6 +71,18 @@ PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
         (
             spec(f"affinity: {{nodeAffinity: {{{PREFERRED}: [{{weight: 0, preference: {{}}}}]}}}}"),
             [f"spec.affinity.nodeAffinity.{PREFERRED}[0].weight: 0 is not from 1 to 100: an API server refuses it"],
+        ),
+        (
+            spec(ANTI_AFFINITY % "{key: a, operator: In}, {operator: Exists, values: [b]}"),
+            [
+                f"{EXPRESSIONS}[0].values: In needs some: an API server refuses it",
+                f"{EXPRESSIONS}[1].key: is missing: an API server refuses it",
+                f"{EXPRESSIONS}[1].values: Exists takes none: an API server refuses it",
+            ],
+        ),
+        (
+            spec(SPREAD % "whenUnsatisfiable: ScheduleAnyway, minDomains: 2"),
+            ["spec.topologySpreadConstraints[0].minDomains: needs whenUnsatisfiable DoNotSchedule: an API server"],
         ),
         (
             spec("preemptionPolicy: never"),
@@ -284,7 +299,7 @@ def test_wrong_options_are_told_beside_the_faults_of_the_files(
     assert main(["simulate", "-f", path, "--now", "soon", "--scheduler-name", ""]) == 2
     assert capsys.readouterr().err.splitlines() == [
         "--now: 'soon' is no time (as in 2026-01-01T00:00:00Z)",
-        "--scheduler-name: an empty name",
+        "--scheduler-name: text ('') is no name of a scheduler (as in koord-scheduler)",
         f"{path}: document 2: a list in place of a mapping",
     ]
 

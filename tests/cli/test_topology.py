@@ -81,6 +81,15 @@ def test_the_table_has_a_line_for_each_domain_above_the_nodes(ask: Any) -> None:
     ]
 
 
+def test_a_resource_that_no_node_has_is_told_with_what_was_meant(ask: Any) -> None:
+    for words in (["--request", "nvidia.com/gpus=8"], ["--pod", "p"]):
+        asking = pod("p", 1)
+        asking["spec"]["containers"][0]["resources"] = {"requests": {"nvidia.com/gpus": "1"}}
+        status, out, err = ask([TWO, *NODES, asking], *words)
+        assert (status, err) == (0, ["warning: no node has nvidia.com/gpus, did you mean nvidia.com/gpu?"])
+        assert out.splitlines()[1].split()[:6] == ["ClusterTopologyLayer", "-", "4", "32", "32", "0"]
+
+
 def test_the_tree_shows_nodes_where_they_are_asked_for(ask: Any) -> None:
     status, out, _ = ask([TWO, *NODES, *PODS], "-o", "tree", "--nodes")
     assert status == 0

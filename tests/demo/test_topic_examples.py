@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from koordpy.api.config import load_config
+from koordpy.api.configfile import load_config
 from koordpy.cli.demo_acts import examples_folder
 from koordpy.cli.main import main
 

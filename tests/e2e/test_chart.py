@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from koordpy.api.config import ConfigError, KoordpyConfiguration, read_config
+from koordpy.api.config import KoordpyConfiguration
+from koordpy.api.configfile import ConfigError, read_config
 from tests.e2e.assets import REPOSITORY
 from tests.e2e.chart import CHART, Denied, Helm
 

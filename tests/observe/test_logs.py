@@ -1,4 +1,4 @@
-"""Log lines, and the address of the health endpoints."""
+"""Log lines."""
 
 import io
 import json
@@ -7,7 +7,6 @@ import logging
 import pytest
 
 from koordpy.observe import logs
-from koordpy.observe.health import split_address
 
 
 @pytest.fixture
@@ -45,17 +44,3 @@ def test_the_level_counts_for_our_own_lines(restored: object, level: str, lines:
 def test_an_unknown_level_is_refused() -> None:
     with pytest.raises(ValueError, match="loud"):
         logs.configure(level="loud")
-
-
-@pytest.mark.parametrize(
-    ("text", "address"),
-    [(":10259", (None, 10259)), ("127.0.0.1:0", ("127.0.0.1", 0)), ("[::1]:80", ("::1", 80)), ("host:1", ("host", 1))],
-)
-def test_bind_addresses(text: str, address: tuple[str | None, int]) -> None:
-    assert split_address(text) == address
-
-
-@pytest.mark.parametrize("text", ["", "10259", "host:", ":70000", ":-1", ":x"])
-def test_what_is_no_bind_address(text: str) -> None:
-    with pytest.raises(ValueError, match="no address"):
-        split_address(text)

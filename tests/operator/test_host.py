@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 
 from koordpy.api.config import KoordpyConfiguration
+from koordpy.api.configfile import read_config
 from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.apiserver.credentials import ClusterAccess
 from koordpy.engine.settings import EngineSettings
@@ -120,7 +121,8 @@ async def test_the_host_schedules_writes_the_topology_status_and_ends_in_order()
                 metrics = await (await http.get("/metrics")).text()
                 assert 'koordpy_binds_total{outcome="bound"} 1.0' in metrics
                 assert 'scheduler_schedule_attempts_total{profile="koord-scheduler",result="scheduled"} 1.0' in metrics
-                assert (await (await http.get("/configz")).json())["bindAddress"] == "127.0.0.1:0"
+                shown = read_config(await (await http.get("/configz")).read(), name="configz.json")
+                assert shown == KoordpyConfiguration(bind_address="127.0.0.1:0")
                 dump = await (await http.get("/debug/snapshot")).json()
                 assert {item["kind"] for item in dump["items"]} == {"ClusterNetworkTopology", "Node", "Pod"}
                 assert await (await http.get("/debug/queue")).json() == []

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 
+from koordpy.api.config import RETRY_JITTER
 from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
 from koordpy.engine.apiserver.complaints import AGAIN_SECONDS
 from koordpy.engine.apiserver.resources import LEASES
@@ -59,11 +60,11 @@ class LeaderElector:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`now` gives the times that are written. Raises ValueError unless lease > renew > retry, as client-go asks
-        (the retry with its jitter of 1.2)."""
-        if not (lease_seconds > renew_seconds > retry_seconds * 1.2 > 0):
+        (the retry with its jitter)."""
+        if not (lease_seconds > renew_seconds > retry_seconds * RETRY_JITTER > 0):
             raise ValueError(
                 f"leaderElection: leaseDuration {lease_seconds:g}s must exceed renewDeadline {renew_seconds:g}s,"
-                f" and that 1.2 times retryPeriod {retry_seconds:g}s"
+                f" and that {RETRY_JITTER:g} times retryPeriod {retry_seconds:g}s"
             )
         self.identity = identity or own_identity()
         self.acquired, self.lost = asyncio.Event(), asyncio.Event()
@@ -253,7 +254,7 @@ class LeaderElector:
         return (self._lease or {}).get("spec") or {}
 
     async def _pause(self) -> None:
-        await self._sleep(self._retry_seconds * random.uniform(1.0, 1.2))
+        await self._sleep(self._retry_seconds * random.uniform(1.0, RETRY_JITTER))
 
     def _micro_time(self) -> str:
         return self._now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -51,8 +51,7 @@ def node_misses(pod: PodInfo, figures: Figures) -> list[str]:
 
 def _misspelt(pod: PodInfo, figures: Figures) -> list[str]:
     """Resources that no node has, and that are nearly called like one that some have."""
-    snapshot = figures.snapshot
-    there = [name for name, column in snapshot.columns.items() if snapshot.allocatable[:, column].any()]
+    there = figures.snapshot.offered
     lost = [name for name in figures.of(pod).names if name and name not in there]
     return [f"it asked for {near}: no node has {name}" for name in lost if (near := meant(name, there))]
 

@@ -1,0 +1,140 @@
+"""The configuration file: read strictly, with every fault named, and written so that it can be read again.
+
+One rule each: types and names decide first (`config`, `names`), then what an API server would refuse of selectors and
+constraints (`doubts`), then what no field decides alone. A flag that takes the place of a field goes through the same.
+Source: kube-parity.md section 5.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+from koordpy.api.config import RETRY_JITTER, KoordpyConfiguration
+from koordpy.api.documents import read_documents
+from koordpy.api.doubts import doubts
+from koordpy.api.durations import duration_text
+from koordpy.api.faults import Fault
+from koordpy.api.fieldwalk import format_of
+from koordpy.api.objects import PodSpec
+from koordpy.api.strict import decode_closed
+
+KUBE_SCHEDULER_NAME = PodSpec().scheduler_name
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used; `lines` names every fault, one a line, file and field first."""
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A flag that takes the place of a field; path: of the field, from section to section."""
+
+    name: str
+    path: tuple[str, ...]
+    value: Any
+
+
+def read_config(data: bytes, *, name: str, flags: Sequence[Flag] = ()) -> KoordpyConfiguration:
+    """The configuration in a file's bytes (YAML or JSON; empty: the defaults), with flags on top.
+
+    Raises ConfigError.
+    """
+    documents = list(read_documents(data, as_json=name.endswith(".json")))
+    broken = [f"{name}: {document.fault}" for document in documents if document.fault]
+    if broken:
+        raise ConfigError(broken)
+    if len(documents) > 1:
+        raise ConfigError([f"{name}: {len(documents)} documents in place of one"])
+    raw = _overlaid(documents[0].value if documents else {}, flags)
+    config, faults = decode_closed(raw, KoordpyConfiguration)
+    told = {fault.path for fault in faults}
+    faults += [doubt for doubt in doubts(raw, KoordpyConfiguration) if doubt.path not in told]
+    if config is not None:
+        faults += _across_fields(config)
+    if config is None or faults:
+        raise ConfigError([_line(fault, name, flags) for fault in faults])
+    return config
+
+
+def load_config(path: str | None, *, flags: Sequence[Flag] = ()) -> KoordpyConfiguration:
+    """The configuration in a file (None: the defaults), with flags on top.
+
+    Raises ConfigError, also where the file cannot be read.
+    """
+    try:
+        data = b"" if path is None else Path(path).read_bytes()
+    except OSError as fault:
+        raise ConfigError([f"{path}: cannot be read: {fault.strerror or fault}"]) from None
+    except ValueError as fault:
+        raise ConfigError([f"{path!r}: cannot be read: {fault}"]) from None
+    return read_config(data, name=path or "", flags=flags)
+
+
+def _overlaid(raw: Any, flags: Sequence[Flag]) -> Any:
+    """The file's plain value with flags in the place of its fields. What is no mapping stays, for its fault."""
+    for flag in flags:
+        section, *rest = flag.path
+        if isinstance(raw, dict):
+            inner = raw.get(section)
+            below = [replace(flag, path=tuple(rest))]
+            raw = {**raw, section: _overlaid({} if inner is None else inner, below) if rest else flag.value}
+    return raw
+
+
+def _line(fault: Fault, name: str, flags: Sequence[Flag]) -> str:
+    """A fault as a line: it begins with the flag that gave the value, else with the file."""
+    for flag in flags:
+        if fault.path.partition("[")[0] == ".".join(flag.path):
+            return f"{flag.name}: {fault.text}"
+    return f"{name}: {fault}" if name else str(fault)
+
+
+def dangers(config: KoordpyConfiguration) -> list[str]:
+    """What is allowed and can do harm, as `FIELD: TEXT`."""
+    if KUBE_SCHEDULER_NAME not in config.scheduler_names:
+        return []
+    return [
+        f"schedulerNames: {KUBE_SCHEDULER_NAME} is what pods without a schedulerName get, and kube-scheduler has it:"
+        " both would bind the same pods. Only where kube-scheduler does not run, or its profiles have other names"
+    ]
+
+
+def plain(config: KoordpyConfiguration) -> dict[str, Any]:
+    """The configuration as plain values that a file may hold: `read_config` gives the same again."""
+    written: dict[str, Any] = _plain(inspect.type_info(KoordpyConfiguration), msgspec.to_builtins(config))
+    return written
+
+
+def _plain(info: inspect.Type, value: Any) -> Any:
+    if isinstance(info, inspect.StructType):
+        fields = {part.encode_name: part.type for part in info.fields}
+        return {name: _plain(fields[name], inner) for name, inner in value.items()}
+    return duration_text(value) if format_of(info) == "duration" else value
+
+
+def _across_fields(config: KoordpyConfiguration) -> Iterator[Fault]:
+    """Faults that no field has alone."""
+    lease = config.leader_election
+    if lease.lease_duration <= lease.renew_deadline:
+        yield Fault("leaderElection.leaseDuration", "must be longer than renewDeadline")
+    if lease.renew_deadline <= lease.retry_period * RETRY_JITTER:
+        yield Fault("leaderElection.renewDeadline", f"must be longer than {RETRY_JITTER:g} times retryPeriod")
+    if config.pod_max_backoff < config.pod_initial_backoff:
+        yield Fault("podMaxBackoff", "must not be shorter than podInitialBackoff")
+    spread = config.filters.pod_topology_spread
+    if spread.defaulting_type != "List" and spread.default_constraints:
+        yield Fault("filters.podTopologySpread.defaultConstraints", "needs defaultingType List")
+    fit = config.scores.node_resources_fit
+    points = [point.utilization for point in fit.shape]
+    if points != sorted(set(points)):
+        yield Fault("scores.nodeResourcesFit.shape", "utilization must rise from point to point")
+    if fit.strategy == "RequestedToCapacityRatio" and not points:
+        yield Fault("scores.nodeResourcesFit.shape", "RequestedToCapacityRatio needs it")
