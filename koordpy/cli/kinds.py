@@ -85,15 +85,19 @@ def find_kind(api_version: str, kind: str) -> Kind | None:
     return _KINDS.get((group_of(api_version), kind))
 
 
-_MADE_OF_PODS = {("batch", "Job"), ("batch", "CronJob"), ("apps", "Deployment"), ("apps", "DaemonSet")}
+_MAKERS_UNREAD = {("batch", "Job"), ("batch", "CronJob"), ("apps", "Deployment"), ("apps", "DaemonSet")}
+"""Kinds that make pods and are not read."""
+MAKERS_READ = ("ReplicationController", "ReplicaSet", "StatefulSet")
+"""Names of kinds that make pods and of which the selector is read, not the template."""
+WRITE_PODS = "(write the pods that it would make)"
 
 
 def not_read(api_version: str, kind: str) -> str:
     """What is said of an object of a kind that is not read, with the kind that its author may have meant."""
     group = group_of(api_version)
     told = f"{kind} of {api_version or 'no apiVersion'} is not read: ignored"
-    if (group, kind) in _MADE_OF_PODS:
-        return f"{told} (write the pods that it would make)"
+    if (group, kind) in _MAKERS_UNREAD:
+        return f"{told} {WRITE_PODS}"
     right = meant(kind, (known for its_group, known in _KINDS if its_group == group or not api_version))
     if right:
         return f"{told}, did you mean {right}?"

@@ -23,6 +23,8 @@ from koordpy.cluster.topology import read_layers
 
 SUFFIXES = (".yaml", ".yml", ".json")
 DEFAULT_NAMESPACE = "default"
+MOST_REPEATS = 4
+"""Objects told one by one that stand in the same two files."""
 MAX_LINE = 2000
 """Characters of a fault's line; values in the input may be of any length."""
 
@@ -64,6 +66,10 @@ class Loaded:
     """Names of the kinds that documents named, those of faulty documents included."""
     rests: list[Manifest] = field(default_factory=list)
     """Those that cannot be read as a whole, without their faulty parts."""
+    repeats: dict[tuple[str, str], list[tuple[int, str]]] = field(default_factory=dict)
+    """(path, path that has the same objects) -> the faults that say so."""
+    unreadable: bool = False
+    """Whether one of the files cannot be read: what the rest lacks may stand there."""
     order: int = 0
     """Of what is being read."""
     _faulty: dict[str, set[str]] = field(default_factory=dict)
@@ -71,6 +77,22 @@ class Loaded:
     def fault(self, where: object, fault: Fault | str, order: int | None = None) -> None:
         """Takes down a fault of an object (default: the one that is being read)."""
         self.faults.append((self.order if order is None else order, _one_line(f"{where}: {fault}")))
+
+    def cannot_read(self, path: str, why: str) -> None:
+        """Takes down that a file or folder cannot be read."""
+        self.fault(path, f"cannot be read: {why}")
+        self.unreadable = True
+
+    def fold_repeats(self) -> None:
+        """One line in place of many for two files that have the same objects, as one file given twice."""
+        for (path, first), lines in self.repeats.items():
+            if len(lines) > MOST_REPEATS:
+                told = set(lines[1:])
+                self.faults = [fault for fault in self.faults if fault not in told]
+                at = self.faults.index(lines[0])
+                rest = lines[0][1].removeprefix(f"{path}: ")
+                more = "objects stand there twice" if path == first else f"objects stand in {first}, too"
+                self.faults[at] = (lines[0][0], f"{path}: {len(lines)} {more}; the first: {rest}")
 
     def fault_of(self, manifest: Manifest, fault: Fault | str) -> None:
         """Takes down a fault of an object that was read before."""
@@ -112,7 +134,8 @@ def load_manifests(paths: Sequence[str]) -> Loaded:
             for item_place, raw in _items(document.value, place, loaded):
                 loaded.order += 1
                 _take(raw, item_place, document.plain, loaded, named)
-    if "Node" not in loaded.kinds_seen:
+    loaded.fold_repeats()
+    if "Node" not in loaded.kinds_seen and not loaded.unreadable:
         for order, place, text in loaded.unread:
             if text.endswith("did you mean Node?"):
                 loaded.fault(place, text, order)
@@ -140,9 +163,9 @@ def _files(paths: Iterable[str], loaded: Loaded) -> Iterator[tuple[str, bytes]]:
                 continue
             data = Path(path).read_bytes()
         except OSError as fault:
-            loaded.fault(path or "''", f"cannot be read: {fault.strerror or fault}")
+            loaded.cannot_read(path or "''", fault.strerror or str(fault))
         except ValueError as fault:
-            loaded.fault(repr(path), f"cannot be read: {fault}")
+            loaded.cannot_read(repr(path), str(fault))
         else:
             yield path, data
 
@@ -216,6 +239,7 @@ def _take(
         first = named.setdefault((kind.name, namespace, name), place)
         if first is not place:
             loaded.fault(f"{place}: {title}", f"metadata.name: the same object stands in {first}")
+            loaded.repeats.setdefault((place.path, first.path), []).append(loaded.faults[-1])
     if isinstance(obj, ClusterNetworkTopology) and name == keys.TOPOLOGY_OBJECT:
         for wrong in read_layers(obj)[1]:
             loaded.fault(f"{place}: {title}", f"{wrong.field}: {wrong.text}")

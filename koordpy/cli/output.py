@@ -46,8 +46,8 @@ def warning_lines(warnings: Iterable[tuple[str, str]]) -> list[str]:
         by_text.setdefault(text, []).append(subject)
     lines = []
     for text, subjects in by_text.items():
-        named = subjects if len(subjects) <= PODS_NAMED else [_named(subjects)]
-        lines += [one_line(f"warning: {subject}: {text}") for subject in named]
+        told = subjects if len(subjects) <= PODS_NAMED else [named(subjects)]
+        lines += [one_line(f"warning: {subject}: {text}") for subject in told]
     return lines
 
 
@@ -112,7 +112,7 @@ def _merged(rows: Sequence[tuple[object, ...]]) -> list[tuple[object, ...]]:
     names: dict[tuple[object, ...], list[str]] = {}
     for name, *rest in rows:
         names.setdefault(tuple(rest), []).append(str(name))
-    return [(_named(own), *rest) for rest, own in names.items()]
+    return [(named(own), *rest) for rest, own in names.items()]
 
 
 def _part(title: str, lines: list[str]) -> list[str]:
@@ -141,7 +141,7 @@ def simulation_table(document: Document, left_alone: Mapping[str, str]) -> str:
             f"{gang['bound']}/{gang['members']}",
             gang["minMember"],
             _domain(gang["domain"]),
-            gang["proof"],
+            _proof(gang),
         )
         for gang in gangs
     ]
@@ -156,6 +156,11 @@ def simulation_table(document: Document, left_alone: Mapping[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _proof(gang: Document) -> str:
+    """A gang that ran before, and was not planned, has nothing to prove."""
+    return "-" if gang["proof"] == "unknown" and gang["bound"] == gang["members"] else str(gang["proof"])
+
+
 def _domain(domain: Document | None) -> str:
     if domain is None:
         return "-"
@@ -168,7 +173,7 @@ def _pending_lines(pending: list[Document]) -> list[str]:
         groups.setdefault((entry["gang"], entry["reason"], entry["message"]), []).append(_key(entry))
     lines = []
     for (gang, reason, message), pods in groups.items():
-        lines += [f"{_named(pods)}{f' (gang {gang})' if gang else ''}: {reason}", f"    {message}"]
+        lines += [f"{named(pods)}{f' (gang {gang})' if gang else ''}: {reason}", f"    {message}"]
     return lines
 
 
@@ -176,10 +181,11 @@ def _left_alone_lines(left_alone: Mapping[str, str]) -> list[str]:
     groups: dict[str, list[str]] = {}
     for pod, why in left_alone.items():
         groups.setdefault(why, []).append(pod)
-    return [f"{_named(pods)}: {why}" for why, pods in groups.items()]
+    return [f"{named(pods)}: {why}" for why, pods in groups.items()]
 
 
-def _named(pods: Sequence[str]) -> str:
+def named(pods: Sequence[str]) -> str:
+    """The first few names, and how many more there are."""
     names = ", ".join(pods[:PODS_NAMED])
     return f"{names} and {len(pods) - PODS_NAMED} more" if len(pods) > PODS_NAMED else names
 

@@ -6,6 +6,8 @@ import sys
 from koordpy.cli import offline
 from koordpy.cli.numbers import COUNT
 
+FAILED = 1
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
@@ -17,6 +19,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("recreate", "drop"),
         default="recreate",
         help="whether evicted pods come back pending, as their owner would make them again (default), or are gone",
+    )
+
+    parser.add_argument(
+        "--fail-pending", action="store_true", help="exit status 1 where a pod is still pending at the end, as for CI"
     )
 
 
@@ -44,4 +50,4 @@ def run(args: argparse.Namespace) -> int:
     output.say(
         output.simulation_table(document, left) if args.output == "table" else output.text(document, args.output)
     )
-    return 0
+    return FAILED if args.fail_pending and result.pending else 0

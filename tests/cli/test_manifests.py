@@ -127,6 +127,23 @@ def test_the_faults_of_all_files_and_of_the_configuration_are_told(
     ]
 
 
+def test_a_file_given_twice_is_told_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pods = "".join("---\n" + POD.replace("{name: p}", f"{{name: p{i}}}") for i in range(4))
+    first, second = written(tmp_path, NODE + pods, "a.yaml"), written(tmp_path, NODE + pods, "b.yaml")
+    same = f"document 1: Node/n1: metadata.name: the same object stands in {first}: document 1"
+    assert main(["simulate", "-f", first, "-f", first, "-f", second]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"{first}: 5 objects stand there twice; the first: {same}",
+        f"{second}: 5 objects stand in {first}, too; the first: {same}",
+    ]
+
+
+def test_a_missing_file_is_told_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = str(tmp_path / "none")
+    assert main(["simulate", "-f", missing, "-f", written(tmp_path, POD)]) == 2
+    assert capsys.readouterr().err == f"{missing}: cannot be read: No such file or directory\n"
+
+
 @pytest.mark.parametrize("text", ["", "---\n---\n# nothing\n", POD])
 def test_an_input_without_a_node_is_a_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
     path = written(tmp_path, text)

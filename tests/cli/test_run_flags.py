@@ -67,5 +67,5 @@ def test_certificates_of_the_webhook_that_are_not_there_are_told_by_their_own_fl
         webhook_of(args, KoordpyConfiguration())
     for name in ("tls.crt", "tls.key"):
         (tmp_path / name).write_text("none")
-    with pytest.raises(InputFaultsError, match="--webhook-certificates: .*: tls.crt and tls.key cannot be used"):
+    with pytest.raises(InputFaultsError, match=r"--webhook-certificates: .*: tls\.crt and tls\.key cannot be used"):
         webhook_of(args, KoordpyConfiguration())

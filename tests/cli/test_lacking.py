@@ -1,0 +1,97 @@
+"""What the input lacks is told: groups and quotas that running pods name, pods that nobody wrote down."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from koordpy.api import keys
+from koordpy.cli.main import main
+from tests.cli.test_manifests import NODE
+
+APPS = "apiVersion: apps/v1\nkind: {kind}\nmetadata: {{name: web}}\nspec: {spec}\n"
+MATCHING = "{selector: {matchLabels: {app: web}}}"
+
+
+def running(name: str, more: str = "", labels: dict[str, str] | None = None) -> str:
+    """A pod on node n1."""
+    meta = f"{{name: {name}, labels: {labels or {}}{more}}}"
+    return f"kind: Pod\nmetadata: {meta}\nspec: {{nodeName: n1, containers: [{{name: c}}]}}\n"
+
+
+def warned(folder: Path, capsys: pytest.CaptureFixture[str], *texts: str, command: tuple[str, ...] = ()) -> list[str]:
+    path = folder / "in.yaml"
+    path.write_text("---\n".join((NODE, *texts)))
+    assert main([*(command or ("simulate",)), "-f", str(path)]) == 0
+    return capsys.readouterr().err.replace(f"{path}: ", "").splitlines()
+
+
+def test_groups_and_quotas_that_running_pods_name_are_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of_gang = [running(f"p{i}", labels={keys.LABEL_POD_GROUP: f"g{i // 2}"}) for i in range(12)]
+    of_quota = running("q", labels={keys.QUOTA_NAME: "team"})
+    built_in = running("d", labels={keys.QUOTA_NAME: keys.BUILT_IN_QUOTAS[0]})
+    own = running("o", labels={keys.LABEL_GANG_NAME: "own", keys.LABEL_GANG_MIN: "1"})
+    texts = (*of_gang, of_quota, built_in, own)
+    for command in (("simulate",), ("explain", "--pod", "q")):
+        assert warned(tmp_path, capsys, *texts, command=command) == [
+            "warning: 6 PodGroups that running pods name are not in the input: default/g0, default/g1, default/g2, "
+            "default/g3 and 2 more (of a dump: ask kubectl get for podgroups, too)",
+            "warning: 1 ElasticQuota that running pods name is not in the input: team"
+            " (of a dump: ask kubectl get for elasticquotas, too)",
+        ]
+    groups = [
+        yaml.safe_dump(
+            {"apiVersion": f"{keys.GROUP_SIGS}/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": {}}
+        )
+        for kind, name in (*(("PodGroup", f"g{i}") for i in range(6)), ("ElasticQuota", "team"))
+    ]
+    assert warned(tmp_path, capsys, *texts, *groups) == []
+
+
+@pytest.mark.parametrize("kind", ["StatefulSet", "ReplicaSet"])
+def test_a_controller_whose_pods_nobody_wrote_is_told_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    controller = APPS.format(kind=kind, spec=MATCHING)
+    told = f"warning: document 2: {kind} default/web: its pods are not made (write the pods that it would make)"
+    assert warned(tmp_path, capsys, controller) == [told]
+    assert warned(tmp_path, capsys, controller, running("other", labels={"app": "other"})) == [told]
+    assert warned(tmp_path, capsys, controller, running("web-0", labels={"app": "web"})) == []
+    owner = f", ownerReferences: [{{apiVersion: apps/v1, kind: {kind}, name: web, uid: u, controller: true}}]"
+    assert warned(tmp_path, capsys, controller, running("web-0", owner)) == []
+    assert warned(tmp_path, capsys, APPS.format(kind=kind, spec="{replicas: 0}")) == []
+
+
+def test_pending_pods_fail_the_command_where_that_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small, large = ("kind: Pod\nmetadata: {name: %s}\nspec: {schedulerName: koord-scheduler, containers: [%s]}\n",) * 2
+    path = tmp_path / "in.yaml"
+    path.write_text("---\n".join((NODE, small % ("p", "{name: c}"))))
+    assert main(["simulate", "-f", str(path), "--fail-pending"]) == 0
+    path.write_text(path.read_text() + "---\n" + large % ("q", "{name: c, resources: {requests: {cpu: 1000}}}"))
+    assert main(["simulate", "-f", str(path)]) == 0
+    assert "default/q: Unschedulable" in capsys.readouterr().out
+    assert main(["simulate", "-f", str(path), "--fail-pending"]) == 1
+    assert "default/q: Unschedulable" in capsys.readouterr().out
+
+
+def test_pods_of_others_that_wait_do_not_fail_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "in.yaml"
+    path.write_text(NODE + "---\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c}]}\n")
+    assert main(["simulate", "-f", str(path), "--fail-pending"]) == 0
+    assert "Left alone" in capsys.readouterr().out
+
+
+def test_the_table_proves_nothing_of_a_gang_that_ran_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    label = {keys.LABEL_POD_GROUP: "g"}
+    group = f"apiVersion: {keys.GROUP_SIGS}/v1alpha1\nkind: PodGroup\nmetadata: {{name: g}}\nspec: {{minMember: 2}}\n"
+    assert warned(tmp_path, capsys, group, *(running(f"p{i}", labels=label) for i in range(2))) == []
+    path = str(tmp_path / "in.yaml")
+    assert main(["simulate", "-f", path]) == 0
+    (row,) = (line.split() for line in capsys.readouterr().out.splitlines() if "default/g" in line)
+    assert row[:4] == ["default/g", "Scheduled", "2/2", "2"] and row[-1] == "-"
+    assert main(["simulate", "-f", path, "-o", "yaml"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out)["gangs"][0]["proof"] == "unknown"
