@@ -111,12 +111,21 @@ def _prepare(args: argparse.Namespace) -> Offline:
     )
     state.look_for(spread_keys(spread.constraints))
     pods = set()
+    by_env = config.gpu.delivery == "env" or any(map(_delivers_by_env, objects))
     for manifest, obj in zip(loaded.manifests, objects, strict=True):
-        state.upsert(_admitted(obj, config))
+        state.upsert(_admitted(obj, config) if by_env else obj)
         if manifest.kind.name == "Pod":
             meta = manifest.obj.metadata  # type: ignore[attr-defined]
             pods.add(f"{meta.namespace}/{meta.name}")
     return Offline(state, config, now, frozenset(pods), [*loaded.warnings, *unmade(loaded), *nameless(state)])
+
+
+def _delivers_by_env(obj: "Wire") -> bool:
+    """Whether it is the Device of a node that makes the admission webhook needed."""
+    from koordpy.api import keys
+    from koordpy.api.custom import Device
+
+    return isinstance(obj, Device) and obj.metadata.labels.get(keys.GPU_DELIVERY) == "env"
 
 
 def _admitted(obj: "Wire", config: "KoordpyConfiguration") -> "Wire":

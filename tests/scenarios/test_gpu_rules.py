@@ -10,11 +10,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
 from koordpy.api import keys
+from koordpy.api.objects import Pod
 from koordpy.cli.main import main
+from koordpy.cluster.gpu_env import inject
 from tests.planning.gpu.machines import M
 
 Json = dict[str, Any]
@@ -625,3 +628,38 @@ def test_a_node_known_by_count_only_delivers_nothing_by_env(run: Any) -> None:
     outcome = run(node(), machine, pod("x", 1, at="n1"), pod())
     assert outcome.nodes == {}
     assert "deliver GPUs by env" in outcome.message
+
+
+def as_injected(one: Json) -> Json:
+    """A pod as the API server holds it behind the webhook."""
+    typed = inject(msgspec.convert(one, Pod), keys.GPU_RESOURCES)
+    env = msgspec.to_builtins([container.env for container in typed.spec.containers])
+    containers = [{**own, "env": new} for own, new in zip(one["spec"]["containers"], env, strict=True)]
+    return {**one, "spec": {**one["spec"], "containers": containers}}
+
+
+def test_a_pod_with_injected_variables_gets_no_node_where_nothing_would_stand_in_them(run: Any) -> None:
+    """The empty value would beat what a device plugin says, and the pod would see no GPU."""
+    outcome = run(node(), as_injected(pod()))
+    assert outcome.nodes == {}
+    assert "1 node(s) have GPUs known by count only and the pod reads its own from injected" in outcome.message
+    assert run(node(), pod()).nodes == {"p": "n1"}
+    foreign = device(bandwidth=square(3, 10), labels={keys.GPU_DELIVERY: "foreign"})
+    outcome = run(node(), foreign, as_injected(pod()))
+    assert (outcome.nodes, outcome.gpus()) == ({"p": "n1"}, [0, 1])
+
+
+def test_such_a_pod_waits_for_pods_whose_gpus_cannot_be_told(run: Any) -> None:
+    machine = device(8, bandwidth=M, labels={keys.GPU_DELIVERY: "device-plugin"})
+    asking = as_injected(pod(spec={"priority": 5}))
+    outcome = run(node(), machine, pod("x", 1, at="n1", spec={"priority": 0}), asking)
+    assert outcome.nodes["p"] == "n1" and [one["pod"] for one in outcome.out["evictions"]] == ["x"]
+
+
+def test_where_one_node_delivers_by_env_the_webhook_is_there_for_all_pods(run: Any) -> None:
+    machine = device(2, bandwidth=square(2, 10), labels={keys.GPU_DELIVERY: "env"})
+    outcome = run(node(gpus=2), machine, node("n2"), pod("p", 4))
+    assert outcome.nodes == {}
+    assert "node(s) have GPUs known by count only" in outcome.message
+    helped = run(node(gpus=2), machine, node("n2"), pod("p", 4), command="explain").out["wouldFitIf"]
+    assert any("let the agent report the node's GPUs" in line for line in helped)

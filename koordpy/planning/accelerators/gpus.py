@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
 from koordpy.api import keys
+from koordpy.cluster.gpu_env import is_injected
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Ints
 from koordpy.planning.accelerators.base import Accelerator, Given, Round, Worth
@@ -36,6 +37,7 @@ class Gpus(Accelerator):
             or scene.config.gpu.delivery == "env"
             or any(key in pod.pod.metadata.annotations for key in _WISHES)
             or scene.partition_policies
+            or is_injected(pod.pod, pod.gpus.resources)
         ):
             yield GPUDevices(pod, scene.gpus)
 

@@ -26,6 +26,9 @@ UNSUPPORTED_NUMBER = "node(s) Unsupported number of GPU requests"
 NO_PARTITION = "Insufficient Partitioned GPU Devices"
 NOT_INJECTED = "node(s) deliver GPUs by env and the pod lacks the injected variables"
 NOT_BY_NAME = "node(s) deliver GPUs by env and their GPUs are known by count only"
+NOT_WRITTEN = "node(s) have GPUs known by count only and the pod reads its own from injected variables"
+"""Nothing would stand in the variables: the empty value gives no GPU, whatever a device plugin says beside it."""
+_OF_DELIVERY = (NOT_INJECTED, NOT_BY_NAME, NOT_WRITTEN)
 
 
 def gpu_refusal(pod: PodInfo) -> Refusal | None:
@@ -77,7 +80,9 @@ class GPUDevices(Rule):
     def constrained(self) -> bool:
         """Whether more than the number of free devices decides on some node."""
         want, view = self._want, self._gpus.view
-        if (want.least_kbs and want.count > 1) or want.restricted or self._gpus.config.delivery == "env":
+        if (want.least_kbs and want.count > 1) or want.restricted:
+            return True
+        if self._injected or self._gpus.config.delivery == "env":
             return True
         if any(known.machine.delivery == "env" or known.machine.honor for known in view.nodes.values()):
             return True
@@ -123,11 +128,11 @@ class GPUDevices(Rule):
             if state.unknown:
                 return self._no_partition(machine)
         delivery = (machine.delivery if machine is not None else "") or self._gpus.config.delivery
-        if delivery == "env":
-            if not self._injected:
-                return _never(NOT_INJECTED)
-            if state.by_name is None:
-                return Refusal(PLUGIN, Code.UNSCHEDULABLE if state.unknown else Code.UNRESOLVABLE, (NOT_BY_NAME,))
+        if delivery == "env" and not self._injected:
+            return _never(NOT_INJECTED)
+        if self._injected and state.by_name is None:
+            reason = NOT_BY_NAME if delivery == "env" else NOT_WRITTEN
+            return Refusal(PLUGIN, Code.UNSCHEDULABLE if state.unknown else Code.UNRESOLVABLE, (reason,))
         return None
 
     def _too_slow(self, machine: Machine | None) -> Refusal:
@@ -160,7 +165,7 @@ class GPUDevices(Rule):
             if not chooser_of(machine).can(state.free, (Want(own.count, own.containers, own.near),)):
                 return self._too_slow(machine)
         hard = self._hard(node, state)
-        if hard is not None and hard.reasons[0] not in (NOT_INJECTED, NOT_BY_NAME):
+        if hard is not None and hard.reasons[0] not in _OF_DELIVERY:
             return hard
         if machine is not None and self._honors(node, machine):
             own = want_on(machine, want)

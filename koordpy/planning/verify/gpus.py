@@ -6,6 +6,7 @@ It reads minors from the objects and the draft and shares nothing with the choic
 from collections.abc import Mapping, Sequence
 
 from koordpy.api.keys import NPU_RESOURCES
+from koordpy.cluster.gpu_env import is_injected
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Draft
 
@@ -17,6 +18,8 @@ def check_gpus(placed: Sequence[tuple[PodInfo, str]], chips: Mapping[str, tuple[
     for pod, node in placed:
         given = chips.get(pod.key, ())
         known = draft.snapshot.gpus.nodes.get(node)
+        if pod.gpus is not None and not given and is_injected(pod.pod, pod.gpus.resources):
+            faults.append(f"{pod.key}: reads its GPUs from variables, and none is named")
         if pod.gpus is None or known is None:
             if given and known is not None and not any(pod.requests.get(name) for name in NPU_RESOURCES):
                 faults.append(f"{pod.key}: is given GPUs that it did not ask for")

@@ -31,6 +31,7 @@ _BY_REASON = {
     gpu_devices.UNSUPPORTED_NUMBER: "ask for a number of GPUs that the partition table lists",
     gpu_devices.NOT_INJECTED: "create the pod anew through the webhook",
     gpu_devices.NOT_BY_NAME: "let the agent report the node's GPUs, or wait for the pods that hold unnamed ones",
+    gpu_devices.NOT_WRITTEN: "let the agent report the node's GPUs, or wait for the pods that hold unnamed ones",
 }
 _RELAX = "relax the pod's constraint or change the nodes"
 _WAIT = "wait for pods there to end"
