@@ -32,7 +32,7 @@ def test_the_chart_installs_this_version() -> None:
 def test_every_value_has_a_default_and_every_default_a_schema() -> None:
     defaults = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
     schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
-    free = ("resources", "affinity", "config")
+    free = ("resources", "affinity", "config", "issuerRef")
 
     def compare(values: dict[str, Any], schema: dict[str, Any], path: str) -> None:
         named = set(schema["properties"]) - {"global"}

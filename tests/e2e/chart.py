@@ -17,6 +17,8 @@ from tests.e2e.assets import REPOSITORY
 CHART = REPOSITORY / "charts" / "koordpy"
 HELM_TIMEOUT_S = 60
 Json = dict[str, Any]
+NEEDED: Json = {"image": {"repository": "koordpy"}, "webhook": {"renderCertificate": True}}
+"""What the chart has no default for where it is rendered without a cluster."""
 
 
 class Denied(Exception):
@@ -35,6 +37,7 @@ class Helm:
         command = [str(self.program), *(str(argument) for argument in arguments)]
         if values is not None:
             command += ["--values", "-"]
+            values = _over(NEEDED, values)
         env = {"HOME": str(self.home), "PATH": "", "HELM_NO_PLUGINS": "1"}
         text = json.dumps(values) if values is not None else None
         done = subprocess.run(
@@ -90,6 +93,13 @@ class Release:
             for name in rule.get("resourceNames", [""])
             for verb in rule["verbs"]
         }
+
+
+def _over(below: Mapping[str, Any], values: Mapping[str, Any]) -> Json:
+    """Values over others, mappings entry by entry."""
+    merged = {**below, **values}
+    both = (name for name in below if isinstance(merged[name], dict))
+    return merged | {name: _over(below[name], merged[name]) for name in both if isinstance(below[name], dict)}
 
 
 def _component(manifest: Json) -> str | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import pytest
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.configfile import ConfigError, read_config
 from tests.e2e.assets import REPOSITORY
-from tests.e2e.chart import CHART, Denied, Helm
+from tests.e2e.chart import CHART, Denied, Helm, Release
 
 Values = dict[str, Any]
 
@@ -29,6 +31,12 @@ def listed(more: dict[str, Any]) -> dict[str, Any]:
 
 
 EVERYTHING: Values = {
+    "commonLabels": {"team": "ml"},
+    "commonAnnotations": {"contact": "ml@example.com"},
+    "agent": {"enabled": True, "delivery": "env"},
+    "webhook": {"enabled": True},
+    "prometheusRule": {"enabled": True},
+    "dashboards": {"enabled": True},
     "replicaCount": 3,
     "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
     "networkPolicy": {"enabled": True, "from": [{"namespaceSelector": {}}]},
@@ -194,12 +202,13 @@ def test_a_change_of_the_configuration_replaces_the_pods(helm: Helm) -> None:
 
 
 def test_a_digest_takes_the_place_of_the_tag(helm: Helm) -> None:
+    digest = "sha256:" + "a" * 64
     images = [
         helm.render({"image": image}).pod["containers"][0]["image"]
-        for image in ({}, {"tag": "edge"}, {"tag": "edge", "digest": "sha256:" + "a" * 64})
+        for image in ({}, {"tag": "edge"}, {"tag": "edge", "digest": digest}, {"registry": "r.example.com/"})
     ]
     version = REPOSITORY.joinpath("koordpy", "__init__.py").read_text().split('__version__ = "')[1].split('"')[0]
-    assert images == [f"koordpy:{version}", "koordpy:edge", "koordpy@sha256:" + "a" * 64]
+    assert images == [f"koordpy:{version}", "koordpy:edge", f"koordpy@{digest}", f"r.example.com/koordpy:{version}"]
 
 
 @pytest.mark.parametrize(
@@ -216,6 +225,17 @@ def test_a_digest_takes_the_place_of_the_tag(helm: Helm) -> None:
         ({"config": {"leaderElection": {"leaderElect": False}}}, "two would bind the same pods"),
         ({"config": {"bindAddress": ":1"}}, "bindAddress"),
         ({"config": {"clientConnection": {"kubeconfig": "x"}}}, "kubeconfig"),
+        ({"image": {"repository": ""}}, "image.repository: the name that the image was pushed under is needed"),
+        ({"image": {"repository": "a b"}}, "repository"),
+        ({"startupProbe": {"exec": {}}}, "startupProbe"),
+        ({"extraArgs": "--kube-api-qps=9"}, "extraArgs"),
+        ({"agent": {"dnsPolicy": "Mine"}}, "dnsPolicy"),
+        ({"webhook": {"enabled": True, "renderCertificate": False}}, "every rendering would make another one"),
+        ({"webhook": {"enabled": True, "existingSecret": "a", "certManager": {"enabled": True}}}, "choose one"),
+        (
+            {"agent": {"enabled": True, "delivery": "env"}, "webhook": {"enabled": True, "gpuVariables": False}},
+            "needs webhook.enabled and webhook.gpuVariables",
+        ),
     ],
 )
 def test_helm_refuses(values: Values, said: str, helm: Helm) -> None:
@@ -267,3 +287,128 @@ def test_what_koordpy_would_refuse_helm_refuses_first(config: Values, said: str,
 def test_what_koordpy_takes_helm_takes(config: Values, helm: Helm) -> None:
     rendered = helm.render({"config": config}).configuration
     assert read_config(rendered.encode(), name="config.yaml") == of_release(config)
+
+
+def test_a_configuration_that_is_null_is_the_default(helm: Helm) -> None:
+    assert read_config(helm.render({"config": None}).configuration.encode(), name="c.yaml") == of_release({})
+
+
+def test_common_labels_and_annotations_are_on_every_object_and_never_in_a_selector(helm: Helm) -> None:
+    release = helm.render(EVERYTHING)
+    for one in release.objects:
+        meta = one["metadata"]
+        assert meta["labels"]["team"] == "ml" and meta["annotations"]["contact"] == "ml@example.com", meta["name"]
+        assert meta["labels"]["app.kubernetes.io/managed-by"] == "Helm"
+        assert "team" not in str(one["spec"].get("selector", "")) if isinstance(one.get("spec"), dict) else True
+    for kind, component in (("Deployment", None), ("DaemonSet", "agent")):
+        template = release.of(kind, component=component)["spec"]["template"]
+        assert template["metadata"]["labels"]["team"] == ("platform" if kind == "Deployment" else "ml")
+
+
+def namespaces(value: Any) -> Iterator[str]:
+    """What stands under the key `namespace`, anywhere."""
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from namespaces(inner)
+    if isinstance(value, dict) and isinstance(value.get("namespace"), str):
+        yield value["namespace"]
+
+
+def test_everything_is_in_the_namespace_that_takes_the_place_of_the_releases(helm: Helm) -> None:
+    release = helm.render({**EVERYTHING, "namespaceOverride": "elsewhere"})
+    assert set(namespaces(release.objects)) == {"elsewhere", "kube-system"}
+    assert release.of("ServiceMonitor")["spec"]["namespaceSelector"] == {"matchNames": ["elsewhere"]}
+    assert "resourceNamespace: elsewhere" in release.configuration
+    text = str(release.objects)
+    assert "system:serviceaccount:elsewhere:koordpy" in text and "system:serviceaccount:scheduling" not in text
+
+
+EXTRAS: Values = {
+    "extraArgs": ["--more"],
+    "extraEnv": [{"name": "A", "value": "b"}],
+    "extraVolumes": [{"name": "more", "emptyDir": {}}],
+    "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}],
+    "podSecurityContext": {"runAsUser": None, "fsGroup": 7},
+    "securityContext": {"readOnlyRootFilesystem": False},
+    "hostNetwork": True,
+    "podLabels": {"a": "b"},
+    "podAnnotations": {"c": "d"},
+    "affinity": {"nodeAffinity": {}},
+}
+
+
+@pytest.mark.parametrize(("kind", "component"), [("Deployment", None), ("DaemonSet", "agent")])
+def test_the_scheduler_and_the_agent_take_the_same_extras(kind: str, component: str | None, helm: Helm) -> None:
+    agent = {"enabled": True, **(EXTRAS if component else {})}
+    values = {**({} if component else EXTRAS), "agent": agent, "revisionHistoryLimit": 3}
+    workload = helm.render(values).of(kind, component=component)["spec"]
+    meta, spec = workload["template"]["metadata"], workload["template"]["spec"]
+    (container,) = spec["containers"]
+    assert workload["revisionHistoryLimit"] == 3
+    assert (meta["labels"]["a"], meta["annotations"]["c"]) == ("b", "d")
+    assert container["args"][-1] == "--more" and len(container["args"]) > 3
+    assert container["env"][-1] == {"name": "A", "value": "b"}
+    assert container["volumeMounts"][-1]["mountPath"] == "/more" and spec["volumes"][-1]["name"] == "more"
+    assert spec["securityContext"].get("runAsUser") is None and spec["securityContext"]["fsGroup"] == 7
+    assert spec["securityContext"]["runAsNonRoot"] and container["securityContext"]["allowPrivilegeEscalation"] is False
+    assert container["securityContext"]["readOnlyRootFilesystem"] is False
+    assert (spec["hostNetwork"], spec["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+    assert spec["affinity"] == {"nodeAffinity": {}}
+
+
+def test_the_agent_is_root_where_the_kubelets_sockets_are_its_business(helm: Helm) -> None:
+    release = helm.render({"agent": {"enabled": True, "delivery": "device-plugin"}})
+    context = release.of("DaemonSet", component="agent")["spec"]["template"]["spec"]["securityContext"]
+    assert context == {"seccompProfile": {"type": "RuntimeDefault"}}
+
+
+def hooks(release: Release) -> list[Any]:
+    """Configurations of webhooks."""
+    return [one for one in release.objects if one["kind"].endswith("WebhookConfiguration")]
+
+
+def mounted(release: Release) -> str:
+    """Name of the Secret that the replicas take their certificate from."""
+    (volume,) = (one for one in release.pod["volumes"] if one["name"] == "webhook")
+    return str(volume["secret"]["secretName"])
+
+
+AUTHORITY = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+
+
+@pytest.mark.parametrize("given", [AUTHORITY, base64.b64encode(AUTHORITY.encode()).decode()])
+def test_a_certificate_of_a_secret_that_is_there_is_taken_as_it_is(given: str, helm: Helm) -> None:
+    values = {"enabled": True, "existingSecret": "theirs", "caBundle": given, "renderCertificate": False}
+    release = helm.render({"webhook": values})
+    assert mounted(release) == "theirs" and "Secret" not in release.kinds()
+    trusted = {hook["clientConfig"]["caBundle"] for one in hooks(release) for hook in one["webhooks"]}
+    assert {base64.b64decode(text).decode() for text in trusted} == {AUTHORITY}
+    bare = helm.render({"webhook": {**values, "caBundle": ""}})
+    assert not any("caBundle" in hook["clientConfig"] for one in hooks(bare) for hook in one["webhooks"])
+
+
+def test_cert_manager_makes_the_certificate_and_tells_whom_to_trust(helm: Helm) -> None:
+    values = {
+        "enabled": True,
+        "certManager": {"enabled": True},
+        "renderCertificate": False,
+        "url": "https://10.0.0.1:9443",
+    }
+    release = helm.render({"webhook": {**values, "annotations": {"more": "x"}}})
+    certificate = release.of("Certificate")
+    assert mounted(release) == certificate["spec"]["secretName"] == "koordpy-webhook"
+    assert certificate["spec"]["dnsNames"] == ["koordpy-webhook.scheduling.svc", "koordpy-webhook.scheduling"]
+    assert certificate["spec"]["ipAddresses"] == ["10.0.0.1"]
+    assert certificate["spec"]["issuerRef"]["name"] == release.of("Issuer")["metadata"]["name"]
+    assert "Secret" not in release.kinds() and len(hooks(release)) == 2
+    for one in hooks(release):
+        notes = one["metadata"]["annotations"]
+        assert notes == {"cert-manager.io/inject-ca-from": "scheduling/koordpy-webhook", "more": "x"}
+        assert not any("caBundle" in hook["clientConfig"] for hook in one["webhooks"])
+    issuer = {"name": "ours", "kind": "ClusterIssuer"}
+    other = helm.render({"webhook": {**values, "certManager": {"enabled": True, "issuerRef": issuer}}})
+    assert "Issuer" not in other.kinds() and other.of("Certificate")["spec"]["issuerRef"] == issuer
+
+
+def test_the_webhook_of_quotas_does_without_that_of_variables(helm: Helm) -> None:
+    release = helm.render({"webhook": {"enabled": True, "gpuVariables": False}})
+    assert [one["kind"] for one in hooks(release)] == ["ValidatingWebhookConfiguration"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import re
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from tests.e2e.installed import DEFINITIONS, KOORD, SIGS, Install, Json, make_wo
 from tests.e2e.process import Process, eventually
 from tests.e2e.recording import Recorder
 from tests.e2e.test_scheduler import places
+
+HOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
 
 async def test_helm_installs_upgrades_and_removes_it_and_the_definitions_stay(
@@ -37,7 +40,7 @@ async def test_helm_installs_upgrades_and_removes_it_and_the_definitions_stay(
         listed = await api.items("/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
         return {definition["metadata"]["name"] for definition in listed}
 
-    said = helm.call("install", "blue", CHART, *where)
+    said = helm.call("install", "blue", CHART, *where, values={})
     assert "schedulerName: koord-scheduler" in said and "get lease blue-koordpy" in said
     first = await objects()
     assert None not in first.values()
@@ -48,6 +51,33 @@ async def test_helm_installs_upgrades_and_removes_it_and_the_definitions_stay(
     helm.call("uninstall", "blue", *where)
     assert set((await objects()).values()) == {None}
     assert {f"podgroups.{SIGS}", f"clusternetworktopologies.{KOORD}"} <= await definitions()
+
+
+async def test_an_upgrade_keeps_the_certificate_of_the_webhook_as_long_as_it_holds(
+    api: Client, controlplane: ControlPlane, helm: Helm, namespace: str
+) -> None:
+    where = ("--namespace", namespace, "--kubeconfig", controlplane.kubeconfig())
+    hook = {"enabled": True, "renderCertificate": False}
+    release = helm.render({"webhook": {"enabled": True}}, release="blue", namespace=namespace)
+    secret, *hooks = (path_of(one) for one in release.objects if one["kind"] in ("Secret", *HOOKS))
+
+    async def certificate() -> tuple[Json, set[str]]:
+        found = await api.get(secret)
+        trusted = [one["clientConfig"]["caBundle"] for path in hooks for one in (await api.get(path))["webhooks"]]
+        return found["data"], {base64.b64decode(text).decode() for text in trusted}
+
+    helm.call("install", "blue", CHART, *where, values={"webhook": hook})
+    try:
+        first, trusted = await certificate()
+        assert trusted == {base64.b64decode(first["ca.crt"]).decode()}
+        helm.call("upgrade", "blue", CHART, *where, values={"webhook": hook, "replicaCount": 3})
+        assert await certificate() == (first, trusted)
+        helm.call("upgrade", "blue", CHART, *where, values={"webhook": {**hook, "url": "https://127.0.0.1:9443"}})
+        other, both = await certificate()
+        assert other["tls.crt"] != first["tls.crt"]
+        assert both == {"".join(base64.b64decode(one["ca.crt"]).decode() for one in (first, other))}
+    finally:
+        helm.call("uninstall", "blue", *where)
 
 
 async def test_a_dry_run_with_rights_to_read_plans_and_sends_nothing_but_reads(

@@ -20,6 +20,13 @@ OTHERS: dict[Path, Any] = {
     ("image", "digest"): "sha256:" + "0" * 64,
     ("image", "pullPolicy"): "Always",
     ("imagePullSecrets",): [{"name": "pull"}],
+    ("podSecurityContext",): {"runAsUser": 1},
+    ("securityContext",): {"privileged": True},
+    ("dnsPolicy",): "Default",
+    ("extraArgs",): ["--kube-api-qps=9"],
+    ("extraEnv",): [{"name": "A", "value": "b"}],
+    ("extraVolumes",): [{"name": "more", "emptyDir": {}}],
+    ("extraVolumeMounts",): [{"name": "more", "mountPath": "/more"}],
     ("log", "level"): "debug",
     ("log", "format"): "text",
     ("config",): {"podMaxBackoff": "20s"},
@@ -28,26 +35,39 @@ OTHERS: dict[Path, Any] = {
     ("affinity",): {"nodeAffinity": {}},
     ("topologySpreadConstraints",): [{"maxSkew": 1, "topologyKey": "x", "whenUnsatisfiable": "ScheduleAnyway"}],
     ("serviceMonitor", "interval"): "1m",
+    ("serviceMonitor", "scrapeTimeout"): "9s",
+    ("serviceMonitor", "relabelings"): [{"action": "labeldrop"}],
+    ("serviceMonitor", "metricRelabelings"): [{"action": "labeldrop"}],
     ("networkPolicy", "from"): [{"namespaceSelector": {}}],
     ("networkPolicy", "egress"): [{}],
     ("agent", "delivery"): "device-plugin",
+    ("agent", "affinity"): {"nodeAffinity": {}},
     ("agent", "resource"): "example.com/gpu",
     ("agent", "kubeletFolder"): "/data/kubelet",
     ("agent", "tolerations"): [],
     ("agent", "resources"): {"requests": {"cpu": "2"}},
     ("webhook", "url"): "https://10.0.0.1:9443",
+    ("webhook", "existingSecret"): "theirs",
+    ("webhook", "certManager", "issuerRef"): {"name": "theirs"},
     ("gpuPolicies", "enabled"): False,
 }
+CONTEXTS = ("podSecurityContext", "securityContext")
+POD = (*CONTEXTS, "dnsPolicy", "extraArgs", "extraEnv", "extraVolumes", "extraVolumeMounts")
+"""Values that the scheduler and the agent have alike."""
+OTHERS |= {("agent", name): OTHERS[name,] for name in POD}
 """Where `other` would not give a value that the schema takes."""
 BESIDE: dict[Path, Values] = {
     ("agent", "resource"): {"agent": {"delivery": "device-plugin"}},
     ("agent", "kubeletFolder"): {"agent": {"delivery": "device-plugin"}},
     ("rbac", "watchDefinitions"): {"rbac": {"create": True}},
     ("serviceAccount", "create"): {"serviceAccount": {"name": "theirs"}},
+    ("webhook", "caBundle"): {"webhook": {"existingSecret": "theirs"}},
+    ("webhook", "certManager", "enabled"): {"webhook": {"enabled": True}},
+    ("webhook", "certManager", "issuerRef"): {"webhook": {"certManager": {"enabled": True}}},
 }
 """What must be set for a value to mean anything."""
-WHOLE = {(name,) for name in ("config", "resources", "affinity", "nodeSelector")} | {
-    ("agent", name) for name in ("resources", "nodeSelector")
+WHOLE = {(name,) for name in ("config", "resources", "affinity", "nodeSelector", *CONTEXTS)} | {
+    ("agent", name) for name in ("resources", "affinity", "nodeSelector", *CONTEXTS)
 }
 """Mappings that are handed on as they are."""
 
@@ -94,12 +114,16 @@ def rendered(helm: Helm, values: Values) -> list[Any]:
         if one["kind"] == "Secret":
             one["data"] = sorted(one["data"])
             one["metadata"]["annotations"].pop("koordpy.io/renew-after")
-        for hook in one.get("webhooks", []):
-            hook["clientConfig"].pop("caBundle")
+            for hook in (hook for other in objects for hook in other.get("webhooks", [])):
+                hook["clientConfig"].pop("caBundle")
     return objects
 
 
-@pytest.mark.parametrize("path", [path for path in DEFAULTS if path[-1] != "certificateDays"], ids=".".join)
+WITHOUT = {("webhook", "certificateDays"), ("webhook", "renderCertificate")}
+"""Values with tests of their own."""
+
+
+@pytest.mark.parametrize("path", [path for path in DEFAULTS if path not in WITHOUT], ids=".".join)
 def test_it_has_an_effect(path: Path, helm: Helm) -> None:
     base = copy.deepcopy(BESIDE.get(path, {}))
     if path[0] in SWITCHES and path[-1] != "enabled":

@@ -13,16 +13,49 @@
 {{- end -}}
 {{- end -}}
 
+{{- define "koordpy.namespace" -}}
+{{- default .Release.Namespace .Values.namespaceOverride -}}
+{{- end -}}
+
 {{- define "koordpy.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "koordpy.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
-{{- define "koordpy.labels" -}}
+{{- define "koordpy.agentLabels" -}}
+app.kubernetes.io/name: {{ include "koordpy.name" . }}-agent
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "koordpy.chart" -}}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- end -}}
+
+{{- define "koordpy.labels" -}}
+{{ include "koordpy.chart" . }}
 {{ include "koordpy.selectorLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end -}}
+
+{{/*
+metadata of an object. root: the chart's scope; suffix: of its name, behind the release's; cluster: it has no namespace.
+Where given: name, namespace, component; labels and annotations beside those of all objects.
+*/}}
+{{- define "koordpy.metadata" -}}
+{{- $root := .root -}}
+name: {{ default (printf "%s%s" (include "koordpy.fullname" $root) (default "" .suffix)) .name }}
+{{- if not .cluster }}
+namespace: {{ default (include "koordpy.namespace" $root) .namespace }}
+{{- end }}
+labels:
+  {{- $own := fromYaml (include "koordpy.labels" $root) }}
+  {{- with .component }}{{ $_ := set $own "app.kubernetes.io/component" . }}{{ end }}
+  {{- toYaml (merge $own (default dict .labels) $root.Values.commonLabels) | nindent 2 }}
+{{- with merge (dict) (default dict .annotations) $root.Values.commonAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end -}}
 
 {{- define "koordpy.serviceAccountName" -}}
@@ -34,33 +67,17 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 
 {{- define "koordpy.image" -}}
-{{- if .Values.image.digest -}}
-{{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
-{{- else -}}
-{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) -}}
-{{- end -}}
-{{- end -}}
-
-{{- define "koordpy.agentLabels" -}}
-app.kubernetes.io/name: {{ include "koordpy.name" . }}-agent
-app.kubernetes.io/instance: {{ .Release.Name }}
+{{- $image := .Values.image -}}
+{{- $name := required "image.repository: the name that the image was pushed under is needed (docs/install.md, section 1)" $image.repository -}}
+{{- with $image.registry }}{{ trimSuffix "/" . }}/{{ end }}{{ $name -}}
+{{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ default .Chart.AppVersion $image.tag }}{{ end -}}
 {{- end -}}
 
 {{/* The names that API servers know our service accounts by. */}}
 {{- define "koordpy.account" -}}
-system:serviceaccount:{{ .Release.Namespace }}:{{ include "koordpy.serviceAccountName" . }}
+system:serviceaccount:{{ include "koordpy.namespace" . }}:{{ include "koordpy.serviceAccountName" . }}
 {{- end -}}
 
 {{- define "koordpy.agentAccount" -}}
-system:serviceaccount:{{ .Release.Namespace }}:{{ include "koordpy.fullname" . }}-agent
-{{- end -}}
-
-{{/* schedulerNames as a list in CEL. */}}
-{{- define "koordpy.schedulerNames" -}}
-{{- toJson (.Values.config.schedulerNames | default (list "koord-scheduler")) -}}
-{{- end -}}
-
-{{/* GPU resources as a list in CEL. */}}
-{{- define "koordpy.gpuResources" -}}
-{{- toJson (dig "gpu" "resources" (list "nvidia.com/gpu" "koordinator.sh/gpu" "aliyun.com/gpu" "aliyun.com/gpu-count") .Values.config) -}}
+system:serviceaccount:{{ include "koordpy.namespace" . }}:{{ include "koordpy.fullname" . }}-agent
 {{- end -}}
