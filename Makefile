@@ -30,8 +30,14 @@ $(COMPILED): $(STAMP) $(SOURCES)
 
 install: $(COMPILED) ## Make .venv with everything the project needs, from the lock file
 
-lock: ## Write requirements.lock anew from pyproject.toml (needs uv)
-	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --extra agent --group dev pyproject.toml -o requirements.lock
+# What the image does not take of its packages' own: nothing of koordpy imports it (planning/solver/cpsat.py).
+NOT_IN_IMAGE := pandas tzdata pygments
+COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
+
+lock: ## Write the lock files anew from pyproject.toml (needs uv): of everything, of the image, of what builds it
+	$(COMPILE) --extra agent --group dev pyproject.toml -o requirements.lock
+	$(COMPILE) --constraint requirements.lock --extra agent $(NOT_IN_IMAGE:%=--no-emit-package %) pyproject.toml -o requirements-image.lock
+	$(COMPILE) --constraint requirements.lock --group build -o requirements-build.lock
 
 demo: install ## Gangs arrive on an embedded cluster: see where they go and why (CLUSTER=ascend: Ascend NPUs; HEADLESS=1 asserts the outcome)
 	$(BIN)/koordpy demo $(if $(CLUSTER),--cluster $(CLUSTER)) $(if $(HEADLESS),--headless) $(DEMO_ARGS)

@@ -5,11 +5,11 @@ import re
 from pathlib import Path
 
 import pytest
-from ortools.sat.python import cp_model
 
 from koordpy.cli.main import main as koordpy
 from koordpy.planning.plan import Proof
 from koordpy.planning.solver.budget import Budget
+from koordpy.planning.solver.cpsat import cp_model
 from tests.scenarios.cluster import World, group, node, pod, whole_messages
 
 MOST = 2**56

@@ -3,9 +3,8 @@
 Source: gang-network.md section 7, Determinism: one worker, a fixed seed, deterministic time, never wall time.
 """
 
-from ortools.sat.python import cp_model
-
 from koordpy.planning.plan import Proof, SolverRun
+from koordpy.planning.solver.cpsat import cp_model
 
 _PROOFS = {
     cp_model.OPTIMAL: Proof.OPTIMAL,

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ortools.sat.python import cp_model
-
 from koordpy.planning.placement.problem import Problem
+from koordpy.planning.solver.cpsat import cp_model
 from koordpy.planning.solver.staged import Term
 
 

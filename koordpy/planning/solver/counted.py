@@ -6,9 +6,8 @@ Source: gpu-topology.md section 5. Of shapes that do not matter only whether any
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
-from ortools.sat.python import cp_model
-
 from koordpy.planning.placement.problem import ByCount, Devices
+from koordpy.planning.solver.cpsat import cp_model
 
 Term = tuple[cp_model.IntVar, int]
 MOST_WAYS = 20_000

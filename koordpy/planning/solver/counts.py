@@ -10,11 +10,11 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-from ortools.sat.python import cp_model
 
 from koordpy.planning.solver.budget import Budget
 from koordpy.planning.solver.cells import Cell
 from koordpy.planning.solver.counted import Counted, Fits, Numbered
+from koordpy.planning.solver.cpsat import cp_model
 from koordpy.planning.solver.interacting import Interacting
 from koordpy.planning.solver.room import Room
 from koordpy.planning.solver.staged import StagedModel, Term, linear

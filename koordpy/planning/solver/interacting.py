@@ -6,10 +6,9 @@ shape may stand there; what a pod asks of its domain is asked where it is 1. Fin
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ortools.sat.python import cp_model
-
 from koordpy.cluster.snapshot import Ints
 from koordpy.planning.placement.ties import Apart, Interaction, Near, Spread
+from koordpy.planning.solver.cpsat import cp_model
 
 Term = tuple[cp_model.IntVar, int]
 Leaving = Mapping[int, Sequence[Term]]

@@ -7,13 +7,13 @@ gang and shape decide; which numbers are lexicographically lowest is asked rank 
 from collections import Counter
 
 import numpy as np
-from ortools.sat.python import cp_model
 
 from koordpy.planning.placement.goals import core_of
 from koordpy.planning.placement.problem import Ints, Problem, hard_regions
 from koordpy.planning.plan import Proof
 from koordpy.planning.solver.budget import Budget
 from koordpy.planning.solver.counts import CountModel
+from koordpy.planning.solver.cpsat import cp_model
 from koordpy.planning.solver.room import Room
 from koordpy.planning.solver.staged import linear
 

@@ -7,9 +7,8 @@ goals before where they are.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ortools.sat.python import cp_model
-
 from koordpy.planning.placement.problem import Ints
+from koordpy.planning.solver.cpsat import cp_model
 from koordpy.planning.solver.staged import StagedModel, Term, linear
 
 

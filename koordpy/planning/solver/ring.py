@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from ortools.sat.python import cp_model
 
 from koordpy.planning.placement.goals import Goals, pipeline_groups
 from koordpy.planning.placement.problem import Problem
@@ -15,6 +14,7 @@ from koordpy.planning.placement.rank_ring import RankRing
 from koordpy.planning.placement.rank_search import RankSearch
 from koordpy.planning.solver.budget import Budget
 from koordpy.planning.solver.counted import Counted, Fits
+from koordpy.planning.solver.cpsat import cp_model
 from koordpy.planning.solver.interacting import Interacting
 from koordpy.planning.solver.staged import Term, linear
 

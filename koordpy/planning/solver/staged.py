@@ -6,10 +6,9 @@ and a stage whose optimum is known by a bound, or met already, is not solved at 
 
 from collections.abc import Iterable, Sequence
 
-from ortools.sat.python import cp_model
-
 from koordpy.planning.plan import Proof
 from koordpy.planning.solver.budget import Budget
+from koordpy.planning.solver.cpsat import cp_model
 
 Term = tuple[cp_model.IntVar, int]
 

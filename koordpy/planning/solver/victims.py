@@ -6,10 +6,9 @@ model is asked again.
 
 from collections.abc import Callable, Iterable, Sequence
 
-from ortools.sat.python import cp_model
-
 from koordpy.planning.plan import Proof
 from koordpy.planning.solver.budget import Budget
+from koordpy.planning.solver.cpsat import cp_model
 from koordpy.planning.solver.staged import Term
 from koordpy.planning.solver.staged import linear as _sum
 from koordpy.planning.solver.victims_model import VictimsModel

@@ -6,9 +6,8 @@ back as a cut or a need.
 
 from collections.abc import Iterable
 
-from ortools.sat.python import cp_model
-
 from koordpy.planning.placement.problem import Problem, hard_regions
+from koordpy.planning.solver.cpsat import cp_model
 from koordpy.planning.solver.interacting import Interacting
 from koordpy.planning.solver.staged import Term
 from koordpy.planning.solver.staged import linear as _sum

@@ -6,9 +6,8 @@ groups are counted where no member is bound (a group is then a run of equal leng
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ortools.sat.python import cp_model
-
 from koordpy.planning.placement.problem import Problem
+from koordpy.planning.solver.cpsat import cp_model
 
 Term = tuple[cp_model.IntVar, int]
 

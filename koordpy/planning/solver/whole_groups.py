@@ -7,9 +7,8 @@ whole there. A group whole in a domain is whole in every one above, and takes it
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ortools.sat.python import cp_model
-
 from koordpy.planning.solver.cells import Cell
+from koordpy.planning.solver.cpsat import cp_model
 from koordpy.planning.solver.room import Room
 from koordpy.planning.solver.staged import Term, linear
 
