@@ -19,6 +19,8 @@ PATHS = {
     "ElasticQuota": (SIGS, f"/apis/{SIGS}/namespaces/default/elasticquotas"),
 }
 
+ZEROS = {"scheduled": 0, "running": 0, "succeeded": 0, "failed": 0}
+"""What a PodGroup's status has before anything is written."""
 SPINE = {"layerName": "spineLayer", "labelKey": "net/spine", "parentTopologyLayer": "ClusterTopologyLayer"}
 BLOCK = {"layerName": "blockLayer", "labelKey": ["net/block", "net/rack"], "parentTopologyLayer": "spineLayer"}
 NODE = {"layerName": "nodeLayer", "parentTopologyLayer": "blockLayer"}
@@ -280,38 +282,55 @@ async def test_status_is_a_subresource_and_keeps_what_is_written(
     made = await api.create(path, object_of(kind, spec, status=status))
     one = f"{path}/{made['metadata']['name']}"
     try:
-        assert "status" not in made, "a status given by a user counts for nothing"
+        untouched = ZEROS if kind == "PodGroup" else None
+        assert made.get("status") == untouched, "a status given by a user counts for nothing"
 
         await api.patch(f"{one}/status?fieldValidation=Strict", {"status": status, "spec": None})
 
         kept = await api.get(one)
-        assert kept["status"] == status
+        assert kept["status"] == {**(untouched or {}), **status}
         assert kept["spec"] == spec, "a write of the status leaves the spec alone"
         assert kept["metadata"]["generation"] == 1
     finally:
         await api.delete(one)
 
 
-async def test_kubectl_shows_the_columns_of_a_running_gang(api: Client, crds: list[str]) -> None:
+async def columns(api: Client, path: str) -> dict[str, Any]:
+    """Name and value of the columns that kubectl shows of the only object, those of -o wide left out."""
+    headers = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
+    async with api.http.get(api.url + path, headers=headers) as answer:
+        table = await answer.json()
+    (row,) = table["rows"]
+    shown = zip(table["columnDefinitions"], row["cells"], strict=True)
+    return {column["name"]: cell for column, cell in shown if not column["priority"]}
+
+
+async def test_kubectl_shows_how_far_a_gang_is_and_why_not_further(api: Client, crds: list[str]) -> None:
     path = PATHS["PodGroup"][1]
     await api.create(path, object_of("PodGroup", {"minMember": 2}))
     try:
+        shown = await columns(api, path)
+        assert (shown["MinMember"], shown["Scheduled"], shown["Running"]) == (2, 0, 0)
+        now = {"lastTransitionTime": "2026-01-01T00:00:00Z", "message": ""}
+        waits = [{"type": "Scheduled", "status": "False", "reason": "Unschedulable", **now}]
+        await api.patch(f"{path}/one/status", {"status": {"phase": "Scheduling", "conditions": waits}})
+        shown = await columns(api, path)
+        assert (shown["Phase"], shown["Reason"], shown["Scheduled"]) == ("Scheduling", "Unschedulable", 0)
         await api.patch(f"{path}/one/status", {"status": {"phase": "Running", "scheduled": 2, "running": 1}})
+        shown = await columns(api, path)
+        assert (shown["Name"], shown["Phase"], shown["Scheduled"], shown["Running"]) == ("one", "Running", 2, 1)
+    finally:
+        await api.delete(f"{path}/one")
 
-        headers = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
-        async with api.http.get(api.url + path, headers=headers) as answer:
-            table = await answer.json()
 
-        columns = [column["name"] for column in table["columnDefinitions"]]
-        (row,) = table["rows"]
-        shown = dict(zip(columns, row["cells"], strict=True))
-        assert {
-            "Name": "one",
-            "Phase": "Running",
-            "MinMember": 2,
-            "Scheduled": 2,
-            "Running": 1,
-        }.items() <= shown.items()
+async def test_kubectl_shows_what_a_quota_has_of_the_gpus(api: Client, crds: list[str]) -> None:
+    path, gpu = PATHS["ElasticQuota"][1], "nvidia.com/gpu"
+    await api.create(path, object_of("ElasticQuota", {"min": {gpu: 8, "cpu": 1}, "max": {gpu: "32", "cpu": 1}}))
+    try:
+        await api.patch(f"{path}/one/status", {"status": {"used": {gpu: "12", "cpu": "1"}, "runtime": {gpu: "24"}}})
+        shown = await columns(api, path)
+        gpus = {name: cell for name, cell in shown.items() if name.startswith("GPU-")}
+        assert gpus == {"GPU-Used": "12", "GPU-Runtime": "24", "GPU-Min": "8", "GPU-Max": "32"}
     finally:
         await api.delete(f"{path}/one")
 

@@ -123,7 +123,7 @@ async def test_strategic_merge_is_not_for_custom_resources(server: ApiServer, cl
     status, changed = await client.patch(path, {"spec": {"minMember": 4}}, "merge")
     assert status == 200 and changed["metadata"]["generation"] == 2
     status, changed = await client.patch(f"{path}/status", {"status": {"phase": "Pending"}}, "merge")
-    assert status == 200 and changed["status"] == {"phase": "Pending"} and changed["metadata"]["generation"] == 2
+    assert status == 200 and changed["status"]["phase"] == "Pending" and changed["metadata"]["generation"] == 2
 
 
 class TestApply:
