@@ -68,6 +68,7 @@ async def play(programme: Programme, *, headless: bool, keep: bool, speed: float
                 await _hold(stage, forecasts)
             return status
     except asyncio.CancelledError:
+        print("\ninterrupted: the cluster is gone", flush=True)
         return INTERRUPTED
 
 
@@ -124,7 +125,7 @@ class Teller:
     def conclude(self, verdict: Sequence[tuple[str, tuple[str, ...]]], *, every: bool) -> None:
         """The whole tree, each gang with its reason, the promises (text, faults): `every` one, or the broken ones."""
         self.scene.look(self.stage.pods())
-        for line in self._picture.lines():
+        for line in self._picture.lines(self.console.width):
             self.console.print(line, soft_wrap=True)
         self.console.print()
         self.console.print(summary(self.scene.rows, self._picture.style, width=self.console.width))

@@ -62,7 +62,9 @@ class Row:
 
     @property
     def members(self) -> int:
-        return len(self.forecast.members)
+        """Those that exist, or have yet to arrive: nobody makes an evicted one again. All where none is left."""
+        asked = len(self.forecast.members)
+        return max(self.arrived, asked - len(self.evicted)) or asked
 
 
 @dataclass(slots=True)

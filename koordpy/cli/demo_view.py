@@ -33,8 +33,10 @@ PALETTE = (
 )
 
 
-_BARS_WIDTH = 84
-"""Columns for the bars of one line."""
+_NAME = 8
+"""Columns for a node's name where there is room, so that bars stand below each other."""
+_WIDEST = 100
+"""Columns of the tree at most, however wide the terminal is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +75,18 @@ class Picture:
     def __init__(self, scene: Scene, style: Style) -> None:
         self.scene, self.style, self.tree = scene, style, scene.tree
         self._block = max(1, scene.tree.depth - 2)
+        self._width = _WIDEST
 
     def render(self, *, seconds: float, width: int, height: int, status: str) -> RenderableType:
         """The whole picture, at most `height` lines; lines are cut, not folded."""
         rows = gang_lines(self.scene.rows, self.style)
         tail = self._newest(width)
-        budget = height - 2 - (rows.row_count + 2) - len(tail)
-        return Group(self._title(seconds, status), Text(), *self.lines(budget), Text(), rows, *tail)
+        beside = 2 + (rows.row_count + 2) + len(tail)
+        tree = self.lines(width)
+        if len(tree) + beside > height:
+            hint = Text(f"(a terminal of {len(tree) + beside} lines shows the whole tree)", style="dim")
+            tree = [*self.lines(width, height - beside - 1), hint]
+        return Group(self._title(seconds, status), Text(), *tree, Text(), rows, *tail)
 
     def _title(self, seconds: float, status: str) -> Text:
         nodes = self.tree.node_names
@@ -103,8 +110,10 @@ class Picture:
 
     # The tree
 
-    def lines(self, budget: int | None = None) -> list[Text]:
-        """The tree from the top layer down; quiet blocks folded until it fits into `budget` lines."""
+    def lines(self, width: int, budget: int | None = None) -> list[Text]:
+        """The tree from the top layer down, lines as wide as the terminal; quiet blocks folded until it fits into
+        `budget` lines."""
+        self._width = min(width, _WIDEST)
         folded: set[int] = set()
         lines = self._draw(folded)
         if budget is None:
@@ -160,12 +169,17 @@ class Picture:
             guide.append(f"{label}  ")
             out.append(guide.append(f"{len(nodes)} nodes, {free} {self.scene.devices}, all free", style="dim"))
         elif level == self.tree.depth - 1:
-            guide.append(f"{names[first]:<15} ")
-            widest = max(11, *(self.scene.gpus[node] + 3 for node in nodes))
-            name = max(8, *(len(node) + 1 for node in nodes))
-            at_once = max(1, _BARS_WIDTH // (1 + name + widest))
+            column = max(map(len, names))
+            guide.append(f"{names[first]:<{column}}")
+            beside = any(not seat.gpus for seats in self.scene.seats.values() for seat in seats)
+            widest = max(self.scene.gpus[node] for node in nodes) + 3 * beside
+            name = max(len(node) for node in nodes) + 1
+            room = self._width - len(guide)
+            at_once = max(1, room // (1 + name + widest))
+            if room // (1 + _NAME + widest) >= min(at_once, len(nodes)):
+                name = max(name, _NAME)
             for start in range(0, len(nodes), at_once):
-                line, gap = guide if not start else Text(f"{rail}{'':<16}", style="dim"), 0
+                line, gap = guide if not start else Text(f"{rail}{'':<{column}}", style="dim"), 0
                 for node in nodes[start : start + at_once]:
                     bar = self.bar(node)
                     line.append(f"{'':<{gap}} {node:<{name}}").append_text(bar)

@@ -192,8 +192,8 @@ def test_superpods_of_many_nodes_take_several_lines(npu_forecasts: list[Forecast
     for forecast in npu_forecasts:
         scene.arrive(forecast)
     scene.look(as_told(npu_forecasts).values())
-    lines = [line.plain for line in Picture(scene, Style(colour=False, unicode=True)).lines()]
-    assert max(map(len, lines)) <= 110
+    lines = [line.plain for line in Picture(scene, Style(colour=False, unicode=True)).lines(80)]
+    assert max(map(len, lines)) <= 80
     assert sum("sp1-" in line for line in lines) == 3
     assert any("NPUs, all free" in line for line in lines)
 
@@ -201,24 +201,41 @@ def test_superpods_of_many_nodes_take_several_lines(npu_forecasts: list[Forecast
 # The picture
 
 
-def drawn(forecasts: list[Forecast], *, height: int) -> list[str]:
+def drawn(forecasts: list[Forecast], *, height: int, width: int = 100) -> list[str]:
     scene: Scene = scene_of(Forecaster().state.tree, NODES)
     for forecast in forecasts:
         scene.arrive(forecast)
     scene.look(as_forecast(forecasts).values())
-    console = Console(width=100, height=height, color_system=None, file=io.StringIO())
-    console.print(
-        Picture(scene, Style(colour=False, unicode=True)).render(seconds=1, width=100, height=height, status="")
-    )
+    console = Console(width=width, height=height, color_system=None, file=io.StringIO())
+    picture = Picture(scene, Style(colour=False, unicode=True))
+    console.print(picture.render(seconds=1, width=width, height=height, status=""))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().splitlines()
 
 
-@pytest.mark.parametrize("height", [40, 50, 60, 80])
-def test_the_picture_fits_the_terminal(forecasts: list[Forecast], height: int) -> None:
-    lines = drawn(forecasts, height=height)
+@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("height", [24, 40, 50, 60, 80])
+def test_the_picture_fits_the_terminal_or_says_which_one_it_would(
+    forecasts: list[Forecast], height: int, width: int
+) -> None:
+    lines = drawn(forecasts, height=height, width=width)
     assert len(lines) <= height
-    assert max(map(len, lines)) <= 100
+    assert max(map(len, lines)) <= width
+    hints = [line for line in lines if "lines shows the whole tree" in line]
+    assert len(hints) == (height < 60)
+    for hint in hints:
+        (needed,) = (int(word) for word in hint.split() if word.isdigit())
+        assert not any("shows the whole tree" in line for line in drawn(forecasts, height=needed, width=width))
+
+
+def test_a_gang_counts_the_members_that_exist(forecasts: list[Forecast]) -> None:
+    """The last act evicts some of `elastic`, and nobody makes them again."""
+    scene = scene_of(Forecaster().state.tree, NODES)
+    for forecast in forecasts:
+        scene.arrive(forecast)
+    scene.look(as_forecast(forecasts).values())
+    (row,) = (row for row in scene.rows if row.name == "elastic")
+    assert (row.bound, row.members, len(row.evicted)) == (4, 6, 4)
 
 
 def test_who_sits_where_is_readable_without_colours(forecasts: list[Forecast]) -> None:
@@ -236,7 +253,7 @@ def test_a_low_terminal_folds_what_has_been_quiet_for_longest(forecasts: list[Fo
         pods |= as_forecast([forecast])
         scene.look(pods.values())
     style = Style(colour=False, unicode=True)
-    lines = [str(line) for line in Picture(scene, style).lines(24)]
+    lines = [str(line) for line in Picture(scene, style).lines(80, 24)]
     assert len(lines) <= 24
     assert any("block-0" in line and "A 1 pod" in line for line in lines)
     assert any("J0======" in line for line in lines)
