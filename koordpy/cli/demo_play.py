@@ -192,7 +192,8 @@ async def _hold(stage: Stage, forecasts: Sequence[Forecast]) -> None:
         f"    kubectl describe pod {waiting.rpartition('/')[2]}\n"
         f"    kubectl get podgroups,clusternetworktopologies\n"
         f"    kubectl delete pod -l pod-group.scheduling.sigs.k8s.io={gang.rpartition('/')[2]}\n"
-        f"    tail -f {shlex.quote(str(stage.log))}",
+        f"    tail -f {shlex.quote(str(stage.log))}\n"
+        f"kubectl apply takes pods of your own. No container runs, no controller: no logs, no exec, no pods of Jobs.",
         flush=True,
     )
     with contextlib.suppress(asyncio.CancelledError):

@@ -26,6 +26,8 @@ REASONS = {
     504: "Timeout",
 }
 
+OF_CONTAINERS = ("log", "exec", "attach", "portforward")
+"""Subresources of pods that a kubelet answers."""
 SUCCESS_201 = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}\n'
 
 
@@ -83,8 +85,10 @@ def not_found(plural: str, group: str, name: str) -> ApiError:
     return ApiError(404, f'{_qualified(plural, group)} "{name}" not found', details=_subject(plural, group, name))
 
 
-def no_such_path() -> ApiError:
-    return ApiError(404, "the server could not find the requested resource")
+def no_such_path(part: str = "") -> ApiError:
+    """404; part: the subresource that was asked for."""
+    why = f": there is no {part}, for no container runs on this embedded cluster" if part in OF_CONTAINERS else ""
+    return ApiError(404, f"the server could not find the requested resource{why}")
 
 
 def already_exists(plural: str, group: str, name: str) -> ApiError:

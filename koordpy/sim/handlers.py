@@ -70,7 +70,7 @@ class Handlers:
         if resource is None:
             raise errors.no_such_path()
         if found.part and not (found.part == "status" and resource.has_status):
-            raise errors.no_such_path()
+            raise errors.no_such_path(found.part)
         if not found.name:
             if method == "GET":
                 return await self._collection(request, found, resource, query)
@@ -293,7 +293,7 @@ class Handlers:
         for kind, plural, _ in REVIEWS.get((found.group, found.version), ()):
             if plural == found.plural:
                 return answer(_reviewed(kind, found, await read_object(request)), 201)
-        raise errors.no_such_path()
+        raise errors.no_such_path(found.part)
 
 
 def _reviewed(kind: str, found: Route, review: Object) -> Object:

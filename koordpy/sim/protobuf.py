@@ -145,8 +145,8 @@ def decode(data: bytes) -> dict[str, Any]:
         if message is None:
             raise ApiError(
                 415,
-                f"the body of the request was in an unknown format (protobuf of {kind or 'nothing known'}) - accepted "
-                "media types include: application/json",
+                f"this embedded server reads no protobuf of {kind or 'an unknown kind'} - accepted media types include:"
+                " application/json. Try: kubectl create ... --dry-run=client -o yaml | kubectl apply -f -",
             )
         return {"apiVersion": version, "kind": kind, **_message(message, envelope.get("raw", b""))}
     except (ValueError, IndexError, AttributeError) as error:

@@ -114,6 +114,7 @@ def test_ctrl_c_in_the_middle_is_no_traceback(tmp_path: Path) -> None:
         assert process.stdout is not None
         process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate()
+        out, err = process.communicate()
     assert (process.returncode, err) == (130, "")
+    assert out.endswith("\ninterrupted: the cluster is gone\n")
     assert list(tmp_path.iterdir()) == []

@@ -143,6 +143,16 @@ async def test_what_kubectl_sends_as_protobuf(server: ApiServer, kubectl: Kubect
     assert server.store.list("pods") == [] and server.store.get("nodes", "n1")["spec"]["unschedulable"]
 
 
+async def test_what_is_not_there_is_told_with_what_to_do(server: ApiServer, kubectl: Kubectl) -> None:
+    said = await kubectl("create", "job", "x", "--image=busybox", code=1)
+    assert "this embedded server reads no protobuf of Job" in said and "--dry-run=client -o yaml |" in said
+    written = await kubectl("create", "job", "x", "--image=busybox", "--dry-run=client", "-o", "yaml")
+    assert "job.batch/x created" in await kubectl("apply", "-f", kubectl.file("job.yaml", written))
+    server.store.create("pods", {"metadata": {"name": "p"}, "spec": {"nodeName": "n", "containers": [{"name": "c"}]}})
+    assert "there is no log, for no container runs on this embedded cluster" in await kubectl("logs", "p", code=1)
+    assert "there is no exec, for no container runs" in await kubectl("exec", "p", "--", "true", code=1)
+
+
 async def test_watch_prints_changes(server: ApiServer, kubectl: Kubectl) -> None:
     process = await kubectl.start("get", "pods", "--watch")
     assert process.stdout is not None
