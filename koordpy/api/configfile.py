@@ -17,7 +17,7 @@ from koordpy.api.config import RETRY_JITTER, KoordpyConfiguration
 from koordpy.api.documents import read_documents
 from koordpy.api.doubts import doubts
 from koordpy.api.durations import duration_text
-from koordpy.api.faults import Fault
+from koordpy.api.faults import Fault, literal
 from koordpy.api.fieldwalk import format_of
 from koordpy.api.objects import PodSpec
 from koordpy.api.strict import decode_closed
@@ -122,6 +122,10 @@ def _plain(info: inspect.Type, value: Any) -> Any:
 
 def _across_fields(config: KoordpyConfiguration) -> Iterator[Fault]:
     """Faults that no field has alone."""
+    names = config.scheduler_names
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            yield Fault(f"schedulerNames[{i}]", f"{literal(name)} is given twice")
     lease = config.leader_election
     if lease.lease_duration <= lease.renew_deadline:
         yield Fault("leaderElection.leaseDuration", "must be longer than renewDeadline")

@@ -154,6 +154,7 @@ CONSTRAINT = "filters.podTopologySpread.defaultConstraints[0]"
         ),
         ("leaderElection: {retryPeriod: 0s}", ["leaderElection.retryPeriod: '0s' is not longer than 0s"]),
         ("schedulerNames: [Bad Name!, ok]", ["schedulerNames[0]: text ('Bad Name!') is no name of a scheduler"]),
+        ("schedulerNames: [a, b, a]", ["schedulerNames[2]: 'a' is given twice"]),
         ("schedulerNames: ['']", ["schedulerNames[0]: text ('') is no name"]),
         (
             "gpu: {resources: [not a resource!!, gpu]}",
