@@ -68,7 +68,7 @@ async def koordpy(
 ) -> AsyncIterator[tuple[Installed, Process]]:
     namespace = await api.make_namespace(f"koordpy-{next(_numbers)}")
     async with installer(api, plane, helm, namespace) as install:
-        installed = await install({"config": {"staleGangs": {"grace": "3s"}}})
+        installed = await install({"config": {"staleGangs": {"enabled": True, "grace": "3s"}}})
         process = installed.run(recorder.kubeconfig(tmp_path, installed.token), tmp_path)
         yield installed, process
         process.stop()
