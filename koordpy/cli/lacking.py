@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from koordpy.cluster.state import ClusterState
 
 
-def nameless(state: "ClusterState") -> Iterator[str]:
+def missing_objects(state: "ClusterState") -> Iterator[str]:
     """A line for each kind of which running pods name objects that are not there. Of pending pods the planner tells."""
     quotas, known = state.quota_view(), {**state.pod_groups(), **state.upstream_groups()}
     lost: dict[str, dict[str, None]] = {"PodGroup": {}, "ElasticQuota": {}}
@@ -42,7 +42,7 @@ def nameless(state: "ClusterState") -> Iterator[str]:
 _OF_OBJECTS = (GangSource.GROUP, GangSource.UPSTREAM)
 
 
-def unmade(loaded: "Loaded") -> Iterator[str]:
+def controllers_without_pods(loaded: "Loaded") -> Iterator[str]:
     """A line for each controller that asks for pods and of which the input has none."""
     pods: dict[str, list[Pod]] = {}
     for manifest in loaded.manifests:

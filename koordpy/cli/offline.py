@@ -82,7 +82,7 @@ def _prepare(args: argparse.Namespace) -> Offline:
     from koordpy.api.config import KoordpyConfiguration
     from koordpy.api.configfile import ConfigError, Flag, load_config
     from koordpy.api.leafreaders import parse_moment
-    from koordpy.cli.lacking import nameless, unmade
+    from koordpy.cli.lacking import controllers_without_pods, missing_objects
     from koordpy.cli.manifests import load_manifests
     from koordpy.cluster.state import ClusterState
     from koordpy.cluster.ties import spread_keys
@@ -117,7 +117,13 @@ def _prepare(args: argparse.Namespace) -> Offline:
         if manifest.kind.name == "Pod":
             meta = manifest.obj.metadata  # type: ignore[attr-defined]
             pods.add(f"{meta.namespace}/{meta.name}")
-    return Offline(state, config, now, frozenset(pods), [*loaded.warnings, *unmade(loaded), *nameless(state)])
+    return Offline(
+        state,
+        config,
+        now,
+        frozenset(pods),
+        [*loaded.warnings, *controllers_without_pods(loaded), *missing_objects(state)],
+    )
 
 
 def _delivers_by_env(obj: "Wire") -> bool:
