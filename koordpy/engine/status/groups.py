@@ -148,8 +148,7 @@ class GroupStatusWriter(GangStatusWriter):
             return seen == wanted
         if only_wobbles(wanted, there) and self._writes.age(key, meta.uid) < self._writing.settings.wobble_hold_seconds:
             return False
-        fresh = not group.status.phase  # counts that are 0 are to be seen, too
-        changed = {name: wanted.get(name) for name in (*wanted, *there) if fresh or wanted.get(name) != there.get(name)}
+        changed = {name: wanted.get(name) for name in (*wanted, *there) if wanted.get(name) != there.get(name)}
         client = self._writing.client
         if not await patch_status(client, resource, name=meta.name, namespace=meta.namespace, status=changed):
             # gone, which the watch will tell; or others wrote it again and again
