@@ -255,7 +255,7 @@ async def test_a_gang_that_lost_a_member_says_so_and_gives_up_its_room_after_its
     api: Client, plane: ControlPlane, tmp_path: Path
 ) -> None:
     await make_nodes(api, 1)
-    async with scheduler(plane, tmp_path, config="staleGangs: {grace: 3s}\n") as process:
+    async with scheduler(plane, tmp_path, config="staleGangs: {enabled: true, grace: 3s}\n") as process:
         await make_gang(api, "g", 3)
         await bound(api, process, "g-0", "g-1", "g-2")
         await api.delete(f"{pods_path()}/g-2")
