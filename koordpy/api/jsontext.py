@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 from koordpy.api.faults import literal
+from koordpy.api.limits import too_long
 
 
 class JsonFault(ValueError):
@@ -15,7 +16,9 @@ class JsonFault(ValueError):
 
 
 def read_json(text: str) -> Any:
-    """The value of a JSON text. Raises JsonFault: `no JSON, line 1 column 5`, or a key that is given twice."""
+    """The value of a JSON text. Raises JsonFault: `no JSON, line 1 column 5`, a key given twice, or its length."""
+    if length := too_long(text):
+        raise JsonFault(length)
     try:
         return json.loads(text, object_pairs_hook=_once)
     except JsonFault:
@@ -31,7 +34,10 @@ def read_json(text: str) -> Any:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     out = dict(pairs)
     if len(out) < len(pairs):
-        names = [key for key, _ in pairs]
-        twice = next(key for key in names if names.count(key) > 1)
+        seen: set[str] = set()
+        for twice, _ in pairs:
+            if twice in seen:
+                break
+            seen.add(twice)
         raise JsonFault(f"the key {literal(twice)} is given twice")
     return out

@@ -30,7 +30,9 @@ class OwnerReference(Wire, frozen=True):
     controller: bool = False
 
 
-class ObjectMeta(Wire, frozen=True):
+class ObjectMeta(Wire, frozen=True, gc=True, weakref=True):
+    """Weakly referable, for what is remembered of it (`api.once`)."""
+
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -221,6 +223,7 @@ class PodSpec(Wire, frozen=True):
     priority: int | None = None
     priority_class_name: str = ""
     preemption_policy: str = ""
+    restart_policy: str = ""
     scheduling_gates: list[SchedulingGate] = []
     scheduling_group: SchedulingGroup | None = None
     containers: list[Container] = []

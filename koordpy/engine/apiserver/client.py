@@ -6,12 +6,12 @@ Bodies are encoded and decoded by msgspec, straight into the wire structs of `ko
 
 import asyncio
 import contextlib
-import functools
 import math
 import random
+import ssl
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import aiohttp
 import msgspec
@@ -22,6 +22,8 @@ from koordpy.engine.apiserver.credentials import ClusterAccess
 from koordpy.engine.apiserver.keepalive import keepalive_socket
 from koordpy.engine.apiserver.kubeconfig import CredentialError
 from koordpy.engine.apiserver.ratelimit import TokenBucket
+from koordpy.engine.apiserver.replies import Page, Status, reader_of, shown
+from koordpy.engine.apiserver.trust import refusal
 
 T = TypeVar("T")
 Body = Any
@@ -72,31 +74,12 @@ class Unreachable(Exception):
         self.sent = sent
 
 
+class Untrusted(Unreachable):
+    """The certificate of whoever answers is refused; nothing was sent."""
+
+
 class Stalled(Unreachable):
     """A watch on which nothing came for too long, not even its end."""
-
-
-class ListMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    resource_version: str = ""
-    continue_: str = msgspec.field(name="continue", default="")
-
-
-class Page(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """One page of a list. `Page[msgspec.Raw]` leaves the items undecoded."""
-
-    metadata: ListMeta = ListMeta()
-    items: list[T] | None = None
-
-
-class _Status(msgspec.Struct, frozen=True, gc=False):
-    reason: str = ""
-    message: str = ""
-    details: dict[str, Any] | None = None
-
-
-@functools.cache
-def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind)
 
 
 _encoder = msgspec.json.Encoder()
@@ -122,7 +105,7 @@ class ApiClient:
         """`sleep` waits for a turn and before another try: where time is not the machine's, it is given."""
         self.access = access
         self.complaints = Complaints(access)
-        """Tells of rejected credentials and missing rights, for whoever takes his errors there."""
+        """Tells of what all calls are refused."""
         self.bucket = TokenBucket(qps, burst, sleep=sleep)
         self.may_repeat: Callable[[], bool] = lambda: True
         """Asked before a write is sent again after a 429: who may not write any more by then gets the error."""
@@ -138,6 +121,13 @@ class ApiClient:
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self.close()
+
+    def complained(self, error: Exception, verbs: str, resource: str) -> bool:
+        """Whether the complaints tell of the failure of a call that was to do this."""
+        if isinstance(error, Untrusted):
+            self.complaints.distrust(str(error))
+            return True
+        return isinstance(error, ApiError) and self.complaints.take(error, verbs, resource)
 
     async def close(self) -> None:
         """Closes the connections; watches in progress end with Unreachable."""
@@ -168,9 +158,9 @@ class ApiClient:
         query: dict[str, str | int] = {**(params or {}), "limit": limit}
         if continue_token:
             query["continue"] = continue_token
-        body = await self.request("GET", path, params=query)
-        page: Page[T] = self._decode(body, Page[type], path)  # type: ignore[valid-type]
-        return page
+        page = self._decode(await self.request("GET", path, params=query), Page[msgspec.Raw], path)
+        items = page.items if type is msgspec.Raw else [self._decode(one, type, path) for one in page.items or ()]
+        return Page(page.metadata, items)
 
     async def watch(
         self,
@@ -275,7 +265,7 @@ class ApiClient:
             if response.status < 300:
                 if not reply.startswith(b"{"):
                     # a login page of a proxy, say: nobody knows whether the API server was asked at all
-                    raise Unreachable(f"{method} {path}: the answer is not the API server's: {_shown(reply)}")
+                    raise Unreachable(f"{method} {path}: the answer is not the API server's: {shown(reply)}")
                 return reply
             error = self._error(response, reply)
             if error.status != 429 or retries == 0:
@@ -337,12 +327,20 @@ class ApiClient:
                 response = await asked
             code = str(response.status)
             return response
+        except aiohttp.ClientConnectorCertificateError as error:
+            raise Untrusted(self._distrust(error), sent=False) from error
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise Unreachable(f"{method} {url.path}: {_said(error)}", sent=False) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unreachable(f"{method} {url.path}: {_said(error)}") from error
         finally:
             self.on_answer(method, code, time.monotonic() - began)
+
+    def _distrust(self, error: aiohttp.ClientConnectorCertificateError) -> str:
+        fault, access = error.certificate_error, self.access
+        if isinstance(fault, ssl.SSLCertVerificationError):
+            return refusal(fault, access.ssl_context, access.host, access.source)
+        return _said(error)
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -378,10 +376,10 @@ class ApiClient:
 
     def _error(self, response: aiohttp.ClientResponse, body: bytes) -> ApiError:
         try:
-            status = _decoder(_Status).decode(body)
-        except msgspec.DecodeError:
+            status = reader_of(Status)(body)
+        except ValueError:
             # a proxy in between answers in HTML or plain text
-            status = _Status(message=_shown(body))
+            status = Status(message=shown(body))
         retry_after: float | None = None
         with contextlib.suppress(KeyError, ValueError):
             said = float(response.headers["Retry-After"])
@@ -390,16 +388,11 @@ class ApiClient:
             retry_after = float(status.details["retryAfterSeconds"])
         return ApiError(response.status, status.reason, status.message, retry_after=retry_after, details=status.details)
 
-    def _decode(self, body: bytes, kind: Any, path: str) -> Any:
+    def _decode(self, body: bytes | msgspec.Raw, kind: Any, path: str) -> Any:
         try:
-            return _decoder(kind).decode(body)
-        except msgspec.DecodeError as error:
+            return reader_of(kind)(body)
+        except ValueError as error:
             raise ApiError(200, "Undecodable", f"{path}: {error}") from error
-
-
-def _shown(body: bytes) -> str:
-    """The beginning of an answer that is no JSON."""
-    return body[:200].decode("utf-8", "replace").strip()
 
 
 def _said(error: BaseException) -> str:

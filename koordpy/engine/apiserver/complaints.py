@@ -1,4 +1,5 @@
-"""Credentials that are rejected (401) and rights that are missing (403), told once for all who ask.
+"""Certificates that are refused, credentials that are rejected (401) and rights that are missing (403), told once for
+all who ask.
 
 A process without rights is refused twenty lists and the Lease, again and again. One line says what it lacks, at once,
 and from then on every ten minutes for as long as it lasts.
@@ -32,6 +33,15 @@ class Complaints:
         """(verbs, resource) -> the API server's words, since the last line."""
         self._told: set[tuple[str, str]] = set()
         self._gathering = False
+        self._distrust = "", float("-inf")
+
+    def distrust(self, why: str) -> None:
+        """The API server's certificate is refused."""
+        told, at = self._distrust
+        now = self._clock()
+        if why != told or now - at >= AGAIN_SECONDS:
+            self._distrust = why, now
+            logger.error("%s; nothing can be read or written; trying on", why)
 
     def take(self, error: "ApiError", verbs: str, resource: str) -> bool:
         """The refusal of a call that was to do this; False where it is about neither credentials nor rights."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from koordpy.engine.apiserver.kubeconfig import CredentialError, Section, merged
+from koordpy.engine.apiserver.trust import trusting
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN_REREAD_SECONDS = 60.0
@@ -239,12 +240,11 @@ class _Plugin:
 def _ssl_context(
     ca: bytes | Path | None, cert: bytes | None, key: bytes | None, *, insecure: bool = False, where: str
 ) -> ssl.SSLContext:
-    context = ssl.create_default_context()
     try:
-        if isinstance(ca, Path):
-            context = ssl.create_default_context(cafile=str(ca))
-        elif ca is not None:
-            context = ssl.create_default_context(cadata=ca.decode("ascii"))
+        context = trusting(
+            ca_file=str(ca) if isinstance(ca, Path) else None,
+            ca_text=ca.decode("ascii") if isinstance(ca, bytes) else None,
+        )
         if insecure:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE

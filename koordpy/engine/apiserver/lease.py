@@ -161,9 +161,9 @@ class LeaderElector:
     def _complain(self, error: ApiError | Unreachable | TimeoutError) -> None:
         """Says each failure of a leader, of a candidate one of each kind."""
         lease, kind, advice = f"{self._namespace}/{self._name}", type(error).__name__, ""
+        if self._client.complained(error, "get, create and update", f"the Lease {lease}"):
+            return
         if isinstance(error, ApiError):
-            if self._client.complaints.take(error, "get, create and update", f"the Lease {lease}"):
-                return
             kind = str(error.status)
             if error.status in NO_NAME:
                 advice = "; see leaderElection.resourceNamespace and resourceName"
@@ -189,7 +189,7 @@ class LeaderElector:
         spec = self._spec()
         holder = spec.get("holderIdentity") or ""
         ours = holder == self.identity
-        if holder and not ours and self._runs():
+        if holder and not ours and self._left() > 0:
             return False
         began, now = self._clock(), self._micro_time()
         transitions = int(spec.get("leaseTransitions") or 0)
@@ -245,16 +245,18 @@ class LeaderElector:
         if record != self._record:
             self._record, self._observed_at = record, self._clock()
 
-    def _runs(self) -> bool:
-        """Whether the lease that was read is still in force, counted from when we first saw it so."""
+    def _left(self) -> float:
+        """Seconds that the lease that was read is still in force, counted from when we first saw it so."""
         seconds = self._spec().get("leaseDurationSeconds")
-        return self._clock() < self._observed_at + float(seconds if seconds is not None else self._lease_seconds)
+        return self._observed_at + float(seconds if seconds is not None else self._lease_seconds) - self._clock()
 
     def _spec(self) -> dict[str, Any]:
         return (self._lease or {}).get("spec") or {}
 
     async def _pause(self) -> None:
-        await self._sleep(self._retry_seconds * random.uniform(1.0, RETRY_JITTER))
+        """Before the next try, which for a candidate is no later than the end of the lease that it waits for."""
+        seconds, left = self._retry_seconds * random.uniform(1.0, RETRY_JITTER), self._left()
+        await self._sleep(seconds if self._leading or left <= 0 else min(seconds, left))
 
     def _micro_time(self) -> str:
         return self._now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")

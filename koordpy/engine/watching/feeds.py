@@ -7,15 +7,16 @@ for; it is looked for again every ten minutes and when a CustomResourceDefinitio
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from koordpy.api.custom import ClusterNetworkTopology, Device, ElasticQuota
 from koordpy.api.dra import ResourceClaim
 from koordpy.api.groups import PodGroup, UpstreamPodGroup
 from koordpy.api.hypernodes import HyperNode
-from koordpy.api.objects import ConfigMap, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass
+from koordpy.api.objects import ConfigMap, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass, Wire
 from koordpy.cluster.npus import watched
+from koordpy.cluster.objectbook import object_key
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
 from koordpy.engine.apiserver.resources import (
@@ -59,9 +60,8 @@ from koordpy.engine.claimusers import ClaimUsers
 from koordpy.engine.grouping import UnitNames
 from koordpy.engine.queue import UnitQueue
 from koordpy.engine.wakeups import Wake
-from koordpy.engine.watching.lines import Names
 from koordpy.engine.watching.mirror import Sink
-from koordpy.engine.watching.reflector import Reflector
+from koordpy.engine.watching.reflector import Reflector, Unreadable
 
 logger = logging.getLogger(__name__)
 
@@ -102,8 +102,9 @@ class Feeds:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._recheck = asyncio.Event()
         self._discovered = asyncio.Event()
-        self.unreadable: list[Callable[[Resource, Names, str], None]] = []
-        """Hear of objects that cannot be read, and what is wrong with them."""
+        self._undiscovered = ""
+        self.heard_unreadable: list[Callable[[Unreadable], None]] = []
+        """Hear of objects that cannot be read."""
         self._feed(PODS, Pod, self.pods, transform=self.pods.take_in)
         self._feed(NODES, Node, NodeChanges(hub))
         self._feed(NAMESPACES, Namespace, KeptChanges(hub, Wake.NAMESPACE))
@@ -146,10 +147,10 @@ class Feeds:
             are = "is" if len(missing) == 1 else "are"
             logger.warning("%s %s not installed: kubectl apply -f crds/", ", ".join(missing), are)
 
-    def out_of_sync(self) -> list[str]:
-        """Names of the feeds that have not listed yet."""
-        missing = [name for name, reflector in self._reflectors.items() if not reflector.synced.is_set()]
-        return missing if self._discovered.is_set() else [*missing, "discovery"]
+    def out_of_sync(self) -> dict[str, str]:
+        """Names of the feeds that have not listed yet, and what each met with last."""
+        late = {name: one.trouble for name, one in self._reflectors.items() if not one.synced.is_set()}
+        return late if self._discovered.is_set() else {**late, "discovery": self._undiscovered}
 
     def reflectors(self) -> dict[str, Reflector[Any]]:
         """Every reflector by the name of its resource."""
@@ -158,6 +159,10 @@ class Feeds:
     def objects(self, resource: Resource) -> list[Any]:
         """What is known of a resource."""
         return list(self._reflectors[resource.name].objects.values())
+
+    def unreadable(self) -> list[Unreadable]:
+        """Every object that cannot be read, as they are now."""
+        return [one for reflector in self._reflectors.values() for one in reflector.unreadable.values()]
 
     def version(self, resource: Resource) -> str:
         """The last resource version that is known of it; empty before the first list."""
@@ -183,9 +188,23 @@ class Feeds:
         resource = self.resource_claims
         return self.objects(resource) if resource is not None else []
 
-    def dynamic_resources(self) -> list[Resource]:
-        """Resource claims, slices and device classes, as far as they are served."""
-        return [found for want in DYNAMIC_RESOURCES if (found := self._served.get(want)) is not None]
+    def everything(self) -> Iterator[tuple[Resource, Wire]]:
+        """Every object that is known, of every kind that is watched. Of two that are one only that which counts.
+
+        Pods are those of the state, which may be ahead of the watch.
+        """
+        twins: dict[str, Twins[Any]] = {
+            one.name: both for both in (self.groups, self.quotas) for one, _ in both.sinks()
+        }
+        for name, reflector in self._reflectors.items():
+            resource = reflector.resource
+            if resource == PODS:
+                yield from ((PODS, info.pod) for info in self.state.pods())
+                continue
+            both = twins.get(name)
+            for obj in reflector.objects.values():
+                if both is None or both.resources.get(object_key(obj)) == resource:
+                    yield resource, obj
 
     def rediscover(self) -> None:
         """A CustomResourceDefinition changed: what was not served may be now."""
@@ -198,7 +217,8 @@ class Feeds:
             try:
                 await self._discover()
             except (ApiError, Unreachable) as error:
-                if not (isinstance(error, ApiError) and self._client.complaints.take(error, "get", "/apis")):
+                self._undiscovered = str(error)
+                if not self._client.complained(error, "get", "/apis"):
                     logger.warning("discovery: %s", error)
                 seconds = 2.0
             try:
@@ -244,9 +264,9 @@ class Feeds:
             clock=self._clock,
         )
 
-    def _tell_unreadable(self, resource: Resource, names: Names, why: str) -> None:
-        for heard in self.unreadable:
-            heard(resource, names, why)
+    def _tell_unreadable(self, found: Unreadable) -> None:
+        for heard in self.heard_unreadable:
+            heard(found)
 
     def _start(self, name: str) -> None:
         self._tasks[name] = asyncio.create_task(self._reflectors[name].run(), name=f"watch {name}")

@@ -81,7 +81,7 @@ class PodIntake:
 
 
 def _finished(pod: Pod) -> Pod:
-    """Phase, finishedAt, whose it is, and whether it was ended from outside."""
+    """Phase, finishedAt, whose it is, and what tells whether it was ended from outside."""
     meta, spec = pod.metadata, pod.spec
     ends = [
         status.state.terminated.finished_at
@@ -106,7 +106,11 @@ def _finished(pod: Pod) -> Pod:
                 if key.startswith(keys.GANG_PREFIX) or key == keys.MAX_RUNTIME
             },
         ),
-        spec=PodSpec(scheduler_name=spec.scheduler_name, scheduling_group=spec.scheduling_group),
+        spec=PodSpec(
+            scheduler_name=spec.scheduler_name,
+            restart_policy=spec.restart_policy,
+            scheduling_group=spec.scheduling_group,
+        ),
         status=PodStatus(
             phase=pod.status.phase,
             reason=pod.status.reason,

@@ -1,14 +1,14 @@
 """What a watch and a list say, line by line and item by item: typed where that can be, else as much as can be read.
 
-One typed decode of the whole line costs 30 us; whatever it cannot read is looked at in parts: bookmarks, errors, and
-objects of which at least the name is known.
+One typed decode of the whole line costs 30 us; whatever it cannot read is looked at in parts: bookmarks, errors, nulls,
+and objects of which at least the name is known.
 """
 
 from typing import Generic, TypeVar
 
 import msgspec
 
-from koordpy.api.strict import decode
+from koordpy.api.wirejson import WireReader
 from koordpy.engine.apiserver.client import ApiError
 
 T = TypeVar("T")
@@ -57,10 +57,11 @@ class WatchLines(Generic[T]):
     """Reads the objects of one kind."""
 
     def __init__(self, kind: type[T]) -> None:
-        items: msgspec.json.Decoder[T] = msgspec.json.Decoder(kind)
         events: msgspec.json.Decoder[Event[T]] = msgspec.json.Decoder(Event[kind])  # type: ignore[valid-type]
-        self.item, self.event = items.decode, events.decode
-        """An item of a list; a line that starts as OBJECT_EVENTS do. Raise msgspec.DecodeError."""
+        self.item = WireReader(kind).read
+        """An object by itself. Raises Undecodable."""
+        self.event = events.decode
+        """A line that starts as OBJECT_EVENTS do. Raises ValueError, also of an object with nulls."""
 
 
 def raw_event(line: bytes) -> RawEvent:
@@ -75,23 +76,14 @@ def names_in(raw: msgspec.Raw) -> Names:
     """The names of an object, as far as they can be read."""
     try:
         return _named.decode(raw).metadata
-    except msgspec.DecodeError:
+    except ValueError:
         return Names()
-
-
-def what_is_wrong(raw: bytes, kind: type, error: msgspec.DecodeError) -> str:
-    """Why an object does not decode, by its fields and in the words of manifests where they say it."""
-    try:
-        _, faults = decode(msgspec.json.decode(raw), kind)
-    except (msgspec.DecodeError, RecursionError):
-        faults = []
-    return "; ".join(map(str, faults)) or str(error)
 
 
 def refusal(raw: msgspec.Raw) -> ApiError:
     """The error that a watch ended with."""
     try:
         status = _statuses.decode(raw)
-    except msgspec.DecodeError:
+    except ValueError:
         status = _Status(message="unreadable error event")
     return ApiError(status.code, status.reason, status.message)

@@ -42,13 +42,19 @@ class Sink(Protocol[S_contra]):
 class Mirror(Generic[T]):
     """`objects` by uid, equal to what the sink was told."""
 
-    def __init__(self, name: str, sink: Sink[T], transform: Callable[[T], T | None] | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        sink: Sink[T],
+        transform: Callable[[T], T | None] | None,
+        on_refused: Callable[[T, str], None],
+    ) -> None:
         """`name` of the resource, for messages. `transform` runs before the sink; None drops the object (one that the
-        sink has is deleted from it)."""
+        sink has is deleted from it). `on_refused` hears of an object that the sink cannot read, and why."""
         self.objects: dict[str, T] = {}
         self.errors = 0
         """Objects that the sink or the transform failed on."""
-        self._name, self._sink, self._transform = name, sink, transform
+        self._name, self._sink, self._transform, self._on_refused = name, sink, transform, on_refused
 
     def kept(self, obj: T) -> T | None:
         """What is kept of an object; None of one that is dropped."""
@@ -66,6 +72,10 @@ class Mirror(Generic[T]):
         self.objects[uid] = obj
         try:
             self._sink.upsert(obj, known)
+        except ValueError as fault:
+            self.errors += 1
+            logger.debug("%s: %s was refused", self._name, label_of(obj.metadata), exc_info=True)
+            self._on_refused(obj, str(fault))
         except Exception:
             self.errors += 1
             logger.exception("%s: %s was not taken in", self._name, label_of(obj.metadata))

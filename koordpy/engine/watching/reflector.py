@@ -15,6 +15,7 @@ from typing import Generic
 
 import msgspec
 
+from koordpy.api.wirejson import Undecodable, unreadable
 from koordpy.engine.apiserver.backoff import Backoff
 from koordpy.engine.apiserver.client import ApiClient, ApiError, Stalled, Unreachable
 from koordpy.engine.apiserver.resources import Resource
@@ -22,13 +23,14 @@ from koordpy.engine.watching.lines import (
     OBJECT_EVENTS,
     Malformed,
     Names,
+    RawEvent,
     WatchLines,
     names_in,
     raw_event,
     refusal,
-    what_is_wrong,
 )
 from koordpy.engine.watching.mirror import Mirror, Sink, T, label_of, uid_of
+from koordpy.engine.watching.standins import closure_of, stand_in
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +64,21 @@ class ReflectorCounters:
     decode_errors: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """An object that cannot be read, what is wrong with it, and what that means."""
+
+    resource: Resource
+    names: Names
+    why: str
+    meaning: str
+
+    @property
+    def uid(self) -> str:
+        """Its uid, or its name where it has none."""
+        return self.names.uid or f"{self.names.namespace}/{self.names.name}"
+
+
 class Reflector(Generic[T]):
     """Keeps `objects` (by uid) and the sink equal to what the API server holds.
 
@@ -78,32 +95,35 @@ class Reflector(Generic[T]):
         *,
         transform: Callable[[T], T | None] | None = None,
         on_applied: Callable[[str, int, float], None] | None = None,
-        on_unreadable: Callable[[Resource, Names, str], None] | None = None,
+        on_unreadable: Callable[[Unreadable], None] | None = None,
         policy: ReflectorPolicy = ReflectorPolicy(),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`sink` and `transform` as of the `Mirror`.
 
         `on_applied(resource name, events, seconds)` after each batch: seconds from its arrival until its last event was
-        applied (koordpy_watch_lag_seconds). `on_unreadable(resource, names, what is wrong)` for an object that does not
-        decode, which is left as it was.
+        applied (koordpy_watch_lag_seconds). `on_unreadable` hears of an object that cannot be read, once for each text
+        that says why; what counts in its place: `standins.py`.
         """
         self.resource = resource
-        self.mirror = Mirror(resource.name, sink, transform)
+        self.mirror = Mirror(resource.name, sink, transform, self._refused)
         self.objects = self.mirror.objects
         self.synced = asyncio.Event()
         """Set after the first complete list; also where the resource is not served (404), which is then empty."""
         self.served = True
+        self.unreadable: dict[str, Unreadable] = {}
+        """By uid, as they are now."""
         self.counters = ReflectorCounters()
-        self._client, self._on_applied, self._on_unreadable = client, on_applied, on_unreadable
         self._kind = kind
+        self._client, self._on_applied, self._on_unreadable = client, on_applied, on_unreadable
         self._policy, self._clock, self._transforms = policy, clock, transform is not None
         self._lines = WatchLines(kind)
         self._version: str | None = None
         self._slice_began = clock()
         self._backoff = Backoff(policy.first_backoff_seconds, policy.most_backoff_seconds)
         self._stuck = 0
-        self._complaint = ""
+        self.trouble = ""
+        """What the last try failed with; empty once the server answers again."""
 
     @property
     def resource_version(self) -> str:
@@ -162,17 +182,17 @@ class Reflector(Generic[T]):
         """Says a new trouble at once and loudly, one that lasts at its 2nd, 4th, 8th ... try; what all reflectors are
         refused, with all of them."""
         name = self.resource.name
-        if isinstance(error, ApiError) and self._client.complaints.take(error, "list and watch", name):
+        text, before = str(error), self.trouble
+        self.trouble = text
+        if self._client.complained(error, "list and watch", name):
             return
-        text = str(error)
         tries = self._backoff.tries
-        level = logging.WARNING if text != self._complaint or tries & (tries - 1) == 0 else logging.DEBUG
+        level = logging.WARNING if text != before or tries & (tries - 1) == 0 else logging.DEBUG
         logger.log(level, "%s: %s; try %d in %.1f s", name, text, tries + 1, pause)
-        self._complaint = text
 
     def _heard(self) -> None:
         self._backoff.reset()
-        self._complaint = ""
+        self.trouble = ""
         self._stuck = 0
 
     def _not_served(self) -> None:
@@ -184,6 +204,7 @@ class Reflector(Generic[T]):
         self.served = False
         for uid in list(self.objects):
             self.mirror.drop(uid)
+        self.unreadable.clear()
         self.synced.set()
 
     # listing
@@ -194,7 +215,7 @@ class Reflector(Generic[T]):
         while True:
             try:
                 # a list that expires twice before its end is too slow in pages: one big one cannot expire
-                fresh, version = await self._fetch(self._policy.page_limit if expired < 2 else 0)
+                fresh, odd, version = await self._fetch(self._policy.page_limit if expired < 2 else 0)
                 break
             except ApiError as error:
                 if error.status != 410:
@@ -203,17 +224,20 @@ class Reflector(Generic[T]):
                 self.counters.expired += 1
                 logger.info("%s: the list expired between two pages; starting it anew", self.resource.name)
                 await asyncio.sleep(self._backoff.next())
+        same = (uid for uid in self.unreadable if uid in fresh and fresh[uid] is self.objects.get(uid))
+        self.unreadable = {uid: self.unreadable[uid] for uid in same} | odd
         await self._apply(fresh)
         self.counters.lists += 1
-        self._complaint = ""
+        self.trouble = ""
         if not self.synced.is_set() or not self.served:
             logger.info("%s: %d in sync", self.resource.name, len(self.objects))
             self.synced.set()
         self.served = True
         return version
 
-    async def _fetch(self, limit: int) -> tuple[dict[str, T], str]:
+    async def _fetch(self, limit: int) -> tuple[dict[str, T], dict[str, Unreadable], str]:
         fresh: dict[str, T] = {}
+        odd: dict[str, Unreadable] = {}
         path, token, version = self.resource.path(), "", ""
         while True:
             # raw items: one that does not decode must not cost the page
@@ -222,21 +246,22 @@ class Reflector(Generic[T]):
             # pages of one list have one version; where a server differs, the first page's misses nothing
             version = version or page.metadata.resource_version
             for raw in page.items or ():
-                self._take(raw, fresh)
+                self._take(raw, fresh, odd)
                 await self._breathe()
             token = page.metadata.continue_
             if not token:
-                return fresh, version
+                return fresh, odd, version
 
-    def _take(self, raw: msgspec.Raw, fresh: dict[str, T]) -> None:
+    def _take(self, raw: msgspec.Raw, fresh: dict[str, T], odd: dict[str, Unreadable]) -> None:
         try:
             obj = self._lines.item(raw)
-        except msgspec.DecodeError as error:
-            names = self._names_of(raw, error)
-            uid = names.uid or f"{names.namespace}/{names.name}"
-            if uid in self.objects:
-                fresh[uid] = self.objects[uid]
-            return
+        except Undecodable as error:
+            found = self._unreadable(raw, error)
+            odd[found.uid] = found
+            counting: T | None = stand_in(self._kind, error, self.objects.get(found.uid))
+            if counting is None:
+                return
+            obj = counting
         uid = uid_of(obj.metadata)
         known = self.objects.get(uid)
         if known is not None and known.metadata.resource_version == obj.metadata.resource_version:
@@ -285,28 +310,40 @@ class Reflector(Generic[T]):
         if line.startswith(OBJECT_EVENTS):
             try:
                 event = self._lines.event(line)
-            except msgspec.DecodeError as error:
-                self._handle_odd(line, error)
-                return
-            obj = event.object
-            self.counters.events += 1
-            self._version = obj.metadata.resource_version
-            uid = uid_of(obj.metadata)
-            if event.type == "DELETED":
-                self.mirror.drop(uid)
-                return
-            known = self.objects.get(uid)
-            if known is not None and known.metadata.resource_version == obj.metadata.resource_version:
-                return
-            kept = self.mirror.kept(obj) if self._transforms else obj
-            if kept is None:
-                self.mirror.drop(uid)
+            except ValueError:
+                pass
             else:
-                self.mirror.put(uid, kept, known)
-            return
-        self._handle_odd(line, None)
+                self._changed(event.type, event.object)
+                return
+        self._handle_odd(line)
 
-    def _handle_odd(self, line: bytes, error: msgspec.DecodeError | None) -> None:
+    def _changed(self, what: str, obj: T) -> None:
+        self.counters.events += 1
+        self._version = obj.metadata.resource_version
+        uid = uid_of(obj.metadata)
+        if what == "DELETED":
+            self.unreadable.pop(uid, None)
+            self.mirror.drop(uid)
+            return
+        wrong = self.unreadable.get(uid)
+        known = self.objects.get(uid)
+        if known is not None and known.metadata.resource_version == obj.metadata.resource_version:
+            return
+        kept = self.mirror.kept(obj) if self._transforms else obj
+        if kept is None:
+            self.mirror.drop(uid)
+        else:
+            self.mirror.put(uid, kept, known)
+        if wrong is not None and self.unreadable.get(uid) is wrong and not unreadable(obj.metadata):
+            del self.unreadable[uid]
+
+    def _refused(self, obj: T, why: str) -> None:
+        """An object that decodes, and says what cannot be read or more than is read (koordpy/api/limits.py)."""
+        meta = obj.metadata
+        found = self._found(Names(meta.name, meta.namespace, meta.uid, meta.resource_version), why)
+        self.unreadable[found.uid] = found
+
+    def _handle_odd(self, line: bytes) -> None:
         """Bookmarks, errors, and whatever the fast path could not read."""
         event = raw_event(line)
         if event.type == "BOOKMARK":
@@ -315,26 +352,43 @@ class Reflector(Generic[T]):
         elif event.type == "ERROR":
             raise refusal(event.object)
         elif event.type in ("ADDED", "MODIFIED", "DELETED"):
-            if error is None:
-                # the same event, spelled with other blanks or in another order
-                compact = b'{"type":"%s","object":%s}' % (event.type.encode(), bytes(event.object))
-                self._handle(compact)
-                return
-            names = self._names_of(event.object, error)
-            self._version = names.resource_version or self._version
-            if event.type == "DELETED":
-                self.mirror.drop(names.uid or f"{names.namespace}/{names.name}")
+            try:
+                obj: T | None = self._lines.item(event.object)
+            except Undecodable as error:
+                obj = self._changed_unreadably(event, error)
+            if obj is not None:
+                self._changed(event.type, obj)
         else:
             logger.warning("%s: unknown event type %r ignored", self.resource.name, event.type)
 
-    def _names_of(self, raw: msgspec.Raw, error: msgspec.DecodeError) -> Names:
-        """Counts and tells of an object that does not decode, under its name as far as that can be read."""
+    def _changed_unreadably(self, event: RawEvent, error: Undecodable[T]) -> T | None:
+        """What counts of an object that cannot be read; None where nothing is left of it."""
+        names = names_in(event.object)
+        uid = names.uid or f"{names.namespace}/{names.name}"
+        self._version = names.resource_version or self._version
+        counting: T | None = None
+        if event.type == "DELETED":
+            self.unreadable.pop(uid, None)
+        else:
+            self.unreadable[uid] = self._unreadable(event.object, error)
+            counting = stand_in(self._kind, error, self.objects.get(uid))
+        if counting is None:
+            self.mirror.drop(uid)
+        return counting
+
+    def _unreadable(self, raw: msgspec.Raw, error: Undecodable[T]) -> Unreadable:
+        """Counts an object that cannot be read, and tells of it where that is news."""
         self.counters.decode_errors += 1
-        names, why = names_in(raw), what_is_wrong(bytes(raw), self._kind, error)
-        logger.error("%s: %s cannot be read and is left as it was: %s", self.resource.name, label_of(names), why)
-        if names.name and self._on_unreadable is not None:
-            self._on_unreadable(self.resource, names, why)
-        return names
+        return self._found(names_in(raw), str(error))
+
+    def _found(self, names: Names, why: str) -> Unreadable:
+        found = Unreadable(self.resource, names, why, closure_of(self._kind).meaning)
+        before = self.unreadable.get(found.uid)
+        if before is None or before.why != why:
+            logger.error("%s: %s cannot be read: %s; %s", self.resource.name, label_of(names), why, found.meaning)
+            if self._on_unreadable is not None:
+                self._on_unreadable(found)
+        return found
 
     async def _breathe(self) -> None:
         if self._clock() - self._slice_began >= self._policy.slice_seconds:

@@ -1,0 +1,44 @@
+"""Bodies of the API server's replies: pages of lists, errors, and objects of any kind."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from koordpy.api.objects import Wire
+from koordpy.api.wirejson import WireReader
+
+T = TypeVar("T")
+
+
+class ListMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(name="continue", default="")
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True, gc=False):
+    """One page of a list. `Page[msgspec.Raw]` leaves the items undecoded."""
+
+    metadata: ListMeta = ListMeta()
+    items: list[T] | None = None
+
+
+class Status(msgspec.Struct, frozen=True, gc=False):
+    """What comes in place of an object with an error."""
+
+    reason: str = ""
+    message: str = ""
+    details: dict[str, Any] | None = None
+
+
+@functools.cache
+def reader_of(kind: Any) -> Callable[[bytes | msgspec.Raw], Any]:
+    """Reads replies of a kind; raises ValueError where one is no such object."""
+    is_wire = isinstance(kind, type) and issubclass(kind, Wire)
+    return WireReader(kind).read if is_wire else msgspec.json.Decoder(kind).decode
+
+
+def shown(body: bytes) -> str:
+    """The beginning of an answer that is no JSON."""
+    return body[:200].decode("utf-8", "replace").strip()
