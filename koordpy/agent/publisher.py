@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from koordpy.agent.machine import Gpu
-from koordpy.agent.report import API_VERSION, BOOT_ANNOTATION, Condition, Report
+from koordpy.agent.report import API_VERSION, Condition, Report
 from koordpy.api import keys
 from koordpy.api.custom import Device
 from koordpy.api.objects import Node
@@ -31,7 +31,7 @@ class DevicePublisher:
     async def reported_before(self, boot: str) -> list[Gpu]:
         """GPUs that the Device lists from this start of the node; none after a restart of the node."""
         device = await self._client.get_or_none(f"{DEVICES}/{self._node}", type=Device)
-        if device is None or not boot or device.metadata.annotations.get(BOOT_ANNOTATION) != boot:
+        if device is None or not boot or device.metadata.annotations.get(keys.DEVICE_BOOT) != boot:
             return []
         return [_gpu(entry) for entry in device.spec.devices if entry.type == "gpu" and entry.minor is not None]
 

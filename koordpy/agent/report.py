@@ -16,9 +16,6 @@ from koordpy.api import keys
 from koordpy.api.faults import literal
 
 API_VERSION = f"{keys.GROUP_KOORDINATOR}/v1alpha1"
-DELIVERY_LABEL = "scheduling.koordinator.sh/gpu-delivery"
-BOOT_ANNOTATION = "scheduling.koordinator.sh/boot-id"
-"""Which start of the node the report is of: GPUs that it lists and that have vanished since stay in it."""
 FOREIGN, ENV, DEVICE_PLUGIN = "foreign", "env", "device-plugin"
 MEBIBYTE = 1 << 20
 
@@ -95,9 +92,9 @@ def make_report(
     topologies = [{"name": "links", "topology": _json(matrix.classes)}]
     if measurement.matrix:
         topologies.insert(0, {"name": "bandwidth", "topology": _json(measurement.matrix)})
-    metadata: dict[str, Any] = {"name": node, "labels": {DELIVERY_LABEL: delivery}}
+    metadata: dict[str, Any] = {"name": node, "labels": {keys.GPU_DELIVERY: delivery}}
     if boot := backend.boot():
-        metadata["annotations"] = {BOOT_ANNOTATION: boot}
+        metadata["annotations"] = {keys.DEVICE_BOOT: boot}
     device = {
         "apiVersion": API_VERSION,
         "kind": "Device",

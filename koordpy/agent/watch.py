@@ -4,6 +4,7 @@ Source: gpu-topology.md section 9. The driver is asked in a thread of its own: a
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +25,8 @@ REFRESH_SECONDS = 300.0
 
 class NodeAgent:
     """One node's agent. measure: gives the measurement file's content, None without one; looked: told after each look,
-    whether the Device could be written or not."""
+    whether the Device could be written or not; obstacle: why the device plugin cannot deliver now, empty where it can.
+    """
 
     def __init__(
         self,
@@ -35,11 +37,16 @@ class NodeAgent:
         delivery: str = FOREIGN,
         measure: Callable[[], Any] = lambda: None,
         looked: Callable[[HealthBook], None] = lambda book: None,
+        obstacle: Callable[[], str] = lambda: "",
     ) -> None:
         self.node, self.backend, self.book = node, backend, book
-        self.delivery, self._measure, self.looked = delivery, measure, looked
+        self.delivery, self._measure, self.looked, self.obstacle = delivery, measure, looked, obstacle
         self._before: Mapping[tuple[str, str], str] = {}
         self.undeliverable = ""
+        self.unwritten = "not written yet"
+        """Why the Device does not say what was seen last; empty where it does."""
+        self.stirred = asyncio.Event()
+        """Set by whoever knows of something to report before the next look is due."""
         self._watching = False
         self.eventful = False
         """Whether the last look ended because something happened."""
@@ -104,23 +111,26 @@ class NodeAgent:
             report = await asyncio.to_thread(self.look, timeout=timeout)
             self.looked(self.book)
             try:
-                if self.delivery == ENV:
-                    lacking = await publisher.lacks_runtime()
-                    if lacking != self.undeliverable:
-                        self.undeliverable = lacking
-                        report = await asyncio.to_thread(self._report)
+                lacking = await publisher.lacks_runtime() if self.delivery == ENV else self.obstacle()
+                if lacking != self.undeliverable:
+                    self.undeliverable = lacking
+                    report = await asyncio.to_thread(self._report)
                 if await publisher.publish(report):
                     logger.info("Device %s written, %d GPUs", self.node, len(report.device["spec"]["devices"]))
+                self.unwritten = ""
             except (ApiError, Unreachable) as fault:
                 if once:
                     raise
                 logger.warning("Device %s: %s", self.node, fault)
                 publisher.forget()
+                self.unwritten = str(fault)
             if once:
                 return
             timeout = poll
             if not self.eventful:  # backends without events answer at once
-                await asyncio.sleep(max(0.0, started + poll - time.monotonic()))
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self.stirred.wait(), max(0.0, started + poll - time.monotonic()))
+            self.stirred.clear()
 
     async def _known(self, publisher: DevicePublisher, *, once: bool) -> list[Gpu]:
         while True:

@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+from koordpy.api.names import split_address
 from koordpy.cli.numbers import COUNT, figure
 
 FAILED = 1
@@ -38,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ignore-xid", metavar="N", type=int, action="append", help="error that is no harm to a GPU (repeatable)"
     )
+    parser.add_argument("--bind-address", metavar="HOST:PORT", help="serve /livez and /readyz there (default: nowhere)")
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
     parser.add_argument("--log-format", choices=("text", "json"), default="text")
 
@@ -57,6 +59,11 @@ def run(args: argparse.Namespace) -> int:
     node = args.node or os.environ.get("NODE_NAME", "")
     if not node:
         raise InputFaultsError(["--node: no name is given, nor is NODE_NAME set"])
+    if args.bind_address:
+        try:
+            split_address(args.bind_address)
+        except ValueError as fault:
+            raise InputFaultsError([f"--bind-address: {fault}"]) from None
     logs.configure(level=args.log_level, format=args.log_format)
     ignored = APPLICATION_XIDS if args.ignore_xid is None else frozenset(args.ignore_xid)
     book = HealthBook(recover_after=args.recover_after, ignored=ignored)
@@ -121,6 +128,8 @@ async def _serve(agent: Any, args: argparse.Namespace) -> int:
         async with ApiClient(access) as client, contextlib.AsyncExitStack() as beside:
             if agent.delivery == "foreign":
                 logger.info("delivery foreign: the kubelet's device plugin may choose other GPUs than the scheduler")
+            if args.bind_address:
+                await beside.enter_async_context(_health(agent, args.bind_address))
             if agent.delivery == "device-plugin" and not args.once:
                 await beside.enter_async_context(_plugin(client, agent, args))
             task = asyncio.create_task(agent.run(DevicePublisher(client, agent.node), once=args.once, poll=args.poll))
@@ -128,10 +137,27 @@ async def _serve(agent: Any, args: argparse.Namespace) -> int:
                 asyncio.get_running_loop().add_signal_handler(number, task.cancel)
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-    except (CredentialError, ApiError, Unreachable) as fault:
+    except (CredentialError, ApiError, Unreachable, OSError) as fault:
         logger.error("%s", fault)
         return FAILED
     return 0
+
+
+@contextlib.asynccontextmanager
+async def _health(agent: Any, address: str) -> AsyncIterator[None]:
+    """Ready once the Device is written and, with a device plugin, while the kubelet knows of it. Raises OSError."""
+    from koordpy.observe.health import HealthServer
+
+    ready = {"device": lambda: agent.unwritten, "device-plugin": lambda: agent.obstacle()}
+    server = HealthServer(address, live={}, ready=ready)
+    try:
+        await server.start()
+    except OSError as fault:
+        raise OSError(f"--bind-address {address}: {fault}") from None
+    try:
+        yield
+    finally:
+        await server.stop()
 
 
 @contextlib.asynccontextmanager
@@ -159,7 +185,7 @@ async def _plugin(client: Any, agent: Any, args: argparse.Namespace) -> AsyncIte
     def offer(book: HealthBook) -> None:
         service.offer([Offer(gpu.key, not book.why_sick(gpu.key), gpu.numa) for gpu in book.gpus if not gpu.mig])
 
-    agent.looked = offer
+    agent.looked, agent.obstacle, service.changed = offer, lambda: service.obstacle, agent.stirred.set
     task = asyncio.create_task(service.run())
     try:
         yield

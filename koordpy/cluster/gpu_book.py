@@ -44,7 +44,8 @@ def _numbers(raw: Any) -> set[int]:
 
 
 def _allocated(text: str, count: int) -> set[int]:
-    """Minors of our own annotation. Raises ValueError."""
+    """Minors of our own annotation; less than a pod holds where its init containers have more and its group shows
+    others. Raises ValueError."""
     raw = json.loads(text)
     if not isinstance(raw, dict) or not isinstance(raw.get("allocatedGPUs", {}), dict):
         raise ValueError("no allocation")
@@ -79,9 +80,10 @@ def _gpushare(annotations: Mapping[str, str]) -> set[int] | None:
 def named_minors(annotations: Mapping[str, str], count: int) -> tuple[int, ...] | None:
     """Minors that a pod holds by what is written on it; None where nothing is, or less than it holds."""
     try:
+        found: set[int] | None = None
         if keys.GPU_ALLOCATION in annotations:
-            found: set[int] | None = _allocated(annotations[keys.GPU_ALLOCATION], count)
-        else:
+            found = _allocated(annotations[keys.GPU_ALLOCATION], count)
+        if found is None or len(found) < count:
             found = None
             if keys.DEVICE_ALLOCATED in annotations:
                 found = _koordinator(annotations[keys.DEVICE_ALLOCATED])
@@ -95,15 +97,17 @@ def named_minors(annotations: Mapping[str, str], count: int) -> tuple[int, ...] 
 
 
 def holding_of(info: PodInfo, chips: tuple[int, ...] | None = None) -> Holding | None:
-    """What a pod holds of the GPUs of its node; None for a pod without any. chips: of a pod that is only assumed."""
-    ask, annotations = info.gpus, info.pod.metadata.annotations
-    if ask is None and not any(
-        key in (keys.GPU_ALLOCATION, keys.DEVICE_ALLOCATED) or key.startswith(keys.GPUSHARE_ID_PREFIX)
-        for key in annotations
-    ):
+    """What a pod holds of the GPUs of its node; None for a pod that asks for none, whatever is written on it.
+
+    chips: of a pod that is only assumed.
+    """
+    ask, parts = info.gpus, any(name in info.requests for name in keys.GPU_PARTS)
+    if ask is None and not parts:
         return None
     count = ask.count if ask is not None else 0
-    minors = chips or named_minors(annotations, count)
+    minors = chips or named_minors(info.pod.metadata.annotations, count)
+    if minors and len(minors) > count and not parts:
+        minors = None
     if not count and not minors:
         return None
     return Holding(count, minors, info.group)

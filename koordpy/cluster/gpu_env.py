@@ -26,24 +26,25 @@ def _from(name: str, annotation: str) -> EnvVar:
     return EnvVar(name=name, value_from=EnvVarSource(field_ref=FieldRef(field_path=field_path(annotation))))
 
 
-def expected(container: Container, index: int | None, resources: Collection[str]) -> tuple[EnvVar, ...]:
-    """What a container of a GPU pod is to have. index: its place in spec.containers, None for an init container."""
+def expected(container: Container, place: str, resources: Collection[str]) -> tuple[EnvVar, ...]:
+    """What a container of a GPU pod is to have. place: its index; behind INIT_PREFIX that of an init container."""
     given = container.resources
     if not any(name in resources for name in (*given.requests, *given.limits)):
         return (EnvVar(name=keys.NVIDIA_VISIBLE_DEVICES, value=VOID),)
-    visible = _from(keys.NVIDIA_VISIBLE_DEVICES, keys.GPU_NVIDIA_VISIBLE)
-    if index is None:
-        return (visible,)
-    return visible, _from(keys.CUDA_VISIBLE_DEVICES, f"{keys.GPU_CUDA_VISIBLE_PREFIX}{index}")
+    own = f"{keys.GPU_CUDA_VISIBLE_PREFIX}{place}"
+    return _from(keys.NVIDIA_VISIBLE_DEVICES, keys.GPU_NVIDIA_VISIBLE), _from(keys.CUDA_VISIBLE_DEVICES, own)
+
+
+def _places(pod: Pod) -> list[tuple[Container, str]]:
+    inits = [(c, f"{keys.INIT_PREFIX}{i}") for i, c in enumerate(pod.spec.init_containers)]
+    return [*inits, *((c, str(i)) for i, c in enumerate(pod.spec.containers))]
 
 
 def is_injected(pod: Pod, resources: Collection[str]) -> bool:
     """Whether every container has the variables as the webhook injects them; the last of a name counts."""
-    spec = pod.spec
-    places = [*((c, None) for c in spec.init_containers), *((c, i) for i, c in enumerate(spec.containers))]
-    for container, index in places:
+    for container, place in _places(pod):
         have = {one.name: one for one in container.env if one.name in NAMES}
-        for one in expected(container, index, resources):
+        for one in expected(container, place, resources):
             found = have.get(one.name)
             if found is None or (found.value, found.value_from) != (one.value, one.value_from):
                 return False
@@ -54,13 +55,10 @@ def inject(pod: Pod, resources: Collection[str]) -> Pod:
     """The pod as the webhook leaves it; one without GPUs stays as it is."""
     if gpu_ask(pod, resources) is None:
         return pod
-    spec = pod.spec
-
-    def filled(container: Container, index: int | None) -> Container:
-        new = expected(container, index, resources)
+    filled: list[Container] = []
+    for container, place in _places(pod):
+        new = expected(container, place, resources)
         names = {one.name for one in new}
-        return replace(container, env=[*(one for one in container.env if one.name not in names), *new])
-
-    containers = [filled(container, i) for i, container in enumerate(spec.containers)]
-    inits = [filled(container, None) for container in spec.init_containers]
-    return replace(pod, spec=replace(spec, containers=containers, init_containers=inits))
+        filled.append(replace(container, env=[*(one for one in container.env if one.name not in names), *new]))
+    inits = len(pod.spec.init_containers)
+    return replace(pod, spec=replace(pod.spec, containers=filled[inits:], init_containers=filled[:inits]))

@@ -34,13 +34,20 @@ BANDWIDTH, LINKS, GSOC, UNKNOWN = "bandwidth", "links", "gsoc", ""
 
 @dataclass(frozen=True, slots=True)
 class GpuAsk:
-    """GPUs of a pod. containers: (index in spec.containers, GPUs) of those with any; count: the whole pod's, which
-    init containers may raise above their sum. fault: why such a pod is never placed. resources: names it asks by."""
+    """GPUs of a pod. containers: (index in spec.containers, GPUs) of those with any; inits: (index in
+    spec.initContainers, GPUs, whether it restarts) likewise; count: the whole pod's, which init containers may raise
+    above the sum. fault: why such a pod is never placed. resources: names it asks by."""
 
     count: int
     containers: tuple[tuple[int, int], ...]
     fault: str = ""
     resources: tuple[str, ...] = ()
+    inits: tuple[tuple[int, int, bool], ...] = ()
+
+    @property
+    def beside(self) -> tuple[int, ...]:
+        """GPUs of each container that others run beside: the containers', then those of restartable init ones."""
+        return (*(n for _, n in self.containers), *(n for _, n, restarts in self.inits if restarts))
 
 
 FRACTIONAL = "fractional GPUs are not supported"
@@ -74,16 +81,19 @@ def gpu_ask(pod: Pod, resources: Collection[str] = keys.GPU_RESOURCES) -> GpuAsk
         return None
     containers = [(i, of(c.resources.requests, c.resources.limits, c.name)) for i, c in enumerate(spec.containers)]
     total, sidecars, peak = sum(count for _, count in containers), 0, 0
-    for container in spec.init_containers:
+    inits: list[tuple[int, int, bool]] = []
+    for i, container in enumerate(spec.init_containers):
         count = of(container.resources.requests, container.resources.limits, container.name)
         peak = max(peak, sidecars + count)
-        if container.restart_policy == "Always":
-            sidecars += count
+        restarts = container.restart_policy == "Always"
+        sidecars += count if restarts else 0
+        if count:
+            inits.append((i, count, restarts))
     count = max(total + sidecars, peak)
     if not count:
         return None
     with_gpus = tuple((i, n) for i, n in containers if n)
-    return GpuAsk(count, with_gpus, faults[0] if faults else "", tuple(sorted(names)))
+    return GpuAsk(count, with_gpus, faults[0] if faults else "", tuple(sorted(names)), tuple(inits))
 
 
 GroupKey = tuple[str, str, str]

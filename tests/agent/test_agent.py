@@ -13,6 +13,7 @@ from koordpy.agent.backends.fake import read_fake
 from koordpy.agent.health import HealthBook
 from koordpy.agent.publisher import DEVICES, DevicePublisher
 from koordpy.agent.watch import NodeAgent
+from koordpy.api.unread import Holder, unread_keys
 from koordpy.cli.main import main
 from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.apiserver.credentials import ClusterAccess
@@ -153,6 +154,13 @@ async def test_a_gpu_that_vanished_stays_out_after_the_agent_started_anew(client
     assert healthy(await device(client)) == [True, True, False]
     await agent("gpus: 2\nfabric: 4\nboot: two").run(DevicePublisher(client, "n1"), once=True)
     assert healthy(await device(client)) == [True, True]
+
+
+async def test_a_scheduler_finds_nothing_odd_in_what_an_agent_writes(client: ApiClient) -> None:
+    await agent("gpus: 2\nboot: one", delivery="env").run(DevicePublisher(client, "n1"), once=True)
+    meta = (await device(client))["metadata"]
+    assert meta["annotations"]
+    assert list(unread_keys(Holder.DEVICE, meta["labels"], meta["annotations"])) == []
 
 
 async def test_delivery_by_env_needs_the_runtime_class(client: ApiClient) -> None:

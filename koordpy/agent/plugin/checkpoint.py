@@ -7,35 +7,36 @@ the new one; a file that cannot be read is put aside and the kubelet's list alon
 import json
 import logging
 import os
-from collections.abc import Iterable
 from pathlib import Path
 
-from koordpy.agent.plugin.ledger import Delivery
+from koordpy.agent.plugin.ledger import Delivery, Ledger
 
 logger = logging.getLogger(__name__)
 
 
-def read_checkpoint(path: Path) -> tuple[Delivery, ...]:
-    """The deliveries of the file; none where there is none."""
+def read_checkpoint(path: Path) -> Ledger:
+    """The ledger of the file; an empty one where there is none."""
     try:
-        rows = json.loads(path.read_bytes())
-        return tuple(
-            Delivery(tuple(row["offered"]), tuple(row["gpus"]), (row["pod"], row["container"])) for row in rows
-        )
+        raw = json.loads(path.read_bytes())
+        deliveries = [
+            Delivery(tuple(row["offered"]), tuple(row["gpus"]), (row["pod"], row["container"]))
+            for row in raw["delivered"]
+        ]
+        return Ledger(deliveries, {uid: [tuple(one) for one in gpus] for uid, gpus in raw["exchanged"].items()})
     except FileNotFoundError:
-        return ()
-    except (OSError, ValueError, TypeError, KeyError) as fault:
+        return Ledger()
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as fault:
         logger.error("%s cannot be read and is put aside: %s", path, fault)
         path.replace(path.with_suffix(".broken"))
-        return ()
+        return Ledger()
 
 
-def write_checkpoint(path: Path, deliveries: Iterable[Delivery]) -> None:
-    """Writes the deliveries; raises OSError. The file is on the disk before the kubelet hears of a delivery."""
-    rows = [{"offered": d.offered, "gpus": d.gpus, "pod": d.slot[0], "container": d.slot[1]} for d in deliveries]
+def write_checkpoint(path: Path, ledger: Ledger) -> None:
+    """Writes what a ledger knows; raises OSError. The file is on the disk before the kubelet hears of a delivery."""
+    rows = [{"offered": d.offered, "gpus": d.gpus, "pod": d.slot[0], "container": d.slot[1]} for d in ledger.deliveries]
     new = path.with_suffix(".new")
     with new.open("w", encoding="utf-8") as file:
-        json.dump(rows, file)
+        json.dump({"delivered": rows, "exchanged": ledger.exchanged}, file)
         file.flush()
         os.fsync(file.fileno())
     new.replace(path)

@@ -1,37 +1,68 @@
 """Who gets which GPUs when the kubelet asks, without saying for whom.
 
-Source: gpu-topology.md section 10, `device-plugin`. Allocate carries no pod: candidates are the node's assigned pods
-with a container of that size that has not been served, by creation and uid. What a candidate has reserved is
-delivered, not what was offered. A wrong guess is a swap: reserved sets are disjoint, so the union stays the same; the
-kubelet's own list tells later who got what, and the two pods exchange their reservations. Nothing is delivered by
-guess: without a candidate the answer is an error.
+Source: gpu-topology.md section 10, `device-plugin`. Allocate carries no pod. But the kubelet admits one pod after
+another, asks for its containers in order, and lists at any time which pods it has and what it booked for them
+(PodResources): the pod that it lists and has not booked whole is the one that asks. What that pod's next container has
+reserved is delivered, not what was offered. Where several pods may be meant and all ask for the same numbers, as with
+kubelets before 1.34, which list pods that they refused, the oldest is served, and the list tells later whether two have
+to exchange all that they reserved. Nothing else is delivered by guess: the answer is an error.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 Slot = tuple[str, str]
 """(pod uid, container name)."""
+View = Mapping[tuple[str, str], Mapping[str, Sequence[str]]]
+"""(namespace, pod) -> container -> ids, of every pod that the kubelet lists."""
 
 
 class NoCandidateError(Exception):
-    """No pod of this node waits for so many GPUs."""
+    """It cannot be told for whom the kubelet asks, or that one has no GPUs to be given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A container with GPUs. place: as annotations name it; gpus: ids as the scheduler chose them, none where it did
+    not; passing: an init container that runs once, which the kubelet's list leaves out."""
+
+    place: str
+    container: str
+    size: int
+    gpus: tuple[str, ...]
+    passing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """One container with GPUs of a pod that is assigned to the node. gpus: ids, as the scheduler chose them."""
+    """A pod with GPUs that is assigned to the node. parts: in the order in which the kubelet asks for them; settled:
+    whether the kubelet has admitted it, or it was deleted, so that nothing more is asked for it."""
 
     uid: str
     namespace: str
     pod: str
-    container: str
-    gpus: tuple[str, ...]
+    parts: tuple[Part, ...]
     created: float = 0.0
+    settled: bool = False
 
     @property
-    def slot(self) -> Slot:
-        return self.uid, self.container
+    def name(self) -> tuple[str, str]:
+        return self.namespace, self.pod
+
+    @property
+    def sequence(self) -> tuple[tuple[int, bool], ...]:
+        """What pods that can exchange their GPUs have in common."""
+        return tuple((part.size, part.passing) for part in self.parts)
+
+    @property
+    def gpus(self) -> tuple[tuple[str, ...], ...]:
+        return tuple(part.gpus for part in self.parts)
+
+    def with_gpus(self, gpus: Sequence[tuple[str, ...]]) -> "Reserved":
+        return replace(self, parts=tuple(replace(p, gpus=own) for p, own in zip(self.parts, gpus, strict=True)))
+
+    def slot(self, at: int) -> Slot:
+        return self.uid, self.parts[at].container
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,115 +75,169 @@ class Delivery:
     """Whom it was meant for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Correction:
-    """A container that was given other GPUs than it has reserved: its annotations are to say what it was given."""
-
-    one: Reserved
-    """With what it had reserved."""
-    gpus: tuple[str, ...]
-    """What it really has."""
-
-
 class Ledger:
-    """What is reserved and what was delivered on one node."""
+    """What is reserved and what was delivered on one node. exchanged: pod uid -> GPUs of its parts, of pods whose
+    annotations do not say yet what they have."""
 
-    def __init__(self, deliveries: Iterable[Delivery] = ()) -> None:
-        self._reserved: dict[Slot, Reserved] = {}
-        self._delivered: dict[tuple[str, ...], Delivery] = {d.offered: d for d in deliveries}
-        self._served: set[Slot] = {d.slot for d in self._delivered.values()}
-        self._unbooked: set[tuple[str, ...]] = set()
+    def __init__(
+        self, deliveries: Iterable[Delivery] = (), exchanged: Mapping[str, Sequence[tuple[str, ...]]] | None = None
+    ) -> None:
+        self._annotated: dict[str, Reserved] = {}
+        self._pods: dict[str, Reserved] = {}
+        self._delivered: dict[Slot, Delivery] = {one.slot: one for one in deliveries}
+        self._anew, self._doubtful = False, dict[str, int]()
+        self.exchanged: dict[str, tuple[tuple[str, ...], ...]] = {u: tuple(g) for u, g in (exchanged or {}).items()}
 
     @property
     def deliveries(self) -> tuple[Delivery, ...]:
-        """In the order of the offered ids: what a checkpoint keeps."""
-        return tuple(self._delivered[key] for key in sorted(self._delivered))
+        """In the order of their slots: what a checkpoint keeps."""
+        return tuple(self._delivered[slot] for slot in sorted(self._delivered))
 
-    def pods(self, reserved: Iterable[Reserved]) -> None:
-        """The node's assigned pods as they are now; deliveries to pods that are gone are forgotten."""
-        self._reserved = {one.slot: one for one in reserved}
-        self._served &= self._reserved.keys()
-        for key, delivery in list(self._delivered.items()):
-            if delivery.slot not in self._reserved:
-                del self._delivered[key]
+    def pods(self, reserved: Iterable[Reserved], view: View) -> None:
+        """The node's pods as they are now. What was delivered to pods that are gone is forgotten once the kubelet has
+        forgotten them, too: a pod that was deleted by force still runs until then."""
+        self._annotated = {one.uid: one for one in reserved}
+        slots = {one.slot(at) for one in self._annotated.values() for at in range(len(one.parts))}
+        names = {one.name for one in self._annotated.values()}
+        kept = {tuple(sorted(ids)) for name, own in view.items() if name not in names for ids in own.values()}
+        self._delivered = {s: one for s, one in self._delivered.items() if s in slots or one.offered in kept}
+        self.exchanged = {
+            uid: gpus
+            for uid, gpus in self.exchanged.items()
+            if uid in self._annotated
+            and len(gpus) == len(self._annotated[uid].parts)
+            and gpus != self._annotated[uid].gpus
+        }
+        self._apply()
+        if self._anew:
+            self._doubt()
 
-    def waiting(self, size: int) -> list[Reserved]:
-        """Containers of that size that have not been served, the oldest pod first."""
-        found = [one for one in self._reserved.values() if len(one.gpus) == size and one.slot not in self._served]
-        return sorted(found, key=lambda one: (one.created, one.uid, one.container))
+    def _apply(self) -> None:
+        known = sorted(self._annotated.values(), key=lambda one: (one.created, one.uid))
+        self._pods = {p.uid: p.with_gpus(self.exchanged[p.uid]) if p.uid in self.exchanged else p for p in known}
 
-    def prefer(self, available: Sequence[str], required: Sequence[str], size: int) -> tuple[str, ...]:
-        """Ids that the kubelet should offer: those of the first candidate whose GPUs are all to be had."""
+    def corrections(self) -> list[Reserved]:
+        """Pods whose annotations are to say something else, with what they really have."""
+        return [self._pods[uid] for uid in sorted(self.exchanged)]
+
+    def registered(self) -> None:
+        """With a kubelet that may have ended amid a pod and know nothing of the last answer."""
+        self._anew = True
+
+    def _doubt(self) -> None:
+        """Pods of which the kubelet's list does not tell whether it knows of the last answer."""
+        self._anew, self._doubtful = False, {}
+        for pod in self._pods.values():
+            served = [at for at in range(len(pod.parts)) if pod.slot(at) in self._delivered]
+            if served and pod.parts[served[-1]].passing:
+                self._doubtful[pod.uid] = served[-1]
+
+    # -- who asks -------------------------------------------------------------------------------------------------
+
+    def asking(self, view: View, size: int) -> tuple[Reserved, int]:
+        """The pod that the kubelet asks for now, and which of its parts. Raises NoCandidateError."""
+        found = [
+            (pod, at)
+            for pod in self._pods.values()
+            if not pod.settled and pod.name in view and (at := self._next(pod, view[pod.name], size)) < len(pod.parts)
+            if pod.parts[at].size == size
+        ]
+        if not found:
+            raise NoCandidateError(f"no pod of this node waits for {size} GPUs")
+        first, _ = found[0]
+        alike = all(pod.sequence == first.sequence and not at and all(pod.gpus) for pod, at in found)
+        if len(found) > 1 and not alike:
+            names = ", ".join("/".join(pod.name) for pod, _ in found)
+            raise NoCandidateError(f"it cannot be told which of these pods asks for {size} GPUs: {names}")
+        return found[0]
+
+    def _next(self, pod: Reserved, booked: Mapping[str, Sequence[str]], size: int) -> int:
+        """Which part of a pod the kubelet asks for next, by what it lists; of parts that it does not list, by what was
+        served. A listed one that was served and is not booked was never begun: the kubelet ended before."""
+        at = max((i + 1 for i, part in enumerate(pod.parts) if part.container in booked), default=0)
+        while at < len(pod.parts) and pod.parts[at].passing and pod.slot(at) in self._delivered:
+            at += 1
+        if at < len(pod.parts) and self._doubtful.get(pod.uid) == at - 1 and pod.parts[at - 1].size == size:
+            if pod.parts[at].size == size:
+                name = "/".join(pod.name)
+                raise NoCandidateError(f"it cannot be told for which container of pod {name} a new kubelet asks")
+            return at - 1
+        return at
+
+    # -- answers --------------------------------------------------------------------------------------------------
+
+    def prefer(self, view: View, available: Sequence[str], required: Sequence[str], size: int) -> tuple[str, ...]:
+        """Ids that the kubelet should book: what the container that asks has reserved, else others of its pod, so that
+        the kubelet's list names each pod's own GPUs wherever they are to be had."""
+        own: list[str] = []
+        try:
+            pod, at = self.asking(view, size)
+            own = [*pod.parts[at].gpus, *(gpu for gpus in pod.gpus for gpu in gpus)]
+        except NoCandidateError:
+            pass  # Allocate says so
         there = set(available)
-        for one in self.waiting(size):
-            if set(one.gpus) <= there and set(required) <= set(one.gpus):
-                return one.gpus
-        rest = [gpu for gpu in available if gpu not in set(required)]
-        return (*required, *rest[: max(0, size - len(required))])
+        return tuple(dict.fromkeys([*required, *(gpu for gpu in own if gpu in there), *available]))[:size]
 
-    def deliver(self, offered: Sequence[str]) -> Delivery:
-        """Serves one container. The same ids offered again (a container that starts anew) get the same GPUs.
-
-        Raises NoCandidateError.
-        """
+    def deliver(self, view: View, offered: Sequence[str]) -> Delivery:
+        """Serves the container that the kubelet asks for. Raises NoCandidateError."""
+        self.reconcile(view)
+        pod, at = self.asking(view, len(offered))
+        part, name = pod.parts[at], "/".join(pod.name)
+        if not part.gpus:
+            raise NoCandidateError(f"no GPUs are chosen for container {part.container} of pod {name}")
+        for other in self._delivered.values():
+            if other.slot[0] != pod.uid and not set(part.gpus).isdisjoint(other.gpus):
+                both = ", ".join(sorted(set(part.gpus).intersection(other.gpus)))
+                raise NoCandidateError(f"another pod of this node has {both}, chosen for pod {name}")
         ids = tuple(sorted(offered))
-        known = self._delivered.get(ids)
-        if known is not None:
-            return known
-        candidates = self.waiting(len(ids))
-        if not candidates:
-            raise NoCandidateError(f"no pod of this node waits for {len(ids)} GPUs (offered: {', '.join(ids)})")
-        one = next((one for one in candidates if set(one.gpus) == set(ids)), candidates[0])
-        for key in list(self._delivered):
-            if set(key) & set(ids):  # the kubelet gives an id out once: the container that had it has ended
-                del self._delivered[key]
-        delivery = Delivery(ids, one.gpus, one.slot)
-        self._delivered[ids] = delivery
-        self._served.add(one.slot)
+        # the kubelet books an id for one pod: another that was to have it and is not admitted never began
+        waiting = {one.uid for one in self._pods.values() if not one.settled and one.uid != pod.uid}
+        self._delivered = {
+            slot: one
+            for slot, one in self._delivered.items()
+            if slot[0] not in waiting or set(ids).isdisjoint(one.offered)
+        }
+        self._delivered[pod.slot(at)] = delivery = Delivery(ids, part.gpus, pod.slot(at))
         return delivery
 
-    def reconcile(self, held: Mapping[Slot, Sequence[str]]) -> list[Correction]:
-        """Compares with the kubelet's list, (pod, container) -> ids it books, and puts right who has what.
+    # -- what the kubelet lists -----------------------------------------------------------------------------------
 
-        A container that got what was meant for another has those GPUs: the two exchange their reservations, here and,
-        by the corrections that are returned, in their annotations.
-        """
-        before = dict(self._reserved)
-        for slot in sorted(held):
-            ids = tuple(sorted(held[slot]))
-            mine = self._reserved.get(slot)
-            if mine is None or not ids:
-                continue
-            self._served.add(slot)
-            delivery = self._delivered.get(ids)
-            if delivery is None:
-                # from before the checkpoint: it runs, so it was given what it had reserved
-                self._delivered[ids] = Delivery(ids, mine.gpus, slot)
-                continue
-            if delivery.slot != slot:
-                if delivery.slot not in held:
-                    self._served.discard(delivery.slot)
-                self._delivered[ids] = Delivery(ids, delivery.gpus, slot)
-            if set(mine.gpus) != set(delivery.gpus):
-                self._exchange(mine, delivery.gpus)
-        self._forget_unbooked({tuple(sorted(ids)) for ids in held.values()})
-        return [
-            Correction(before[slot], one.gpus)
-            for slot, one in sorted(self._reserved.items())
-            if set(one.gpus) != set(before[slot].gpus)
-        ]
+    def reconcile(self, view: View) -> None:
+        """Puts right who was served, by the kubelet's list."""
+        for pod in list(self._pods.values()):
+            booked = view.get(pod.name, {})
+            for at, part in enumerate(pod.parts):
+                ids, slot = tuple(sorted(booked.get(part.container, ()))), pod.slot(at)
+                known = self._delivered.get(slot)
+                if not ids or (known is not None and known.offered == ids):
+                    continue
+                self._delivered.pop(slot, None)
+                meant = self._meant(pod, at, ids, view)
+                if meant is not None:
+                    self._exchange(pod, meant)
+                elif gpus := self._pods[pod.uid].parts[at].gpus:
+                    # from before the checkpoint: it runs, so it was given what it had reserved
+                    self._delivered[slot] = Delivery(ids, gpus, slot)
 
-    def _forget_unbooked(self, booked: Collection[tuple[str, ...]]) -> None:
-        """A delivery that two lists in a row do not show has ended, or never began (a list may be older than a
-        delivery): whom it was meant for may ask again."""
-        missing = {ids for ids in self._delivered if ids not in booked}
-        for ids in sorted(missing & self._unbooked):
-            self._served.discard(self._delivered.pop(ids).slot)
-        self._unbooked = missing
+    def _meant(self, pod: Reserved, at: int, ids: tuple[str, ...], view: View) -> Reserved | None:
+        """The pod for which ids were delivered that the kubelet books for another one."""
+        if any(pod.slot(i) in self._delivered for i in range(len(pod.parts))):
+            return None
+        for other in self._pods.values():
+            if other.uid != pod.uid and other.sequence == pod.sequence:
+                delivery = self._delivered.get(other.slot(at))
+                listed = view.get(other.name, {}).get(other.parts[at].container, ())
+                if delivery is not None and delivery.offered == ids and not listed:
+                    return other
+        return None
 
-    def _exchange(self, mine: Reserved, gpus: tuple[str, ...]) -> None:
-        """`mine` has these GPUs; whoever has them reserved takes what `mine` had."""
-        for other in list(self._reserved.values()):
-            if set(other.gpus) == set(gpus):
-                self._reserved[other.slot] = replace(other, gpus=mine.gpus)
-        self._reserved[mine.slot] = replace(mine, gpus=gpus)
+    def _exchange(self, one: Reserved, other: Reserved) -> None:
+        """Each has what the other had reserved and was served."""
+        a, b = self._pods[one.uid], self._pods[other.uid]
+        self.exchanged |= {a.uid: b.gpus, b.uid: a.gpus}
+        served = [self._delivered.pop(b.slot(at), None) for at in range(len(b.parts))]
+        for at, delivery in enumerate(served):
+            if delivery is not None:
+                self._delivered[a.slot(at)] = replace(delivery, slot=a.slot(at))
+        self.exchanged = {u: gpus for u, gpus in self.exchanged.items() if gpus != self._annotated[u].gpus}
+        self._apply()

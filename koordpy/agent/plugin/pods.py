@@ -6,8 +6,9 @@ Source: gpu-topology.md sections 7 and 10. The scheduler wrote minors; the kubel
 from collections.abc import Callable, Mapping, Sequence
 
 from koordpy.agent.machine import Gpu
-from koordpy.agent.plugin.annotations import both, containers_of, given
-from koordpy.agent.plugin.ledger import Correction, Reserved
+from koordpy.agent.plugin.annotations import both, given, places_of
+from koordpy.agent.plugin.ledger import Part, Reserved
+from koordpy.api.keys import INIT_PREFIX
 from koordpy.api.objects import Container, Pod
 from koordpy.api.quantity import units
 from koordpy.cluster.pods import seconds
@@ -18,30 +19,33 @@ GONE = (404, 409)
 INVALID = 422
 
 
-def reserved_of(pod: Pod, ids: Mapping[int, str], resource: str) -> list[Reserved]:
-    """What the containers of an assigned pod have reserved of a resource. ids: minor -> id of the node's GPUs.
+def reserved_of(pod: Pod, gpus: Sequence[Gpu], resource: str) -> Reserved | None:
+    """What the containers of an assigned pod have reserved of a resource; None for one that has ended or asks for none.
 
-    A container gets its own list; an init container, which ends before they start, the first of the pod's GPUs. A pod
-    without a readable annotation, or with GPUs that the node does not have, has nothing reserved and is never served.
+    Containers come in the order in which the kubelet asks for them. One of whose GPUs the annotations do not tell, or
+    others than the node has, has nothing reserved and is never served.
     """
-    known = containers_of(pod.metadata.annotations)
-    if known is None or pod.status.phase in ("Succeeded", "Failed"):
-        return []
-    by_container, visible = known
-    own = sorted({minor for minors in by_container.values() for minor in minors})
-    pool = [*own, *(minor for minor in visible if minor not in own)]
-    wanted: list[tuple[str, int, Sequence[int]]] = [
-        (container.name, _size(container, resource), by_container.get(number, ()))
-        for number, container in enumerate(pod.spec.containers)
-    ]
-    wanted += [(c.name, size, pool[:size]) for c in pod.spec.init_containers if (size := _size(c, resource))]
+    inits, others = pod.spec.init_containers, pod.spec.containers
+    order = [*((f"{INIT_PREFIX}{i}", c) for i, c in enumerate(inits)), *((str(i), c) for i, c in enumerate(others))]
+    asking = [(place, c, size) for place, c in order if (size := _size(c, resource))]
+    if not asking or pod.status.phase in ("Succeeded", "Failed"):
+        return None
+    names = {str(gpu.minor): gpu.minor for gpu in gpus} | {gpu.uuid: gpu.minor for gpu in gpus if gpu.uuid}
+    ids = {gpu.minor: gpu.key for gpu in gpus}
+    known = places_of(pod.metadata.annotations, names) or {}
+
+    def told(place: str, size: int) -> tuple[str, ...]:
+        minors = set(known.get(place, ()))
+        return tuple(sorted(ids[minor] for minor in minors)) if len(minors) == size and minors <= ids.keys() else ()
+
+    parts = tuple(
+        Part(place, c.name, size, told(place, size), place.startswith(INIT_PREFIX) and c.restart_policy != "Always")
+        for place, c, size in asking
+    )
     meta = pod.metadata
-    created = seconds(meta.creation_timestamp)
-    return [
-        Reserved(meta.uid, meta.namespace, meta.name, name, tuple(sorted(ids[minor] for minor in minors)), created)
-        for name, size, minors in wanted
-        if size and len(minors) == size and all(minor in ids for minor in minors)
-    ]
+    # the kubelet says when a pod started once it is admitted
+    settled = meta.deletion_timestamp is not None or pod.status.start_time is not None
+    return Reserved(meta.uid, meta.namespace, meta.name, parts, seconds(meta.creation_timestamp), settled)
 
 
 def _size(container: Container, resource: str) -> int:
@@ -62,26 +66,20 @@ class NodePods:
             "/api/v1/pods", type=Pod, limit=PAGE, params={"fieldSelector": f"spec.nodeName={self._node}"}
         )
         self._pods = {pod.metadata.uid: pod for pod in page.items or ()}
-        ids = {gpu.minor: gpu.key for gpu in self._gpus()}
-        return [one for pod in page.items or () for one in reserved_of(pod, ids, self._resource)]
+        gpus = self._gpus()
+        found = [reserved_of(pod, gpus, self._resource) for pod in page.items or ()]
+        return [one for one in found if one is not None]
 
-    async def write(self, corrections: Sequence[Correction]) -> None:
-        """Writes exchanges: first every pod holds both sets, then what it was given. A pod that is gone is passed over.
-
-        Raises ApiError, Unreachable; then all of it is to be written again.
-        """
+    async def write(self, pods: Sequence[Reserved]) -> None:
+        """Writes what pods have after exchanges: first every pod holds both sets, then its own. A pod that is gone is
+        passed over. Raises ApiError, Unreachable; then all of it is to be written again."""
         by_key = {gpu.key: gpu for gpu in self._gpus()}
-        changes: dict[str, dict[int, Sequence[Gpu]]] = {}
-        for one in corrections:
-            pod = self._pods.get(one.one.uid)
-            if pod is None:
-                continue
-            number = next((n for n, c in enumerate(pod.spec.containers) if c.name == one.one.container), None)
-            if number is not None:
-                changes.setdefault(one.one.uid, {})[number] = [by_key[gpu] for gpu in one.gpus if gpu in by_key]
         for write in (both, given):
-            for uid, change in changes.items():
-                await self._patch(self._pods[uid], write(self._pods[uid].metadata.annotations, change))
+            for one in pods:
+                pod = self._pods.get(one.uid)
+                if pod is not None:
+                    places = {part.place: [by_key[gpu] for gpu in part.gpus if gpu in by_key] for part in one.parts}
+                    await self._patch(pod, write(pod.metadata.annotations, places))
 
     async def _patch(self, pod: Pod, annotations: Mapping[str, str | None]) -> None:
         meta = pod.metadata

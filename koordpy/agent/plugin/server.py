@@ -8,14 +8,14 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import grpc
 
-from koordpy.agent.plugin.ledger import Delivery, Ledger, NoCandidateError
+from koordpy.agent.plugin.ledger import Delivery, Ledger, NoCandidateError, View
 from koordpy.agent.plugin.messages import (
     DEVICE_PLUGIN,
     HEALTHY,
@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 CHANNEL_OPTIONS = (("grpc.default_authority", "localhost"), ("grpc.enable_http_proxy", 0))
 """Servers in Go refuse the authority that a unix socket's path would give."""
 REGISTER_SECONDS = 5.0
+LIST_AGAIN_SECONDS = (0.02, 0.05, 0.1, 0.3)
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 CDI_KIND = "nvidia.com/gpu"
 
@@ -55,13 +56,13 @@ def container_answer(gpus: Sequence[str], *, cdi: bool) -> dict[str, Any]:
 
 class PluginServer:
     """The DevicePlugin service. delivered: told of each delivery before the kubelet hears of it; refresh: brings the
-    ledger up to date with the node's pods."""
+    ledger up to date with the node's pods, and says which ones the kubelet lists. Raises grpc.RpcError."""
 
     def __init__(
         self,
         ledger: Ledger,
         *,
-        refresh: Callable[[], Any],
+        refresh: Callable[[], Awaitable[View]],
         delivered: Callable[[Delivery], None],
         cdi: bool = False,
     ) -> None:
@@ -69,7 +70,8 @@ class PluginServer:
         self._offers: tuple[Offer, ...] = ()
         self._changed = asyncio.Event()
         self._server: Any = None
-        self._turn = asyncio.Lock()
+        self.turn = asyncio.Lock()
+        """Held by whoever asks or changes the ledger."""
 
     def offer(self, offers: Sequence[Offer]) -> None:
         """The GPUs of the node; open ListAndWatch streams are told what changed."""
@@ -118,13 +120,15 @@ class PluginServer:
             await changed.wait()
 
     async def _preferred(self, request: Any, context: Any) -> Any:
-        async with self._turn:
-            await self._fresh()
+        async with self.turn:
+            view: View = {}
+            with contextlib.suppress(grpc.RpcError):  # Allocate says so
+                view = await self._refresh()
             answers = [
                 message(
                     "ContainerPreferredAllocationResponse",
                     deviceIDs=self._ledger.prefer(
-                        one.available_deviceIDs, one.must_include_deviceIDs, one.allocation_size
+                        view, one.available_deviceIDs, one.must_include_deviceIDs, one.allocation_size
                     ),
                 )
                 for one in request.container_requests
@@ -132,15 +136,19 @@ class PluginServer:
         return message("PreferredAllocationResponse", container_responses=answers)
 
     async def _allocate(self, request: Any, context: Any) -> Any:
-        async with self._turn:
-            await self._fresh()
+        async with self.turn:
             answers = []
             for one in request.container_requests:
                 try:
-                    delivery = self._ledger.deliver(one.devices_ids)
-                except NoCandidateError as why:
-                    logger.warning("refused: %s", why)
-                    await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(why))
+                    delivery = self._ledger.deliver(await self._refresh(), one.devices_ids)
+                except (NoCandidateError, grpc.RpcError) as why:
+                    text = (
+                        f"the kubelet's list of pods cannot be read: {said(why)}"
+                        if isinstance(why, grpc.RpcError)
+                        else str(why)
+                    )
+                    logger.warning("refused: %s", text)
+                    await context.abort(grpc.StatusCode.FAILED_PRECONDITION, text)
                     raise  # abort raises; this is for readers
                 self._delivered(delivery)
                 logger.info("%s of pod %s gets %s", delivery.slot[1], delivery.slot[0], ", ".join(delivery.gpus))
@@ -149,11 +157,6 @@ class PluginServer:
 
     async def _prestart(self, request: Any, context: Any) -> Any:
         return message("PreStartContainerResponse")
-
-    async def _fresh(self) -> None:
-        result = self._refresh()
-        if asyncio.iscoroutine(result):
-            await result
 
 
 def _device(offer: Offer) -> Any:
@@ -187,19 +190,36 @@ async def register(kubelet: Path, *, endpoint: str, resource: str) -> None:
         await call(request, timeout=REGISTER_SECONDS)
 
 
-async def held_devices(socket: Path, *, resource: str) -> Mapping[tuple[str, str, str], tuple[str, ...]]:
-    """(namespace, pod, container) -> ids of the resource that the kubelet books for it. Raises grpc.RpcError."""
+async def listed_pods(socket: Path, *, resource: str) -> View:
+    """The pods that the kubelet lists, with the ids of the resource that it books for their containers.
+
+    It answers no more than so many calls a second; a refused one is made again. Raises grpc.RpcError.
+    """
     async with grpc.aio.insecure_channel(f"unix://{socket}", options=CHANNEL_OPTIONS) as channel:
         call = channel.unary_unary(
             f"{POD_RESOURCES}List",
             request_serializer=MESSAGES["ListPodResourcesRequest"].SerializeToString,
             response_deserializer=MESSAGES["ListPodResourcesResponse"].FromString,
         )
-        answer = await call(message("ListPodResourcesRequest"), timeout=REGISTER_SECONDS)
-    out: dict[tuple[str, str, str], tuple[str, ...]] = {}
+        for wait_s in (*LIST_AGAIN_SECONDS, None):
+            try:
+                answer = await call(message("ListPodResourcesRequest"), timeout=REGISTER_SECONDS, wait_for_ready=True)
+                break
+            except grpc.aio.AioRpcError as fault:
+                if wait_s is None or fault.code() != grpc.StatusCode.RESOURCE_EXHAUSTED:
+                    raise
+                await asyncio.sleep(wait_s)
+    view: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {}
     for pod in answer.pod_resources:
+        booked = view.setdefault((pod.namespace, pod.name), {})
         for container in pod.containers:
-            ids = [gpu for one in container.devices if one.resource_name == resource for gpu in one.device_ids]
+            ids = tuple(gpu for one in container.devices if one.resource_name == resource for gpu in one.device_ids)
             if ids:
-                out[pod.namespace, pod.name, container.name] = tuple(ids)
-    return out
+                booked[container.name] = ids
+    return view
+
+
+def said(fault: BaseException) -> str:
+    """What an error of gRPC says."""
+    details: str = getattr(fault, "details", lambda: str(fault))() or type(fault).__name__
+    return details

@@ -6,14 +6,14 @@ socket that is another file than before, or our own socket gone, means to serve 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import grpc
 
 from koordpy.agent.plugin.checkpoint import read_checkpoint, write_checkpoint
-from koordpy.agent.plugin.ledger import Correction, Delivery, Ledger, Reserved, Slot
-from koordpy.agent.plugin.server import Offer, PluginServer, held_devices, register
+from koordpy.agent.plugin.ledger import Delivery, Reserved, View
+from koordpy.agent.plugin.server import Offer, PluginServer, listed_pods, register, said
 
 logger = logging.getLogger(__name__)
 
@@ -27,8 +27,8 @@ RECONCILE_SECONDS = 30.0
 
 PodSource = Callable[[], Awaitable[Sequence[Reserved]]]
 """The node's assigned pods now; raises where the API server cannot be asked."""
-PodWriter = Callable[[Sequence[Correction]], Awaitable[None]]
-"""Writes corrected annotations; raises where one could not be written."""
+PodWriter = Callable[[Sequence[Reserved]], Awaitable[None]]
+"""Writes what pods have into their annotations; raises where one could not be written."""
 
 
 class PluginService:
@@ -50,13 +50,13 @@ class PluginService:
         self._resource, self._folder, self._pod_resources = resource, folder, pod_resources
         self._look_seconds, self._reconcile_seconds = look_seconds, reconcile_seconds
         self._checkpoint = folder / CHECKPOINT
-        self._ledger = Ledger(read_checkpoint(self._checkpoint))
-        self._slots: dict[tuple[str, str, str], Slot] = {}
+        self._ledger = read_checkpoint(self._checkpoint)
         self._due = asyncio.Event()
-        self._unwritten: dict[Slot, Correction] = {}
         self.server = PluginServer(self._ledger, refresh=self._refresh, delivered=self._keep, cdi=cdi)
-        self.registered = asyncio.Event()
-        """Set while the kubelet knows of us."""
+        self.obstacle = f"the device plugin is not registered: {folder / KUBELET_SOCKET} was not looked for yet"
+        """Why the kubelet does not know of us; empty while it does."""
+        self.changed: Callable[[], None] = lambda: None
+        """Told when `obstacle` is another one."""
 
     def offer(self, offers: Sequence[Offer]) -> None:
         """The GPUs of the node as they are now."""
@@ -70,7 +70,6 @@ class PluginService:
                 await self._serve_once()
         finally:
             reconciling.cancel()
-            self.registered.clear()
             await self.server.stop()
 
     async def _serve_once(self) -> None:
@@ -78,42 +77,48 @@ class PluginService:
         own, kubelet = self._folder / ENDPOINT, self._folder / KUBELET_SOCKET
         seen = _identity(kubelet)
         if seen is None:
+            self._tell(f"the device plugin is not registered: there is no {kubelet}")
             await asyncio.sleep(self._look_seconds)
             return
+        self._ledger.registered()
         try:
             await self.server.start(own)
             await register(kubelet, endpoint=ENDPOINT, resource=self._resource)
         except (grpc.RpcError, OSError, RuntimeError) as fault:
-            logger.warning("registration with the kubelet failed: %s", _said(fault))
+            logger.warning("registration with the kubelet failed: %s", said(fault))
+            self._tell(f"the device plugin is not registered: {said(fault)}")
             await self.server.stop()
             await asyncio.sleep(self._look_seconds)
             return
         logger.info("registered with the kubelet for %s", self._resource)
-        self.registered.set()
+        self._tell("")
         self._due.set()
         # a look a second costs nothing, and a watch of the file system would miss what happened before it was set up
         while _identity(own) is not None and _identity(kubelet) == seen:  # noqa: ASYNC110
             await asyncio.sleep(self._look_seconds)
         logger.info("the kubelet has started anew or its folder was emptied")
-        self.registered.clear()
+        self._tell("the device plugin is not registered: the kubelet has started anew")
         await self.server.stop()
+
+    def _tell(self, obstacle: str) -> None:
+        if obstacle != self.obstacle:
+            self.obstacle = obstacle
+            self.changed()
 
     # -- the node's pods -----------------------------------------------------------------------------------------
 
-    async def _refresh(self) -> None:
-        """Reads the node's pods. Where the API server cannot be asked, the pods known last count: one that is not among
-        them is refused, none is served by guess."""
+    async def _refresh(self) -> View:
+        """Reads the kubelet's list, then the node's pods, among which those of the list are. Where the API server
+        cannot be asked, the pods known last count: one that is not among them is refused. Raises grpc.RpcError."""
+        view = await listed_pods(self._pod_resources, resource=self._resource)
         try:
-            reserved = list(await self._pods())
+            self._ledger.pods(await self._pods(), view)
         except Exception as fault:
             logger.warning("the node's pods cannot be read: %s", fault)
-            return
-        self._slots = {(one.namespace, one.pod, one.container): one.slot for one in reserved}
-        # what could not be written yet is true all the same
-        self._ledger.pods([_as_given(one, self._unwritten.get(one.slot)) for one in reserved])
+        return view
 
     def _keep(self, delivery: Delivery) -> None:
-        write_checkpoint(self._checkpoint, self._ledger.deliveries)
+        write_checkpoint(self._checkpoint, self._ledger)
         self._due.set()
 
     # -- what the kubelet says -----------------------------------------------------------------------------------
@@ -131,36 +136,24 @@ class PluginService:
             try:
                 await self.reconcile()
             except (grpc.RpcError, OSError) as fault:
-                logger.warning("the kubelet's list of devices cannot be read: %s", _said(fault))
+                logger.warning("the kubelet's list of devices cannot be read: %s", said(fault))
 
     async def reconcile(self) -> None:
         """Reads the kubelet's list and puts right the annotations of pods that got each other's GPUs."""
-        await self._refresh()
-        held = await held_devices(self._pod_resources, resource=self._resource)
-        by_slot = {self._slots[key]: ids for key, ids in held.items() if key in self._slots}
-        before = self._ledger.deliveries
-        for correction in self._ledger.reconcile(by_slot):
-            known = self._unwritten.get(correction.one.slot)
-            one = known.one if known is not None else correction.one
-            self._unwritten[one.slot] = Correction(one, correction.gpus)
-            logger.info("%s/%s has %s in place of %s", one.namespace, one.pod, correction.gpus, one.gpus)
-        if self._ledger.deliveries != before:
-            write_checkpoint(self._checkpoint, self._ledger.deliveries)
-        if self._unwritten:
-            corrections = list(self._unwritten.values())
+        async with self.server.turn:
+            before = self._ledger.deliveries, dict(self._ledger.exchanged)
+            view = await self._refresh()
+            self._ledger.reconcile(view)
+            if (self._ledger.deliveries, self._ledger.exchanged) != before:
+                write_checkpoint(self._checkpoint, self._ledger)
+            corrections = self._ledger.corrections()
+        if corrections:
+            for one in corrections:
+                logger.info("%s/%s has %s", one.namespace, one.pod, one.gpus)
             try:
                 await self._correct(corrections)
             except Exception as fault:
                 logger.warning("annotations of swapped pods cannot be written, again later: %s", fault)
-                return
-            for correction in corrections:
-                self._unwritten.pop(correction.one.slot, None)
-
-
-def _as_given(one: Reserved, correction: Correction | None) -> Reserved:
-    if correction is None or set(one.gpus) != set(correction.one.gpus):
-        return one
-    return Reserved(one.uid, one.namespace, one.pod, one.container, correction.gpus, one.created)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
@@ -170,8 +163,3 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_ino, found.st_ctime_ns
-
-
-def _said(fault: BaseException) -> str:
-    details: Mapping[str, str] | str = getattr(fault, "details", lambda: str(fault))() or type(fault).__name__
-    return str(details)

@@ -29,9 +29,28 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class _Given:
+    """GPUs of one pod. containers: of each of `GpuAsk.beside`."""
+
     pod: PodInfo
     mask: int
     containers: tuple[int, ...]
+
+    def places(self) -> dict[str, int]:
+        """The GPUs of each container with any, by its index; `init-` and the index of an init container.
+
+        Init containers come one after another and end before the containers start: they take the containers' GPUs
+        first, then what nobody has, then those of restartable ones that are not there yet.
+        """
+        ask = self.pod.gpus
+        assert ask is not None
+        number = len(ask.containers)
+        own, restarting = self.containers[:number], list(self.containers[number:])
+        out = {str(i): mask for (i, _), mask in zip(ask.containers, own, strict=True)}
+        spare = self.mask & ~sum(self.containers)
+        for i, count, restarts in ask.inits:
+            pool = [bit for mask in (*own, spare, *restarting) for bit in bits_of(mask)]
+            out[f"{keys.INIT_PREFIX}{i}"] = restarting.pop(0) if restarts else sum(1 << bit for bit in pool[:count])
+        return out
 
 
 def pod_order(pod: PodInfo) -> tuple[object, ...]:
@@ -112,18 +131,17 @@ def _visible(one: _Given, given: Sequence[_Given], node: int, gpus: GpuNodes) ->
 
 def _annotations(one: _Given, visible: int, machine: Machine, gpus: GpuNodes) -> dict[str, str]:
     """Everything of section 7 for one pod."""
-    assert one.pod.gpus is not None
-    indexes = [index for index, _ in one.pod.gpus.containers]
-    own = dict(zip(indexes, one.containers, strict=True))
+    own = one.places()
 
     def names(mask: int) -> list[str]:
         return [str(minor) for minor in machine.minors_of(mask)]
 
-    allocation = {"allocatedGPUs": {str(i): names(mask) for i, mask in own.items()}, "visibleGPUs": names(visible)}
+    numbered = {place: names(mask) for place, mask in own.items() if not place.startswith(keys.INIT_PREFIX)}
+    allocation = {"allocatedGPUs": numbered, "visibleGPUs": names(visible)}
     out = {
         keys.GPU_ALLOCATION: _json(allocation),
         keys.GPU_NVIDIA_VISIBLE: _ids(machine, visible),
-        **{f"{keys.GPU_CUDA_VISIBLE_PREFIX}{i}": _ids(machine, mask) for i, mask in own.items()},
+        **{f"{keys.GPU_CUDA_VISIBLE_PREFIX}{place}": _ids(machine, mask) for place, mask in own.items()},
         keys.DEVICE_ALLOCATED: _json({"gpu": [_card(machine, i) for i in bits_of(one.mask)]}),
     }
     if gpus.config.annotation_style == "gpushare":

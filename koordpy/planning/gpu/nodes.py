@@ -46,7 +46,7 @@ def want_of(pod: PodInfo) -> PodWant:
     if text is not None:
         least = _positive(text)
     restricted, ring = _partition_spec(annotations.get(keys.GPU_PARTITION_SPEC))
-    return PodWant(ask.count, tuple(n for _, n in ask.containers), least, restricted, ring)
+    return PodWant(ask.count, ask.beside, least, restricted, ring)
 
 
 def _positive(text: str) -> int:

@@ -10,9 +10,8 @@ from koordpy.planning.gpu.submasks import bits_of
 
 @dataclass(frozen=True, slots=True)
 class PodWant:
-    """GPUs that one pod wants. containers: GPUs of its containers that have any, in order; least_kbs: the bandwidth
-    that all its pairs must have, 0 for none; restricted: whether only listed sets will do; ring_bandwidth: what a
-    listed set must state."""
+    """GPUs that one pod wants. containers: `GpuAsk.beside`; least_kbs: what all its pairs must have, 0 for none;
+    restricted: whether only listed sets will do; ring_bandwidth: what a listed set must state."""
 
     count: int
     containers: tuple[int, ...]

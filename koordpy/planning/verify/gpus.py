@@ -1,11 +1,15 @@
-"""An independent check of the GPUs that a plan gives by name: none twice, none sick, as many as asked.
+"""An independent check of the GPUs that a plan gives by name: none twice, none sick, as many as asked; within a pod by
+following its containers as they start and end.
 
 It reads minors from the objects and the draft and shares nothing with the choice.
 """
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Collection, Mapping, Sequence
 
-from koordpy.api.keys import NPU_RESOURCES
+from koordpy.api.keys import GPU_ALLOCATION, GPU_CUDA_VISIBLE_PREFIX, HUNDREDTHS, NPU_RESOURCES
+from koordpy.api.objects import Container
+from koordpy.api.quantity import units
 from koordpy.cluster.gpu_env import is_injected
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Draft
@@ -41,6 +45,65 @@ def check_gpus(placed: Sequence[tuple[PodInfo, str]], chips: Mapping[str, tuple[
                 faults.append(f"{pod.key}: GPU {minor} of node {node} is taken")
             used.add(minor)
     return faults
+
+
+def check_containers(
+    placed: Sequence[tuple[PodInfo, str]],
+    chips: Mapping[str, tuple[int, ...]],
+    notes: Mapping[str, Mapping[str, str]],
+    draft: Draft,
+) -> list[str]:
+    """Faults of what Bindings say of the containers of pods placed on nodes; one without such notes is passed over."""
+    faults: list[str] = []
+    for pod, node in placed:
+        known, own = draft.snapshot.gpus.nodes.get(node), notes.get(pod.key, {})
+        if pod.gpus is None or known is None or GPU_ALLOCATION not in own:
+            continue
+        entries = known.machine.entries
+        names = {str(one.minor): one.minor for one in entries} | {one.id: one.minor for one in entries if one.id}
+        listed = {
+            key.removeprefix(GPU_CUDA_VISIBLE_PREFIX): {names.get(one) for one in text.split(",")}
+            for key, text in own.items()
+            if key.startswith(GPU_CUDA_VISIBLE_PREFIX)
+        }
+        minors = {
+            place: {int(one) for one in found}
+            for place, found in json.loads(own[GPU_ALLOCATION])["allocatedGPUs"].items()
+        }
+        if {place: found for place, found in listed.items() if place.isdigit()} != minors:
+            faults.append(f"{pod.key}: its lists of minors and of ids differ")
+        if not set().union(*listed.values()) - {None} <= set(chips.get(pod.key, ())):
+            faults.append(f"{pod.key}: GPUs of its containers are not the pod's")
+        faults += [f"{pod.key}: {fault}" for fault in _followed(pod, listed)]
+    return faults
+
+
+def _followed(pod: PodInfo, listed: Mapping[str, Collection[int | None]]) -> list[str]:
+    """Faults of a pod's life: init containers one after another, beside restartable ones before them; then all."""
+    assert pod.gpus is not None
+    faults: list[str] = []
+    running: set[int | None] = set()
+    most = 0
+    inits, others = pod.pod.spec.init_containers, pod.pod.spec.containers
+    order = [*((f"init-{i}", c) for i, c in enumerate(inits)), *((str(i), c) for i, c in enumerate(others))]
+    for place, container in order:
+        own = set(listed.get(place, ()))
+        asked = _cards(container, pod.gpus.resources)
+        if len(own - {None}) != asked or None in own:
+            faults.append(f"container {container.name} is given {len(own - {None})} GPUs of {asked}")
+        if own & running:
+            faults.append(f"container {container.name} shares GPUs with others that run beside it")
+        most = max(most, len(running | own))
+        if not place.startswith("init-") or container.restart_policy == "Always":
+            running |= own
+    if most != pod.gpus.count:
+        faults.append(f"{most} GPUs are in use at once, {pod.gpus.count} are counted")
+    return faults
+
+
+def _cards(container: Container, resources: Collection[str]) -> int:
+    asked = {**container.resources.limits, **container.resources.requests}
+    return sum(units(name, asked[name]) // (100 if name in HUNDREDTHS else 1) for name in resources if name in asked)
 
 
 def _used(node: str, draft: Draft) -> set[int]:

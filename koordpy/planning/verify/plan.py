@@ -15,7 +15,7 @@ from koordpy.planning.figures import Figures
 from koordpy.planning.filters import node as node_filters
 from koordpy.planning.units import Unit
 from koordpy.planning.verify.ascend import check_places
-from koordpy.planning.verify.gpus import check_gpus
+from koordpy.planning.verify.gpus import check_containers, check_gpus
 from koordpy.planning.verify.npus import check_npus
 from koordpy.planning.verify.quotas import check_quotas
 from koordpy.planning.verify.ties import check_ties
@@ -30,7 +30,7 @@ def check_plan(
 ) -> list[str]:
     """Faults of a plan (pod key -> node name) on the draft as it was before it; none where it may be carried out.
 
-    chips: pod key -> accelerators of its node that it is given by name; notes: what Bindings say of places.
+    chips: pod key -> accelerators of its node that it is given by name; notes: what Bindings say.
     """
     pods = {pod.key: pod for pod in unit.members}
     faults = [f"{key} is no pending member" for key in nodes if key not in pods or not pods[key].pending]
@@ -44,6 +44,7 @@ def check_plan(
     faults += _static(placed, figures)
     faults += check_ties(placed, figures.draft)
     faults += check_gpus(placed, chips or {}, figures.draft)
+    faults += check_containers(placed, chips or {}, notes or {}, figures.draft)
     if any(figures.npu_job(pod) is not None for pod, _ in placed):
         faults += check_npus(placed, chips or {}, figures)
         faults += check_places(placed, notes or {}, figures)

@@ -6,7 +6,6 @@ Requests are added up pod by pod and quota by quota, not by the sums and slots t
 from collections import Counter
 from collections.abc import Iterable
 
-from koordpy.cluster.belonging import non_preemptible
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.figures import Figures
 
@@ -23,7 +22,7 @@ def check_quotas(placed: Iterable[PodInfo], figures: Figures) -> list[str]:
     for pod in placed:
         for name in tree.path(quotas.quota_of(pod)):
             asked.setdefault(name, Counter()).update(pod.requests)
-            if non_preemptible(pod.pod):
+            if pod.owner.rigid:
                 rigid.setdefault(name, Counter()).update(pod.requests)
     faults = []
     for name, request in asked.items():

@@ -17,37 +17,42 @@ class RefusedError(Exception):
 class Kubelet:
     """Sockets in a folder. `admit` does what the kubelet does for one container."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, pod_resources: Path | None = None) -> None:
         self.folder = folder
+        self.pod_resources = pod_resources or folder / "pod-resources.sock"
         self.devices: dict[str, tuple[str, tuple[int, ...]]] = {}
         """Id -> (health, NUMA nodes), as ListAndWatch said last."""
         self.registrations: list[Any] = []
         self.booked: dict[tuple[str, str, str], tuple[str, ...]] = {}
         """(namespace, pod, container) -> ids."""
+        self.known: set[str] = set()
+        """Pods that it lists."""
+        self.busy = 0
+        """Lists that are refused before one is answered: there are too many in a second."""
         self.changed = asyncio.Condition()
         self._servers: list[Any] = []
         self._channel: Any = None
         self._watch: asyncio.Task[None] | None = None
 
-    @property
-    def pod_resources(self) -> Path:
-        return self.folder / "pod-resources.sock"
-
     async def start(self) -> None:
         """Empties the folder of sockets, as the kubelet does, and serves."""
-        for socket in self.folder.glob("*.sock"):
-            socket.unlink()
+        self.empty()
         await self._serve(
-            "kubelet.sock", "v1beta1.Registration", "Register", "RegisterRequest", "Empty", self._register
+            self.folder / "kubelet.sock", "v1beta1.Registration", "Register", "RegisterRequest", "Empty", self._register
         )
         await self._serve(
-            self.pod_resources.name,
+            self.pod_resources,
             "v1.PodResourcesLister",
             "List",
             "ListPodResourcesRequest",
             "ListPodResourcesResponse",
             self._list,
         )
+
+    def empty(self) -> None:
+        """Removes the sockets of its folder."""
+        for socket in self.folder.glob("*.sock"):
+            socket.unlink()
 
     async def stop(self) -> None:
         if self._watch is not None:
@@ -60,7 +65,7 @@ class Kubelet:
             await server.stop(grace=0)
         self._servers.clear()
 
-    async def _serve(self, name: str, service: str, method: str, request: str, response: str, call: Any) -> None:
+    async def _serve(self, socket: Path, service: str, method: str, request: str, response: str, call: Any) -> None:
         server = grpc.aio.server()
         handler = grpc.unary_unary_rpc_method_handler(
             call,
@@ -68,7 +73,7 @@ class Kubelet:
             response_serializer=MESSAGES[response].SerializeToString,
         )
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
-        server.add_insecure_port(f"unix://{self.folder / name}")
+        server.add_insecure_port(f"unix://{socket}")
         await server.start()
         self._servers.append(server)
 
@@ -125,16 +130,26 @@ class Kubelet:
 
     async def admit(self, pod: str, size: int, *, container: str = "c", ids: Sequence[str] | None = None) -> list[str]:
         """What the container sees. ids: offered in place of the preferred ones."""
+        self.known.add(pod)
         offered = list(ids) if ids is not None else await self.prefer(size)
         body = message("AllocateRequest")
         body.container_requests.add(devices_ids=offered)
-        answer = await self.call("Allocate", "AllocateRequest", "AllocateResponse", body)
+        try:
+            answer = await self.call("Allocate", "AllocateRequest", "AllocateResponse", body)
+        except RefusedError:
+            self.known.discard(pod)
+            raise
         self.booked["default", pod, container] = tuple(offered)
         return str(answer.container_responses[0].envs["NVIDIA_VISIBLE_DEVICES"]).split(",")
 
     async def _list(self, request: Any, context: Any) -> Any:
+        if self.busy:
+            self.busy -= 1
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
         answer = message("ListPodResourcesResponse")
-        for (namespace, pod, container), ids in self.booked.items():
-            one = answer.pod_resources.add(name=pod, namespace=namespace)
-            one.containers.add(name=container).devices.add(resource_name="nvidia.com/gpu", device_ids=ids)
+        for name in sorted(self.known):
+            one = answer.pod_resources.add(name=name, namespace="default")
+            for (_, pod, container), ids in self.booked.items():
+                if pod == name:
+                    one.containers.add(name=container).devices.add(resource_name="nvidia.com/gpu", device_ids=ids)
         return answer

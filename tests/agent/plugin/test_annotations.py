@@ -4,6 +4,7 @@ import json
 
 from koordpy.agent.machine import Gpu
 from koordpy.agent.plugin.annotations import both, given
+from koordpy.cluster.gpu_book import named_minors
 
 GPU = "topology.scheduling.koordinator.sh/gpu"
 VISIBLE = "topology.scheduling.koordinator.sh/nvidia-visible-devices"
@@ -12,8 +13,9 @@ CARDS = "scheduling.koordinator.sh/device-allocated"
 GPUS = [Gpu(index=n, minor=n, uuid=f"GPU-{n}") for n in range(8)]
 
 
-def notes(*containers: list[int], visible: list[int] | None = None) -> dict[str, str]:
-    own = [minor for minors in containers for minor in minors]
+def notes(*containers: list[int], visible: list[int] | None = None, side: list[int] | None = None) -> dict[str, str]:
+    """side: GPUs of a sidecar, the second init container."""
+    own = [minor for minors in (*containers, side or []) for minor in minors]
     shown = visible if visible is not None else sorted(own)
     cards = [{"minor": n, "id": f"GPU-{n}", "resources": {"koordinator.sh/gpu-core": "100"}} for n in sorted(own)]
     return {
@@ -26,42 +28,43 @@ def notes(*containers: list[int], visible: list[int] | None = None) -> dict[str,
         ),
         VISIBLE: ",".join(f"GPU-{n}" for n in shown),
         **{f"{CUDA}{i}": ",".join(f"GPU-{n}" for n in minors) for i, minors in enumerate(containers)},
+        **({f"{CUDA}init-1": ",".join(f"GPU-{n}" for n in side)} if side else {}),
         CARDS: json.dumps({"gpu": cards}, separators=(",", ":")),
     }
 
 
 def test_everything_that_named_the_old_gpus_names_the_new_ones() -> None:
     old = notes([0, 1])
-    assert {**old, **given(old, {0: GPUS[4:6]})} == notes([4, 5])
+    assert {**old, **given(old, {"0": GPUS[4:6]})} == notes([4, 5])
 
 
-def test_one_of_two_containers_changes() -> None:
-    old = notes([0], [1])
-    assert {**old, **given(old, {1: [GPUS[7]]})} == notes([0], [7])
+def test_containers_and_sidecars_change_together() -> None:
+    old, places = notes([0], [1], side=[2]), {"0": [GPUS[3]], "1": [GPUS[4]], "init-1": [GPUS[5]]}
+    assert {**old, **given(old, places)} == notes([3], [4], side=[5])
 
 
 def test_gpus_of_the_pod_s_group_stay_visible() -> None:
     old = notes([0, 1], visible=[0, 1, 2, 3])
-    assert {**old, **given(old, {0: GPUS[4:6]})} == notes([4, 5], visible=[2, 3, 4, 5])
+    assert {**old, **given(old, {"0": GPUS[4:6]})} == notes([4, 5], visible=[2, 3, 4, 5])
 
 
 def test_while_the_exchange_is_written_a_pod_holds_both_sets() -> None:
-    old = notes([0, 1])
-    value = json.loads(both(old, {0: GPUS[4:6]})[GPU] or "")
-    assert value["allocatedGPUs"] == {"0": ["0", "1", "4", "5"]}
+    old = notes([0, 1], side=[2])
+    written = {key: text for key, text in both(old, {"0": GPUS[4:6], "init-1": [GPUS[6]]}).items() if text}
+    assert named_minors({**old, **written}, 3) == (0, 1, 2, 4, 5, 6)
 
 
 def test_a_key_that_the_pod_lacks_is_not_added() -> None:
     old = {GPU: notes([0])[GPU]}
-    assert set(given(old, {0: [GPUS[1]]})) == {GPU}
+    assert set(given(old, {"0": [GPUS[1]]})) == {GPU}
 
 
 def test_the_keys_of_the_gpushare_form_follow() -> None:
     old = {**notes([0]), "ALIYUN_COM_GPU_ID_0": "0"}
-    changed = given(old, {0: [GPUS[3]]})
+    changed = given(old, {"0": [GPUS[3]]})
     assert changed["ALIYUN_COM_GPU_ID_0"] is None
     assert changed["ALIYUN_COM_GPU_ID_3"] == "3"
 
 
 def test_an_annotation_that_cannot_be_read_is_left_alone() -> None:
-    assert given({GPU: "{"}, {0: [GPUS[1]]}) == {}
+    assert given({GPU: "{"}, {"0": [GPUS[1]]}) == both({GPU: "{"}, {"0": [GPUS[1]]}) == {}

@@ -1,152 +1,162 @@
-"""Who gets which GPUs: rules one by one, then random histories against the promise that no GPU has two users."""
+"""Who gets which GPUs: rules one by one. Whole histories are in test_histories."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from koordpy.agent.plugin.ledger import Correction, Delivery, Ledger, NoCandidateError, Reserved
+from koordpy.agent.plugin.ledger import Delivery, Ledger, NoCandidateError, Part, Reserved, View
 
 
-def pod(name: str, *gpus: str, created: float = 0.0) -> Reserved:
-    return Reserved(f"uid-{name}", "default", name, "c", gpus, created)
+def part(name: str, *gpus: str, once: bool = False) -> Part:
+    return Part(name, name, len(gpus), gpus, once)
+
+
+def pod(name: str, *parts: Part | str, created: float = 0.0, settled: bool = False) -> Reserved:
+    """With one container of the GPUs that are given, or with these parts."""
+    gpus = tuple(one for one in parts if isinstance(one, str))
+    own = tuple(one for one in parts if isinstance(one, Part)) or (part("c", *gpus),)
+    return Reserved(f"uid-{name}", "default", name, own, created, settled)
+
+
+def listed(*names: str, **booked: dict[str, list[str]]) -> View:
+    """Pods without anything booked, and others with what is."""
+    return {("default", name): booked.get(name, {}) for name in (*names, *booked)}
 
 
 A, B, C = pod("a", "g0", "g1"), pod("b", "g2", "g3", created=1), pod("c", "g4", "g5", created=2)
+LONG = pod("long", part("i", "g0", once=True), part("s", "g4"), part("c", "g0", "g1"))
 
 
-def ledger(*pods: Reserved, deliveries: tuple[Delivery, ...] = ()) -> Ledger:
+def ledger(*pods: Reserved, deliveries: tuple[Delivery, ...] = (), view: View | None = None) -> Ledger:
     found = Ledger(deliveries)
-    found.pods(pods)
+    found.pods(pods, view or {})
     return found
 
 
-def test_ids_that_are_a_candidate_s_own_go_to_it_even_before_older_ones() -> None:
-    assert ledger(A, B).deliver(["g3", "g2"]).slot == B.slot
+def test_the_pod_that_the_kubelet_lists_and_has_not_booked_gets_what_it_reserved() -> None:
+    delivery = ledger(A, B, C).deliver(listed("b", a={"c": ["g6", "g7"]}), ["g0", "g1"])
+    assert (delivery.slot, delivery.gpus) == (B.slot(0), ("g2", "g3"))
 
 
-def test_other_ids_go_to_the_oldest_candidate_which_gets_what_it_reserved() -> None:
-    delivery = ledger(B, A).deliver(["g6", "g7"])
-    assert (delivery.slot, delivery.gpus) == (A.slot, ("g0", "g1"))
+def test_the_containers_of_a_pod_are_served_in_the_order_of_the_kubelet() -> None:
+    book = ledger(LONG)
+    got = [
+        book.deliver(view, offered).gpus
+        for view, offered in (
+            (listed("long"), ["x"]),
+            (listed("long"), ["x"]),
+            (listed(long={"s": ["x"]}), ["x", "y"]),
+        )
+    ]
+    assert got == [("g0",), ("g4",), ("g0", "g1")]
 
 
-def test_the_uid_decides_between_pods_of_one_moment() -> None:
-    twin = pod("z", "g6", "g7")
-    assert ledger(twin, A).deliver(["g2", "g3"]).slot == A.slot
+def test_after_a_restart_of_both_the_kubelet_s_list_says_how_far_a_pod_is() -> None:
+    assert ledger(LONG).deliver(listed(long={"s": ["x"]}), ["y", "z"]).slot == LONG.slot(2)
 
 
-def test_without_a_candidate_of_the_size_nothing_is_delivered() -> None:
-    with pytest.raises(NoCandidateError, match="no pod of this node waits for 3 GPUs"):
-        ledger(A).deliver(["g0", "g1", "g2"])
-    served = ledger(A)
-    served.deliver(["g0", "g1"])
-    with pytest.raises(NoCandidateError):
-        served.deliver(["g2", "g3"])
+@pytest.mark.parametrize(
+    ("pods", "view", "size", "why"),
+    [
+        ([A], listed("a"), 3, "no pod of this node waits for 3 GPUs"),
+        ([A], listed(a={"c": ["g0", "g1"]}), 2, "no pod of this node waits for 2 GPUs"),
+        ([A], listed(), 2, "no pod of this node waits"),
+        ([pod("a", "g0", settled=True)], listed("a"), 1, "no pod of this node waits"),
+        ([LONG], listed("long"), 2, "no pod of this node waits for 2"),
+        ([pod("a", Part("0", "c", 2, ()))], listed("a"), 2, "no GPUs are chosen for container c of pod default/a"),
+        ([LONG, pod("d", "g7", created=1)], listed("long", "d"), 1, "asks for 1 GPUs: default/long, default/d"),
+        ([pod("x", Part("0", "c", 2, ())), A], listed("x", "a"), 2, "cannot be told"),
+    ],
+)
+def test_what_is_not_sure_is_refused(pods: list[Reserved], view: View, size: int, why: str) -> None:
+    with pytest.raises(NoCandidateError, match=why):
+        ledger(*pods).deliver(view, [f"g{n}" for n in range(size)])
 
 
-def test_the_same_ids_again_get_the_same_answer() -> None:
-    one = ledger(A, B)
-    assert one.deliver(["g6", "g7"]) == one.deliver(["g7", "g6"])
+def test_a_gpu_that_another_pod_has_is_refused() -> None:
+    book = ledger(A, B)
+    book.deliver(listed("a"), ["g0", "g1"])
+    thief = pod("thief", "g1", "g7")
+    book.pods([A, thief], {})
+    with pytest.raises(NoCandidateError, match="another pod of this node has g1, chosen for pod default/thief"):
+        book.deliver(listed("thief", a={"c": ["g0", "g1"]}), ["g2", "g3"])
 
 
-def test_the_preferred_ids_are_those_of_the_first_candidate_that_can_have_its_own() -> None:
-    one = ledger(A, B)
-    assert one.prefer(["g0", "g1", "g2", "g3"], [], 2) == ("g0", "g1")
-    assert one.prefer(["g1", "g2", "g3"], [], 2) == ("g2", "g3")
-    assert one.prefer(["g1", "g2", "g3"], ["g3"], 2) == ("g2", "g3")
-    assert one.prefer(["g1", "g7"], [], 2) == ("g1", "g7")
+def test_so_is_one_that_a_pod_has_which_was_deleted_by_force_and_still_runs() -> None:
+    book = ledger(A)
+    book.deliver(listed("a"), ["g0", "g1"])
+    late, still = pod("late", "g0", "g1"), listed("late", a={"c": ["g0", "g1"]})
+    book.pods([late], still)
+    with pytest.raises(NoCandidateError, match="another pod of this node has g0, g1"):
+        book.deliver(still, ["g2", "g3"])
+    book.pods([late], listed("late"))
+    assert book.deliver(listed("late"), ["g2", "g3"]).gpus == ("g0", "g1")
 
 
-def test_a_swap_is_put_right_in_both_pods() -> None:
-    one = ledger(A, B)
-    one.deliver(["g0", "g1"])
-    corrections = one.reconcile({B.slot: ["g0", "g1"]})
-    assert corrections == [Correction(A, ("g2", "g3")), Correction(B, ("g0", "g1"))]
-    assert one.deliver(["g2", "g3"]).slot == A.slot
+def test_the_preferred_ids_are_the_container_s_own_then_its_pod_s() -> None:
+    book = ledger(A, LONG)
+    every = [f"g{n}" for n in range(8)]
+    assert book.prefer(listed("a"), [*every[2:], "g1", "g0"], [], 2) == ("g0", "g1")
+    assert book.prefer(listed("long"), every, [], 1) == ("g0",)
+    begun = listed(long={"s": ["g0"]})
+    assert book.prefer(begun, ["g1", "g2", "g4"], [], 2) == ("g1", "g4")
+    assert book.prefer(begun, ["g1", "g2", "g4"], ["g4"], 2) == ("g4", "g1")
+    assert book.prefer(listed(), ["g1", "g7"], [], 2) == ("g1", "g7")
+
+
+def test_two_alike_pods_that_got_each_other_s_gpus_exchange_all_of_them() -> None:
+    one, other = (
+        pod("one", part("i", "g0", once=True), part("c", "g0", "g1")),
+        pod("other", part("i", "g2", once=True), part("c", "g2", "g3"), created=1),
+    )
+    book = ledger(one, other)
+    assert book.deliver(listed("one", "other"), ["g2"]).slot == one.slot(0)  # the oldest; it was the other one
+    assert book.deliver(listed("one", "other"), ["g2", "g3"]).slot == one.slot(1)
+    book.reconcile(listed("one", other={"c": ["g2", "g3"]}))
+    assert [(p.pod, p.gpus) for p in book.corrections()] == [
+        ("one", (("g2",), ("g2", "g3"))),
+        ("other", (("g0",), ("g0", "g1"))),
+    ]
+    assert book.deliver(listed("one", other={"c": ["g2", "g3"]}), ["g0"]).gpus == ("g2",)
+    book.pods(book.corrections(), {})
+    assert book.corrections() == []
 
 
 def test_a_circle_of_three_is_put_right() -> None:
-    one = ledger(A, B, C)
-    for ids in (A.gpus, B.gpus, C.gpus):
-        one.deliver(ids)
-    corrections = one.reconcile({A.slot: B.gpus, B.slot: C.gpus, C.slot: A.gpus})
-    assert {c.one.pod: c.gpus for c in corrections} == {"a": B.gpus, "b": C.gpus, "c": A.gpus}
-
-
-def test_what_the_kubelet_books_as_meant_needs_no_correction() -> None:
-    one = ledger(A, B)
-    one.deliver(["g6", "g7"])
-    assert one.reconcile({A.slot: ["g6", "g7"]}) == []
+    book = ledger(A, B, C)
+    held: dict[str, dict[str, list[str]]] = {}
+    sees: dict[str, tuple[str, ...]] = {}
+    for name, ids in (("c", ["g0", "g1"]), ("a", ["g2", "g3"]), ("b", ["g4", "g5"])):
+        waiting = [n for n in "abc" if n not in held]
+        sees[name] = book.deliver(listed(*waiting, **held), ids).gpus
+        held[name] = {"c": ids}
+    book.reconcile(listed(**held))
+    said = {"a": A.gpus, "b": B.gpus, "c": C.gpus} | {p.pod: p.gpus for p in book.corrections()}
+    assert said == {name: (gpus,) for name, gpus in sees.items()}
+    assert sees["c"] == ("g0", "g1")
 
 
 def test_a_plugin_without_checkpoint_takes_running_pods_to_have_what_they_reserved() -> None:
-    one = ledger(A, B)
-    assert one.reconcile({A.slot: ["g6", "g7"]}) == []
-    assert [waiting.pod for waiting in one.waiting(2)] == ["b"]
+    book = ledger(A, B)
+    book.reconcile(listed(a={"c": ["g6", "g7"]}))
+    assert book.corrections() == []
+    assert book.deliveries == (Delivery(("g6", "g7"), ("g0", "g1"), A.slot(0)),)
 
 
 def test_a_checkpoint_remembers_who_was_served() -> None:
-    first = ledger(A, B)
-    first.deliver(["g2", "g9"])
-    again = ledger(A, B, deliveries=first.deliveries)
-    assert [waiting.pod for waiting in again.waiting(2)] == ["b"]
+    book = ledger(LONG)
+    book.deliver(listed("long"), ["x"])
+    assert ledger(LONG, deliveries=book.deliveries).deliver(listed("long"), ["x"]).slot == LONG.slot(1)
 
 
-def test_the_ids_of_a_pod_that_has_gone_can_be_given_out_again() -> None:
-    one = ledger(A, B)
-    one.deliver(["g6", "g7"])
-    one.pods([B])
-    assert one.deliver(["g7", "g8"]).slot == B.slot
-
-
-def test_whoever_was_served_in_another_s_place_may_ask_again_once_that_one_has_ended() -> None:
-    one = ledger(A, B)
-    one.deliver(["g0", "g1"])  # to b, which ends before anybody looks
-    one.pods([A])
-    for _ in range(2):
-        assert one.reconcile({}) == []
-    assert one.deliver(["g2", "g3"]).gpus == A.gpus
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.data())
-def test_no_gpu_ever_has_two_users_whatever_the_kubelet_offers_and_to_whom(data: st.DataObject) -> None:
-    """Pods of 1 and 2 GPUs come, are admitted in any order with any ids, end, and the plugin starts anew."""
-    gpus = [f"g{n}" for n in range(8)]
-    book = Ledger()
-    alive: dict[str, Reserved] = {}
-    ids_of: dict[str, list[str]] = {}
-    sees: dict[str, tuple[str, ...]] = {}
-    for step in range(data.draw(st.integers(1, 25))):
-        reserved = {gpu for one in alive.values() for gpu in one.gpus}
-        free = [gpu for gpu in gpus if gpu not in reserved]
-        action = data.draw(st.sampled_from(["come", "admit", "end", "reconcile", "restart"]))
-        if action == "come" and free:
-            size = data.draw(st.integers(1, min(2, len(free))))
-            name = f"p{step}"
-            alive[name] = pod(name, *data.draw(st.permutations(free))[:size], created=step)
-        elif action == "admit" and (names := [name for name in alive if name not in ids_of]):
-            name = data.draw(st.sampled_from(names))
-            unbooked = [gpu for gpu in gpus if not any(gpu in ids for ids in ids_of.values())]
-            size = len(alive[name].gpus)
-            if len(unbooked) >= size:
-                ids = data.draw(st.permutations(unbooked))[:size]
-                book.pods(alive.values())
-                ids_of[name], sees[name] = ids, book.deliver(ids).gpus
-        elif action == "end" and ids_of:
-            name = data.draw(st.sampled_from(sorted(ids_of)))
-            # the scheduler frees what the pod's annotations say: they must be right by then
-            for correction in book.reconcile({alive[n].slot: ids for n, ids in ids_of.items()}):
-                alive[correction.one.pod] = pod(correction.one.pod, *correction.gpus, created=correction.one.created)
-            del alive[name], ids_of[name], sees[name]
-        elif action == "reconcile":
-            book.pods(alive.values())
-            for correction in book.reconcile({alive[n].slot: ids for n, ids in ids_of.items()}):
-                alive[correction.one.pod] = pod(correction.one.pod, *correction.gpus, created=correction.one.created)
-            assert all(set(alive[name].gpus) == set(seen) for name, seen in sees.items())
-        elif action == "restart":
-            book = Ledger(book.deliveries)
-        book.pods(alive.values())
-        users = [gpu for seen in sees.values() for gpu in seen]
-        assert len(users) == len(set(users))
-        held = [gpu for one in alive.values() for gpu in one.gpus]
-        assert len(held) == len(set(held))
+def test_a_kubelet_that_ended_amid_a_pod_may_ask_for_its_init_container_again() -> None:
+    two = pod("two", part("i", "g6", "g7", once=True), part("c", "g6"))
+    book = ledger(two, LONG)
+    book.deliver(listed("two"), ["g6", "g7"])
+    book.registered()
+    book.pods([two, LONG], {})
+    assert book.deliver(listed("two"), ["g6", "g7"]).slot == two.slot(0)
+    assert book.deliver(listed("two"), ["g6"]).slot == two.slot(1)
+    book.deliver(listed("long"), ["g4"])
+    book.registered()
+    book.pods([two, LONG], {})
+    with pytest.raises(NoCandidateError, match="for which container of pod default/long a new kubelet asks"):
+        book.deliver(listed("long"), ["g4"])

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from koordpy.agent.machine import Gpu
-from koordpy.agent.plugin.ledger import Correction
+from koordpy.agent.plugin.ledger import Reserved
 from koordpy.agent.plugin.pods import NodePods
 from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.apiserver.credentials import ClusterAccess
 from koordpy.sim.clusters import node
 from koordpy.sim.server import ApiServer
-from tests.agent.plugin.test_annotations import GPU, notes
+from tests.agent.plugin.test_annotations import CUDA, GPU, notes
 
 GPUS = [Gpu(index=n, minor=n, uuid=f"GPU-{n}") for n in range(4)]
 PODS = "/api/v1/namespaces/default/pods"
@@ -48,19 +48,39 @@ def pods_of(client: ApiClient) -> NodePods:
 
 
 async def test_containers_have_reserved_what_the_annotation_says(client: ApiClient) -> None:
-    both = notes([0], [], [2, 3])
-    await client.post(PODS, pod("a", 1, 0, 2, annotations=both, initContainers=[container("init", 2)]))
+    inits = [container("init", 2), {**container("side", 1), "restartPolicy": "Always"}]
+    both = {**notes([0], [], [2, 3]), f"{CUDA}init-0": "GPU-0,GPU-2", f"{CUDA}init-1": "GPU-1"}
+    await client.post(PODS, pod("a", 1, 0, 2, annotations=both, initContainers=inits))
     await client.post(PODS, pod("elsewhere", 1, on="n2", annotations=notes([1])))
     await client.post(PODS, pod("silent", 1))
     await client.post(PODS, pod("broken", 1, annotations={GPU: "["}))
     await client.post(PODS, pod("short", 2, annotations=notes([1])))
     await client.post(PODS, pod("unknown", 1, annotations=notes([9])))
-    found = {(one.pod, one.container): one.gpus for one in await pods_of(client).read()}
-    assert found == {
-        ("a", "c0"): ("GPU-0",),
-        ("a", "c2"): ("GPU-2", "GPU-3"),
-        ("a", "init"): ("GPU-0", "GPU-2"),
+    await client.post(PODS, pod("none", 0))
+    found = {
+        (one.pod, part.place, part.container): (part.gpus, part.passing)
+        for one in await pods_of(client).read()
+        for part in one.parts
     }
+    assert found == {
+        ("a", "init-0", "init"): (("GPU-0", "GPU-2"), True),
+        ("a", "init-1", "side"): (("GPU-1",), False),
+        ("a", "0", "c0"): (("GPU-0",), False),
+        ("a", "2", "c2"): (("GPU-2", "GPU-3"), False),
+        **{(name, "0", "c0"): ((), False) for name in ("silent", "broken", "short", "unknown")},
+    }
+
+
+async def test_a_pod_that_was_admitted_or_deleted_is_asked_for_nothing_more(client: ApiClient) -> None:
+    await client.post(PODS, pod("a", 1, annotations=notes([0])))
+    await client.post(PODS, pod("b", 1, annotations=notes([1])))
+    await client.patch(f"{PODS}/b/status", {"status": {"startTime": "2026-01-01T00:00:00Z"}})
+    assert {one.pod: one.settled for one in await pods_of(client).read()} == {"a": False, "b": True}
+
+
+def exchanged(*pods: Reserved) -> list[Reserved]:
+    """Each with the GPUs of the next."""
+    return [one.with_gpus(other.gpus) for one, other in zip(pods, [*pods[1:], pods[0]], strict=True)]
 
 
 async def test_an_exchange_is_written_on_both_pods(client: ApiClient) -> None:
@@ -68,8 +88,8 @@ async def test_an_exchange_is_written_on_both_pods(client: ApiClient) -> None:
     await client.post(PODS, pod("b", 1, annotations=notes([1])))
     pods = pods_of(client)
     a, b = sorted(await pods.read(), key=lambda one: one.pod)
-    await pods.write([Correction(a, b.gpus), Correction(b, a.gpus)])
-    found = {one.pod: one.gpus for one in await pods.read()}
+    await pods.write(exchanged(a, b))
+    found = {one.pod: one.parts[0].gpus for one in await pods.read()}
     assert found == {"a": ("GPU-1",), "b": ("GPU-0",)}
     written = await client.get(f"{PODS}/a", type=dict[str, Any])
     assert {**notes([1])}.items() <= written["metadata"]["annotations"].items()
@@ -94,7 +114,7 @@ async def test_at_no_moment_of_an_exchange_is_one_of_the_gpus_free(client: ApiCl
         return result
 
     client.patch = watched  # type: ignore[method-assign]
-    await pods.write([Correction(a, b.gpus), Correction(b, c.gpus), Correction(c, a.gpus)])
+    await pods.write(exchanged(a, b, c))
     assert len(seen) == 6
     assert all(held == {"0", "1", "2"} for held in seen)
 
@@ -106,6 +126,6 @@ async def test_a_pod_that_has_gone_or_was_made_anew_is_passed_over(client: ApiCl
     a, b = sorted(await pods.read(), key=lambda one: one.pod)
     await client.request("DELETE", f"{PODS}/a", body={"gracePeriodSeconds": 0})
     await client.post(PODS, pod("a", 1, annotations=notes([3])))
-    await pods.write([Correction(a, b.gpus), Correction(b, a.gpus)])
-    found = {one.pod: one.gpus for one in await pods.read()}
+    await pods.write(exchanged(a, b))
+    found = {one.pod: one.parts[0].gpus for one in await pods.read()}
     assert found == {"a": ("GPU-3",), "b": ("GPU-0",)}

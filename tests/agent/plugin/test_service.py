@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from koordpy.agent.plugin.ledger import Correction, Reserved
+from koordpy.agent.plugin.ledger import Part, Reserved
 from koordpy.agent.plugin.server import Offer
 from koordpy.agent.plugin.service import CHECKPOINT, PluginService
 from tests.agent.plugin.kubelet import Kubelet, RefusedError
@@ -18,7 +18,8 @@ OFFERS = [Offer(gpu, True, n // 2) for n, gpu in enumerate(GPUS)]
 
 
 def pod(name: str, *gpus: int, created: float = 0.0) -> Reserved:
-    return Reserved(f"uid-{name}", "default", name, "c", tuple(GPUS[n] for n in gpus), created)
+    parts = (Part("0", "c", len(gpus), tuple(GPUS[n] for n in gpus)),)
+    return Reserved(f"uid-{name}", "default", name, parts, created)
 
 
 class Node:
@@ -27,7 +28,7 @@ class Node:
     def __init__(self) -> None:
         self.pods: dict[str, Reserved] = {}
         self.fail = False
-        self.corrections: list[Correction] = []
+        self.corrections: list[Reserved] = []
         self.corrected = asyncio.Event()
 
     def add(self, *pods: Reserved) -> None:
@@ -38,13 +39,14 @@ class Node:
             raise ConnectionError("no API server")
         return list(self.pods.values())
 
-    async def correct(self, corrections: Sequence[Correction]) -> None:
+    def corrected_to(self) -> dict[str, tuple[str, ...]]:
+        return {one.pod: one.parts[0].gpus for one in self.corrections}
+
+    async def correct(self, corrections: Sequence[Reserved]) -> None:
         if self.fail:
             raise ConnectionError("no API server")
         self.corrections += corrections
-        for one in corrections:
-            old = self.pods[one.one.pod]
-            self.pods[old.pod] = Reserved(old.uid, old.namespace, old.pod, old.container, one.gpus, old.created)
+        self.add(*corrections)
         self.corrected.set()
 
 
@@ -106,16 +108,21 @@ async def test_offered_ids_that_fit_nobody_still_deliver_the_reserved_gpus(kubel
 async def test_pods_that_got_each_other_s_gpus_are_put_right(kubelet: Kubelet) -> None:
     node = Node()
     node.add(pod("a", 0, 1), pod("b", 2, 3, created=1))
+    kubelet.known.add("a")  # as one that it refused and still lists
     async with plugin(kubelet, node):
         assert await kubelet.admit("b", 2, ids=["GPU-0", "GPU-1"]) == ["GPU-0", "GPU-1"]
         await asyncio.wait_for(node.corrected.wait(), 60)
-        assert {c.one.pod: c.gpus for c in node.corrections} == {"a": ("GPU-2", "GPU-3"), "b": ("GPU-0", "GPU-1")}
+        assert node.corrected_to() == {
+            "a": ("GPU-2", "GPU-3"),
+            "b": ("GPU-0", "GPU-1"),
+        }
         assert await kubelet.admit("a", 2) == ["GPU-2", "GPU-3"]
 
 
 async def test_a_correction_that_cannot_be_written_is_written_later(kubelet: Kubelet) -> None:
     node = Node()
     node.add(pod("a", 0, 1), pod("b", 2, 3, created=1))
+    kubelet.known.add("a")
     async with plugin(kubelet, node) as service:
         await kubelet.admit("b", 2, ids=["GPU-0", "GPU-1"])
         node.fail = True
@@ -123,7 +130,10 @@ async def test_a_correction_that_cannot_be_written_is_written_later(kubelet: Kub
         assert node.corrections == []
         node.fail = False
         await service.reconcile()
-        assert {c.one.pod: c.gpus for c in node.corrections} == {"a": ("GPU-2", "GPU-3"), "b": ("GPU-0", "GPU-1")}
+        assert node.corrected_to() == {
+            "a": ("GPU-2", "GPU-3"),
+            "b": ("GPU-0", "GPU-1"),
+        }
 
 
 async def test_without_a_pod_that_waits_the_kubelet_is_refused(kubelet: Kubelet) -> None:
@@ -180,3 +190,20 @@ async def test_a_broken_checkpoint_is_put_aside(kubelet: Kubelet) -> None:
     async with plugin(kubelet, node):
         assert await kubelet.admit("a", 2) == ["GPU-2", "GPU-3"]
     assert (kubelet.folder / CHECKPOINT).with_suffix(".broken").exists()
+
+
+async def test_a_kubelet_that_answers_so_many_lists_a_second_is_asked_again(kubelet: Kubelet) -> None:
+    node = Node()
+    node.add(pod("a", 2, 3))
+    async with plugin(kubelet, node):
+        kubelet.busy = 2
+        assert await kubelet.admit("a", 2, ids=["GPU-0", "GPU-3"]) == ["GPU-2", "GPU-3"]
+
+
+async def test_where_the_kubelet_does_not_say_which_pods_it_has_nothing_is_delivered(kubelet: Kubelet) -> None:
+    node = Node()
+    node.add(pod("a", 2, 3))
+    async with plugin(kubelet, node):
+        kubelet.busy = 100
+        with pytest.raises(RefusedError, match="the kubelet's list of pods cannot be read: rejected by rate limit"):
+            await kubelet.admit("a", 2, ids=["GPU-2", "GPU-3"])
