@@ -16,6 +16,7 @@ from koordpy.api.gangspec import GatherRule
 from koordpy.api.keys import DEFAULT_SCHEDULER_NAME, GPU_RESOURCES
 from koordpy.api.names import (
     ExtendedResourceName,
+    LayerName,
     LinkClass,
     ListenAddress,
     NamespaceName,
@@ -175,7 +176,7 @@ class Solver(Section, frozen=True):
 class GatherEntry(Section, frozen=True):
     """As in the gatherStrategy of the annotation networkTopologyAware."""
 
-    layer: str
+    layer: LayerName
     strategy: Literal["PreferGather", "MustGather"]
     pod_count_multiple: Count = 0
 
@@ -240,6 +241,14 @@ class Quota(Section, frozen=True):
     guarantee_usage: bool = False
     monitor_all_quotas: bool = False
     delay_evict_time: Seconds = 120.0
+    namespaces: tuple[NamespaceName, ...] = ()
+    """Whose ElasticQuotas count, the first before the others where two have one name. Empty: all."""
+    trusted_namespaces: tuple[NamespaceName, ...] = ()
+    """Whose ElasticQuotas may be at the top, below any parent, and list any namespace. Empty: all."""
+    pod_labels: Literal["any", "listed"] = "any"
+    """Whose pods may name a quota: anybody's, or those of its own namespace and of those that it lists."""
+    label_namespaces: tuple[NamespaceName, ...] = ()
+    """Whose pods may name their user, and say that nobody evicts them. Empty: all."""
 
 
 class Gpu(Section, frozen=True):
@@ -267,6 +276,9 @@ class Ascend(Section, frozen=True):
     super_pod_order: Literal["seed", "code"] = "seed"
 
 
+DebugAccess = Literal["loopback", "token", "open"]
+
+
 class KoordpyConfiguration(Section, frozen=True):
     """The whole file. `KoordpyConfiguration()` is what holds without one."""
 
@@ -276,6 +288,8 @@ class KoordpyConfiguration(Section, frozen=True):
     client_connection: ClientConnection = ClientConnection()
     leader_election: LeaderElection = LeaderElection()
     bind_address: ListenAddress = ":10259"
+    debug_access: DebugAccess = "loopback"
+    """Who sees /debug and /configz, which show what all tenants run."""
     pod_initial_backoff: Span = 1.0
     pod_max_backoff: Seconds = 10.0
     pod_max_in_unschedulable: Span = 300.0

@@ -221,7 +221,7 @@ def _fields(info: inspect.StructType) -> Look:
             inner = looks.get(key)
             if inner is not None:
                 inner(value, key_path(path, key), out)
-            elif key not in looks and tells and key not in _EVERYWHERE:
+            elif key not in looks and tells and key not in _EVERYWHERE and len(out) < MAX_DOUBTS:
                 near = hint(key, names)
                 if near or closed:
                     out.append(Fault(key_path(path, key), f"unknown field, not read{near}"))

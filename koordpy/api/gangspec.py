@@ -10,6 +10,7 @@ from typing import Any
 
 from koordpy.api.faults import kind_name, literal
 from koordpy.api.jsontext import JsonFault, read_json
+from koordpy.api.limits import GATHER_ENTRIES, some, too_many
 from koordpy.api.spelling import hint
 
 STRATEGIES = ("PreferGather", "MustGather")
@@ -57,12 +58,7 @@ def parse_topology_wish(text: str) -> TopologyWish:
         raise UnreadableError(str(fault)) from None
     if not isinstance(raw, dict):
         raise UnreadableError(f"{kind_name(raw)} instead of a JSON object")
-    doubts = list(_unknown(raw, FIELDS, ""))
     rules = tuple(_rule(entry, f"gatherStrategy[{i}]") for i, entry in enumerate(_list(raw, "gatherStrategy")))
-    for i, entry in enumerate(_list(raw, "gatherStrategy")):
-        doubts += _unknown(entry, RULE_FIELDS, f"gatherStrategy[{i}].")
-        if entry.get("podCountMultiple") == 0:
-            doubts.append(f"gatherStrategy[{i}].podCountMultiple: 0 asks for nothing")
     sizes: dict[str, int] = {}
     for i, entry in enumerate(_list(raw, "parallelModel")):
         where = f"parallelModel[{i}]"
@@ -74,14 +70,23 @@ def parse_topology_wish(text: str) -> TopologyWish:
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
             raise UnreadableError(f"{where}.parallelism: {literal(size)} is no number of 1 or more")
         sizes[name] = size
-        doubts += _unknown(entry, PARALLEL_FIELDS, f"{where}.")
     return TopologyWish(
         gather=rules,
         pipeline=sizes.get("pipeline-parallel", 1),
         data=sizes.get("data-parallel"),
         has_parallel=bool(sizes),
-        doubts=tuple(doubts),
+        doubts=tuple(some(_doubts(raw))),
     )
+
+
+def _doubts(raw: dict[str, Any]) -> Iterator[str]:
+    yield from _unknown(raw, FIELDS, "")
+    for i, entry in enumerate(_list(raw, "gatherStrategy")):
+        yield from _unknown(entry, RULE_FIELDS, f"gatherStrategy[{i}].")
+        if entry.get("podCountMultiple") == 0:
+            yield f"gatherStrategy[{i}].podCountMultiple: 0 asks for nothing"
+    for i, entry in enumerate(_list(raw, "parallelModel")):
+        yield from _unknown(entry, PARALLEL_FIELDS, f"parallelModel[{i}].")
 
 
 def _unknown(raw: dict[str, Any], known: Sequence[str], where: str) -> Iterator[str]:
@@ -96,6 +101,8 @@ def _list(raw: dict[str, Any], field: str) -> list[Any]:
         return []
     if not isinstance(value, list):
         raise UnreadableError(f"{field}: {kind_name(value)} instead of a list")
+    if fault := too_many(len(value), GATHER_ENTRIES, "entries"):
+        raise UnreadableError(f"{field}: {fault}")
     return value
 
 

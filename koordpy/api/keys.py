@@ -36,6 +36,9 @@ BIND_GROUP_ID = "internal.scheduling.koordinator.sh/bind-gang-group-id"
 BIND_MEMBER_COUNT = "internal.scheduling.koordinator.sh/bind-gang-member-count"
 BOUND_EPOCH = "internal.scheduling.koordinator.sh/epoch"
 
+# On what stands for an object that cannot be read; never written
+UNREADABLE = "internal.scheduling.koordinator.sh/unreadable"
+
 # Quotas and users
 QUOTA_PREFIX = "quota.scheduling.koordinator.sh/"
 QUOTA_NAME = QUOTA_PREFIX + "name"
@@ -50,6 +53,7 @@ QUOTA_FORCE = QUOTA_PREFIX + "allow-force-update"
 QUOTA_WEIGHT = QUOTA_PREFIX + "shared-weight"
 QUOTA_NAMESPACES = QUOTA_PREFIX + "namespaces"
 QUOTA_TOTAL = QUOTA_PREFIX + "total-resource"
+QUOTA_CHILDREN_FROM = QUOTA_PREFIX + "allow-children-from"
 DEFAULT_QUOTA = "koordinator-default-quota"
 SYSTEM_QUOTA = "koordinator-system-quota"
 ROOT_QUOTA = "koordinator-root-quota"
@@ -60,6 +64,11 @@ MIRROR = "kubernetes.io/config.mirror"
 # Resources
 GPU_RESOURCES = ("nvidia.com/gpu", "koordinator.sh/gpu", "aliyun.com/gpu", "aliyun.com/gpu-count")
 NPU_RESOURCES = ("huawei.com/Ascend910", "huawei.com/Ascend310", "huawei.com/Ascend310P", "huawei.com/npu")
+GPU_PARTS = (
+    "koordinator.sh/gpu-core", "koordinator.sh/gpu-memory", "koordinator.sh/gpu-memory-ratio",
+    "koordinator.sh/gpu.shared", "aliyun.com/gpu-mem",
+)  # fmt: skip
+"""Parts of GPUs: who asks for one holds the cards that are written on it."""
 ACCELERATORS = (*GPU_RESOURCES, *NPU_RESOURCES)
 """Resources that are counted as devices where queues and users are compared."""
 HUNDREDTHS = ("koordinator.sh/gpu",)
@@ -110,7 +119,8 @@ GPU_MIN_BANDWIDTH = "gputopology.scheduling.koordinator.sh/min-bandwidth"
 GPU_ALLOCATION = "topology.scheduling.koordinator.sh/gpu"
 GPU_NVIDIA_VISIBLE = "topology.scheduling.koordinator.sh/nvidia-visible-devices"
 GPU_CUDA_VISIBLE_PREFIX = "topology.scheduling.koordinator.sh/cuda-visible-devices."
-"""Followed by the index of the container in spec.containers."""
+"""Followed by the index of the container in spec.containers, or by INIT_PREFIX and that in spec.initContainers."""
+INIT_PREFIX = "init-"
 DEVICE_ALLOCATED = "scheduling.koordinator.sh/device-allocated"
 GPUSHARE_ASSIGNED = "ALIYUN_COM_GPU_ASSIGNED"
 GPUSHARE_ASSUME_TIME = "ALIYUN_COM_GPU_ASSUME_TIME"
@@ -123,13 +133,15 @@ GPU_PARTITION_SPEC = "scheduling.koordinator.sh/gpu-partition-spec"
 GPU_PARTITION_POLICY = "node.koordinator.sh/gpu-partition-policy"
 GPU_MODEL = "node.koordinator.sh/gpu-model"
 GPU_DELIVERY = "scheduling.koordinator.sh/gpu-delivery"
+DEVICE_BOOT = "scheduling.koordinator.sh/boot-id"
+"""Which start of the node a Device is of: GPUs that it lists and that have vanished since stay in it."""
 NVIDIA_VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
 # What koordpy writes and others read; names that begin like one of the prefixes, too
 WRITTEN = (
     BOUND_DOMAIN, BOUND_RANK, BIND_GROUP_ID, BIND_MEMBER_COUNT, BOUND_EPOCH, GPU_ALLOCATION, GPU_NVIDIA_VISIBLE,
-    DEVICE_ALLOCATED,
+    DEVICE_ALLOCATED, DEVICE_BOOT, UNREADABLE,
 )  # fmt: skip
 WRITTEN_PREFIXES = (GPU_CUDA_VISIBLE_PREFIX,)
 
@@ -186,6 +198,21 @@ FOREIGN_GANGS = {
     "kueue.x-k8s.io/pod-group-name": "Kueue",
     "pod-group-name": "KAI-Scheduler",
 }
+
+_QUOTA, _GATHER = f"label {QUOTA_NAME}", f"annotation {GANG_TOPOLOGY}"
+_NO_PART = "nothing: the pod gets no part of a GPU"
+FOREIGN = {
+    "scheduling.volcano.sh/queue-name": ("Volcano", _QUOTA),
+    "volcano.sh/queue-name": ("Volcano", _QUOTA),
+    "volcano.sh/preemptable": ("Volcano", f"label {QUOTA_PREEMPTIBLE}"),
+    "kai.scheduler/queue": ("KAI-Scheduler", _QUOTA),
+    "kai.scheduler/topology-required-placement": ("KAI-Scheduler", _GATHER),
+    "kai.scheduler/topology-preferred-placement": ("KAI-Scheduler", _GATHER),
+    "gpu-fraction": ("KAI-Scheduler", _NO_PART),
+    "gpu-fraction-num-devices": ("KAI-Scheduler", _NO_PART),
+    "gpu-memory": ("KAI-Scheduler", _NO_PART),
+}
+"""Keys of other schedulers, whose they are, and what stands for them here."""
 
 # API groups of ours and of coscheduling
 GROUP_KOORDINATOR = "scheduling.koordinator.sh"

@@ -27,6 +27,8 @@ ExtendedResourceName = Annotated[
     str, _text(f"{_SUBDOMAIN}/{_PART}", "name of an extended resource (as in nvidia.com/gpu)")
 ]
 ResourceGroup = Annotated[str, _text(_SUBDOMAIN, "group of resources (as in example.com)")]
+LayerName = Annotated[str, _text(".{1,63}", "name of a layer (as in blockLayer)")]
+"""As the definition of ClusterNetworkTopology has it."""
 LinkClass = Annotated[
     str,
     _text(

@@ -6,12 +6,15 @@ Settings that hold a gang, or have their own place in a message, are told where 
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from types import MappingProxyType
 
 from koordpy.api import keys
 from koordpy.api.durations import parse_duration
 from koordpy.api.faults import literal
+from koordpy.api.limits import some
 from koordpy.api.objects import ObjectMeta
+from koordpy.api.once import once
 from koordpy.api.unread import ANNOTATION, LABEL, Holder, unread_keys
 
 Check = Callable[[str], str]
@@ -110,7 +113,8 @@ _VALUES: Mapping[Holder, Settings] = {
 }
 
 
-def odd_settings(holder: Holder, meta: ObjectMeta) -> Iterator[str]:
-    """What the labels and annotations of an object say in vain."""
-    yield from odd_values(_VALUES.get(holder, {}), meta.labels, meta.annotations)
-    yield from unread_keys(holder, meta.labels, meta.annotations)
+@once
+def odd_settings(holder: Holder, meta: ObjectMeta) -> tuple[str, ...]:
+    """What the labels and annotations of an object say in vain, as far as is told of one object."""
+    values = odd_values(_VALUES.get(holder, {}), meta.labels, meta.annotations)
+    return tuple(some(chain(values, unread_keys(holder, meta.labels, meta.annotations))))

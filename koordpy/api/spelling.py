@@ -6,6 +6,8 @@ A name that is close to a known one is worth a word to its author; anything furt
 from collections.abc import Iterable
 from functools import lru_cache
 
+from koordpy.api.limits import NAME_LETTERS
+
 _FORGIVEN = ((12, 3), (8, 2), (5, 1))
 """(letters of the shorter name, letters that may differ). Names of fewer are too close to one another: only their case
 is forgiven."""
@@ -15,7 +17,7 @@ _PLURAL = 3
 
 def meant(name: str, known: Iterable[str]) -> str:
     """The known name that is nearest to a misspelt one, the first in order of equals; empty where none is near."""
-    return _meant(name, tuple(known))
+    return _meant(name, tuple(known)) if len(name) <= NAME_LETTERS else ""
 
 
 @lru_cache(maxsize=1 << 12)

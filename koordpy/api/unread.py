@@ -64,7 +64,7 @@ READ: Mapping[Holder, Places] = {
     Holder.GROUPED: _ANY_POD,
     Holder.QUOTA: _places(
         (keys.QUOTA_PARENT, keys.QUOTA_IS_PARENT, keys.QUOTA_LENDS, keys.QUOTA_TREE_ID, keys.QUOTA_FORCE),
-        (keys.QUOTA_WEIGHT, keys.QUOTA_NAMESPACES, keys.QUOTA_TOTAL),
+        (keys.QUOTA_WEIGHT, keys.QUOTA_NAMESPACES, keys.QUOTA_TOTAL, keys.QUOTA_CHILDREN_FROM),
     ),
     Holder.NODE: _places((keys.GPU_PARTITION_POLICY, keys.GPU_MODEL), ()),
     Holder.DEVICE: _places((keys.GPU_DELIVERY,), (keys.GPU_PARTITIONS,)),
@@ -102,6 +102,9 @@ def _unread(key: str, place: str, holder: Holder) -> tuple[str, str, str]:
         return "", "", _elsewhere(key, holder)
     if holder is Holder.PLAIN and key in keys.FOREIGN_GANGS:
         return "", "", f"is {keys.FOREIGN_GANGS[key]}'s and not read: the pod is in no gang"
+    if key in keys.FOREIGN:
+        owner, here = keys.FOREIGN[key]
+        return "", "", f"is {owner}'s and not read: here stands for it {here}"
     right = _near(key)
     if right:
         return right, _PLACES[right], f"is not read, did you mean {_PLACES[right]} {right}?"

@@ -63,6 +63,22 @@ def controllers_without_pods(loaded: "Loaded") -> Iterator[str]:
                 yield f"{manifest.place}: {manifest.title}: its pods are not made {WRITE_PODS}"
 
 
+def pods_are_lacking(loaded: "Loaded") -> bool:
+    """Whether something in the input makes pods of which the input has none: of these nothing can be said."""
+    owned: dict[str, set[str]] = {}
+    for manifest in loaded.manifests:
+        if isinstance(manifest.obj, Pod):
+            meta = manifest.obj.metadata
+            own = owned.setdefault(meta.namespace, set())
+            own.update((meta.name, *(owner.name for owner in meta.owner_references)))
+    # the pods of a Deployment are those of its ReplicaSet, those of a CronJob its Jobs'; whoever writes pods by
+    # hand gives them their names, and no owner
+    return any(
+        not any(name == maker or name.startswith(f"{maker}-") for name in owned.get(namespace, ()))
+        for namespace, maker in loaded.makers
+    ) or any(controllers_without_pods(loaded))
+
+
 def _asks(raw: Mapping[str, object]) -> bool:
     spec = raw.get("spec")
     return not isinstance(spec, dict) or spec.get("replicas") != 0

@@ -3,6 +3,7 @@
 Source: simulate.md (what is read) and kube-parity.md section 7 (what is a fault, and how its line looks).
 """
 
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from koordpy.api.doubts import doubts
 from koordpy.api.faults import Fault, kind_name, one_line
 from koordpy.api.objects import ObjectMeta, Wire
 from koordpy.api.strict import decode, decode_rest
-from koordpy.cli.kinds import SILENTLY_IGNORED, Kind, find_kind, group_of, not_read
+from koordpy.cli.kinds import SILENTLY_IGNORED, WRITE_PODS, Kind, find_kind, group_of, not_read
 from koordpy.cluster.topology import read_layers
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -59,6 +60,8 @@ class Loaded:
 
     manifests: list[Manifest] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    makers: list[tuple[str, str]] = field(default_factory=list)
+    """(namespace, name) of objects of kinds that are not read and make pods."""
     faults: list[tuple[int, str]] = field(default_factory=list)
     unread: list[tuple[int, Place, str]] = field(default_factory=list)
     """(order, place, what was said) of objects of kinds that are not read."""
@@ -161,13 +164,25 @@ def _files(paths: Iterable[str], loaded: Loaded) -> Iterator[tuple[str, bytes]]:
                 inner = [str(Path(path) / name) for name in names if not (Path(path) / name).is_dir()]
                 yield from _files(inner, loaded)
                 continue
-            data = Path(path).read_bytes()
+            data = read_file(path)
         except OSError as fault:
             loaded.cannot_read(path or "''", fault.strerror or str(fault))
         except ValueError as fault:
             loaded.cannot_read(repr(path), str(fault))
         else:
             yield path, data
+
+
+def read_file(path: str) -> bytes:
+    """A file, or what a pipe says: one that nobody writes to, which would be waited for without end, is an OSError."""
+    if not Path(path).is_fifo():
+        return Path(path).read_bytes()
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as pipe:
+        begin = pipe.read(1)
+        if begin == b"":
+            raise OSError("a pipe that nobody writes to")
+        os.set_blocking(pipe.fileno(), True)
+        return (begin or b"") + (pipe.readall() or b"")
 
 
 def _items(value: Any, place: Place, loaded: Loaded) -> Iterator[tuple[Place, dict[str, Any]]]:
@@ -222,6 +237,10 @@ def _take(
             told = not_read(api_version, kind_text)
             loaded.unread.append((loaded.order, place, told))
             loaded.warnings.append(_one_line(f"{place}: {told}"))
+            if told.endswith(WRITE_PODS):
+                meta = raw.get("metadata")
+                own = meta if isinstance(meta, dict) else {}
+                loaded.makers.append((str(own.get("namespace") or "default"), str(own.get("name"))))
         return
     loaded.kinds_seen.add(kind.name)
     namespace, name = _identity(raw, kind)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from koordpy.api.config import KoordpyConfiguration
+    from koordpy.api.config import KoordpyConfiguration, Quota
     from koordpy.api.custom import ElasticQuota
     from koordpy.api.objects import Wire
     from koordpy.cli.manifests import Loaded, Manifest
@@ -36,6 +36,8 @@ class Offline(NamedTuple):
     pods: frozenset[str]
     """`namespace/name` of every pod of the input."""
     warnings: list[str]
+    lacks_pods: bool
+    """Whether something in the input makes pods that nobody wrote."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,7 +84,7 @@ def _prepare(args: argparse.Namespace) -> Offline:
     from koordpy.api.config import KoordpyConfiguration
     from koordpy.api.configfile import ConfigError, Flag, load_config
     from koordpy.api.leafreaders import parse_moment
-    from koordpy.cli.lacking import controllers_without_pods, missing_objects
+    from koordpy.cli.lacking import controllers_without_pods, missing_objects, pods_are_lacking
     from koordpy.cli.manifests import load_manifests
     from koordpy.cluster.state import ClusterState
     from koordpy.cluster.ties import spread_keys
@@ -101,13 +103,18 @@ def _prepare(args: argparse.Namespace) -> Offline:
         faults += fault.lines
     loaded = load_manifests(args.paths)
     objects = fill(loaded, now)
-    _check_quotas(loaded, objects)
+    _check_quotas(loaded, objects, config.quota)
     faults += loaded.fault_lines
     if faults:
         raise InputFaultsError(faults)
     spread = config.filters.pod_topology_spread
     state = ClusterState(
-        scheduler_names=config.scheduler_names, storage=True, devices=True, owners=spread.reads_owners, gpu=config.gpu
+        scheduler_names=config.scheduler_names,
+        storage=True,
+        devices=True,
+        owners=spread.reads_owners,
+        gpu=config.gpu,
+        quota=config.quota,
     )
     state.look_for(spread_keys(spread.constraints))
     pods = set()
@@ -123,6 +130,7 @@ def _prepare(args: argparse.Namespace) -> Offline:
         now,
         frozenset(pods),
         [*loaded.warnings, *controllers_without_pods(loaded), *missing_objects(state)],
+        pods_are_lacking(loaded),
     )
 
 
@@ -159,8 +167,11 @@ def fill(loaded: "Loaded", now: "datetime") -> "list[Wire]":
     ]
 
 
-def _check_quotas(loaded: "Loaded", objects: "list[Wire]") -> None:
-    """Refuses what the webhook refuses of ElasticQuotas, each fault at the object that it is about."""
+def _check_quotas(loaded: "Loaded", objects: "list[Wire]", settings: "Quota") -> None:
+    """Refuses what the webhook refuses of ElasticQuotas, each fault at the object that it is about.
+
+    What has no right here is ignored with a warning: a dump of a cluster has such quotas, and its scheduler goes on.
+    """
     from koordpy.api import keys
     from koordpy.api.custom import ElasticQuota
     from koordpy.cluster.quota_tree import read_quotas
@@ -171,15 +182,17 @@ def _check_quotas(loaded: "Loaded", objects: "list[Wire]") -> None:
         if isinstance(obj, ElasticQuota)
     }
     parent = f"metadata.labels[{keys.QUOTA_PARENT}]"
-    for fault in read_quotas(quota for _, quota in found.values()).faults:
+    for fault in read_quotas((quota for _, quota in found.values()), settings).faults:
+        if fault.of_rights:
+            continue
         manifest, quota = found[fault.key]
         if fault.field == parent and loaded.is_faulty("ElasticQuota", quota.metadata.labels.get(keys.QUOTA_PARENT, "")):
             continue  # the parent is one of those that could not be read
         loaded.fault_of(manifest, f"{fault.field}: {fault.text}")
     for rest in loaded.rests:
         if isinstance(rest.obj, ElasticQuota):
-            for fault in read_quotas([_agreeing(rest.obj, rest.raw)]).faults:
-                if fault.field != parent:
+            for fault in read_quotas([_agreeing(rest.obj, rest.raw)], settings).faults:
+                if fault.field != parent and not fault.of_rights:
                     loaded.fault_of(rest, f"{fault.field}: {fault.text}")
 
 

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 from koordpy.api import keys
@@ -16,6 +15,7 @@ from koordpy.api.faults import Fault, key_path, kind_name, literal
 from koordpy.api.natural import natural_key
 from koordpy.api.quantity import parse_exact
 from koordpy.api.scalars import Number
+from koordpy.cli.manifests import read_file
 from koordpy.planning.quota.shares import Claim, Rational, exact_and_whole_shares, kai_shares
 
 GPU = keys.GPU_RESOURCES[0]
@@ -120,7 +120,7 @@ class QueueFile:
 def load_queues(path: str) -> tuple[QueueFile | None, list[str]]:
     """(queues, no faults) or (None, one line a fault)."""
     try:
-        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        data = sys.stdin.buffer.read() if path == "-" else read_file(path)
     except OSError as fault:
         return None, [f"{path}: cannot be read: {fault.strerror or fault}"]
     except ValueError as fault:

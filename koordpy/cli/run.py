@@ -84,6 +84,8 @@ def webhook_of(args: argparse.Namespace, config: "KoordpyConfiguration") -> "Web
 
     from koordpy.cli.offline import InputFaultsError
 
+    if args.webhook_address is None and args.webhook_certificates:
+        raise InputFaultsError(["--webhook-address: is needed with --webhook-certificates"])
     if args.webhook_address is None:
         return None
     if not args.webhook_certificates:

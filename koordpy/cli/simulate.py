@@ -22,7 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
     parser.add_argument(
-        "--fail-pending", action="store_true", help="exit status 1 where a pod is still pending at the end, as for CI"
+        "--fail-pending",
+        action="store_true",
+        help="exit status 1 where a pod is still pending at the end, or a Job or its like has no pods, as for CI",
     )
 
 
@@ -50,4 +52,4 @@ def run(args: argparse.Namespace) -> int:
     output.say(
         output.simulation_table(document, left) if args.output == "table" else output.text(document, args.output)
     )
-    return FAILED if args.fail_pending and result.pending else 0
+    return FAILED if args.fail_pending and (result.pending or ready.lacks_pods) else 0

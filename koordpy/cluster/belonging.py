@@ -17,7 +17,7 @@ class Owner(NamedTuple):
     quota: str
     """Its quota label; empty for none."""
     user: str
-    """Its user label; empty for none."""
+    """Its user label; empty for none that counts."""
     rigid: bool
     """Non-preemptible."""
 
@@ -28,13 +28,13 @@ def _owner(namespace: str, quota: str, user: str, rigid: bool) -> Owner:
 
 
 def non_preemptible(pod: Pod) -> bool:
-    """Whether no rule may evict the pod, and its quota's min has to hold it (quota-fairness.md 5)."""
+    """Whether the pod says that no rule may evict it: its quota's min has to hold it (quota-fairness.md 5)."""
     labels = pod.metadata.labels
     return labels.get(keys.QUOTA_PREEMPTIBLE) == "false" or labels.get(keys.DISABLE_PREEMPTIBLE) == "true"
 
 
-def owner_in(pod: Pod) -> Owner:
-    """Whose a pod is."""
+def owner_in(pod: Pod, *, counts: bool = True) -> Owner:
+    """Whose a pod is; counts: whether what it says of its user and of evictions does."""
     labels = pod.metadata.labels
-    quota, user = labels.get(keys.QUOTA_NAME, ""), labels.get(keys.QUOTA_USER, "")
-    return _owner(pod.metadata.namespace, quota, user, non_preemptible(pod))
+    quota, user = labels.get(keys.QUOTA_NAME, ""), labels.get(keys.QUOTA_USER, "") if counts else ""
+    return _owner(pod.metadata.namespace, quota, user, counts and non_preemptible(pod))

@@ -1,42 +1,46 @@
 """Gangs as they change: their members, and the groups that say their settings."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from koordpy.api import keys
 from koordpy.api.groups import PodGroup, UpstreamPodGroup
 from koordpy.api.objects import ObjectMeta
 from koordpy.api.settings import whole_number
 from koordpy.cluster.ganghistory import GangHistory, Past
+from koordpy.cluster.members import Members
 from koordpy.cluster.objectbook import object_key
-from koordpy.cluster.pods import SUCCEEDED, GangRef, GangSource, PodInfo
+from koordpy.cluster.pods import GangRef, GangSource, PodInfo
 
 
 @dataclass(slots=True)
 class Tally:
-    """How many members of a gang wait, are on nodes, have Succeeded."""
+    """How many pods of a gang wait, are on nodes, have Succeeded."""
 
     pending: int = 0
     bound: int = 0
     succeeded: int = 0
-    """Those whose pods exist."""
-    gone: int = 0
-    """Those that have Succeeded, whose pods are gone."""
-
-    @property
-    def ended(self) -> int:
-        """Members that have Succeeded."""
-        return self.succeeded + self.gone
+    ours: int = 0
+    """Pods that name one of our schedulers."""
+    owners: dict[str, int] = field(default_factory=dict)
+    """uid of a controlling owner -> its pods."""
+    present: int = 0
+    """Members of the present run that are bound or have Succeeded, with those whose pods are gone."""
 
     def half_bound(self, need: int) -> bool:
         """Whether members are bound, but with those that have Succeeded fewer than the minimum."""
-        return bool(self.bound) and self.bound + self.ended < need
+        return bool(self.bound) and self.present < need
+
+
+NOBODY = Tally()
+"""Of a gang that no pod names."""
 
 
 class GangBook:
     """Members by gang; PodGroups of both kinds by `namespace/name`."""
 
-    def __init__(self) -> None:
+    def __init__(self, scheduler_names: frozenset[str]) -> None:
+        self._names = scheduler_names
         self.groups: dict[str, PodGroup] = {}
         self.upstream: dict[str, UpstreamPodGroup] = {}
         self._members: dict[GangRef, dict[str, PodInfo]] = {}
@@ -47,13 +51,26 @@ class GangBook:
         """(what, key) of an object or pod with a `groups` annotation -> its gang."""
         self._history = GangHistory()
         self._tallies: dict[GangRef, Tally] = {}
+        self._uncounted: dict[GangRef, None] = {}
+        """Gangs of several owners that changed since they were looked at."""
 
     def new_member(self, gang: GangRef, info: PodInfo) -> None:
         """A pod that names the gang for the first time is about to be put in."""
-        if not self._history.has_gone(gang):
+        gone = self._history.gone(gang)
+        if not gone or not (self._history.has_gone(gang, info.name) or self._is_mixed(gang, info.controller)):
             return
-        siblings = [m for m in self.members(gang) if (m.bound or m.pending) and m.controller == info.controller]
-        self._history.came(gang, info, began=min(one.created for one in (info, *siblings)))
+        members = Members(pods=(*self.members(gang), info), past=Past(tuple(gone)))
+        self._history.came(gang, info.name, members.run, {pod.controller for pod in members.pods})
+
+    def _is_mixed(self, gang: GangRef, *owner: str) -> bool:
+        """Whether it takes a look at each member to know the present run: pods of several owners, or of none and
+        gone."""
+        gone = self._history.owners(gang)
+        return len({*self._tallies.get(gang, NOBODY).owners, *gone, *owner}) > 1 or "" in gone
+
+    def owned_anew(self, gang: GangRef, info: PodInfo) -> None:
+        """A pod of the gang has another controlling owner than before."""
+        self._history.owned_by(gang, info.controller)
 
     def put_member(self, gang: GangRef, info: PodInfo) -> None:
         """Takes a pod as it is now; one that is known keeps its place."""
@@ -79,10 +96,14 @@ class GangBook:
 
     def end_member(self, gang: GangRef, info: PodInfo) -> None:
         """The pod of a member, taken out already, is deleted."""
-        if info.pod.status.phase == SUCCEEDED:
+        if info.succeeded:
             self._history.succeeded(gang, info)
+        self.left(gang)
+
+    def left(self, gang: GangRef) -> None:
+        """A pod, taken out already, names the gang no more."""
         self._count(gang)
-        if gang not in self._members and gang.source is GangSource.NAMED:
+        if gang not in self._members and (gang.source is GangSource.NAMED or self.minimum(gang) is None):
             self._history.forget(gang)
 
     def _tally(self, gang: GangRef, info: PodInfo, sign: int) -> None:
@@ -91,14 +112,34 @@ class GangBook:
             tally.bound += sign
         elif info.pending:
             tally.pending += sign
-        elif info.pod.status.phase == SUCCEEDED:
+        elif info.succeeded:
             tally.succeeded += sign
+        if info.pod.spec.scheduler_name in self._names:
+            tally.ours += sign
+        owner = info.controller
+        tally.owners[owner] = tally.owners.get(owner, 0) + sign
+        if not tally.owners[owner]:
+            del tally.owners[owner]
 
     def _count(self, gang: GangRef) -> None:
-        """Has the history know how many members a gang has whose minimum may be raised."""
-        tally = self._tallies.get(gang, Tally())
-        if gang.source is not GangSource.NAMED and (need := self.minimum(gang)) is not None:
-            self._history.counted(gang, bound=tally.bound, succeeded=tally.succeeded, need=need)
+        """Counts the members of the present run: at once where that costs little, else when the gang is looked at."""
+        tally, need = self._tallies.get(gang, NOBODY), self.minimum(gang)
+        if need is None or self._history.is_unread(gang):
+            return
+        if self._is_mixed(gang):
+            self._uncounted[gang] = None
+        else:
+            present = tally.bound + tally.succeeded + len(self._history.gone(gang))
+            self._counted(gang, frozenset(tally.owners), present, need)
+
+    def _counted(self, gang: GangRef, owners: frozenset[str], present: int, need: int) -> None:
+        """Has the history know, where the minimum may be raised."""
+        tally = self._tallies.get(gang)
+        if tally is not None:
+            tally.present = present
+        if gang.source is not GangSource.NAMED:
+            bound = tally is not None and tally.bound > 0
+            self._history.counted(gang, owners, bound=bound, have=present, need=need)
 
     def minimum(self, gang: GangRef) -> int | None:
         """Members that a gang needs, by its object, else by one of its pods; None where the object is not there."""
@@ -113,18 +154,17 @@ class GangBook:
         return whole_number(meta.labels.get(keys.LABEL_GANG_MIN) or meta.annotations.get(keys.GANG_MIN, "")) or 0
 
     def tallies(self) -> Iterator[tuple[GangRef, Tally, int]]:
-        """(gang, its members, its minimum) of every gang that a pod names and whose object is there."""
-        for ref in self._members:
-            if (need := self.minimum(ref)) is not None:
-                tally = self._tallies[ref]
-                tally.gone = len(self.past(ref).gone)
+        """(gang, its members, its minimum) of every gang that a pod of ours names and whose object is there."""
+        for ref, tally in self._tallies.items():
+            if tally.ours and (need := self.minimum(ref)) is not None:
+                self.past(ref)
                 yield ref, tally, need
 
     def put_group(self, group: PodGroup) -> None:
         """Takes a coscheduling PodGroup."""
         key = object_key(group)
         ref = GangRef(group.metadata.namespace, group.metadata.name)
-        self._history.tell(ref, group, known=key in self.groups)
+        self._history.tell(ref, group.status, known=key in self.groups)
         self.groups[key] = group
         self._link(GangSource.GROUP, group.metadata)
         self._count(ref)
@@ -134,20 +174,28 @@ class GangBook:
         group = self.groups.pop(key, None)
         self._linkers.pop((GangSource.GROUP.value, key), None)
         if group is not None:
-            self._history.forget(GangRef(group.metadata.namespace, group.metadata.name))
+            self._ungrouped(GangRef(group.metadata.namespace, group.metadata.name))
 
     def put_upstream(self, group: UpstreamPodGroup) -> None:
         """Takes a PodGroup of scheduling.k8s.io."""
-        self.upstream[object_key(group)] = group
+        key = object_key(group)
+        ref = GangRef(group.metadata.namespace, group.metadata.name, GangSource.UPSTREAM)
+        self._history.tell(ref, None, known=key in self.upstream)
+        self.upstream[key] = group
         self._link(GangSource.UPSTREAM, group.metadata)
-        self._count(GangRef(group.metadata.namespace, group.metadata.name, GangSource.UPSTREAM))
+        self._count(ref)
 
     def drop_upstream(self, key: str) -> None:
         """Forgets a PodGroup of scheduling.k8s.io."""
         group = self.upstream.pop(key, None)
         self._linkers.pop((GangSource.UPSTREAM.value, key), None)
         if group is not None:
-            self._history.forget(GangRef(group.metadata.namespace, group.metadata.name, GangSource.UPSTREAM))
+            self._ungrouped(GangRef(group.metadata.namespace, group.metadata.name, GangSource.UPSTREAM))
+
+    def _ungrouped(self, ref: GangRef) -> None:
+        """The object of a gang is gone. Its pods may be there, and find another of the name."""
+        if ref not in self._members:
+            self._history.forget(ref)
 
     def _link(self, source: GangSource, meta: ObjectMeta) -> None:
         ref = GangRef(meta.namespace, meta.name, source)
@@ -187,12 +235,24 @@ class GangBook:
 
     def past(self, ref: GangRef) -> Past:
         """What is remembered of a gang."""
-        self._history.settle(ref, self._tallies.get(ref, Tally()).succeeded)
+        if self._history.is_unread(ref):
+            members = Members(pods=self.members(ref))
+            self._history.settle(ref, members.run, members.ended)
+            self._count(ref)
+        if ref in self._uncounted:
+            del self._uncounted[ref]
+            gone = self._history.gone(ref)
+            members = Members(pods=self.members(ref), past=Past(tuple(gone)))
+            if gone and members.members:
+                # pods of an earlier run are often deleted when those of the next are there
+                self._history.came(ref, "", members.run, {pod.controller for pod in members.pods})
+            if (need := self.minimum(ref)) is not None:
+                self._counted(ref, members.run.owners, members.of_run, need)
         return self._history.past(ref)
 
     def pasts(self) -> Mapping[GangRef, Past]:
         """The same of every gang of which something is."""
-        for ref in self._history.unsettled():
+        for ref in (*self._history.unread(), *self._uncounted):
             self.past(ref)
         return self._history.view()
 

@@ -2,13 +2,14 @@
 
 Completed pods are deleted all the time, by drains, garbage collection and clean-up policies: their members have
 Succeeded all the same (gang-network.md 2.4, preemption.md 7). The history is what this process has seen, on top of what
-the status of the PodGroup told when the process first looked. Offline it is that status alone.
+the status of the PodGroup told when the process first looked. Offline it is that status alone. Nobody looks before all
+is read: of a world that is half read nothing is counted. What an earlier run has done counts for no later one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from koordpy.api.groups import PodGroup, PodGroupStatus
+from koordpy.api.groups import PodGroupStatus
 from koordpy.cluster.pods import GangRef, PodInfo, seconds
 
 STALE = "Stale"
@@ -16,6 +17,8 @@ MEMBERS_MISSING = "MembersMissing"
 """Type of the condition of a gang that has lost members, and the reason that koordpy gives it."""
 MOST_KEPT = 10_000
 """Succeeded members of one gang that are remembered beyond their pods; a larger number decides nothing."""
+SCHEDULED = "Scheduled"
+"""Type of the condition that tells since when a gang has its minimum, or has not."""
 LONG_AGO = 1.0
 
 
@@ -32,12 +35,31 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
+class Run:
+    """Whose pods a gang consists of at present: one Job, or a few that run together."""
+
+    owners: frozenset[str]
+    """uids of controlling owners; empty text for pods without one."""
+    began: float
+    """When the first known pod of theirs was made, seconds since the epoch."""
+
+    def has(self, one: Ended) -> bool:
+        """Whether a member has Succeeded in this run: one of another owner that ended before it began has not. Pods
+        that are gone and had no owner are told apart by that, too."""
+        if one.owner in self.owners and (one.owner or not one.gone):
+            return True
+        return not one.at or one.at > self.began
+
+
+@dataclass(frozen=True, slots=True)
 class Past:
     """What is remembered of one gang."""
 
     gone: tuple[Ended, ...] = ()
     whole: int = 0
     """Members bound or Succeeded when it last had its minimum, or since if more; 0 where that was never seen."""
+    beside: frozenset[str] = frozenset()
+    """Owners that ran beside one another in the last run that had members bound, where they were several."""
 
 
 NO_PAST = Past()
@@ -50,58 +72,90 @@ def ended(info: PodInfo, *, gone: bool = False) -> Ended:
     return Ended(info.controller, at, gone)
 
 
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """How many members a gang once had, and whose they were."""
+
+    owners: frozenset[str]
+    count: int
+
+
 class GangHistory:
     """By gang; kept up by the GangBook."""
 
     def __init__(self) -> None:
         self._gone: dict[GangRef, dict[str, Ended]] = {}
         """Gang -> pod name -> a member whose pod is gone."""
-        self._whole: dict[GangRef, int] = {}
-        self._told: dict[GangRef, PodGroupStatus] = {}
-        """Statuses that were not compared yet with the pods that are there."""
+        self._owners: dict[GangRef, set[str]] = {}
+        """Gang -> owners of those members."""
+        self._whole: dict[GangRef, _Whole] = {}
+        self._beside: dict[GangRef, frozenset[str]] = {}
+        """Gang -> owners of the last run that had members bound."""
+        self._unread: dict[GangRef, PodGroupStatus | None] = {}
+        """Gangs that nobody has looked at -> what their object tells of the time before."""
         self._views: dict[GangRef, Past] = {}
         self._changed: set[GangRef] = set()
 
-    def tell(self, ref: GangRef, group: PodGroup, *, known: bool) -> None:
-        """The status of a PodGroup counts until its gang is first looked at, and never again."""
-        if not known or ref in self._told:
-            self._told[ref] = group.status
+    def tell(self, ref: GangRef, status: PodGroupStatus | None, *, known: bool) -> None:
+        """The status of a gang's object counts until the gang is first looked at, and never again."""
+        if not known or ref in self._unread:
+            self._unread[ref] = status
+
+    def is_unread(self, ref: GangRef) -> bool:
+        """Whether nobody has looked at the gang yet."""
+        return ref in self._unread
+
+    def unread(self) -> list[GangRef]:
+        """Gangs that nobody has looked at yet."""
+        return list(self._unread)
 
     def succeeded(self, ref: GangRef, info: PodInfo) -> None:
         """The pod of a Succeeded member is deleted."""
         members = self._gone.setdefault(ref, {})
         members[info.name] = ended(info, gone=True)
+        self._owners.setdefault(ref, set()).add(info.controller)
         if len(members) > MOST_KEPT:
             del members[next(iter(members))]
         self._changed.add(ref)
 
-    def has_gone(self, ref: GangRef) -> bool:
-        """Whether pods of Succeeded members are gone."""
-        return ref in self._gone
+    def gone(self, ref: GangRef) -> Collection[Ended]:
+        """Succeeded members whose pods are gone."""
+        return self._gone.get(ref, {}).values()
 
-    def came(self, ref: GangRef, info: PodInfo, *, began: float) -> None:
-        """A pod names the gang, one of a run that began then. One of an old name is made again; members of another
-        owner that had ended by then were of an earlier run."""
+    def owners(self, ref: GangRef) -> Collection[str]:
+        """Their controlling owners."""
+        return self._owners.get(ref, ())
+
+    def has_gone(self, ref: GangRef, name: str) -> bool:
+        """Whether a pod of this name is among them."""
+        return name in self._gone.get(ref, ())
+
+    def came(self, ref: GangRef, name: str, run: Run, there: Collection[str]) -> None:
+        """A pod of this name, if any, joins the gang: if it is an old name, it is made again. Members of earlier runs
+        are forgotten. there: owners of its pods."""
         kept = {
-            name: one
-            for name, one in self._gone[ref].items()
-            if name != info.name and (one.owner == info.controller or not one.at or one.at > began)
+            known: one
+            for known, one in self._gone[ref].items()
+            if known != name and (run.has(one) or (one.owner and one.owner in there))
         }
         if kept:
-            self._gone[ref] = kept
+            self._gone[ref], self._owners[ref] = kept, {one.owner for one in kept.values()}
         else:
-            del self._gone[ref]
+            del self._gone[ref], self._owners[ref]
         self._changed.add(ref)
 
-    def counted(self, ref: GangRef, *, bound: int, succeeded: int, need: int) -> None:
-        """How many members there are now. `succeeded`: those whose pods exist."""
-        have = bound + succeeded + len(self._gone.get(ref, ()))
-        whole = self._whole.get(ref)
-        if not bound:
-            now = None
-        else:
-            now = have if have >= need or (whole is not None and have > whole) else whole
-        if now == whole:
+    def counted(self, ref: GangRef, owners: frozenset[str], *, bound: bool, have: int, need: int) -> None:
+        """How many members of the present run are bound or have Succeeded now; bound: whether any is."""
+        if bound:
+            self._ran(ref, owners)
+        before = kept = self._whole.get(ref)
+        if kept is not None and kept.owners.isdisjoint(owners):
+            kept = None
+        whole = kept.count if kept is not None else 0
+        if bound and (have >= need or 0 < whole < have):
+            whole = have
+        now = _Whole(owners, whole) if bound and whole else None
+        if now == before:
             return
         if now is None:
             del self._whole[ref]
@@ -109,35 +163,50 @@ class GangHistory:
             self._whole[ref] = now
         self._changed.add(ref)
 
+    def _ran(self, ref: GangRef, owners: frozenset[str]) -> None:
+        known = self._beside.get(ref, frozenset())
+        now = owners if known.isdisjoint(owners) else known | owners
+        if now != known:
+            self._beside[ref] = now
+            if max(len(now), len(known)) > 1:
+                self._changed.add(ref)
+
+    def owned_by(self, ref: GangRef, owner: str) -> None:
+        """A pod of the gang has another controlling owner now: an orphan, or adopted. The run goes on."""
+        if (whole := self._whole.get(ref)) is not None:
+            self._whole[ref] = _Whole(whole.owners | {owner}, whole.count)
+
     def forget(self, ref: GangRef) -> None:
         """Nothing names the gang any more."""
-        for known in (self._gone, self._whole, self._told):
+        for known in (self._gone, self._owners, self._whole, self._beside, self._unread):
             known.pop(ref, None)
         self._changed.add(ref)
 
-    def settle(self, ref: GangRef, succeeded: int) -> None:
-        """Takes in what the PodGroup told of the time before. `succeeded`: members whose pods exist."""
-        told = self._told.pop(ref, None)
+    def settle(self, ref: GangRef, run: Run, there: Collection[Ended]) -> None:
+        """The first look at a gang takes in what its object told. there: Succeeded members whose pods exist."""
+        told = self._unread.pop(ref)
         if told is None:
             return
+        owner = told.occupied_by_uid
+        one = Ended(owner, LONG_AGO if owner else _told_at(told), gone=True)
         lost = any((c.type, c.status, c.reason) == (STALE, "True", MEMBERS_MISSING) for c in told.conditions)
-        if told.scheduled and not lost:
-            self._whole.setdefault(ref, told.scheduled)
-        missing = min(max(told.departed, told.succeeded - succeeded), MOST_KEPT) - len(self._gone.get(ref, ()))
+        if told.scheduled and not lost and run.has(one):
+            self._whole.setdefault(ref, _Whole(run.owners, told.scheduled))
+        known = sum(not owner or one.owner == owner or (owner in run.owners and run.has(one)) for one in there)
+        missing = min(max(told.departed, told.succeeded - known), MOST_KEPT) - len(self._gone.get(ref, ()))
         if missing > 0:
-            one = Ended(told.occupied_by_uid, LONG_AGO if told.occupied_by_uid else 0.0, gone=True)
             self._gone.setdefault(ref, {}).update((f"/{number}", one) for number in range(missing))
+            self._owners.setdefault(ref, set()).add(owner)
         self._changed.add(ref)
-
-    def unsettled(self) -> list[GangRef]:
-        """Gangs whose PodGroup's status was not taken in yet."""
-        return list(self._told)
 
     def past(self, ref: GangRef) -> Past:
         """What is remembered of a gang."""
         if ref in self._changed:
             self._changed.discard(ref)
-            past = Past(tuple(self._gone.get(ref, {}).values()), self._whole.get(ref, 0))
+            whole = self._whole.get(ref)
+            beside = self._beside.get(ref, frozenset())
+            several = beside if len(beside) > 1 else frozenset[str]()
+            past = Past(tuple(self.gone(ref)), whole.count if whole is not None else 0, several)
             if past == NO_PAST:
                 self._views.pop(ref, None)
             else:
@@ -149,3 +218,10 @@ class GangHistory:
         for ref in list(self._changed):
             self.past(ref)
         return self._views.copy()
+
+
+def _told_at(told: PodGroupStatus) -> float:
+    """When the members of a status were there for certain: the run that it tells of was the gang's then. 0 where
+    nothing says so. Conditions are told in whole seconds."""
+    times = [seconds(c.last_transition_time) for c in told.conditions if c.type == SCHEDULED]
+    return times[0] + 1 if times and times[0] else 0.0

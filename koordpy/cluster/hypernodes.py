@@ -6,13 +6,13 @@ domain by its HyperNode. A node that no HyperNode of a tier holds is a private d
 label is (gang-network.md section 3). Faults are told and worked around: one bad object must not take the tree away.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from koordpy.api.hypernodes import HyperNode, HyperNodeMember
 from koordpy.api.keys import CLUSTER_LAYER, NODE_LAYER
 from koordpy.api.natural import natural_key
+from koordpy.cluster.patterns import PatternFault, read_pattern
 from koordpy.cluster.selectors import Labels, selector_matches
 from koordpy.cluster.topology import Layer, Layers
 
@@ -85,8 +85,8 @@ class _Reading:
                 self._fault(name, f"{field}.selector.exactMatch.name", f"there is no {member.type} {wanted!r}")
         elif selector.regex_match is not None:
             try:
-                pattern = re.compile(selector.regex_match.pattern)
-            except (re.error, OverflowError, RecursionError) as fault:
+                pattern = read_pattern(selector.regex_match.pattern)
+            except PatternFault as fault:
                 self._fault(name, f"{field}.selector.regexMatch.pattern", f"cannot be read: {fault}")
                 return
             found = [one for one in known if one != name and pattern.search(one)]

@@ -5,9 +5,10 @@ Source: gang-network.md sections 1 and 2.4.
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 
-from koordpy.cluster.ganghistory import NO_PAST, Ended, Past, ended
-from koordpy.cluster.pods import SUCCEEDED, PodInfo
+from koordpy.cluster.ganghistory import NO_PAST, Ended, Past, Run, ended
+from koordpy.cluster.pods import PodInfo
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,8 +20,15 @@ class Members:
 
     @cached_property
     def members(self) -> tuple[PodInfo, ...]:
-        """Bound pods and pending ones that are ours and ungated (section 1)."""
-        return tuple(pod for pod in self.pods if pod.bound or pod.pending)
+        """Bound pods and pending ones that are ours and ungated (section 1).
+
+        Not those of an earlier Job that are still ending while none of its pods lives: the gang has begun anew.
+        """
+        found = tuple(pod for pod in self.pods if pod.bound or pod.pending)
+        live = {pod.controller for pod in found if not pod.pod.metadata.deletion_timestamp}
+        if not live or all(pod.controller in live for pod in found):
+            return found
+        return tuple(pod for pod in found if pod.controller in live)
 
     @cached_property
     def pending(self) -> tuple[PodInfo, ...]:
@@ -38,36 +46,60 @@ class Members:
     @cached_property
     def ended(self) -> tuple[Ended, ...]:
         """The members that have Succeeded, those included whose pods are gone."""
-        return (*(ended(pod) for pod in self.pods if pod.pod.status.phase == SUCCEEDED), *self.past.gone)
+        return (*(ended(pod) for pod in self.pods if pod.succeeded), *self.past.gone)
+
+    @cached_property
+    def run(self) -> Run:
+        """The present run: of those that stand or wait, else of those that are ending, else of who has ended last."""
+        live = [pod for pod in self.members if not pod.pod.metadata.deletion_timestamp] or self.members
+        if live or not self.ended:
+            owners = frozenset(pod.controller for pod in live)
+        else:
+            owners = frozenset([max(self.ended, key=lambda one: one.at).owner])
+        began = min((pod.created for pod in self.pods if pod.controller in owners), default=0.0)
+        return Run(owners, began)
 
     @cached_property
     def succeeded(self) -> int:
-        """Members of the present run that have Succeeded: none of another owner that ended before the run began."""
-        run = self.members
-        if not run and self.ended:
-            last = max(self.ended, key=lambda one: one.at).owner
-            run = tuple(pod for pod in self.pods if pod.controller == last)
-            owners = {last}
-        else:
-            owners = {pod.controller for pod in run}
-        began = min((pod.created for pod in run), default=0.0)
-        return sum(one.owner in owners or not one.at or one.at > began for one in self.ended)
+        """Members of the present run that have Succeeded."""
+        return sum(map(self.run.has, self.ended))
+
+    @cached_property
+    def departed(self) -> int:
+        """Of those, the members whose pods are gone."""
+        return sum(map(self.run.has, self.past.gone))
 
     @cached_property
     def done(self) -> int:
-        """Succeeded members that stand for members that wait, in need and gate (2.4): of the same controlling owner.
+        """Succeeded members that stand for members that wait, in need and gate (2.4): of the same controlling owner,
+        or of one that ran beside it, as a driver beside its workers: both had members bound at one time, or who of it
+        ended did so after one of these had started.
 
         Pods without an owner say by themselves alone what became of them: one that is gone counts for nothing.
         """
         if not self.pending:
             return sum(not one.gone for one in self.ended)
         owners = {pod.controller for pod in self.pending}
-        return sum(one.owner in owners and bool(one.owner or not one.gone) for one in self.ended)
+        beside = self.past.beside if not owners.isdisjoint(self.past.beside) else frozenset[str]()
+        # the node of a pod that has ended is not kept
+        ran = [pod.created for pod in self.pods if pod.controller in owners and (pod.bound or pod.finished)]
+        began = min(ran, default=inf)
+        return sum(
+            bool(one.owner or not one.gone)
+            if one.owner in owners
+            else bool(one.owner) and (one.owner in beside or one.at > began)
+            for one in self.ended
+        )
 
     @property
     def present(self) -> int:
         """Members bound or Succeeded."""
         return len(self.bound) + self.succeeded
+
+    @property
+    def of_run(self) -> int:
+        """The same of the present run alone: pods of an earlier one may still be ending."""
+        return sum(pod.controller in self.run.owners for pod in self.bound) + self.succeeded
 
     def runs(self, min_member: int) -> bool:
         """Whether members are bound and, with those that have Succeeded, as many as the minimum."""

@@ -238,7 +238,10 @@ class NpuBook:
         notes = info.pod.metadata.annotations
         if notes:
             for resource in keys.NPU_RESOURCES:
-                if resource in notes:
+                # whoever asks for none holds none, and nobody more than he asks for, whatever is written on him
+                if resource in notes and parse_chips(notes[resource], resource).bit_count() <= info.requests.get(
+                    resource, 0
+                ):
                     self._hold(info, resource, notes[resource], sign)
         if info.gang is not None and npu_resource(info.requests) is not None:
             pods = self._jobs.setdefault(info.gang, {})

@@ -7,7 +7,7 @@ Pods are accounted to nodes whoever scheduled them, and our own assumed pods bef
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from koordpy.api.config import Gpu
+from koordpy.api.config import Gpu, Quota
 from koordpy.api.objects import Pod
 from koordpy.api.quantity import is_extended
 from koordpy.cluster.assumed import Assumption, Assumptions
@@ -19,6 +19,7 @@ from koordpy.cluster.members import Members
 from koordpy.cluster.neighbours import Neighbours
 from koordpy.cluster.npus import NpuBook
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo, in_group, pod_info, shape_of
+from koordpy.cluster.quota_owners import labels_count
 from koordpy.cluster.quotas import QuotaBook
 from koordpy.cluster.resources import Amounts
 from koordpy.cluster.ties import selected_keys
@@ -29,17 +30,17 @@ from koordpy.cluster.volumes import Promise
 class PodBook:
     """Pods by `namespace/name`, and the books that they are accounted in."""
 
-    def __init__(self, *, scheduler_names: frozenset[str], owned: bool, gpu: Gpu) -> None:
+    def __init__(self, *, scheduler_names: frozenset[str], owned: bool, gpu: Gpu, quota: Quota) -> None:
         """owned: whether pods without constraints of spread are spread by their controllers (`shape_of`)."""
         self.scheduler_names = scheduler_names
-        self.quotas = QuotaBook()
+        self.quotas = QuotaBook(quota)
         self._owned = owned
         self._pods: dict[str, PodInfo] = {}
         self._pending: dict[str, PodInfo] = {}
         self._nominated: dict[str, PodInfo] = {}
         self._assumed = Assumptions()
         self._foreseen = Foreseen()
-        self._gangs = GangBook()
+        self._gangs = GangBook(scheduler_names)
         self._usage = Usage()
         self._neighbours = Neighbours()
         self._gpus = GpuBook(gpu)
@@ -91,16 +92,21 @@ class PodBook:
             looked_for=self._neighbours.looked_for,
             owned=self._owned,
             gpu_resources=self._gpus.config.resources,
+            labels_count=labels_count(pod.metadata.namespace, self.quotas.settings),
         )
         if info.gang is not None and info.gang.source is GangSource.UPSTREAM:
             info = in_group(info, self._gangs.group_priority(info.gang))
         if not assumed or info.finished:
             self._assumed.drop(key)
+        if same and old is not None and info.gang is not None and old.controller != info.controller:
+            self._gangs.owned_anew(info.gang, info)
         if old is not None and _holds_the_same(old, info):
             self._replace(old, info)
             return
         if old is not None:
             self._remove(old)
+            if old.gang is not None and old.gang != info.gang:
+                self._gangs.left(old.gang)
         if info.gang is not None and (not same or old is None or old.gang != info.gang):
             self._gangs.new_member(info.gang, info)
         if info.finished and info.gang is None:

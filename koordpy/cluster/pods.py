@@ -10,6 +10,7 @@ from functools import lru_cache
 import msgspec
 
 from koordpy.api import keys
+from koordpy.api.limits import RESOURCES, SELECTOR_TERMS, SPEC_BYTES, too_many
 from koordpy.api.natural import number
 from koordpy.api.objects import Pod
 from koordpy.cluster.belonging import Owner, non_preemptible, owner_in
@@ -112,6 +113,13 @@ class PodInfo:
     @property
     def finished(self) -> bool:
         return self.pod.status.phase in FINISHED
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether it has done its part. One that is always restarted and ends well because it is deleted has not: the
+        kubelet calls it Succeeded for a moment."""
+        told_to_end = self.pod.spec.restart_policy == "Always" and self.pod.metadata.deletion_timestamp
+        return self.pod.status.phase == SUCCEEDED and not told_to_end
 
     @property
     def bound(self) -> bool:
@@ -257,6 +265,20 @@ def _ascend_keys(pod: Pod, requests: Amounts) -> object:
     return labels, [(key, meta.annotations[key]) for key in keys.ASCEND_ANNOTATIONS if key in meta.annotations]
 
 
+def _above_limits(pod: Pod, requests: Amounts) -> str:
+    """Which limit a pod to be placed breaks; empty for none."""
+    if fault := too_many(len(requests), RESOURCES, "resources"):
+        return f"spec.containers: {fault}"
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
+    if affinity is None:
+        return ""
+    terms = [*(affinity.required.node_selector_terms if affinity.required else ())]
+    terms += [one.preference for one in affinity.preferred]
+    entries = len(terms) + sum(len(term.match_expressions) for term in terms)
+    fault = too_many(entries, SELECTOR_TERMS, "terms and expressions")
+    return fault and f"spec.affinity.nodeAffinity: {fault}"
+
+
 def pod_info(
     pod: Pod,
     *,
@@ -265,10 +287,12 @@ def pod_info(
     looked_for: Collection[str] = (),
     owned: bool = False,
     gpu_resources: Collection[str] = keys.GPU_RESOURCES,
+    labels_count: bool = True,
 ) -> PodInfo:
-    """Reads one pod; looked_for, owned: as in `shape_of`; gpu_resources: resource names that count GPUs.
+    """Reads one pod; looked_for, owned: as in `shape_of`; gpu_resources: resource names that count GPUs; labels_count:
+    as in `owner_in`.
 
-    Raises ValueError for an unreadable quantity.
+    Raises ValueError for an unreadable quantity, or a pod to be placed that asks for more than is read (`limits`).
     """
     spec, meta = pod.spec, pod.metadata
     node = spec.node_name or assumed_node
@@ -280,8 +304,13 @@ def pod_info(
         and pod.status.phase not in FINISHED
         and spec.scheduler_name in scheduler_names
     )
+    if pending and (fault := _above_limits(pod, requests)):
+        raise ValueError(fault)
     gang = gang_ref(pod)
     gpus = gpu_ask(pod, gpu_resources) if any(name in requests for name in gpu_resources) else None
+    shape = shape_of(pod, requests, looked_for, owned=owned, gpus=gpus) if pending else b""
+    if fault := too_many(len(shape), SPEC_BYTES, "bytes that decide where it may go"):
+        raise ValueError(f"spec: {fault}")
     return PodInfo(
         pod=pod,
         key=pod.key,
@@ -292,8 +321,8 @@ def pod_info(
         gang=gang,
         index=rank_index(pod) if gang is not None or gpu_group(pod) is not None else None,
         created=seconds(meta.creation_timestamp),
-        owner=owner_in(pod),
-        shape=shape_of(pod, requests, looked_for, owned=owned, gpus=gpus) if pending else b"",
+        owner=owner_in(pod, counts=labels_count),
+        shape=shape,
         ties=ties_of(pod),
         gpus=gpus,
     )

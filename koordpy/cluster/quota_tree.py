@@ -1,7 +1,8 @@
 """ElasticQuotas as a tree: limits in fixed units, who is whose parent, and every fault with what counts in its place.
 
 Source: quota-fairness.md sections 1 and 7. A faulty quota never takes the others down: each fault has a reading that
-the scheduler works on with, and a remedy for the owner. Names are unique over all namespaces, the older quota counts.
+the scheduler works on with, and a remedy for the owner. Names are unique over all namespaces; which of two counts, and
+whose word counts at all, is quota_owners' to say.
 """
 
 import json
@@ -12,6 +13,7 @@ from math import ceil
 from typing import Any
 
 from koordpy.api import keys
+from koordpy.api.config import Quota as Settings
 from koordpy.api.custom import ElasticQuota
 from koordpy.api.faults import key_path
 from koordpy.api.natural import natural_key
@@ -19,37 +21,16 @@ from koordpy.api.objects import Quantities
 from koordpy.api.quantity import RawQuantity, parse_exact, quantity_text, units
 from koordpy.api.settings import odd_settings
 from koordpy.api.unread import Holder
+from koordpy.api.wirejson import unreadable
 from koordpy.cluster.pods import seconds
+from koordpy.cluster.quota_faults import QuotaFault
+from koordpy.cluster.quota_owners import EVERYBODY, PARENT, listable, may_name, names_in, parent_of, that_count
 from koordpy.cluster.resources import Amounts
 
 OVER_USED = "OverUsed"
 """Condition of a quota whose use is above its runtime."""
 TOP = ""
 """Parent of the quotas at the top."""
-
-
-@dataclass(frozen=True, slots=True)
-class QuotaFault:
-    """One fault of one ElasticQuota: its key, the field, what is wrong, and what to do about it."""
-
-    key: str
-    field: str
-    text: str
-    remedy: str
-    about: str = ""
-    """What the fault is of, where that is no single object: the parent whose children ask too much."""
-    excess: int = 0
-    """By how much a bound is passed; 0 where there is none."""
-
-    @property
-    def told(self) -> str:
-        """Of the object's condition and event."""
-        return f"{self.field}: {self.text} ({self.remedy})"
-
-    @property
-    def place(self) -> tuple[str, str]:
-        """The same for as long as the fault is there, whatever its numbers."""
-        return self.about or self.key, self.field
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +57,15 @@ class Quota:
     namespaces: tuple[str, ...] = ()
     over_since: float | None = None
     """Since when its condition OverUsed is True; None while it is not."""
+    closed: bool = False
+    """Whether its object cannot be read: what it says now may be less than what counts."""
     doubts: tuple[str, ...] = ()
     """Settings that cannot be read and decide nothing."""
+
+    @property
+    def namespace(self) -> str:
+        """Whose it is."""
+        return self.key.partition("/")[0]
 
     def least(self, resource: str) -> int:
         """min of a resource; a key that min lacks is 0."""
@@ -94,6 +82,7 @@ class QuotaTree:
     """Key of an ElasticQuota that counts -> its name."""
     namespaces: Mapping[str, str] = field(default_factory=dict)
     """Namespace -> quota of its pods without a label."""
+    settings: Settings = EVERYBODY
 
     @cached_property
     def children(self) -> Mapping[str, tuple[str, ...]]:
@@ -124,6 +113,10 @@ class QuotaTree:
         """Names from the top down to a quota; empty for the built-in ones, which have no limit and no place."""
         return self.paths.get(name, ())
 
+    def closed(self, name: str) -> str:
+        """The lowest quota from this one up that cannot be read; empty for none."""
+        return next((at for at in reversed(self.path(name)) if self.quotas[at].closed), "")
+
     def common(self, left: str, right: str) -> str:
         """The lowest common ancestor-or-self of two quotas; TOP for none (the built-in ones have none)."""
         shared = TOP
@@ -135,7 +128,7 @@ class QuotaTree:
 
     def quota_of(self, namespace: str, label: str) -> str:
         """Quota of a pod by its namespace and its label, empty for none (section 1)."""
-        if label:
+        if label and self.may_name(namespace, label):
             known = label in self.quotas or label in keys.BUILT_IN_QUOTAS
             return label if known and label != keys.ROOT_QUOTA else keys.DEFAULT_QUOTA
         found = self.namespaces.get(namespace)
@@ -143,19 +136,28 @@ class QuotaTree:
             return found
         return keys.SYSTEM_QUOTA if namespace == keys.SYSTEM_NAMESPACE else keys.DEFAULT_QUOTA
 
+    def may_name(self, namespace: str, label: str) -> bool:
+        """Whether the label of a pod counts. Where quotas say who may name them, one that nobody knows says nothing:
+        else it would lead out of the namespace's own quota."""
+        if self.settings.pod_labels == "any":
+            return True
+        quota = self.quotas.get(label)
+        return quota is not None and may_name(namespace, quota.namespace, quota.namespaces, self.settings)
 
-def read_quotas(objects: Iterable[ElasticQuota]) -> QuotaTree:
+
+def read_quotas(objects: Iterable[ElasticQuota], settings: Settings = EVERYBODY) -> QuotaTree:
     """The tree of all ElasticQuotas, whatever order they come in."""
-    return _Reading(objects).tree()
+    return _Reading(objects, settings).tree()
 
 
 class _Reading:
-    """One pass over the objects, oldest first, so that the older one of two that conflict is read before the other."""
+    """One pass over the objects by rank, so that the one of two that conflict that counts is read before the other."""
 
-    def __init__(self, objects: Iterable[ElasticQuota]) -> None:
-        self.faults: list[QuotaFault] = []
+    def __init__(self, objects: Iterable[ElasticQuota], settings: Settings) -> None:
+        self.settings = settings
         self.quotas: dict[str, Quota] = {}
-        for obj in sorted(objects, key=_by_age):
+        counted, self.faults = that_count(objects, settings)
+        for obj in counted:
             self._read(obj)
         self._parents()
         self._below()
@@ -168,6 +170,7 @@ class _Reading:
             faults=tuple(sorted(self.faults, key=lambda fault: natural_key(fault.key))),
             objects={quota.key: name for name, quota in quotas.items()},
             namespaces=namespaces,
+            settings=self.settings,
         )
 
     def _fault(self, key: str, where: str, text: str, remedy: str, *, about: str = "", excess: int = 0) -> None:
@@ -178,13 +181,6 @@ class _Reading:
     def _read(self, obj: ElasticQuota) -> None:
         meta = obj.metadata
         key = f"{meta.namespace}/{meta.name}"
-        if meta.name in keys.BUILT_IN_QUOTAS:
-            return
-        other = self.quotas.get(meta.name)
-        if other is not None:
-            text = f"the name {meta.name} is taken by ElasticQuota {other.key}"
-            self._fault(key, "metadata.name", text, "names are unique over all namespaces: give it another name")
-            return
         labels = meta.labels
         most = self._amounts(key, "spec.max", obj.spec.max)
         least = self._minimum(key, self._amounts(key, "spec.min", obj.spec.min), most)
@@ -198,14 +194,15 @@ class _Reading:
             weight={
                 name: weight.get(name, amount if name == "cpu" else amount * 1000) for name, amount in most.items()
             },
-            parent="" if labels.get(keys.QUOTA_PARENT) == keys.ROOT_QUOTA else labels.get(keys.QUOTA_PARENT, ""),
+            parent=parent_of(obj),
             is_parent=labels.get(keys.QUOTA_IS_PARENT) == "true",
             lends=labels.get(keys.QUOTA_LENDS) != "false",
             forced=labels.get(keys.QUOTA_FORCE) == "true",
             tree_id=labels.get(keys.QUOTA_TREE_ID, ""),
             total=self._annotated(key, meta.annotations, keys.QUOTA_TOTAL, units),
-            namespaces=self._listed(key, meta.annotations),
+            namespaces=self._listed(obj),
             over_since=over_since(obj),
+            closed=bool(unreadable(meta)),
             doubts=tuple(odd_settings(Holder.QUOTA, meta)),
         )
 
@@ -257,23 +254,29 @@ class _Reading:
                 self._fault(key, key_path(where, resource), str(fault), remedy)
         return out
 
-    def _listed(self, key: str, notes: Mapping[str, str]) -> tuple[str, ...]:
-        if keys.QUOTA_NAMESPACES not in notes:
-            return ()
-        raw = _json(notes[keys.QUOTA_NAMESPACES])
-        if isinstance(raw, list) and all(isinstance(name, str) for name in raw):
-            return tuple(dict.fromkeys(raw))
-        text = f"{notes[keys.QUOTA_NAMESPACES]!r} is no JSON list of namespaces"
-        where = f"metadata.annotations[{keys.QUOTA_NAMESPACES}]"
-        self._fault(key, where, text, 'it is ignored: write JSON such as ["team-a"]')
-        return ()
+    def _listed(self, obj: ElasticQuota) -> tuple[str, ...]:
+        """The namespaces that a quota lists and may list."""
+        meta = obj.metadata
+        key, notes = f"{meta.namespace}/{meta.name}", meta.annotations
+        for name in (keys.QUOTA_NAMESPACES, keys.QUOTA_CHILDREN_FROM):
+            if names_in(notes, name) is None:
+                text = f"{notes[name]!r} is no JSON list of namespaces"
+                self._fault(key, f"metadata.annotations[{name}]", text, 'it is ignored: write JSON such as ["team-a"]')
+        listed = names_in(notes, keys.QUOTA_NAMESPACES) or ()
+        own = listable(listed, meta.namespace, self.settings)
+        if others := [name for name in listed if name not in own]:
+            text = f"namespace {', '.join(others)} is not for a quota of namespace {meta.namespace} to list"
+            remedy = "it is ignored: such quotas are those of the configuration's quota.trustedNamespaces"
+            where = f"metadata.annotations[{keys.QUOTA_NAMESPACES}]"
+            self.faults.append(QuotaFault(key, where, text, remedy, of_rights=True))
+        return own
 
     # -- between objects ----------------------------------------------------------------------------------------------
 
     def _parents(self) -> None:
         """Takes quotas without a proper parent to the top, with min 0."""
         loose = []
-        where, remedy = f"metadata.labels[{keys.QUOTA_PARENT}]", "it counts at the top with min 0: "
+        where, remedy = PARENT, "it counts at the top with min 0: "
         for quota in self.quotas.values():
             if not quota.parent:
                 continue
@@ -341,12 +344,12 @@ class _Reading:
                 self._fault(over.key, key_path("spec.min", resource), text, remedy, about=about, excess=excess)
 
     def _namespaces(self) -> dict[str, str]:
-        """Namespace -> quota: the one in it that is named like it, else the oldest that lists it."""
+        """Namespace -> quota: the one in it that is named like it, else the first that lists it."""
         listed: dict[str, Quota] = {}
         for quota in self.quotas.values():
             for namespace in quota.namespaces:
                 first = listed.setdefault(namespace, quota)
-                if first is not quota:
+                if first is not quota and self.settings.pod_labels == "any":
                     text = f"namespace {namespace} is listed by ElasticQuota {first.key} already"
                     where = f"metadata.annotations[{keys.QUOTA_NAMESPACES}]"
                     self._fault(quota.key, where, text, "the older one keeps it: list it once")
@@ -372,11 +375,6 @@ def _thousandths(resource: str, raw: RawQuantity) -> int:
     if value < 0:
         raise ValueError(f"{str(raw)!r} is negative")
     return ceil(value * 1000)
-
-
-def _by_age(obj: ElasticQuota) -> Any:
-    meta = obj.metadata
-    return seconds(meta.creation_timestamp), natural_key(meta.namespace), natural_key(meta.name)
 
 
 def _json(text: str) -> Any:

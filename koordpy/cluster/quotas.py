@@ -11,11 +11,14 @@ from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 from koordpy.api import keys
+from koordpy.api.config import Quota as Settings
 from koordpy.api.custom import ElasticQuota
 from koordpy.cluster.belonging import Owner
 from koordpy.cluster.objectbook import object_key
 from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.quota_tree import QuotaFault, QuotaTree, over_since, read_quotas
+from koordpy.cluster.quota_faults import QuotaFault
+from koordpy.cluster.quota_owners import ignored_labels
+from koordpy.cluster.quota_tree import QuotaTree, over_since, read_quotas
 from koordpy.cluster.resources import Amounts
 from koordpy.cluster.tally import Tally
 
@@ -74,6 +77,19 @@ class Quotas:
         """A quota that the pod's label names and nobody knows; empty for none."""
         label = pod.pod.metadata.labels.get(keys.QUOTA_NAME, "")
         return label if label and label not in self.tree.quotas and label not in keys.BUILT_IN_QUOTAS[:2] else ""
+
+    def ignored(self, pod: PodInfo) -> list[str]:
+        """Words for each label of a pod that does not count because its namespace may not say that."""
+        namespace, labels = pod.namespace, pod.pod.metadata.labels
+        said = [f"label {key}: it does not count in pods of namespace {namespace}" for key in self._unheard(pod)]
+        name = labels.get(keys.QUOTA_NAME, "")
+        if name and not self.unknown(pod) and not self.tree.may_name(namespace, name):
+            text = f"label {keys.QUOTA_NAME}: quota {name} is not for pods of namespace {namespace}"
+            said.append(f"{text}: the pod counts in {self.quota_of(pod)}")
+        return said
+
+    def _unheard(self, pod: PodInfo) -> list[str]:
+        return ignored_labels(pod.namespace, pod.pod.metadata.labels, self.tree.settings)
 
     @cached_property
     def _users_known(self) -> dict[Owner, str]:
@@ -245,9 +261,10 @@ class QuotaUse:
 class QuotaBook:
     """ElasticQuotas and owners' sums as objects come and go. Not thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
         self._objects: dict[str, ElasticQuota] = {}
-        self._tree: QuotaTree | None = QuotaTree()
+        self._tree: QuotaTree | None = None
         self._held: Tally[Owner, str] = Tally()
         self._waiting: Tally[Owner, str] = Tally()
         self.version = 0
@@ -281,7 +298,7 @@ class QuotaBook:
     def tree(self) -> QuotaTree:
         """The tree of the ElasticQuotas as they are now."""
         if self._tree is None:
-            self._tree = read_quotas(self._objects.values())
+            self._tree = read_quotas(self._objects.values(), self.settings)
         return self._tree
 
     @property

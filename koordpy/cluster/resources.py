@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from operator import is_
 from typing import NamedTuple
 
+from koordpy.api.limits import RESOURCES
 from koordpy.api.objects import Container, ContainerStatus, Node, Pod, Quantities
 from koordpy.api.quantity import MAX_SUM, units
 
@@ -131,7 +132,8 @@ def asked_by(pod: Pod) -> tuple[Amounts, tuple[int, int]]:
         if len(_templates) >= _TEMPLATES_KEPT:
             _templates.clear()
         known = _Figures(parts, pod_requests(pod), score_requests(pod))
-        _templates[id(spec.containers)] = known
+        if len(known.requests) <= RESOURCES:
+            _templates[id(spec.containers)] = known
     return known.requests, known.score
 
 

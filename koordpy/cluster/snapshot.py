@@ -1,7 +1,7 @@
 """An immutable picture of the cluster, and a Draft on it: a plan's changes, each with its undo."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -28,6 +28,24 @@ Ints = NDArray[np.int64]
 
 PODS = "pods"
 """Column 0 of every resource array: how many pods a node takes."""
+
+NOWHERE = "~"
+"""Column 1: what pods hold, or ask for, of all resources together that no node lists. No node has any of it."""
+
+
+class Columns(dict[str, int]):
+    """Column of each resource in the arrays: one for each that a node lists, one for all others together.
+
+    Names that no node offers, which pods may make up by the thousand, cost nothing that way.
+    """
+
+    def __init__(self, resources: Iterable[str] = ()) -> None:
+        names = dict.fromkeys((PODS, NOWHERE, *resources))
+        super().__init__({name: i for i, name in enumerate(names)})
+
+    def __missing__(self, name: str) -> int:
+        return self[NOWHERE]
+
 
 UNSCHEDULABLE_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
@@ -62,7 +80,7 @@ class Snapshot:
     now: float
     nodes: tuple[NodeInfo, ...]
     tree: Tree
-    columns: Mapping[str, int]
+    columns: Columns
     allocatable: Ints
     used: Ints
     score_used: Ints
@@ -166,15 +184,9 @@ class Snapshot:
                         out.setdefault(node, Counter())[volume] += count
         return out
 
-    def vector(self, requests: Amounts) -> tuple[tuple[int, int], ...] | None:
-        """(column, amount) of a request, one pod in column 0 first; None where no node knows a resource of it."""
-        out = [(0, 1)]
-        for name, amount in requests.items():
-            column = self.columns.get(name)
-            if column is None:
-                return None
-            out.append((column, amount))
-        return tuple(out)
+    def vector(self, requests: Amounts) -> tuple[tuple[int, int], ...]:
+        """(column, amount) of a request, one pod in column 0 first."""
+        return ((0, 1), *((self.columns[name], amount) for name, amount in requests.items()))
 
 
 class Draft:

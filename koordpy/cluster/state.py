@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace as changed
 
 from koordpy.api import keys
-from koordpy.api.config import Gpu
+from koordpy.api.config import Gpu, Quota
 from koordpy.api.custom import ClusterNetworkTopology, Device, ElasticQuota
 from koordpy.api.dra import Allocation, ResourceClaim
 from koordpy.api.groups import PodGroup, UpstreamPodGroup
@@ -45,13 +45,16 @@ class ClusterState(PodBook):
         devices: bool = False,
         owners: bool = False,
         gpu: Gpu | None = None,
+        quota: Quota | None = None,
     ) -> None:
         """storage, devices: whether claims, volumes and their like, and resource claims and slices, are given.
 
         Without them pods that need them are refused. owners: whether services and controllers are, by which default
-        constraints spread pods. gpu: how GPUs are counted and their links are read.
+        constraints spread pods. gpu: how GPUs are counted and their links are read. quota: whose quotas count.
         """
-        super().__init__(scheduler_names=frozenset(scheduler_names), owned=owners, gpu=gpu or Gpu())
+        super().__init__(
+            scheduler_names=frozenset(scheduler_names), owned=owners, gpu=gpu or Gpu(), quota=quota or Quota()
+        )
         self._nodes = NodeBook()
         self._storage = VolumeBook() if storage else None
         self._devices = DeviceBook() if devices else None
@@ -261,14 +264,12 @@ class ClusterState(PodBook):
         """The picture of this moment; `now` in seconds since the epoch."""
         nodes, neighbours = self._nodes, self._neighbours
         tree = nodes.tree
-        for info in (*self._pending.values(), *self._nominated.values()):
-            self._usage.know(info.requests)
         allocatable, used, score_used = self._usage.arrays(nodes)
         return Snapshot(
             now=now,
             nodes=nodes.in_order(tree),
             tree=tree,
-            columns=self._usage.columns(),
+            columns=self._usage.columns,
             allocatable=allocatable,
             used=used.copy(),
             score_used=score_used.copy(),

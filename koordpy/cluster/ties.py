@@ -123,10 +123,20 @@ def ties_of(pod: Pod) -> Ties | None:
     return Ties(ports, encoded, anti, volumes)
 
 
-@lru_cache(maxsize=1 << 14)
 def read_terms(encoded: bytes) -> Terms:
     """The terms that `Ties.affinity` holds."""
-    return msgspec.json.decode(encoded, type=Terms) if encoded else NO_TERMS
+    if not encoded:
+        return NO_TERMS
+    return _small_terms(encoded) if len(encoded) <= SMALL_BYTES else _large_terms(encoded)
+
+
+def _terms(encoded: bytes) -> Terms:
+    return msgspec.json.decode(encoded, type=Terms)
+
+
+SMALL_BYTES = 4096
+# those of pods that are gone are remembered, too: of huge ones a few
+_small_terms, _large_terms = lru_cache(maxsize=1 << 12)(_terms), lru_cache(maxsize=32)(_terms)
 
 
 def pod_class(pod: Pod, looked_for: Collection[str]) -> PodClass:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from koordpy.api.custom import ClusterNetworkTopology, HierarchyEntry
 from koordpy.api.keys import CLUSTER_LAYER, NODE_LAYER
+from koordpy.api.wirejson import unreadable
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,8 @@ FLAT = Layers((Layer(NODE_LAYER, ()),))
 
 def read_layers(obj: ClusterNetworkTopology) -> tuple[Layers | None, list[TopologyFault]]:
     """The layers of a ClusterNetworkTopology, or every fault of it."""
+    if wrong := unreadable(obj.metadata):
+        return None, [TopologyFault("", f"it cannot be read: {wrong}")]
     entries, field = obj.spec.entries, obj.spec.field
     if not entries:
         return None, [TopologyFault("spec.hierarchy", "no layer is given")]

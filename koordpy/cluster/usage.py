@@ -4,7 +4,7 @@ Cheap per event: one pod's figures are put on or taken off. Arrays are made for 
 changed since the last one are written anew.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from koordpy.api.quantity import MAX_SUM
 from koordpy.cluster.nodebook import NodeBook
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.resources import Amounts
-from koordpy.cluster.snapshot import PODS, Ints
+from koordpy.cluster.snapshot import Columns, Ints
 
 
 class _Use:
@@ -32,7 +32,7 @@ class Usage:
 
     def __init__(self) -> None:
         self._by_node: dict[str, _Use] = {}
-        self._columns: dict[str, int] = {PODS: 0}
+        self._columns = Columns()
         self._rows: tuple[Ints, Ints, Ints] | None = None
         self._rows_of = (0, 0)
         """(static, capacity) version of the nodes that `_rows` stands for."""
@@ -45,7 +45,11 @@ class Usage:
             use = self._by_node[info.node] = _Use()
         used = use.used
         for name, amount in info.requests.items():
-            used[name] = used.get(name, 0) + sign * amount
+            left = used.get(name, 0) + sign * amount
+            if left:
+                used[name] = left
+            else:
+                used.pop(name, None)
         use.cpu += sign * info.score_requests[0]
         use.memory += sign * info.score_requests[1]
         if sign > 0:
@@ -66,35 +70,22 @@ class Usage:
         use = self._by_node.get(node)
         return use.pods if use is not None else ()
 
-    def know(self, resources: Iterable[str]) -> None:
-        """Gives resources a column, whether or not a node has them."""
-        for name in resources:
-            self._columns.setdefault(name, len(self._columns))
-
-    def columns(self) -> dict[str, int]:
-        """Column of each resource in the arrays."""
-        return self._columns.copy()
+    @property
+    def columns(self) -> Columns:
+        """Column of each resource in the arrays. Not a copy: nodes with others get a new one."""
+        return self._columns
 
     def arrays(self, nodes: NodeBook) -> tuple[Ints, Ints, Ints]:
         """(allocatable, used, score_used) in the tree's order; used and score_used are written again by the next call.
 
-        allocatable, used: [nodes, resources]; score_used: [nodes, 2]. Knows the columns of all resources afterwards.
+        allocatable, used: [nodes, resources], as in `columns` afterwards; score_used: [nodes, 2].
         """
         tree = nodes.tree
         rows = self._rows if self._rows_of == (nodes.static_version, nodes.capacity_version) else None
         index = tree.index
         todo = [name for name in self._touched if name in index]
-        if rows is not None:
-            for name in todo:
-                if name in self._by_node:
-                    self.know(self._by_node[name].used)
-            if rows[0].shape[1] != len(self._columns):
-                rows = None
         if rows is None:
-            for info in nodes:
-                self.know(info.allocatable)
-            for use in self._by_node.values():
-                self.know(use.used)
+            self._columns = Columns(name for info in nodes for name in info.allocatable)
             shape = (len(tree.node_names), len(self._columns))
             rows = (np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64), np.zeros((shape[0], 2), np.int64))
             for info in nodes:
@@ -114,7 +105,8 @@ class Usage:
                 continue
             used[i, 0] = len(holder.pods)
             for resource, amount in holder.used.items():
-                used[i, self._columns[resource]] = min(amount, MAX_SUM)
+                column = self._columns[resource]
+                used[i, column] = min(int(used[i, column]) + amount, MAX_SUM)
             score_used[i] = min(holder.cpu, MAX_SUM), min(holder.memory, MAX_SUM)
         self._touched.clear()
         return rows

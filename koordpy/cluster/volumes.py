@@ -25,6 +25,7 @@ from koordpy.api.storage import (
     StorageClass,
     VolumeAttachment,
 )
+from koordpy.api.wirejson import unreadable
 from koordpy.cluster.objectbook import ObjectBook, Objects
 
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
@@ -117,6 +118,10 @@ class VolumeObjects:
             for driver in node.spec.drivers:
                 if driver.allocatable is not None and driver.allocatable.count is not None:
                     out.setdefault(driver.name, {})[name] = driver.allocatable.count
+        if closed := [name for name, node in self.csi_nodes.items() if unreadable(node.metadata)]:
+            drivers = {volume.spec.csi.driver for volume in self.volumes.values() if volume.spec.csi is not None}
+            for driver_name in sorted({*out, *drivers, *(found.provisioner for found in self.classes.values())}):
+                out.setdefault(driver_name, {}).update(dict.fromkeys(closed, 0))
         return out
 
     def csi_volume(self, key: str, volume_name: str = "") -> CsiVolume | None:

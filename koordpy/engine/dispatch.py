@@ -87,7 +87,7 @@ class Dispatcher:
         self._gangs, self._census, self._announcer, self._references = gangs, census, announcer, references
         self._metrics, self._clock = metrics, clock
         self._first_tried: dict[str, float] = {}
-        self._told = Told()
+        self._told = Told(clock)
 
     def tried(self, entries: Iterable[Entry], at: float) -> None:
         """A round that began then tries these units: the wait of a gang counts from its first try."""

@@ -44,7 +44,7 @@ class UnitNames:
             return False
         self.stale = False
         groups = Groups(snapshot)
-        ids = {ref: groups.unit(ref).id for ref in groups.every()}
+        ids = {ref: groups.id_of(ref) for ref in groups.links.groups}
         changed = ids != self._ids
         self._ids = ids
         return changed

@@ -3,6 +3,7 @@
 Nothing here changes anything, and nothing of the way from an event to a Binding depends on it.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ import msgspec
 from koordpy.api.objects import Wire
 from koordpy.cluster.resources import Amounts
 from koordpy.engine.apiserver.lease import LeaderElector
-from koordpy.engine.apiserver.resources import CLUSTER_NETWORK_TOPOLOGIES, NODES, OWNERS, PODS, STORAGE, Resource
+from koordpy.engine.apiserver.resources import Resource
 from koordpy.engine.loop import SchedulingLoop
 from koordpy.engine.queue import State
 from koordpy.engine.settings import EngineSettings
@@ -55,11 +56,16 @@ class Inspection:
     def ready_checks(self) -> Mapping[str, Check]:
         """For /readyz: a warm standby is ready, too."""
         return {
-            "caches": lambda: (
-                "" if not (missing := self._feeds.out_of_sync()) else "not in sync: " + ", ".join(missing)
-            ),
+            "caches": self._check_caches,
             "shutdown": lambda: "shutting down" if self._stopping() else "",
         }
+
+    def _check_caches(self) -> str:
+        late = self._feeds.out_of_sync()
+        if not late:
+            return ""
+        why = next((f"; {name}: {trouble}" for name, trouble in late.items() if trouble), "")
+        return f"not in sync: {', '.join(late)}{why}"
 
     def _check_rounds(self) -> str:
         if not self._leading():
@@ -93,20 +99,21 @@ class Inspection:
 
     def snapshot(self) -> Callable[[], bytes]:
         """The cluster as it is known now, as a List that `koordpy simulate -f` reads. Encodes when called."""
-        items: list[tuple[Resource, Wire]] = []
-        if self._state.topology is not None:
-            items.append((CLUSTER_NETWORK_TOPOLOGIES, self._state.topology))
-        if (hypernodes := self._feeds.hypernodes) is not None:
-            items += [(hypernodes, obj) for obj in self._state.hypernodes()]
-        items += [(NODES, node.node) for node in self._state.nodes()]
-        items += [(self._feeds.groups.resources[key], group) for key, group in self._state.pod_groups().items()]
-        quotas = self._state.quotas.objects
-        items += [(resource, quotas[key]) for key, resource in self._feeds.quotas.resources.items() if key in quotas]
-        items += [(PODS, info.pod) for info in self._state.pods()]
-        owners = OWNERS if self._settings.reads_owners else ()
-        kinds = (*STORAGE, *self._feeds.dynamic_resources(), *owners)
-        items += [(resource, obj) for resource in kinds for obj in self._feeds.objects(resource)]
+        items = list(self._feeds.everything())
         return lambda: _encode_list(items)
+
+    def unreadable(self) -> list[dict[str, str]]:
+        """Every object that cannot be read, and what that means."""
+        return [
+            {
+                "apiVersion": one.resource.api_version,
+                "kind": one.resource.kind,
+                "object": f"{one.names.namespace}/{one.names.name}" if one.names.namespace else one.names.name,
+                "wrong": one.why,
+                "meaning": one.meaning,
+            }
+            for one in self._feeds.unreadable()
+        ]
 
     def _set_gauges(self) -> None:
         metrics = self._metrics
@@ -123,11 +130,14 @@ class Inspection:
         metrics.set_gauge(metrics.unschedulable, by_plugin)
         for kind, size in self._state.sizes.items():
             metrics.cache_size.labels(kind).set(size)
-        metrics.set_gangs(*self._census.count())
+        if not self._feeds.out_of_sync():
+            metrics.set_gangs(*self._census.count())
         metrics.set_gauge(metrics.quota, quota_gauges(self._state.quota_view(), self._settings.quota))
         metrics.set_gauge(metrics.share, share_gauges(self._state.quota_view(), self._settings.fairness))
         metrics.set_gauge(metrics.accelerators, accelerator_gauges(self._held()))
         metrics.topology_faults.set(len(self._state.topology_faults))
+        unreadable = Counter(one.resource.kind for one in self._feeds.unreadable())
+        metrics.set_gauge(metrics.unreadable_objects, {(kind,): count for kind, count in unreadable.items()})
         metrics.quotas_invalid.set(len({fault.key for fault in self._state.quota_view().tree.faults}))
         created = [entry.created for entry in self._queue.entries() if entry.state is not State.GATED]
         metrics.pending_oldest_seconds.set(max(0.0, self._now() - min(created, default=self._now())))

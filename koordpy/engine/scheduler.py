@@ -8,7 +8,7 @@ import asyncio
 import functools
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -40,6 +40,7 @@ from koordpy.engine.status.writing import Writing
 from koordpy.engine.steadytime import SteadyTime
 from koordpy.engine.takeover import Takeover
 from koordpy.engine.watching.feeds import Feeds
+from koordpy.engine.watching.reflector import Unreadable
 from koordpy.engine.watching.watches import Watches
 from koordpy.observe.decisions import DecisionLog
 from koordpy.observe.metrics import Metrics
@@ -78,6 +79,7 @@ class Scheduler:
             devices=True,
             owners=settings.reads_owners,
             gpu=settings.gpu,
+            quota=settings.quota,
         )
         self.state.look_for(settings.looked_for)
         self.queue = UnitQueue(
@@ -133,11 +135,9 @@ class Scheduler:
                 )
                 for name in settings.scheduler_names
             }
-        announcer, references = Announcer(self._recorders), References(self.feeds)
+        announcer, references = Announcer(self._recorders, self._count_refused), References(self.feeds)
         self.announcer = announcer
-        self.feeds.unreadable.append(
-            lambda resource, names, why: announcer.invalid(of_object(resource, names), f"it cannot be read: {why}")
-        )
+        self.feeds.heard_unreadable.append(lambda found: self._announce_unreadable([found]))
         self._watches = Watches(self.feeds, settings, wake=due.set, now=time_of_day)
         self.writers: Writers | None = None
         if self._watches.stale is not None:
@@ -256,6 +256,15 @@ class Scheduler:
             return False
         return self.leading.is_set() and (self.elector is None or self.elector.may_write())
 
+    def _announce_unreadable(self, found: Iterable[Unreadable]) -> None:
+        """Tells of objects that cannot be read; those that are known before this process leads, once it does."""
+        if self.leading.is_set():
+            for one in found:
+                self.announcer.unreadable(of_object(one.resource, one.names), one.why, one.meaning)
+
+    def _count_refused(self, kind: str, reason: str) -> None:
+        self.metrics.refused_inputs.labels(kind, reason).inc()
+
     def _may_repeat(self) -> bool:
         """Whether a write of ours that was put off may be sent now; also the lease's, which comes before all others."""
         return not self.leading.is_set() or self.elector is None or self.elector.may_write()
@@ -322,6 +331,7 @@ class Scheduler:
         self.synced.set()
         await self._takeover.led()
         self.leading.set()
+        self._announce_unreadable(self.feeds.unreadable())
         if self.elector is not None and (lease := self.settings.lease) is not None:
             about = ObjectReference(LEASES.api_version, LEASES.kind, lease.name, lease.namespace, self.elector.uid)
             self.announcer.leads(about, self.elector.identity)

@@ -78,4 +78,4 @@ class Takeover:
         for ref, tally, need in self._feeds.state.gang_tallies():
             if tally.half_bound(need):
                 text = "gang %s is half bound, %d of %d: it is tried first"
-                logger.warning(text, ref.key, tally.bound + tally.ended, need)
+                logger.warning(text, ref.key, tally.present, need)

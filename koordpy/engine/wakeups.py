@@ -21,6 +21,7 @@ from koordpy.api.storage import (
     StorageClass,
     VolumeAttachment,
 )
+from koordpy.api.wirejson import unreadable
 from koordpy.cluster.npus import device_list, said_of_npus
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import NodeInfo
@@ -245,8 +246,8 @@ def _of_volume(before: PersistentVolume | None, after: PersistentVolume | None) 
 
 
 def _takes_more(before: CSINode, after: CSINode | None) -> bool:
-    """A node or driver without a number has no limit."""
-    if after is None:
+    """A node or driver without a number has no limit; one that cannot be read takes nothing."""
+    if after is None or unreadable(before.metadata):
         return True
     limits = _limits(after)
     for driver, count in _limits(before).items():

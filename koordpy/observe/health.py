@@ -5,11 +5,14 @@ What is healthy and what can be shown is told by callables: the rooms above know
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from ipaddress import ip_address
 from typing import Any
 
 import orjson
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from koordpy.api.names import split_address
 from koordpy.observe.metrics import CONTENT_TYPE, Metrics
@@ -18,45 +21,73 @@ logger = logging.getLogger(__name__)
 
 Check = Callable[[], str]
 """Returns what is wrong, or the empty string."""
+Guard = Callable[[web.Request], Awaitable[str]]
+"""Why a request may not see /debug and /configz, which show what tenants run; the empty string where it may."""
+
+METRICS_SECONDS = 1.0
+"""Metrics are rendered so often at most, whoever asks."""
+SHOWING = 4
+"""Requests for /debug and /configz that may wait for one another; more are turned away."""
+SHOW_SECONDS = 60.0
+"""A reader that takes longer for one answer is let go, for those who wait."""
+CONNECTIONS = 512
+"""Open connections above which requests are turned away and theirs are closed."""
+CHUNK = 1 << 18
+
+
+async def from_loopback(request: web.Request) -> str:
+    """Lets in who comes over the loopback interface, as `kubectl port-forward` does."""
+    try:
+        local = ip_address(request.remote or "").is_loopback
+    except ValueError:
+        local = False
+    return "" if local else "only over the loopback interface, as kubectl port-forward does (debugAccess)"
 
 
 class HealthServer:
-    """Serves /healthz /livez /readyz /metrics /configz, /debug/NAME, and /debug, which lists these; port 0 takes a free
-    port."""
+    """Serves /healthz /livez /readyz, /debug/NAME, /debug, which lists these, and /metrics and /configz where these are
+    given; port 0 takes a free port."""
 
     def __init__(
         self,
         address: str,
         *,
-        metrics: Metrics,
         live: Mapping[str, Check],
         ready: Mapping[str, Check],
-        configuration: Callable[[], Any],
-        debug: Mapping[str, Callable[[], Any]],
+        metrics: Metrics | None = None,
+        configuration: Callable[[], Any] | None = None,
+        debug: Mapping[str, Callable[[], Any]] | None = None,
+        guard: Guard = from_loopback,
     ) -> None:
-        """`configuration` and `debug` callables return plain values, bytes that are JSON already, or a callable that
-        gives such. They are called on the event loop, what they return is called and encoded in a thread."""
+        """guard: who may see /debug and /configz. `configuration` and `debug` callables return plain values, bytes that
+        are JSON already, or a callable that gives such. They are called on the event loop, what they return is called
+        and encoded in a thread."""
         self._host, self._port = split_address(address)
         self._metrics, self._live, self._ready = metrics, dict(live), dict(ready)
-        self._configuration, self._debug = configuration, dict(debug)
+        self._configuration, self._debug = configuration, dict(debug or {})
+        self._guard = guard
+        self._rendered = (-METRICS_SECONDS, b"")
+        self._showing, self._waiting = asyncio.Lock(), 0
         self._runner: web.AppRunner | None = None
         self.port = 0
 
     async def start(self) -> None:
         """Listens. Raises OSError where the address cannot be had."""
-        app = web.Application()
+        app = web.Application(middlewares=[self._limited])
         app.router.add_get("/healthz", self._alive)
         app.router.add_get("/livez", self._livez)
         app.router.add_get("/readyz", self._readyz)
-        app.router.add_get("/metrics", self._render)
-        app.router.add_get("/configz", self._configz)
+        if self._metrics is not None:
+            app.router.add_get("/metrics", self._render)
+        if self._configuration is not None:
+            app.router.add_get("/configz", self._configz)
         app.router.add_get("/debug", self._list_debug)
         app.router.add_get("/debug/{name:.*}", self._debugged)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5, keepalive_timeout=15.0)
         await self._runner.setup()
         await web.TCPSite(self._runner, self._host, self._port).start()
         self.port = int(self._runner.addresses[0][1])
-        logger.info("health and metrics on port %d", self.port)
+        logger.info("health%s on port %d", " and metrics" if self._metrics is not None else "", self.port)
 
     async def stop(self) -> None:
         """Closes the port."""
@@ -74,21 +105,52 @@ class HealthServer:
     async def _readyz(self, request: web.Request) -> web.Response:
         return _verdict(self._ready, "readyz", verbose="verbose" in request.query)
 
+    @web.middleware
+    async def _limited(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        server = self._runner.server if self._runner is not None else None
+        if server is None or len(server.connections) <= CONNECTIONS:
+            return await handler(request)
+        return web.Response(status=503, text="too many connections\n", headers={"Connection": "close"})
+
     async def _render(self, request: web.Request) -> web.Response:
-        body = self._metrics.render()
-        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
+        assert self._metrics is not None
+        if time.monotonic() - self._rendered[0] >= METRICS_SECONDS:
+            self._rendered = time.monotonic(), self._metrics.render()
+        return web.Response(body=self._rendered[1], headers={"Content-Type": CONTENT_TYPE})
 
-    async def _configz(self, request: web.Request) -> web.Response:
-        return await _json(self._configuration())
+    async def _configz(self, request: web.Request) -> web.StreamResponse:
+        assert self._configuration is not None
+        return await self._show(request, self._configuration)
 
-    async def _debugged(self, request: web.Request) -> web.Response:
+    async def _debugged(self, request: web.Request) -> web.StreamResponse:
         name = request.match_info["name"]
         if not name:
             return await self._list_debug(request)
         show = self._debug.get(name)
         if show is None:
             raise web.HTTPNotFound(text=f"no /debug/{name}; there is\n{self._pages()}")
-        return await _json(show())
+        return await self._show(request, show)
+
+    async def _show(self, request: web.Request, show: Callable[[], Any]) -> web.StreamResponse:
+        """One answer at a time, in pieces: that of a large cluster has tens of megabytes."""
+        if wrong := await self._guard(request):
+            raise web.HTTPForbidden(text=f"{request.path}: {wrong}\n")
+        if self._waiting >= SHOWING:
+            raise web.HTTPTooManyRequests(text=f"{request.path}: others are being answered\n")
+        self._waiting += 1
+        try:
+            async with self._showing, asyncio.timeout(SHOW_SECONDS):
+                # a snapshot of a large cluster takes a while to encode: not on the loop that binds pods
+                body = memoryview(await asyncio.to_thread(_encode, show()))
+                response = web.StreamResponse(headers={"Content-Type": "application/json"})
+                response.content_length = len(body)
+                await response.prepare(request)
+                for start in range(0, len(body), CHUNK):
+                    await response.write(body[start : start + CHUNK])
+                await response.write_eof()
+                return response
+        finally:
+            self._waiting -= 1
 
     async def _list_debug(self, request: web.Request) -> web.Response:
         return web.Response(text=self._pages())
@@ -105,11 +167,6 @@ def _verdict(checks: Mapping[str, Check], name: str, *, verbose: bool) -> web.Re
     lines = [f"[-]{check} failed: {wrong}" if wrong else f"[+]{check} ok" for check, wrong in found.items()]
     lines.append(f"{name} check {'failed' if failed else 'passed'}")
     return web.Response(status=503 if failed else 200, text="\n".join(lines) + "\n")
-
-
-async def _json(value: Any) -> web.Response:
-    # a snapshot of a large cluster takes a while to encode: not on the loop that binds pods
-    return web.Response(body=await asyncio.to_thread(_encode, value), content_type="application/json")
 
 
 def _encode(value: Any) -> bytes:

@@ -1,6 +1,7 @@
 """Log lines for people (`text`) and for machines (`json`: one object a line)."""
 
 import logging
+import re
 import sys
 import time
 from typing import Literal, TextIO
@@ -9,6 +10,27 @@ import orjson
 
 LogFormat = Literal["text", "json"]
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+MOST_CHARACTERS = 1024
+"""Of one value in a line: names and annotations are what tenants write."""
+_CONTROL = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029]")
+"""What could end a line, or steer a terminal."""
+
+
+def _cut(value: object) -> object:
+    if isinstance(value, int | float):
+        return value
+    text = str(value)
+    return f"{text[:MOST_CHARACTERS]}... ({len(text)} characters)" if len(text) > MOST_CHARACTERS else value
+
+
+def _message(record: logging.LogRecord) -> str:
+    """The message with its values cut."""
+    args = record.args
+    if isinstance(args, tuple):
+        record.args = tuple(map(_cut, args))
+    return record.getMessage()
 
 
 class JsonFormatter(logging.Formatter):
@@ -20,9 +42,9 @@ class JsonFormatter(logging.Formatter):
             "ts": f"{at}.{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
             "logger": record.name,
-            "msg": record.getMessage(),
+            "msg": _message(record),
         }
-        line.update((key, value) for key, value in vars(record).items() if key not in _STANDARD)
+        line.update((key, _cut(value)) for key, value in vars(record).items() if key not in _STANDARD)
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return orjson.dumps(line, default=str).decode()
@@ -34,6 +56,12 @@ class TextFormatter(logging.Formatter):
     def __init__(self) -> None:
         super().__init__("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s %(message)s", "%Y-%m-%dT%H:%M:%S")
         self.converter = time.gmtime
+
+    def format(self, record: logging.LogRecord) -> str:
+        message = _message(record)
+        safe = _CONTROL.sub(lambda found: repr(found[0])[1:-1], message)
+        record.msg, record.args = safe, ()
+        return super().format(record)
 
 
 def configure(*, level: str = "info", format: LogFormat = "text", stream: TextIO | None = None) -> None:

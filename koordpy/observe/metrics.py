@@ -173,6 +173,14 @@ class Metrics:
             "koordpy_topology_faults", "Faults of the ClusterNetworkTopology; 0 where it is valid or there is none.",
             registry=registry,
         )  # fmt: skip
+        self.unreadable_objects = Gauge(
+            "koordpy_unreadable_objects", "Objects that cannot be read and are taken with caution.", ["kind"],
+            registry=registry,
+        )  # fmt: skip
+        self.refused_inputs = Counter(
+            "koordpy_refused_inputs_total", "What objects say and koordpy does not take, by the event that tells.",
+            ["kind", "reason"], registry=registry,
+        )  # fmt: skip
         self.quotas_invalid = Gauge(
             "koordpy_quotas_invalid", "ElasticQuotas that do not count as they are written.", registry=registry
         )

@@ -13,14 +13,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+from aiohttp import web
 
-from koordpy.api.config import KoordpyConfiguration
+from koordpy.api.config import DebugAccess, KoordpyConfiguration
 from koordpy.api.configfile import plain
 from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
 from koordpy.engine.loop import Planner
 from koordpy.engine.scheduler import Scheduler
 from koordpy.engine.settings import EngineSettings
-from koordpy.observe.health import HealthServer
+from koordpy.observe.health import Guard, HealthServer, from_loopback
+from koordpy.operator.debug_access import TokenGuard
 from koordpy.operator.handlers import KopfThread
 from koordpy.operator.quota_hook import QuotaHook
 from koordpy.operator.topology import TopologyStatusWriter
@@ -35,6 +37,15 @@ MOST_SETTLE_SECONDS = 30.0
 """... or so long after the caches were in sync."""
 MOST_REST_SECONDS = 60.0
 """The garbage collector rests for so long at most until the caches are in sync."""
+
+
+async def _anybody(_: web.Request) -> str:
+    return ""
+
+
+def _guard(access: DebugAccess, client: ApiClient) -> Guard:
+    guards: dict[DebugAccess, Guard] = {"loopback": from_loopback, "token": TokenGuard(client), "open": _anybody}
+    return guards[access]
 
 
 class OperatorHost:
@@ -64,11 +75,13 @@ class OperatorHost:
             metrics=scheduler.metrics,
             live=scheduler.inspection.live_checks(),
             ready=scheduler.inspection.ready_checks(),
+            guard=_guard(config.debug_access, client),
             configuration=lambda: plain(config),
             debug={
                 "queue": scheduler.inspection.queue,
                 "snapshot": scheduler.inspection.snapshot,
                 "decisions": scheduler.decisions.recent,
+                "unreadable": scheduler.inspection.unreadable,
             },
         )
 

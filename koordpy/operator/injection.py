@@ -11,28 +11,31 @@ from typing import Any
 import msgspec
 import orjson
 
+from koordpy.api import keys
 from koordpy.api.objects import Container, Pod
+from koordpy.api.wirejson import Undecodable, read_plain
 from koordpy.cluster.gpu_env import NAMES, VOID, expected
 from koordpy.cluster.gpus import gpu_ask
 
 API_VERSION = "admission.k8s.io/v1"
 FORBIDDEN = 403
+PLACES = {"initContainers": keys.INIT_PREFIX}
 
 
 class ReviewError(ValueError):
     """The request is no AdmissionReview of a pod."""
 
 
-def answer(review: Mapping[str, Any], resources: Collection[str]) -> dict[str, Any]:
+def answer(review: Any, resources: Collection[str]) -> dict[str, Any]:
     """The AdmissionReview that answers another. Raises ReviewError."""
-    request = review.get("request")
+    request = review.get("request") if isinstance(review, Mapping) else None
     if not isinstance(request, Mapping) or not request.get("uid") or not isinstance(request.get("object"), Mapping):
         raise ReviewError("no request with uid and object")
     pod = request["object"]
     response: dict[str, Any] = {"uid": request["uid"], "allowed": True}
     try:
-        named = msgspec.convert(pod, Pod, strict=False)
-    except msgspec.ValidationError as fault:
+        named = read_plain(pod, Pod)
+    except Undecodable as fault:
         raise ReviewError(f"request.object: {fault}") from None
     if gpu_ask(named, resources) is not None:
         if wrong := _literal(pod):
@@ -48,8 +51,8 @@ def injection(pod: Mapping[str, Any], resources: Collection[str]) -> list[dict[s
     patch = []
     for field in ("initContainers", "containers", "ephemeralContainers"):
         for number, container in enumerate(spec.get(field) or ()):
-            typed = msgspec.convert({"resources": container.get("resources") or {}}, Container, strict=False)
-            wanted = expected(typed, number if field == "containers" else None, resources)
+            typed = read_plain({"resources": container.get("resources")}, Container)
+            wanted = expected(typed, f"{PLACES.get(field, '')}{number}", resources)
             variables = [msgspec.to_builtins(one) for one in wanted]
             names = {one["name"] for one in variables}
             env = container.get("env") or []

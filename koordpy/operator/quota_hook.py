@@ -37,10 +37,11 @@ class QuotaHook:
         """The AdmissionReview that answers another. Raises ReviewError; ApiError or Unreachable where the API server
         has to be asked and does not say."""
         uid, change = read_change(review)
-        text = await asyncio.to_thread(objection, change, dict(self._feeds.state.quotas.objects), self._pods)
+        book = self._feeds.state.quotas
+        text = await asyncio.to_thread(objection, change, dict(book.objects), self._pods, book.settings)
         if text:
             await asyncio.sleep(PAUSE_SECONDS)
-            text = await asyncio.to_thread(objection, change, await self._stored(), self._pods)
+            text = await asyncio.to_thread(objection, change, await self._stored(), self._pods, book.settings)
         response: dict[str, Any] = {"uid": uid, "allowed": not text}
         if text:
             response["status"] = {"code": FORBIDDEN, "reason": "Forbidden", "message": text}
@@ -66,7 +67,8 @@ class QuotaHook:
 
     def _pods(self, name: str) -> int:
         """Pods in a quota that have not ended, waiting ones and those of other schedulers, too."""
-        tree = read_quotas(dict(self._feeds.state.quotas.objects).values())
+        book = self._feeds.state.quotas
+        tree = read_quotas(dict(book.objects).values(), book.settings)
         found = 0
         for pod in self._feeds.objects(PODS):
             labels: Mapping[str, str] = pod.metadata.labels

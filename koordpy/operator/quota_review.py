@@ -9,14 +9,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from koordpy.api import keys
+from koordpy.api.config import Quota as Settings
 from koordpy.api.custom import ElasticQuota
 from koordpy.api.faults import literal
 from koordpy.api.natural import natural_key
-from koordpy.cluster.quota_tree import QuotaFault, QuotaTree, read_quotas
+from koordpy.api.wirejson import Undecodable, read_plain
+from koordpy.cluster.quota_faults import QuotaFault
+from koordpy.cluster.quota_owners import EVERYBODY, counts_in
+from koordpy.cluster.quota_tree import QuotaTree, read_quotas
 from koordpy.operator.injection import ReviewError
 
 OPERATIONS = ("CREATE", "UPDATE", "DELETE")
@@ -57,19 +60,24 @@ def _quota(request: Mapping[str, Any], field: str) -> ElasticQuota:
     if not isinstance(raw, Mapping):
         raise ReviewError(f"request.{field}: is missing")
     try:
-        return msgspec.convert(raw, ElasticQuota, strict=False)
-    except msgspec.ValidationError as fault:
+        return read_plain(raw, ElasticQuota)
+    except Undecodable as fault:
         raise ReviewError(f"request.{field}: {fault}") from None
 
 
-def objection(change: QuotaChange, quotas: Mapping[str, ElasticQuota], pods: Callable[[str], int]) -> str:
+def objection(
+    change: QuotaChange,
+    quotas: Mapping[str, ElasticQuota],
+    pods: Callable[[str], int],
+    settings: Settings = EVERYBODY,
+) -> str:
     """Why a change is refused; empty where it is not.
 
     quotas: every ElasticQuota by `namespace/name`, as they are. pods: how many pods are in a quota, by its name.
     """
     before, after = change.before, change.after
     if after is None:
-        return _deletion(change, quotas, pods)
+        return _deletion(change, quotas, pods, settings)
     if after.metadata.deletion_timestamp or (before is not None and _same(before, after)):
         return ""  # it is on its way out, or nothing of ours changes
     name, old, new = after.metadata.name, before.metadata.labels if before else {}, after.metadata.labels
@@ -80,15 +88,19 @@ def objection(change: QuotaChange, quotas: Mapping[str, ElasticQuota], pods: Cal
         return f"{_label(keys.QUOTA_IS_PARENT)}: quota {name} has children: {children}"
     if before is not None and is_ and not was and (number := pods(name)):
         return f"{_label(keys.QUOTA_IS_PARENT)}: quota {name} has pods ({number}), which a parent cannot have"
-    tree = read_quotas(quotas.values())
-    worse = _worse(tree, read_quotas({**quotas, change.key: after}.values()), change.key)
+    tree = read_quotas(quotas.values(), settings)
+    worse = _worse(tree, read_quotas({**quotas, change.key: after}.values(), settings), change.key)
     return "; ".join(_told(fault, change.key) for fault in worse)
 
 
-def _deletion(change: QuotaChange, quotas: Mapping[str, ElasticQuota], pods: Callable[[str], int]) -> str:
-    name = change.key.partition("/")[2]
+def _deletion(
+    change: QuotaChange, quotas: Mapping[str, ElasticQuota], pods: Callable[[str], int], settings: Settings
+) -> str:
+    namespace, _, name = change.key.partition("/")
     if name in keys.BUILT_IN_QUOTAS:
-        return "a built-in quota cannot be deleted"
+        return "a built-in quota cannot be deleted" if counts_in(namespace, settings) else ""
+    if change.key not in read_quotas(quotas.values(), settings).objects:
+        return ""  # it does not count: nothing changes
     if any(key != change.key and key.partition("/")[2] == name for key in quotas):
         return ""  # another one of the name remains: children and pods keep their quota
     if children := _children(name, quotas):

@@ -16,6 +16,7 @@ import msgspec
 from koordpy.api.custom import ClusterNetworkTopology
 from koordpy.api.keys import TOPOLOGY_OBJECT
 from koordpy.api.objects import Condition
+from koordpy.api.wirejson import Undecodable, read_plain
 from koordpy.cluster.state import ClusterState
 from koordpy.cluster.topology import TopologyFault
 from koordpy.cluster.tree import Tree
@@ -105,8 +106,8 @@ class TopologyStatusWriter:
             self._others.pop(name, None)
             if not deleted:
                 try:
-                    self._others[name] = msgspec.convert(body, ClusterNetworkTopology, strict=False)
-                except msgspec.ValidationError as error:
+                    self._others[name] = read_plain(dict(body), ClusterNetworkTopology)
+                except Undecodable as error:
                     logger.warning("ClusterNetworkTopology %s cannot be read: %s", name, error)
         self._dirty.set()
 

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from koordpy.api.names import split_address
 from koordpy.engine.apiserver.client import ApiError, Unreachable
-from koordpy.operator.injection import ReviewError, answer
+from koordpy.operator.injection import answer
 from koordpy.operator.quota_hook import QuotaHook
 
 logger = logging.getLogger(__name__)
@@ -26,6 +26,10 @@ QUOTAS_PATH = "/validate-quotas"
 CERTIFICATE, KEY = "tls.crt", "tls.key"
 LOOK_SECONDS = 30.0
 MOST_BYTES = 8 << 20
+MOST_SAID = 1000
+"""Characters of an answer to a request that is none."""
+ODD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What a body raises that is no review, or one of an object that no API server would send."""
 
 
 class Webhook:
@@ -68,8 +72,8 @@ class Webhook:
     async def _mutate(self, request: web.Request) -> web.Response:
         try:
             body = answer(orjson.loads(await request.read()), self._resources)
-        except (ReviewError, orjson.JSONDecodeError) as fault:
-            raise web.HTTPBadRequest(text=f"{fault}\n") from None
+        except ODD as fault:
+            raise web.HTTPBadRequest(text=f"{fault}"[:MOST_SAID] + "\n") from None
         return web.Response(body=orjson.dumps(body), content_type="application/json")
 
     async def _validate(self, request: web.Request) -> web.Response:
@@ -77,8 +81,8 @@ class Webhook:
             raise web.HTTPServiceUnavailable(text="the caches are not in sync yet\n")
         try:
             body = await self.quotas.answer(orjson.loads(await request.read()))
-        except (ReviewError, orjson.JSONDecodeError) as fault:
-            raise web.HTTPBadRequest(text=f"{fault}\n") from None
+        except ODD as fault:
+            raise web.HTTPBadRequest(text=f"{fault}"[:MOST_SAID] + "\n") from None
         except (ApiError, Unreachable) as error:
             raise web.HTTPServiceUnavailable(text=f"{error}\n") from None
         return web.Response(body=orjson.dumps(body), content_type="application/json")

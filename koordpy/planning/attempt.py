@@ -257,7 +257,8 @@ def _accept(
     names = {key: figures.snapshot.nodes[node].name for key, node in nodes.items()}
     pods = figures.snapshot.pods
     given = give(nodes, figures)
-    faults = [*given.faults, *check_plan(unit, names, figures, given.chips, notes)]
+    own = merged(given.notes, notes or {})
+    faults = [*given.faults, *check_plan(unit, names, figures, given.chips, own)]
     if faults:
         return Tried(unit, Proof.UNKNOWN, runs=runs, fault="; ".join(faults[:3]))
     mark = figures.draft.mark()
@@ -269,6 +270,5 @@ def _accept(
     if faults:
         figures.draft.undo(mark)
         return Tried(unit, Proof.UNKNOWN, runs=runs, fault="; ".join(faults[:3]))
-    own = merged(given.notes, notes or {})
     figures.notes.update(own)
     return Tried(unit, proof, nodes=nodes, runs=runs, notes=own)

@@ -12,10 +12,13 @@ from koordpy.api.durations import parse_duration
 from koordpy.api.faults import kind_name, literal
 from koordpy.api.gangspec import TopologyWish, UnreadableError, parse_topology_wish
 from koordpy.api.jsontext import JsonFault, read_json
+from koordpy.api.limits import LINKED_GANGS, too_many
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import ObjectMeta
+from koordpy.api.once import once
 from koordpy.api.settings import OF_GANGS, odd_settings, odd_values, whole_number
 from koordpy.api.unread import Holder
+from koordpy.api.wirejson import unreadable
 from koordpy.cluster.ganghistory import NO_PAST
 from koordpy.cluster.members import Members
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
@@ -39,7 +42,7 @@ class Gang(Members):
     strict: bool
     waiting_seconds: float
     links: tuple[str, ...]
-    """`namespace/name` of the gangs in its `groups` annotation."""
+    """`namespace/name` of the gangs in its `groups` annotation, whether or not the link holds (`planning.links`)."""
     wish: TopologyWish
     has_wish: bool
     """Whether it says itself what it asks of the network, be it nothing; else a configured default may hold."""
@@ -81,8 +84,9 @@ class Gang(Members):
         return f"{text} {self.min_member} exist{expected}"
 
 
-def _settings(meta: ObjectMeta) -> tuple[TopologyWish, tuple[str, ...], str]:
-    """(topology wish, linked gangs, fault text) of an object's annotations."""
+@once
+def _settings(namespace: str, meta: ObjectMeta) -> tuple[TopologyWish, tuple[str, ...], str]:
+    """(topology wish, linked gangs, fault text) of the annotations of an object in a namespace."""
     notes = meta.annotations
     wish, fault = TopologyWish(), ""
     links: tuple[str, ...] = ()
@@ -90,13 +94,13 @@ def _settings(meta: ObjectMeta) -> tuple[TopologyWish, tuple[str, ...], str]:
     if key in notes:
         try:
             wish = parse_topology_wish(notes[key])
-        except UnreadableError as unreadable:
-            fault = f"annotation {key} cannot be read: {unreadable}"
+        except UnreadableError as what:
+            fault = f"annotation {key} cannot be read: {what}"
     if keys.GANG_GROUPS in notes:
         try:
-            links = _linked(notes[keys.GANG_GROUPS], meta.namespace)
-        except UnreadableError as unreadable:
-            fault = fault or f"annotation {keys.GANG_GROUPS} cannot be read: {unreadable}"
+            links = _linked(notes[keys.GANG_GROUPS], namespace)
+        except UnreadableError as what:
+            fault = fault or f"annotation {keys.GANG_GROUPS} cannot be read: {what}"
     return wish, links, fault
 
 
@@ -108,6 +112,8 @@ def _linked(text: str, namespace: str) -> tuple[str, ...]:
         raise UnreadableError(str(fault)) from None
     if not isinstance(raw, list):
         raise UnreadableError(f"{kind_name(raw)} instead of a list of gang names")
+    if number := too_many(len(raw), LINKED_GANGS, "gangs"):
+        raise UnreadableError(number)
     for i, name in enumerate(raw):
         if not isinstance(name, str):
             raise UnreadableError(f"[{i}]: {literal(name)} is no gang name")
@@ -129,7 +135,7 @@ def _waiting(notes: Mapping[str, str], timeout_seconds: int | None) -> float:
 def _doubts(ref: GangRef, meta: ObjectMeta, wish: TopologyWish) -> tuple[str, ...]:
     """What decides nothing, or not what its author may think."""
     if ref.source is GangSource.NAMED:  # its pods' keys and other values are looked at pod by pod
-        odd = odd_values(OF_GANGS, meta.labels, meta.annotations)
+        odd = tuple(odd_values(OF_GANGS, meta.labels, meta.annotations))
     else:
         odd = odd_settings(Holder.GROUP, meta)
     return (*odd, *(f"networkTopologyAware: {doubt}" for doubt in wish.doubts))
@@ -187,7 +193,9 @@ def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
         if number is None:
             fault = f"{where} cannot be read: {text!r} is no whole number"
         min_member = number or 0
-    wish, links, unreadable = _settings(meta)
+    if wrong := unreadable(meta):
+        fault, doubts = f"PodGroup cannot be read: {wrong}", ()
+    wish, links, odd = _settings(ref.namespace, meta)
     notes = meta.annotations
     expected = whole_number(notes[keys.GANG_TOTAL]) if keys.GANG_TOTAL in notes else None
     said = {key: _said(key, meta, pods) for key in (keys.SCHEDULE_POLICY, keys.AFFINITY_CONFIG)}
@@ -204,7 +212,7 @@ def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
         has_wish=bool(wish.gather or hard) or keys.GANG_TOPOLOGY in notes or keys.GANG_TOPOLOGY_ALIAS in notes,
         hard_keys=hard,
         min_resources=resources,
-        fault=fault or unreadable,
+        fault=fault or odd,
         pods=pods,
         past=snapshot.pasts.get(ref, NO_PAST),
         one_victim=one_victim,

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from koordpy.api import keys
+from koordpy.api.limits import LINKED_GANGS, too_many
 from koordpy.api.natural import natural_key
 from koordpy.cluster.pods import GangSource
 from koordpy.cluster.snapshot import Snapshot
@@ -28,10 +29,12 @@ def gate(unit: Unit, groups: Groups) -> Gate | None:
     for gang in unit.gangs:
         if not gang.exists:
             return Gate(f"gang {gang.key}: PodGroup not found", GangStatus.INCOMPLETE)
-        for key in gang.links:
+        for key in groups.links.binding.get(gang.ref, ()):
             linked = groups.find(key)
             if linked is None or not groups.gang(linked).exists:
                 return Gate(f"gang {key}: PodGroup not found", GangStatus.INCOMPLETE)
+    if fault := too_many(len(unit.gangs), LINKED_GANGS, "gangs"):
+        return Gate(f"gang {unit.gangs[0].key}: its GangGroup has {fault}", GangStatus.INVALID)
     mixed = _mixed(unit)
     if mixed is not None:
         return mixed
@@ -91,7 +94,7 @@ def wish_warnings(units: Iterable[Unit], groups: Groups) -> list[tuple[str, str]
             spaces.update(dict.fromkeys(gang.ref.namespace for gang in unit.gangs))
         for gang in unit.gangs:
             name = f"PodGroup/{gang.key}" if gang.has_object else f"Pod/{gang.oldest.key}"
-            out += [(name, doubt) for doubt in gang.doubts]
+            out += [(name, doubt) for doubt in (*gang.doubts, *groups.links.doubts.get(gang.ref, ()))]
             out += [
                 (name, f'networkTopologyAware: unknown layer "{rule.layer}" under PreferGather is not used{why}')
                 for rule in gang.wish.gather

@@ -29,11 +29,11 @@ def check_min_resources(unit: Unit, figures: Figures) -> Gate | None:
             if column is not None:
                 room = snapshot.allocatable[able, column] - draft.used[able, column]
                 free = int(np.maximum(room, 0).sum())
-                free += sum(
-                    pod.requests.get(name, 0)
-                    for pod in gang.bound
-                    if pod.node in snapshot.index and able[snapshot.index[pod.node]]
-                )
+            free += sum(
+                pod.requests.get(name, 0)
+                for pod in gang.bound
+                if pod.node in snapshot.index and able[snapshot.index[pod.node]]
+            )
             if wanted > free:
                 lacking.append(f"{name} {quantity_text(name, wanted)}, free {quantity_text(name, free)}")
         if lacking:

@@ -82,10 +82,7 @@ class ShapeFigures:
         snapshot = owner.snapshot
         ignored = owner.ignored
         asked = {name: amount for name, amount in pod.requests.items() if not ignored(name)}
-        request = snapshot.vector(asked)
-        if request is None:
-            raise AssertionError(f"{pod.key} asks for a resource the snapshot has no column of")
-        self.request = request
+        self.request = snapshot.vector(asked)
         self.names = ("", *asked)
         """Resource of each entry of `request`; the first is the pod itself."""
         self._rules: list[Rule] = rules_of(pod, owner.scene) if self.refusal is None else []

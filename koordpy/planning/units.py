@@ -14,6 +14,7 @@ from koordpy.cluster.gpus import GroupKey
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.planning.gangs import DEFAULT_WAITING_SECONDS, Gang, read_gang, with_default
+from koordpy.planning.links import Links, links_of
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def rank_key(pod: PodInfo, ref: GangRef) -> tuple[object, ...]:
 
 
 class Groups:
-    """The gangs of a snapshot, joined to GangGroups: linked by any `groups` list, from either side, transitively.
+    """The gangs of a snapshot, joined to GangGroups by their links, transitively.
 
     Gangs are read when they are asked for: a cluster holds thousands that run and are of no concern to a round.
     """
@@ -106,9 +107,9 @@ class Groups:
         """`defaults`: what is configured for gangs that say nothing themselves."""
         self.snapshot, self.defaults = snapshot, defaults or Gangs()
         self._gangs: dict[GangRef, Gang] = {}
-        self._group: dict[GangRef, tuple[GangRef, ...]] = {}
         self._units: dict[GangRef, Unit] = {}
-        self._join()
+        self._ids: dict[GangRef, str] = {}
+        """By the first gang of the group."""
 
     def gang(self, ref: GangRef) -> Gang:
         """A gang with its own settings."""
@@ -119,16 +120,12 @@ class Groups:
 
     def find(self, key: str) -> GangRef | None:
         """The gang that a `namespace/name` means: one of a PodGroup first, then upstream's, then one by name."""
-        namespace, _, name = key.partition("/")
-        for source, objects in (
-            (GangSource.GROUP, self.snapshot.pod_groups),
-            (GangSource.UPSTREAM, self.snapshot.upstream_groups),
-            (GangSource.NAMED, {}),
-        ):
-            ref = GangRef(namespace, name, source)
-            if key in objects or ref in self.snapshot.members:
-                return ref
-        return None
+        return self._named.get(key)
+
+    @cached_property
+    def _named(self) -> dict[str, GangRef]:
+        first = {source: number for number, source in enumerate(GangSource)}
+        return {ref.key: ref for ref in sorted(self.every(), key=lambda ref: first[ref.source], reverse=True)}
 
     def every(self) -> list[GangRef]:
         """Every gang that an object or a pod names."""
@@ -142,37 +139,26 @@ class Groups:
                 refs.setdefault(GangRef(namespace, name, source))
         return list(refs)
 
-    def _join(self) -> None:
-        root: dict[GangRef, GangRef] = {}
+    @cached_property
+    def links(self) -> Links:
+        """Which gangs are planned together."""
+        return links_of(self.snapshot.linkers, lambda ref: self.gang(ref).links, self._named)
 
-        def top(ref: GangRef) -> GangRef:
-            while (up := root.get(ref, ref)) != ref:
-                ref = up
-            return ref
-
-        for ref in self.snapshot.linkers:
-            root.setdefault(ref, ref)
-            for key in self.gang(ref).links:
-                other = self.find(key)
-                if other is not None:
-                    root.setdefault(other, other)
-                    root[top(other)] = top(ref)
-        grouped: dict[GangRef, list[GangRef]] = {}
-        for ref in root:
-            grouped.setdefault(top(ref), []).append(ref)
-        for refs in grouped.values():
-            refs.sort(key=lambda ref: (natural_key(ref.namespace), natural_key(ref.name), ref.source.value))
-            for ref in refs:
-                self._group[ref] = tuple(refs)
+    def id_of(self, ref: GangRef) -> str:
+        """Id of the unit a gang belongs to."""
+        group = self.links.groups.get(ref, (ref,))
+        if group[0] not in self._ids:
+            self._ids[group[0]] = "gang:" + ",".join(one.id for one in group)
+        return self._ids[group[0]]
 
     def unit(self, ref: GangRef) -> Unit:
         """The unit a gang belongs to: one and the same for all gangs of a GangGroup."""
-        group = self._group.get(ref, (ref,))
+        group = self.links.groups.get(ref, (ref,))
         found = self._units.get(group[0])
         if found is None:
             own = tuple(self.gang(one) for one in group)
             gangs = with_default(own, self.defaults, self.snapshot.tree.layers)
-            found = self._units[group[0]] = Unit(id="gang:" + ",".join(gang.ref.id for gang in gangs), gangs=gangs)
+            found = self._units[group[0]] = Unit(id=self.id_of(ref), gangs=gangs)
         return found
 
     def unit_of(self, pod: PodInfo) -> Unit:
@@ -224,7 +210,7 @@ class Groups:
             elif pod.gang is None:
                 out.append(Unit(id=pod.key, gangs=(), plain=pod))
             elif pod.gang not in seen:
-                seen.update(self._group.get(pod.gang, (pod.gang,)))
+                seen.update(self.links.groups.get(pod.gang, (pod.gang,)))
                 out.append(self.unit(pod.gang))
         return out
 

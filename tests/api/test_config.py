@@ -153,6 +153,13 @@ CONSTRAINT = "filters.podTopologySpread.defaultConstraints[0]"
             ["leaderElection.renewDeadline: must be longer than 1.2 times retryPeriod"],
         ),
         ("leaderElection: {retryPeriod: 0s}", ["leaderElection.retryPeriod: '0s' is not longer than 0s"]),
+        (
+            "gangs: {defaults: {gather: [{layer: '', strategy: MustGather}]}, namespaces: {Bad_Name: {}}}",
+            [
+                "gangs.defaults.gather[0].layer: text ('') is no name of a layer",
+                "gangs.namespaces.Bad_Name: text ('Bad_Name') is no name of a names",
+            ],
+        ),
         ("schedulerNames: [Bad Name!, ok]", ["schedulerNames[0]: text ('Bad Name!') is no name of a scheduler"]),
         ("schedulerNames: [a, b, a]", ["schedulerNames[2]: 'a' is given twice"]),
         ("schedulerNames: ['']", ["schedulerNames[0]: text ('') is no name"]),

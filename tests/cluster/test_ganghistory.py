@@ -81,6 +81,22 @@ def test_succeeded_pods_stand_for_pods_of_their_own_controller(
     assert gang(made.state).done == counts
 
 
+@pytest.mark.parametrize(
+    ("policy", "deleted", "counts"),
+    [("Always", True, 0), ("Always", False, 1), ("OnFailure", True, 1), ("Never", True, 1)],
+)
+def test_a_pod_to_be_restarted_that_ends_well_when_it_is_deleted_has_not_succeeded(
+    policy: str, deleted: bool, counts: int
+) -> None:
+    one = member("a", owner="j", phase="Succeeded", ended=5)
+    at = "2026-01-01T00:00:05Z" if deleted else None
+    meta, spec = replace(one.metadata, deletion_timestamp=at), replace(one.spec, restart_policy=policy)
+    made = world(replace(one, metadata=meta, spec=spec), member("b", owner="j"))
+    assert (gang(made.state).succeeded, gang(made.state).done) == (counts, counts)
+    forget(made, "a")
+    assert (gang(made.state).succeeded, gang(made.state).done) == (counts, counts)
+
+
 def test_a_pod_without_an_owner_that_is_gone_stands_for_nobody() -> None:
     made = world(member("a", phase="Succeeded", ended=5))
     forget(made, "a")
@@ -103,6 +119,15 @@ def test_a_new_run_begins_with_nobody() -> None:
     assert (found.succeeded, found.done) == (0, 0)
 
 
+def test_a_run_that_is_gone_leaves_nothing_of_the_one_before() -> None:
+    made = world(*(member(name, owner="j", phase="Succeeded", ended=5) for name in "ab"))
+    made.add(member("c", owner="k", phase="Running", created=9))
+    forget(made, "a", "b")
+    assert gang(made.state).succeeded == 0
+    forget(made, "c")
+    assert gang(made.state).succeeded == 0
+
+
 def test_another_part_of_the_same_run_counts_where_it_ended_after_the_others_began() -> None:
     made = world(
         member("driver", owner="js-driver", phase="Succeeded", ended=60), member("w", owner="js-w", phase="Running")
@@ -110,7 +135,7 @@ def test_another_part_of_the_same_run_counts_where_it_ended_after_the_others_beg
     assert gang(made.state).succeeded == 1
     forget(made, "driver")
     made.add(member("w-1", owner="js-w", created=90))
-    assert (gang(made.state).succeeded, gang(made.state).done) == (1, 0)
+    assert (gang(made.state).succeeded, gang(made.state).done) == (1, 1)
 
 
 TOLD = PodGroupStatus(scheduled=4, succeeded=3, departed=2, occupied_by_uid="j")
@@ -176,9 +201,155 @@ def test_what_a_gang_once_had_is_told_by_its_status_unless_members_are_missing(
     assert gang(made.state).past.whole == whole
 
 
-def test_what_is_remembered_goes_with_the_group() -> None:
+@pytest.mark.parametrize("pods_first", [True, False])
+def test_what_is_remembered_goes_with_the_last_pod_and_the_group(pods_first: bool) -> None:
     made = world(member("a", owner="j", phase="Succeeded", ended=5), member("b", owner="j", phase="Running"), least=1)
-    forget(made, "a", "b")
-    assert gang(made.state).past.gone
-    made.state.delete(PodGroup, "default/g")
+    assert gang(made.state).past.whole
+    forget(made, "a")
+    if pods_first:
+        forget(made, "b")
+        assert gang(made.state).past.gone
+        made.state.delete(PodGroup, "default/g")
+    else:
+        made.state.delete(PodGroup, "default/g")
+        assert gang(made.state).past.gone
+        forget(made, "b")
     assert not gang(made.state).past.gone and not made.state.snapshot(0.0).pasts
+
+
+def test_a_group_that_is_made_again_finds_its_members_as_they_were() -> None:
+    made = world(*(member(name, owner="j", phase="Succeeded", ended=5) for name in "ab"))
+    made.add(*(member(name, owner="j", phase="Running") for name in "cd"))
+    assert gang(made.state).past.whole == 4
+    forget(made, "a", "b")
+    made.state.delete(PodGroup, "default/g")
+    made.add(group("g", 4))
+    assert (gang(made.state).succeeded, gang(made.state).past.whole) == (2, 4)
+
+
+def whole(made: World) -> int:
+    return gang(made.state).past.whole
+
+
+def test_members_of_a_job_that_has_ended_are_none_of_the_next() -> None:
+    made = world(*(member(name, owner="j", phase="Succeeded", ended=5) for name in "abcd"))
+    made.add(*(member(name, owner="k", phase="Running", created=9) for name in "efgh"))
+    assert whole(made) == 4
+    made.add(group("g", 8))  # nobody is lost where the minimum is raised
+    assert whole(made) == gang(made.state).present == 4
+
+
+def test_what_the_job_before_once_had_is_forgotten_though_its_pods_are_still_ending() -> None:
+    made = world(*(member(name, owner="j", phase="Running") for name in "abcd"))
+    assert whole(made) == 4
+    made.add(group("g", 8))
+    for name in "abcd":
+        going = member(name, owner="j", phase="Running")
+        made.add(replace(going, metadata=replace(going.metadata, deletion_timestamp="2026-01-01T00:00:09Z")))
+    # five of eight Bindings have come through
+    made.add(*(member(name, owner="k", phase="Running", created=9) for name in "efghi"))
+    forget(made, *"abcd")
+    assert (gang(made.state).present, whole(made)) == (5, 0)
+
+
+def test_a_job_whose_pods_are_orphaned_has_lost_nobody() -> None:
+    made = world(*(member(name, owner="j", phase="Running") for name in "abcd"))
+    assert whole(made) == 4
+    made.add(group("g", 8), *(member(name, phase="Running") for name in "abcd"))
+    assert (gang(made.state).present, whole(made)) == (4, 4)
+
+
+def test_pods_without_an_owner_that_are_gone_count_for_their_own_run() -> None:
+    made = world(member("a", phase="Succeeded", ended=5), member("b", phase="Running"))
+    forget(made, "a")
+    assert gang(made.state).succeeded == gang(made.state).departed == 1
+    forget(made, "b")
+    made.add(member("c", phase="Running", created=9))
+    assert gang(made.state).succeeded == 0
+
+
+@pytest.mark.parametrize(("since", "succeeded"), [("00:00:00", 3), ("00:00:09", 3), ("00:00:07", 0)])
+def test_a_status_that_names_no_owner_counts_where_pods_are_as_old_as_it_is(since: str, succeeded: int) -> None:
+    scheduled = Condition(type="Scheduled", status="True", last_transition_time=f"2026-01-01T{since}Z")
+    told = replace(TOLD, occupied_by_uid="", conditions=[scheduled])
+    created = 0 if since == "00:00:00" else 9
+    made = world(*(member(name, owner=name, phase="Running", created=created) for name in "vw"), least=8, status=told)
+    assert (gang(made.state).succeeded, whole(made)) == (succeeded, 4 + 1 if succeeded else 0)
+
+
+def test_pods_of_an_earlier_job_hide_none_that_were_deleted_while_nobody_looked() -> None:
+    before = [member(name, owner="i", phase="Succeeded", ended=5) for name in "xy"]
+    pods = [member("a", owner="j", phase="Succeeded", created=9, ended=20), member("w", owner="j", created=9)]
+    made = world(*before, *pods, status=replace(TOLD, departed=0))
+    assert (gang(made.state).succeeded, gang(made.state).done, gang(made.state).departed) == (3, 3, 2)
+
+
+@pytest.mark.parametrize(("owner", "once"), [("j", 4), ("k", 0)])
+def test_what_a_gang_once_had_is_told_of_its_own_run(owner: str, once: int) -> None:
+    pods = [member(name, owner=owner, phase="Running", created=9) for name in "abcd"]
+    told = PodGroupStatus(scheduled=4, occupied_by_uid="j")
+    assert whole(world(*pods, least=8, status=told)) == once
+
+
+def test_of_a_world_that_is_half_read_nothing_is_counted() -> None:
+    made = World().add(node("n:9"), replace(group("g", 8), status=replace(TOLD, scheduled=8, succeeded=5)))
+    made.add(*(member(name, owner="j", phase="Succeeded", ended=5) for name in "abc"))
+    made.add(*(member(name, owner="j", phase="Running") for name in "de"))
+    # as a relist tells it: those that are gone came first
+    forget(made, "a")
+    made.add(*(member(name, owner="j", phase="Running") for name in "fg"))
+    assert (gang(made.state).succeeded, gang(made.state).present, whole(made)) == (5, 9, 9)
+
+
+def test_a_gang_that_a_pod_has_left_has_it_no_more() -> None:
+    made = world(member("a", owner="j", phase="Running"), least=1)
+    assert whole(made) == 1
+    other = member("a", owner="j", phase="Running")
+    made.add(replace(other, metadata=replace(other.metadata, labels={})))
+    assert not made.state.snapshot(0.0).pasts
+
+
+def test_a_completed_driver_whose_pod_is_there_is_not_counted_again_after_a_restart() -> None:
+    told = PodGroupStatus(scheduled=3, succeeded=1, occupied_by_uid="w")
+    made = world(
+        member("driver", owner="d", phase="Succeeded", ended=60),
+        member("w-0", owner="w", phase="Running"),
+        member("w-1", owner="w", phase="Running"),
+        status=told,
+    )
+    assert (gang(made.state).succeeded, gang(made.state).departed) == (1, 0)
+
+
+def test_who_ran_beside_the_workers_counts_when_none_of_them_is_left() -> None:
+    made = world(
+        member("driver", owner="d", phase="Running"),
+        *(member(f"w-{i}", owner="w", phase="Running") for i in range(3)),
+    )
+    assert gang(made.state).done == 0
+    made.add(member("driver", owner="d", phase="Succeeded"))  # nobody says when
+    forget(made, "w-0", "w-1", "w-2")
+    made.add(*(member(f"v-{i}", owner="w", created=600) for i in range(3)))
+    assert gang(made.state).done == 1
+    forget(made, "driver")
+    assert gang(made.state).done == 1
+    forget(made, "v-0", "v-1", "v-2")
+    made.add(*(member(f"n-{i}", owner="another", created=900) for i in range(3)))
+    assert gang(made.state).done == 0
+
+
+def test_pods_of_a_finished_worker_without_its_node_tell_that_it_ran() -> None:
+    made = world(member("driver", owner="d", phase="Succeeded", ended=60))
+    lost = member("w-0", owner="w", phase="Failed")
+    made.add(replace(lost, spec=replace(lost.spec, node_name="")), member("v-0", owner="w", created=600))
+    assert gang(made.state).done == 1
+
+
+def test_pods_of_an_earlier_job_that_are_still_ending_are_no_members_of_the_next() -> None:
+    ending = []
+    for i in range(3):
+        one = member(f"a-{i}", owner="old", phase="Running")
+        ending.append(replace(one, metadata=replace(one.metadata, deletion_timestamp="2026-01-01T00:00:00Z")))
+    made = world(*ending)
+    assert len(gang(made.state).members) == 3
+    made.add(*(member(f"b-{i}", owner="new", created=60) for i in range(2)))
+    assert [pod.name for pod in gang(made.state).members] == ["b-0", "b-1"]

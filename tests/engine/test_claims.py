@@ -361,11 +361,3 @@ async def test_stopping_does_not_wait_for_volumes() -> None:
             await until(lambda: storage.selected("data"))
         # leaving the block waits for the process's end, 10 s at most
         assert cluster.places() == {}
-
-
-async def test_the_snapshot_shows_claims_and_volumes() -> None:
-    async with disks("n1") as (cluster, storage), cluster.running() as scheduler:
-        storage.volume("v", "n1")
-        storage.claim("data")
-        await until(lambda: b'"kind":"PersistentVolume"' in scheduler.inspection.snapshot()())
-        await until(lambda: b'"kind":"PersistentVolumeClaim"' in scheduler.inspection.snapshot()())

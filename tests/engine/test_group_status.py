@@ -1,13 +1,20 @@
 """What PodGroups say: phases, whose groups are written to, and how often (kube-parity.md 4.5)."""
 
+import asyncio
+
 import pytest
 from msgspec.structs import replace
 
-from koordpy.api.objects import Condition, Pod
+from koordpy.api.config import StaleGangs
+from koordpy.api.objects import Condition, OwnerReference, Pod
 from koordpy.cluster.members import Members
-from koordpy.cluster.pods import pod_info
+from koordpy.cluster.pods import GangRef, pod_info
+from koordpy.engine.apiserver.client import ApiClient
+from koordpy.engine.apiserver.credentials import ClusterAccess
+from koordpy.engine.scheduler import Scheduler
 from koordpy.engine.status.group_status import counts_of, phase_of
-from tests.engine.live import gang, live, small, until
+from tests.engine.live import QUICK, gang, live, small, until
+from tests.engine.manifests import GROUPS
 from tests.engine.test_evictor import worker
 from tests.scenarios import cluster
 
@@ -56,20 +63,59 @@ def test_phases(pods: str, need: int, phase: str) -> None:
     assert phase_of(found, counts_of(found), need=need) == phase
 
 
+def test_pods_of_a_job_that_are_still_ending_are_none_of_the_next_jobs() -> None:
+    made = []
+    for number, (text, job) in enumerate(
+        [("Running", "old"), ("Running", "old"), ("Running", "new"), ("Pending", "new")]
+    ):
+        one = member(text, number)
+        owner = OwnerReference(kind="Job", name=job, uid=job, controller=True)
+        gone = "2026-01-01T00:00:00Z" if job == "old" else None
+        meta = replace(one.metadata, owner_references=[owner], deletion_timestamp=gone)
+        made.append(pod_info(replace(one, metadata=meta), scheduler_names=NAMES))
+    found = Members(pods=tuple(made))
+    assert {name: n for name, n in counts_of(found).items() if n} == {"scheduled": 1, "running": 1}
+    assert phase_of(found, counts_of(found), need=2) == "Scheduling"
+    ending = Members(pods=tuple(made[:2]))
+    assert counts_of(ending)["running"] == 2
+
+
+def status(name: str) -> str:
+    return f'{{status="{name}"}}'
+
+
+NONE = {**dict.fromkeys(map(status, ("Scheduled", "Incomplete", "Invalid", "Unschedulable")), 0), "_half_bound": 0}
+
+
+def gauges(scheduler: Scheduler) -> dict[str, float]:
+    """What the gauges of gangs say."""
+    lines = scheduler.metrics.render().decode().splitlines()
+    found = [line.rpartition(" ") for line in lines if line.startswith("koordpy_gangs")]
+    return {name.partition("koordpy_gangs")[2]: float(value) for name, _, value in found}
+
+
 async def test_groups_of_other_schedulers_are_left_alone() -> None:
     async with live([small("n")]) as cluster:
         group, *pods = gang("theirs", 2, gpus=1)
+        cluster.create(group)
         for each in pods:
             each["spec"]["schedulerName"] = "another"
-        cluster.create(group, *pods, *gang("ours", 1, gpus=1))
+            cluster.create(each)
+            cluster.bind(each["metadata"]["name"], "n")
+        cluster.create(*gang("ours", 1, gpus=1))
         cluster.create(gang("empty", 1)[0])
-        async with cluster.running():
+        async with cluster.running(stale_gangs=StaleGangs(enabled=True, grace=0.0)) as scheduler:
             await until(lambda: cluster.group("ours").get("phase") == "Scheduled")
+            assert gauges(scheduler) == {**NONE, status("Scheduled"): 1}
             cluster.delete("theirs-1")
+            await until(lambda: len(scheduler.state.members(GangRef("default", "theirs"))) == 1)
             cluster.create(*gang("later", 1, gpus=1))
             await until(lambda: cluster.group("later").get("phase") == "Scheduled")
             untouched = {"scheduled": 0, "running": 0, "succeeded": 0, "failed": 0}  # by the definition
             assert cluster.group("theirs") == cluster.group("empty") == untouched
+            assert gauges(scheduler) == {**NONE, status("Scheduled"): 2}
+            about = {event["involvedObject"]["name"] for event in cluster.events()}
+            assert about & {"theirs", "theirs-0"} == set() and {"ours", "later"} <= about
             # a group that was ours goes on saying what is
             cluster.delete("ours-0")
             await until(lambda: cluster.group("ours").get("phase") == "Pending")
@@ -80,23 +126,46 @@ async def test_gauges_count_all_gangs_not_those_of_the_last_round() -> None:
     async with live([small("n", gpus=4)]) as cluster:
         cluster.create(*gang("whole", 2, gpus=1), *gang("large", 2, gpus=4), *gang("alone", 1, min_member=3, gpus=1))
         async with cluster.running() as scheduler:
-
-            def gauges() -> dict[str, float]:
-                lines = scheduler.metrics.render().decode().splitlines()
-                found = [line.rpartition(" ") for line in lines if line.startswith("koordpy_gangs")]
-                return {name.partition("koordpy_gangs")[2]: float(value) for name, _, value in found}
-
-            def status(name: str) -> str:
-                return f'{{status="{name}"}}'
-
-            wanted = {status("Scheduled"): 1, status("Incomplete"): 1, status("Invalid"): 0, status("Unschedulable"): 1}
-            await until(lambda: gauges() == {**wanted, "_half_bound": 0})
+            wanted = {**NONE, **dict.fromkeys(map(status, ("Scheduled", "Incomplete", "Unschedulable")), 1)}
+            await until(lambda: gauges(scheduler) == wanted)
             cluster.create(worker("other"))
             await until(lambda: cluster.bound("other"))
-            assert gauges() == {**wanted, "_half_bound": 0}
+            assert gauges(scheduler) == wanted
             cluster.delete("whole-1")
-            await until(lambda: gauges()["_half_bound"] == 1)
-            assert gauges()[status("Scheduled")] == 0
+            await until(lambda: gauges(scheduler)["_half_bound"] == 1)
+            assert gauges(scheduler)[status("Scheduled")] == 0
+
+
+async def test_what_is_asked_while_the_world_is_half_read_is_answered_when_it_is_read() -> None:
+    async with live([small("n")]) as cluster:
+        group, *pods = gang("g", 4, gpus=1)
+        told = {"scheduled": 4, "succeeded": 3, "departed": 0, "failed": 0, "running": 1}
+        cluster.create(group)
+        store = cluster.server.store
+        store.update(GROUPS, "g", lambda old: {**old, "status": told}, namespace="default", status=True)
+        for number, each in enumerate(pods):
+            cluster.create(each)
+            cluster.bind(f"g-{number}", "n")
+            phase = {"phase": "Succeeded" if number else "Running"}
+            store.update("pods", f"g-{number}", lambda old: {**old, "status": phase}, namespace="default", status=True)  # noqa: B023
+        cluster.server.faults.fail(500, method="GET", path="/api/v1/pods", times=1)
+        ref = GangRef("default", "g")
+        seen: list[int] = []
+
+        async with ApiClient(ClusterAccess(cluster.server.url), qps=0) as client:
+            scheduler = Scheduler(client, cluster.planner, settings=QUICK)
+
+            def asked(changed: GangRef) -> None:
+                seen.append(len(scheduler.state.members(changed)))
+                scheduler.metrics.render()
+
+            scheduler.feeds.listeners.gang.append(asked)
+            task = asyncio.create_task(scheduler.run())
+            await asyncio.wait_for(scheduler.leading.wait(), 60)
+            scheduler.stop()
+            await asyncio.wait_for(task, 60)
+        assert {0, 1, 2, 3, 4} <= set(seen)
+        assert (scheduler.state.gang(ref).succeeded, scheduler.state.gang(ref).present) == (3, 4)
 
 
 async def test_a_gang_whose_others_have_succeeded_is_not_called_half_bound(caplog: pytest.LogCaptureFixture) -> None:

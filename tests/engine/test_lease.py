@@ -104,9 +104,9 @@ class Scene:
     def refuse_creation(self, refusal: Handler) -> None:
         self.shelf.post = refusal
 
-    def candidate(self, name: str) -> LeaderElector:
+    def candidate(self, name: str, *, retry_seconds: float = 2.0) -> LeaderElector:
         clock = self.clock
-        return LeaderElector(self.client, identity=name, clock=clock, sleep=clock.sleep)
+        return LeaderElector(self.client, identity=name, retry_seconds=retry_seconds, clock=clock, sleep=clock.sleep)
 
     def start(self, elector: LeaderElector) -> asyncio.Task[None]:
         self.tasks.append(asyncio.create_task(elector.run()))
@@ -173,6 +173,17 @@ async def test_anothers_lease_is_honoured_for_its_length_since_it_was_seen_not_b
         await s.pass_time(10)
         assert elector.acquired.is_set()
         assert s.shelf.spec["holderIdentity"] == "me" and s.shelf.spec["leaseTransitions"] == 4 == elector.epoch
+
+
+async def test_a_candidate_tries_when_the_lease_that_it_waits_for_has_run_out() -> None:
+    async with scene() as s:
+        s.shelf.hold("other", seconds=15)
+        elector = s.candidate("me", retry_seconds=8)
+        s.start(elector)
+        await s.pass_time(14.9, step=0.5)
+        assert not elector.acquired.is_set()
+        await s.pass_time(0.2)
+        assert elector.acquired.is_set(), "and not at the next retry, at 16 s or later"
 
 
 async def test_a_released_lease_is_taken_at_once_and_counts_as_a_new_term() -> None:

@@ -230,6 +230,29 @@ async def test_a_gang_past_its_waiting_time_is_said_to_be_late_and_still_tried()
         await until(lambda: cluster.group("g")["conditions"][0]["status"] == "True")
 
 
+async def test_the_waiting_time_of_a_gang_counts_from_when_its_pods_are_there() -> None:
+    async with live([small("n1")]) as cluster:
+        group, *members = gang("g", 2, gpus=4)
+        cluster.create(group)
+        then = "2026-01-01T00:00:00Z"
+        met = {"type": "Scheduled", "status": "True", "reason": "Scheduled", "message": "", "lastTransitionTime": then}
+        before = {"phase": "Finished", "scheduled": 2, "succeeded": 2, "scheduleStartTime": then, "conditions": [met]}
+        groups = "podgroups.scheduling.sigs.k8s.io"
+        cluster.server.store.update(
+            groups, "g", lambda old: {**old, "status": before}, namespace="default", status=True
+        )
+        async with cluster.running():
+            cluster.create(*members)
+
+            def reason() -> str:
+                return str((cluster.group("g").get("conditions") or [{}])[0].get("reason"))
+
+            await until(lambda: reason() not in ("Scheduled", "Incomplete"))
+            assert reason() == "Unschedulable"
+            cluster.ahead_seconds += 601
+            await until(lambda: reason() == "WaitingTimeExceeded")
+
+
 async def test_a_dry_run_plans_and_writes_nothing() -> None:
     async with live([small("n1")]) as cluster:
         version = None

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from koordpy.api import keys
 from koordpy.api.config import Fairness, KoordpyConfiguration, Quota
 from koordpy.api.custom import ElasticQuotaStatus
-from koordpy.cluster.quota_tree import QuotaFault
+from koordpy.cluster.quota_faults import QuotaFault
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.status.quotas import current_status, quota_status, status_patch
 from koordpy.observe.gauges import quota_gauges, share_gauges
@@ -147,13 +147,6 @@ async def test_an_unknown_quota_is_told_by_an_event_and_the_pod_moves_over_when_
         cluster.server.store.create(QUOTAS, manifest("team", {}, {"cpu": "4"}))
         await until(lambda: status(cluster, "team").get("used") == {"cpu": "1"})
         assert b'koordpy_quota{kind="used",quota="team",resource="cpu"} 1.0' in scheduler.metrics.render()
-
-
-async def test_the_snapshot_for_replay_holds_the_quotas() -> None:
-    async with live([small("n1")]) as cluster, cluster.running() as scheduler:
-        cluster.server.store.create(QUOTAS, manifest("team", {}, {"cpu": "4"}))
-        await until(lambda: scheduler.state.quotas.get("default/team") is not None)
-        assert b'"kind":"ElasticQuota"' in scheduler.inspection.snapshot()()
 
 
 async def test_a_quota_above_its_runtime_gives_back_though_nobody_waits() -> None:

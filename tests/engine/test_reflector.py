@@ -181,7 +181,7 @@ async def test_a_server_that_is_not_there_is_waited_for() -> None:
         assert not reflector.synced.is_set()
 
 
-async def test_one_object_that_does_not_decode_is_named_counted_and_passed_over(
+async def test_one_object_that_cannot_be_read_is_named_counted_and_taken_with_what_can(
     server: ScriptedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     bad = pod("bad", "11", labels={"number": 7})
@@ -189,13 +189,28 @@ async def test_one_object_that_does_not_decode_is_named_counted_and_passed_over(
     server.on("WATCH", PATH, watching(event("ADDED", bad), event("MODIFIED", pod("a", "12"))))
     sink = Log()
     async with reflecting(server, sink) as reflector:
-        await until(lambda: len(sink.lines) == 2)
-    assert sink.lines == ["+a@3", "+a@12"]
+        await until(lambda: len(sink.lines) == 4)
+    assert sink.lines == ["+a@3", "+odd@4", "+bad@11", "+a@12"]
+    assert [one.names.name for one in reflector.unreadable.values()] == ["odd", "bad"]
     assert reflector.counters.decode_errors == 2 and reflector.counters.watches == 1
     assert "default/bad" in caplog.text and "default/odd" in caplog.text
 
 
-async def test_an_object_that_stops_decoding_keeps_its_last_good_state_until_it_is_deleted(
+async def test_null_for_an_empty_list_is_read_in_a_list_and_in_a_watch(server: ScriptedServer) -> None:
+    def empty(name: str, version: str) -> dict[str, object]:
+        return {**pod(name, version), "spec": {"nodeName": "n1", "containers": None}}
+
+    server.on("LIST", PATH, listing(empty("a", "3")))
+    gone = event("DELETED", empty("a", "12"))
+    server.on("WATCH", PATH, watching(event("ADDED", empty("b", "11")), gone, event("MODIFIED", empty("b", "13"))))
+    sink = Log()
+    async with reflecting(server, sink) as reflector:
+        await until(lambda: len(sink.lines) == 4)
+    assert sink.lines == ["+a@3", "+b@11", "-a@3", "+b@13"] and reflector.counters.decode_errors == 0
+    assert {one.spec.node_name for one in reflector.objects.values()} == {"n1"}
+
+
+async def test_an_object_that_cannot_be_read_any_more_is_told_of_once_and_forgotten_when_it_is_deleted(
     server: ScriptedServer,
 ) -> None:
     bad = pod("a", "11", labels={"number": 7})
@@ -203,10 +218,11 @@ async def test_an_object_that_stops_decoding_keeps_its_last_good_state_until_it_
     server.on("WATCH", PATH, watching(event("MODIFIED", bad)), watching())
     server.scripts["WATCH", PATH][0] = watching(event("MODIFIED", bad), event("ERROR", {"code": 410}))
     server.scripts["WATCH", PATH][1] = watching(event("DELETED", {**bad}))
-    sink = Log()
-    async with reflecting(server, sink) as reflector:
-        await until(lambda: len(sink.lines) == 2)
-    assert sink.lines == ["+a@3", "-a@3"] and reflector.counters.lists == 2
+    sink, told = Log(), list[str]()
+    async with reflecting(server, sink, on_unreadable=lambda found: told.append(found.names.name)) as reflector:
+        await until(lambda: len(sink.lines) == 3)
+    assert sink.lines == ["+a@3", "+a@11", "-a@11"] and reflector.counters.lists == 2
+    assert told == ["a"] and reflector.unreadable == {}
 
 
 async def test_a_malformed_line_reopens_the_watch_where_it_was(server: ScriptedServer) -> None:

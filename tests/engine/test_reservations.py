@@ -316,14 +316,6 @@ async def test_a_process_that_starts_after_the_allocation_goes_on_from_there() -
         assert devices(cluster, "data") == {first}
 
 
-async def test_the_snapshot_shows_claims_slices_and_classes() -> None:
-    async with live([small("n1")]) as cluster, cluster.running() as scheduler:
-        offer(cluster, "n1", "a")
-        claim(cluster, "data")
-        for kind in (b"ResourceClaim", b"ResourceSlice", b"DeviceClass"):
-            await until(lambda kind=kind: b'"kind":"%s"' % kind in scheduler.inspection.snapshot()())  # type: ignore[misc]
-
-
 @pytest.mark.parametrize("while_written", ["finalizers", "status"])
 async def test_devices_of_a_pod_that_goes_while_they_are_written_are_given_to_nobody_else(while_written: str) -> None:
     async with live([small("n1")]) as cluster, cluster.running() as scheduler:

@@ -1,15 +1,19 @@
 """Gangs that have lost members, against the embedded API server: said at once, given up in time (preemption.md 7)."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from koordpy.api import keys
 from koordpy.api.config import KoordpyConfiguration, StaleGangs
+from koordpy.cluster.pods import GangRef, GangSource
 from tests.engine.live import QUICK, Live, gang, live, small, until
+from tests.engine.manifests import GROUPS
 from tests.engine.test_evictor import ending
 
 BUDGETS = "poddisruptionbudgets.policy"
@@ -58,6 +62,22 @@ def told(cluster: Live, reason: str) -> list[str]:
     return [event["message"] for event in found]
 
 
+async def test_a_loss_is_one_write() -> None:
+    async with live([small("n", gpus=2)]) as cluster, cluster.running(QUICK, group_status_seconds=3600.0) as scheduler:
+        cluster.create(*gang("g", 2, gpus=1))
+        await until(lambda: cluster.bound("g-0", "g-1"))
+        await cluster.at_rest(scheduler, "pods")
+        assert scheduler.writers is not None
+        (writer,) = (one for one in scheduler.writers.gangs if one.source is GangSource.GROUP)
+        await writer.flush()
+        assert (cluster.group("g")["scheduled"], stale(cluster)) == (2, {})
+        cluster.server.store.remove("pods", "g-1", "default")
+        await until(lambda: len(scheduler.state.members(GangRef("default", "g"))) == 1)
+        sent = writer.sent
+        await writer.flush()
+        assert (cluster.group("g")["scheduled"], stale(cluster)["status"], writer.sent - sent) == (1, "True", 1)
+
+
 async def test_a_gang_that_nobody_asked_to_evict_only_says_what_it_lacks() -> None:
     async with halved(grace=0.0, asked=False) as cluster:
         cluster.delete("g-1")
@@ -72,7 +92,6 @@ async def test_a_gang_that_nobody_asked_to_evict_only_says_what_it_lacks() -> No
 async def test_a_gang_whose_minimum_is_raised_has_lost_nobody() -> None:
     async with halved(grace=0.0) as cluster:
         await until(lambda: cluster.group("g").get("scheduled") == 2)
-        groups = "podgroups.scheduling.sigs.k8s.io"
 
         def raised(old: dict[str, Any]) -> dict[str, Any]:
             return {**old, "spec": {"minMember": 8}}
@@ -80,7 +99,7 @@ async def test_a_gang_whose_minimum_is_raised_has_lost_nobody() -> None:
         def says() -> str:
             return next(c["message"] for c in cluster.group("g")["conditions"] if c["type"] == "Scheduled")
 
-        cluster.server.store.update(groups, "g", raised, namespace="default")
+        cluster.server.store.update(GROUPS, "g", raised, namespace="default")
         await until(lambda: says() == "2 of minMember 8 members are bound; no other exists")
         cluster.pod("later")
         await until(lambda: cluster.bound("later"))
@@ -113,6 +132,49 @@ async def test_the_pod_group_tells_of_the_loss_the_grace_and_the_end() -> None:
         cluster.create(*gang("g", 2, gpus=1)[1:])
         await until(lambda: cluster.bound("g-0", "g-1") and disrupted()["status"] == "False")
         assert disrupted()["message"] == f"its minimum is bound again; before: {note}"
+        # what happens to it from now on is nobody's eviction
+        cluster.delete("g-1")
+        await until(lambda: stale(cluster).get("status") == "True" and cluster.group("g")["scheduled"] == 1)
+        assert disrupted()["status"] == "False"
+
+
+def fail_long_ago(cluster: Live, name: str) -> None:
+    """A member of the gang that failed an hour ago, and whose pod is there."""
+    made = gang("g", 1, gpus=1)[1]
+    cluster.create({**made, "metadata": {**made["metadata"], "name": name}})
+    then = datetime.fromtimestamp(time.time() - 3600, UTC)
+    state = {"terminated": {"exitCode": 1, "finishedAt": then.strftime("%Y-%m-%dT%H:%M:%SZ")}}
+    status = {"phase": "Failed", "containerStatuses": [{"name": "main", "state": state}]}
+    cluster.server.store.update("pods", name, lambda old: {**old, "status": status}, namespace="default", status=True)
+
+
+async def test_a_member_that_was_replaced_long_ago_does_not_shorten_the_grace() -> None:
+    async with halved(grace=60.0) as cluster:
+        fail_long_ago(cluster, "g-9")
+        await until(lambda: cluster.group("g").get("scheduled") == 2 and cluster.group("g")["failed"] == 1)
+        cluster.delete("g-1")
+        await until(lambda: stale(cluster).get("status") == "True")
+        cluster.pod("later")
+        await until(lambda: cluster.bound("later"))
+        assert cluster.bound("g-0") and not ending(cluster)
+        cluster.ahead_seconds += 61
+        await until(lambda: "g-0" not in cluster.pods())
+
+
+async def test_since_when_an_earlier_run_was_stale_says_nothing_of_this_one() -> None:
+    async with halved(grace=60.0) as cluster:
+        then = {"type": "Stale", "status": "True", "reason": "MembersMissing", "message": "gang default/g has 1 of 2"}
+        then["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+
+        def was_stale(old: dict[str, Any]) -> dict[str, Any]:
+            return {**old, "status": {**old["status"], "conditions": [then]}}
+
+        cluster.delete("g-1")
+        cluster.server.store.update(GROUPS, "g", was_stale, namespace="default", status=True)
+        async with cluster.running(QUICK, stale_gangs=cluster.planner.config.stale_gangs):
+            cluster.pod("later")
+            await until(lambda: cluster.bound("later"))
+            assert cluster.bound("g-0") and not ending(cluster)
 
 
 async def test_a_gang_whose_member_comes_back_in_time_goes_on() -> None:
@@ -129,6 +191,16 @@ async def test_a_gang_whose_member_comes_back_in_time_goes_on() -> None:
         cluster.ahead_seconds += 61
         await asyncio.sleep(0.6)
         assert cluster.bound("g-0", "g-1")
+
+
+async def test_nobody_is_told_that_members_go_that_may_not_go() -> None:
+    async with halved(grace=60.0) as cluster:
+        store = cluster.server.store
+        labels = {**cluster.pods()["g-0"]["metadata"]["labels"], keys.QUOTA_PREEMPTIBLE: "false"}
+        change = lambda old: {**old, "metadata": {**old["metadata"], "labels": labels}}  # noqa: E731
+        store.update("pods", "g-0", change, namespace="default")
+        cluster.delete("g-1")
+        await until(lambda: told(cluster, "GangDegraded") == ["gang default/g has 1 of 2 members"])
 
 
 @pytest.mark.parametrize(

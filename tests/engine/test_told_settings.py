@@ -1,6 +1,7 @@
 """Settings that nobody reads, or that say nothing, are told by an event on their object, once."""
 
 import json
+from itertools import count
 from typing import Any
 
 import pytest
@@ -168,7 +169,16 @@ def test_of_one_text_so_many_objects_are_told_and_each_once() -> None:
 
 
 def test_texts_that_were_not_said_for_long_are_forgotten() -> None:
-    known = Told()
+    known = Told(count(0.0, 10.0).__next__)
     assert all(known.is_new("a", f"text {number}") for number in range(MOST_TEXTS + 1))
     assert known.is_new("a", "text 0")
     assert not known.is_new("a", f"text {MOST_TEXTS}")
+
+
+def test_an_object_that_changes_all_the_time_is_told_ten_texts_a_minute_and_the_others_later() -> None:
+    now = [0.0]
+    known = Told(lambda: now[0])
+    assert [known.is_new("a", f"text {number}") for number in range(12)] == [True] * 10 + [False] * 2
+    assert known.is_new("b", "text 11")
+    now[0] = 60.0
+    assert known.is_new("a", "text 11")

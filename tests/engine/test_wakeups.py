@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from msgspec import convert
 
+from koordpy.api import keys
 from koordpy.api.dra import DeviceClass, ResourceClaim, ResourceSlice
 from koordpy.api.objects import Pod
 from koordpy.api.storage import (
@@ -69,6 +70,7 @@ def csi(count: int | None) -> Any:
     return a(CSINode, spec={"drivers": [{"name": "d", **allocatable}]})
 
 
+UNREAD = convert({"metadata": {"name": "a", "annotations": {keys.UNREADABLE: "spec: a number"}}}, CSINode)
 FREE = a(PersistentVolume, spec={"storageClassName": "s"}, status={"phase": "Available"})
 TAKEN = a(PersistentVolume, spec={"storageClassName": "s", "claimRef": REFERENCE}, status={"phase": "Bound"})
 CLAIM = a(PersistentVolumeClaim)
@@ -93,6 +95,7 @@ ASKS, ASKS_NOT = a(CSIDriver, spec={"storageCapacity": True}), a(CSIDriver)
         (csi(3), csi(None), Wake.ATTACHABLE, ""),
         (csi(4), csi(3), Wake.NOTHING, ""),
         (csi(3), None, Wake.ATTACHABLE, ""),
+        (UNREAD, csi(3), Wake.ATTACHABLE, ""),
         (None, a(VolumeAttachment), Wake.NOTHING, ""),
         (a(VolumeAttachment), None, Wake.ATTACHABLE, ""),
         (None, ASKS, Wake.NOTHING, ""),

@@ -44,3 +44,37 @@ def test_the_level_counts_for_our_own_lines(restored: object, level: str, lines:
 def test_an_unknown_level_is_refused() -> None:
     with pytest.raises(ValueError, match="loud"):
         logs.configure(level="loud")
+
+
+FORGED = "x\n2026-01-01T00:00:00.000Z ERROR koordpy.engine forged \x1b[31m\u2028"
+
+
+def test_what_tenants_write_neither_ends_a_line_nor_steers_a_terminal(restored: object) -> None:
+    stream = io.StringIO()
+    logs.configure(stream=stream)
+    logging.getLogger("koordpy.test").warning("layer %r of %s", FORGED, FORGED)
+    (line,) = stream.getvalue().splitlines()
+    assert line.isprintable()
+    assert line.count("forged") == 2
+    assert r"x\n2026" in line
+
+
+@pytest.mark.parametrize("format", ["text", "json"])
+def test_long_values_are_cut_and_numbers_are_not(restored: object, format: logs.LogFormat) -> None:
+    stream = io.StringIO()
+    logs.configure(format=format, stream=stream)
+    logging.getLogger("koordpy.test").warning("%s: %s, %.1f s", "n" * 200_000, ValueError("v" * 5000), 1.25)
+    (line,) = stream.getvalue().splitlines()
+    assert len(line) < 2500
+    assert "(200000 characters)" in line
+    assert "(5000 characters), 1.2 s" in line
+
+
+def test_an_exception_keeps_its_lines(restored: object) -> None:
+    stream = io.StringIO()
+    logs.configure(stream=stream)
+    try:
+        raise ValueError("on purpose")
+    except ValueError:
+        logging.getLogger("koordpy.test").exception("it failed")
+    assert stream.getvalue().splitlines()[1] == "Traceback (most recent call last):"

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from aiohttp import web
 
 from koordpy.api.keys import GPU_RESOURCES
 from koordpy.api.objects import Pod
@@ -63,7 +64,10 @@ def test_each_container_gets_the_variables_of_its_place() -> None:
     assert variables(spec["containers"][1]) == {"NVIDIA_VISIBLE_DEVICES": "void"}
     assert variables(spec["containers"][2])["A"] == "b"
     assert variables(spec["containers"][2])["CUDA_VISIBLE_DEVICES"] == CUDA.format(2)
-    assert variables(spec["initContainers"][0]) == {"NVIDIA_VISIBLE_DEVICES": VISIBLE}
+    assert variables(spec["initContainers"][0]) == {
+        "NVIDIA_VISIBLE_DEVICES": VISIBLE,
+        "CUDA_VISIBLE_DEVICES": CUDA.format("init-0"),
+    }
     assert variables(spec["initContainers"][1]) == {"NVIDIA_VISIBLE_DEVICES": "void"}
     assert variables(spec["ephemeralContainers"][0]) == {"NVIDIA_VISIBLE_DEVICES": "void"}
 
@@ -110,3 +114,32 @@ async def test_without_a_certificate_it_does_not_start(tmp_path: Path) -> None:
     (tmp_path / "tls.key").write_text("x")
     with pytest.raises(OSError, match="cannot be used"):
         await Webhook("127.0.0.1:0", tmp_path, resources=GPU_RESOURCES).start()
+
+
+def odd(**container: Any) -> bytes:
+    return json.dumps(review({"resources": {"limits": {"nvidia.com/gpu": 1}}, **container})).encode()
+
+
+ODD = [
+    b"", b"[]", b"null", b"5", b'"x"', b"{", b"\xff", b'{"request": []}', b'{"request": {"uid": "u", "object": []}}',
+    b'{"request": {"uid": "u", "object": {}}}', b'{"request": {"uid": "u", "object": {"spec": null}}}',
+    b'{"request": {"uid": "u", "object": {"spec": {"containers": [5]}}}}',
+    odd(resources={"limits": {"nvidia.com/gpu": "zz"}}), odd(env=5), odd(env=["x"]), odd(env=[[]]), odd(env={"a": 1}),
+    b"[" * 100_000, b'{"a":' * 100_000,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("body", ODD, ids=range(len(ODD)))
+async def test_odd_bodies_are_answered_and_never_an_error_of_ours(body: bytes, tmp_path: Path) -> None:
+    hook = Webhook("127.0.0.1:0", tmp_path, resources=GPU_RESOURCES)
+
+    async def read() -> bytes:
+        return body
+
+    request: Any = type("Request", (), {"read": staticmethod(read)})()
+    said = ""
+    try:
+        assert (await hook._mutate(request)).status == 200
+    except web.HTTPBadRequest as refused:
+        said = refused.text or ""
+    assert len(said) <= 1001

@@ -8,7 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from koordpy.api import keys
+from koordpy.api.config import Quota
 from koordpy.api.custom import ElasticQuota
+from koordpy.cluster.quota_owners import EVERYBODY
 from koordpy.operator.injection import ReviewError
 from koordpy.operator.quota_review import objection, read_change
 from tests.scenarios.quotas import GPU, quota
@@ -33,6 +35,7 @@ def said(
     after: ElasticQuota | None,
     quotas: Sequence[ElasticQuota] = TREE,
     pods: Mapping[str, int] | None = None,
+    settings: Quota = EVERYBODY,
 ) -> str:
     """The objection to a change, through an AdmissionReview."""
     one = after or before
@@ -46,7 +49,7 @@ def said(
         request[field] = msgspec.to_builtins(one) if one is not None else None
     uid, change = read_change({"request": request})
     assert uid == "u"
-    return objection(change, by_key(quotas), lambda name: (pods or {}).get(name, 0))
+    return objection(change, by_key(quotas), lambda name: (pods or {}).get(name, 0), settings)
 
 
 PARENT, IS_PARENT, TREE_ID = (f"metadata.labels[{keys.QUOTA_PREFIX}{x}]" for x in ("parent", "is-parent", "tree-id"))
@@ -126,6 +129,31 @@ def test_where_another_of_the_name_remains_its_children_and_pods_do_too() -> Non
     request = {"uid": "u", "operation": "DELETE", "namespace": "b", "oldObject": msgspec.to_builtins(twin)}
     change = read_change({"request": request})[1]
     assert objection(change, by_key([*TREE, twin]), lambda name: 5) == ""
+
+
+EVIL = quota("evil", 0, 20, parent="org", namespace="evil")
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        (EVERYBODY, ""),
+        (Quota(namespaces=("default",)), "metadata.namespace: ElasticQuotas of namespace evil do not count here"),
+        (Quota(trusted_namespaces=("default",)), f"{PARENT}: parent default/org does not allow children from"),
+        (Quota(trusted_namespaces=("default", "evil")), ""),
+    ],
+)
+def test_a_quota_without_a_right_is_refused_and_one_that_is_there_may_go(settings: Quota, text: str) -> None:
+    said_of_new = said(None, EVIL, settings=settings)
+    assert said_of_new.startswith(text) and bool(said_of_new) == bool(text)
+    gone = said(EVIL, None, [*TREE, EVIL], {"evil": 3}, settings)
+    assert gone == ("" if text else "quota evil has pods (3)")
+
+
+def test_a_quota_with_a_built_in_name_can_be_deleted_where_quotas_do_not_count() -> None:
+    root = quota(keys.ROOT_QUOTA, 0, 1, namespace="evil")
+    assert said(root, None, [*TREE, root], settings=Quota(namespaces=("default",))) == ""
+    assert said(root, None, [*TREE, root]) == "a built-in quota cannot be deleted"
 
 
 BROKEN = (quota("org", 5, 20, inner=True), KID, LATE)

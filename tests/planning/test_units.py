@@ -2,6 +2,9 @@
 
 import json
 
+import pytest
+from msgspec.structs import replace
+
 from koordpy.api import keys
 from koordpy.api.groups import (
     UpstreamConstraints,
@@ -11,8 +14,17 @@ from koordpy.api.groups import (
     UpstreamPolicy,
     UpstreamTopologyConstraint,
 )
+from koordpy.api.objects import (
+    ContainerState,
+    ContainerStateTerminated,
+    ContainerStatus,
+    OwnerReference,
+    Pod,
+    PodSpec,
+    SchedulingGate,
+    SchedulingGroup,
+)
 from koordpy.api.objects import ObjectMeta as Meta
-from koordpy.api.objects import Pod, PodSpec, SchedulingGate, SchedulingGroup
 from koordpy.planning.plan import GangStatus, Proof, Reason, RoundPlan
 from tests.scenarios.cluster import (
     TWO_LAYERS,
@@ -224,3 +236,35 @@ def test_gangs_of_a_group_that_nothing_is_planned_for_are_all_told_of_once() -> 
         ("default/h", 1, GangStatus.INCOMPLETE),
         ("default/i", 1, GangStatus.SCHEDULED),
     ]
+
+
+def of_job(job: str, made: Pod, ended: str = "") -> Pod:
+    """The pod, of a Job; ended: when its container did."""
+    owner = OwnerReference(kind="Job", name=job, uid=job, controller=True)
+    state = ContainerState(terminated=ContainerStateTerminated(finished_at=ended))
+    statuses = [ContainerStatus(name="main", state=state)] if ended else []
+    return replace(
+        made,
+        metadata=replace(made.metadata, owner_references=[owner]),
+        status=replace(made.status, container_statuses=statuses),
+    )
+
+
+@pytest.mark.parametrize(
+    ("ended", "starts"),
+    [
+        pytest.param("2026-01-01T00:05:00Z", True, id="beside the workers"),
+        pytest.param("2025-12-31T23:00:00Z", False, id="before them: an earlier run"),
+        pytest.param("", False, id="nobody knows when"),
+    ],
+)
+@pytest.mark.parametrize("others", ["Running", "Failed"])
+def test_a_driver_that_has_succeeded_stands_for_workers_that_ran_beside_it(
+    ended: str, starts: bool, others: str
+) -> None:
+    world = World().add(node("n1:9"), group("g", 4))
+    world.add(of_job("driver", pod("d-0", gang="g", at="n1", phase="Succeeded"), ended))
+    world.add(*(of_job("workers", pod(f"w-{i}", gang="g", at="n1", phase=others)) for i in (0, 1)))
+    waiting = 1 if others == "Running" else 3
+    plan = world.add(*(of_job("workers", pod(f"v-{i}", gang="g", created=600)) for i in range(waiting))).plan()
+    assert len(bound(plan)) == (waiting if starts else 0), messages(plan)

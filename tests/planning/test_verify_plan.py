@@ -39,6 +39,7 @@ from tests.scenarios.cluster import TWO_LAYERS, World, gang_pods, group, node, n
 from tests.scenarios.gpus import gpu_node, gpu_pod, measured
 from tests.scenarios.npus import npu_gang, npu_node, npu_pod, switched
 from tests.scenarios.quotas import belongs, quota
+from tests.scenarios.test_gpu_inits import with_inits
 
 HOST = "kubernetes.io/hostname"
 BOTH = (("p-0", "p-1"), ("p-1", "p-0"))
@@ -381,3 +382,33 @@ def test_what_the_round_did_before_counts(case: Later) -> None:
         figures.draft.evict(snapshot.pods[f"default/{name}"])
     unit = next(unit for unit in Groups(snapshot).units() if unit.id == "default/p")
     assert check_plan(unit, {"default/p": "n1"}, figures, {"default/p": case.chips}) == case.faults
+
+
+MINORS = '{"allocatedGPUs": {"0": ["0", "1"]}, "visibleGPUs": ["0", "1", "2"]}'
+STRAY = "GPUs of its containers are not the pod's"
+IDS = {"0": "GPU-n1-0,GPU-n1-1", "init-0": "GPU-n1-0", "init-1": "GPU-n1-2"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "faults"),
+    [
+        ({}, []),
+        ({"init-0": "GPU-n1-2"}, []),
+        ({"init-1": "GPU-n1-1"}, ["container c0 shares GPUs with others that run beside it", "2 GPUs are in use at"]),
+        ({"init-1": "GPU-n1-2,GPU-n1-3"}, [STRAY, "container i1 is given 2 GPUs of 1", "4 GPUs are in use"]),
+        ({"init-0": "GPU-n1-9"}, ["container i0 is given 0 GPUs of 1"]),
+        ({"0": "GPU-n1-0,GPU-n1-3"}, ["its lists of minors and of ids differ", STRAY]),
+        ({"init-0": "GPU-n1-5"}, [STRAY]),
+    ],
+)
+def test_the_containers_of_a_pod_are_followed_through_its_life(changed: dict[str, str], faults: list[str]) -> None:
+    """One that runs once, a sidecar, and a container of two; the plan gives GPUs 0, 1 and 2."""
+    own = with_inits(gpu_pod("p", 2), ("once", 1), ("side", 1))
+    snapshot = World().add(*measured("n1"), own).snapshot()
+    (unit,) = Groups(snapshot).units()
+    listed = {f"{keys.GPU_CUDA_VISIBLE_PREFIX}{place}": ids for place, ids in {**IDS, **changed}.items()}
+    notes = {"default/p": {keys.GPU_ALLOCATION: MINORS, **listed}}
+    figures = Figures(Draft(snapshot), KoordpyConfiguration())
+    found = check_plan(unit, {"default/p": "n1"}, figures, {"default/p": (0, 1, 2)}, notes)
+    assert len(found) == len(faults)
+    assert all(one.startswith(f"default/p: {fault}") for one, fault in zip(found, faults, strict=True)), found

@@ -138,7 +138,9 @@ def test_held_nodes_are_named_where_they_keep_it_from_room() -> None:
 def test_evictions_that_make_it_no_room_are_not_said_to_help() -> None:
     # a stale gang whose bound member is given up: its waiting one finds no room by that
     made = World().add(node("a:64", **gpus(8)), node("b:64", **gpus(8)), group("g", 2))
-    made.add(pod("x", at="b", requests=gpus(8)), pod("g-0", gang="g", at="a", requests=gpus(8)))
+    stays = pod("g-0", gang="g", at="a", requests=gpus(8))
+    older = replace(stays.metadata, creation_timestamp="2025-12-31T23:00:00Z")
+    made.add(pod("x", at="b", requests=gpus(8)), replace(stays, metadata=older))
     failed, ended = pod("g-1", gang="g", at="b", phase="Failed"), "2025-12-31T23:58:00Z"
     terminated = ContainerState(terminated=ContainerStateTerminated(finished_at=ended))
     status = replace(failed.status, container_statuses=[ContainerStatus(name="main", state=terminated)])

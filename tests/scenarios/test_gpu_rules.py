@@ -335,6 +335,18 @@ def test_holders_of_any_scheduler_are_read_or_make_a_node_count_only(
         assert written == []
 
 
+@pytest.mark.parametrize("notes", [OURS, {keys.DEVICE_ALLOCATED: CARDS}, {"ALIYUN_COM_GPU_ID_0": "x"}])
+def test_who_asks_for_no_gpu_holds_none_whatever_is_written_on_it(run: Any, notes: Mapping[str, str]) -> None:
+    squatter = pod("x", 0, at="n1", annotations=notes, spec={"schedulerName": "other"})
+    assert run(node(), device(8, bandwidth=M), squatter, pod("p", 8)).gpus() == list(range(8))
+
+
+def test_more_gpus_than_a_pod_asks_for_are_not_kept_for_it(run: Any) -> None:
+    greedy = pod("x", 1, at="n1", annotations=OURS, spec={"schedulerName": "other"})
+    outcome = run(node(), device(8, bandwidth=M), greedy, pod("p", 7))
+    assert (outcome.nodes, outcome.gpus()) == ({"p": "n1"}, None)
+
+
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_who_is_done_holds_nothing(run: Any, phase: str) -> None:
     holder = pod("x", 2, at="n1", status={"phase": phase})

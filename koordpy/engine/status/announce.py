@@ -1,6 +1,6 @@
 """The events of the scheduler, each worded once (kube-parity.md 4.6)."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from koordpy.cluster.pods import PodInfo
 from koordpy.engine.status.recorder import EventRecorder, ObjectReference
@@ -11,9 +11,10 @@ from koordpy.planning.plan import GangReport
 class Announcer:
     """Records events under the scheduler name of the pod; says nothing where there is no recorder (dry run)."""
 
-    def __init__(self, recorders: Mapping[str, EventRecorder]) -> None:
-        """`recorders`: one for each scheduler name."""
-        self._recorders = recorders
+    def __init__(self, recorders: Mapping[str, EventRecorder], on_refused: Callable[[str, str], None]) -> None:
+        """`recorders`: one for each scheduler name. `on_refused` hears of the kind of each object that says what is not
+        taken, and of the reason of its event."""
+        self._recorders, self._on_refused = recorders, on_refused
         self._default = next(iter(recorders.values()), None)
 
     def _of(self, info: PodInfo) -> EventRecorder | None:
@@ -76,7 +77,15 @@ class Announcer:
             note = f"{identity} became leader"
             self._default.record(lease, type="Normal", reason="LeaderElection", action="LeaderElection", note=note)
 
+    def unreadable(self, obj: ObjectReference, why: str, meaning: str) -> None:
+        """An object that cannot be read, and what that means."""
+        self._on_refused(obj.kind, "UnreadableObject")
+        if self._default is not None:
+            note = f"{meaning}, as it cannot be read: {why}"
+            self._default.record(obj, type="Warning", reason="UnreadableObject", action="Validating", note=note)
+
     def invalid(self, obj: ObjectReference, note: str) -> None:
         """A setting that cannot be read, or does nothing."""
+        self._on_refused(obj.kind, "InvalidAnnotation")
         if self._default is not None:
             self._default.record(obj, type="Warning", reason="InvalidAnnotation", action="Validating", note=note)

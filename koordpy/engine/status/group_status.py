@@ -14,14 +14,13 @@ from typing import Any
 
 from koordpy.api.groups import PodGroup
 from koordpy.api.objects import Condition
-from koordpy.cluster.ganghistory import MEMBERS_MISSING, STALE
+from koordpy.cluster.ganghistory import MEMBERS_MISSING, SCHEDULED, STALE
 from koordpy.cluster.members import Members
 from koordpy.cluster.pods import FAILED, PodInfo, seconds
 from koordpy.engine.status.patches import condition_of, merged_conditions, rfc3339, wobbles
 from koordpy.engine.watching.intake import DISRUPTED
 from koordpy.planning.plan import GangReport, GangStatus
 
-SCHEDULED = "Scheduled"
 TIMED_OUT = "WaitingTimeExceeded"
 WHOLE, DISBANDED = "MinimumMet", "NoneBound"
 COUNTS = ("scheduled", "running", "succeeded", "departed", "failed")
@@ -48,14 +47,15 @@ UNSAID = Said()
 
 
 def counts_of(gang: Members) -> dict[str, int]:
-    """The counts of a PodGroup's status. A member that has Succeeded had a node."""
+    """The counts of a PodGroup's status. A member that has Succeeded had a node; those of an earlier run that are still
+    ending are none of this one's."""
     phases = [pod.pod.status.phase for pod in gang.pods]
-    bound = sum(bool(pod.pod.spec.node_name) for pod in gang.bound)
+    bound = [pod for pod in gang.bound if pod.pod.spec.node_name and pod.controller in gang.run.owners]
     return {
-        "scheduled": bound + gang.succeeded,
-        "running": phases.count("Running"),
+        "scheduled": len(bound) + gang.succeeded,
+        "running": sum(pod.pod.status.phase == "Running" for pod in bound),
         "succeeded": gang.succeeded,
-        "departed": min(gang.succeeded, len(gang.past.gone)),
+        "departed": gang.departed,
         "failed": phases.count(FAILED),
     }
 
@@ -127,7 +127,7 @@ def _occupied(group: PodGroup, gang: Members) -> dict[str, str]:
         for owner in pod.pod.metadata.owner_references
         if owner.name
     }
-    run = {pod.controller for pod in gang.members} or {one.owner for one in gang.ended}
+    run = gang.run.owners
     uid = next(iter(run)) if len(run) == 1 else "" if run else group.status.occupied_by_uid
     found = {"occupiedBy": ",".join(sorted(owners)) or group.status.occupied_by, "occupiedByUID": uid}
     return {name: text for name, text in found.items() if text}
@@ -155,10 +155,15 @@ def _scheduled(
         # not tried yet
         return _made(group, "False", reason, text) if old is not None and old.status == "True" else None
     assert verdict is not None
-    if started and now.timestamp() - seconds(started) >= verdict.waiting_seconds:
+    if started and now.timestamp() - waits_since(started, gang) >= verdict.waiting_seconds:
         told = f"no place in {verdict.waiting_seconds:g} s; still tried; {told}"
         reason = TIMED_OUT
     return _made(group, "False", reason, told)
+
+
+def waits_since(started: str, gang: Members) -> float:
+    """Since when the members wait, seconds since the epoch: those of an earlier run waited for something else."""
+    return max(seconds(started), min((pod.created for pod in gang.pending), default=0.0))
 
 
 def _staleness(group: PodGroup, gang: Members, text: str) -> Condition | None:

@@ -9,13 +9,12 @@ from typing import Any
 import msgspec
 
 from koordpy.api.groups import PodGroup
-from koordpy.cluster.ganghistory import STALE
+from koordpy.cluster.ganghistory import SCHEDULED, STALE
 from koordpy.cluster.members import Members
 from koordpy.cluster.pods import GangRef, GangSource, seconds
 from koordpy.engine.evictions.stalegangs import StaleWatch
 from koordpy.engine.status.gangwriter import GangStatusWriter
 from koordpy.engine.status.group_status import (
-    SCHEDULED,
     TIMED_OUT,
     UNSAID,
     Said,
@@ -23,6 +22,7 @@ from koordpy.engine.status.group_status import (
     current_status,
     group_status,
     only_wobbles,
+    waits_since,
 )
 from koordpy.engine.status.patches import condition_of, patch_status, wobbles
 from koordpy.engine.status.recorder import ObjectReference
@@ -49,6 +49,12 @@ class GroupStatusWriter(GangStatusWriter):
         """Gangs that were told of as stale -> members that they had."""
         stale.told.append(self._staleness_changed)
         stale.half_over.append(self._grace_half_over)
+
+    async def flush(self) -> None:
+        """Writes every status that is not as it should be; a loss and that the gang is stale by it are one write."""
+        if self._writing.may_write():
+            self._stale.look()
+        await super().flush()
 
     def scheduled(self, report: GangReport) -> None:
         """The Bindings of a gang's plan are through and its minimum is bound."""
@@ -107,7 +113,10 @@ class GroupStatusWriter(GangStatusWriter):
             started, old = group.status.schedule_start_time, condition_of(group.status.conditions, SCHEDULED)
             if not started or old is None or old.status == "True" or old.reason == TIMED_OUT:
                 continue
-            if now - seconds(started) >= verdict.waiting_seconds:
+            if now - seconds(started) < verdict.waiting_seconds:
+                continue
+            gang = self._writing.state.gang(GangRef(group.metadata.namespace, group.metadata.name))
+            if now - waits_since(started, gang) >= verdict.waiting_seconds:
                 yield key
 
     def _forget(self, key: str) -> None:
@@ -143,6 +152,9 @@ class GroupStatusWriter(GangStatusWriter):
         wanted = group_status(
             group, gang, self._verdicts.get(key), stale=self._stale.text(key), evicted=evicted, now=now
         )
+        if len(gang.standing) + gang.succeeded >= group.spec.min_member:
+            # what it may lose from now on it has not lost by that
+            self._evicted.pop(key, None)
         if wanted == there:
             # else not our last write, or undone by an earlier one that came late: looked at until the watch shows it
             return seen == wanted

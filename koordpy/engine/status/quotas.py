@@ -16,7 +16,8 @@ from koordpy.api import keys
 from koordpy.api.custom import ElasticQuota, ElasticQuotaStatus
 from koordpy.api.objects import Condition
 from koordpy.api.quantity import quantity_text
-from koordpy.cluster.quota_tree import OVER_USED, QuotaFault
+from koordpy.cluster.quota_faults import QuotaFault
+from koordpy.cluster.quota_tree import OVER_USED
 from koordpy.cluster.quotas import Quotas
 from koordpy.engine.apiserver.client import ApiError, Unreachable
 from koordpy.engine.status.patches import merged_conditions, patch_status

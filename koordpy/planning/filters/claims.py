@@ -1,6 +1,7 @@
 """The volume claims of a pod: which, and what is wrong with them before any node is tried (kube-parity.md 2.8)."""
 
 from koordpy.api.storage import PersistentVolumeClaim
+from koordpy.api.wirejson import unreadable
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.volumes import VolumeObjects, claim_key
 from koordpy.planning.filters.base import Code, Refusal
@@ -33,6 +34,8 @@ def claims_refusal(pod: PodInfo, objects: VolumeObjects) -> Refusal | None:
         if claim is None:
             text = f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
             return _refuse(BINDING, text)
+        if unreadable(claim.metadata):
+            return _refuse(BINDING, f'persistentvolumeclaim "{name}" cannot be read')
         if volume.ephemeral is not None and not _owned_by(claim, pod):
             return _refuse(BINDING, f"PVC {key} was not created for pod {pod.key} (pod is not owner)")
         if claim.metadata.deletion_timestamp:

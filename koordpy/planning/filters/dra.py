@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from koordpy.api.dra import DeviceSelector, ResourceClaim, ResourceSlice, SliceDevice
 from koordpy.api.quantity import parse_exact
+from koordpy.api.wirejson import unreadable
 from koordpy.cluster.devices import DeviceId, DeviceObjects, Offered, claim_names
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.selectors import term_matches
@@ -54,6 +55,8 @@ def resource_claims_refusal(pod: PodInfo, objects: DeviceObjects) -> Refusal | N
         claim = objects.claims.get(key)
         if claim is None:
             return _refuse(f'resourceclaim "{name}" not found')
+        if unreadable(claim.metadata):
+            return _refuse(f'resourceclaim "{name}" cannot be read')
         if claim.metadata.deletion_timestamp:
             return _refuse(f'resourceclaim "{name}" is being deleted')
         if made and not any(owner.controller and owner.uid == pod.uid for owner in claim.metadata.owner_references):

@@ -42,10 +42,14 @@ class QuotaRefusal:
     needed: int = 0
     room: int = 0
     """Members of the gang that the quota has room for."""
+    closed: bool = False
+    """Whether the quota cannot be read."""
 
     @property
     def reason(self) -> str:
         """The reason as section 6 words it."""
+        if self.closed:
+            return f"quota {self.quota} cannot be read: no more pods start in it"
         if not self.limit_name or self.limit is None or self.used is None or self.request is None:
             return f"quota {self.quota} is a parent: use one of its leaves"
         what = "Insufficient non-preemptible quotas" if self.limit_name == "min" else "Insufficient quotas"
@@ -128,13 +132,15 @@ class Admission:
         return None
 
     def core_refusal(self, unit: Unit, use: QuotaUse) -> QuotaRefusal | None:
-        """The parent quota that a pod sits in; else the first quota, from the leaf up, that has no room for the
-        lowest-ranked need."""
+        """The parent quota that a pod sits in, or one that cannot be read; else the first quota, from the leaf up, that
+        has no room for the lowest-ranked need."""
         for pod in unit.pending if self.quotas.tree.quotas else ():
             name = self.quotas.quota_of(pod)
             quota = self.quotas.tree.quotas.get(name)
             if quota is not None and quota.is_parent:
                 return QuotaRefusal(name, self.quotas.tree.path(name))
+            if closed := self.quotas.tree.closed(name):
+                return QuotaRefusal(closed, self.quotas.tree.path(name), closed=True)
         return next(self.core_refusals(unit, use), None)
 
     def core_refusals(self, unit: Unit, use: QuotaUse) -> Iterator[QuotaRefusal]:
@@ -260,6 +266,7 @@ def quota_warnings(units: Iterable[Unit], snapshot: Snapshot) -> list[tuple[str,
     out = [(f"ElasticQuota/{quota.key}", text) for quota in tree.quotas.values() for text in quota.doubts]
     out += [(f"ElasticQuota/{fault.key}", fault.told) for fault in tree.faults]
     for pod in (pod for unit in units for pod in unit.pending):
+        out += [(f"Pod/{pod.key}", text) for text in quotas.ignored(pod)]
         if name := quotas.unknown(pod):
             text = f"label {keys.QUOTA_NAME}: no ElasticQuota {name}: the pod counts in {quotas.quota_of(pod)}"
             out.append((f"Pod/{pod.key}", text + hint(name, tree.quotas)))

@@ -48,7 +48,8 @@ def as_pending(pod: PodInfo, figures: Figures) -> PodInfo:
     wire = pod.pod
     fresh = wire_replace(wire, spec=wire_replace(wire.spec, node_name=""))
     snapshot = figures.snapshot
-    return pod_info(fresh, scheduler_names=snapshot.scheduler_names, looked_for=snapshot.looked_for)
+    info = pod_info(fresh, scheduler_names=snapshot.scheduler_names, looked_for=snapshot.looked_for)
+    return replace(info, owner=pod.owner)
 
 
 def movable(pool: Pool, free: Mask, figures: Figures, *, priority: int) -> Mask:
@@ -64,8 +65,10 @@ def movable(pool: Pool, free: Mask, figures: Figures, *, priority: int) -> Mask:
 def _held(moved: VictimUnit, groups: Groups, figures: Figures) -> bool:
     """Whether a unit would not be planned once it waits: it would lose its place instead of moving."""
     quotas = figures.snapshot.quotas
-    own = (quotas.tree.quotas.get(quotas.quota_of(pod)) for pod in moved.pods)
-    if any(quota is not None and quota.is_parent for quota in own):
+    own = [quotas.quota_of(pod) for pod in moved.pods]
+    if any((quota := quotas.tree.quotas.get(name)) is not None and quota.is_parent for name in own):
+        return True
+    if any(quotas.tree.closed(name) for name in own):
         return True
     first, again = moved.pods[0], {pod.key: as_pending(pod, figures) for pod in moved.pods}
     if first.gang is None:

@@ -13,14 +13,14 @@ from koordpy.api.config import StaleGangs
 from koordpy.api.durations import parse_duration
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import ObjectMeta
-from koordpy.cluster.ganghistory import STALE, ended
+from koordpy.cluster.ganghistory import SCHEDULED, STALE, ended
 from koordpy.cluster.pods import FAILED, GangRef, GangSource, PodInfo, seconds
 from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.figures import Figures
 from koordpy.planning.gangs import Gang, read_gang
 from koordpy.planning.units import Groups
 from koordpy.planning.victims.budgets import budgets_of, violations
-from koordpy.planning.victims.units import terminating, untouchable
+from koordpy.planning.victims.units import protected, terminating, untouchable
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +91,16 @@ def thinned(ref: GangRef, snapshot: Snapshot) -> bool:
 
 
 def stale_state(ref: GangRef, snapshot: Snapshot, settings: StaleGangs) -> StaleState | None:
-    """What is to be known of a gang that has lost members on a snapshot; None of any other, and of one whose last
-    members are ending."""
-    if not thinned(ref, snapshot):
+    """What is to be known of a gang that has lost members on a snapshot; None of any other, of one whose last members
+    are ending, and of gangs of other schedulers."""
+    names = snapshot.scheduler_names
+    if not thinned(ref, snapshot) or not any(pod.pod.spec.scheduler_name in names for pod in snapshot.members[ref]):
         return None
     gang, draft = read_gang(snapshot, ref), Draft(snapshot)
     if not is_stale(gang, draft) or all(terminating(pod) for pod in gang.bound):
         return None
-    grace = grace_seconds(gang, snapshot, settings)
+    kept = any(protected(pod) or pod.pod.spec.scheduler_name not in names for pod in gang.standing)
+    grace = -1.0 if kept else grace_seconds(gang, snapshot, settings)
     began = _since(gang, snapshot)
     if grace < 0 or (began is None and grace > 0):
         due = None
@@ -165,15 +167,21 @@ def grace_seconds(gang: Gang, snapshot: Snapshot, settings: StaleGangs) -> float
 
 
 def since(gang: Gang, snapshot: Snapshot) -> float:
-    """Since when it is stale: what the condition says, else when its last member failed, else now."""
+    """Since when it is stale: what the condition says; where nobody writes conditions, when its last member failed;
+    else now."""
     known = _since(gang, snapshot)
     return snapshot.now if known is None else known
 
 
 def _since(gang: Gang, snapshot: Snapshot) -> float | None:
     group = snapshot.pod_groups.get(gang.ref.key) if gang.ref.source is GangSource.GROUP else None
-    for condition in group.status.conditions if group is not None else ():
-        if condition.type == STALE and condition.status == "True" and condition.last_transition_time:
-            return seconds(condition.last_transition_time)
-    ends = [ended(pod).at for pod in gang.pods if pod.pod.status.phase == FAILED]
-    return max((end for end in ends if end), default=None)
+    conditions = {one.type: one for one in group.status.conditions} if group is not None else {}
+    said = conditions.get(STALE)
+    if said is not None and said.status == "True" and said.last_transition_time:
+        # of an earlier run it tells nothing
+        return max(seconds(said.last_transition_time), gang.run.began)
+    if SCHEDULED in conditions:
+        # whoever writes it will say since when; a member that failed may have been replaced long ago
+        return None
+    last = max((ended(pod).at for pod in gang.pods if pod.pod.status.phase == FAILED), default=0.0)
+    return max(last, *(pod.created for pod in gang.bound)) if last else None

@@ -87,17 +87,17 @@ def terminating(pod: PodInfo) -> bool:
     return pod.bound and pod.pod.metadata.deletion_timestamp is not None
 
 
-def untouchable(pod: PodInfo) -> bool:
-    """Whether no rule may evict a bound pod: protected by label, a mirror or daemon pod, ending, or not confirmed."""
+def protected(pod: PodInfo) -> bool:
+    """Whether no rule may ever evict a pod: protected by label, a mirror or daemon pod."""
     meta = pod.pod.metadata
-    labels = meta.labels
-    if labels.get(keys.QUOTA_PREEMPTIBLE) == "false" or labels.get(keys.DISABLE_PREEMPTIBLE) == "true":
+    if pod.owner.rigid:
         return True
-    if meta.deletion_timestamp is not None or not pod.pod.spec.node_name:
-        return True
-    if keys.MIRROR in meta.annotations:
-        return True
-    return any(owner.kind == "DaemonSet" for owner in meta.owner_references)
+    return keys.MIRROR in meta.annotations or any(owner.kind == "DaemonSet" for owner in meta.owner_references)
+
+
+def untouchable(pod: PodInfo) -> bool:
+    """Whether no rule may evict a bound pod now: protected, ending, or not confirmed."""
+    return bool(pod.pod.metadata.deletion_timestamp) or not pod.pod.spec.node_name or protected(pod)
 
 
 @dataclass(frozen=True, eq=False)

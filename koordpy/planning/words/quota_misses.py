@@ -21,6 +21,8 @@ def quota_misses(unit: Unit, admission: Admission, use: QuotaUse) -> list[str]:
     for name in dict.fromkeys(admission.quotas.quota_of(pod) for pod in unit.pending):
         if (quota := tree.quotas.get(name)) is not None and quota.is_parent:
             return [f"the pod named one of the leaves of quota {name}"]
+        if closed := tree.closed(name):
+            return [f"quota {closed} could be read"]
     refusals = list(admission.core_refusals(unit, use))
     parts = dict.fromkeys(part for one in refusals for part in _parts(one, admission))
     if not parts:

@@ -141,10 +141,17 @@ def _placements(one: Tried, after: Unit, figures: Figures) -> list[Placement]:
         own = {keys.BOUND_RANK: str(ranks[key]), **notes} if key in ranks else {}
         own.update(one.notes.get(key, {}))
         pod = snapshot.pods[key]
+        own = {**_false(pod, own), **own}
         claims, devices = figures.draft.claims(key), figures.draft.allocations(key)
         chips = figures.draft.chips.get(key, ())
         out.append(Placement(key, pod.uid, snapshot.nodes[node].name, own, one.unit.id, claims, devices, chips))
     return out
+
+
+def _false(pod: PodInfo, own: dict[str, str]) -> dict[str, str]:
+    """Nothing for each annotation of ours that a pod had before its Binding, which adds to them and takes none away."""
+    ours = (k for k in pod.pod.metadata.annotations if k in keys.WRITTEN or k.startswith(keys.WRITTEN_PREFIXES))
+    return {key: "" for key in ours if key not in own}
 
 
 def _denials(

@@ -1,0 +1,44 @@
+"""How much of one object is read: the one table of limits on what tenants write.
+
+An annotation above its limit is refused as a whole, in words that name it; what is only told of, hints, is cut. Each
+limit is far above what real workloads write, and low enough that an object at every limit costs milliseconds.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+JSON_BYTES = 1 << 16
+"""UTF-8 bytes of an annotation that holds JSON."""
+LINKED_GANGS = 1000
+"""Gangs in one `groups` annotation, and in one GangGroup."""
+GATHER_ENTRIES = 64
+"""Entries of gatherStrategy, and of parallelModel."""
+RESOURCES = 50
+"""Resources that one pod asks for."""
+SELECTOR_TERMS = 1000
+"""Terms of a pod's node affinity, and their expressions, together."""
+SPEC_BYTES = 1 << 18
+"""What decides where a pod may go, as compact JSON."""
+NAME_LETTERS = 100
+"""Letters of a name that may be a misspelt one; none that is read has as many."""
+HINTS = 10
+"""Doubts told of one object."""
+
+
+def too_long(text: str) -> str:
+    """What is wrong with an annotation's length; empty for nothing."""
+    size = len(text) if text.isascii() else len(text.encode())
+    return f"{size} bytes, at most {JSON_BYTES} are read" if size > JSON_BYTES else ""
+
+
+def too_many(count: int, limit: int, what: str) -> str:
+    """What is wrong with a number of entries; empty for nothing."""
+    return f"{count} {what}, at most {limit} are read" if count > limit else ""
+
+
+def some(hints: Iterable[str]) -> Iterator[str]:
+    """The first hints of one object, and a word that there are more; the rest is not even looked for."""
+    rest = iter(hints)
+    yield from islice(rest, HINTS)
+    if next(rest, None) is not None:
+        yield "more of it is not read, or not as it was meant"

@@ -1,0 +1,150 @@
+"""Whose word counts about quotas: which ElasticQuotas count, what they may say of others, whose pods may name them.
+
+Without configuration everybody's does (quota-fairness.md). Each setting of `quota` takes a right from tenants. What is
+said without a right is as if it were not written, and its author is told.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from koordpy.api import keys
+from koordpy.api.config import Quota as Settings
+from koordpy.api.custom import ElasticQuota
+from koordpy.api.natural import natural_key
+from koordpy.cluster.pods import seconds
+from koordpy.cluster.quota_faults import QuotaFault
+
+EVERYBODY = Settings()
+"""What holds without configuration."""
+PARENT = f"metadata.labels[{keys.QUOTA_PARENT}]"
+
+
+def counts_in(namespace: str, settings: Settings) -> bool:
+    """Whether ElasticQuotas of a namespace count at all."""
+    return not settings.namespaces or namespace in settings.namespaces
+
+
+def trusted(namespace: str, settings: Settings) -> bool:
+    """Whether ElasticQuotas of a namespace may be at the top, below any parent, and list any namespace."""
+    return not settings.trusted_namespaces or namespace in settings.trusted_namespaces
+
+
+def labels_count(namespace: str, settings: Settings) -> bool:
+    """Whether pods of a namespace may name their user, and say that nobody evicts them."""
+    return not settings.label_namespaces or namespace in settings.label_namespaces
+
+
+def may_name(namespace: str, quota_namespace: str, listed: Iterable[str], settings: Settings) -> bool:
+    """Whether pods of a namespace may name a quota: its own namespace, and those that it lists."""
+    return settings.pod_labels == "any" or namespace == quota_namespace or namespace in listed
+
+
+def listable(names: tuple[str, ...], namespace: str, settings: Settings) -> tuple[str, ...]:
+    """The namespaces that a quota of this namespace may list, of those that it lists."""
+    return names if trusted(namespace, settings) else tuple(name for name in names if name == namespace)
+
+
+def ignored_labels(namespace: str, labels: Mapping[str, str], settings: Settings) -> list[str]:
+    """Labels of a pod that do not count for want of a right; of its quota QuotaTree knows."""
+    if labels_count(namespace, settings):
+        return []
+    rigid = {keys.QUOTA_PREEMPTIBLE: "false", keys.DISABLE_PREEMPTIBLE: "true"}
+    user = [keys.QUOTA_USER] if labels.get(keys.QUOTA_USER) else []
+    return user + [key for key, value in rigid.items() if labels.get(key) == value]
+
+
+def names_in(notes: Mapping[str, str], key: str) -> tuple[str, ...] | None:
+    """Namespaces that an annotation lists; None where it is no JSON list of names."""
+    if key not in notes:
+        return ()
+    try:
+        raw = json.loads(notes[key], parse_float=str, parse_constant=str)
+    except (ValueError, RecursionError):
+        return None
+    proper = isinstance(raw, list) and all(isinstance(name, str) for name in raw)
+    return tuple(dict.fromkeys(raw)) if proper else None
+
+
+def parent_of(obj: ElasticQuota) -> str:
+    """Name of the quota above; empty at the top."""
+    name = obj.metadata.labels.get(keys.QUOTA_PARENT, "")
+    return "" if name == keys.ROOT_QUOTA else name
+
+
+def that_count(objects: Iterable[ElasticQuota], settings: Settings) -> tuple[list[ElasticQuota], list[QuotaFault]]:
+    """The ElasticQuotas that count, one of a name, and why the others do not.
+
+    In the order of their rank, which also decides between two of a name: trusted ones first, then as `namespaces` lists
+    them, then the older. An untrusted one counts below a parent that counts and allows its namespace.
+    """
+    order = {name: i for i, name in reversed(list(enumerate(settings.namespaces)))}
+
+    def rank(obj: ElasticQuota) -> Any:
+        meta = obj.metadata
+        age = seconds(meta.creation_timestamp), natural_key(meta.namespace), natural_key(meta.name)
+        return not trusted(meta.namespace, settings), order.get(meta.namespace, 0), age
+
+    found: dict[str, ElasticQuota] = {}
+    faults: list[QuotaFault] = []
+    waiting: dict[str, list[ElasticQuota]] = {}
+    level: list[ElasticQuota] = []
+    for obj in sorted(objects, key=rank):
+        if obj.metadata.name in keys.BUILT_IN_QUOTAS:
+            continue
+        if not counts_in(obj.metadata.namespace, settings):
+            faults.append(_uncounted(obj))
+        elif trusted(obj.metadata.namespace, settings):
+            level.append(obj)
+        else:
+            waiting.setdefault(parent_of(obj), []).append(obj)
+    while level:
+        fresh = []
+        for obj in level:
+            if found.setdefault(obj.metadata.name, obj) is obj:
+                fresh.append(obj)
+            else:
+                faults.append(_taken(obj, found[obj.metadata.name]))
+        level = []
+        for parent in fresh:
+            for obj in waiting.pop(parent.metadata.name, ()):
+                if _allows(parent, obj.metadata.namespace):
+                    level.append(obj)
+                else:
+                    faults.append(_unwanted(obj, parent))
+        level.sort(key=rank)
+    faults += [_loose(obj) for name in waiting for obj in waiting[name]]
+    return sorted(found.values(), key=rank), faults
+
+
+def _allows(parent: ElasticQuota, namespace: str) -> bool:
+    open_to = names_in(parent.metadata.annotations, keys.QUOTA_CHILDREN_FROM) or ()
+    return namespace == parent.metadata.namespace or namespace in open_to
+
+
+def _key(obj: ElasticQuota) -> str:
+    return f"{obj.metadata.namespace}/{obj.metadata.name}"
+
+
+def _taken(obj: ElasticQuota, other: ElasticQuota) -> QuotaFault:
+    text = f"the name {obj.metadata.name} is taken by ElasticQuota {_key(other)}"
+    return QuotaFault(_key(obj), "metadata.name", text, "names are unique over all namespaces: give it another name")
+
+
+def _uncounted(obj: ElasticQuota) -> QuotaFault:
+    text = f"ElasticQuotas of namespace {obj.metadata.namespace} do not count here"
+    remedy = "it is ignored: make it in a namespace of the configuration's quota.namespaces"
+    return QuotaFault(_key(obj), "metadata.namespace", text, remedy, of_rights=True)
+
+
+def _unwanted(obj: ElasticQuota, parent: ElasticQuota) -> QuotaFault:
+    text = f"parent {_key(parent)} does not allow children from namespace {obj.metadata.namespace}"
+    remedy = f"it is ignored: have the parent's owner list the namespace in the annotation {keys.QUOTA_CHILDREN_FROM}"
+    return QuotaFault(_key(obj), PARENT, text, remedy, of_rights=True)
+
+
+def _loose(obj: ElasticQuota) -> QuotaFault:
+    up = parent_of(obj)
+    text = f"no parent {up} that counts" if up else "is missing"
+    remedy = "it is ignored: at the top count those of the configuration's quota.trustedNamespaces only"
+    return QuotaFault(_key(obj), PARENT, text, remedy, of_rights=True)

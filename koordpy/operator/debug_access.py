@@ -1,0 +1,84 @@
+"""Who may see /debug and /configz: by a bearer token, asked of the API server as kube-scheduler does.
+
+TokenReview says who it is, SubjectAccessReview whether they may `get` the path. Answers hold for a while, so that
+whoever asks again and again costs the API server nothing.
+"""
+
+import time
+from collections import OrderedDict
+from hashlib import sha256
+
+import msgspec
+from aiohttp import web
+
+from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
+
+TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
+ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+HELD_SECONDS = 10.0
+MOST_HELD = 256
+
+
+class _User(msgspec.Struct):
+    username: str = ""
+    uid: str = ""
+    groups: list[str] | None = None
+
+
+class _Status(msgspec.Struct):
+    authenticated: bool = False
+    allowed: bool = False
+    user: _User = msgspec.field(default_factory=_User)
+
+
+class _Review(msgspec.Struct):
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+class TokenGuard:
+    """Lets in requests whose token may `get` their path."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
+        self._known: OrderedDict[tuple[bytes, str], tuple[float, str]] = OrderedDict()
+
+    async def __call__(self, request: web.Request) -> str:
+        """Why a request may not see its path; the empty string where it may."""
+        kind, _, token = request.headers.get("Authorization", "").partition(" ")
+        if kind.lower() != "bearer" or not token.strip():
+            return "needs a bearer token (debugAccess)"
+        key = sha256(token.strip().encode()).digest(), request.path
+        known = self._known.get(key)
+        if known is not None and time.monotonic() - known[0] < HELD_SECONDS:
+            return known[1]
+        try:
+            said = await self._ask(token.strip(), request.path)
+        except (ApiError, Unreachable) as error:
+            return f"the API server was asked whether this token may, and did not say: {error}"
+        self._known[key] = time.monotonic(), said
+        if len(self._known) > MOST_HELD:
+            self._known.popitem(last=False)
+        return said
+
+    async def _ask(self, token: str, path: str) -> str:
+        found = await self._client.post(
+            TOKEN_REVIEWS,
+            {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}},
+            type=_Review,
+        )
+        if found is None or not found.status.authenticated:
+            return "this token is nobody's"
+        user = found.status.user
+        spec = {
+            "user": user.username,
+            "uid": user.uid,
+            "groups": user.groups or [],
+            "nonResourceAttributes": {"path": path, "verb": "get"},
+        }
+        answer = await self._client.post(
+            ACCESS_REVIEWS,
+            {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec},
+            type=_Review,
+        )
+        may = answer is not None and answer.status.allowed
+        return "" if may else f"{user.username} may not get {path}"

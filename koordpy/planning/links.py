@@ -1,0 +1,90 @@
+"""Which gangs are planned together: the links of their `groups` annotations.
+
+A link inside a namespace holds from either side (gang-network.md 2.2). One to another namespace holds only where both
+gangs name each other (2.2a): else a tenant could hold, or join, the gangs of another.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from koordpy.api import keys
+from koordpy.api.natural import natural_key
+from koordpy.cluster.pods import GangRef
+
+ONE_SIDED = (
+    f"annotation {keys.GANG_GROUPS}: gangs of other namespaces that do not name this one in theirs are not linked to it"
+)
+NAMED_BY_OTHERS = (
+    f"gangs of other namespaces name this one in their annotation {keys.GANG_GROUPS}: they are not linked to it, "
+    "as it does not name them"
+)
+
+
+@dataclass(frozen=True)
+class Links:
+    """The links of a snapshot."""
+
+    groups: Mapping[GangRef, tuple[GangRef, ...]]
+    """Gang -> the gangs of its GangGroup in natural order, of those that some link names."""
+    binding: Mapping[GangRef, tuple[str, ...]]
+    """Gang -> `namespace/name` of the gangs that its own annotation holds it to, be they there or not."""
+    doubts: Mapping[GangRef, tuple[str, ...]] = field(default_factory=dict)
+    """Gang -> what is said of its links that do not hold."""
+
+
+def links_of(
+    linkers: Iterable[GangRef], named: Callable[[GangRef], Sequence[str]], there: Mapping[str, GangRef]
+) -> Links:
+    """linkers: gangs that name others; named: `namespace/name` of those; there: the gang that such a name means.
+
+    Union-find with path halving, the names of one gang at once: near-linear in the names.
+    """
+    up: dict[str, str] = {}
+    refs: dict[str, GangRef] = {}
+
+    def top(key: str) -> str:
+        while (above := up[key]) != key:
+            up[key] = key = up[above]
+        return key
+
+    binding: dict[GangRef, tuple[str, ...]] = {}
+    doubts: dict[GangRef, dict[str, None]] = {}
+    answers: dict[GangRef, frozenset[str]] = {}
+    for ref in linkers:
+        held = tuple(dict.fromkeys(named(ref)))
+        own = f"{ref.namespace}/"
+        one_sided = set()
+        for key in held:
+            if key.startswith(own):
+                continue
+            other = there.get(key)
+            if other is not None and other not in answers:
+                answers[other] = frozenset(named(other))
+            if other is None or ref.key not in answers[other] or there.get(ref.key) != ref:
+                one_sided.add(key)
+                doubts.setdefault(ref, {})[ONE_SIDED] = None
+                if other is not None:
+                    doubts.setdefault(other, {})[NAMED_BY_OTHERS] = None
+        if one_sided:
+            held = tuple(key for key in held if key not in one_sided)
+        binding[ref] = held
+        # an object may have the name of another kind's that is meant by it
+        me = ref.key if there.get(ref.key) == ref else ref.id
+        refs[me] = ref
+        ends = {me, *(there.keys() & held)}
+        tops = {top(key) for key in map(up.get, ends) if key is not None}
+        up.update(dict.fromkeys(ends | tops, next(iter(tops), me)))
+    groups = _grouped((refs.get(key) or there[key], top(key)) for key in list(up))
+    return Links(dict(groups), binding, {ref: tuple(texts) for ref, texts in doubts.items()})
+
+
+def _grouped(tops: Iterable[tuple[GangRef, str]]) -> Iterator[tuple[GangRef, tuple[GangRef, ...]]]:
+    grouped: dict[str, list[GangRef]] = {}
+    for ref, top in tops:
+        grouped.setdefault(top, []).append(ref)
+    for found in grouped.values():
+        group = tuple(
+            sorted(found, key=lambda one: (natural_key(one.namespace), natural_key(one.name), one.source.value))
+        )
+        for ref in group:
+            yield ref, group

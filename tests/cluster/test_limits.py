@@ -1,0 +1,148 @@
+"""What one object may cost: the limits of koordpy/api/limits.py, each from both sides."""
+
+import gc
+import json
+import tracemalloc
+
+import pytest
+from msgspec.structs import replace
+
+from koordpy.api import keys, limits
+from koordpy.api.gangspec import UnreadableError, parse_topology_wish
+from koordpy.api.objects import (
+    Affinity,
+    LabelSelector,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorTerm,
+    Pod,
+    PodAffinity,
+    PodAffinityTerm,
+    Requirement,
+)
+from koordpy.api.settings import odd_settings
+from koordpy.api.unread import Holder
+from koordpy.cluster.snapshot import NOWHERE
+from koordpy.cluster.state import ClusterState
+from tests.scenarios.cluster import World, bound, group, messages, node, pod
+
+
+def strange(i: int, count: int) -> Pod:
+    return pod(f"s-{i}", requests={f"evil.example/r{i}-{k}": "1" for k in range(count)})
+
+
+@pytest.mark.parametrize("count", [limits.RESOURCES - 1, limits.RESOURCES])
+def test_a_pod_may_ask_for_so_many_resources_and_not_one_more(count: int) -> None:
+    state = ClusterState()
+    own = strange(0, count)  # and cpu
+    if count < limits.RESOURCES:
+        state.upsert(own)
+        return
+    with pytest.raises(ValueError, match=r"^spec\.containers: 51 resources, at most 50 are read$"):
+        state.upsert(own)
+    assert state.pod(own.key) is None
+
+
+def test_a_pod_that_runs_is_counted_however_many_resources_it_asks_for() -> None:
+    own = strange(0, 100)
+    state = ClusterState()
+    state.upsert(node("n1:9"))
+    state.upsert(replace(own, spec=replace(own.spec, node_name="n1")))
+    snapshot = state.snapshot(0.0)
+    assert snapshot.used[0, snapshot.columns["cpu"]] == 1000
+
+
+def test_names_that_no_node_offers_make_no_column_and_are_refused_by_name() -> None:
+    world = World().add(node("n1:9"), *(strange(i, 40) for i in range(20)))
+    plan = world.plan()
+    assert bound(plan) == {}
+    assert "Insufficient evil.example/r7-39" in messages(plan)["s-7"]
+    assert len(world.snapshot().columns) == len({"pods", NOWHERE, "cpu", "memory"})
+
+
+def test_what_is_held_of_a_resource_that_went_is_never_room_for_another() -> None:
+    world = World().add(node("n1:9"), pod("old", at="n1", requests={"a.example/x": "4"}))
+    world.add(pod("new", requests={"b.example/y": "1"}), pod("more", requests={"a.example/x": "1"}))
+    assert bound(world.plan()) == {}
+
+
+def test_terms_of_node_affinity_have_a_limit() -> None:
+    def asking(terms: int) -> Pod:
+        one = NodeSelectorTerm(match_expressions=[Requirement(key="a", operator="Exists")])
+        required = NodeSelector(node_selector_terms=[one] * terms)
+        return pod("p", affinity=Affinity(node_affinity=NodeAffinity(required=required)))
+
+    state = ClusterState()
+    state.upsert(asking(limits.SELECTOR_TERMS // 2))
+    with pytest.raises(ValueError, match=r"^spec\.affinity\.nodeAffinity: 1002 terms and expressions, at most 1000"):
+        state.upsert(asking(limits.SELECTOR_TERMS // 2 + 1))
+
+
+def test_what_decides_where_a_pod_may_go_has_a_limit_of_its_bytes_together() -> None:
+    def asking(labels: int) -> Pod:
+        rule = LabelSelector(match_labels={f"key-{i:06}": "value" for i in range(labels)})
+        term = PodAffinityTerm(topology_key="kubernetes.io/hostname", label_selector=rule)
+        return pod("p", affinity=Affinity(pod_anti_affinity=PodAffinity(required=[term])))
+
+    state = ClusterState()
+    state.upsert(asking(1000))
+    with pytest.raises(ValueError, match=r"^spec: \d+ bytes that decide where it may go, at most 262144 are read$"):
+        state.upsert(asking(15000))
+
+
+def test_a_gather_strategy_has_a_limit() -> None:
+    rule = {"layer": "a", "strategy": "PreferGather"}
+    parse_topology_wish(json.dumps({"gatherStrategy": [rule] * limits.GATHER_ENTRIES}))
+    with pytest.raises(UnreadableError, match=r"^gatherStrategy: 65 entries, at most 64 are read"):
+        parse_topology_wish(json.dumps({"gatherStrategy": [rule] * (limits.GATHER_ENTRIES + 1)}))
+
+
+def test_hints_of_one_object_are_ten_and_a_word_that_there_are_more() -> None:
+    wish = parse_topology_wish(json.dumps({f"field{i}": 1 for i in range(1000)}))
+    assert len(wish.doubts) == limits.HINTS + 1
+    notes = {f"{keys.GANG_MODE}{i}": "x" for i in range(1000)}
+    said = odd_settings(Holder.GROUP, group("g", 1, notes).metadata)
+    assert len(said) == limits.HINTS + 1
+    assert said[-1] == "more of it is not read, or not as it was meant"
+
+
+def test_what_an_object_says_is_read_once_while_it_stays_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[str] = []
+
+    def counting(text: str) -> object:
+        reads.append(text)
+        return parse_topology_wish(text)
+
+    monkeypatch.setattr("koordpy.planning.gangs.parse_topology_wish", counting)
+    broken = {keys.GANG_TOPOLOGY: '{"gatherStrategy": 5}'}
+    world = World().add(node("n1:9"), group("g", 1, broken), pod("p-0", gang="g"))
+    for _ in range(5):
+        assert "cannot be read" in messages(world.plan())["p-0"]
+    assert len(reads) == 1
+    world.add(group("g", 1, broken))
+    world.plan()
+    assert len(reads) == 2
+
+
+def test_memory_goes_with_the_pods_that_took_it() -> None:
+    state = ClusterState()
+    state.upsert(node("n1:9"))
+
+    def come_and_go(turn: int) -> None:
+        for i in range(turn * 1024, turn * 1024 + 1024):
+            own = strange(i, 10)
+            state.upsert(own if i % 2 else replace(own, spec=replace(own.spec, node_name="n1")))
+        state.snapshot(0.0)
+        for i in range(turn * 1024, turn * 1024 + 1024):
+            state.delete(Pod, f"default/s-{i}")
+        state.snapshot(0.0)
+        gc.collect()
+
+    tracemalloc.start()
+    sizes = []
+    for turn in range(18):
+        come_and_go(turn)
+        sizes.append(tracemalloc.get_traced_memory()[0])
+    tracemalloc.stop()
+    # what is kept of the last 4,096 templates rises and falls, four turns long: it rises no further
+    assert max(sizes[12:]) < max(sizes[6:12]) * 1.1, sizes

@@ -1,0 +1,40 @@
+"""Which regular expressions are searched: those whose worst text takes few steps, and all that people write."""
+
+import re
+
+import pytest
+
+from koordpy.cluster.patterns import PatternFault, read_pattern
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "^n[12]$", ".", "", "node-[0-9]+", r"^rack-\d+-.*-node-\d{1,3}$", "^(a|b)-(c|d)?$", r"(ab){3}", r"\(a+\)",
+        "[(+]+x[*+]+[)]+",
+        r"(?:spine|leaf)-\d+", "(?i)gpu", r"[]a+]+", r"a{3}b{2}", "(?P<rack>r[0-9]+)-(?P=rack)",
+    ],
+)  # fmt: skip
+def test_patterns_that_people_write_are_read_as_they_are(text: str) -> None:
+    assert read_pattern(text) == re.compile(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("(a+)+$", "a repetition of what varies by itself is not read"),
+        ("(?:a|a)*$", "a repetition of what varies by itself is not read"),
+        ("((a?)b?){30}c", "a repetition of what varies by itself is not read"),
+        (r"(\w[)]*)+$", "a repetition of what varies by itself is not read"),
+        ("(x(a|aa)y)*", "a repetition of what varies by itself is not read"),
+        ("(?x)(a+ #)\n)+", "a pattern with comments is not read"),
+        ("(?#[)(a+)+]", "a pattern with comments is not read"),
+        ("a*a*a*a*b", "4 repetitions, at most 3 are read"),
+        ("a" * 1001, "1001 letters, at most 1000 are read"),
+        ("n(", "missing ), unterminated subpattern at position 1"),
+        ("a{99999999999}", "the repetition number is too large"),
+    ],
+)
+def test_patterns_that_could_take_for_ever_are_refused(text: str, said: str) -> None:
+    with pytest.raises(PatternFault, match=f"^{re.escape(said)}$"):
+        read_pattern(text)
