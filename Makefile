@@ -8,10 +8,11 @@ COMPILED := $(VENV)/.compiled
 SOURCES := $(shell find koordpy -name '*.py')
 PYTEST_ARGS ?=
 SOAK_ARGS ?=
-export MINUTES
+ATTACK_ARGS ?=
+export MINUTES POLICIES
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock demo picture test lint format type bench soak yardstick e2e hardware docs chart controlplane clean oracle storms
+.PHONY: help install lock demo picture test lint format type bench soak attack yardstick e2e realnode realnode-down realnode-bench e2e-realnode hardware docs chart image test-pythons controlplane clean oracle storms
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -46,7 +47,17 @@ picture: install ## Record the demo as docs/demo.svg (a minute)
 	$(BIN)/python -m tests.docs.recording docs/demo.svg
 
 test: install ## The whole test suite that needs no control plane
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not controlplane" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not controlplane and not realnode" $(PYTEST_ARGS)
+
+VERSIONS ?= 3.11 3.12 3.13
+
+# pyenv has more of them than its shims show.
+test-pythons: ## The test suite on each Python that is here (VERSIONS="3.11 3.12 3.13")
+	@for version in $(VERSIONS); do found=; \
+	for one in python$$version $(HOME)/.pyenv/versions/$$version.*/bin/python; do \
+		if [ -z "$$found" ] && $$one $(FITS) 2>/dev/null; then found=$$one; fi; done; \
+	if [ -z "$$found" ]; then echo "NOT TRIED: Python $$version is not here" >&2; continue; fi; \
+	$(MAKE) test PYTHON=$$found VENV=build/python$$version || exit; done
 
 lint: install type ## Style, import layers, types
 	$(BIN)/ruff check .
@@ -66,6 +77,9 @@ bench: install ## Speed of the reflector, the planner and binding, as a table
 soak: install ## The live scheduler against a real control plane, each figure beside its bar (MINUTES=3, SOAK_ARGS=...)
 	$(BIN)/python -m bench.soak $(SOAK_ARGS)
 
+attack: install ## Hostile tenants beside an honest one on a real control plane, each attack beside its bar (POLICIES=off|on|both, ATTACK_ARGS=...)
+	$(BIN)/python -m bench.attack $(ATTACK_ARGS)
+
 yardstick: install ## koordpy beside kube-scheduler on a real control plane, one table (ROUNDS=1, YARDSTICK_ARGS=...)
 	$(BIN)/python -m bench.yardstick --rounds $(or $(ROUNDS),1) $(YARDSTICK_ARGS)
 
@@ -83,6 +97,18 @@ controlplane: ## etcd, kube-apiserver, helm: from KUBEBUILDER_ASSETS, else built
 e2e: install ## The scheduler against the real API server
 	$(BIN)/python -m pytest -m controlplane tests/e2e $(PYTEST_ARGS)
 
+realnode: install ## A cluster of NODES (3) real nodes on this machine that goes on, for kubectl (root; INSTALL=1 gets what is missing)
+	@$(BIN)/python -m tests.realnode up --nodes $(or $(NODES),3) $(if $(INSTALL),--install)
+
+realnode-down: install ## End it, and remove what killed ones have left
+	@$(BIN)/python -m tests.realnode down
+
+e2e-realnode: install ## The scheduler, the agent and the chart on real nodes, which are gone at the end
+	$(BIN)/python -m pytest -m realnode tests/realnode $(PYTEST_ARGS)
+
+realnode-bench: install ## The image and the chart on real nodes, measured, one table (ROUNDS=3)
+	$(BIN)/python -m bench.realnode --rounds $(or $(ROUNDS),3)
+
 hardware: install ## The agent on the GPUs of this machine (needs an NVIDIA driver)
 	$(BIN)/python -m pytest tests/hardware -rs $(PYTEST_ARGS)
 
@@ -92,6 +118,11 @@ docs: install ## The documentation as pages in build/docs; every warning is an e
 chart: install ## Write the chart's schema anew from the configuration, then lint and render the chart
 	$(BIN)/python -m tests.charts.configuration_schema
 	$(BIN)/python -m pytest tests/charts tests/e2e/test_chart.py $(PYTEST_ARGS)
+
+image: install ## The image koordpy:VERSION and build/koordpy.oci.tar, by docker, podman or buildah, then tried (BASE=bootstrap: without a registry)
+	BASE="$(BASE)" image/build.sh
+	$(BIN)/python -m pytest tests/image -rs $(PYTEST_ARGS)
+	@$(BIN)/python -m tests.image.archive
 
 clean: ## Remove what was built here
 	rm -rf $(VENV) build .cache .mypy_cache .ruff_cache .pytest_cache

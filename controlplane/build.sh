@@ -1,13 +1,13 @@
 #!/bin/sh
 # Puts etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubectl into one folder, for the end-to-end
-# tests and the benchmarks against a real API server, and helm, for those of the chart. The last line of output is
-# KUBEBUILDER_ASSETS=<folder>; everything else goes to stderr.
+# tests and the benchmarks against a real API server, helm, for those of the chart, and on Linux the kubelet, for those
+# on real nodes. The last line of output is KUBEBUILDER_ASSETS=<folder>; everything else goes to stderr.
 #
 # KUBEBUILDER_ASSETS            a folder that has etcd and kube-apiserver already: it is used as it is
 # KOORDPY_CONTROLPLANE_CACHE    where to build (default: ${XDG_CACHE_HOME:-$HOME/.cache}/koordpy/controlplane)
 #
 # What is built, and from what, is pinned by the go.mod of kubernetes/, etcd/ and helm/ and their go.sum. A binary is
-# built when it is missing or when its module's go.mod or go.sum is not the one it was built from. About 7 minutes on
+# built when it is missing or when its module's go.mod or go.sum is not the one it was built from. About 8 minutes on
 # 2 cores.
 set -eu
 
@@ -83,8 +83,10 @@ for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
     stamp="$stamp -X $package.gitTreeState=clean"
 done
 
+linux_only=
+if [ "$(uname -s)" = Linux ]; then linux_only=kubelet; fi
 build etcd etcd go.etcd.io/etcd/server/v3 ""
-for binary in kube-apiserver kube-controller-manager kube-scheduler kubectl; do
+for binary in kube-apiserver kube-controller-manager kube-scheduler kubectl $linux_only; do
     build kubernetes "$binary" "k8s.io/kubernetes/cmd/$binary" "$stamp"
 done
 

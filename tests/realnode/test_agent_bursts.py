@@ -1,0 +1,56 @@
+"""Many pods at once, with init containers and sidecars, under the device plugin: no GPU ever has two holders."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.realnode.gpus import agree, gpu_nodes, gpu_pod, names
+from tests.realnode.work import Work
+
+
+async def test_a_burst_of_containers_shares_48_gpus_without_ever_sharing_one(work: Work) -> None:
+    machines = {name: {"gpus": 16} for name in ("n1", "n2", "n3")}
+    chance = random.Random(16)
+    async with gpu_nodes(work, machines) as nodes:
+        # those that stay: containers of one to three GPUs, which init containers use before them
+        staying = [gpu_pod(f"stay-{n}", *(chance.choice((1, 1, 2)) for _ in range(2)), inits=(1, 2)) for n in range(8)]
+        # those that come and go, more than there is room for
+        passing = [
+            gpu_pod(
+                f"pass-{n}",
+                *(chance.choice((0, 1, 2, 3)) for _ in range(2)),
+                seconds=chance.choice((1, 2, 4)),
+                inits=chance.choice(((), (1,), (2, 1))),
+            )
+            for n in range(24)
+        ]
+        work.apply(*staying, *passing)
+
+        async def done() -> bool:
+            now = await work.pods()
+            found = {name: now[name]["status"] for name in names(passing)}
+            assert not {name: status for name, status in found.items() if status["phase"] == "Failed"}
+            return all(status["phase"] == "Succeeded" for status in found.values())
+
+        await work.until("those that pass have passed", done, within_s=180)
+        await agree(work, nodes, names(staying))
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_sidecars_have_gpus_of_their_own_beside_containers_and_other_pods(work: Work, seed: int) -> None:
+    chance = random.Random(seed)
+    async with gpu_nodes(work, {"n1": {"gpus": 16}}) as nodes:
+        pods = [
+            gpu_pod(f"p{n}", chance.choice((1, 2)), inits=(chance.choice((1, 2)),), sidecar=1) for n in range(4)
+        ] + [gpu_pod(f"q{n}", 1, seconds=2, sidecar=1) for n in range(4)]
+        work.apply(*pods)
+        await agree(work, nodes, [f"p{n}" for n in range(4)])
+
+        async def done() -> bool:
+            now = await work.pods()
+            return all(now[f"q{n}"].get("status", {}).get("phase") == "Succeeded" for n in range(4))
+
+        await work.until("the short ones have ended", done)
+        assert not nodes[0].held_twice()
