@@ -4,7 +4,19 @@
 {{- $lease := dict "leaderElect" true "resourceName" $name "resourceNamespace" (include "koordpy.namespace" .) -}}
 {{- $release := dict "apiVersion" "koordpy.io/v1alpha1" "kind" "KoordpyConfiguration" "leaderElection" $lease -}}
 {{- $_ := set $release "bindAddress" (printf ":%d" (int .Values.port)) -}}
-{{- toYaml (mergeOverwrite $release (deepCopy (default dict .Values.config))) -}}
+{{- $given := deepCopy (default dict .Values.config) -}}
+{{- $_ := set $given "quota" (fromJson (include "koordpy.quota" .)) -}}
+{{- toYaml (mergeOverwrite $release $given) -}}
+{{- end -}}
+
+{{/* Its section `quota`: what is not given is the release's namespace's to say, and nobody else's. */}}
+{{- define "koordpy.quota" -}}
+{{- $own := list (include "koordpy.namespace" .) -}}
+{{- $quota := dict "namespaces" $own "trustedNamespaces" $own "podLabels" "listed" "labelNamespaces" $own -}}
+{{- range $name, $value := dig "quota" dict (default dict .Values.config) -}}
+{{- $_ := set $quota $name $value -}}
+{{- end -}}
+{{- toJson $quota -}}
 {{- end -}}
 
 {{/* The same section as a mapping, for the Role and the checks. */}}

@@ -81,3 +81,12 @@ system:serviceaccount:{{ include "koordpy.namespace" . }}:{{ include "koordpy.se
 {{- define "koordpy.agentAccount" -}}
 system:serviceaccount:{{ include "koordpy.namespace" . }}:{{ include "koordpy.fullname" . }}-agent
 {{- end -}}
+
+{{/* The same and those of other releases, as lists in CEL. */}}
+{{- define "koordpy.schedulers" -}}
+{{- toJson (prepend (default list .Values.gpuPolicies.schedulers) (include "koordpy.account" .)) -}}
+{{- end -}}
+
+{{- define "koordpy.agents" -}}
+{{- toJson (prepend (default list .Values.gpuPolicies.agents) (include "koordpy.agentAccount" .)) -}}
+{{- end -}}
