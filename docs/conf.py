@@ -15,7 +15,7 @@ project_copyright = f"{project}, {_project['license']}"
 
 root_doc = "docs/index"
 extensions = ["myst_parser"]
-include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/*.md", "examples/README.md"]
+include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md", "examples/README.md"]
 exclude_patterns = [".*", "build"]
 nitpicky = True
 
@@ -23,5 +23,7 @@ myst_heading_anchors = 4
 myst_links_external_new_tab = True
 
 html_theme = "alabaster"
-html_theme_options = {"description": _project["description"], "page_width": "1100px"}
+html_theme_options = {"description": _project["description"]}
+html_static_path = ["static"]
+html_extra_path = ["site"]  # index.html: what stands at the root of the site leads to root_doc
 html_copy_source = False
