@@ -94,6 +94,7 @@ OVERVIEW: dict[str, tuple[Panel, ...]] = {
             (
                 (gauge("koordpy_topology_faults"), "faults of the topology"),
                 (gauge("koordpy_quotas_invalid"), "invalid quotas"),
+                (gauge("koordpy_unreadable_objects", "kind"), "unreadable {{kind}}"),
             ),
             kind="stat",
             columns=6,

@@ -78,6 +78,31 @@ def test_pending_pods_fail_the_command_where_that_is_asked_for(
     assert "default/q: Unschedulable" in capsys.readouterr().out
 
 
+JOB = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: train}\n"
+OWNED = """kind: Pod
+metadata: {name: p, ownerReferences: [{apiVersion: batch/v1, kind: Job, name: %s, uid: u, controller: true}]}
+spec: {nodeName: n1, containers: [{name: c}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("objects", "status"),
+    [
+        ([JOB], 1),
+        ([JOB, OWNED % "train"], 0),
+        ([JOB, OWNED % "other"], 1),
+        ([JOB, "kind: Pod\nmetadata: {name: train-0}\nspec: {nodeName: n1, containers: [{name: c}]}\n"], 0),
+        ([JOB.replace("Job", "CronJob"), OWNED % "train-2951"], 0),
+        ([APPS.format(kind="StatefulSet", spec=MATCHING)], 1),
+    ],
+)
+def test_what_makes_pods_that_nobody_wrote_fails_it_too(objects: list[str], status: int, tmp_path: Path) -> None:
+    path = tmp_path / "in.yaml"
+    path.write_text("---\n".join((NODE, *objects)))
+    assert main(["simulate", "-f", str(path)]) == 0
+    assert main(["simulate", "-f", str(path), "--fail-pending"]) == status
+
+
 def test_pods_of_others_that_wait_do_not_fail_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "in.yaml"
     path.write_text(NODE + "---\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c}]}\n")

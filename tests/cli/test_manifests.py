@@ -1,6 +1,8 @@
 """Bad input of the offline commands: exit status 2, nothing on stdout, one line for every fault (kube-parity.md 7)."""
 
 import io
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -225,3 +227,13 @@ def test_groups_of_one_custom_resource_are_one_kind_and_those_of_others_are_not(
     again = group.format("scheduling.x-k8s.io")
     (line,) = load_manifests([written(tmp_path, "---\n".join([NODE, ours, again]))]).fault_lines
     assert "document 3: PodGroup default/g: metadata.name: the same object" in line
+
+
+def test_a_pipe_is_read_and_one_that_nobody_writes_to_is_told(tmp_path: Path) -> None:
+    pipe = tmp_path / "in.yaml"
+    os.mkfifo(pipe)
+    assert load_manifests([str(pipe)]).fault_lines[0] == f"{pipe}: cannot be read: a pipe that nobody writes to"
+    writer = os.open(pipe, os.O_RDWR)
+    os.write(writer, NODE.encode())
+    threading.Timer(0.2, os.close, [writer]).start()
+    assert [one.title for one in load_manifests([str(pipe)]).manifests] == ["Node/n1"]

@@ -67,5 +67,7 @@ def test_certificates_of_the_webhook_that_are_not_there_are_told_by_their_own_fl
         webhook_of(args, KoordpyConfiguration())
     for name in ("tls.crt", "tls.key"):
         (tmp_path / name).write_text("none")
+    with pytest.raises(InputFaultsError, match=r"^--webhook-address: is needed with --webhook-certificates$"):
+        webhook_of(parse("--webhook-certificates", str(tmp_path)), KoordpyConfiguration())
     with pytest.raises(InputFaultsError, match=r"--webhook-certificates: .*: tls\.crt and tls\.key cannot be used"):
         webhook_of(args, KoordpyConfiguration())

@@ -53,6 +53,7 @@ TABLE: dict[str, tuple[dict[str, str], dict[str, tuple[str, str]], set[str]]] = 
     "preemption/whole-gang": ({"urgent": "n1"}, {"elastic-3": ("priority", "urgent")}, {"elastic-3"}),
     "gpu/min-bandwidth": ({}, {}, {"train"}),
     "gpu/pair": ({"train-0": "n1", "train-1": "n1"}, {}, set()),
+    "gpu/sidecar": ({"train": "n1"}, {}, set()),
 }
 
 
@@ -117,6 +118,15 @@ def test_pairs_of_gpus_go_by_bandwidth(capsys: pytest.CaptureFixture[str]) -> No
     key = "topology.scheduling.koordinator.sh/gpu"
     given = {one["pod"]: json.loads(one["annotations"][key])["allocatedGPUs"]["0"] for one in result["bindings"]}
     assert given == {"train-0": ["5", "6"], "train-1": ["2", "3"]}
+
+
+def test_a_sidecar_has_a_gpu_of_its_own_and_an_init_container_the_container_s(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (binding,) = simulated(EXAMPLES / "gpu" / "sidecar.yaml", capsys)["bindings"]
+    prefix = "topology.scheduling.koordinator.sh/cuda-visible-devices."
+    given = {key.removeprefix(prefix): text for key, text in binding["annotations"].items() if key.startswith(prefix)}
+    assert given == {"0": "GPU-5,GPU-6", "init-0": "GPU-5,GPU-6", "init-1": "GPU-0"}
 
 
 @pytest.mark.parametrize(

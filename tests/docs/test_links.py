@@ -14,6 +14,7 @@ PAGES = sorted(
         ROOT / "README.md",
         ROOT / "CHANGELOG.md",
         ROOT / "CONTRIBUTING.md",
+        ROOT / "SECURITY.md",
         EXAMPLES / "README.md",
         *(ROOT / "docs").glob("*.md"),
     ]

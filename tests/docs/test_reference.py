@@ -1,9 +1,11 @@
-"""The pages of reference are complete: every option, every field of the configuration with its default."""
+"""The pages of reference are complete: options, fields of the configuration with their defaults, metrics."""
 
 import argparse
+import dataclasses
 import importlib
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from inspect import getsource
 from typing import Any
 
 import msgspec
@@ -12,6 +14,15 @@ from msgspec import inspect
 
 from koordpy.api.config import DEFAULT_WEIGHTS, GPU_RESOURCES, KoordpyConfiguration
 from koordpy.cli.main import COMMANDS
+from koordpy.engine.binding.binder import BindResult
+from koordpy.engine.queue import State
+from koordpy.engine.status import announce
+from koordpy.observe.decisions import Decision
+from koordpy.observe.metrics import Metrics
+from koordpy.planning.plan import GangStatus, Proof
+from koordpy.planning.victims.names import RuleName
+from koordpy.planning.victims.wording import _REASONS
+from tests.charts.test_dashboards import NAME, OF_TARGET, SERIES
 from tests.docs.worked import ROOT
 
 PAGE = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
@@ -108,3 +119,74 @@ def test_the_weights_and_the_gpus_are_those_that_count() -> None:
     assert ", ".join(f"{name} {weight}" for name, weight in DEFAULT_WEIGHTS.items()) in FIELDS
     weighed = {one.name: one.weight for one in KoordpyConfiguration().scores.node_resources_fit.resources}
     assert weighed == {"cpu": 1, "memory": 1, **dict.fromkeys(GPU_RESOURCES, 5)}
+
+
+METRICS = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+_SUFFIX = {"counter": "_total", "info": "_info"}
+CLOSED: dict[str, Collection[str]] = {
+    "scheduler_pending_pods": set(State) - {State.IN_FLIGHT},
+    "koordpy_gangs": set(GangStatus),
+    "koordpy_victims_total": set(RuleName),
+    "koordpy_solver_status_total": set(Proof),
+    "koordpy_binds_total": set(BindResult),
+}
+"""Metrics with one label whose values are a closed set."""
+
+
+def metric_rows() -> dict[str, list[str]]:
+    """Name -> the other cells of its row in the table of all."""
+    rows: dict[str, list[str]] = {}
+    for line in METRICS.partition("## All of them")[2].splitlines():
+        names, *cells = [cell.strip() for cell in line.strip("|").split(" |")]
+        if line.startswith("| `"):
+            rows |= dict.fromkeys(re.findall(r"`(\w+)`", names), cells)
+    return rows
+
+
+def test_every_metric_is_told_with_its_type_and_labels() -> None:
+    registered = {}
+    for family in Metrics().registry.collect():
+        name = family.name + _SUFFIX.get(family.type, "")
+        bare = SERIES.get(name, SERIES.get(f"{name}_count"))
+        assert bare is not None, name
+        registered[name] = (family.type, bare)
+    assert {name: (kind, set(re.findall(r"\w+", of))) for name, (kind, of, _) in metric_rows().items()} == registered
+
+
+@pytest.mark.parametrize("name", CLOSED)
+def test_every_value_of_a_closed_label_is_told(name: str) -> None:
+    assert set(re.findall(r"`([\w-]+)`", metric_rows()[name][2])) == {str(value) for value in CLOSED[name]}
+
+
+def test_every_question_is_answered_by_series_and_labels_that_are_there() -> None:
+    asked = [
+        code
+        for code in re.findall(r"`([^`]+)`", METRICS.partition("## All of them")[0])
+        if NAME.search(code) and not code.endswith("*")
+    ]
+    assert len(asked) > 10
+    whole = {name.removesuffix("_count") for name in SERIES if name.endswith("_count")}
+    for code in asked:
+        names = set(NAME.findall(code))
+        assert names <= set(SERIES) | whole, code
+        by = {label.strip() for found in re.findall(r"by \(([^)]*)\)", code) for label in found.split(",")}
+        assert by - OF_TARGET <= set().union(*(SERIES.get(name, set()) for name in names)), code
+
+
+DEBUGGING = (ROOT / "docs" / "debugging.md").read_text(encoding="utf-8")
+
+
+def told_in(heading: str) -> set[str]:
+    """Names in the first column of the table below a heading of the page."""
+    rows = re.findall(r"^\| ([^|]+) \|", DEBUGGING.partition(f"## {heading}\n")[2].partition("\n## ")[0], re.M)
+    return {name for row in rows[1:] for name in re.findall(r"\w+", row)}
+
+
+def test_every_field_of_a_decision_is_told() -> None:
+    assert told_in("The last decisions") == {field.name for field in dataclasses.fields(Decision)}
+
+
+def test_every_reason_of_an_event_is_told() -> None:
+    source = getsource(announce)
+    reasons = {*re.findall(r'reason="(\w+)"', source), *_REASONS.values()}
+    assert told_in("Events") == reasons

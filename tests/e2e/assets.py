@@ -26,7 +26,7 @@ class BuildFailed(Exception):
 
 
 def find_assets() -> Path:
-    """The folder with etcd and kube-apiserver (and, unless KUBEBUILDER_ASSETS has fewer, the other three binaries).
+    """The folder with etcd and kube-apiserver (and, unless KUBEBUILDER_ASSETS has fewer, the others of build.sh).
 
     Raises AssetsMissing or BuildFailed. The build's progress goes to this process's stderr.
     """

@@ -202,7 +202,11 @@ class Client:
         async def remove(pod: Json) -> None:
             path = f"{pods_path(pod['metadata']['namespace'])}/{pod['metadata']['name']}"
             if pod["metadata"].get("finalizers"):
-                await self.patch(path, {"metadata": {"finalizers": None}})
+                try:
+                    await self.patch(path, {"metadata": {"finalizers": None}})
+                except Refused as refused:  # its controller was first
+                    if refused.status != 404:
+                        raise
             await self.delete(path)
 
         await self.each(await self.items("/api/v1/pods"), remove)

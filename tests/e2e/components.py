@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+LOOPBACK = "127.0.0.1"
 UPSTREAM_GANG_GATES = (
     "GenericWorkload=true,GangScheduling=true,TopologyAwareWorkloadScheduling=true,WorkloadAwarePreemption=true"
 )
@@ -26,6 +28,18 @@ CONTROLLERS = (
     "persistentvolumeclaim-protection-controller",
     "ttl-after-finished-controller",
 )
+
+
+@dataclass(frozen=True)
+class ForNodes:
+    """What kubelets and pods ask of a control plane, and fake nodes do without."""
+
+    address: str
+    """Of the API server, as nodes reach it."""
+    services: str
+    """CIDR of the Services; the first of it is the API server's own, which it serves where the port is 443."""
+    kubelet_client: Path
+    """A certificate and its key in one PEM file, by which the API server asks kubelets for logs."""
 
 
 def _gates(upstream_gangs: bool, more: Sequence[str] = ()) -> list[str]:
@@ -60,10 +74,11 @@ def kube_apiserver(
     upstream_gangs: bool,
     unlimited: bool,
     gates: Sequence[str] = (),
+    for_nodes: ForNodes | None = None,
 ) -> list[str]:
     """tokens: CSV of token, user, uid, groups. The server makes its own certificate in `certificates`.
 
-    Pods need no service account, and nobody writes the endpoints of service kubernetes.
+    Unless it is for nodes, pods need no service account, and nobody writes the endpoints of service kubernetes.
     """
     runtime = ["--runtime-config=scheduling.k8s.io/v1alpha2=true"] if upstream_gangs else []
     limits = ["--max-requests-inflight=0", "--max-mutating-requests-inflight=0", "--enable-priority-and-fairness=false"]
@@ -72,14 +87,10 @@ def kube_apiserver(
         f"--secure-port={port}",
         f"--etcd-servers={etcd_url}",
         f"--cert-dir={certificates}",
-        "--bind-address=127.0.0.1",
         # The certificate that the server makes for itself is for this address.
-        "--advertise-address=127.0.0.1",
-        "--endpoint-reconciler-type=none",
-        "--authorization-mode=RBAC",
+        f"--advertise-address={for_nodes.address if for_nodes else LOOPBACK}",
         f"--token-auth-file={tokens}",
-        "--service-cluster-ip-range=10.0.0.0/24",
-        "--disable-admission-plugins=ServiceAccount",
+        *(_serving_nodes(for_nodes) if for_nodes else SERVING_NOBODY),
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-key-file={service_account_key}",
         f"--service-account-signing-key-file={service_account_key}",
@@ -89,17 +100,52 @@ def kube_apiserver(
     ]
 
 
+SERVING_NOBODY = (
+    f"--bind-address={LOOPBACK}",
+    "--endpoint-reconciler-type=none",
+    "--authorization-mode=RBAC",
+    "--service-cluster-ip-range=10.0.0.0/24",
+    "--disable-admission-plugins=ServiceAccount",
+)
+
+
+def _serving_nodes(nodes: ForNodes) -> list[str]:
+    return [
+        "--bind-address=0.0.0.0",
+        "--authorization-mode=Node,RBAC",
+        "--enable-admission-plugins=NodeRestriction",
+        f"--service-cluster-ip-range={nodes.services}",
+        f"--kubelet-client-certificate={nodes.kubelet_client}",
+        f"--kubelet-client-key={nodes.kubelet_client}",
+        "--kubelet-preferred-address-types=InternalIP",
+        # Webhooks are called at their pods: where the API server runs nobody serves the addresses of Services.
+        "--enable-aggregator-routing=true",
+        "--allow-privileged=true",
+    ]
+
+
 def kube_controller_manager(
-    program: Path, *, kubeconfig: Path, service_account_key: Path, upstream_gangs: bool
+    program: Path,
+    *,
+    kubeconfig: Path,
+    service_account_key: Path,
+    upstream_gangs: bool,
+    root_ca: Path | None = None,
 ) -> list[str]:
-    """The controllers of CONTROLLERS under one user, which therefore needs the rights of all of them."""
+    """The controllers of CONTROLLERS under one user, which therefore needs the rights of all of them.
+
+    With root_ca, which is given to all pods, nodes are real: every controller runs, each with rights of its own.
+    """
     # Upstream's PodGroups have a finalizer that this controller takes away.
     controllers = [*CONTROLLERS, *(["podgroup-protection-controller"] if upstream_gangs else [])]
+    # A kubelet that is away is noticed twice as soon as by default, so that tests wait half as long.
+    nodes = [f"--root-ca-file={root_ca}", "--allocate-node-cidrs=false", "--node-monitor-grace-period=25s"]
     return [
         str(program),
         f"--kubeconfig={kubeconfig}",
-        f"--controllers={','.join(controllers)}",
-        "--use-service-account-credentials=false",
+        f"--controllers={'*' if root_ca else ','.join(controllers)}",
+        f"--use-service-account-credentials={'true' if root_ca else 'false'}",
+        *(nodes if root_ca else []),
         f"--service-account-private-key-file={service_account_key}",
         "--leader-elect=false",
         "--secure-port=0",

@@ -52,6 +52,7 @@ class ControlPlane:
     users: user name -> groups; each gets a token (`tokens`) and can have a kubeconfig. "admin" is always there.
     folder: where data, logs and kubeconfig files go; a temporary one that is removed when None.
     port: of the API server; a free one when None.
+    for_nodes: what real kubelets need of it (tests/realnode); without it all is on loopback.
     """
 
     def __init__(
@@ -67,8 +68,10 @@ class ControlPlane:
         users: Mapping[str, Sequence[str]] | None = None,
         folder: Path | None = None,
         port: int | None = None,
+        for_nodes: components.ForNodes | None = None,
     ) -> None:
         self.assets = assets
+        self._for_nodes = for_nodes
         self._scheduler_profiles, self._gates = scheduler_profiles, gates
         self.upstream_gangs, self.unlimited = upstream_gangs, unlimited
         self._with_controller_manager, self._with_scheduler = controller_manager, scheduler
@@ -88,7 +91,7 @@ class ControlPlane:
 
     @property
     def url(self) -> str:
-        return f"https://127.0.0.1:{self.port}"
+        return f"https://{self._for_nodes.address if self._for_nodes else components.LOOPBACK}:{self.port}"
 
     @property
     def pids(self) -> list[int]:
@@ -240,6 +243,7 @@ class ControlPlane:
                 upstream_gangs=self.upstream_gangs,
                 unlimited=self.unlimited,
                 gates=self._gates,
+                for_nodes=self._for_nodes,
             )
             server = self._start("kube-apiserver", command)
             last = self._given_port is not None or attempt == PORT_TRIES - 1
@@ -259,6 +263,7 @@ class ControlPlane:
             kubeconfig=self.kubeconfig("system:kube-controller-manager"),
             service_account_key=self.folder / "service-accounts.key",
             upstream_gangs=self.upstream_gangs,
+            root_ca=self.ca if self._for_nodes else None,
         )
         self._start("kube-controller-manager", command)
 

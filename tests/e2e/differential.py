@@ -216,10 +216,10 @@ async def _nominate(api: Client, maker: Maker, name: str) -> None:
     for obj in await _read(api):
         state.upsert(obj)
     snapshot = state.snapshot(0.0)
-    asks = snapshot.vector({resource: units(resource, text) for resource, text in NOMINEE_ASKS.items()}) or ()
+    asks = snapshot.vector({resource: units(resource, text) for resource, text in NOMINEE_ASKS.items()})
     room = snapshot.allocatable - snapshot.used
     for pod in snapshot.nominated:
-        for column, amount in snapshot.vector(pod.requests) or ():
+        for column, amount in snapshot.vector(pod.requests):
             room[snapshot.index[pod.nominated_node], column] -= amount
     free = [
         node.name

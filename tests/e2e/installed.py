@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.chart import Helm, Release
-from tests.e2e.client import Client
+from tests.e2e.client import Client, Refused, pod_manifest, pods_path
 from tests.e2e.controlplane import ControlPlane
-from tests.e2e.process import Process, koordpy_run
+from tests.e2e.process import Process, eventually, koordpy_run
 from tests.e2e.test_scheduler import GROUPS, TOPOLOGIES, gang
 
 RELEASE = "koordpy"
@@ -94,6 +94,21 @@ async def installer(api: Client, plane: ControlPlane, helm: Helm, namespace: str
             await client.__aexit__()
         for path in (*made, GROUPS, TOPOLOGIES):
             await api.delete(path)
+        await eventually(lambda: lets_in(api), what="the policies are gone", within_s=30)
+
+
+async def lets_in(api: Client) -> bool:
+    """Whether no policy of the chart is enforced any more: the API server forgets one a moment after it is deleted."""
+    spec = {"max": {"cpu": "1"}}
+    quota = {"apiVersion": f"{SIGS}/v1alpha1", "kind": "ElasticQuota", "metadata": {"name": "probe"}, "spec": spec}
+    label = {"quota.scheduling.koordinator.sh/user": "probe"}
+    pod = pod_manifest("probe", scheduler="koord-scheduler", labels=label)
+    try:
+        await api.create(f"/apis/{SIGS}/v1alpha1/namespaces/default/elasticquotas?dryRun=All", quota)
+        await api.create(f"{pods_path()}?dryRun=All", pod)
+    except Refused as answer:
+        return "ValidatingAdmissionPolicy" not in answer.message
+    return True
 
 
 async def make_work(api: Client) -> None:

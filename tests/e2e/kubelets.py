@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 
 from tests.e2e.client import STRATEGIC, Client, Json, Refused, pods_path
 
@@ -42,7 +43,8 @@ class Kubelets:
     async def end(self, name: str, phase: str) -> None:
         """A pod's containers have ended: Succeeded or Failed."""
         code = 0 if phase == "Succeeded" else 1
-        await self._tell(name, phase, {"terminated": {"exitCode": code, "finishedAt": "2026-01-01T00:00:00Z"}})
+        now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        await self._tell(name, phase, {"terminated": {"exitCode": code, "finishedAt": now}})
 
     async def _tell(self, name: str, phase: str, state: Json) -> None:
         container = {"name": "main", "image": "example/train:1", "imageID": "", "ready": False, "restartCount": 0}

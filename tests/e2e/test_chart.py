@@ -65,11 +65,21 @@ SEVERAL: dict[str, Values] = {
 }
 
 
+OWNERS: Values = {
+    "namespaces": ("scheduling",),
+    "trusted_namespaces": ("scheduling",),
+    "pod_labels": "listed",
+    "label_namespaces": ("scheduling",),
+}
+"""Whose word counts about quotas, where the values do not say."""
+
+
 def of_release(config: Values, *, port: int = 10259) -> KoordpyConfiguration:
     """A configuration with what the chart adds to it for release koordpy in namespace scheduling."""
     given = read_config(msgspec.json.encode(config), name="config.json")
     lease = msgspec.structs.replace(given.leader_election, resource_name="koordpy", resource_namespace="scheduling")
-    return msgspec.structs.replace(given, bind_address=f":{port}", leader_election=lease)
+    quota = msgspec.structs.replace(given.quota, **OWNERS)
+    return msgspec.structs.replace(given, bind_address=f":{port}", leader_election=lease, quota=quota)
 
 
 @pytest.mark.parametrize("name", SEVERAL)
@@ -289,6 +299,30 @@ def test_what_koordpy_takes_helm_takes(config: Values, helm: Helm) -> None:
     assert read_config(rendered.encode(), name="config.yaml") == of_release(config)
 
 
+@pytest.mark.parametrize(
+    ("quota", "differs"),
+    [
+        ({"monitorAllQuotas": True}, {"monitor_all_quotas": True}),
+        ({"namespaces": []}, {"namespaces": ()}),
+        ({"trustedNamespaces": ["a"], "labelNamespaces": []}, {"trusted_namespaces": ("a",), "label_namespaces": ()}),
+        ({"podLabels": "any"}, {"pod_labels": "any"}),
+    ],
+)
+def test_quotas_are_of_the_releases_namespace_unless_the_values_say_whose(
+    quota: Values, differs: Values, helm: Helm
+) -> None:
+    found = read_config(helm.render({"config": {"quota": quota}}).configuration.encode(), name="c.yaml").quota
+    assert found == msgspec.structs.replace(KoordpyConfiguration().quota, **{**OWNERS, **differs})
+
+
+def test_who_opens_quotas_to_all_has_no_policy_of_namespaces_and_labels(helm: Helm) -> None:
+    opened = {"namespaces": [], "trustedNamespaces": [], "podLabels": "any", "labelNamespaces": []}
+    release = helm.render({"config": {"quota": opened}})
+    names = {one["metadata"]["name"] for one in release.objects if one["kind"] == "ValidatingAdmissionPolicy"}
+    assert "koordpy-quotas" in names and "koordpy-quota-labels" not in names
+    assert "count in namespace" not in str(release.objects)
+
+
 def test_a_configuration_that_is_null_is_the_default(helm: Helm) -> None:
     assert read_config(helm.render({"config": None}).configuration.encode(), name="c.yaml") == of_release({})
 
@@ -353,12 +387,6 @@ def test_the_scheduler_and_the_agent_take_the_same_extras(kind: str, component: 
     assert container["securityContext"]["readOnlyRootFilesystem"] is False
     assert (spec["hostNetwork"], spec["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
     assert spec["affinity"] == {"nodeAffinity": {}}
-
-
-def test_the_agent_is_root_where_the_kubelets_sockets_are_its_business(helm: Helm) -> None:
-    release = helm.render({"agent": {"enabled": True, "delivery": "device-plugin"}})
-    context = release.of("DaemonSet", component="agent")["spec"]["template"]["spec"]["securityContext"]
-    assert context == {"seccompProfile": {"type": "RuntimeDefault"}}
 
 
 def hooks(release: Release) -> list[Any]:

@@ -42,6 +42,9 @@ OTHERS: dict[Path, Any] = {
     ("networkPolicy", "egress"): [{}],
     ("agent", "delivery"): "device-plugin",
     ("agent", "affinity"): {"nodeAffinity": {}},
+    ("agent", "backend"): "topo:/etc/topo.txt",
+    ("agent", "measurements"): "/etc/measured.yaml",
+    ("agent", "ignoreXids"): [13],
     ("agent", "resource"): "example.com/gpu",
     ("agent", "kubeletFolder"): "/data/kubelet",
     ("agent", "tolerations"): [],
@@ -50,6 +53,8 @@ OTHERS: dict[Path, Any] = {
     ("webhook", "existingSecret"): "theirs",
     ("webhook", "certManager", "issuerRef"): {"name": "theirs"},
     ("gpuPolicies", "enabled"): False,
+    ("gpuPolicies", "schedulers"): ["system:serviceaccount:green:koordpy"],
+    ("gpuPolicies", "agents"): ["system:serviceaccount:green:koordpy-agent"],
 }
 CONTEXTS = ("podSecurityContext", "securityContext")
 POD = (*CONTEXTS, "dnsPolicy", "extraArgs", "extraEnv", "extraVolumes", "extraVolumeMounts")
@@ -57,8 +62,10 @@ POD = (*CONTEXTS, "dnsPolicy", "extraArgs", "extraEnv", "extraVolumes", "extraVo
 OTHERS |= {("agent", name): OTHERS[name,] for name in POD}
 """Where `other` would not give a value that the schema takes."""
 BESIDE: dict[Path, Values] = {
+    ("agent", "cdi"): {"agent": {"delivery": "device-plugin"}},
     ("agent", "resource"): {"agent": {"delivery": "device-plugin"}},
     ("agent", "kubeletFolder"): {"agent": {"delivery": "device-plugin"}},
+    ("gpuPolicies", "agents"): {"agent": {"enabled": True}},
     ("rbac", "watchDefinitions"): {"rbac": {"create": True}},
     ("serviceAccount", "create"): {"serviceAccount": {"name": "theirs"}},
     ("webhook", "caBundle"): {"webhook": {"existingSecret": "theirs"}},
@@ -109,7 +116,7 @@ def put(values: Values, path: Path, value: Any) -> Values:
 
 def rendered(helm: Helm, values: Values) -> list[Any]:
     """The objects, without what is drawn by lot: certificates, and when they end."""
-    objects = helm.render(values).objects
+    objects = helm.render(values, "--include-crds=false").objects
     for one in objects:
         if one["kind"] == "Secret":
             one["data"] = sorted(one["data"])

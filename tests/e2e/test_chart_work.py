@@ -17,12 +17,12 @@ import pytest
 
 from koordpy.api import keys
 from koordpy.api.storage import SELECTED_NODE
-from tests.e2e.chart import Helm
+from tests.e2e.chart import EVERYBODY, Helm
 from tests.e2e.client import Client, condition, pod_manifest, pods_path
 from tests.e2e.conftest import CRDS
 from tests.e2e.controlplane import ControlPlane
 from tests.e2e.coscheduling import served
-from tests.e2e.installed import DEFINITIONS, KOORD, SIGS, Installed, X, installer
+from tests.e2e.installed import DEFINITIONS, KOORD, RELEASE, SIGS, Installed, X, installer
 from tests.e2e.process import Process, eventually
 from tests.e2e.recording import Recorder
 from tests.e2e.test_chart_rights import EVENTS, WRITTEN
@@ -68,7 +68,9 @@ async def koordpy(
 ) -> AsyncIterator[tuple[Installed, Process]]:
     namespace = await api.make_namespace(f"koordpy-{next(_numbers)}")
     async with installer(api, plane, helm, namespace) as install:
-        installed = await install({"config": {"staleGangs": {"enabled": True, "grace": "3s"}}})
+        installed = await install({"config": {"quota": EVERYBODY, "staleGangs": {"enabled": True, "grace": "3s"}}})
+        # as where somebody deleted it, or what installs the chart leaves Leases out
+        await api.delete(f"{installed.leases}/{RELEASE}")
         process = installed.run(recorder.kubeconfig(tmp_path, installed.token), tmp_path)
         yield installed, process
         process.stop()

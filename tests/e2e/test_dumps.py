@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+import aiohttp
 import pytest
 import yaml
 
@@ -21,7 +22,7 @@ from koordpy.api import keys
 from tests.e2e.client import Client, condition, pod_manifest, pods_path
 from tests.e2e.controlplane import ControlPlane
 from tests.e2e.dumped import Json, offline, planned, said
-from tests.e2e.process import eventually
+from tests.e2e.process import Process, eventually
 from tests.e2e.test_ascend import CHIP, OURS, make_job, make_servers
 from tests.e2e.test_ascend import worker as npu_worker
 from tests.e2e.test_gangs import by_name, must
@@ -87,6 +88,14 @@ def kubectl_dump(controlplane: ControlPlane) -> Json:
     return {"apiVersion": "v1", "kind": "List", "items": items}
 
 
+async def snapshot(process: Process) -> Json:
+    """/debug/snapshot of a scheduler that runs."""
+    (port,) = re.findall(r"health and metrics on port (\d+)", process.log.read_text(encoding="utf-8"))
+    async with aiohttp.ClientSession() as http, http.get(f"http://127.0.0.1:{port}/debug/snapshot") as answer:
+        found: Json = await answer.json()
+        return found
+
+
 def now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -95,6 +104,8 @@ async def live_as_offline(
     controlplane: ControlPlane, folder: Path, api: Client, name: str
 ) -> tuple[Json, dict[str, Json], Json]:
     """Plans a dump, lets a scheduler do the same, compares; the dump, the pods afterwards and the simulation.
+
+    What the scheduler then shows of the cluster is planned, too: those that wait are all there is, and told the same.
 
     What pods were told before is taken away: counts that merely change would be held back for half a minute.
     """
@@ -122,7 +133,10 @@ async def live_as_offline(
             return pods if there and all(message for _, message in heard(pods).values()) else {}
 
         pods = await eventually(settled, what="everything bound or told", within_s=60, processes=[process])
+        shown = await snapshot(process)
         assert await asyncio.to_thread(process.stop) == 0
+    seen = offline("simulate", shown, folder, "--now", now(), "--rounds", "1")
+    assert {one["pod"]: (one["reason"], one["message"]) for one in seen["pending"]} == told and not planned(seen)
     assert said(pods, expected) == want
     assert heard(pods) == told
     assert {pod["metadata"]["name"] for pod in pods.values() if not pod["spec"].get("nodeName")} == set(waiting)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from koordpy.api import keys
 from tests.e2e.client import APPLY, Client, Refused, condition, pod_manifest, pods_path
 from tests.e2e.controlplane import ControlPlane
 from tests.e2e.installed import KOORD, RELEASE, Install, Installed, Json
@@ -27,18 +28,22 @@ OURS, OTHERS = "koord-scheduler", "default-scheduler"
 PLUGIN = {"agent": {"enabled": True, "delivery": "device-plugin"}}
 
 
-async def agent_token(api: Client, installed: Installed, node: str) -> str:
-    """A token of the agent's account as the kubelet of a node gets it for the agent's pod there."""
-    reference = {"apiVersion": "v1", "kind": "Node", "name": node}
-    spec = {"expirationSeconds": 3600, "boundObjectRef": reference}
+async def token_of(api: Client, installed: Installed, account: str, *, node: str = "") -> str:
+    """A token of an account; node: as the kubelet of a node gets it for a pod there."""
+    spec: Json = {"expirationSeconds": 3600}
+    if node:
+        spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Node", "name": node}
     wanted = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
-    answer = await api.create(f"/api/v1/namespaces/{installed.namespace}/serviceaccounts/{RELEASE}-agent/token", wanted)
+    answer = await api.create(f"/api/v1/namespaces/{installed.namespace}/serviceaccounts/{account}/token", wanted)
     return str(answer["status"]["token"])
 
 
 @asynccontextmanager
-async def agent_of(api: Client, installed: Installed, plane: ControlPlane, node: str) -> AsyncIterator[Client]:
-    async with Client(plane.url, token=await agent_token(api, installed, node), ca=plane.ca) as client:
+async def account_of(
+    api: Client, installed: Installed, plane: ControlPlane, account: str, *, node: str = ""
+) -> AsyncIterator[Client]:
+    token = await token_of(api, installed, account, node=node)
+    async with Client(plane.url, token=token, ca=plane.ca) as client:
         yield client
 
 
@@ -105,6 +110,58 @@ async def test_nobody_but_the_scheduler_says_which_gpus_a_pod_has(
     await api.patch(f"{path}/status", {"status": {"phase": "Running"}})
 
 
+async def test_nobody_else_says_of_our_pods_what_the_scheduler_says(api: Client, install: Install) -> None:
+    await install()
+    await enforced(api)
+    for key in {*keys.WRITTEN, f"{keys.GPU_CUDA_VISIBLE_PREFIX}init-0"} - {keys.DEVICE_BOOT}:
+        await refused(api.create(pods_path(), gpu_pod("p", annotations={key: "0"})), key)
+    await api.create(pods_path(), gpu_pod("p", scheduler=OTHERS, annotations={keys.BOUND_RANK: "0"}))
+
+
+async def test_schedulers_and_agents_of_other_releases_write_where_they_are_named(
+    api: Client, install: Install, controlplane: ControlPlane
+) -> None:
+    """Two releases with the policies of both: each lets in its own accounts, and here those of the other."""
+    installed = await install(PLUGIN)
+    for name in ("green", "green-agent", "blue"):
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
+        await api.create(f"/api/v1/namespaces/{installed.namespace}/serviceaccounts", account)
+    prefix = f"system:serviceaccount:{installed.namespace}:"
+    names = {"schedulers": [f"{prefix}green"], "agents": [f"{prefix}green-agent"]}
+    await install({**PLUGIN, "gpuPolicies": names})
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "theirs"}}
+    everybody = {"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "system:serviceaccounts"}
+    admin = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+    bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+    await api.create(bindings, {**role, "subjects": [everybody], "roleRef": admin})
+    here, there = await api.make_nodes(2)
+    await enforced(api)
+    try:
+        async with (
+            account_of(api, installed, controlplane, "green") as green,
+            account_of(api, installed, controlplane, "blue") as blue,
+            account_of(api, installed, controlplane, "green-agent", node=here) as agent,
+        ):
+            written = gpu_pod("p", annotations={keys.BOUND_RANK: "0"})
+            dry = pods_path() + "?dryRun=All"
+
+            async def let_in() -> bool:
+                try:
+                    await green.create(dry, written)
+                except Refused:
+                    return False
+                return True
+
+            await eventually(let_in, what="the named scheduler is let in", within_s=30)
+            await refused(blue.create(dry, written), "only the scheduler writes")
+            force = "?fieldManager=koordpy-agent&force=true&dryRun=All"
+            await enforced(api, lambda: agent.call("PATCH", f"{DEVICES}/{there}{force}", device(there), content=APPLY))
+            await agent.call("PATCH", f"{DEVICES}/{here}{force}", device(here), content=APPLY)
+            await refused(blue.call("PATCH", f"{DEVICES}/{here}{force}", device(here), content=APPLY), "own node only")
+    finally:
+        await api.delete(f"{bindings}/theirs")
+
+
 async def test_a_gpu_pod_of_ours_does_not_name_its_gpus_itself(api: Client, install: Install) -> None:
     await install()
     await enforced(api)
@@ -138,7 +195,7 @@ async def test_an_agent_writes_the_device_and_the_pods_of_its_own_node_only(
     for name, node in (("here", here), ("there", there)):
         pods[name] = await api.create(pods_path(), gpu_pod(name))
         await api.bind(pods[name], node)
-    async with agent_of(api, installed, controlplane, here) as agent:
+    async with account_of(api, installed, controlplane, f"{RELEASE}-agent", node=here) as agent:
         force = "?fieldManager=koordpy-agent&force=true"
         dry = f"{DEVICES}/{there}{force}&dryRun=All"
         await enforced(api, lambda: agent.call("PATCH", dry, device(there), content=APPLY))
@@ -173,7 +230,7 @@ async def test_the_agent_reports_with_the_rights_of_the_chart(
     await enforced(api)
     machine = tmp_path / "machine.yaml"
     machine.write_text("gpus: 4\nfabric: 18\nfaults: [{poll: 3, uuid: GPU-2, xid: 79}]\n")
-    kubeconfig = controlplane.kubeconfig("agent", token=await agent_token(api, installed, node))
+    kubeconfig = controlplane.kubeconfig("agent", token=await token_of(api, installed, f"{RELEASE}-agent", node=node))
     command = [
         sys.executable,
         "-m",

@@ -3,6 +3,7 @@ deleted pods, drains, growth, and the same Job again. Gangs live like their work
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -47,9 +48,9 @@ class World:
         self.api, self.process, self.nodes = api, process, nodes
 
     async def job(
-        self, name: str, size: int, *, minimum: int | None = None, group: bool = True, **spec: object
+        self, name: str, size: int, *, minimum: int | None = None, group: bool = True, of: str = "", **spec: object
     ) -> None:
-        """A Job under a PodGroup of its name."""
+        """A Job under a PodGroup of its name; of: of another."""
         if group:
             kind = {"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": name}}
             await self.api.create(GROUPS, {**kind, "spec": {"minMember": size if minimum is None else minimum}})
@@ -63,7 +64,7 @@ class World:
         priority = spec.pop("priority", "")
         if priority:
             pod["priorityClassName"] = priority
-        template = {"metadata": {"labels": {keys.LABEL_POD_GROUP: name}}, "spec": pod}
+        template = {"metadata": {"labels": {keys.LABEL_POD_GROUP: of or name}}, "spec": pod}
         policy = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]}
         made = {"parallelism": size, "completions": size, "backoffLimit": 50, "podFailurePolicy": policy, **spec}
         manifest = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}}
@@ -205,6 +206,25 @@ async def test_an_index_that_failed_is_tried_again_though_its_siblings_have_succ
     await world.ends(again)
     await world.job_is("index", "Complete")
     await world.says("index", phase="Finished", succeeded=4, failed=1)
+
+
+@nodes(6)
+async def test_workers_are_tried_again_though_the_driver_is_another_job_and_has_succeeded(world: World) -> None:
+    await world.job("workers", 3, minimum=4)
+    await world.job("driver", 1, group=False, of="workers")
+    (driver,) = await world.running("driver", 1)
+    first, *others = await world.running("workers", 3)
+    await asyncio.sleep(1.1)  # times are in whole seconds
+    await world.ends(driver)
+    await world.says("workers", succeeded=1, scheduled=4)
+    await world.ends(first, phase="Failed")
+    running = await world.running("workers", 3)
+    assert set(others) < set(running)
+    assert first not in running
+    await world.api.call("DELETE", f"{JOBS}/driver?propagationPolicy=Foreground")
+    await world.says("workers", succeeded=1, departed=1, scheduled=4, Scheduled="True")
+    await world.ends(running[0], phase="Failed")
+    assert set(running[1:]) < set(await world.running("workers", 3))
 
 
 @nodes(5)

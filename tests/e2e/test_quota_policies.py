@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.chart import EVERYBODY
 from tests.e2e.client import Client, Refused, pod_manifest, pods_path
 from tests.e2e.installed import Install
 from tests.e2e.process import eventually
@@ -53,7 +54,7 @@ async def test_a_quota_that_cannot_be_is_refused_where_it_is_written(
 
 
 async def test_whether_a_pod_may_be_evicted_is_decided_when_it_is_made(api: Client, install: Install) -> None:
-    await install()
+    await install({"config": {"quota": EVERYBODY}})
     fixed = {PREFIX + "preemptible": "false"}
     await api.create(pods_path(), pod_manifest("ours", scheduler="koord-scheduler", labels=fixed))
     await api.create(pods_path(), pod_manifest("theirs", scheduler="default-scheduler", labels=fixed))
@@ -71,3 +72,96 @@ async def test_whether_a_pod_may_be_evicted_is_decided_when_it_is_made(api: Clie
         await api.patch(f"{pods_path()}/ours", {"metadata": {"labels": {PREFIX + "preemptible": None}}})
     await api.patch(f"{pods_path()}/ours", {"metadata": {"labels": {"team": "a"}}})
     await api.patch(f"{pods_path()}/theirs", change)
+
+
+QUOTAS = "/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/{}/elasticquotas"
+
+
+async def test_quotas_are_made_where_they_count_and_go_with_any_other_namespace(
+    api: Client, install: Install, namespace: str
+) -> None:
+    """By default they count in the release's namespace."""
+    root = quota("koordinator-root-quota", max={"cpu": "1"})
+    tenant = QUOTAS.format("default")
+    await api.create(tenant, quota("before", max={"cpu": "1"}))
+    await api.create(tenant, root)
+    await install()
+
+    async def refused() -> bool:
+        try:
+            await api.create(f"{tenant}?dryRun=All", quota("probe", max={"cpu": "1"}))
+        except Refused:
+            return True
+        return False
+
+    await eventually(refused, what="the policies are enforced", within_s=30)
+    with pytest.raises(Refused, match=f"count in namespace {namespace} only"):
+        await api.create(tenant, quota("grab", max={"cpu": "0"}))
+    await api.patch(f"{tenant}/before", {"spec": {"max": {"cpu": "2"}}})
+    for name in ("before", "koordinator-root-quota"):
+        await api.delete(f"{tenant}/{name}")
+    own = QUOTAS.format(namespace)
+    await api.create(own, quota("team", max={"cpu": "1"}))
+    await api.create(own, root)
+    with pytest.raises(Refused, match="built-in"):
+        await api.delete(f"{own}/koordinator-root-quota")
+    await api.delete(f"{own}/team")
+
+
+async def test_a_namespace_takes_its_quotas_with_it_when_it_goes(api: Client, install: Install, namespace: str) -> None:
+    """Without a controller of namespaces its last step, the deletion of what is in it, is made here."""
+    await install({"config": {"quota": EVERYBODY}})
+    going = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "going"}}
+    await api.create("/api/v1/namespaces", going)
+    root = QUOTAS.format("going")
+    await api.create(root, quota("koordinator-root-quota", max={"cpu": "1"}))
+    path = f"{root}/koordinator-root-quota"
+
+    async def kept() -> bool:
+        try:
+            await api.delete(f"{path}?dryRun=All")
+        except Refused:
+            return True
+        return False
+
+    await eventually(kept, what="the policies are enforced", within_s=30)
+    await api.delete("/api/v1/namespaces/going")
+
+    async def gone() -> bool:
+        return not await kept()
+
+    await eventually(gone, what="the namespace's deletion is seen", within_s=30)
+    await api.delete(path)
+
+
+async def test_pods_of_tenants_do_not_say_who_their_user_is_and_that_nobody_evicts_them(
+    api: Client, install: Install, namespace: str
+) -> None:
+    user, rigid, fixed = PREFIX + "user", PREFIX + "preemptible", "scheduling.koordinator.sh/disable-preemptible"
+    old = {user: "honest", rigid: "false"}
+    await api.create(pods_path(), pod_manifest("before", scheduler="koord-scheduler", labels=old))
+    await install()
+
+    def create(name: str, labels: dict[str, str], *, scheduler: str = "koord-scheduler", where: str = "default") -> Any:
+        manifest = pod_manifest(name, scheduler=scheduler, labels=labels)
+        manifest["metadata"].pop("namespace", None)
+        return api.create(f"/api/v1/namespaces/{where}/pods?dryRun=All", manifest)
+
+    async def refused() -> bool:
+        try:
+            await create("probe", {user: "honest"})
+        except Refused:
+            return True
+        return False
+
+    await eventually(refused, what="the policies are enforced", within_s=30)
+    for labels in ({user: "honest"}, {rigid: "false"}, {fixed: "true"}):
+        with pytest.raises(Refused, match=f"only pods of namespace {namespace} may say {next(iter(labels))}"):
+            await create("p", labels)
+        await create("p", labels, scheduler="default-scheduler")
+        await create("p", labels, where=namespace)
+    await create("p", {rigid: "true", fixed: "false", PREFIX + "name": "team"})
+    await api.patch(f"{pods_path()}/before", {"metadata": {"labels": {"team": "a"}}})
+    with pytest.raises(Refused, match="may say"):
+        await api.patch(f"{pods_path()}/before", {"metadata": {"labels": {user: "other"}}})
+    await api.patch(f"{pods_path()}/before", {"metadata": {"labels": {user: None}}})

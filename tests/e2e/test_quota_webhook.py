@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.chart import EVERYBODY
 from tests.e2e.client import Client, Refused, pod_manifest, pods_path
 from tests.e2e.controlplane import ControlPlane
 from tests.e2e.installed import Install
@@ -19,7 +20,9 @@ async def test_the_tree_of_quotas_stays_whole(
     api: Client, install: Install, controlplane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
     port = free_port()
-    installed = await install({"webhook": {"enabled": True, "url": f"https://127.0.0.1:{port}"}})
+    installed = await install(
+        {"config": {"quota": EVERYBODY}, "webhook": {"enabled": True, "url": f"https://127.0.0.1:{port}"}}
+    )
     write_certificates(installed.release, tmp_path)
     kubeconfig = controlplane.kubeconfig("quotas", token=installed.token)
     flags = ["--webhook-address", f"127.0.0.1:{port}", "--webhook-certificates", str(tmp_path)]

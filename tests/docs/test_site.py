@@ -1,0 +1,81 @@
+"""The pages as a site: where it begins, what its search finds, and that its tables and its code stay within a window of
+1280 pixels."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sphinx.search.en import SearchEnglish
+
+from tests.charts.test_dashboards import SERIES
+from tests.docs.test_labels import known_keys
+from tests.docs.worked import ROOT
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `make docs` builds."""
+    folder = tmp_path_factory.mktemp("site")
+    words = [sys.executable, "-m", "sphinx", "-q", "-E", "-W", "--keep-going", "-b", "html", "-c", "docs", "."]
+    done = subprocess.run([*words, str(folder)], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return folder
+
+
+def test_its_root_leads_to_the_first_page(site: Path) -> None:
+    (target,) = re.findall(r'<a href="([^"]+)">', (site / "index.html").read_text(encoding="utf-8"))
+    assert f"url={target}" in (site / "index.html").read_text(encoding="utf-8")
+    assert (site / target).is_file()
+
+
+def test_every_page_takes_the_rules_that_keep_tables_and_code_within_it(site: Path) -> None:
+    pages = [page for page in site.rglob("*.html") if page != site / "index.html"]
+    assert len(pages) > 20
+    for page in pages:
+        styles = re.findall(r'<link rel="stylesheet" [^>]*href="([^"?]+)', page.read_text(encoding="utf-8"))
+        (own,) = (name for name in styles if name.endswith("custom.css"))
+        rules = (page.parent / own).read_text(encoding="utf-8")
+        assert re.search(r"^pre \{[^}]*overflow-x: auto", rules, re.M)
+        assert re.search(r"^div\.body code[^{]*\{[^}]*overflow-wrap: break-word", rules, re.M)
+
+
+COLUMN_AT_1280 = 62
+"""Characters of a name that cannot be broken that the first column has room for; measured."""
+
+
+def test_no_name_in_a_first_column_is_wider_than_it_may_be(site: Path) -> None:
+    """A name that does not fit pushes its whole table out of the window."""
+    cells = [
+        (page.name, name)
+        for page in site.rglob("*.html")
+        for row in re.findall(r"<tr[^>]*>(.*?)</tr>", page.read_text(encoding="utf-8"), re.S)
+        for name in re.findall(r'<span class="pre">([^<]*)</span>', row.partition("</td>")[0])
+    ]
+    assert len(cells) > 100
+    assert [cell for cell in cells if len(cell[1]) > COLUMN_AT_1280] == []
+
+
+def found(index: dict[str, dict[str, int | list[int]]], name: str) -> set[int]:
+    """Pages that hold every word of a name, as the site's search goes about it."""
+    language = SearchEnglish({})
+    pages: list[set[int]] = []
+    for word in language.split(name):
+        if word.lower() in language.stopwords or word.isdigit():
+            continue
+        stem = language.stem(word.lower())
+        held = [where for words in (index["terms"], index["titleterms"]) if (where := words.get(stem)) is not None]
+        pages.append({page for where in held for page in (where if isinstance(where, list) else [where])})
+    return set.intersection(*pages)
+
+
+def test_its_search_finds_every_label_annotation_and_metric(site: Path) -> None:
+    text = (site / "searchindex.js").read_text(encoding="utf-8")
+    index = json.loads(text[text.index("(") + 1 : text.rindex(")")])
+    whole = {re.sub("_(bucket|sum|count)$", "", name) for name in SERIES}
+    names = [*known_keys(), *(key.rpartition("/")[2] for key in known_keys()), *whole]
+    assert len(names) > 100
+    assert [name for name in names if not found(index, name)] == []
+    assert not found(index, "gang.scheduling.koordinator.sh/networkTopologyAwere")
