@@ -147,6 +147,10 @@ async def gpu_nodes(work: Work, machines: Mapping[str, Mapping[str, Any]], *flag
         for one in nodes:
             if one.agent is not None:
                 one.agent.stop()
+                one.agent = None
+        for one in nodes:
+            # else the next test takes what the Node still says for what its own agent offers
+            await one.offers(0)
             one.node.call("rm", "-rf", ON_NODE)
             await one.api.delete(f"{DEVICES}/{one.node.name}")
             # else the next test finds the checkpoint of this one's

@@ -28,13 +28,7 @@ async def test_a_burst_of_containers_shares_48_gpus_without_ever_sharing_one(wor
         ]
         work.apply(*staying, *passing)
 
-        async def done() -> bool:
-            now = await work.pods()
-            found = {name: now[name]["status"] for name in names(passing)}
-            assert not {name: status for name, status in found.items() if status["phase"] == "Failed"}
-            return all(status["phase"] == "Succeeded" for status in found.values())
-
-        await work.until("those that pass have passed", done, within_s=180)
+        await _pass(work, names(passing), within_s=180)
         await agree(work, nodes, names(staying))
 
 
@@ -48,9 +42,17 @@ async def test_sidecars_have_gpus_of_their_own_beside_containers_and_other_pods(
         work.apply(*pods)
         await agree(work, nodes, [f"p{n}" for n in range(4)])
 
-        async def done() -> bool:
-            now = await work.pods()
-            return all(now[f"q{n}"].get("status", {}).get("phase") == "Succeeded" for n in range(4))
-
-        await work.until("the short ones have ended", done)
+        await _pass(work, [f"q{n}" for n in range(4)], within_s=60)
         assert not nodes[0].held_twice()
+
+
+async def _pass(work: Work, wanted: list[str], *, within_s: float) -> None:
+    """Waits until these pods have Succeeded; one that Failed ends the wait."""
+
+    async def done() -> bool:
+        now = await work.pods()
+        found = {name: now[name]["status"] for name in wanted}
+        assert not {name: status for name, status in found.items() if status["phase"] == "Failed"}
+        return all(status["phase"] == "Succeeded" for status in found.values())
+
+    await work.until(f"{', '.join(wanted)} have passed", done, within_s=within_s)
