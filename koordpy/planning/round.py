@@ -5,7 +5,7 @@ give the same RoundPlan; nothing is remembered between calls but figures that de
 Sources: gang-network.md sections 2, 6 and 8; simulate.md.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 
 from koordpy.api.config import KoordpyConfiguration
@@ -17,6 +17,7 @@ from koordpy.planning.queue.backfill import Backfill
 from koordpy.planning.queue.holding import Guard, starving_beside
 from koordpy.planning.queue.order import UnitOrder
 from koordpy.planning.units import Groups, Unit
+from koordpy.planning.victims.names import EVERY_WAY, Way
 from koordpy.planning.victims.search import Search
 from koordpy.planning.victims.stale import give_up
 from koordpy.planning.words.report import report
@@ -31,10 +32,12 @@ def plan_round(
     only: frozenset[str] | None = None,
     planner_cache: PlannerCache | None = None,
     evict: bool = True,
+    ways: Sequence[Way] = EVERY_WAY,
 ) -> RoundPlan:
     """Plans the pending units (or those of `only`, by unit id) in queue order.
 
     evict: whether units that find no room may have others evicted, as far as the configuration allows.
+    ways: of choosing these, the only ones that are tried.
 
     The gangs reported are all of the snapshot's, with `only` those of the units tried.
     """
@@ -42,7 +45,7 @@ def plan_round(
     groups = Groups(snapshot, config.gangs)
     draft = Draft(snapshot)
     figures = Figures(draft, config, planner_cache)
-    search = Search(groups, figures) if evict else None
+    search = Search(groups, figures, ways) if evict else None
     given = search.give_back() if search is not None else []
     backfill: Backfill | None = None
     if config.queue.backfill:

@@ -12,7 +12,8 @@ from koordpy.api.config import Fairness, KoordpyConfiguration, Preemption
 from koordpy.planning.plan import RoundPlan
 from koordpy.planning.round import plan_round
 from koordpy.planning.units import Groups
-from koordpy.planning.victims import taking, twins
+from koordpy.planning.victims import twins
+from koordpy.planning.victims.names import EVERY_WAY, Way
 from tests.scenarios.cluster import TWO_LAYERS, World, group, node, pod, wish
 from tests.scenarios.quotas import belongs, quota
 
@@ -90,10 +91,7 @@ def compared(seed: int, *, modelled: bool) -> tuple[str, ...]:
 
     def planned(least: int) -> RoundPlan:
         with patch.object(twins, "LEAST_UNITS", least):
-            if not modelled:
-                return plan_round(snapshot, settings)
-            with patch.object(taking, "shortcut", lambda choices: None):
-                return plan_round(snapshot, settings)
+            return plan_round(snapshot, settings, ways=(Way.MODEL,) if modelled else EVERY_WAY)
 
     without = planned(0)
     assert answer(without) == answer(planned(10**9)), seed

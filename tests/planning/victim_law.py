@@ -23,6 +23,7 @@ from koordpy.planning.figures import Figures
 from koordpy.planning.joint import place_jointly
 from koordpy.planning.placement.goals import Goals
 from koordpy.planning.placement.problem import only_ranks
+from koordpy.planning.plan import Eviction
 from koordpy.planning.quota.queues import queue_ages, queue_shares
 from koordpy.planning.units import Groups, Unit
 
@@ -378,6 +379,18 @@ class Judge:
             if any(_covers(budget, pod) for pod in reclaimed) and sum(_covers(budget, p) for p in gone) > allowed:
                 return False
         return True
+
+    def of(self, evictions: Sequence[Eviction], parts: Sequence[Part]) -> dict[int, str]:
+        """Which parts go under which rule, of the evictions of a plan. Fails where they are not whole."""
+        rules = {one.pod_key: str(one.rule) for one in evictions}
+        out: dict[int, str] = {}
+        left = dict(rules)
+        for i in sorted(range(len(parts)), key=lambda i: -len(parts[i].pods)):
+            own = {pod.key for pod in parts[i].pods}
+            if own <= set(left):
+                [out[i]] = {left.pop(key) for key in own}
+        assert not left, f"evicted beside any unit: {sorted(left)}"
+        return out
 
     # --- what it costs ------------------------------------------------------------------------------------------------
 

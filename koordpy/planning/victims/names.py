@@ -11,3 +11,16 @@ class RuleName(StrEnum):
     FAIR_SHARE = "fair-share"
     CONSOLIDATION = "consolidation"
     STALE_GANG = "stale-gang"
+
+
+class Way(StrEnum):
+    """A way of choosing the units that rules allow, in the order in which they are tried: node by node for a plain pod,
+    by counting, by the exact model, and by giving back what is not needed."""
+
+    LONE = "lone"
+    COUNTING = "counting"
+    MODEL = "model"
+    GREEDY = "greedy"
+
+
+EVERY_WAY = tuple(Way)

@@ -1,16 +1,19 @@
 """Sums that show at once that no set of victims can help, with their numbers.
 
-Source: preemption.md section 6 (1). Upper bounds only: all eligible victims gone, each pod looked at alone. What they
-allow may still be impossible; what they forbid is.
+Source: preemption.md section 6 (1). Upper bounds only: all eligible victims gone, as far as quotas let go of them, each
+pod looked at alone. What they allow may still be impossible; what they forbid is.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import numpy as np
 
 from koordpy.api.quantity import quantity_text
 from koordpy.cluster.snapshot import Ints
 from koordpy.planning.placement.problem import Problem, hard_regions
+from koordpy.planning.victims.choice import Choices, Terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +35,66 @@ class Lack:
         return f"needed {needed} {self.resource}, free {free}, reclaimable {back}{where}"
 
 
-def lacking(problem: Problem, relief: Ints, names: tuple[str, ...]) -> Lack | None:
-    """What is missing for all pending members; None where the sums allow them. names: resource of each column."""
+def most_freed(choices: Choices) -> dict[int, int]:
+    """Column -> what all victims together free of it at most, by the limits and crossings of the quotas; only columns
+    that these bound."""
+    frees: list[dict[int, int]] = []
+    for option in choices.options:
+        held: dict[int, int] = {}
+        for _, amounts in choices.units[option.unit].frees:
+            for column, amount in amounts:
+                held[column] = held.get(column, 0) + amount
+        frees.append(held)
+    bounds: list[tuple[tuple[Terms, int], ...]] = [
+        ((limit.terms, limit.most),) for limit in choices.limits if limit.most is not None and not limit.when
+    ]
+    bounds += [
+        tuple((terms, room - 1 + max((n for _, n in terms), default=0)) for terms, room in crossing.resources)
+        for crossing in choices.crossings
+    ]
+    asked = {column for shape in choices.problem.shapes for column, _ in shape.request}
+    out: dict[int, int] = {}
+    for column in asked if bounds else ():
+        every = {o: held[column] for o, held in enumerate(frees) if held.get(column)}
+        caps = []
+        for bound in bounds:
+            inside = {o for terms, _ in bound for o, _ in terms if o in every}
+            caps.append((inside, max(_most(terms, room, inside, every) for terms, room in bound)))
+        whole = sum(every.values())
+        # sums of quotas within each other: the wide ones first, or the narrow ones
+        least = min(_apart(caps, every, widest=widest) for widest in (True, False))
+        if least < whole:
+            out[column] = least
+    return out
+
+
+def _most(terms: Terms, room: int, inside: set[int], frees: Mapping[int, int]) -> int:
+    """The most that options free of a column while the sum of their terms is within a room."""
+    amounts = {o: amount for o, amount in terms if amount > 0}
+    free_of_it = sum(frees[o] for o in inside if o not in amounts)
+    bounded = [o for o in inside if o in amounts]
+    whole = sum(frees[o] for o in bounded)
+    if not bounded or sum(amounts[o] for o in bounded) <= room:
+        return free_of_it + whole
+    best = max(bounded, key=lambda o: Fraction(frees[o], amounts[o]))
+    return free_of_it + min(whole, max(0, room) * frees[best] // amounts[best])
+
+
+def _apart(caps: Sequence[tuple[set[int], int]], frees: Mapping[int, int], *, widest: bool) -> int:
+    """What is freed at most where of sets that overlap the first one bounds its options."""
+    left, total = set(frees), 0
+    for inside, most in sorted(caps, key=lambda cap: len(cap[0]), reverse=widest):
+        if inside and inside <= left:
+            total += most
+            left -= inside
+    return total + sum(frees[o] for o in left)
+
+
+def lacking(
+    problem: Problem, relief: Ints, names: tuple[str, ...], most: Mapping[int, int] | None = None
+) -> Lack | None:
+    """What is missing for all pending members; None where the sums allow them. names: resource of each column; most:
+    what all victims free of a column at most."""
     tree, level = problem.tree, problem.hard
     regions = hard_regions(problem)
     freed = problem.free.copy()
@@ -48,7 +109,9 @@ def lacking(problem: Problem, relief: Ints, names: tuple[str, ...]) -> Lack | No
     for _, domain in regions:
         start, end = int(tree.levels[level].start[domain]), int(tree.levels[level].end[domain])
         place = f"{tree.layer_name(level)} {tree.path(level, domain)}" if level else ""
-        lack = _in_region(problem, room, wanted, slice(start, end), allowed=allowed, names=names, place=place)
+        lack = _in_region(
+            problem, room, wanted, slice(start, end), allowed=allowed, names=names, place=place, most=most or {}
+        )
         if lack is None:
             return None
         if best is None or _least(lack) < _least(best):
@@ -69,6 +132,7 @@ def _in_region(
     allowed: Ints,
     names: tuple[str, ...],
     place: str,
+    most: Mapping[int, int],
 ) -> Lack | None:
     inside = allowed[nodes] > 0
     needs: dict[int, int] = {}
@@ -80,9 +144,11 @@ def _in_region(
             continue
         free = np.maximum(problem.free[nodes, column][inside], 0)
         after = np.maximum(room.free[nodes, column][inside], 0)
-        if int(after.sum()) < need:
-            have = int(free.sum())
-            return Lack(names[column], need, have, int(after.sum()) - have, place)
+        have = int(free.sum())
+        # a node that holds more than it has frees nothing at first
+        back = min(int(after.sum()) - have, most.get(column, need))
+        if have + back < need:
+            return Lack(names[column], need, have, back, place)
     for shape, number in wanted.items():
         slots = int(room.slots_of[shape][nodes].sum())
         if slots < number:

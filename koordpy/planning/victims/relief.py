@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from koordpy.planning.plan import Proof, SolverRun
 from koordpy.planning.victims.ending import Awaited
 from koordpy.planning.victims.moving import Back
-from koordpy.planning.victims.names import RuleName
+from koordpy.planning.victims.names import RuleName, Way
 from koordpy.planning.victims.units import VictimUnit
 
 Notes = Mapping[str, Mapping[str, str]]
@@ -39,5 +39,7 @@ class Relief:
     back: tuple[Back, ...] = ()
     """Where moved pods return to."""
     notes: Notes = field(default_factory=dict)
+    way: Way | None = None
+    """Which way of choosing gave the victims."""
     awaited: Awaited | None = None
     """Where it will stand once pods that are ending are gone; nobody is evicted then."""

@@ -26,8 +26,8 @@ from koordpy.planning.victims.ending import await_ending, waits_on_nominated
 from koordpy.planning.victims.lines import Lines, lines_of
 from koordpy.planning.victims.lone import Lone
 from koordpy.planning.victims.moving import MOST_PLACES, movable
-from koordpy.planning.victims.names import RuleName
-from koordpy.planning.victims.necessary import lacking
+from koordpy.planning.victims.names import EVERY_WAY, RuleName, Way
+from koordpy.planning.victims.necessary import lacking, most_freed
 from koordpy.planning.victims.overuse import GivenBack, give_back
 from koordpy.planning.victims.pool import Mask, Pool
 from koordpy.planning.victims.reach import Opened, opened
@@ -39,10 +39,10 @@ from koordpy.planning.victims.twins import Twins
 
 
 class Search:
-    """Looks for victims in one round; plans that are accepted are told with `took`."""
+    """Looks for victims in one round; plans that are accepted are told with `took`. ways: the only ways of choosing."""
 
-    def __init__(self, groups: Groups, figures: Figures) -> None:
-        self.groups, self.figures = groups, figures
+    def __init__(self, groups: Groups, figures: Figures, ways: Sequence[Way] = EVERY_WAY) -> None:
+        self.groups, self.figures, self.ways = groups, figures, ways
         self.config = figures.config
         self._pool: Pool | None = None
         self._alone: Lone | None = None
@@ -223,24 +223,31 @@ class Search:
             return Relief(reasons=(f"preemption: {lack.text}.",) if lack.reclaimable else ())
         if not eligible.any():
             return Relief()
-        quick = self._lone(asked, rules, open_to)
+        quick = self._lone(asked, rules, open_to) if Way.LONE in self.ways else None
         if quick is not None:
             return quick
         best: tuple[object, Relief] | None = None
         proofs, runs = set[Proof](), list[SolverRun]()
+        reasons: list[str] = []
         trial = Trial(asked, self.pool, self.figures)
         for part in partitions(asked.unit, open_to.problem, self.figures):
             found = self._candidates(asked, part, rules=rules, law=law, open_to=open_to)
             if not reachable(found.choices):
                 continue
-            taken = take(found, trial, law, open_to.looked_at)
+            if RuleName.CONSOLIDATION not in rules and (cut := most_freed(found.choices)):
+                lack = lacking(part, self._relief(asked, eligible), self._names, cut)
+                if lack is not None:
+                    reasons += [f"preemption: {lack.text}."] if lack.reclaimable else []
+                    continue
+            taken = take(found, trial, law, open_to.looked_at, self.ways)
             proofs.add(taken[1].proof)
             runs += taken[1].runs
             if taken[1].nodes and (best is None or taken[0] < best[0]):  # type: ignore[operator]
                 best = taken
         if best is not None:
             return replace(best[1], runs=tuple(runs))
-        return Relief(proof=Proof.UNKNOWN if Proof.UNKNOWN in proofs else Proof.INFEASIBLE, runs=tuple(runs))
+        proof = Proof.UNKNOWN if Proof.UNKNOWN in proofs else Proof.INFEASIBLE
+        return Relief(proof=proof, runs=tuple(runs), reasons=tuple(reasons[:1]))
 
     def _candidates(self, asked: Asked, part: Problem, *, rules: Rules, law: Law, open_to: Opened) -> Candidates:
         """Who may be taken, but for twins beyond what is asked."""
@@ -293,7 +300,7 @@ class Search:
             return None
         nodes = tuple((asked.unit.members[rank].key, node) for rank, node in stand.nodes.items())
         victims = tuple(Victim(self.pool.units[i], RuleName.PRIORITY) for i in taken)
-        return Relief(victims, nodes, Proof.OPTIMAL, notes=stand.notes)
+        return Relief(victims, nodes, Proof.OPTIMAL, notes=stand.notes, way=Way.LONE)
 
     def _multiplied(self, taken: Sequence[int]) -> bool:
         """Whether a gang of a unit has a podCountMultiple."""

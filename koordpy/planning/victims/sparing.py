@@ -49,8 +49,8 @@ def spared(choices: Choices, enough: Enough, start: tuple[int, ...] = (), *, sur
 
 
 def cheapest(choices: Choices, enough: Enough) -> tuple[int, ...]:
-    """As few as are enough of the options in the order of what they cost, within the limits; none where even all are
-    not enough."""
+    """As few as are enough of the options in the order of what they cost, within all that binds them; none where even
+    all are not enough."""
     taken: list[int] = []
     units: set[int] = set()
     room = _Room(choices)
@@ -59,12 +59,17 @@ def cheapest(choices: Choices, enough: Enough) -> tuple[int, ...]:
         if unit not in units and room.take(o):
             taken.append(o)
             units.add(unit)
-    if not taken or not enough(tuple(sorted(taken))):
+
+    def holds(number: int) -> bool:
+        part = tuple(sorted(taken[:number]))
+        return keeps(choices, part) and enough(part)
+
+    if not taken or not holds(len(taken)):
         return ()
     low, high = 0, len(taken)
     while high - low > 1:
         middle = (low + high) // 2
-        if enough(tuple(sorted(taken[:middle]))):
+        if holds(middle):
             high = middle
         else:
             low = middle
@@ -130,7 +135,8 @@ def _cheap_first(choices: Choices) -> list[int]:
 
 
 class _Room:
-    """What the upper limits leave, option by option. A limit that holds for some only is taken to hold for all."""
+    """What the upper limits, crossings and multiples leave, option by option. A limit that holds for some only is taken
+    to hold for all."""
 
     def __init__(self, choices: Choices) -> None:
         bounded = [limit for limit in choices.limits if limit.most is not None]
@@ -139,12 +145,34 @@ class _Room:
         for number, limit in enumerate(bounded):
             for o, amount in limit.terms:
                 self._asks.setdefault(o, []).append((number, amount))
+        self._rooms = [[room for _, room in crossing.resources] for crossing in choices.crossings]
+        self._crossed = [[(0, 0)] * len(rooms) for rooms in self._rooms]
+        """Per crossing and resource (taken, the largest unit taken)."""
+        self._crosses: dict[int, dict[int, list[int]]] = {}
+        for number, crossing in enumerate(choices.crossings):
+            for r, (terms, _) in enumerate(crossing.resources):
+                for o, amount in terms:
+                    here = self._crosses.setdefault(o, {})
+                    here.setdefault(number, [0] * len(crossing.resources))[r] = amount
+        self._uneven = {o for one in choices.multiples for o, amount in one.terms if (one.have - amount) % one.k}
 
     def take(self, o: int) -> bool:
         """Takes an option where every limit has room for it."""
         asked = self._asks.get(o, ())
-        if any(amount > self._left[number] for number, amount in asked):
+        if o in self._uneven or any(amount > self._left[number] for number, amount in asked):
             return False
+        after = {
+            number: [
+                (taken + amount, max(largest, amount))
+                for (taken, largest), amount in zip(self._crossed[number], amounts, strict=True)
+            ]
+            for number, amounts in self._crosses.get(o, {}).items()
+        }
+        for number, sums in after.items():
+            if all(taken - largest >= room for (taken, largest), room in zip(sums, self._rooms[number], strict=True)):
+                return False
+        for number, sums in after.items():
+            self._crossed[number] = sums
         for number, amount in asked:
             self._left[number] -= amount
         return True

@@ -3,7 +3,7 @@
 Source: preemption.md section 6. What a trial refuses comes back to the model as what else would have to go.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from koordpy.planning.ascend.place import has_own_order
@@ -12,7 +12,7 @@ from koordpy.planning.placement.goals import Goals
 from koordpy.planning.plan import Proof
 from koordpy.planning.victims.candidates import Candidates
 from koordpy.planning.victims.choice import Choice, Choices, Cut, Layout, Need, cost_levels, late_levels
-from koordpy.planning.victims.names import RuleName
+from koordpy.planning.victims.names import EVERY_WAY, RuleName, Way
 from koordpy.planning.victims.relief import Relief, Victim
 from koordpy.planning.victims.rules import Law
 from koordpy.planning.victims.shortcut import shortcut
@@ -34,8 +34,12 @@ _SHARE_OF_A_TRY = 0.05
 class Taking:
     """One choice on its way. `looked_at`: keys of pods that some filter of the members looks at."""
 
-    def __init__(self, found: Candidates, trial: Trial, looked_at: frozenset[str]) -> None:
-        self.found, self.choices, self.trial = found, found.choices, trial
+    def __init__(
+        self, found: Candidates, trial: Trial, looked_at: frozenset[str], ways: Collection[Way] = EVERY_WAY
+    ) -> None:
+        self.found, self.choices, self.trial, self.ways = found, found.choices, trial, ways
+        self.way = Way.COUNTING
+        """Which gave the choice."""
         self.stand = Stand()
         """Of the choice tried last that holds."""
         unit, figures = trial.asked.unit, trial.figures
@@ -102,12 +106,10 @@ class Taking:
 
     def choose(self) -> Choice:
         """The least harmful choice that stands its trial; `stand` is how. No options where there is none."""
-        quick = shortcut(self.choices)
+        quick = shortcut(self.choices) if Way.COUNTING in self.ways else None
         if quick is not None and self.works(quick.options):
             return quick
-        from koordpy.planning.solver.victims import MOST_TRIES, choose
-
-        choice = choose(self.choices, self.refuse, most_tries=_OWN_ORDER_TRIES if self.own_order else MOST_TRIES)
+        choice = self._by_model() if Way.MODEL in self.ways else Choice((), Proof.UNKNOWN)
         if choice.proof is Proof.OPTIMAL and not self.found.moves and not self.own_order:
             before = self._unsure
             self.works(choice.options)  # the best places of all with just these gone
@@ -121,6 +123,12 @@ class Taking:
             unsure = {Proof.OPTIMAL: Proof.FEASIBLE, Proof.INFEASIBLE: Proof.UNKNOWN}
             choice = replace(choice, proof=unsure.get(choice.proof, choice.proof))
         return choice
+
+    def _by_model(self) -> Choice:
+        from koordpy.planning.solver.victims import MOST_TRIES, choose
+
+        self.way = Way.MODEL
+        return choose(self.choices, self.refuse, most_tries=_OWN_ORDER_TRIES if self.own_order else MOST_TRIES)
 
     def _unproven(self, found: Choice) -> tuple[int, ...]:
         """The better of what was found in time, less what can be given back, and of the greedy plan."""
@@ -137,20 +145,25 @@ class Taking:
             return self._fits(taken, share=1.0 if tries == 1 and not found.options else _SHARE_OF_A_TRY)
 
         best: tuple[object, tuple[int, ...]] | None = None
-        for start in (found.options, None):
+        for way in (Way.MODEL, Way.GREEDY):
+            if way not in self.ways:
+                continue
             tries = 0
-            start = cheapest(self.choices, enough) if start is None else start
+            start = found.options if way is Way.MODEL else cheapest(self.choices, enough)
             options = spared(self.choices, enough, start, sure=True) if start else ()
             if options:
                 cost = cost_levels(self.choices, options), late_levels(self.choices, options)
                 if best is None or cost < best[0]:  # type: ignore[operator]
                     best = cost, options
+                    self.way = way
         return best[1] if best is not None else ()
 
 
-def take(found: Candidates, trial: Trial, law: Law, looked_at: frozenset[str]) -> tuple[object, Relief]:
+def take(
+    found: Candidates, trial: Trial, law: Law, looked_at: frozenset[str], ways: Collection[Way] = EVERY_WAY
+) -> tuple[object, Relief]:
     """(what it costs by all levels, the plan) of the least harmful choice; no nodes where there is none."""
-    taking = Taking(found, trial, looked_at)
+    taking = Taking(found, trial, looked_at, ways)
     choice = taking.choose()
     stand = taking.stand
     if not stand.nodes or not choice.options:
@@ -164,6 +177,7 @@ def take(found: Candidates, trial: Trial, law: Law, looked_at: frozenset[str]) -
         bound=choice.bound,
         back=stand.back,
         notes=stand.notes,
+        way=taking.way,
     )
     return _cost(found.choices, choice, stand), relief
 

@@ -1,0 +1,68 @@
+"""Rules of victims in clusters too large for the exact model to prove its answer: they hold there as in small ones."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from koordpy.api.config import KoordpyConfiguration, Preemption, Quota
+from koordpy.cluster.snapshot import Snapshot
+from koordpy.planning.plan import Proof
+from koordpy.planning.round import plan_round
+from koordpy.planning.victims.names import EVERY_WAY, Way
+from tests.scenarios.cluster import World, group, node, pod
+from tests.scenarios.quotas import belongs, quota
+
+GPU = "nvidia.com/gpu"
+SETTINGS = KoordpyConfiguration(preemption=Preemption(enabled=False), quota=Quota(enable_min_quota_scale=False))
+
+
+def full_cluster(nodes: int, members: int, over: int, *, held: int = 0, halves: int = 0) -> Snapshot:
+    """Nodes full of single-GPU pods of q0, which is so many above its min; a gang of 8-GPU pods within the min of q1.
+
+    held: nodes, the first ones, of which one pod is of q2, within its min; halves: nodes more that q2 holds half of
+    and of which the rest is free.
+    """
+    world = World()
+    total = 8 * nodes
+    world.add(quota("q0", {GPU: total - held - over}, {GPU: 10 * total}))
+    world.add(quota("q1", {GPU: 8 * members}, {GPU: 10 * total}))
+    world.add(quota("q2", {GPU: total}, {GPU: 10 * total}))
+    for i in range(nodes):
+        world.add(node(f"n{i}", cpu="64", **{GPU: "8"}))
+        for k in range(8):
+            labels = belongs("q2" if i < held and not k else "q0")
+            world.add(pod(f"r-{i}-{k}", at=f"n{i}", requests={GPU: "1"}, labels=labels, created=(8 * i + k) % 3000))
+    for i in range(halves):
+        world.add(node(f"h{i}", cpu="64", **{GPU: "8"}))
+        world.add(pod(f"h-{i}", at=f"h{i}", requests={GPU: "4"}, labels=belongs("q2")))
+    world.add(group("g", members))
+    for i in range(members):
+        world.add(pod(f"g-{i}", gang="g", requests={GPU: "8"}, labels=belongs("q1"), created=3500))
+    return world.snapshot()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "members", "over"), [(100, 8, 63), (400, 20, 50), (500, 30, 150), (1000, 64, 511), (1000, 64, 100)]
+)
+def test_reclaim_leaves_a_quota_its_min(nodes: int, members: int, over: int) -> None:
+    """3.2: (taken - the largest unit) < over, and the gang needs all of its GPUs."""
+    plan = plan_round(full_cluster(nodes, members, over), SETTINGS)
+    assert not plan.evictions
+    assert not plan.placements
+    [unit] = plan.units
+    assert unit.proof is Proof.INFEASIBLE
+    assert f"needed {8 * members} {GPU}, free 0, reclaimable {over}" in plan.pending[0].message
+
+
+@pytest.mark.parametrize("ways", [EVERY_WAY, *((way,) for way in Way)], ids=lambda ways: "+".join(ways))
+@pytest.mark.parametrize(("held", "halves", "over"), [(0, 0, 160), (300, 0, 160), (0, 60, 50)])
+def test_no_way_of_choosing_takes_more_than_a_quota_lends(
+    ways: Sequence[Way], held: int, halves: int, over: int
+) -> None:
+    """All it lends is just enough, and only on the nodes without pods of q2; or the sums say that it is enough, and
+    it is not, since a pod needs all of a node."""
+    plan = plan_round(full_cluster(400, 20, over, held=held, halves=halves), SETTINGS, ways=ways)
+    assert len(plan.evictions) in (0, 160 if over == 160 else 0)
+    assert bool(plan.placements) == bool(plan.evictions)
+    if ways == EVERY_WAY:
+        assert len(plan.evictions) == (160 if over == 160 else 0)
