@@ -15,6 +15,10 @@ MAX_SHOWN = 60
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*", re.ASCII)
 
 
+class UnreadableError(ValueError):
+    """A value that cannot be read, or holds more than is read; the text says what and where."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """One fault: the path of the field from the root (empty = the root), and what is wrong."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from koordpy.api.faults import kind_name, literal
+from koordpy.api.faults import UnreadableError, kind_name, literal
 from koordpy.api.jsontext import JsonFault, read_json
 from koordpy.api.limits import GATHER_ENTRIES, some, too_many
 from koordpy.api.spelling import hint
@@ -18,10 +18,6 @@ FIELDS = ("gatherStrategy", "parallelModel")
 RULE_FIELDS = ("layer", "strategy", "podCountMultiple")
 PARALLEL_FIELDS = ("parallelStrategy", "parallelism")
 PARALLEL = ("data-parallel", "pipeline-parallel", "tensor-parallel")
-
-
-class UnreadableError(ValueError):
-    """An annotation that cannot be read; the text says what and where."""
 
 
 @dataclass(frozen=True, slots=True)

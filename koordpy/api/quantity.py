@@ -8,6 +8,7 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 
+from koordpy.api.faults import UnreadableError
 from koordpy.api.keys import ACCELERATORS
 
 _NUMBER = re.compile(r"([+-]?)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(.*)", re.ASCII | re.DOTALL)
@@ -34,21 +35,21 @@ MAX_DIGITS = 400
 
 
 def parse_exact(raw: RawQuantity) -> Fraction:
-    """The exact value of a quantity. Raises ValueError with what is wrong."""
+    """The exact value of a quantity. Raises UnreadableError with what is wrong."""
     if isinstance(raw, bool):
-        raise ValueError(f"{str(raw).lower()} is no quantity")
+        raise UnreadableError(f"{str(raw).lower()} is no quantity")
     text = str(raw).strip(" \t\r\n")
     match = _NUMBER.fullmatch(text)
     if match is None or match[2] == ".":
-        raise ValueError(f"{text!r} is no quantity (as in 2, 500m, 16Gi)")
+        raise UnreadableError(f"{text!r} is no quantity (as in 2, 500m, 16Gi)")
     sign, number, suffix = match.groups()
     if len(number) > MAX_DIGITS:
-        raise ValueError(f"{text[:20]}... has more than {MAX_DIGITS} digits")
+        raise UnreadableError(f"{text[:20]}... has more than {MAX_DIGITS} digits")
     scale = _SUFFIX.get(suffix)
     if scale is None:
         exponent = _EXPONENT.fullmatch(suffix)
         if exponent is None:
-            raise ValueError(f"{text!r} is no quantity (as in 2, 500m, 16Gi)")
+            raise UnreadableError(f"{text!r} is no quantity (as in 2, 500m, 16Gi)")
         scale = Fraction(10) ** max(-400, min(400, int(exponent[1])))
     value = Fraction(number if number[-1] != "." else number + "0") * scale
     return -value if sign == "-" else value
@@ -68,13 +69,13 @@ def is_extended(resource: str) -> bool:
 def units(resource: str, raw: RawQuantity) -> int:
     """Amount of a resource: milli-cores of cpu, whole units of everything else, rounded up.
 
-    Raises ValueError: unreadable, negative, or a part of an extended resource.
+    Raises UnreadableError: unreadable, negative, or a part of an extended resource.
     """
     value = parse_exact(raw)
     if value < 0:
-        raise ValueError(f"{str(raw)!r} is negative")
+        raise UnreadableError(f"{str(raw)!r} is negative")
     if is_extended(resource) and value.denominator != 1:
-        raise ValueError(f"{str(raw)!r} must be whole for an extended resource")
+        raise UnreadableError(f"{str(raw)!r} must be whole for an extended resource")
     if resource in ACCELERATORS:
         return min(_ceil(value), MAX_ACCELERATORS)
     return _ceil(value * 1000 if resource == "cpu" else value)

@@ -53,7 +53,7 @@ class NodeBook:
         return self._nodes.get(name)
 
     def put(self, node: Node) -> None:
-        """Takes a node. Raises ValueError where a quantity cannot be read; nothing changes then."""
+        """Takes a node. Raises UnreadableError where a quantity cannot be read; nothing changes then."""
         info = NodeInfo(
             name=node.metadata.name,
             labels=node.metadata.labels,

@@ -35,7 +35,7 @@ class ObjectBook(Generic[V]):
         return tuple(self._objects)
 
     def put(self, obj: Wire) -> None:
-        """Takes an object. Raises ValueError where something in it cannot be read; nothing changes then."""
+        """Takes an object. Raises UnreadableError where something in it cannot be read; nothing changes then."""
         objects, key = self._objects[type(obj)], object_key(obj)
         if self._changes(objects.get(key), obj):
             self._view = None

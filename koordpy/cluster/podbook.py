@@ -73,7 +73,7 @@ class PodBook:
     def put_pod(self, pod: Pod, *, seen: bool = True) -> None:
         """Takes a pod as it is now. seen: at the API server; else the pod is as it is foreseen already.
 
-        Raises ValueError where a quantity cannot be read; nothing changes then.
+        Raises UnreadableError where a quantity cannot be read; nothing changes then.
         """
         if seen and self._foreseen:
             pod = self._foreseen.applied(pod)

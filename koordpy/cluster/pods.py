@@ -10,6 +10,7 @@ from functools import lru_cache
 import msgspec
 
 from koordpy.api import keys
+from koordpy.api.faults import UnreadableError
 from koordpy.api.limits import RESOURCES, SELECTOR_TERMS, SPEC_BYTES, too_many
 from koordpy.api.natural import number
 from koordpy.api.objects import Pod
@@ -292,7 +293,7 @@ def pod_info(
     """Reads one pod; looked_for, owned: as in `shape_of`; gpu_resources: resource names that count GPUs; labels_count:
     as in `owner_in`.
 
-    Raises ValueError for an unreadable quantity, or a pod to be placed that asks for more than is read (`limits`).
+    Raises UnreadableError for an unreadable quantity, or a pod to be placed that asks for more than is read (`limits`).
     """
     spec, meta = pod.spec, pod.metadata
     node = spec.node_name or assumed_node
@@ -305,12 +306,12 @@ def pod_info(
         and spec.scheduler_name in scheduler_names
     )
     if pending and (fault := _above_limits(pod, requests)):
-        raise ValueError(fault)
+        raise UnreadableError(fault)
     gang = gang_ref(pod)
     gpus = gpu_ask(pod, gpu_resources) if any(name in requests for name in gpu_resources) else None
     shape = shape_of(pod, requests, looked_for, owned=owned, gpus=gpus) if pending else b""
     if fault := too_many(len(shape), SPEC_BYTES, "bytes that decide where it may go"):
-        raise ValueError(f"spec: {fault}")
+        raise UnreadableError(f"spec: {fault}")
     return PodInfo(
         pod=pod,
         key=pod.key,

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from operator import is_
 from typing import NamedTuple
 
+from koordpy.api.faults import UnreadableError
 from koordpy.api.limits import RESOURCES
 from koordpy.api.objects import Container, ContainerStatus, Node, Pod, Quantities
 from koordpy.api.quantity import MAX_SUM, units
@@ -20,13 +21,13 @@ DEFAULT_MEMORY_BYTES = 200 * 2**20
 
 
 def amounts(raw: Quantities) -> Amounts:
-    """Parses a resource list. Raises ValueError naming the resource."""
+    """Parses a resource list. Raises UnreadableError naming the resource."""
     out: Amounts = {}
     for name, text in raw.items():
         try:
             out[name] = units(name, text)
-        except ValueError as fault:
-            raise ValueError(f"{name}: {fault}") from None
+        except UnreadableError as fault:
+            raise UnreadableError(f"{name}: {fault}") from None
     return out
 
 

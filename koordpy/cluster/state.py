@@ -90,7 +90,7 @@ class ClusterState(PodBook):
     # -- objects in ---------------------------------------------------------------------------------------------------
 
     def upsert(self, obj: Wire) -> None:
-        """Takes an object as it is now. Raises ValueError where a quantity cannot be read; nothing changes then."""
+        """Takes an object as it is now. Raises UnreadableError where it cannot be read; nothing changes then."""
         kind = type(obj)
         handler = self._handlers.get(kind)
         if handler is not None:

@@ -161,13 +161,13 @@ class VolumeBook(ObjectBook[VolumeObjects]):
         super().__init__(STORAGE_KINDS, VolumeObjects)
 
     def put(self, obj: Wire) -> None:
-        """Takes an object. Raises ValueError where a size in it cannot be read; nothing changes then."""
+        """Takes an object. Raises UnreadableError where a size in it cannot be read; nothing changes then."""
         _check_sizes(obj)
         super().put(obj)
 
 
 def size_bytes(quantity: RawQuantity | None) -> int:
-    """Bytes of a size, rounded up; 0 for none. Raises ValueError."""
+    """Bytes of a size, rounded up; 0 for none. Raises UnreadableError."""
     return 0 if quantity is None else units("storage", quantity)
 
 

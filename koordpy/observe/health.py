@@ -138,6 +138,7 @@ class HealthServer:
         if self._waiting >= SHOWING:
             raise web.HTTPTooManyRequests(text=f"{request.path}: others are being answered\n")
         self._waiting += 1
+        response: web.StreamResponse | None = None
         try:
             async with self._showing, asyncio.timeout(SHOW_SECONDS):
                 # a snapshot of a large cluster takes a while to encode: not on the loop that binds pods
@@ -149,6 +150,10 @@ class HealthServer:
                     await response.write(body[start : start + CHUNK])
                 await response.write_eof()
                 return response
+        except TimeoutError:
+            if response is not None:
+                raise  # the answer has begun: all that is left is to close the connection
+            raise web.HTTPServiceUnavailable(text=f"{request.path}: not ready within {SHOW_SECONDS:g} s\n") from None
         finally:
             self._waiting -= 1
 

@@ -4,6 +4,7 @@ import logging
 import re
 import sys
 import time
+from copy import copy
 from typing import Literal, TextIO
 
 import orjson
@@ -27,10 +28,10 @@ def _cut(value: object) -> object:
 
 def _message(record: logging.LogRecord) -> str:
     """The message with its values cut."""
-    args = record.args
-    if isinstance(args, tuple):
-        record.args = tuple(map(_cut, args))
-    return record.getMessage()
+    cut = copy(record)
+    if isinstance(record.args, tuple):
+        cut.args = tuple(map(_cut, record.args))
+    return cut.getMessage()
 
 
 class JsonFormatter(logging.Formatter):
@@ -60,8 +61,9 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         message = _message(record)
         safe = _CONTROL.sub(lambda found: repr(found[0])[1:-1], message)
-        record.msg, record.args = safe, ()
-        return super().format(record)
+        shown = copy(record)
+        shown.msg, shown.args = safe, ()
+        return super().format(shown)
 
 
 def configure(*, level: str = "info", format: LogFormat = "text", stream: TextIO | None = None) -> None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from koordpy.api import keys
 from koordpy.api.config import Gangs
 from koordpy.api.durations import parse_duration
-from koordpy.api.faults import kind_name, literal
-from koordpy.api.gangspec import TopologyWish, UnreadableError, parse_topology_wish
+from koordpy.api.faults import UnreadableError, kind_name, literal
+from koordpy.api.gangspec import TopologyWish, parse_topology_wish
 from koordpy.api.jsontext import JsonFault, read_json
 from koordpy.api.limits import LINKED_GANGS, too_many
 from koordpy.api.natural import natural_key

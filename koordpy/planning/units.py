@@ -142,6 +142,8 @@ class Groups:
     @cached_property
     def links(self) -> Links:
         """Which gangs are planned together."""
+        if not self.snapshot.linkers:
+            return Links({}, {})
         return links_of(self.snapshot.linkers, lambda ref: self.gang(ref).links, self._named)
 
     def id_of(self, ref: GangRef) -> str:

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koordpy.api import keys
-from koordpy.api.gangspec import UnreadableError, parse_topology_wish
+from koordpy.api.faults import UnreadableError
+from koordpy.api.gangspec import parse_topology_wish
 from koordpy.api.jsontext import JsonFault, read_json
 from koordpy.api.objects import ObjectMeta
 from koordpy.api.settings import OF_GANGS, OF_QUOTAS, odd_settings, odd_values, whole_number

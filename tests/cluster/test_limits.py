@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from koordpy.api import keys, limits
-from koordpy.api.gangspec import UnreadableError, parse_topology_wish
+from koordpy.api.faults import UnreadableError
+from koordpy.api.gangspec import parse_topology_wish
 from koordpy.api.objects import (
     Affinity,
     LabelSelector,

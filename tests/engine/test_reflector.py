@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
+from koordpy.api.faults import UnreadableError
 from koordpy.api.objects import Pod
 from koordpy.engine.apiserver.resources import POD_GROUPS, PODS, UPSTREAM_POD_GROUPS, Resource, Wanted, discover
 from koordpy.engine.watching.reflector import Reflector, ReflectorPolicy
@@ -194,6 +195,29 @@ async def test_one_object_that_cannot_be_read_is_named_counted_and_taken_with_wh
     assert [one.names.name for one in reflector.unreadable.values()] == ["odd", "bad"]
     assert reflector.counters.decode_errors == 2 and reflector.counters.watches == 1
     assert "default/bad" in caplog.text and "default/odd" in caplog.text
+
+
+async def test_only_what_cannot_be_read_is_told_of_the_object_not_what_we_fail_on(
+    server: ScriptedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Failing(Log):
+        def upsert(self, obj: Pod, old: Pod | None) -> None:
+            if obj.metadata.name == "theirs":
+                raise UnreadableError("cpu: 'x' is no quantity")
+            if obj.metadata.name == "ours":
+                raise ValueError("not enough values to unpack")
+            super().upsert(obj, old)
+
+    server.on("LIST", PATH, listing(pod("theirs", "3"), pod("ours", "4"), pod("a", "5")))
+    server.on("WATCH", PATH, watching())
+    sink = Failing()
+    async with reflecting(server, sink) as reflector:
+        await until(lambda: sink.lines == ["+a@5"])
+    assert [(one.names.name, one.why) for one in reflector.unreadable.values()] == [
+        ("theirs", "cpu: 'x' is no quantity")
+    ]
+    assert reflector.mirror.errors == 2
+    assert "default/ours was not taken in" in caplog.text and "not enough values" in caplog.text
 
 
 async def test_null_for_an_empty_list_is_read_in_a_list_and_in_a_watch(server: ScriptedServer) -> None:

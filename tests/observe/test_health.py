@@ -1,6 +1,7 @@
 """The HTTP endpoints as somebody on the pod network asks them."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -76,6 +77,22 @@ async def test_a_big_answer_comes_whole_and_one_at_a_time() -> None:
         assert set(found) == {200, 429}
         assert found.count(200) >= health.SHOWING
         assert await ask() == 200
+
+
+async def test_what_is_not_ready_in_time_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "SHOW_SECONDS", 0.05)
+    given_up = threading.Event()
+
+    def slow() -> bytes:
+        given_up.wait(60)
+        return b"[]"
+
+    async with serving(debug={"snapshot": lambda: slow}, guard=anybody) as (session, url):
+        try:
+            async with session.get(f"{url}/debug/snapshot") as response:
+                assert (response.status, await response.text()) == (503, "/debug/snapshot: not ready within 0.05 s\n")
+        finally:
+            given_up.set()
 
 
 async def test_only_who_is_let_in_sees_debug_and_configz() -> None:

@@ -70,6 +70,18 @@ def test_long_values_are_cut_and_numbers_are_not(restored: object, format: logs.
     assert "(5000 characters), 1.2 s" in line
 
 
+@pytest.mark.parametrize("format", ["text", "json"])
+def test_other_handlers_see_the_record_as_it_was_made(restored: object, format: logs.LogFormat) -> None:
+    seen: list[logging.LogRecord] = []
+    other = logging.Handler()
+    other.emit = seen.append  # type: ignore[method-assign]
+    logs.configure(format=format, stream=io.StringIO())
+    logging.getLogger().addHandler(other)
+    value = "v" * 5000
+    logging.getLogger("koordpy.test").warning("%s: %s", value, FORGED)
+    assert [(record.msg, record.args) for record in seen] == [("%s: %s", (value, FORGED))]
+
+
 def test_an_exception_keeps_its_lines(restored: object) -> None:
     stream = io.StringIO()
     logs.configure(stream=stream)

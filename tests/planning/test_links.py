@@ -3,6 +3,7 @@
 import json
 import random
 
+import pytest
 from msgspec.structs import replace
 
 from koordpy.api import keys
@@ -10,6 +11,7 @@ from koordpy.api.groups import PodGroup
 from koordpy.api.objects import Pod
 from koordpy.cluster.pods import GangRef
 from koordpy.planning.links import NAMED_BY_OTHERS, ONE_SIDED, links_of
+from koordpy.planning.units import Groups
 from tests.scenarios.cluster import World, bound, group, messages, node, pod
 
 
@@ -52,6 +54,12 @@ def test_groups_are_the_closure_of_the_links_that_hold() -> None:
         for one in names:
             own = [key for key in named[one] if key[0] == one[0] or (key in named and one in named[key])]
             assert list(found.binding.get(refs[one], ())) == own, (seed, one)
+
+
+def test_where_no_gang_names_another_no_gang_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World().add(node("n1:9"), group("train", 1), pod("t-0", gang="train"), pod("alone"))
+    monkeypatch.setattr(Groups, "every", lambda _: pytest.fail("every gang of the cluster was read"))
+    assert sorted(unit.id for unit in Groups(world.snapshot()).units()) == ["default/alone", "gang:default/train"]
 
 
 def test_a_gang_of_another_namespace_is_not_held_by_one_that_it_does_not_name() -> None:

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, Protocol, TypeVar
 
+from koordpy.api.faults import UnreadableError
 from koordpy.api.objects import ObjectMeta
 
 logger = logging.getLogger(__name__)
@@ -72,7 +73,7 @@ class Mirror(Generic[T]):
         self.objects[uid] = obj
         try:
             self._sink.upsert(obj, known)
-        except ValueError as fault:
+        except UnreadableError as fault:
             self.errors += 1
             logger.debug("%s: %s was refused", self._name, label_of(obj.metadata), exc_info=True)
             self._on_refused(obj, str(fault))
