@@ -7,6 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.loudly import pytest_terminal_summary
+
+__all__ = ["pytest_terminal_summary"]
+
 # CI tries the same examples each time: what fails there fails at every desk with CI=true. Elsewhere they are new ones.
 settings.register_profile(
     "koordpy", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=bool(os.environ.get("CI"))

@@ -154,9 +154,15 @@ def koordpy_run(
     return process
 
 
-def _gave_up(what: str, within_s: float, last: object, processes: Iterable[Process]) -> AssertionError:
+class WaitedInVain(AssertionError):
+    """Something did not come in time: the one failure that gets a second try (Makefile)."""
+
+
+def _gave_up(what: str, within_s: float, last: object, processes: Iterable[Process]) -> WaitedInVain:
     logs = "".join(f"\n--- {process!r}\n{process.tail()}" for process in processes)
-    return AssertionError(f"not within {within_s:g} s: {what}; last seen: {last!r}{logs}")
+    # a wait on the way out of another failure is no reason for a second try
+    also = "" if sys.exception() is None else "then also "
+    return WaitedInVain(f"{also}not within {within_s:g} s: {what}; last seen: {last!r}{logs}")
 
 
 async def _result(check: Callable[[], Any]) -> Any:
@@ -196,7 +202,7 @@ async def eventually(
 ) -> Any:
     """Calls check (plain or async) until it returns something true, and returns that.
 
-    Exceptions of check end the wait at once. AssertionError after within_s seconds, ProcessDied as soon as one of
+    Exceptions of check end the wait at once. WaitedInVain after within_s seconds, ProcessDied as soon as one of
     `processes` has ended; both show the logs of `processes`.
     """
     deadline = time.monotonic() + within_s

@@ -131,7 +131,8 @@ class World:
         try:
             await self.until(f"PodGroup {name} says {wanted}", so)
         except AssertionError as error:
-            raise AssertionError(f"it says {said}") from error
+            error.add_note(f"it says {said}")
+            raise
 
     async def job_is(self, name: str, type_: str) -> None:
         async def so() -> bool:
