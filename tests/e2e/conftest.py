@@ -70,10 +70,16 @@ def controlplane(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield plane
 
 
-@pytest.fixture(scope="session")
-def plane(controlplane: ControlPlane) -> ControlPlane:
-    """What a module talks to; one that needs controllers or other gates has a `plane` of its own."""
-    return controlplane
+@pytest.fixture(scope="module")
+def plane(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """What a module talks to: the session's, or one of its own with kube-controller-manager where it is marked
+    `controllers`. One that needs other gates has a `plane` of its own."""
+    if request.node.get_closest_marker("controllers") is None:
+        yield request.getfixturevalue("controlplane")
+        return
+    assets, folder = request.getfixturevalue("assets"), tmp_path_factory.mktemp("controllers")
+    with ControlPlane(assets, controller_manager=True, folder=folder) as running:
+        yield running
 
 
 @pytest.fixture
@@ -84,10 +90,10 @@ async def recorder(plane: ControlPlane) -> AsyncIterator[Recorder]:
 
 
 @pytest.fixture
-async def api(controlplane: ControlPlane) -> AsyncIterator[Client]:
-    """The administrator's client of an empty cluster: nodes and pods of namespace default go when the test ends."""
-    controlplane.must_run()
-    async with controlplane.client() as client:
+async def api(plane: ControlPlane) -> AsyncIterator[Client]:
+    """The administrator's client of an empty cluster: its nodes and pods go when the test ends."""
+    plane.must_run()
+    async with plane.client() as client:
         yield client
         await client.clear()
 
@@ -106,8 +112,8 @@ async def namespace(api: Client) -> str:
 
 @pytest.fixture
 async def install(
-    api: Client, crds: list[str], controlplane: ControlPlane, helm: Helm, namespace: str
+    api: Client, crds: list[str], plane: ControlPlane, helm: Helm, namespace: str
 ) -> AsyncIterator[Install]:
     """Installs the chart with the values given; its rights and its work go when the test ends."""
-    async with installer(api, controlplane, helm, namespace) as installing:
+    async with installer(api, plane, helm, namespace) as installing:
         yield installing

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,13 +25,7 @@ Json = dict[str, Any]
 NAMESPACE = "default"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 _numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-def plane(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane with the controllers of Jobs and of garbage."""
-    with ControlPlane(assets, controller_manager=True, folder=tmp_path_factory.mktemp("lives")) as running:
-        yield running
+pytestmark = pytest.mark.controllers
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ Claims are allocated and reserved before the Binding, and taken back where the p
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,7 @@ API = "/apis/resource.k8s.io/v1"
 CLAIMS = f"{API}/namespaces/default/resourceclaims"
 TEMPLATES = f"{API}/namespaces/default/resourceclaimtemplates"
 DRIVER = "gpu.example.com"
-
-
-@pytest.fixture(scope="module")
-def plane(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    with ControlPlane(assets, controller_manager=True, folder=tmp_path_factory.mktemp("devices")) as plane:
-        yield plane
+pytestmark = pytest.mark.controllers
 
 
 async def offer(api: Client, node: str, *devices: str) -> None:

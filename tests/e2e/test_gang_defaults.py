@@ -4,7 +4,7 @@ keys that nobody reads and gangs without a goal are told of by events, also thos
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -25,30 +25,26 @@ BLOCKS = ("b1", "b2", "b3", "b3")
 CONFIG = "gangs: {defaults: {gather: [{layer: blockLayer, strategy: MustGather}]}}"
 NO_GOAL = "2 of 2 members bound; no gather goal: the network was not looked at"
 Told = set[tuple[str, str, str]]
-
-
-@pytest.fixture(scope="module")
-def plane(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane with the Job controller."""
-    with ControlPlane(assets, controller_manager=True, folder=tmp_path_factory.mktemp("defaults")) as running:
-        yield running
+pytestmark = pytest.mark.controllers
 
 
 @pytest.fixture
-async def api(plane: ControlPlane) -> AsyncIterator[Client]:
+async def api(api: Client) -> AsyncIterator[Client]:
     """Four nodes in three blocks, each with room for one pod."""
-    plane.must_run()
-    async with plane.client() as client:
-        await client.apply_crds(CRDS)
-        hierarchy = {"hierarchy": [{"layerName": "blockLayer", "labelKey": BLOCK}]}
-        kind = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "ClusterNetworkTopology"}
-        await client.create(TOPOLOGIES, {**kind, "metadata": {"name": "default"}, "spec": hierarchy})
-        room = {"cpu": "1", "memory": "8Gi", "pods": "10"}
-        await client.make_nodes(4, labels=lambda i: {BLOCK: BLOCKS[i]}, allocatable=room)
-        yield client
-        for path in (f"{JOBS}?propagationPolicy=Background", GROUPS, QUOTAS, DEVICES, TOPOLOGIES, EVENTS):
-            await client.delete(path)
-        await client.clear()
+    await api.apply_crds(CRDS)
+    await make_blocks(api)
+    room = {"cpu": "1", "memory": "8Gi", "pods": "10"}
+    await api.make_nodes(4, labels=lambda i: {BLOCK: BLOCKS[i]}, allocatable=room)
+    yield api
+    for path in (f"{JOBS}?propagationPolicy=Background", GROUPS, QUOTAS, DEVICES, TOPOLOGIES, EVENTS):
+        await api.delete(path)
+
+
+async def make_blocks(api: Client) -> None:
+    """A topology of blocks, by the label BLOCK."""
+    kind = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "ClusterNetworkTopology"}
+    spec = {"hierarchy": [{"layerName": "blockLayer", "labelKey": BLOCK}]}
+    await api.create(TOPOLOGIES, {**kind, "metadata": {"name": "default"}, "spec": spec})
 
 
 async def make_gang(api: Client, name: str, notes: Json, *, minimum: int = 2, cpu: str = "1") -> None:

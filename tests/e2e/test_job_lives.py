@@ -4,7 +4,7 @@ deleted pods, drains, growth, and the same Job again. Gangs live like their work
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -19,26 +19,17 @@ from tests.e2e.test_gang_defaults import JOBS
 from tests.e2e.test_preemption import CLASSES, EVENTS, scheduler
 from tests.e2e.test_scheduler import GROUPS
 
+pytestmark = pytest.mark.controllers
 ASKED = "staleGangs: {enabled: true, grace: 1s}"
 """Whoever has lost members is evicted soon: what is not evicted then has lost nobody."""
 
 
-@pytest.fixture(scope="module")
-def plane(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane with the Job controller."""
-    with ControlPlane(assets, controller_manager=True, folder=tmp_path_factory.mktemp("jobs")) as running:
-        yield running
-
-
 @pytest.fixture
-async def api(plane: ControlPlane) -> AsyncIterator[Client]:
-    plane.must_run()
-    async with plane.client() as client:
-        await client.apply_crds(CRDS)
-        yield client
-        for path in (f"{JOBS}?propagationPolicy=Background", GROUPS, EVENTS, f"{CLASSES}/high"):
-            await client.delete(path)
-        await client.clear()
+async def api(api: Client) -> AsyncIterator[Client]:
+    await api.apply_crds(CRDS)
+    yield api
+    for path in (f"{JOBS}?propagationPolicy=Background", GROUPS, EVENTS, f"{CLASSES}/high"):
+        await api.delete(path)
 
 
 class World:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import re
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from tests.e2e.client import Client, pod_manifest, pods_path
 from tests.e2e.conftest import CRDS
 from tests.e2e.controlplane import ControlPlane
 from tests.e2e.kubelets import kubelets
-from tests.e2e.test_gang_defaults import BLOCK, JOBS
+from tests.e2e.test_gang_defaults import BLOCK, JOBS, make_blocks
 from tests.e2e.test_job_lives import World
 from tests.e2e.test_preemption import EVENTS, scheduler
 from tests.e2e.test_scheduler import GROUPS, TOPOLOGIES
@@ -32,31 +32,21 @@ EXAMPLE = REPOSITORY / "examples" / "jobs" / "train.yaml"
 SETS = "/apis/apps/v1/namespaces/default/statefulsets"
 SERVICES = "/api/v1/namespaces/default/services"
 Json = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def plane(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    with ControlPlane(assets, controller_manager=True, folder=tmp_path_factory.mktemp("pages")) as running:
-        yield running
+pytestmark = pytest.mark.controllers
 
 
 @pytest.fixture
-async def api(plane: ControlPlane) -> AsyncIterator[Client]:
+async def api(api: Client) -> AsyncIterator[Client]:
     """Six nodes of 8 GPUs, of which the last four are in one block."""
-    plane.must_run()
-    async with plane.client() as client:
-        await client.apply_crds(CRDS)
-        layers = [{"layerName": "blockLayer", "labelKey": BLOCK}]
-        kind = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "ClusterNetworkTopology"}
-        await client.create(TOPOLOGIES, {**kind, "metadata": {"name": "default"}, "spec": {"hierarchy": layers}})
-        room = {"cpu": "96", "memory": "1Ti", "pods": "20", "nvidia.com/gpu": "8"}
-        await client.make_nodes(6, labels=lambda i: {BLOCK: "whole" if i > 1 else f"b{i}"}, allocatable=room)
-        yield client
-        for path in (f"{JOBS}?propagationPolicy=Background", f"{SETS}?propagationPolicy=Background"):
-            await client.delete(path)
-        for path in (f"{SERVICES}/train", GROUPS, TOPOLOGIES, EVENTS):
-            await client.delete(path)
-        await client.clear()
+    await api.apply_crds(CRDS)
+    await make_blocks(api)
+    room = {"cpu": "96", "memory": "1Ti", "pods": "20", "nvidia.com/gpu": "8"}
+    await api.make_nodes(6, labels=lambda i: {BLOCK: "whole" if i > 1 else f"b{i}"}, allocatable=room)
+    yield api
+    for path in (f"{JOBS}?propagationPolicy=Background", f"{SETS}?propagationPolicy=Background"):
+        await api.delete(path)
+    for path in (f"{SERVICES}/train", GROUPS, TOPOLOGIES, EVENTS):
+        await api.delete(path)
 
 
 @pytest.fixture

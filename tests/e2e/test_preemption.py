@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -24,27 +24,18 @@ QUOTAS = "/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/default/elasticquotas
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 _numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-def plane(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane whose controllers run: budgets have a status, evictions ask them."""
-    with ControlPlane(assets, controller_manager=True, folder=tmp_path_factory.mktemp("disruption")) as running:
-        yield running
+pytestmark = pytest.mark.controllers
 
 
 @pytest.fixture
-async def api(plane: ControlPlane) -> AsyncIterator[Client]:
-    plane.must_run()
-    async with plane.client() as client:
-        await client.apply_crds(CRDS)
-        high = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}}
-        await client.delete(f"{CLASSES}/high")
-        await client.create(CLASSES, {**high, "value": 1000})
-        yield client
-        for path in (BUDGETS, QUOTAS, GROUPS):
-            await client.delete(path)
-        await client.clear()
+async def api(api: Client) -> AsyncIterator[Client]:
+    await api.apply_crds(CRDS)
+    high = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}}
+    await api.delete(f"{CLASSES}/high")
+    await api.create(CLASSES, {**high, "value": 1000})
+    yield api
+    for path in (BUDGETS, QUOTAS, GROUPS):
+        await api.delete(path)
 
 
 @asynccontextmanager
@@ -255,7 +246,7 @@ async def test_a_gang_that_lost_a_member_says_so_and_gives_up_its_room_after_its
     api: Client, plane: ControlPlane, tmp_path: Path
 ) -> None:
     await make_nodes(api, 1)
-    async with scheduler(plane, tmp_path, config="staleGangs: {enabled: true, grace: 3s}\n") as process:
+    async with scheduler(plane, tmp_path, config="staleGangs: {enabled: true, grace: 10s}\n") as process:
         await make_gang(api, "g", 3)
         await bound(api, process, "g-0", "g-1", "g-2")
         await api.delete(f"{pods_path()}/g-2")

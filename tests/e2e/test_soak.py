@@ -26,7 +26,7 @@ async def test_hopeless_pods_in_an_idle_cluster_are_written_to_once(
         made[meta["uid"]] = meta["resourceVersion"]
     async with PodWatch(api).running() as watch:
         with start(controlplane, tmp_path, "koordpy", *FLAGS):
-            assert await watch.until(lambda: made.keys() <= watch.told_at.keys(), within_s=30)
+            assert await watch.until(lambda: made.keys() <= watch.told_at.keys(), within_s=120)
             told = {uid: pod.metadata.resource_version for uid, pod in watch.pods.items()}
             # something happens, but nothing that could help
             for i in range(6):
@@ -57,11 +57,11 @@ async def test_a_scheduler_killed_among_many_bindings_loses_none_and_doubles_non
         before = set(watch.pods)
         process = start(controlplane, tmp_path, "koordpy", *FLAGS).start()
         try:
-            assert await watch.until(lambda: len(watch.bound_at) > 120, within_s=30)
+            assert await watch.until(lambda: len(watch.bound_at) > 120, within_s=120)
         finally:
             process.kill()
         with start(controlplane, tmp_path, "again", *FLAGS):
-            assert await watch.until(lambda: len(watch.bound_at) == 240, within_s=30)
+            assert await watch.until(lambda: len(watch.bound_at) == 240, within_s=120)
             await asyncio.sleep(1)
         assert set(watch.pods) == before and not watch.moved
         used = Counter(pod.spec.node_name for pod in watch.pods.values())

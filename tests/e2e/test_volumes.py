@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,12 +32,7 @@ CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"
 STORAGE = "/apis/storage.k8s.io/v1"
 CAPACITIES = f"{STORAGE}/namespaces/default/csistoragecapacities"
-
-
-@pytest.fixture(scope="module")
-def plane(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    with ControlPlane(assets, controller_manager=True, folder=tmp_path_factory.mktemp("volumes")) as plane:
-        yield plane
+pytestmark = pytest.mark.controllers
 
 
 @dataclass
