@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from msgspec import json
+
 from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.engine.binding.commit import Committer
@@ -25,9 +27,19 @@ from koordpy.engine.status.references import References
 from koordpy.engine.status.told import Told
 from koordpy.engine.wakeups import Wake
 from koordpy.engine.watching.feeds import Feeds
+from koordpy.observe.logs import MOST_CHARACTERS
 from koordpy.observe.metrics import Metrics
 from koordpy.planning.gangs import read_gang
-from koordpy.planning.plan import Eviction, GangReport, GangStatus, PendingPod, Placement, RoundPlan, UnitReport
+from koordpy.planning.plan import (
+    Eviction,
+    GangReport,
+    GangStatus,
+    PendingPod,
+    Placement,
+    RejectedPlan,
+    RoundPlan,
+    UnitReport,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -133,6 +145,8 @@ class Dispatcher:
                 self._rooms.start(plan, unit_id, victims, None)
         for about, text in plan.warnings:
             self._warn(about, text)
+        for rejected in plan.rejected:
+            self._report(rejected)
 
     def _unit(self, unit: UnitReport, entry: Entry, found: _Round) -> bool:
         """Hands one unit on; True where it has pods left over."""
@@ -212,6 +226,16 @@ class Dispatcher:
             logger.warning("%s: %s", about, text)
             if reference is not None:
                 self._announcer.invalid(reference, text)
+
+    def _report(self, rejected: RejectedPlan) -> None:
+        """A plan that its check refused, with all of it; once for as long as the same is found wrong."""
+        if not self._told.is_new(rejected.unit, rejected.text):
+            return
+        logger.error("%s: %s", rejected.unit, rejected.text)
+        whole = json.encode(rejected).decode()
+        parts = [whole[i : i + MOST_CHARACTERS] for i in range(0, len(whole), MOST_CHARACTERS)]
+        for number, part in enumerate(parts, 1):
+            logger.error("%s: the refused plan, %d of %d: %s", rejected.unit, number, len(parts), part)
 
     def _done(self, gangs: _Gangs) -> Callable[[UnitCommit], None]:
         """Hears of a gang's Bindings when all of them are through."""

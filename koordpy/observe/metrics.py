@@ -132,6 +132,10 @@ class Metrics:
         self.solver_status = Counter(
             "koordpy_solver_status_total", "Answers of the solver.", ["status"], registry=registry
         )
+        self.rejected_plans = Counter(
+            "koordpy_rejected_plans_total", "Plans of units that an independent check refused, by check.", ["check"],
+            registry=registry,
+        )  # fmt: skip
         self.plan_seconds = Histogram(
             "koordpy_plan_seconds", "Seconds of planning, a round.", buckets=_FINE, registry=registry
         )
@@ -209,6 +213,9 @@ class Metrics:
     def planned(self, plan: RoundPlan, *, seconds: float) -> None:
         """Counts what one round decided."""
         self.plan_seconds.observe(seconds)
+        for rejected in plan.rejected:
+            for check in rejected.checks:
+                self.rejected_plans.labels(check).inc()
         for unit in plan.units:
             if unit.placed and unit.layer is not None:
                 self.gang_layer.labels(unit.layer).inc()

@@ -3,7 +3,7 @@
 Source: gang-network.md sections 2.3 to 2.8; kube-parity.md 3 for plain pods.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -19,10 +19,11 @@ from koordpy.planning.jobs.base import Placed
 from koordpy.planning.jobs.registry import job_gate, keep_room, place_by_rules, rules_of
 from koordpy.planning.joint import place_gang
 from koordpy.planning.place import place_in_turn
-from koordpy.planning.plan import GangStatus, Proof, SolverRun
+from koordpy.planning.plan import GangStatus, Proof, RejectedPlan, SolverRun
 from koordpy.planning.quota.admission import QuotaRefusal
 from koordpy.planning.resources_gate import check_min_resources
 from koordpy.planning.units import Groups, Unit
+from koordpy.planning.verify.fault import Check, Fault, found
 from koordpy.planning.verify.plan import check_claims, check_plan
 from koordpy.planning.victims.asked import one_by_one
 from koordpy.planning.victims.moving import Back
@@ -61,6 +62,8 @@ class Tried:
     """Why nobody is evicted for it, beyond the count of nodes."""
     least: int | None = None
     """Pods evicted at least, where the set is not proven least."""
+    rejected: tuple[RejectedPlan, ...] = ()
+    """Plans for it that their check refused."""
     awaits: Mapping[str, int] = field(default_factory=dict)
     """Pod key -> node position, where it waits for room that pods are leaving: that is kept for it."""
 
@@ -144,27 +147,24 @@ def _relieved(refused: Tried, figures: Figures, search: Search | None) -> Tried:
     unit = refused.unit
     if refused.refusal is not None and not refused.refusal.limit_name:
         return refused
-    relief = search.relieve(unit)
+    relief, tried = _sought(unit, figures, search)
     if relief.awaited is not None:
         figures.promises.keep(relief.awaited.nodes)
         text = relief.awaited.stable_text if unit.is_gang else relief.awaited.text
         return replace(refused, reasons=(text,), awaits=relief.awaited.nodes)
-    if not relief.nodes:
+    if tried is None:
         unknown = Proof.UNKNOWN in (relief.proof, refused.proof)
         proof = Proof.UNKNOWN if unknown else refused.proof
         return replace(refused, proof=proof, runs=(*refused.runs, *relief.runs), reasons=relief.reasons)
-    tried = _make_room(unit, relief, figures, search)
-    if tried.fault and any(pod.gpus is not None for pod in unit.pending):
-        return refused  # the victims' GPUs are enough by number, but not those that were asked for
     while tried.nodes and one_by_one(unit):
-        relief = search.relieve(unit, tried.nodes)
-        if not relief.nodes:
+        _, more = _sought(unit, figures, search, tried.nodes)
+        if more is None:
             break
-        more = _make_room(unit, relief, figures, search)
         if not more.nodes:
+            tried = replace(tried, rejected=(*tried.rejected, *more.rejected))
             break
         proof = tried.proof if more.proof is Proof.OPTIMAL else more.proof
-        nodes, notes = {**tried.nodes, **more.nodes}, {**tried.notes, **more.notes}
+        nodes, notes = {**(tried.nodes or {}), **more.nodes}, {**tried.notes, **more.notes}
         tried = replace(
             more,
             nodes=nodes,
@@ -172,26 +172,77 @@ def _relieved(refused: Tried, figures: Figures, search: Search | None) -> Tried:
             proof=proof,
             victims=(*tried.victims, *more.victims),
             back=(*tried.back, *more.back),
+            rejected=(*tried.rejected, *more.rejected),
         )
     return tried
+
+
+def _sought(
+    unit: Unit, figures: Figures, search: Search, placed: Mapping[str, int] | None = None
+) -> tuple[Relief, Tried | None]:
+    """The first plan with victims that its check lets pass, way by way of choosing them; the refused one where none
+    does, None where nobody is found. placed: pod key -> node of members that got room just before."""
+    rejected: tuple[RejectedPlan, ...] = ()
+    last: Tried | None = None
+    ways = tuple(search.ways)
+    while True:
+        relief = search.relieve(unit, placed, ways)
+        if not relief.nodes:
+            return relief, last
+        tried = _make_room(unit, relief, figures, search)
+        rejected += tried.rejected
+        if tried.nodes:
+            # a way that failed may have been right in that nothing is better
+            proof = Proof.FEASIBLE if rejected else tried.proof
+            return relief, replace(tried, proof=proof, rejected=rejected)
+        last = replace(tried, rejected=rejected)
+        ways = ways[ways.index(relief.way) + 1 :] if relief.way in ways else ()
+        if not ways:
+            return relief, last
 
 
 def _make_room(unit: Unit, relief: Relief, figures: Figures, search: Search) -> Tried:
     """Puts a plan with victims on the draft, checked as one; nothing of it stays where it fails."""
     draft = figures.draft
     mark = draft.mark()
-    for victim in relief.victims:
-        for pod in victim.unit.pods:
-            draft.evict(pod)
     faults = search.faults(unit, relief)
-    tried = _accept(unit, dict(relief.nodes), figures, relief.proof, relief.runs, relief.notes)
-    if faults or not tried.nodes:
+    if not faults:
+        for victim in relief.victims:
+            for pod in victim.unit.pods:
+                draft.evict(pod)
+        tried = _accept(unit, dict(relief.nodes), figures, relief.proof, relief.runs, relief.notes, relief)
+        if not tried.nodes:
+            draft.undo(mark)
+            return tried
+        faults = search.faults_of_returns(relief)
+    if faults:
         draft.undo(mark)
-        return replace(tried, nodes=None, proof=Proof.UNKNOWN, fault="; ".join(faults[:3]) or tried.fault)
+        return _rejected(unit, faults, dict(relief.nodes), figures, relief.runs, relief)
     search.took(relief.victims)
     for back in relief.back:
         draft.assign(back.pod, back.node, chips=back.chips)
     return replace(tried, victims=relief.victims, back=relief.back, least=relief.bound)
+
+
+def _rejected(
+    unit: Unit,
+    faults: Sequence[Fault],
+    nodes: Mapping[str, int],
+    figures: Figures,
+    runs: tuple[SolverRun, ...],
+    relief: Relief | None,
+) -> Tried:
+    """A plan that its check refuses, with all that is needed to look into it."""
+    relief = relief or Relief()
+    every = [*nodes.items(), *((back.pod.key, back.node) for back in relief.back)]
+    plan = RejectedPlan(
+        unit.id,
+        tuple((str(one.check), str(one)) for one in faults),
+        relief.way or "",
+        tuple((pod.key, str(victim.rule)) for victim in relief.victims for pod in victim.unit.pods),
+        tuple((key, figures.snapshot.nodes[node].name) for key, node in every),
+    )
+    return Tried(unit, Proof.UNKNOWN, runs=runs, fault="; ".join(faults[:3]), rejected=(plan,))
 
 
 def _best_node(pod: PodInfo, figures: Figures) -> int | None:
@@ -252,15 +303,16 @@ def _accept(
     proof: Proof,
     runs: tuple[SolverRun, ...],
     notes: Mapping[str, Mapping[str, str]] | None = None,
+    relief: Relief | None = None,
 ) -> Tried:
-    """Checks a plan independently and puts it on the draft."""
+    """Checks a plan independently and puts it on the draft. relief: whose victims are off the draft for it."""
     names = {key: figures.snapshot.nodes[node].name for key, node in nodes.items()}
     pods = figures.snapshot.pods
     given = give(nodes, figures)
     own = merged(given.notes, notes or {})
-    faults = [*given.faults, *check_plan(unit, names, figures, given.chips, own)]
+    faults = [*found(Check.DEVICES, given.faults), *check_plan(unit, names, figures, given.chips, own)]
     if faults:
-        return Tried(unit, Proof.UNKNOWN, runs=runs, fault="; ".join(faults[:3]))
+        return _rejected(unit, faults, nodes, figures, runs, relief)
     mark = figures.draft.mark()
     for key, node in nodes.items():
         pod = pods[key]
@@ -269,6 +321,6 @@ def _accept(
     faults = check_claims([pods[key] for key in nodes], figures.draft)
     if faults:
         figures.draft.undo(mark)
-        return Tried(unit, Proof.UNKNOWN, runs=runs, fault="; ".join(faults[:3]))
+        return _rejected(unit, faults, nodes, figures, runs, relief)
     figures.notes.update(own)
     return Tried(unit, proof, nodes=nodes, runs=runs, notes=own)

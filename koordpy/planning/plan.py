@@ -174,6 +174,31 @@ class UnitReport:
 
 
 @dataclass(frozen=True, slots=True)
+class RejectedPlan:
+    """A unit's plan that an independent check refused: a mistake of the planner. It was not carried out.
+
+    faults: (check, text); way: of choosing the victims, empty without any; victims: (pod key, rule); nodes: (pod key,
+    node name) of the members, and of pods that would have moved.
+    """
+
+    unit: str
+    faults: tuple[tuple[str, str], ...]
+    way: str = ""
+    victims: tuple[tuple[str, str], ...] = ()
+    nodes: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def checks(self) -> tuple[str, ...]:
+        """Those that refused it, once each."""
+        return tuple(dict.fromkeys(check for check, _ in self.faults))
+
+    @property
+    def text(self) -> str:
+        """As people are told."""
+        return f"a plan was refused by its check ({', '.join(self.checks)}): {self.faults[0][1]}"
+
+
+@dataclass(frozen=True, slots=True)
 class Reservation:
     """Room kept for a unit that waits for running pods to end (`queue.backfill`)."""
 
@@ -202,4 +227,5 @@ class RoundPlan:
     benefits: tuple[Benefit, ...] = ()
     warnings: tuple[tuple[str, str], ...] = ()
     """(object such as PodGroup/default/g, text): InvalidAnnotation events live, lines on stderr offline."""
+    rejected: tuple[RejectedPlan, ...] = ()
     reservation: Reservation | None = None

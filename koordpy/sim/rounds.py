@@ -147,6 +147,7 @@ class _Run:
         self.warnings.update(dict.fromkeys(plan.warnings))
         self.warnings.update({(f"gang {report.name}", report.remark): None for report in plan.gangs if report.remark})
         self.warnings.update({(unit.unit, text): None for unit in plan.units for text in unit.solver_faults})
+        self.warnings.update({(rejected.unit, rejected.text): None for rejected in plan.rejected})
         self.untried = []
         gone: list[tuple[Eviction, Pod, PodInfo]] = []
         for eviction in sorted(plan.evictions, key=lambda e: object_order(e.pod_key)):

@@ -20,6 +20,7 @@ from koordpy.engine.status import announce
 from koordpy.observe.decisions import Decision
 from koordpy.observe.metrics import Metrics
 from koordpy.planning.plan import GangStatus, Proof
+from koordpy.planning.verify.fault import Check
 from koordpy.planning.victims.names import RuleName
 from koordpy.planning.victims.wording import _REASONS
 from tests.charts.test_dashboards import NAME, OF_TARGET, SERIES
@@ -127,6 +128,7 @@ CLOSED: dict[str, Collection[str]] = {
     "scheduler_pending_pods": set(State) - {State.IN_FLIGHT},
     "koordpy_gangs": set(GangStatus),
     "koordpy_victims_total": set(RuleName),
+    "koordpy_rejected_plans_total": set(Check),
     "koordpy_solver_status_total": set(Proof),
     "koordpy_binds_total": set(BindResult),
 }

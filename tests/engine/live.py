@@ -55,6 +55,8 @@ class Planner:
     rounds: list[frozenset[str]] = field(default_factory=list)
     hold: threading.Event | None = None
     failing: Callable[[frozenset[str]], bool] = lambda only: False
+    beside: Callable[[RoundPlan], RoundPlan] = lambda plan: plan
+    """What a test adds to a plan."""
     cache: PlannerCache = field(default_factory=PlannerCache)
     config: KoordpyConfiguration = field(default_factory=KoordpyConfiguration)
 
@@ -66,7 +68,7 @@ class Planner:
             assert hold.wait(60)
         if self.failing(only):
             raise RuntimeError("on purpose")
-        return plan
+        return self.beside(plan)
 
     def tried(self, unit: str) -> int:
         return sum(unit in only for only in self.rounds)

@@ -4,13 +4,16 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.json import decode
 
 from koordpy.api import keys
 from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.apiserver.credentials import ClusterAccess
+from koordpy.planning.plan import RejectedPlan
 from tests.engine.live import Planner, gang, live, pod, small, until
 
 
@@ -331,3 +334,22 @@ def _joining(group: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
         return {**obj, "metadata": {**obj["metadata"], "labels": labels}}
 
     return joining
+
+
+async def test_a_plan_that_its_check_refused_is_counted_and_in_the_log_with_all_of_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with live([small("n")]) as cluster:
+        many = tuple((f"default/v-{i}", "priority") for i in range(100))
+        refused = RejectedPlan("default/p", (("units", "on purpose"),), "greedy", many, (("default/p", "n"),))
+        cluster.planner.beside = lambda plan: replace(plan, rejected=(refused,))
+        cluster.pod("p")
+        async with cluster.running() as scheduler:
+            await until(lambda: cluster.bound("p"))
+            count = scheduler.metrics.rejected_plans.labels("units")._value.get()
+        assert count == cluster.planner.tried("default/p")
+    lines = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert lines[0] == "default/p: a plan was refused by its check (units): on purpose"
+    whole = "".join(line.partition(": the refused plan, ")[2].partition(": ")[2] for line in lines[1:])
+    assert len(lines) > 3
+    assert decode(whole.encode(), type=RejectedPlan) == refused

@@ -210,7 +210,7 @@ class Backfill:
         figures = self._figures if in_time else held.figures
         mark = figures.draft.mark()
         # a search of its own: victims are those of the draft that it is tried on, and as it is now
-        search = Search(self._groups, figures) if self._search is not None else None
+        search = Search(self._groups, figures, self._search.ways) if self._search is not None else None
         outcome = try_unit(unit, self._groups, figures, search)
         if outcome.nodes:
             if not in_time and self._disturbs(outcome, held):

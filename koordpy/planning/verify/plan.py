@@ -5,7 +5,7 @@ is a bug and is not carried out; the unit stays pending with reason SchedulerErr
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.selectors import term_matches
@@ -15,6 +15,7 @@ from koordpy.planning.figures import Figures
 from koordpy.planning.filters import node as node_filters
 from koordpy.planning.units import Unit
 from koordpy.planning.verify.ascend import check_places
+from koordpy.planning.verify.fault import Check, Fault, found
 from koordpy.planning.verify.gpus import check_containers, check_gpus
 from koordpy.planning.verify.npus import check_npus
 from koordpy.planning.verify.quotas import check_quotas
@@ -27,34 +28,45 @@ def check_plan(
     figures: Figures,
     chips: Mapping[str, tuple[int, ...]] | None = None,
     notes: Mapping[str, Mapping[str, str]] | None = None,
-) -> list[str]:
+) -> list[Fault]:
     """Faults of a plan (pod key -> node name) on the draft as it was before it; none where it may be carried out.
 
     chips: pod key -> accelerators of its node that it is given by name; notes: what Bindings say.
     """
     pods = {pod.key: pod for pod in unit.members}
-    faults = [f"{key} is no pending member" for key in nodes if key not in pods or not pods[key].pending]
+    unknown = [f"{key} is no pending member" for key in nodes if key not in pods or not pods[key].pending]
     index = figures.snapshot.index
-    faults += [f"{key}: node {node} does not exist" for key, node in nodes.items() if node not in index]
-    if faults:
-        return faults
+    unknown += [f"{key}: node {node} does not exist" for key, node in nodes.items() if node not in index]
+    if unknown:
+        return found(Check.MEMBERS, unknown)
     placed = [(pods[key], node) for key, node in nodes.items()]
-    faults += _room(placed, figures)
-    faults += check_quotas([pod for pod, _ in placed], figures)
-    faults += _static(placed, figures)
-    faults += check_ties(placed, figures.draft)
-    faults += check_gpus(placed, chips or {}, figures.draft)
-    faults += check_containers(placed, chips or {}, notes or {}, figures.draft)
+    faults = found(Check.ROOM, _room(placed, figures))
+    faults += found(Check.QUOTAS, check_quotas([pod for pod, _ in placed], figures))
+    faults += check_filters(placed, figures)
+    faults += found(Check.GPUS, check_gpus(placed, chips or {}, figures.draft))
+    faults += found(Check.GPUS, check_containers(placed, chips or {}, notes or {}, figures.draft))
     if any(figures.npu_job(pod) is not None for pod, _ in placed):
-        faults += check_npus(placed, chips or {}, figures)
-        faults += check_places(placed, notes or {}, figures)
+        faults += found(Check.NPUS, check_npus(placed, chips or {}, figures))
+        faults += found(Check.NPUS, check_places(placed, notes or {}, figures))
     if unit.plain is None:
-        faults += _minimum(unit, nodes)
-        faults += _gathered(unit, nodes, figures)
+        faults += found(Check.GANG, _minimum(unit, nodes))
+        faults += found(Check.GANG, check_gathered(unit, nodes, figures))
     return faults
 
 
-def check_claims(placed: Iterable[PodInfo], draft: Draft) -> list[str]:
+def check_filters(placed: Sequence[tuple[PodInfo, str]], figures: Figures) -> list[Fault]:
+    """Faults by what nodes say, and by what pods ask of each other."""
+    return [*found(Check.NODES, _static(placed, figures)), *found(Check.TIES, check_ties(placed, figures.draft))]
+
+
+def check_returns(placed: Sequence[tuple[PodInfo, str]], figures: Figures) -> list[Fault]:
+    """Faults of pods that are moved, as they are made again, and the names of their nodes; the draft has them out, and
+    the beneficiary in place."""
+    faults = [*_room(placed, figures), *check_quotas([pod for pod, _ in placed], figures)]
+    return found(Check.RETURNS, [*faults, *check_filters(placed, figures)])
+
+
+def check_claims(placed: Iterable[PodInfo], draft: Draft) -> list[Fault]:
     """Resource claims of pods on the draft that were not given the devices they ask for."""
     objects, faults = draft.snapshot.devices, []
     for pod in placed if objects is not None else ():
@@ -63,10 +75,10 @@ def check_claims(placed: Iterable[PodInfo], draft: Draft) -> list[str]:
             asked = sum(1 if request.exact.count is None else request.exact.count for request in requests)
             if len({device for _, device in taken}) != asked:
                 faults.append(f"{pod.key}: resource claim {name} asks for {asked} devices, {len(taken)} can be given")
-    return faults
+    return found(Check.CLAIMS, faults)
 
 
-def _room(placed: list[tuple[PodInfo, str]], figures: Figures) -> list[str]:
+def _room(placed: Sequence[tuple[PodInfo, str]], figures: Figures) -> list[str]:
     draft: Draft = figures.draft
     index, columns = figures.snapshot.index, figures.snapshot.columns
     asked: dict[str, dict[str, int]] = {}
@@ -87,7 +99,7 @@ def _room(placed: list[tuple[PodInfo, str]], figures: Figures) -> list[str]:
     return faults
 
 
-def _static(placed: list[tuple[PodInfo, str]], figures: Figures) -> list[str]:
+def _static(placed: Sequence[tuple[PodInfo, str]], figures: Figures) -> list[str]:
     faults = []
     seen: set[tuple[bytes, str]] = set()
     for pod, name in placed:
@@ -118,7 +130,7 @@ def _minimum(unit: Unit, nodes: Mapping[str, str]) -> list[str]:
     return faults
 
 
-def _gathered(unit: Unit, nodes: Mapping[str, str], figures: Figures) -> list[str]:
+def check_gathered(unit: Unit, nodes: Mapping[str, str], figures: Figures) -> list[str]:
     """MustGather and podCountMultiple by the nodes' labels, over bound and new members together."""
     if not any(gang.wish.gather or gang.hard_keys for gang in unit.gangs):
         return []

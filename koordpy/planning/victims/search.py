@@ -17,9 +17,11 @@ from koordpy.planning.figures import Figures
 from koordpy.planning.placement.problem import Problem, only_ranks
 from koordpy.planning.plan import Proof, SolverRun
 from koordpy.planning.units import Groups, Unit
+from koordpy.planning.verify.fault import Fault
+from koordpy.planning.verify.plan import check_returns
+from koordpy.planning.verify.victims import Round, Taken, check_moves, check_victims
 from koordpy.planning.victims.asked import Asked, beneficiaries
 from koordpy.planning.victims.candidates import Candidates, Rules, candidates, device_relief, eligible_under
-from koordpy.planning.victims.check import check_victims
 from koordpy.planning.victims.choice import reachable
 from koordpy.planning.victims.devices import with_devices
 from koordpy.planning.victims.ending import await_ending, waits_on_nominated
@@ -44,6 +46,7 @@ class Search:
     def __init__(self, groups: Groups, figures: Figures, ways: Sequence[Way] = EVERY_WAY) -> None:
         self.groups, self.figures, self.ways = groups, figures, ways
         self.config = figures.config
+        self._tried_ways = ways
         self._pool: Pool | None = None
         self._alone: Lone | None = None
         self._known_twins: Twins | None = None
@@ -95,16 +98,31 @@ class Search:
         """Pods have left the draft by no plan of this search: the victim units are read anew when next asked for."""
         self._pool = None
 
-    def faults(self, unit: Unit, relief: Relief) -> list[str]:
-        """What an independent check finds wrong with a plan whose victims are off the draft."""
-        victims = [(pod, str(victim.rule)) for victim in relief.victims for pod in victim.unit.pods]
-        return check_victims(unit, victims, dict(relief.nodes), groups=self.groups, draft=self.figures.draft)
+    def faults(self, unit: Unit, relief: Relief) -> list[Fault]:
+        """What an independent check finds wrong with a plan, on the draft as it was before."""
+        taken = [Taken(victim.unit.pods, str(victim.rule)) for victim in relief.victims]
+        budgets = [(one.budget, one.allowed) for one in self.pool.budgets]
+        back = {one.pod.key: one.node for one in relief.back}
+        at = Round(self.groups, self.figures, self._lines, budgets)
+        return check_victims(unit, taken, dict(relief.nodes), back, at)
 
-    def relieve(self, unit: Unit, placed: Mapping[str, int] | None = None) -> Relief:
+    def faults_of_returns(self, relief: Relief) -> list[Fault]:
+        """The same of where moved pods return to; the draft has the beneficiary in place, and the victims out."""
+        if not relief.back:
+            return []
+        figures = self.figures
+        names = {one.pod.key: figures.snapshot.nodes[one.node].name for one in relief.back}
+        faults = check_returns([(one.pod, names[one.pod.key]) for one in relief.back], figures)
+        for gang in dict.fromkeys(one.pod.gang for one in relief.back if one.pod.gang is not None):
+            faults += check_moves(self.groups.unit(gang), names, figures)
+        return faults
+
+    def relieve(self, unit: Unit, placed: Mapping[str, int] | None = None, ways: Sequence[Way] | None = None) -> Relief:
         """The first step that makes room for all pending members, else for the core, else why there is none.
 
-        placed: pod key -> node of members that got room just before, one by one.
+        placed: pod key -> node of members that got room just before, one by one. ways: of choosing, all by default.
         """
+        self._tried_ways = self.ways if ways is None else ways
         if not self.figures.snapshot.nodes:
             return Relief()
         if not placed:
@@ -223,7 +241,7 @@ class Search:
             return Relief(reasons=(f"preemption: {lack.text}.",) if lack.reclaimable else ())
         if not eligible.any():
             return Relief()
-        quick = self._lone(asked, rules, open_to) if Way.LONE in self.ways else None
+        quick = self._lone(asked, rules, open_to) if Way.LONE in self._tried_ways else None
         if quick is not None:
             return quick
         best: tuple[object, Relief] | None = None
@@ -239,7 +257,7 @@ class Search:
                 if lack is not None:
                     reasons += [f"preemption: {lack.text}."] if lack.reclaimable else []
                     continue
-            taken = take(found, trial, law, open_to.looked_at, self.ways)
+            taken = take(found, trial, law, open_to.looked_at, self._tried_ways)
             proofs.add(taken[1].proof)
             runs += taken[1].runs
             if taken[1].nodes and (best is None or taken[0] < best[0]):  # type: ignore[operator]

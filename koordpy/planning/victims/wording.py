@@ -154,6 +154,8 @@ def benefit(one: Tried, figures: Figures) -> Benefit:
             + (f", bound {one.least}" if one.least is not None else "")
             + f"; {text}"
         )
+    if one.rejected:
+        text += f"; before, {one.rejected[0].text}"
     return Benefit(one.unit.id, beneficiary_of(one), text)
 
 

@@ -108,6 +108,7 @@ def report(
             for one in tried
             for key, node in one.awaits.items()
         ),
+        rejected=tuple(plan for one in tried for plan in one.rejected),
         benefits=tuple(benefit(one, figures) for one in tried if one.victims),
         warnings=tuple(warnings_of([one.unit for one in tried], groups)),
     )

@@ -1,0 +1,45 @@
+"""What a check finds wrong with a plan."""
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Self
+
+
+class Check(StrEnum):
+    """The independent checks, as `koordpy_rejected_plans_total` counts what they refuse."""
+
+    MEMBERS = "members"
+    ROOM = "room"
+    NODES = "nodes"
+    TIES = "ties"
+    GANG = "gang"
+    QUOTAS = "quotas"
+    DEVICES = "devices"
+    GPUS = "gpus"
+    NPUS = "npus"
+    CLAIMS = "claims"
+    VICTIMS = "victims"
+    UNITS = "units"
+    PRIORITY = "priority"
+    RECLAIM = "reclaim"
+    SHARES = "shares"
+    CONSOLIDATION = "consolidation"
+    BUDGETS = "budgets"
+    RETURNS = "returns"
+    VAIN = "vain"
+
+
+class Fault(str):
+    """One fault as text, and the check that found it."""
+
+    check: Check
+
+    def __new__(cls, text: str, check: Check) -> Self:
+        out = super().__new__(cls, text)
+        out.check = check
+        return out
+
+
+def found(check: Check, texts: Iterable[str]) -> list[Fault]:
+    """The texts of one check as faults."""
+    return [Fault(text, check) for text in texts]

@@ -1,0 +1,252 @@
+"""The independent check of victims: every rule that a plan breaks is found, and what it refuses is not carried out."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from koordpy.api import keys
+from koordpy.api.config import Consolidation, Fairness, KoordpyConfiguration, Preemption, Quota
+from koordpy.api.objects import (
+    LabelSelector,
+    ObjectMeta,
+    PodDisruptionBudget,
+    PodDisruptionBudgetSpec,
+    PodDisruptionBudgetStatus,
+)
+from koordpy.cluster.snapshot import Draft
+from koordpy.observe.metrics import Metrics
+from koordpy.planning.figures import Figures
+from koordpy.planning.plan import Proof
+from koordpy.planning.round import plan_round
+from koordpy.planning.units import Groups, Unit
+from koordpy.planning.verify.fault import Check, Fault
+from koordpy.planning.verify.plan import check_returns
+from koordpy.planning.verify.victims import Round, Taken, check_moves, check_victims
+from koordpy.planning.victims import search
+from koordpy.planning.victims.budgets import standing_budgets
+from koordpy.planning.victims.lines import lines_of
+from tests.planning.gpu.machines import device
+from tests.scenarios.cluster import TWO_LAYERS, World, group, node, pod, wish
+from tests.scenarios.quotas import belongs, quota
+
+GPU = "nvidia.com/gpu"
+MOST = {GPU: 100}
+
+
+def running(name: str, at: str, gpus: int, leaf: str = "", **settings: Any) -> Any:
+    labels = {**belongs(leaf), **settings.pop("labels", {})}
+    return pod(name, at=at, requests={GPU: str(gpus)}, cpu="0", labels=labels, **settings)
+
+
+def cluster() -> World:
+    """Two full nodes of 8: q1 holds 6 of min 4, q2 4 of min 4, a gang of three with minMember 2, and some that may not
+    go; n3 is free for two. The beneficiaries are in q0."""
+    world = World().add(TWO_LAYERS)
+    for name, block in (("n1", "b1"), ("n2", "b1"), ("n3", "b2")):
+        world.add(node(name, {"spine": "s1", "block": block}, cpu="64", **{GPU: "2" if name == "n3" else "8"}))
+    world.add(quota("q0", {GPU: 4}, {GPU: 9}), quota("q1", {GPU: 4}, MOST), quota("q2", {GPU: 4}, MOST))
+    world.add(running("a", "n1", 2, "q1"), running("b", "n1", 2, "q1"), running("c", "n1", 2, "q1"))
+    world.add(running("rigid", "n1", 1, labels=belongs(rigid=True)), running("high", "n1", 1, priority=100))
+    world.add(running("d", "n2", 2, "q2"), running("e", "n2", 2, "q2", labels={"app": "guarded"}))
+    world.add(group("g", 2), *(running(f"g-{i}", "n2", 1, gang="g") for i in range(3)))
+    world.add(running("other", "n2", 1, "q1", scheduler="someone-else"))
+    world.add(
+        PodDisruptionBudget(
+            metadata=ObjectMeta(name="guard", namespace="default"),
+            spec=PodDisruptionBudgetSpec(selector=LabelSelector(match_labels={"app": "guarded"})),
+            status=PodDisruptionBudgetStatus(disruptions_allowed=0),
+        )
+    )
+    world.add(pod("p", requests={GPU: "4"}, cpu="0", priority=10, labels=belongs("q0"), created=50))
+    world.add(pod("small", requests={GPU: "1"}, cpu="0", priority=10, labels=belongs("q0"), created=50))
+    world.add(pod("large", requests={GPU: "8"}, cpu="0", priority=10, labels=belongs("q0"), created=50))
+    world.add(pod("never", requests={GPU: "3"}, cpu="0", priority=10, preemption_policy="Never", created=50))
+    return world
+
+
+@dataclass(frozen=True)
+class Case:
+    """taken: names of pods that go together, and the rule. to: where the beneficiary goes."""
+
+    name: str
+    taken: Sequence[tuple[str, str]]
+    check: Check | None
+    text: str = ""
+    who: str = "p"
+    to: str = "n1"
+    back: Mapping[str, str] = field(default_factory=dict)
+    reclaim: str = "quotas"
+    across: str = "overMin"
+    enabled: bool = True
+    consolidation: bool = False
+
+
+CASES = [
+    Case("two of q1 go by quota, the second carries it to its min", [("a", "quota"), ("b", "quota")], None, to="n1"),
+    Case("the same by priority leave it less than its min", [("a", "priority"), ("b", "priority"), ("c", "priority")],
+         Check.PRIORITY, "quota q1 would keep 1 of 4"),
+    Case("three by quota are two beyond its min", [("a", "quota"), ("b", "quota"), ("c", "quota")], Check.RECLAIM,
+         "quota q1 would lose more than one unit beyond its min"),
+    Case("a quota within its min", [("d", "quota"), ("e", "quota")], Check.RECLAIM,
+         "quota q2 would lose more", to="n2"),
+    Case("who asks for more than its min", [("a", "quota"), ("b", "quota")], Check.RECLAIM,
+         "quota q0 would use 8 of min 4", who="large"),
+    Case("no guarantee at all", [("a", "quota")], Check.RECLAIM, "no guarantee", who="never"),
+    Case("reclaim is off", [("a", "quota"), ("b", "quota")], Check.RECLAIM, "is off", reclaim="off"),
+    Case("protected", [("rigid", "priority")], Check.VICTIMS, "rigid must not be evicted"),
+    Case("as important", [("high", "priority"), ("a", "priority")], Check.PRIORITY,
+         "high has priority 100, not below 10"),
+    Case("preemptionPolicy Never", [("g-0", "priority")], Check.PRIORITY, "preemptionPolicy Never",
+         who="never", to="n2"),
+    Case("preemption is off", [("g-0", "priority")], Check.PRIORITY, "preemption is off", who="small", to="n2",
+         enabled=False),
+    Case("other quotas are out of reach", [("a", "priority")], Check.PRIORITY, "another quota", who="small",
+         across="never"),
+    Case("another scheduler's pod by quota", [("other", "quota")], Check.VICTIMS, "another scheduler",
+         who="small", to="n2"),
+    Case("twice", [("a", "quota"), ("a", "quota")], Check.VICTIMS, "evicted twice"),
+    Case("for nobody", [("a", "quota")], Check.VICTIMS, "for nobody", who=""),
+    Case("a surplus pod, and another scheduler's by priority", [("d", "priority"), ("g-0", "priority"),
+         ("other", "priority")], None, to="n2", across="any"),
+    Case("a gang below its minimum", [("g-0", "priority"), ("g-1", "priority")], Check.UNITS, "keeps 1 of minMember 2",
+         who="small", to="n2"),
+    Case("the whole gang is more than is needed", [("g-0 g-1 g-2", "priority")], Check.VAIN, "g-0 is evicted in vain",
+         who="small", to="n3"),
+    Case("somebody who frees nothing that is needed", [("a", "quota"), ("b", "quota"), ("g-0", "priority")], Check.VAIN,
+         "g-0 is evicted in vain"),
+    Case("there is room elsewhere", [("g-0", "priority")], Check.VAIN, "g-0 is evicted in vain", who="small", to="n2"),
+    Case("a budget forbids reclaim", [("e", "quota")], Check.BUDGETS, "budget guard allows 0, 1 would go", who="small",
+         to="n2"),
+    Case("fair share is not reclaimed", [("a", "fair-share")], Check.SHARES, "is off", who="small"),
+    Case("fair share of a party below its share", [("d", "fair-share")], Check.SHARES, "q2", who="small", to="n2",
+         reclaim="all"),
+    Case("consolidation is off", [("a", "consolidation")], Check.CONSOLIDATION, "is off", who="small",
+         back={"a": "n3"}),
+    Case("a move without a return", [("a", "consolidation")], Check.VICTIMS, "does not come back", who="small",
+         consolidation=True),
+    Case("more important than who it moves for", [("high", "consolidation")], Check.CONSOLIDATION, "above 10",
+         who="small", back={"high": "n3"}, consolidation=True),
+    Case("a move", [("a", "consolidation")], None, who="small", back={"a": "n3"}, consolidation=True),
+    Case("a move beside an eviction", [("a", "consolidation"), ("b", "quota")], Check.VICTIMS, "some are moved",
+         back={"a": "n3"}, consolidation=True),
+    Case("a quota above its max", [("a", "quota"), ("b", "quota")], Check.QUOTAS, "quota q0 would use 12 of 9",
+         who="p large"),
+]  # fmt: skip
+
+
+def checked(case: Case, world: World | None = None) -> list[Fault]:
+    config = KoordpyConfiguration(
+        preemption=Preemption(enabled=case.enabled, across_quotas=case.across),  # type: ignore[arg-type]
+        fairness=Fairness(reclaim=case.reclaim),  # type: ignore[arg-type]
+        consolidation=Consolidation(enabled=case.consolidation),
+        quota=Quota(enable_runtime_quota=False),
+    )
+    snapshot = (world or cluster()).snapshot()
+    figures = Figures(Draft(snapshot), config)
+    groups = Groups(snapshot)
+    first = next(iter(case.who.split()), "p")
+    unit = next(one for one in groups.units() if one.plain is not None and one.plain.name == first)
+    lines = lines_of(snapshot, config.fairness) if case.reclaim == "all" else None
+    at = Round(groups, figures, lines, [(one.budget, one.allowed) for one in standing_budgets(snapshot)])
+    taken = [Taken(tuple(snapshot.pods[f"default/{name}"] for name in text.split()), rule) for text, rule in case.taken]
+    nodes = {f"default/{name}": snapshot.index[case.to] for name in case.who.split()}
+    back = {f"default/{name}": snapshot.index[to] for name, to in case.back.items()}
+    return check_victims(unit, taken, nodes, back, at)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_every_rule_is_checked(case: Case) -> None:
+    faults = checked(case)
+    if case.check is None:
+        assert not faults
+    else:
+        assert case.check in [one.check for one in faults], faults
+        assert any(case.text in one for one in faults if one.check is case.check), faults
+
+
+def test_a_gang_that_moves_stays_together() -> None:
+    world = World().add(TWO_LAYERS)
+    for name, block in (("n1", "b1"), ("n2", "b1"), ("n3", "b2")):
+        world.add(node(name, {"spine": "s1", "block": block}, cpu="64"))
+    world.add(group("g", 2, wish({"blockLayer": "Must"})), pod("g-0", gang="g", at="n1"), pod("g-1", gang="g", at="n2"))
+    snapshot = world.snapshot()
+    figures = Figures(Draft(snapshot), KoordpyConfiguration())
+    unit = Groups(snapshot).unit(next(iter(snapshot.members)))
+    assert not check_moves(unit, {"default/g-1": "n1"}, figures)
+    faults = check_moves(unit, {"default/g-1": "n3"}, figures)
+    assert [str(one) for one in faults] == [
+        "gang default/g: its members would be further apart", "MustGather blockLayer: members in 2 domains",
+    ]  # fmt: skip
+    assert {one.check for one in faults} == {Check.RETURNS}
+
+
+def test_a_move_needs_room_where_it_ends() -> None:
+    snapshot = World().add(node("n1:1"), node("n2:1"), pod("a", at="n1"), pod("b", at="n2")).snapshot()
+    figures = Figures(Draft(snapshot), KoordpyConfiguration())
+    figures.draft.evict(snapshot.pods["default/a"])
+    assert not check_returns([(snapshot.pods["default/a"], "n1")], figures)
+    [fault] = check_returns([(snapshot.pods["default/a"], "n2")], figures)
+    assert (fault.check, str(fault)) == (Check.RETURNS, "node n2: cpu 1000 + 1000 > 1000")
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+def refused(monkeypatch: pytest.MonkeyPatch, *, times: int) -> None:
+    """The check refuses the first plans, whatever they are."""
+    left = [times]
+    known = search.check_victims
+
+    def check(unit: Unit, *rest: Any) -> list[Fault]:
+        left[0] -= 1
+        return [Fault("on purpose", Check.UNITS)] if left[0] >= 0 else known(unit, *rest)
+
+    monkeypatch.setattr(search, "check_victims", check)
+
+
+def full() -> World:
+    world = World().add(*(node(f"n{i}", cpu="64", **{GPU: "1"}) for i in range(3)))
+    world.add(*(pod(f"v{i}", at=f"n{i}", requests={GPU: "1"}, created=i) for i in range(3)))
+    return world.add(pod("p", requests={GPU: "1"}, priority=10, created=9))
+
+
+def test_the_next_way_of_choosing_is_tried_and_the_verdict_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused(monkeypatch, times=1)
+    plan = full().plan()
+    assert [one.pod_key for one in plan.evictions] == ["default/v2"]
+    [rejected] = plan.rejected
+    assert rejected.way == "lone"
+    assert rejected.victims == (("default/v2", "priority"),)
+    assert rejected.nodes == (("default/p", "n2"),)
+    assert rejected.faults == (("units", "on purpose"),)
+    assert plan.units[0].proof is Proof.FEASIBLE
+    assert plan.benefits[0].message.endswith("before, a plan was refused by its check (units): on purpose")
+    metrics = Metrics()
+    metrics.planned(plan, seconds=0.1)
+    assert 'koordpy_rejected_plans_total{check="units"} 1.0' in metrics.render().decode().splitlines()
+
+
+def test_nothing_is_carried_out_that_no_check_lets_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused(monkeypatch, times=99)
+    plan = full().plan()
+    assert not plan.evictions
+    assert not plan.placements
+    assert [one.way for one in plan.rejected] == ["lone", "counting", "model", "greedy"]
+    assert plan.pending[0].message == "plan refused by its check: on purpose"
+    assert plan.units[0].proof is Proof.UNKNOWN
+
+
+def test_a_verdict_on_gpus_with_victims_is_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World().add(node("n1:64", **{GPU: "2"}), device([[0, 50], [50, 0]], name="n1"))
+    notes = {keys.DEVICE_ALLOCATED: json.dumps({"gpu": [{"minor": i} for i in range(2)]})}
+    world.add(pod("v", at="n1", requests={GPU: "2"}, annotations=notes))
+    world.add(pod("p", requests={GPU: "2"}, priority=10, created=9))
+    assert [one.pod_key for one in world.plan().evictions] == ["default/v"]
+    refused(monkeypatch, times=99)
+    plan = plan_round(world.snapshot())
+    assert not plan.evictions
+    assert plan.pending[0].message == "plan refused by its check: on purpose"
+    assert plan.rejected
