@@ -65,20 +65,24 @@ def is_extended(resource: str) -> bool:
     return bool(slash) and not prefix.endswith("kubernetes.io")
 
 
-@lru_cache(maxsize=1 << 14)
 def units(resource: str, raw: RawQuantity) -> int:
     """Amount of a resource: milli-cores of cpu, whole units of everything else, rounded up.
 
     Raises UnreadableError: unreadable, negative, or a part of an extended resource.
     """
+    most = MAX_ACCELERATORS if resource in ACCELERATORS else MAX_UNITS
+    return _units(raw, 1000 if resource == "cpu" else 1, is_extended(resource), most)
+
+
+@lru_cache(maxsize=1 << 14)
+def _units(raw: RawQuantity, scale: int, whole: bool, most: int) -> int:
+    """Without the name, which pods make up by the thousand."""
     value = parse_exact(raw)
     if value < 0:
         raise UnreadableError(f"{str(raw)!r} is negative")
-    if is_extended(resource) and value.denominator != 1:
+    if whole and value.denominator != 1:
         raise UnreadableError(f"{str(raw)!r} must be whole for an extended resource")
-    if resource in ACCELERATORS:
-        return min(_ceil(value), MAX_ACCELERATORS)
-    return _ceil(value * 1000 if resource == "cpu" else value)
+    return min(_ceil(value * scale), most)
 
 
 def cpu_text(milli: int) -> str:

@@ -12,7 +12,7 @@ from itertools import combinations
 from koordpy.api import keys
 from koordpy.api.config import Gpu
 from koordpy.api.custom import Device, DeviceEntry
-from koordpy.api.objects import Pod
+from koordpy.api.objects import Pod, Quantities
 from koordpy.api.quantity import units
 from koordpy.cluster.links import (
     Figures,
@@ -58,7 +58,7 @@ def gpu_ask(pod: Pod, resources: Collection[str] = keys.GPU_RESOURCES) -> GpuAsk
     faults: list[str] = []
     names: set[str] = set()
 
-    def of(requests: Mapping[str, object], limits: Mapping[str, object], name: str) -> int:
+    def of(requests: Quantities, limits: Quantities, name: str) -> int:
         asked = {r: units(r, raw) for r, raw in {**limits, **requests}.items() if r in resources}
         asked = {r: amount for r, amount in asked.items() if amount > 0}
         if len(asked) > 1:

@@ -15,7 +15,7 @@ class Neighbours:
     """Counts of bound pods by what concerns other pods, and by node; each as its namesake of a Snapshot."""
 
     def __init__(self) -> None:
-        self.looked_for: set[str] = set()
+        self.looked_for: frozenset[str] = frozenset()
         """Label keys that classes tell pods apart by."""
         self.classes: Tally[PodClass, tuple[str, bool]] = Tally()
         self.terms: Tally[TermClass, str] = Tally()
@@ -23,10 +23,19 @@ class Neighbours:
         self.claim_users: Tally[str, str] = Tally()
         self.disks: Tally[Disk, tuple[str, bool]] = Tally()
         self._selectors: dict[str, dict[str, int]] = {}
+        self._labelled: dict[frozenset[str], dict[str, PodInfo]] = {}
+        """Label keys that counted pods carry together -> those pods by key: templates are few."""
 
     def account(self, info: PodInfo, sign: int) -> None:
         """Counts a bound pod (1), or no longer (-1)."""
         self._classify(info, sign)
+        carried = frozenset(info.pod.metadata.labels)
+        if sign > 0:
+            self._labelled.setdefault(carried, {})[info.key] = info
+        elif (alike := self._labelled.get(carried)) is not None:
+            alike.pop(info.key, None)
+            if not alike:
+                del self._labelled[carried]
         selector = info.selector
         if selector:
             counts = self._selectors.setdefault(selector, {})
@@ -47,15 +56,31 @@ class Neighbours:
         for port in ties.ports:
             self.ports.add((port.protocol, port.port), (info.node, port.address), sign)
 
-    def look_for(self, label_keys: Iterable[str], bound: Iterable[PodInfo]) -> frozenset[str]:
-        """Tells pods apart by further label keys; bound: every pod that is counted. Returns the keys that are new."""
+    def look_for(self, label_keys: Iterable[str]) -> frozenset[str]:
+        """Tells pods apart by further label keys. Returns the keys that are new; only pods that carry one are counted
+        anew, for any tenant's pod may bring keys."""
         new = frozenset(label_keys) - self.looked_for
         if new:
-            self.looked_for |= new
-            self.classes = Tally()
-            for info in bound:
-                self._classify(info, 1)
+            self._look(self.looked_for | new, new)
         return new
+
+    def look_only_for(self, label_keys: Iterable[str]) -> None:
+        """Forgets the keys that nobody looks for any more."""
+        kept = self.looked_for.intersection(label_keys)
+        self._look(kept, self.looked_for - kept)
+
+    def _look(self, label_keys: frozenset[str], changed: frozenset[str]) -> None:
+        pods = [
+            info
+            for carried, alike in self._labelled.items()
+            if not changed.isdisjoint(carried)
+            for info in alike.values()
+        ]
+        for info in pods:
+            self._classify(info, -1)
+        self.looked_for = label_keys
+        for info in pods:
+            self._classify(info, 1)
 
     def _classify(self, info: PodInfo, sign: int) -> None:
         deleting = info.pod.metadata.deletion_timestamp is not None

@@ -26,6 +26,9 @@ from koordpy.cluster.ties import selected_keys
 from koordpy.cluster.usage import Usage
 from koordpy.cluster.volumes import Promise
 
+MOST_LABEL_KEYS = 1 << 10
+"""Label keys looked for, above which those are forgotten that no pod names any more."""
+
 
 class PodBook:
     """Pods by `namespace/name`, and the books that they are accounted in."""
@@ -43,6 +46,9 @@ class PodBook:
         self._gangs = GangBook(scheduler_names)
         self._usage = Usage()
         self._neighbours = Neighbours()
+        self._configured: frozenset[str] = frozenset()
+        """Label keys that are looked for whatever pods say."""
+        self._most_keys = MOST_LABEL_KEYS
         self._gpus = GpuBook(gpu)
         self._npus = NpuBook()
 
@@ -81,8 +87,6 @@ class PodBook:
         old = self._pods.get(key)
         same = old is not None and old.uid == pod.metadata.uid
         assumed = self._assumed.node(key) if same and not pod.spec.node_name else ""
-        if pod.spec.affinity is not None or pod.spec.topology_spread_constraints:
-            self.look_for(selected_keys(pod))
         if assumed:
             pod = self._assumed.shown(pod)
         info = pod_info(
@@ -94,6 +98,8 @@ class PodBook:
             gpu_resources=self._gpus.config.resources,
             labels_count=labels_count(pod.metadata.namespace, self.quotas.settings),
         )
+        if pod.spec.affinity is not None or pod.spec.topology_spread_constraints:
+            self._look_for(selected_keys(pod))  # its shape has them already
         if info.gang is not None and info.gang.source is GangSource.UPSTREAM:
             info = in_group(info, self._gangs.group_priority(info.gang))
         if not assumed or info.finished:
@@ -125,11 +131,18 @@ class PodBook:
                 self._gangs.end_member(old.gang, old)
 
     def look_for(self, label_keys: Iterable[str]) -> None:
-        """Takes in label keys that selectors look at pods by: pods that differ in one are told apart from now on.
+        """Takes in label keys that the configuration's selectors look at pods by, for good."""
+        self._configured |= frozenset(label_keys)
+        self._look_for(label_keys)
 
-        Pods' own selectors are read as they come; those of the configuration must be given. Grows only, and seldom.
-        """
-        new = self._neighbours.look_for(label_keys, (info for info in self._pods.values() if info.bound))
+    def _look_for(self, label_keys: Iterable[str]) -> None:
+        """Pods that differ in one of these labels are told apart from now on. Pods' own selectors are read as they
+        come, and forgotten some time after they went."""
+        if len(self._neighbours.looked_for) > self._most_keys:
+            live = self._configured.union(*map(selected_keys, (info.pod for info in self._pods.values())))
+            self._neighbours.look_only_for(live)
+            self._most_keys = max(MOST_LABEL_KEYS, 2 * len(live))
+        new = self._neighbours.look_for(label_keys)
         if not new:
             return
         looked_for, owned = self._neighbours.looked_for, self._owned

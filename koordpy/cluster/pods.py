@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
 from functools import lru_cache
+from hashlib import sha256
 
 import msgspec
 
@@ -225,12 +226,24 @@ def shape_of(
     Of the labels only those count that some selector looks for (`looked_for`, and the pod's own selectors): indexes
     and the like differ in every pod. `owned`: pods without constraints of spread are spread by their controllers.
     """
+    return _short(_said(pod, requests, looked_for, owned=owned, gpus=gpus))
+
+
+_LONG_SHAPE = 1 << 10
+"""Bytes of a shape above which it is known by its digest: what keeps it may be many."""
+
+
+def _short(shape: bytes) -> bytes:
+    return sha256(shape).digest() if len(shape) > _LONG_SHAPE else shape
+
+
+def _said(pod: Pod, requests: Amounts, looked_for: Collection[str], *, owned: bool, gpus: GpuAsk | None) -> bytes:
     spec = pod.spec
     volumes = [volume for volume in spec.volumes if looked_at(volume)]
     ports = [c.ports for c in (*spec.containers, *spec.init_containers) if c.ports]
     own = selected_keys(pod) if spec.topology_spread_constraints or spec.affinity is not None else ()
     labels = pod.metadata.labels
-    selected = sorted((key, labels[key]) for key in {*looked_for, *own} if key in labels) if looked_for or own else ()
+    selected = sorted(item for item in labels.items() if item[0] in looked_for or item[0] in own)
     owner = controller_of(pod.metadata) if owned and not spec.topology_spread_constraints else None
     ephemeral = any(volume.ephemeral is not None for volume in volumes)
     return msgspec.json.encode(
@@ -309,7 +322,7 @@ def pod_info(
         raise UnreadableError(fault)
     gang = gang_ref(pod)
     gpus = gpu_ask(pod, gpu_resources) if any(name in requests for name in gpu_resources) else None
-    shape = shape_of(pod, requests, looked_for, owned=owned, gpus=gpus) if pending else b""
+    shape = _said(pod, requests, looked_for, owned=owned, gpus=gpus) if pending else b""
     if fault := too_many(len(shape), SPEC_BYTES, "bytes that decide where it may go"):
         raise UnreadableError(f"spec: {fault}")
     return PodInfo(
@@ -323,7 +336,7 @@ def pod_info(
         index=rank_index(pod) if gang is not None or gpu_group(pod) is not None else None,
         created=seconds(meta.creation_timestamp),
         owner=owner_in(pod, counts=labels_count),
-        shape=shape,
+        shape=_short(shape),
         ties=ties_of(pod),
         gpus=gpus,
     )

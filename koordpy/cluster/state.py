@@ -283,7 +283,7 @@ class ClusterState(PodBook):
             upstream_groups=self._gangs.upstream.copy(),
             quotas=self.quota_view(),
             classes=neighbours.classes.frozen(),
-            looked_for=frozenset(neighbours.looked_for),
+            looked_for=neighbours.looked_for,
             terms=neighbours.terms.frozen(),
             ports=neighbours.ports.frozen(),
             nominated=tuple(self._nominated.values()),

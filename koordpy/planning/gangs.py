@@ -117,7 +117,7 @@ def _linked(text: str, namespace: str) -> tuple[str, ...]:
     for i, name in enumerate(raw):
         if not isinstance(name, str):
             raise UnreadableError(f"[{i}]: {literal(name)} is no gang name")
-    return tuple(name if "/" in name else f"{namespace}/{name}" for name in raw)
+    return tuple(dict.fromkeys(name if "/" in name else f"{namespace}/{name}" for name in raw))
 
 
 def _waiting(notes: Mapping[str, str], timeout_seconds: int | None) -> float:

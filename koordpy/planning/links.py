@@ -35,7 +35,7 @@ class Links:
 def links_of(
     linkers: Iterable[GangRef], named: Callable[[GangRef], Sequence[str]], there: Mapping[str, GangRef]
 ) -> Links:
-    """linkers: gangs that name others; named: `namespace/name` of those; there: the gang that such a name means.
+    """linkers: gangs that name others; named: `namespace/name` of those, each once; there: which gang that is.
 
     Union-find with path halving, the names of one gang at once: near-linear in the names.
     """
@@ -51,7 +51,7 @@ def links_of(
     doubts: dict[GangRef, dict[str, None]] = {}
     answers: dict[GangRef, frozenset[str]] = {}
     for ref in linkers:
-        held = tuple(dict.fromkeys(named(ref)))
+        held = tuple(named(ref))
         own = f"{ref.namespace}/"
         one_sided = set()
         for key in held:

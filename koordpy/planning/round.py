@@ -55,7 +55,7 @@ def plan_round(
             groups, figures, planner_cache, due=lambda unit: only is None or unit.id in only, search=search
         )
     else:
-        units = [unit for unit in groups.units() if only is None or unit.id in only]
+        units = groups.units(only)
         units += starving_beside(groups, only, config.fairness.starvation_after)
 
     def attempt(unit: Unit) -> Tried:

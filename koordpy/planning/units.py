@@ -199,8 +199,8 @@ class Groups:
                 out.setdefault(group, []).append(pod)
         return {group: tuple(pods) for group, pods in out.items()}
 
-    def units(self) -> list[Unit]:
-        """Every unit with a pending member, in no particular order."""
+    def units(self, only: frozenset[str] | None = None) -> list[Unit]:
+        """Every unit with a pending member (or those of `only`, by unit id), in no particular order."""
         out: list[Unit] = []
         seen: set[GangRef] = set()
         groups: set[GroupKey] = set()
@@ -208,12 +208,15 @@ class Groups:
             if pod.gang is None and (group := pod.group) is not None:
                 if group not in groups:
                     groups.add(group)
-                    out.append(self.group_unit(group))
+                    if only is None or group_unit_id(group) in only:
+                        out.append(self.group_unit(group))
             elif pod.gang is None:
-                out.append(Unit(id=pod.key, gangs=(), plain=pod))
+                if only is None or pod.key in only:
+                    out.append(Unit(id=pod.key, gangs=(), plain=pod))
             elif pod.gang not in seen:
                 seen.update(self.links.groups.get(pod.gang, (pod.gang,)))
-                out.append(self.unit(pod.gang))
+                if only is None or self.id_of(pod.gang) in only:
+                    out.append(self.unit(pod.gang))
         return out
 
 

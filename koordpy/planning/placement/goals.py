@@ -6,9 +6,9 @@ Source: gang-network.md sections 2.6 and 5. Nothing here searches. `goal_vector`
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
 from math import gcd
-from typing import Any
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +16,25 @@ from numpy.typing import NDArray
 from koordpy.planning.placement.problem import Ints, Problem
 from koordpy.planning.placement.ties import faults
 
+T = TypeVar("T")
 Goal = tuple[Any, ...]
 """Smaller is better; goals of one problem compare with each other."""
 
 
 # --- slots ------------------------------------------------------------------------------------------------------
+
+
+def _once_a_problem(read: Callable[[Problem, int], T]) -> Callable[[Problem, int], T]:
+    """`read(problem, shape)`, remembered for as long as the problem lives: it holds a whole snapshot."""
+    known: WeakKeyDictionary[Problem, dict[int, T]] = WeakKeyDictionary()
+
+    def remembered(problem: Problem, shape: int) -> T:
+        found = known.setdefault(problem, {})
+        if shape not in found:
+            found[shape] = read(problem, shape)
+        return found[shape]
+
+    return remembered
 
 
 def domain_slots(problem: Problem, shape: int, level: int) -> Ints:
@@ -32,13 +46,13 @@ def domain_slots(problem: Problem, shape: int, level: int) -> Ints:
     return slots_by_level(problem, shape)[level]
 
 
-@lru_cache(maxsize=64)
+@_once_a_problem
 def slots_by_level(problem: Problem, shape: int) -> tuple[Ints, ...]:
     """`domain_slots` of every level, the cluster first."""
     return tuple(np.where(ok, high, 0) for _, high, _, ok in _progressions(problem, problem.copies_of[shape]))
 
 
-@lru_cache(maxsize=64)
+@_once_a_problem
 def progressions(problem: Problem, shape: int) -> tuple[tuple[Ints, Ints, int, NDArray[np.bool_]], ...]:
     """Per level, the cluster first: (low, high, step, possible) of the numbers of further pods that domains can take.
 

@@ -72,10 +72,12 @@ def domain_slots(unit: Unit, figures: Figures, ranks: tuple[int, ...] | None = N
 
 
 def gang_sentence(unit: Unit, figures: Figures) -> str:
-    """` gang <id>: needed K, available in <place>`, with what comes before it where a minimum is met already.
+    """`gang <id>: needed K, available in <place>`. `unit` is the unit as it stands after the round."""
+    return f"gang {unit.group_id}: {needed_sentence(unit, figures)}"
 
-    `unit` is the unit as it stands after the round.
-    """
+
+def needed_sentence(unit: Unit, figures: Figures) -> str:
+    """The same after the id: equal for units of one shape."""
     problem = build(unit, figures)
     needed = max(1, sum(problem.needs))
     usable = domain_slots(unit, figures)
@@ -85,7 +87,7 @@ def gang_sentence(unit: Unit, figures: Figures) -> str:
         place = labelled
     else:
         place = f"the cluster: {int(usable(0)[0])}"
-    text = f"gang {unit.group_id}: needed {needed}, available in {place}"
+    text = f"needed {needed}, available in {place}"
     if problem.multiples:
         asked = unit_multiples(unit, figures)
         named = ", ".join(f"{problem.tree.layer_name(level)}={k}" for level, k in asked.items())

@@ -3,12 +3,12 @@
 Sources: gang-network.md sections 2.7 and 6; kube-parity.md 1.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from koordpy.api import keys
 from koordpy.cluster.pods import PodInfo
-from koordpy.planning.attempt import Tried
+from koordpy.planning.attempt import Tried, unit_shape
 from koordpy.planning.figures import Figures
 from koordpy.planning.gangs import Gang
 from koordpy.planning.plan import (
@@ -35,8 +35,38 @@ from koordpy.planning.victims.wording import (
     preemption_sentence,
     stale_evictions,
 )
-from koordpy.planning.words.denial import KEPT, filter_sentence, gang_sentence, met_sentence
+from koordpy.planning.words.denial import KEPT, filter_sentence, gang_sentence, met_sentence, needed_sentence
 from koordpy.planning.words.warnings import goal_remark, warnings_of
+
+
+@dataclass
+class _Said:
+    """What was said in this round, and is said again of pods and units of the same shape."""
+
+    sentences: dict[tuple[bytes, bool, bool], tuple[str, tuple[str, ...]]] = field(default_factory=dict)
+    rooms: dict[Hashable, str] = field(default_factory=dict)
+
+    def sentence(
+        self, pod: PodInfo, key: bytes, figures: Figures, *, alone: bool, beside: bool
+    ) -> tuple[str, tuple[str, ...]]:
+        """What filters say of pods like this one, and which. beside: on figures that are not the round's own."""
+        known = self.sentences.get((key, alone, beside))
+        if known is None:
+            if alone and beside:
+                known = filter_sentence(pod, figures, alone=False, passing=KEPT)
+            else:
+                known = filter_sentence(pod, figures, alone=alone)
+            self.sentences[key, alone, beside] = known
+        return known
+
+    def needed(self, unit: Unit, figures: Figures, *, beside: bool) -> str:
+        """What a gang needs and what there is."""
+        shape = None if beside else unit_shape(unit, figures)
+        if shape is None:
+            return gang_sentence(unit, figures)
+        if shape not in self.rooms:
+            self.rooms[shape] = needed_sentence(unit, figures)
+        return f"gang {unit.group_id}: {self.rooms[shape]}"
 
 
 def _after(pod: PodInfo, placed: Mapping[str, str]) -> PodInfo:
@@ -74,11 +104,11 @@ def report(
     pending: list[PendingPod] = []
     units: list[UnitReport] = []
     gang_reports: dict[str, GangReport] = {}
-    sentences: dict[tuple[bytes, bool, bool], tuple[str, tuple[str, ...]]] = {}
+    said = _Said()
     for one in tried:
         after = _unit_after(one.unit, placed, figures.draft.evicted)
         placements += _placements(one, after, figures)
-        texts = _denials(one, after, one.figures or figures, sentences)
+        texts = _denials(one, after, one.figures or figures, said)
         pending += texts
         units.append(_unit_report(one, after, figures))
         by_gang = {p.gang: p.message for p in reversed(texts)}
@@ -159,7 +189,7 @@ def _denials(
     one: Tried,
     after: Unit,
     figures: Figures,
-    sentences: dict[tuple[bytes, bool, bool], tuple[str, tuple[str, ...]]],
+    words: _Said,
 ) -> list[PendingPod]:
     """One entry for each member that still waits."""
     out: list[PendingPod] = []
@@ -190,7 +220,7 @@ def _denials(
     met: dict[str, str] = {}
     refused = next((run for run in one.runs if run.fault), None)
     if not alone:
-        tail, met = gang_sentence(after, figures), met_sentence(after)
+        tail, met = words.needed(after, figures, beside=one.figures is not None), met_sentence(after)
         if one.proof is Proof.UNKNOWN and refused is None:
             tail += "; not decided in time"
     if one.proof is Proof.UNKNOWN and refused is not None:
@@ -203,10 +233,10 @@ def _denials(
     for pod in waiting:
         gang = pod.gang.key if pod.gang is not None else None
         key = figures.key(pod)
-        words = (key, pod.pod.spec.preemption_policy, gang)
-        known = None if pod.nominated_node else said.get(words)
+        alike = (key, pod.pod.spec.preemption_policy, gang)
+        known = None if pod.nominated_node else said.get(alike)
         if known is None:
-            text, plugins = _sentence(pod, key, figures, sentences, alone=alone, beside=one.figures is not None)
+            text, plugins = words.sentence(pod, key, figures, alone=alone, beside=one.figures is not None)
             if one.awaits and not alone:
                 # one sentence for all of them, that stays as it is while the pods end
                 known = f"0/{len(figures.snapshot.nodes)} nodes are available: {one.reasons[0]}", plugins
@@ -216,30 +246,10 @@ def _denials(
                     text = f"{text} {met.get(gang or '', '')}"
                 known = text + tail, plugins
             if not pod.nominated_node:
-                said[words] = known
+                said[alike] = known
         text, plugins = known
         out.append(PendingPod(pod.key, one.unit.id, gang, Reason.UNSCHEDULABLE, text, plugins=plugins))
     return out
-
-
-def _sentence(
-    pod: PodInfo,
-    key: bytes,
-    figures: Figures,
-    sentences: dict[tuple[bytes, bool, bool], tuple[str, tuple[str, ...]]],
-    *,
-    alone: bool,
-    beside: bool,
-) -> tuple[str, tuple[str, ...]]:
-    """What filters say of pods like this one, and which."""
-    known = sentences.get((key, alone, beside))
-    if known is None:
-        if alone and beside:
-            known = filter_sentence(pod, figures, alone=False, passing=KEPT)
-        else:
-            known = filter_sentence(pod, figures, alone=alone)
-        sentences[key, alone, beside] = known
-    return known
 
 
 def _gang_report(gang: Gang, unit: Unit, figures: Figures, one: Tried | None, message: str) -> GangReport:
