@@ -14,7 +14,7 @@ _AT_ONCE = 4000
 """Digits that int() takes from a text; it refuses more than 4300."""
 
 
-@lru_cache(maxsize=1 << 17)
+@lru_cache(maxsize=1 << 16)
 def natural_key(name: str) -> NaturalKey:
     """Sort key of one name: digit runs as numbers before text, then the plain string."""
     runs = tuple((0, number(run), "") if run[0] in "0123456789" else (1, 0, run) for run in _RUNS.findall(name))

@@ -145,20 +145,34 @@ class QuotaTree:
         return quota is not None and may_name(namespace, quota.namespace, quota.namespaces, self.settings)
 
 
-def read_quotas(objects: Iterable[ElasticQuota], settings: Settings = EVERYBODY) -> QuotaTree:
-    """The tree of all ElasticQuotas, whatever order they come in."""
-    return _Reading(objects, settings).tree()
+ReadQuotas = dict[str, tuple[ElasticQuota, Quota, tuple[QuotaFault, ...]]]
+"""Key -> object as it was read, and what it says by itself."""
+
+
+def read_quotas(
+    objects: Iterable[ElasticQuota], settings: Settings = EVERYBODY, known: ReadQuotas | None = None
+) -> QuotaTree:
+    """The tree of all ElasticQuotas, whatever order they come in. known: what was read before by these settings."""
+    return _Reading(objects, settings, {} if known is None else known).tree()
 
 
 class _Reading:
     """One pass over the objects by rank, so that the one of two that conflict that counts is read before the other."""
 
-    def __init__(self, objects: Iterable[ElasticQuota], settings: Settings) -> None:
+    def __init__(self, objects: Iterable[ElasticQuota], settings: Settings, known: ReadQuotas) -> None:
         self.settings = settings
         self.quotas: dict[str, Quota] = {}
         counted, self.faults = that_count(objects, settings)
         for obj in counted:
-            self._read(obj)
+            key = f"{obj.metadata.namespace}/{obj.metadata.name}"
+            before = known.get(key)
+            if before is None or before[0] is not obj:
+                told = len(self.faults)
+                quota = self._read(key, obj)
+                before = known[key] = obj, quota, tuple(self.faults[told:])
+            else:
+                self.faults += before[2]
+            self.quotas[before[1].name] = before[1]
         self._parents()
         self._below()
 
@@ -178,14 +192,13 @@ class _Reading:
 
     # -- one object ---------------------------------------------------------------------------------------------------
 
-    def _read(self, obj: ElasticQuota) -> None:
+    def _read(self, key: str, obj: ElasticQuota) -> Quota:
         meta = obj.metadata
-        key = f"{meta.namespace}/{meta.name}"
         labels = meta.labels
         most = self._amounts(key, "spec.max", obj.spec.max)
         least = self._minimum(key, self._amounts(key, "spec.min", obj.spec.min), most)
         weight = self._annotated(key, meta.annotations, keys.QUOTA_WEIGHT, _thousandths) or {}
-        self.quotas[meta.name] = Quota(
+        return Quota(
             name=meta.name,
             key=key,
             created=seconds(meta.creation_timestamp),

@@ -13,12 +13,15 @@ from typing import NamedTuple, TypeVar
 from koordpy.api import keys
 from koordpy.api.config import Quota as Settings
 from koordpy.api.custom import ElasticQuota
+from koordpy.api.settings import odd_settings
+from koordpy.api.unread import Holder
+from koordpy.api.wirejson import unreadable
 from koordpy.cluster.belonging import Owner
 from koordpy.cluster.objectbook import object_key
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quota_faults import QuotaFault
 from koordpy.cluster.quota_owners import ignored_labels
-from koordpy.cluster.quota_tree import QuotaTree, over_since, read_quotas
+from koordpy.cluster.quota_tree import QuotaTree, ReadQuotas, over_since, read_quotas
 from koordpy.cluster.resources import Amounts
 from koordpy.cluster.tally import Tally
 
@@ -265,6 +268,7 @@ class QuotaBook:
         self.settings = settings
         self._objects: dict[str, ElasticQuota] = {}
         self._tree: QuotaTree | None = None
+        self._read: ReadQuotas = {}
         self._held: Tally[Owner, str] = Tally()
         self._waiting: Tally[Owner, str] = Tally()
         self.version = 0
@@ -282,6 +286,7 @@ class QuotaBook:
     def drop(self, key: str) -> None:
         """Forgets an ElasticQuota."""
         if self._objects.pop(key, None) is not None:
+            self._read.pop(key, None)
             self.version += 1
             self._tree = None
 
@@ -298,7 +303,7 @@ class QuotaBook:
     def tree(self) -> QuotaTree:
         """The tree of the ElasticQuotas as they are now."""
         if self._tree is None:
-            self._tree = read_quotas(self._objects.values(), self.settings)
+            self._tree = read_quotas(self._objects.values(), self.settings, self._read)
         return self._tree
 
     @property
@@ -327,7 +332,10 @@ class QuotaBook:
 def _marks(quota: ElasticQuota) -> object:
     """What of the metadata counts."""
     meta = quota.metadata
-    return meta.creation_timestamp, meta.labels, meta.annotations, over_since(quota)
+    said = {**meta.annotations, **meta.labels}
+    own = {key: text for key, text in said.items() if key.startswith(keys.QUOTA_PREFIX)}
+    doubts = odd_settings(Holder.QUOTA, meta)
+    return meta.creation_timestamp, own, doubts, unreadable(meta), over_since(quota)
 
 
 def _add(total: Amounts, more: Mapping[str, int], sign: int = 1) -> None:

@@ -117,7 +117,7 @@ class _Figures(NamedTuple):
     score: tuple[int, int]
 
 
-_TEMPLATES_KEPT = 1 << 12
+_TEMPLATES_KEPT = 1 << 10
 _templates: dict[int, _Figures] = {}
 """By the identity of a spec's list of containers, which siblings share and an entry keeps alive."""
 

@@ -136,7 +136,7 @@ def _terms(encoded: bytes) -> Terms:
 
 SMALL_BYTES = 4096
 # those of pods that are gone are remembered, too: of huge ones a few
-_small_terms, _large_terms = lru_cache(maxsize=1 << 10)(_terms), lru_cache(maxsize=32)(_terms)
+_small_terms, _large_terms = lru_cache(maxsize=1 << 12)(_terms), lru_cache(maxsize=32)(_terms)
 
 
 def pod_class(pod: Pod, looked_for: Collection[str]) -> PodClass:

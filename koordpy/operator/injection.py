@@ -54,19 +54,30 @@ def injection(pod: Mapping[str, Any], resources: Collection[str]) -> list[dict[s
             typed = read_plain({"resources": container.get("resources")}, Container)
             wanted = expected(typed, f"{PLACES.get(field, '')}{number}", resources)
             variables = [msgspec.to_builtins(one) for one in wanted]
+            env, path = container.get("env") or [], f"/spec/{field}/{number}/env"
+            if env and not _set_in(env, [one["name"] for one in variables]):
+                # what is there is not said again: it may be megabytes
+                patch += [{"op": "add", "path": f"{path}/-", "value": one} for one in variables]
+                continue
             names = {one["name"] for one in variables}
-            env = container.get("env") or []
             new = [*(one for one in env if one.get("name") not in names), *variables]
             if new != env:
-                patch.append({"op": "add", "path": f"/spec/{field}/{number}/env", "value": new})
+                patch.append({"op": "add", "path": path, "value": new})
     return patch
+
+
+def _set_in(env: list[Mapping[str, Any]], names: Collection[str]) -> bool:
+    """Whether an environment has a variable of these names."""
+    there = [one.get("name") for one in env]
+    return any(name in there for name in names)
 
 
 def _literal(pod: Mapping[str, Any]) -> str:
     """What is wrong with a GPU pod that names its GPUs itself; `void`, which gives none, may stand."""
     for field in ("initContainers", "containers", "ephemeralContainers"):
         for number, container in enumerate(pod["spec"].get(field) or ()):
-            for one in container.get("env") or ():
+            env = container.get("env") or []
+            for one in env if _set_in(env, NAMES) else ():
                 if one.get("name") in NAMES and one.get("value") not in (None, "", VOID):
                     return (
                         f"spec.{field}[{number}].env: GPU pods do not set {one['name']}: the scheduler chooses the GPUs"

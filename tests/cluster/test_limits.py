@@ -1,8 +1,11 @@
-"""What one object may cost: the limits of koordpy/api/limits.py, each from both sides."""
+"""What one object may cost: the limits of koordpy/api/limits.py, each from both sides, and what it leaves behind."""
 
 import gc
 import json
+import subprocess
+import sys
 import tracemalloc
+from weakref import ref
 
 import pytest
 from msgspec.structs import replace
@@ -23,9 +26,13 @@ from koordpy.api.objects import (
 )
 from koordpy.api.settings import odd_settings
 from koordpy.api.unread import Holder
+from koordpy.cluster.podbook import MOST_LABEL_KEYS
 from koordpy.cluster.snapshot import NOWHERE
 from koordpy.cluster.state import ClusterState
-from tests.scenarios.cluster import World, bound, group, messages, node, pod
+from koordpy.cluster.ties import PodClass, pod_class
+from koordpy.planning.figures import PlannerCache
+from koordpy.planning.round import plan_round
+from tests.scenarios.cluster import TWO_LAYERS, World, bound, group, messages, node, nodes_of, pod, wish
 
 
 def strange(i: int, count: int) -> Pod:
@@ -147,3 +154,83 @@ def test_memory_goes_with_the_pods_that_took_it() -> None:
     tracemalloc.stop()
     # what is kept of the last 4,096 templates rises and falls, four turns long: it rises no further
     assert max(sizes[12:]) < max(sizes[6:12]) * 1.1, sizes
+
+
+def test_resident_memory_returns_when_strange_pods_have_come_and_gone() -> None:
+    command = [sys.executable, "-m", "bench.attack.memory", "--pods", "20000"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def looking(name: str, key: str) -> Pod:
+    rule = LabelSelector(match_expressions=[Requirement(key=key, operator="Exists")])
+    term = PodAffinityTerm(topology_key="kubernetes.io/hostname", label_selector=rule)
+    return pod(name, affinity=Affinity(pod_anti_affinity=PodAffinity(required=[term])))
+
+
+def test_a_label_key_that_a_pod_looks_for_costs_only_the_pods_that_carry_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = ClusterState()
+    state.upsert(node("n1:9"))
+    for i in range(50):
+        state.upsert(pod(f"other-{i}", at="n1", labels={"app": "other"}))
+    state.upsert(pod("wanted", at="n1", labels={"wanted": "1"}))
+    classified: list[str] = []
+
+    def counting(one: Pod, looked_for: frozenset[str]) -> PodClass:
+        classified.append(one.metadata.name)
+        return pod_class(one, looked_for)
+
+    monkeypatch.setattr("koordpy.cluster.neighbours.pod_class", counting)
+    state.upsert(looking("p", "wanted"))
+    state.upsert(looking("q", "nobody-has-it"))
+    assert classified == ["wanted", "wanted"]
+    assert PodClass("default", frozenset({("wanted", "1")})) in state.snapshot(0.0).classes
+
+
+def test_label_keys_are_forgotten_when_the_pods_that_looked_for_them_are_gone() -> None:
+    state = ClusterState()
+    state.look_for(["configured"])
+    state.upsert(node("n1:9"))
+    state.upsert(pod("stays", at="n1", labels={"key-1": "v", "kept": "v"}))
+    state.upsert(looking("looks", "kept"))
+    for i in range(MOST_LABEL_KEYS + 1):
+        state.upsert(looking("p", f"key-{i}"))
+    state.delete(Pod, "default/p")
+    state.upsert(looking("last", "other"))
+    snapshot = state.snapshot(0.0)
+    assert {"configured", "kept", "other"} <= snapshot.looked_for
+    assert len(snapshot.looked_for) < 10
+    assert list(snapshot.classes) == [PodClass("default", frozenset({("kept", "v")}))]
+    state.delete(Pod, "default/stays")
+    assert not state.snapshot(0.0).classes
+
+
+def test_a_round_with_gangs_is_forgotten_with_its_snapshot() -> None:
+    world = World().add(TWO_LAYERS, *nodes_of("s1{b1: n1:4 n2:4}"), group("g", 2, wish({"blockLayer": "Must"})))
+    world.add(*(pod(f"g-{i}", gang="g", requests={"nvidia.com/gpu": "1"}) for i in range(3)))
+    snapshot = world.snapshot()
+    gone = ref(snapshot)
+    plan = plan_round(snapshot, planner_cache=PlannerCache())
+    assert "needed 2, available in" in plan.pending[0].message
+    del snapshot, plan
+    gc.collect()
+    assert gone() is None
+
+
+def test_figures_of_shapes_that_are_gone_are_forgotten() -> None:
+    cache = PlannerCache()
+    for turn in range(3):
+        world = World().add(node("n1:1"))
+        world.add(*(pod(f"p-{turn}-{i}", cpu=f"{2 + turn * 300 + i}") for i in range(300)))
+        plan_round(world.snapshot(), planner_cache=cache)
+        cache.version = world.snapshot().static_version
+    assert len(cache.shapes) <= 600
+
+
+def test_a_long_shape_is_known_by_its_digest_and_short_ones_apart() -> None:
+    state = ClusterState()
+    for name, key in (("a", "x" * 2000), ("b", "x" * 2000), ("c", "x" * 1999 + "y"), ("d", "y")):
+        state.upsert(looking(name, key))
+    a, b, c, d = (info.shape for info in state.snapshot(0.0).pending)
+    assert a == b != c != d
+    assert len(a) == len(c) == 32 < len(d)

@@ -3,11 +3,13 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from koordpy.api import keys
 from koordpy.api.custom import ElasticQuota
-from koordpy.cluster.quota_tree import read_quotas
-from koordpy.cluster.quotas import Queue
+from koordpy.cluster.quota_owners import EVERYBODY
+from koordpy.cluster.quota_tree import Quota, _Reading, read_quotas
+from koordpy.cluster.quotas import Queue, QuotaBook
 from koordpy.cluster.snapshot import Draft
 from tests.scenarios.cluster import World, node, pod
 from tests.scenarios.quotas import belongs, quota
@@ -283,3 +285,36 @@ def test_a_quota_named_like_its_namespace_has_it_before_one_that_lists_it_and_th
     assert {name: one.doubts for name, one in tree.quotas.items()} == {"a": (told,), "ml": ()}
     listed_by_itself = read_quotas([quota("ml", 1, 10, namespace="ml", namespaces=["ml"])])
     assert listed_by_itself.quotas["ml"].doubts == ()
+
+
+def test_what_says_nothing_of_quotas_leaves_the_tree_as_it_is_and_one_change_reads_one_quota(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def made(name: str, most: int, **notes: str) -> ElasticQuota:
+        one = quota(name, 0, most)
+        return replace(one, metadata=replace(one.metadata, annotations=notes))
+
+    book = QuotaBook(EVERYBODY)
+    for i in range(20):
+        book.put(made(f"q{i}", 9))
+    tree = book.tree
+    book.put(made("q3", 9, **{"example.com/turn": "1"}))
+    assert book.tree is tree
+    misspelt = {f"{keys.QUOTA_PREFIX}shared-wight": "1"}
+    book.put(made("q3", 9, **misspelt))
+    assert book.tree.quotas["q3"].doubts
+    read: list[str] = []
+    whole = _Reading._read
+
+    def counting(self: _Reading, key: str, obj: ElasticQuota) -> Quota:
+        read.append(key)
+        return whole(self, key, obj)
+
+    monkeypatch.setattr(_Reading, "_read", counting)
+    book.put(made("q4", 7))
+    assert book.tree.quotas["q4"].max == {"cpu": 7000}
+    assert read == ["default/q4"]
+    book.drop("default/q4")
+    book.put(made("q4", 5, **misspelt))
+    assert book.tree.quotas["q4"].max == {"cpu": 5000}
+    assert len(book.tree.quotas) == 20

@@ -33,8 +33,12 @@ def patched(asked: dict[str, Any]) -> dict[str, Any]:
     pod: dict[str, Any] = json.loads(json.dumps(asked["request"]["object"]))
     for change in json.loads(base64.b64decode(response.get("patch", "W10="))):
         assert change["op"] == "add"
-        _, spec, field, number, env = change["path"].split("/")
-        pod[spec][field][int(number)][env] = change["value"]
+        _, spec, field, number, env, *end = change["path"].split("/")
+        if end:
+            assert end == ["-"]
+            pod[spec][field][int(number)][env].append(change["value"])
+        else:
+            pod[spec][field][int(number)][env] = change["value"]
     return pod
 
 
