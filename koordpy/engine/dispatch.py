@@ -98,13 +98,7 @@ class Dispatcher:
         self._committer, self._refusals, self._rooms, self._promises = committer, refusals, rooms, promises
         self._gangs, self._census, self._announcer, self._references = gangs, census, announcer, references
         self._metrics, self._clock = metrics, clock
-        self._first_tried: dict[str, float] = {}
         self._told = Told(clock)
-
-    def tried(self, entries: Iterable[Entry], at: float) -> None:
-        """A round that began then tries these units: the wait of a gang counts from its first try."""
-        for entry in entries:
-            self._first_tried.setdefault(entry.unit, at)
 
     def apply(
         self, plan: RoundPlan, snapshot: Snapshot, entries: Mapping[str, Entry], *, began: float, seconds: float
@@ -171,7 +165,8 @@ class Dispatcher:
         waiting = min((read_gang(found.snapshot, ref).waiting_seconds for ref in gangs), default=WAITING_SECONDS)
         reports = tuple(found.reports[ref] for ref in gangs if ref in found.reports)
         if placed:
-            first = self._first_tried.pop(name, found.began)
+            first = found.began if entry.first_tried is None else entry.first_tried
+            entry.first_tried = None
             self._committer.submit(
                 name,
                 placed,
@@ -248,7 +243,10 @@ class Dispatcher:
                     commit.unit, commit.bound, commit.total, len(commit.lost),
                 )  # fmt: skip
                 # the wait of the gang goes on from its first try
-                self._first_tried.setdefault(commit.unit, gangs.first_tried)
+                lost = {job.placement.uid for job in commit.jobs if job.placement.pod_key in commit.lost}
+                entry = self._queue.entry(commit.unit)
+                if entry is not None and any(pod.uid in lost for pod in entry.pods.values()):
+                    entry.first_tried = min(gangs.first_tried, entry.first_tried or gangs.first_tried)
                 return
             self._metrics.gang_wait_seconds.observe(self._clock() - gangs.first_tried)
             for report in gangs.reports:

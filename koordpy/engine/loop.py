@@ -127,7 +127,6 @@ class SchedulingLoop:
             return
         self._alone = max(0, self._alone - 1)
         self.rounds += 1
-        self._dispatcher.tried(entries, taken_at)
         ids = frozenset((*(entry.unit for entry in entries), *stale))
         snapshot = self._promises.told(snapshot, ids)
         began = self._clock()

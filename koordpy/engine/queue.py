@@ -76,6 +76,8 @@ class Entry:
     """Pods that the last attempt knew."""
     whole: int = 0
     """Pods with which its gangs have the members that the last attempt found missing; 0 where none was."""
+    first_tried: float | None = None
+    """When its first try began; None before, and once it was placed."""
 
     @property
     def priority(self) -> int:
@@ -145,6 +147,9 @@ class UnitQueue:
             return None
         entry = self._entries[unit]
         pod = entry.pods.pop(key)
+        if not entry.pods:
+            # in flight it stays: whoever is made anew under its name has not waited yet
+            entry.first_tried = None
         if not entry.pods and entry.state is not State.IN_FLIGHT:
             self._remove(entry)
         return pod
@@ -254,6 +259,7 @@ class UnitQueue:
             due = due[:1]
         for entry in due:
             entry.attempts += 1
+            entry.first_tried = now if entry.first_tried is None else entry.first_tried
             entry.touched, entry.missed = False, Wake.NOTHING
             entry.taken, entry.whole = len(entry.pods), 0
             for pod in entry.pods.values():
@@ -337,6 +343,10 @@ class UnitQueue:
     def entries(self) -> Iterator[Entry]:
         """Every entry, in no particular order."""
         return iter(self._entries.values())
+
+    def entry(self, unit: str) -> Entry | None:
+        """The entry of a unit."""
+        return self._entries.get(unit)
 
     def unit_of(self, key: str) -> str | None:
         """Unit that a queued pod is in."""

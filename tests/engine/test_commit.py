@@ -491,3 +491,39 @@ async def test_only_pods_with_npus_are_told_when_their_binding_was_decided() -> 
         told = {name: obj["metadata"]["annotations"].get(keys.PREDICATE_TIME) for name, obj in cluster.pods().items()}
     assert told == {"npus": told["npus"], "gpus": None, "plain": None}
     assert before <= int(told["npus"]) <= time.time_ns()
+
+
+async def test_a_pod_that_is_bound_keeps_its_room_when_telling_of_it_fails(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with live([small("n1", cpu=4)]) as cluster, cluster.running() as scheduler:
+
+        def fails(*about: Any) -> None:
+            raise RuntimeError("on purpose")
+
+        forgotten: list[str] = []
+        known = scheduler.feeds.state.forget
+        monkeypatch.setattr(scheduler.feeds.state, "forget", lambda key: (forgotten.append(key), known(key)))
+        monkeypatch.setattr(scheduler.announcer, "scheduled", fails)
+        cluster.pod("first", cpu="3")
+        await until(lambda: cluster.bound("first") and not scheduler.committer.open)
+        assert not forgotten
+        assert "pod default/first is bound, and what is told of it failed" in caplog.text
+        cluster.pod("second", cpu="3")
+        await until(lambda: cluster.condition("second").get("status") == "False")
+        assert cluster.places() == {"first": "n1"}
+        await until(lambda: scheduler.committer.open == 0)
+
+
+async def test_a_gang_is_settled_once_when_what_follows_its_bindings_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with live([small("n1")]) as cluster, cluster.running() as scheduler:
+
+        def fails(amount: float) -> None:
+            raise RuntimeError("on purpose")
+
+        monkeypatch.setattr(scheduler.metrics.gang_members_bound, "inc", fails)
+        cluster.create(*gang("g", 2, gpus=1))
+        await until(lambda: cluster.bound("g-0", "g-1") and not scheduler.committer.open)
+        await cluster.at_rest(scheduler, "pods")
+        assert cluster.planner.tried("gang:default/g") == 1
+        assert scheduler.committer.open == 0

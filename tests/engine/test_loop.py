@@ -353,3 +353,20 @@ async def test_a_plan_that_its_check_refused_is_counted_and_in_the_log_with_all_
     whole = "".join(line.partition(": the refused plan, ")[2].partition(": ")[2] for line in lines[1:])
     assert len(lines) > 3
     assert decode(whole.encode(), type=RejectedPlan) == refused
+
+
+async def test_a_gang_made_anew_under_an_old_name_has_not_waited_yet() -> None:
+    async with live() as cluster, cluster.running() as scheduler:
+        cluster.create(*gang("g", 2, gpus=1))
+        await until(lambda: cluster.condition("g-0").get("status") == "False")
+        cluster.delete("g-0")
+        cluster.delete("g-1")
+        await until(lambda: not list(scheduler.queue.entries()))
+        cluster.ahead_seconds += 1000
+        _, *members = gang("g", 2, gpus=1)
+        cluster.create(*members)
+        await until(lambda: cluster.condition("g-0").get("status") == "False")
+        cluster.ahead_seconds += 10
+        cluster.nodes(small("n1"))
+        await until(lambda: cluster.bound("g-0", "g-1") and not scheduler.committer.open)
+        assert 10 <= scheduler.metrics.gang_wait_seconds._sum.get() < 500

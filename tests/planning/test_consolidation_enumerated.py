@@ -6,6 +6,7 @@ Seeds of which each found a fault are kept by name.
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
@@ -14,6 +15,9 @@ from koordpy.planning.placement.problem import only_ranks
 from koordpy.planning.plan import Proof, RoundPlan
 from koordpy.planning.round import plan_round
 from tests.planning.consolidation_oracle import MOVES_ONLY, Mover, TooLarge, world
+from tests.scenarios.cluster import World, node, pod
+
+GPU = "nvidia.com/gpu"
 
 
 def compared(seed: int) -> bool | None:
@@ -67,3 +71,24 @@ def test_the_least_moves_make_room() -> None:
 )
 def test_fewer_move_than_did(seed: int, fault: str) -> None:
     assert compared(seed), fault
+
+
+@pytest.mark.parametrize(("nodes", "limit"), [(150, 2.0), (20, 1e-7)])
+def test_moves_that_are_not_looked_at_to_the_end_are_not_called_impossible(nodes: int, limit: float) -> None:
+    """Too many of them, or no time left: every second GPU is free, and a pod asks for two of a node."""
+    out = World()
+    for i in range(nodes):
+        out.add(node(f"n{i}", cpu="64", **{GPU: "2"}), pod(f"v{i}", at=f"n{i}", requests={GPU: "1"}))
+    out.add(pod("p", requests={GPU: "2"}, created=9))
+    settings = replace(MOVES_ONLY, preemption=replace(MOVES_ONLY.preemption, time_limit=limit))
+    [unit] = plan_round(out.snapshot(), settings).units
+    assert unit.proof is Proof.UNKNOWN
+
+
+def test_moves_make_no_room_of_their_own() -> None:
+    out = World()
+    for i in range(150):
+        out.add(node(f"n{i}", cpu="64", **{GPU: "2"}), pod(f"v{i}", at=f"n{i}", requests={GPU: "2" if i else "1"}))
+    out.add(pod("p", requests={GPU: "2"}, created=9))
+    [unit] = plan_round(out.snapshot(), MOVES_ONLY).units
+    assert unit.proof is Proof.INFEASIBLE

@@ -249,6 +249,16 @@ def test_a_gang_that_may_not_preempt_evicts_nobody() -> None:
     assert whole_messages(plan)["p"].endswith("preemption: not eligible due to preemptionPolicy=Never.")
 
 
+@pytest.mark.parametrize(("minimum", "told"), [(2, {"p-0", "p-1"}), (1, {"p-1"})])
+def test_every_member_is_told_that_its_gang_may_not_preempt(minimum: int, told: set[str]) -> None:
+    gang = [waits("p-0", gang="g", gpu=2, priority=5)]
+    gang += [waits("p-1", gang="g", gpu=2, priority=5, preemption_policy="Never")]
+    plan = planned([gpus("n", 1), runs("low", "n"), group("g", minimum), *gang])
+    assert not plan.evictions
+    never = "preemption: not eligible due to preemptionPolicy=Never."
+    assert {name for name, text in whole_messages(plan).items() if never in text} == told
+
+
 def test_preemption_can_be_switched_off() -> None:
     config = KoordpyConfiguration(preemption=Preemption(enabled=False))
     world = World().add(gpus("n", 1), runs("low", "n"), waits("p", priority=5))

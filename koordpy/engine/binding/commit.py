@@ -263,7 +263,17 @@ class Committer:
             self._failed(now, job.commit.unit, f"to {outcome.binding.node}: {outcome.message}")
 
     def _bound(self, job: Job, outcome: BindOutcome) -> None:
-        key, now = job.placement.pod_key, self._clock()
+        placement = job.placement
+        try:
+            self._confirmations.bound(placement.pod_key, placement.uid, placement.node)
+            self._say_bound(job, outcome)
+        except Exception:
+            # its room is taken all the same
+            logger.exception("pod %s is bound, and what is told of it failed", placement.pod_key)
+        self._count(job, lost=False)
+
+    def _say_bound(self, job: Job, outcome: BindOutcome) -> None:
+        now = self._clock()
         self._metrics.pod_bound(
             job.queued.profile,
             attempts=job.queued.attempts,
@@ -276,8 +286,6 @@ class Committer:
             self._feeds.pods.read(outcome.pod)
         else:
             self._announcer.scheduled(job.info, job.placement.node)
-        self._confirmations.bound(key, job.placement.uid, job.placement.node)
-        self._count(job, lost=False)
 
     def _give_back(self, *jobs: Job, errors: int, at_least_seconds: float = 0.0, gone: bool = False) -> None:
         """Takes assumptions back, and before that the resource claims that were written for the pods. gone: the API
@@ -326,4 +334,8 @@ class Committer:
         else:
             commit.bound += 1
         if not commit.left and commit.on_done is not None:
-            commit.on_done(commit)
+            try:
+                commit.on_done(commit)
+            except Exception:
+                # what has become of its pods is settled, and no Binding failed
+                logger.exception("%s: what follows its Bindings failed", commit.unit)

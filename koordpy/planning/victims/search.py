@@ -167,6 +167,8 @@ class Search:
             runs += found.runs
             if found.nodes:
                 return found
+            if found.proof is Proof.UNKNOWN:
+                proof = Proof.UNKNOWN
         steps: list[dict[RuleName, Mask]] = [
             {RuleName.QUOTA: law.by_quota(free, strictly=True)},
             {RuleName.PRIORITY: law.by_priority(free)},
@@ -192,14 +194,29 @@ class Search:
         return Relief(proof=proof, runs=tuple(runs), reasons=tuple(reasons))
 
     def _consolidate(self, asked: Asked, law: Law, free: Mask) -> Relief:
-        """Step 3: units move, nobody loses anything; a quota that has no room for the beneficiary is no reason to."""
+        """Step 3: units move, nobody loses anything; a quota that has no room for the beneficiary is no reason to.
+
+        Unknown where moves are too many to be looked at.
+        """
         if self.figures.admission.core_refusal(asked.unit, self.figures.draft.quotas) is not None:
             return Relief()
         eligible = movable(self.pool, free, self.figures, priority=asked.priority)
         pods = sum(len(self.pool.units[i].pods) for i in np.nonzero(eligible)[0].tolist())
-        if not pods or pods * len(self.figures.snapshot.nodes) > MOST_PLACES:
+        if not pods or self._too_little_free(asked):
             return Relief()
+        if pods * len(self.figures.snapshot.nodes) > MOST_PLACES:
+            return Relief(proof=Proof.UNKNOWN)
         return self._take(asked, law, {RuleName.CONSOLIDATION: eligible})
+
+    def _too_little_free(self, asked: Asked) -> bool:
+        """Whether less is free on all nodes together than is asked for: moves change nothing about that."""
+        problem = asked.problem
+        free = np.maximum(self.figures.draft.free(), 0).sum(axis=0)
+        wanted: dict[int, int] = {}
+        for rank in problem.pending:
+            for column, amount in problem.shapes[problem.members[rank].shape].request:
+                wanted[column] = wanted.get(column, 0) + amount
+        return any(column < len(free) and amount > free[column] for column, amount in wanted.items())
 
     # --- rules ------------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,9 @@ from koordpy.planning.figures import Figures
 from koordpy.planning.filters.base import Code
 from koordpy.planning.gangs import Gang
 from koordpy.planning.plan import Benefit, Eviction, Nomination, Proof
+from koordpy.planning.quota.admission import core_members
+from koordpy.planning.units import Unit
+from koordpy.planning.victims.asked import one_by_one
 from koordpy.planning.victims.ending import waits_on_nominated
 from koordpy.planning.victims.names import RuleName
 from koordpy.planning.victims.overuse import GivenBack
@@ -27,12 +30,19 @@ NEVER = "preemption: not eligible due to preemptionPolicy=Never."
 ENDING = "preemption: not eligible due to a terminating pod on the nominated node."
 
 
-def preemption_sentence(pod: PodInfo, figures: Figures) -> str:
-    """What kube-scheduler says of preemption after its count of nodes; empty where preemption is off."""
+def never_preempts(unit: Unit) -> bool:
+    """Whether a member without which its gang cannot start has preemptionPolicy Never: then nobody goes for any."""
+    core = () if one_by_one(unit) else core_members(unit)
+    return any(pod.pod.spec.preemption_policy == "Never" for pod in core)
+
+
+def preemption_sentence(pod: PodInfo, figures: Figures, *, never: bool = False) -> str:
+    """What kube-scheduler says of preemption after its count of nodes; empty where preemption is off. never: its gang
+    preempts nobody, whatever its own policy is."""
     total = len(figures.snapshot.nodes)
     if not figures.config.preemption.enabled or not total:
         return ""
-    if pod.pod.spec.preemption_policy == "Never":
+    if never or pod.pod.spec.preemption_policy == "Never":
         return NEVER
     if waits_on_nominated(pod, figures):
         return ENDING

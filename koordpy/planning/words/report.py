@@ -31,6 +31,7 @@ from koordpy.planning.victims.wording import (
     benefit,
     evictions,
     given_back_evictions,
+    never_preempts,
     nominations,
     preemption_sentence,
     stale_evictions,
@@ -218,6 +219,7 @@ def _denials(
     alone = not one.unit.is_gang
     tail = ""
     met: dict[str, str] = {}
+    never = never_preempts(one.unit)
     refused = next((run for run in one.runs if run.fault), None)
     if not alone:
         tail, met = words.needed(after, figures, beside=one.figures is not None), met_sentence(after)
@@ -241,7 +243,9 @@ def _denials(
                 # one sentence for all of them, that stays as it is while the pods end
                 known = f"0/{len(figures.snapshot.nodes)} nodes are available: {one.reasons[0]}", plugins
             else:
-                text = " ".join(part for part in (text, preemption_sentence(pod, figures), *one.reasons) if part)
+                text = " ".join(
+                    part for part in (text, preemption_sentence(pod, figures, never=never), *one.reasons) if part
+                )
                 if not alone:
                     text = f"{text} {met.get(gang or '', '')}"
                 known = text + tail, plugins
