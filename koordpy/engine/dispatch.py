@@ -182,7 +182,9 @@ class Dispatcher:
                     writer.verdict(report, waiting)
         share = found.seconds / found.pods
         self._refusals.count(entry, left, gang=bool(gangs), placed=bool(placed), seconds=share)
-        for verdict in left:
+        # with the core placed, each further member may ask for victims of its own (preemption.md 1)
+        further = bool(placed and left) and self._rooms.evicts
+        for verdict in left if not further else ():
             self._refusals.tell(verdict)
         if left:
             self._refusals.void_rooms(name, left, found.snapshot)
@@ -191,8 +193,7 @@ class Dispatcher:
         also = Wake.ROOM if found.evictions else Wake.NOTHING
         seconds = share * len(unit.pod_keys)
         self._refusals.settle(entry, left, gang=bool(gangs), seconds=seconds, short=short, also=also)
-        if placed and left and self._rooms.evicts:
-            # with the core placed, each further member may ask for victims of its own (preemption.md 1)
+        if further:
             self._queue.touch(name, "CorePlaced")
         return bool(left)
 

@@ -130,6 +130,8 @@ class GangReport:
     source: GangSource = GangSource.GROUP
     remark: str = ""
     """What its owner should know of the plan that starts it."""
+    awaits: bool = False
+    """Whether it waits for room that pods are leaving, which is kept for it."""
 
     @property
     def ref(self) -> GangRef:

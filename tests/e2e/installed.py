@@ -16,6 +16,7 @@ from tests.e2e.test_scheduler import GROUPS, TOPOLOGIES, gang
 
 RELEASE = "koordpy"
 KOORD, SIGS, X = "scheduling.koordinator.sh", "scheduling.sigs.k8s.io", "scheduling.x-k8s.io"
+POLICIES = "admissionregistration.k8s.io"
 DEFINITIONS = ("apiextensions.k8s.io", "customresourcedefinitions")
 Json = dict[str, Any]
 
@@ -95,6 +96,37 @@ async def installer(api: Client, plane: ControlPlane, helm: Helm, namespace: str
         for path in (*made, GROUPS, TOPOLOGIES):
             await api.delete(path)
         await eventually(lambda: lets_in(api), what="the policies are gone", within_s=30)
+
+
+async def enforced(api: Client) -> None:
+    """Waits until the API server heeds every policy that was applied before: it hears of them in the order in which
+    they were made, so that of one that is made now last."""
+    meta = {"name": "koordpy-tests-last"}
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
+    spec = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "matchConditions": [{"name": "asked", "expression": f"object.metadata.name == '{meta['name']}'"}],
+        "validations": [{"expression": "false"}],
+    }
+    bound = {"policyName": meta["name"], "validationActions": ["Deny"]}
+    kinds = (("ValidatingAdmissionPolicy", "ies", spec), ("ValidatingAdmissionPolicyBinding", "ybindings", bound))
+
+    async def forbids() -> bool:
+        try:
+            asked = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta}
+            await api.create("/api/v1/namespaces/default/configmaps?dryRun=All", asked)
+        except Refused:
+            return True
+        return False
+
+    paths = [f"/apis/{POLICIES}/v1/validatingadmissionpolic{end}" for _, end, _ in kinds]
+    try:
+        for path, (kind, _, made) in zip(paths, kinds, strict=True):
+            await api.create(path, {"apiVersion": f"{POLICIES}/v1", "kind": kind, "metadata": meta, "spec": made})
+        await eventually(forbids, what="the policies are enforced")
+    finally:
+        for path in paths:
+            await api.delete(f"{path}/{meta['name']}")
 
 
 async def lets_in(api: Client) -> bool:

@@ -19,7 +19,7 @@ PATHS = {
     "ElasticQuota": (SIGS, f"/apis/{SIGS}/namespaces/default/elasticquotas"),
 }
 
-ZEROS = {"scheduled": 0, "running": 0, "succeeded": 0, "failed": 0}
+UNTOUCHED = {"phase": "Pending", "scheduled": 0, "running": 0, "succeeded": 0, "failed": 0}
 """What a PodGroup's status has before anything is written."""
 SPINE = {"layerName": "spineLayer", "labelKey": "net/spine", "parentTopologyLayer": "ClusterTopologyLayer"}
 BLOCK = {"layerName": "blockLayer", "labelKey": ["net/block", "net/rack"], "parentTopologyLayer": "spineLayer"}
@@ -282,7 +282,7 @@ async def test_status_is_a_subresource_and_keeps_what_is_written(
     made = await api.create(path, object_of(kind, spec, status=status))
     one = f"{path}/{made['metadata']['name']}"
     try:
-        untouched = ZEROS if kind == "PodGroup" else None
+        untouched = UNTOUCHED if kind == "PodGroup" else None
         assert made.get("status") == untouched, "a status given by a user counts for nothing"
 
         await api.patch(f"{one}/status?fieldValidation=Strict", {"status": status, "spec": None})

@@ -73,7 +73,7 @@ async def bound(api: Client, process: Process, *names: str) -> dict[str, Json]:
         pods = await by_name(api)
         return pods if all(pods.get(name, {}).get("spec", {}).get("nodeName") for name in names) else {}
 
-    return await eventually(there, what=f"{', '.join(names)} bound", within_s=40, processes=[process])
+    return await eventually(there, what=f"{', '.join(names)} bound", within_s=120, processes=[process])
 
 
 async def told(api: Client, process: Process, name: str, text: str) -> None:

@@ -70,7 +70,7 @@ class World:
         return [pod["metadata"]["name"] for pod in await self.pods(name) if phase_of(pod) == phase]
 
     async def until(self, what: str, true: Callable[[], Awaitable[object]]) -> None:
-        await eventually(true, what=what, within_s=60, processes=[self.process])
+        await eventually(true, what=what, within_s=120, processes=[self.process])
 
     async def running(self, name: str, count: int) -> list[str]:
         """Waits until exactly so many pods of a Job run, and none waits; their names."""

@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.chart import EVERYBODY
 from tests.e2e.client import Client, Refused, pod_manifest, pods_path
-from tests.e2e.installed import Install
+from tests.e2e.installed import Install, enforced
 from tests.e2e.process import eventually
 
 PREFIX = "quota.scheduling.koordinator.sh/"
@@ -26,15 +26,7 @@ async def test_a_quota_that_cannot_be_is_refused_where_it_is_written(
     quotas = f"/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/{namespace}/elasticquotas"
     bad = quota("bad", min={"cpu": "12"}, max={"cpu": "10"})
     own_parent = quota("bad", labels={"parent": "bad"}, max={"cpu": "1"})
-
-    async def refused() -> bool:
-        try:
-            await api.create(f"{quotas}?dryRun=All", own_parent)
-        except Refused:
-            return True
-        return False
-
-    await eventually(refused, what="the policies are enforced", within_s=30)
+    await enforced(api)
     for manifest, said in (
         (bad, "min"),
         (quota("bad", min={"cpu": "1"}, max={"memory": "1Gi"}), "min"),
@@ -59,15 +51,7 @@ async def test_whether_a_pod_may_be_evicted_is_decided_when_it_is_made(api: Clie
     await api.create(pods_path(), pod_manifest("ours", scheduler="koord-scheduler", labels=fixed))
     await api.create(pods_path(), pod_manifest("theirs", scheduler="default-scheduler", labels=fixed))
     change = {"metadata": {"labels": {PREFIX + "preemptible": "true"}}}
-
-    async def refused() -> bool:
-        try:
-            await api.patch(f"{pods_path()}/ours?dryRun=All", change)
-        except Refused:
-            return True
-        return False
-
-    await eventually(refused, what="the policies are enforced", within_s=30)
+    await enforced(api)
     with pytest.raises(Refused, match="make the pod anew"):
         await api.patch(f"{pods_path()}/ours", {"metadata": {"labels": {PREFIX + "preemptible": None}}})
     await api.patch(f"{pods_path()}/ours", {"metadata": {"labels": {"team": "a"}}})
@@ -86,15 +70,7 @@ async def test_quotas_are_made_where_they_count_and_go_with_any_other_namespace(
     await api.create(tenant, quota("before", max={"cpu": "1"}))
     await api.create(tenant, root)
     await install()
-
-    async def refused() -> bool:
-        try:
-            await api.create(f"{tenant}?dryRun=All", quota("probe", max={"cpu": "1"}))
-        except Refused:
-            return True
-        return False
-
-    await eventually(refused, what="the policies are enforced", within_s=30)
+    await enforced(api)
     with pytest.raises(Refused, match=f"count in namespace {namespace} only"):
         await api.create(tenant, quota("grab", max={"cpu": "0"}))
     await api.patch(f"{tenant}/before", {"spec": {"max": {"cpu": "2"}}})
@@ -124,13 +100,14 @@ async def test_a_namespace_takes_its_quotas_with_it_when_it_goes(api: Client, in
             return True
         return False
 
-    await eventually(kept, what="the policies are enforced", within_s=30)
+    await enforced(api)
+    assert await kept()
     await api.delete("/api/v1/namespaces/going")
 
     async def gone() -> bool:
         return not await kept()
 
-    await eventually(gone, what="the namespace's deletion is seen", within_s=30)
+    await eventually(gone, what="the namespace's deletion is seen")
     await api.delete(path)
 
 
@@ -147,14 +124,7 @@ async def test_pods_of_tenants_do_not_say_who_their_user_is_and_that_nobody_evic
         manifest["metadata"].pop("namespace", None)
         return api.create(f"/api/v1/namespaces/{where}/pods?dryRun=All", manifest)
 
-    async def refused() -> bool:
-        try:
-            await create("probe", {user: "honest"})
-        except Refused:
-            return True
-        return False
-
-    await eventually(refused, what="the policies are enforced", within_s=30)
+    await enforced(api)
     for labels in ({user: "honest"}, {rigid: "false"}, {fixed: "true"}):
         with pytest.raises(Refused, match=f"only pods of namespace {namespace} may say {next(iter(labels))}"):
             await create("p", labels)

@@ -184,7 +184,7 @@ async def test_a_scheduler_killed_among_its_bindings_finishes_its_gang(
         async def whole() -> bool:
             return len(await places(cluster)) == 300
 
-        await eventually(whole, what="the gang whole", within_s=60, processes=[second])
+        await eventually(whole, what="the gang whole", within_s=120, processes=[second])
     found = await places(cluster)
     assert max(list(found.values()).count(node) for node in set(found.values())) <= 8
 

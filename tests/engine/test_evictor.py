@@ -107,6 +107,28 @@ async def test_members_are_told_one_thing_while_their_victims_end_one_after_the_
         assert len(told) == 6 and told[1:] == [{kept}] * 5
         events = [e for e in cluster.events() if e["reason"] == "FailedScheduling"]
         assert [(e["message"], e["involvedObject"]["name"]) for e in events] == [(kept, "vip-0"), (kept, "vip-1")]
+        about = [e["reason"] for e in cluster.events() if e["involvedObject"]["kind"] == "PodGroup"]
+        assert sorted(about) == ["GangScheduled", "RoomMade"]
+
+
+async def test_a_member_beyond_the_minimum_is_told_one_thing_when_its_siblings_are_bound() -> None:
+    async with cluster_of("n1", "n2") as cluster:
+        for node in ("n1", "n2"):
+            running_on(cluster, node, *(worker(f"{node}-{i}") for i in range(4)))
+        async with cluster.running():
+            cluster.create(*important("vip", 2, min_member=1, gpus=4))
+            await until(lambda: len(ending(cluster)) == 8)
+            for name in sorted(ending(cluster)):
+                if name.startswith("n1"):
+                    cluster.delete(name)
+            await until(lambda: cluster.bound("vip-0"))
+            kept = "0/2 nodes are available: waiting for terminating pods: its room on n2 is kept."
+            await until(lambda: cluster.condition("vip-1").get("message") == kept)
+            for name in ending(cluster):
+                cluster.delete(name)
+            await until(lambda: cluster.bound("vip-1"))
+        texts = [e["message"] for e in cluster.events() if e["reason"] == "FailedScheduling"]
+        assert all(text.startswith("0/2 nodes are available: waiting for terminating pods: ") for text in texts)
 
 
 async def test_the_room_is_kept_from_less_important_pods_while_the_victims_end() -> None:

@@ -12,12 +12,13 @@ from koordpy.cluster.pods import GangRef, pod_info
 from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.apiserver.credentials import ClusterAccess
 from koordpy.engine.scheduler import Scheduler
-from koordpy.engine.status.group_status import counts_of, phase_of
+from koordpy.engine.status.group_status import MADE_AGAIN_SECONDS, counts_of, phase_of
 from tests.engine.live import QUICK, gang, live, small, until
 from tests.engine.manifests import GROUPS
 from tests.engine.test_evictor import worker
 from tests.scenarios import cluster
 
+JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "job", "controller": True}
 NAMES = frozenset({"koord-scheduler"})
 
 
@@ -60,7 +61,54 @@ def member(text: str, number: int) -> Pod:
 def test_phases(pods: str, need: int, phase: str) -> None:
     made = [pod_info(member(text, i), scheduler_names=NAMES) for i, text in enumerate(pods.split())]
     found = Members(pods=tuple(made))
-    assert phase_of(found, counts_of(found), need=need) == phase
+    assert phase_of(found, counts_of(found), need=need, now=0.0) == phase
+
+
+async def test_a_job_that_backs_off_has_not_failed_yet() -> None:
+    async with live([small("n")]) as cluster:
+        group, *pods = gang("g", 2, gpus=1)
+        cluster.create(group)
+        for each in pods:
+            each["metadata"]["ownerReferences"] = [JOB]
+            cluster.create(each)
+        async with cluster.running():
+            await until(lambda: cluster.group("g").get("phase") == "Scheduled")
+            failed = {"phase": "Failed"}
+            for name in ("g-0", "g-1"):
+                cluster.server.store.update(
+                    "pods", name, lambda old: {**old, "status": failed}, namespace="default", status=True
+                )
+            await until(lambda: cluster.group("g").get("failed") == 2)
+            assert cluster.group("g")["phase"] == "Pending"
+            cluster.ahead_seconds += MADE_AGAIN_SECONDS - 30
+            await asyncio.sleep(0.3)
+            assert cluster.group("g")["phase"] == "Pending"
+            cluster.ahead_seconds += 31
+            await until(lambda: cluster.group("g")["phase"] == "Failed")
+
+
+async def test_the_next_job_of_a_pod_group_is_told_of_though_pods_of_the_last_are_still_ending() -> None:
+    async with live([small("n")]) as cluster:
+        group, *pods = gang("g", 2, gpus=1)
+        cluster.create(group)
+        async with cluster.running():
+            for job in ("first", "second"):
+                names = [f"{job}-{number}" for number in range(2)]
+                for name, each in zip(names, pods, strict=True):
+                    owner = {**JOB, "uid": job}
+                    meta = {"name": name, "ownerReferences": [owner], "finalizers": ["example.com/kept"]}
+                    cluster.create({**each, "metadata": {**each["metadata"], **meta}})
+                await until(lambda: cluster.bound(*names))  # noqa: B023
+                if job == "first":
+                    for name in names:
+                        cluster.delete(name)
+
+            def starts() -> list[tuple[str, str]]:
+                events = [one for one in cluster.events() if one["reason"] == "GangScheduled"]
+                return sorted((one["related"]["uid"], one["message"]) for one in events)
+
+            text = "2 of 2 members bound"
+            await until(lambda: starts() == [("first", text), ("second", text)])
 
 
 def test_pods_of_a_job_that_are_still_ending_are_none_of_the_next_jobs() -> None:
@@ -75,7 +123,7 @@ def test_pods_of_a_job_that_are_still_ending_are_none_of_the_next_jobs() -> None
         made.append(pod_info(replace(one, metadata=meta), scheduler_names=NAMES))
     found = Members(pods=tuple(made))
     assert {name: n for name, n in counts_of(found).items() if n} == {"scheduled": 1, "running": 1}
-    assert phase_of(found, counts_of(found), need=2) == "Scheduling"
+    assert phase_of(found, counts_of(found), need=2, now=0.0) == "Scheduling"
     ending = Members(pods=tuple(made[:2]))
     assert counts_of(ending)["running"] == 2
 
@@ -111,7 +159,13 @@ async def test_groups_of_other_schedulers_are_left_alone() -> None:
             await until(lambda: len(scheduler.state.members(GangRef("default", "theirs"))) == 1)
             cluster.create(*gang("later", 1, gpus=1))
             await until(lambda: cluster.group("later").get("phase") == "Scheduled")
-            untouched = {"scheduled": 0, "running": 0, "succeeded": 0, "failed": 0}  # by the definition
+            untouched = {
+                "phase": "Pending",
+                "scheduled": 0,
+                "running": 0,
+                "succeeded": 0,
+                "failed": 0,
+            }  # by the definition
             assert cluster.group("theirs") == cluster.group("empty") == untouched
             assert gauges(scheduler) == {**NONE, status("Scheduled"): 2}
             about = {event["involvedObject"]["name"] for event in cluster.events()}

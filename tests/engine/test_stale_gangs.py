@@ -177,6 +177,21 @@ async def test_since_when_an_earlier_run_was_stale_says_nothing_of_this_one() ->
             assert cluster.bound("g-0") and not ending(cluster)
 
 
+async def test_a_gang_that_was_given_up_and_is_whole_again_says_so() -> None:
+    async with halved(grace=60.0) as cluster:
+        cluster.delete("g-1")
+        await until(lambda: stale(cluster).get("status") == "True")
+        cluster.delete("g-0")
+        await until(lambda: stale(cluster).get("reason") == "NoneBound")
+        since = stale(cluster)["lastTransitionTime"]
+        cluster.ahead_seconds += 5
+        cluster.create(*gang("g", 2, gpus=1)[1:])
+        await until(lambda: cluster.bound("g-0", "g-1"))
+        await until(lambda: stale(cluster).get("reason") == "MinimumMet")
+        assert stale(cluster)["message"] == "2 members are bound or have Succeeded, minMember is 2"
+        assert (stale(cluster)["status"], stale(cluster)["lastTransitionTime"]) == ("False", since)
+
+
 async def test_a_gang_whose_member_comes_back_in_time_goes_on() -> None:
     async with halved(grace=60.0) as cluster:
         cluster.delete("g-1")

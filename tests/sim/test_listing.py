@@ -97,4 +97,4 @@ async def test_the_table_form_of_pods_and_custom_resources(server: ApiServer, cl
     groups = "/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/default/podgroups"
     _, table = await client.get(f"{groups}/g", accept=accept)
     row = dict(zip([c["name"] for c in table["columnDefinitions"]], table["rows"][0]["cells"], strict=True))
-    assert (row["Name"], row["MinMember"], row["Phase"]) == ("g", 3, None)
+    assert (row["Name"], row["MinMember"], row["Phase"]) == ("g", 3, "Pending")

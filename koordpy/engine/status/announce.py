@@ -31,13 +31,15 @@ class Announcer:
         if (recorder := self._of(info)) is not None:
             recorder.record(of_pod(info), type="Warning", reason="FailedScheduling", action="Scheduling", note=message)
 
-    def gang_scheduled(self, group: ObjectReference, report: GangReport) -> None:
-        """A gang has its minimum bound."""
+    def gang_scheduled(self, group: ObjectReference, report: GangReport, owner: ObjectReference | None) -> None:
+        """A gang has its minimum bound. owner: of its pods, so that the start of the next Job is another event."""
         if self._default is not None:
             place = f" in {report.domain[1] or 'the cluster'} ({report.domain[0]})" if report.domain else ""
             remark = f"; {report.remark}" if report.remark else ""
             note = f"{report.bound} of {report.members} members bound{place}{remark}"
-            self._default.record(group, type="Normal", reason="GangScheduled", action="Scheduling", note=note)
+            self._default.record(
+                group, type="Normal", reason="GangScheduled", action="Scheduling", note=note, related=owner
+            )
 
     def gang_unschedulable(self, group: ObjectReference, note: str) -> None:
         """A gang has no place; the note tells what it needs and the best offers."""

@@ -43,7 +43,8 @@ class GangStatusWriter(abc.ABC):
     def scheduled(self, report: GangReport) -> None:
         """The Bindings of a gang's plan are through and its minimum is bound."""
         if report.source is self.source and (about := self._about(report.name)) is not None:
-            self._writing.announcer.gang_scheduled(about, report)
+            owner = self._writing.references.owner(report.ref)
+            self._writing.announcer.gang_scheduled(about, report, owner if owner != about else None)
 
     def evicted(self, ref: GangRef, victims: Sequence[Eviction]) -> None:
         """These members of a gang are being evicted by koordpy."""

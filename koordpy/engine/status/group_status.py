@@ -14,7 +14,7 @@ from typing import Any
 
 from koordpy.api.groups import PodGroup
 from koordpy.api.objects import Condition
-from koordpy.cluster.ganghistory import MEMBERS_MISSING, SCHEDULED, STALE
+from koordpy.cluster.ganghistory import MEMBERS_MISSING, SCHEDULED, STALE, ended
 from koordpy.cluster.members import Members
 from koordpy.cluster.pods import FAILED, PodInfo, seconds
 from koordpy.engine.status.patches import condition_of, merged_conditions, rfc3339, wobbles
@@ -25,6 +25,8 @@ TIMED_OUT = "WaitingTimeExceeded"
 WHOLE, DISBANDED = "MinimumMet", "NoneBound"
 COUNTS = ("scheduled", "running", "succeeded", "departed", "failed")
 ENDED = ("Finished", "Failed")
+MADE_AGAIN_SECONDS = 600.0
+"""So long after a failure a controller may make the pod again: the longest back-off of a Job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +62,11 @@ def counts_of(gang: Members) -> dict[str, int]:
     }
 
 
-def phase_of(gang: Members, counts: Mapping[str, int], *, need: int) -> str:
+def phase_of(gang: Members, counts: Mapping[str, int], *, need: int, now: float) -> str:
     """The phase that a gang's pods amount to.
 
-    A failure counts where nobody takes its place: not that of a pod that was evicted, or is being deleted.
+    A failure counts where nobody takes its place: not that of a pod that was evicted, or is being deleted, nor as long
+    as its controller may make it again.
     """
     running, succeeded, live = counts["running"], counts["succeeded"], len(gang.members)
     if succeeded >= need and not live:
@@ -74,8 +77,19 @@ def phase_of(gang: Members, counts: Mapping[str, int], *, need: int) -> str:
         return "Scheduled"
     if live + succeeded >= need:
         return "Scheduling"
-    failed = sum(pod.pod.status.phase == FAILED and not _ended_from_outside(pod) for pod in gang.pods)
-    return "Failed" if failed and failed + live + succeeded >= need else "Pending"
+    failed = len(_failures(gang))
+    lost = failed and failed + live + succeeded >= need and now >= made_again_until(gang)
+    return "Failed" if lost else "Pending"
+
+
+def made_again_until(gang: Members) -> float:
+    """Until when failed pods may be made again, seconds since the epoch; 0 where nobody does so."""
+    ends = [max(ended(pod).at, pod.created) for pod in _failures(gang) if pod.controller]
+    return max(ends) + MADE_AGAIN_SECONDS if ends else 0.0
+
+
+def _failures(gang: Members) -> list[PodInfo]:
+    return [pod for pod in gang.pods if pod.pod.status.phase == FAILED and not _ended_from_outside(pod)]
 
 
 def _ended_from_outside(pod: PodInfo) -> bool:
@@ -99,7 +113,7 @@ def group_status(
     """
     before, need = group.status, max(1, group.spec.min_member)
     counts = counts_of(gang)
-    phase = phase_of(gang, counts, need=need)
+    phase = phase_of(gang, counts, need=need, now=now.timestamp())
     if not gang.pods and before.phase in ENDED:
         # its pods were cleaned up after the end
         phase, counts = before.phase, {name: getattr(before, name) for name in COUNTS}
@@ -171,10 +185,14 @@ def _staleness(group: PodGroup, gang: Members, text: str) -> Condition | None:
     old = condition_of(group.status.conditions, STALE)
     if text:
         return _made(group, "True", MEMBERS_MISSING, text, type=STALE)
-    if old is None or old.status != "True":
+    if old is None:
         return None
     if not gang.bound:
+        if old.status != "True":
+            return None
         return _made(group, "False", DISBANDED, f"{old.message}; none of them is bound any more", type=STALE)
+    if old.status != "True" and (old.reason == WHOLE or not gang.runs(group.spec.min_member)):
+        return None
     text = f"{gang.present} members are bound or have Succeeded, minMember is {group.spec.min_member}"
     return _made(group, "False", WHOLE, text, type=STALE)
 

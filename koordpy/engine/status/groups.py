@@ -21,6 +21,7 @@ from koordpy.engine.status.group_status import (
     Verdict,
     current_status,
     group_status,
+    made_again_until,
     only_wobbles,
     waits_since,
 )
@@ -45,6 +46,8 @@ class GroupStatusWriter(GangStatusWriter):
         self._tried: set[str] = set()
         """Gangs that rounds of this process have tried."""
         self._evicted: dict[str, Said] = {}
+        self._made_again: dict[str, float] = {}
+        """Gangs with failed pods -> until when their controllers may make them again."""
         self._degraded: dict[str, int] = {}
         """Gangs that were told of as stale -> members that they had."""
         stale.told.append(self._staleness_changed)
@@ -99,12 +102,16 @@ class GroupStatusWriter(GangStatusWriter):
             return
         self._tried.add(report.name)
         self._verdicts[report.name] = Verdict(report, waiting_seconds)
-        if report.status in (GangStatus.UNSCHEDULABLE, GangStatus.INVALID):
+        if report.status in (GangStatus.UNSCHEDULABLE, GangStatus.INVALID) and not report.awaits:
             self._announce(report.name, report.status.value, report.message)
 
     def _overdue(self) -> Iterable[str]:
-        """Gangs whose waiting time has run out since they were last looked at."""
+        """Gangs whose waiting time has run out since they were last looked at, or the time to be made again."""
         now = self._writing.now().timestamp()
+        for key, until in list(self._made_again.items()):
+            if now >= until:
+                del self._made_again[key]
+                yield key
         for key, verdict in list(self._verdicts.items()):
             group = self._writing.state.pod_group(key)
             if group is None:
@@ -122,7 +129,7 @@ class GroupStatusWriter(GangStatusWriter):
     def _forget(self, key: str) -> None:
         self._writes.forget(key)
         self._tried.discard(key)
-        for known in (self._verdicts, self._announced, self._evicted, self._degraded):
+        for known in (self._verdicts, self._announced, self._evicted, self._degraded, self._made_again):
             known.pop(key, None)
 
     def _is_ours(self, group: PodGroup, gang: Members) -> bool:
@@ -148,6 +155,8 @@ class GroupStatusWriter(GangStatusWriter):
             there = sent
             group = msgspec.structs.replace(group, status=msgspec.convert(sent, type(group.status)))
         now = self._writing.now()
+        if (until := made_again_until(gang)) > now.timestamp():
+            self._made_again[key] = until
         evicted = self._evicted.get(key, UNSAID)
         wanted = group_status(
             group, gang, self._verdicts.get(key), stale=self._stale.text(key), evicted=evicted, now=now

@@ -28,7 +28,7 @@ class NamedGangTeller(GangStatusWriter):
         self._said.pop(report.name, None)
 
     def _hear(self, report: GangReport, waiting_seconds: float) -> None:
-        if report.status not in (GangStatus.UNSCHEDULABLE, GangStatus.INVALID):
+        if report.status not in (GangStatus.UNSCHEDULABLE, GangStatus.INVALID) or report.awaits:
             return
         status, message = self._said.get(report.name, (None, ""))
         if status is report.status and (message == report.message or wobbles(message, report.message)):

@@ -40,14 +40,21 @@ class References:
         """The controller of the pods of a gang without an object, by `namespace/name`; its oldest pod where they have
         none."""
         namespace, _, name = key.partition("/")
-        pods = sorted(
-            self._state.members(GangRef(namespace, name, GangSource.NAMED)),
-            key=lambda pod: (pod.created, natural_key(pod.name)),
-        )
-        owners = (owner for pod in pods for owner in pod.pod.metadata.owner_references if owner.controller)
-        if (owner := next(owners, None)) is not None:
-            return ObjectReference(owner.api_version, owner.kind, owner.name, namespace, owner.uid)
-        return of_pod(pods[0]) if pods else None
+        ref = GangRef(namespace, name, GangSource.NAMED)
+        return self.owner(ref) or next((of_pod(pod) for pod in self._oldest_first(ref)), None)
+
+    def owner(self, ref: GangRef) -> ObjectReference | None:
+        """The controller of a gang's pods, such as a Job: of the oldest that has one."""
+        owners = (one for pod in self._oldest_first(ref) for one in pod.pod.metadata.owner_references if one.controller)
+        found = next(owners, None)
+        if found is None:
+            return None
+        return ObjectReference(found.api_version, found.kind, found.name, ref.namespace, found.uid)
+
+    def _oldest_first(self, ref: GangRef) -> list[PodInfo]:
+        """The pods of a gang, those of an earlier Job only where there are no others."""
+        gang = self._state.gang(ref)
+        return sorted(gang.members or gang.pods, key=lambda pod: (pod.created, natural_key(pod.name)))
 
     def elastic_quota(self, key: str) -> ObjectReference | None:
         """An ElasticQuota, by `namespace/name`."""

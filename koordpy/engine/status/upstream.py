@@ -122,10 +122,10 @@ class UpstreamStatusWriter(GangStatusWriter):
     def _announce(self, key: str, wanted: Said) -> None:
         about = self._about(key)
         if about is not None and wanted.status == "False":
-            if wanted.reason == "Unschedulable":
-                self._writing.announcer.gang_unschedulable(about, wanted.message)
-            else:
+            if wanted.reason != "Unschedulable":
                 self._writing.announcer.invalid(about, wanted.message)
+            elif not self._reports[key].awaits:
+                self._writing.announcer.gang_unschedulable(about, wanted.message)
 
     def _about(self, key: str) -> ObjectReference | None:
         return self._writing.references.upstream_group(key)

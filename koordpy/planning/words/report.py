@@ -288,6 +288,7 @@ def _gang_report(gang: Gang, unit: Unit, figures: Figures, one: Tried | None, me
         message=message,
         source=gang.ref.source,
         remark=goal_remark(one.unit, figures) if one is not None and one.nodes else "",
+        awaits=one is not None and bool(one.awaits),
     )
 
 
