@@ -132,7 +132,7 @@ class Client:
         """Server-side apply at the object's own path."""
         return await self.patch(f"{path}?fieldManager={manager}&force=true", manifest, content=APPLY)
 
-    async def apply_crds(self, folder: Path, *, within_s: float = 20.0) -> list[str]:
+    async def apply_crds(self, folder: Path) -> list[str]:
         """Applies every CustomResourceDefinition of a folder and waits until all are Established; their names."""
         base = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
         crds = manifests_of(folder)
@@ -144,7 +144,7 @@ class Client:
 
         for name, crd in zip(names, crds, strict=True):
             await self.apply(f"{base}/{name}", crd)
-        await eventually(established, what=f"{', '.join(names)} established", within_s=within_s)
+        await eventually(established, what=f"{', '.join(names)} established")
         return names
 
     async def make_nodes(

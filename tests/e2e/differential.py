@@ -235,7 +235,7 @@ async def _nominate(api: Client, maker: Maker, name: str) -> None:
     async def refused() -> bool:
         return condition(await api.get(path), "PodScheduled") is not None
 
-    await eventually(refused, what=f"verdict on {name}", within_s=30, every_s=0.01)
+    await eventually(refused, what=f"verdict on {name}", every_s=0.01)
     await api.patch(f"{path}/status", {"status": {"nominatedNodeName": node}})
     await asyncio.sleep(0.2)
 
@@ -286,7 +286,7 @@ async def _verdict(api: Client, made: Json) -> tuple[str, Json]:
         chosen = next(filter(None, [await _selected(api, name) for name in sorted(provisioned)]), "")
         return (chosen, pod) if chosen else None
 
-    return await eventually(decided, what=f"kube-scheduler's verdict on {path}", within_s=30, every_s=0.005)
+    return await eventually(decided, what=f"kube-scheduler's verdict on {path}", every_s=0.005)
 
 
 def _provisioned(pod: Json) -> set[str]:

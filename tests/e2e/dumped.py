@@ -53,7 +53,7 @@ async def _items(api: Client, path: str) -> list[Json]:
                 raise
             return None
 
-    found = await eventually(ready, what=f"{path} served", within_s=30)
+    found = await eventually(ready, what=f"{path} served")
     assert found is not None
     return found[0]
 

@@ -95,7 +95,7 @@ async def installer(api: Client, plane: ControlPlane, helm: Helm, namespace: str
             await client.__aexit__()
         for path in (*made, GROUPS, TOPOLOGIES):
             await api.delete(path)
-        await eventually(lambda: lets_in(api), what="the policies are gone", within_s=30)
+        await eventually(lambda: lets_in(api), what="the policies are gone")
 
 
 async def enforced(api: Client) -> None:

@@ -134,7 +134,7 @@ class VolumeMaker:
             phases = {c["metadata"]["name"]: c["status"].get("phase") for c in await api.items(CLAIMS)}
             return all(phases[name] == "Bound" for name in bound)
 
-        await eventually(settled, what="claims are bound to their volumes", within_s=30, every_s=0.05)
+        await eventually(settled, what="claims are bound to their volumes", every_s=0.05)
 
     async def renew(self, api: Client, claims: set[str]) -> None:
         """Makes claims of PROVISIONED anew: one that a node was chosen for would stay tied to it."""

@@ -80,7 +80,7 @@ async def bound(api: Client, process: Process, *names: str) -> dict[str, Json]:
         pods = await by_name(api)
         return pods if all(pods.get(name, {}).get("spec", {}).get("nodeName") for name in names) else {}
 
-    return await eventually(there, what=f"{', '.join(names)} bound", within_s=40, processes=[process])
+    return await eventually(there, what=f"{', '.join(names)} bound", processes=[process])
 
 
 async def told(api: Client, process: Process, name: str, text: str, *, reason: str = "Unschedulable") -> None:
@@ -88,7 +88,7 @@ async def told(api: Client, process: Process, name: str, text: str, *, reason: s
         found = condition((await by_name(api))[name], "PodScheduled") or {}
         return found.get("reason") == reason and text in found.get("message", "")
 
-    await eventually(has_been, what=f"{name} told: {text}", within_s=40, processes=[process])
+    await eventually(has_been, what=f"{name} told: {text}", processes=[process])
 
 
 def noted(pod: Json, *names: str) -> tuple[str, ...]:
@@ -169,7 +169,7 @@ async def test_a_block_without_room_moves_as_a_whole_where_its_job_asks_for_it(
             found = (await by_name(api)).get("job-3")
             return found is None or found["metadata"]["uid"] != before["job-3"]
 
-        await eventually(evicted, what="job-3 evicted", within_s=40, processes=[process])
+        await eventually(evicted, what="job-3 evicted", processes=[process])
         await api.create(pods_path(), worker("job-3", 16, job="job"))  # as its owner does
         pods = await bound(api, process, "job-2", "job-3")
         assert {pods[name]["spec"]["nodeName"][:2] for name in ("job-2", "job-3")} == {"s0"}

@@ -92,7 +92,7 @@ async def life(plane: ControlPlane, helm: Helm, tmp_path: Path) -> AsyncIterator
         process = koordpy_run(*flags, kubeconfig=plane.kubeconfig(name, token=token), folder=tmp_path)
         with process:
             made = Life(api, helm, name, where, process)
-            await eventually(made.leads, what="leads", within_s=40, processes=[process])
+            await eventually(made.leads, what="leads", processes=[process])
             yield made
         with contextlib.suppress(Denied):  # it is gone
             await asyncio.to_thread(helm.call, "uninstall", name, *where)
@@ -111,7 +111,7 @@ async def test_helm_test_places_a_gang_of_two_and_leaves_nothing_of_it(life: Lif
             assert not trying.done(), trying.exception()
             return len(await members()) == 2
 
-        await eventually(both_run, what="both members run", within_s=40, processes=[life.process])
+        await eventually(both_run, what="both members run", processes=[life.process])
         assert set(await places(life.api)) == {pod["metadata"]["name"] for pod in await members()}
         for pod in await members():
             await nodes.end(pod["metadata"]["name"], "Succeeded")
@@ -134,7 +134,7 @@ async def test_an_upgrade_leaves_the_lease_to_its_holder_and_a_removal_leaves_no
     # the replica lives on for a while, as a pod would that is being ended, and cannot take the Lease anew
     await asyncio.to_thread(life.process.stop)
 
-    await eventually(life.left_nothing, what="nothing is left", within_s=40)
+    await eventually(life.left_nothing, what="nothing is left")
 
 
 async def test_a_lease_that_was_there_before_is_taken_and_stays(plane: ControlPlane, helm: Helm) -> None:

@@ -90,7 +90,7 @@ async def test_the_rights_are_enough(api: Client, install: Install, controlplane
                 return len(watched) >= 2
 
             for what in (placed, told, reported, announced, handled):
-                await eventually(what, what=what.__name__, within_s=40, processes=[process])
+                await eventually(what, what=what.__name__, processes=[process])
             lease = await api.get(f"{installed.leases}/{RELEASE}")
             assert lease["spec"]["holderIdentity"]
             assert await asyncio.to_thread(process.stop) == 0

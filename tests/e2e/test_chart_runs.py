@@ -97,7 +97,7 @@ async def test_a_dry_run_with_rights_to_read_plans_and_sends_nothing_but_reads(
                 return any(call.right == (*DEFINITIONS, "watch") for call in recorder.calls)
 
             for what in (planned, handled):
-                await eventually(what, what=what.__name__, within_s=40, processes=[process])
+                await eventually(what, what=what.__name__, processes=[process])
             # longer than any status, event or lease is held back
             await asyncio.sleep(3)
             assert await asyncio.to_thread(process.stop) == 0

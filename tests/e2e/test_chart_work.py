@@ -83,7 +83,7 @@ class Day:
         self.api, self._process = api, process
 
     async def until(self, what: str, condition: Any) -> None:
-        await eventually(condition, what=what, within_s=60, processes=[self._process])
+        await eventually(condition, what=what, processes=[self._process])
 
     async def bound(self, *names: str) -> dict[str, str]:
         async def there() -> bool:

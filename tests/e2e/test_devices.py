@@ -95,7 +95,7 @@ async def bound(api: Client, *names: str, by: Process) -> dict[str, str]:
     async def all_of_them() -> bool:
         return set(names) <= set(await places(api))
 
-    await eventually(all_of_them, what=f"{', '.join(names)} bound", within_s=40, processes=[by])
+    await eventually(all_of_them, what=f"{', '.join(names)} bound", processes=[by])
     return await places(api)
 
 
@@ -127,7 +127,7 @@ async def test_claims_that_their_controller_makes_from_a_template_are_allocated(
     async def three() -> bool:
         return len(await places(api)) == 3
 
-    await eventually(three, what="three of four bound", within_s=40, processes=[koordpy])
+    await eventually(three, what="three of four bound", processes=[koordpy])
     given = [device for one in await api.items(CLAIMS) for device in (await status(api, one["metadata"]["name"]))[0]]
     assert sorted(given) == ["a", "b", "c"]
     (left,) = {f"p-{i}" for i in range(4)} - set(await places(api))
@@ -162,7 +162,7 @@ async def test_the_claim_of_a_pod_that_goes_at_its_binding_is_free_for_the_next(
         return False
 
     # by the scheduler or by the claim controller, whoever is first
-    await eventually(free, what="the claim free", within_s=40, processes=[koordpy])
+    await eventually(free, what="the claim free", processes=[koordpy])
     await api.create(pods_path(), using("q", "data"))
     await bound(api, "q", by=koordpy)
     assert (await status(api, "data"))[1] == ["q"]
@@ -213,7 +213,7 @@ async def test_a_scheduler_killed_among_its_writes_leaves_nothing_that_the_next_
 
     recorder.meddle = kill
     await api.create(pods_path(), using("p", "data"))
-    await eventually(lambda: bool(dead), what="the first scheduler killed", within_s=40)
+    await eventually(lambda: bool(dead), what="the first scheduler killed")
     recorder.meddle = None
 
     async def allocated() -> bool:

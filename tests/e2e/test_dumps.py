@@ -132,7 +132,7 @@ async def live_as_offline(
             there = all(pods[pod]["spec"].get("nodeName") for pod in want)
             return pods if there and all(message for _, message in heard(pods).values()) else {}
 
-        pods = await eventually(settled, what="everything bound or told", within_s=60, processes=[process])
+        pods = await eventually(settled, what="everything bound or told", processes=[process])
         shown = await snapshot(process)
         assert await asyncio.to_thread(process.stop) == 0
     seen = offline("simulate", shown, folder, "--now", now(), "--rounds", "1")

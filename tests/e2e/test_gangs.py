@@ -181,7 +181,7 @@ async def test_twenty_gangs_at_once_then_a_large_one_and_a_member_that_comes_bac
             found = (await by_name(cluster)).get("g7-13", {})
             return found if found.get("spec", {}).get("nodeName") else None
 
-        after = await eventually(back, what="the member bound again", within_s=40, processes=[scheduler])
+        after = await eventually(back, what="the member bound again", processes=[scheduler])
         assert after is not None and after["metadata"]["uid"] != before["metadata"]["uid"]
         assert BLOCK_OF[after["spec"]["nodeName"]] == BLOCK_OF[before["spec"]["nodeName"]]
         check_whole(await by_name(cluster), *MANY, LARGE)
@@ -194,7 +194,7 @@ async def test_a_scheduler_killed_among_the_bindings_of_many_gangs_leaves_them_w
         number = await submit(cluster, *MANY, LARGE)
         first = start(controlplane, tmp_path, "first", "--kube-api-qps", "150", "--kube-api-burst", "1").start()
         await eventually(
-            lambda: watched.bound() >= number // 4, what="a quarter bound", within_s=60, every_s=0.01, processes=[first]
+            lambda: watched.bound() >= number // 4, what="a quarter bound", every_s=0.01, processes=[first]
         )
         first.kill()
         torn = await by_name(cluster)
@@ -238,7 +238,7 @@ async def test_of_gangs_that_race_for_one_domain_exactly_one_is_bound_and_whole(
 
             for winners in (1, 2):
                 # a winner that leaves makes room for the next
-                won = await eventually(settled, what="one bound, two told", within_s=60, processes=[scheduler])
+                won = await eventually(settled, what="one bound, two told", processes=[scheduler])
                 assert len(won) == 1
                 pods = await by_name(api)
                 check_whole(pods, *won)
@@ -296,22 +296,19 @@ async def test_hypernodes_make_the_tree_as_soon_as_they_are_served(
                 pods = await by_name(api)
                 return text in (condition(pods["g-3"], "PodScheduled") or {}).get("message", "")
 
-            await eventually(
-                lambda: told('unknown layer "tier1"'), what="told of the layer", within_s=40, processes=[scheduler]
-            )
+            await eventually(lambda: told('unknown layer "tier1"'), what="told of the layer", processes=[scheduler])
             await api.apply(f"{CRDS}/{name}", hypernode_definition())
 
             async def established() -> bool:
                 return (condition(await api.get(f"{CRDS}/{name}"), "Established") or {}).get("status") == "True"
 
-            await eventually(established, what="HyperNodes served", within_s=20)
+            await eventually(established, what="HyperNodes served")
             # the top first: a tree is planned with as soon as it is seen, and the last leaf is what lets the gang in
             await api.create(HYPERNODES, hypernode("core", 2, "HyperNode", "^leaf-"))
             await api.create(HYPERNODES, hypernode("leaf-0", 1, "Node", "^node-[0-2]$"))
             await eventually(
                 lambda: told("needed 4, available in tier1: core/leaf-0: 3"),
                 what="told what the first leaf offers",
-                within_s=60,
                 processes=[scheduler],
             )
             await api.create(HYPERNODES, hypernode("leaf-1", 1, "Node", "^node-[4-8]$"))
@@ -319,7 +316,7 @@ async def test_hypernodes_make_the_tree_as_soon_as_they_are_served(
             async def bound() -> bool:
                 return all(pod["spec"].get("nodeName") for pod in (await by_name(api)).values())
 
-            await eventually(bound, what="the gang bound", within_s=60, processes=[scheduler])
+            await eventually(bound, what="the gang bound", processes=[scheduler])
             pods = await by_name(api)
             assert [pods[f"g-{i}"]["spec"]["nodeName"] for i in range(4)] == [f"node-{i}" for i in range(4, 8)]
             assert pods["g-0"]["metadata"]["annotations"][keys.BOUND_DOMAIN] == "core/leaf-1"

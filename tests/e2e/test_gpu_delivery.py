@@ -74,7 +74,7 @@ async def test_a_gpu_pod_gets_its_variables_its_gpus_and_their_names(
                 found = await api.get(f"{pods_path()}/train")
                 return found if found["spec"].get("nodeName") else None
 
-            pod = await eventually(bound, what="the pod is bound", within_s=30, processes=[process])
+            pod = await eventually(bound, what="the pod is bound", processes=[process])
             notes = pod["metadata"]["annotations"]
             (minors,) = json.loads(notes[ALLOCATION])["allocatedGPUs"].values()
             assert [notes[VISIBLE], notes[CUDA]] == [UUIDS[int(minors[0])]] * 2
@@ -103,7 +103,7 @@ async def served(api: Client, process: Process) -> None:
             return False
         return "env" in made["spec"]["containers"][0]
 
-    await eventually(injects, what="the webhook answers", within_s=30, processes=[process])
+    await eventually(injects, what="the webhook answers", processes=[process])
 
 
 async def test_a_pod_without_its_variables_is_not_bound_where_gpus_come_by_env(
@@ -121,7 +121,7 @@ async def test_a_pod_without_its_variables_is_not_bound_where_gpus_come_by_env(
                 conditions = pod.get("status", {}).get("conditions", [])
                 return any("deliver GPUs by env and the pod lacks" in c.get("message", "") for c in conditions)
 
-            await eventually(told, what="the pod is told", within_s=30, processes=[process])
+            await eventually(told, what="the pod is told", processes=[process])
             assert await asyncio.to_thread(process.stop) == 0
     finally:
         await api.delete(f"{DEVICES}/{node}")

@@ -81,7 +81,7 @@ async def told(api: Client, process: Process, name: str, text: str) -> None:
         found = condition((await by_name(api))[name], "PodScheduled") or {}
         return text in found.get("message", "")
 
-    await eventually(has_been, what=f"{name} told: {text}", within_s=40, processes=[process])
+    await eventually(has_been, what=f"{name} told: {text}", processes=[process])
 
 
 def given(pod: Json) -> tuple[str, list[int], list[int]]:
@@ -151,7 +151,7 @@ async def test_a_scheduler_that_dies_and_starts_anew_gives_no_gpu_twice(
         return sum(bool(pod["spec"].get("nodeName")) for pod in (await by_name(cluster)).values())
 
     first = start(controlplane, tmp_path, "first", "--kube-api-qps", "5", "--kube-api-burst", "1").start()
-    await eventually(some, what="one bound", within_s=60, every_s=0.01, processes=[first])
+    await eventually(some, what="one bound", every_s=0.01, processes=[first])
     first.kill()
     torn = await by_name(cluster)
     assert 0 < await some() < len(names), "the process was to die among its Bindings"

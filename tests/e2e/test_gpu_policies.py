@@ -138,7 +138,7 @@ async def test_schedulers_and_agents_of_other_releases_write_where_they_are_name
                     return False
                 return True
 
-            await eventually(let_in, what="the named scheduler is let in", within_s=30)
+            await eventually(let_in, what="the named scheduler is let in")
             await refused(blue.create(dry, written), "only the scheduler writes")
             force = "?fieldManager=koordpy-agent&force=true&dryRun=All"
             await agent.call("PATCH", f"{DEVICES}/{here}{force}", device(here), content=APPLY)
@@ -240,7 +240,7 @@ async def test_the_agent_reports_with_the_rights_of_the_chart(
             ready = (condition(found, "Ready") or {}).get("status")
             return healthy == [True, True, False, True] and ready == "True"
 
-        await eventually(lost, what="the lost GPU is reported", within_s=30, processes=[process])
+        await eventually(lost, what="the lost GPU is reported", processes=[process])
         found = await api.get(f"{DEVICES}/{node}")
         assert (
             found["metadata"]["ownerReferences"][0]["uid"]

@@ -101,7 +101,7 @@ async def bound(api: Client, process: Process, *wanted: str) -> None:
     async def all_bound() -> bool:
         return set(wanted) <= set(await places(api))
 
-    await eventually(all_bound, what=f"{', '.join(wanted)} bound", within_s=60, processes=[process])
+    await eventually(all_bound, what=f"{', '.join(wanted)} bound", processes=[process])
 
 
 async def test_a_priority_gang_preempts_exactly_one_gang_and_marks_its_pods(
@@ -122,7 +122,7 @@ async def test_a_priority_gang_preempts_exactly_one_gang_and_marks_its_pods(
             leaving = {p["metadata"]["name"] for p in pods if p["metadata"].get("deletionTimestamp")}
             return leaving if len(leaving) >= 4 else None
 
-        leaving = await eventually(going, what="a gang goes", within_s=60, processes=[process])
+        leaving = await eventually(going, what="a gang goes", processes=[process])
         assert leaving in ({f"one-{i}" for i in range(4)}, {f"two-{i}" for i in range(4)})
         for name in leaving:
             target = condition(await api.get(f"{pods_path()}/{name}"), "DisruptionTarget")
@@ -141,7 +141,7 @@ async def test_a_priority_gang_preempts_exactly_one_gang_and_marks_its_pods(
         async def told() -> bool:
             return {e["reason"] for e in await api.items(EVENTS)} >= {"Preempted", "RoomMade"}
 
-        await eventually(told, what="events", within_s=20, processes=[process])
+        await eventually(told, what="events", processes=[process])
         (line,) = re.findall(r"INFO koordpy\.observe\.decisions gang:default/vip: evicts (.*)", process.log.read_text())
         (node,) = {node for name, node in (await places(api)).items() if name.startswith("vip")}
         victims = ", ".join(f"default/{name} on {node}" for name in sorted(leaving))
@@ -188,14 +188,14 @@ async def test_a_budget_that_allows_nothing_keeps_its_pods_from_reclaim(
         async def counted() -> bool:
             return (await budget_status(api, "b")).get("currentHealthy") == 4
 
-        await eventually(counted, what="the budget counts its pods", within_s=60, processes=plane.processes)
+        await eventually(counted, what="the budget counts its pods", processes=plane.processes)
         await api.create(pods_path(), worker("a-0", labels={keys.QUOTA_NAME: "team-a"}))
 
         async def told() -> bool:
             said = condition(await api.get(f"{pods_path()}/a-0"), "PodScheduled")
             return said is not None and said["status"] == "False"
 
-        await eventually(told, what="the pod is told", within_s=30, processes=[process])
+        await eventually(told, what="the pod is told", processes=[process])
         await asyncio.sleep(2)
         assert await names(api, "b-") == {f"b-{i}" for i in range(4)}
         await api.patch(f"{BUDGETS}/b", {"spec": {"minAvailable": 3}})
@@ -227,7 +227,7 @@ async def test_two_users_end_at_equal_shares_and_stay_there(api: Client, plane: 
             async def tried_again(before: float = before) -> bool:
                 return await tries(process) > before
 
-            await eventually(tried_again, what=f"round {turn}", within_s=20, processes=[process])
+            await eventually(tried_again, what=f"round {turn}", processes=[process])
         assert await names(api, "alice", "bob") == {"alice-0", "alice-1", *left}
         assert {p["metadata"]["name"]: p["metadata"]["uid"] for p in await api.items(pods_path())} == there
 
@@ -255,18 +255,18 @@ async def test_a_gang_that_lost_a_member_says_so_and_gives_up_its_room_after_its
             said = condition(await api.get(f"{GROUPS}/g"), "Stale")
             return said if said is not None and said["status"] == status else None
 
-        said = await eventually(lambda: stale("True"), what="it says so", within_s=30, processes=[process])
+        said = await eventually(lambda: stale("True"), what="it says so", processes=[process])
         assert said["message"] == "gang default/g has 2 of 3 members"
         assert await names(api, "g-") == {"g-0", "g-1"}
 
         async def gone() -> bool:
             return not await names(api, "g-")
 
-        await eventually(gone, what="the gang gives up", within_s=30, processes=[process])
-        await eventually(lambda: stale("False"), what="it is over", within_s=30, processes=[process])
+        await eventually(gone, what="the gang gives up", processes=[process])
+        await eventually(lambda: stale("False"), what="it is over", processes=[process])
 
         async def told() -> bool:
             events = [e for e in await api.items(EVENTS) if e["reason"] == "StaleGang"]
             return {(e["regarding"]["name"], e["related"]["name"]) for e in events} == {("g-0", "g"), ("g-1", "g")}
 
-        await eventually(told, what="events", within_s=20, processes=[process])
+        await eventually(told, what="events", processes=[process])

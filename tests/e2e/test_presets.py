@@ -25,7 +25,7 @@ async def test_a_bound_pod_says_of_its_place_only_what_koordpy_says(
         return bool((await api.get(f"{pods_path()}/p"))["spec"].get("nodeName"))
 
     with start(controlplane, tmp_path, "koordpy") as scheduler:
-        await eventually(bound, what="the pod is bound", within_s=30, processes=[scheduler])
+        await eventually(bound, what="the pod is bound", processes=[scheduler])
     said = (await api.get(f"{pods_path()}/p"))["metadata"]["annotations"]
     assert said.pop(keys.BOUND_EPOCH).isdigit()
     assert said == {**dict.fromkeys(PRESET.keys() - {keys.BOUND_EPOCH}, ""), **OTHERS}

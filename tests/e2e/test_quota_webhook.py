@@ -38,7 +38,7 @@ async def test_the_tree_of_quotas_stays_whole(
         return False
 
     with koordpy_run(*flags, kubeconfig=kubeconfig, folder=tmp_path) as process:
-        await eventually(refused, what="the webhook answers", within_s=30, processes=[process])
+        await eventually(refused, what="the webhook answers", processes=[process])
         # what is not in the caches yet counts: the child follows its parent at once
         await api.create(quotas, quota("org", labels={"is-parent": "true"}, min={"cpu": "2"}, max={"cpu": "8"}))
         await api.create(quotas, orphan)
@@ -67,6 +67,6 @@ async def test_the_tree_of_quotas_stays_whole(
                 return False
             return True
 
-        await eventually(let_go, what="the leaf without pods may go", within_s=30, processes=[process])
+        await eventually(let_go, what="the leaf without pods may go", processes=[process])
         await api.delete(f"{quotas}/org")
         assert await asyncio.to_thread(process.stop) == 0

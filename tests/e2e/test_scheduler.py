@@ -125,7 +125,7 @@ async def test_an_example_ends_where_the_offline_planner_puts_it(
     async def bound() -> bool:
         return set(await places(cluster)) >= set(want)
 
-    await eventually(bound, what=f"{name} bound", within_s=40, processes=[scheduler])
+    await eventually(bound, what=f"{name} bound", processes=[scheduler])
     assert await places(cluster) == want
     notes = {b["pod"]: b["annotations"] for b in expected["bindings"]}
     for pod in await cluster.items(pods_path()):
@@ -143,7 +143,7 @@ async def test_a_gang_that_cannot_fit_is_told_why_and_nothing_of_it_runs(cluster
         found = {p["metadata"]["name"]: condition(p, "PodScheduled") for p in await cluster.items(pods_path())}
         return all((found[name] or {}).get("message") == text for name, text in want.items())
 
-    await eventually(told, what="every pod told", within_s=40, processes=[scheduler])
+    await eventually(told, what="every pod told", processes=[scheduler])
     assert await places(cluster) == {}
     events = await cluster.items("/apis/events.k8s.io/v1/namespaces/default/events")
     assert any(event["reason"] == "FailedScheduling" for event in events)
@@ -160,7 +160,7 @@ async def test_a_half_bound_gang_is_finished_after_a_restart(
         async def whole() -> bool:
             return len(await places(cluster)) == 6
 
-        await eventually(whole, what="the gang whole", within_s=40, processes=[process])
+        await eventually(whole, what="the gang whole", processes=[process])
     found = await places(cluster)
     assert (found["half-0"], found["half-1"]) == ("node-5", "node-6") and len(set(found.values())) == 6
 
@@ -175,7 +175,7 @@ async def test_a_scheduler_killed_among_its_bindings_finishes_its_gang(
     async def begun() -> bool:
         return bool(await places(cluster))
 
-    await eventually(begun, what="a first binding", within_s=40, every_s=0.02, processes=[first])
+    await eventually(begun, what="a first binding", every_s=0.02, processes=[first])
     first.kill()
     torn = len(await places(cluster))
     assert 0 < torn < 300, "the process was to die among its bindings"
@@ -206,7 +206,7 @@ async def test_of_two_replicas_one_leads_and_the_other_takes_over(
         async def led() -> bool:
             return bool(await holder())
 
-        await eventually(led, what="a leader", within_s=40, processes=[ahead])
+        await eventually(led, what="a leader", processes=[ahead])
         leader = await holder()
         behind.start()
         await gang(cluster, "g", 4)
@@ -214,7 +214,7 @@ async def test_of_two_replicas_one_leads_and_the_other_takes_over(
         async def bound() -> bool:
             return len(await places(cluster)) == 4
 
-        await eventually(bound, what="the gang bound", within_s=40, processes=both)
+        await eventually(bound, what="the gang bound", processes=both)
         await always(lambda: behind.running, what="the standby waits", for_s=3, processes=both)
         epochs = {p["metadata"]["annotations"][keys.BOUND_EPOCH] for p in await cluster.items(pods_path())}
         assert len(epochs) == 1 and await holder() == leader
@@ -223,15 +223,15 @@ async def test_of_two_replicas_one_leads_and_the_other_takes_over(
         async def other() -> bool:
             return (await holder()) not in ("", leader)
 
-        await eventually(other, what="the other replica leads", within_s=40, processes=[behind])
-        await eventually(lambda: not ahead.running, what="the first replica ended", within_s=15)
+        await eventually(other, what="the other replica leads", processes=[behind])
+        await eventually(lambda: not ahead.running, what="the first replica ended")
         assert ahead.exit_status == 0
         await gang(cluster, "h", 4)
 
         async def more() -> bool:
             return len(await places(cluster)) == 8
 
-        await eventually(more, what="the second gang bound", within_s=40, processes=[behind])
+        await eventually(more, what="the second gang bound", processes=[behind])
     finally:
         ahead.stop()
         behind.stop()
@@ -251,6 +251,6 @@ async def test_the_operator_writes_the_status_of_the_topology_and_of_groups(
         groups = await cluster.items(GROUPS)
         return bool(groups) and all(g.get("status", {}).get("scheduled", 0) >= g["spec"]["minMember"] for g in groups)
 
-    await eventually(written, what="status written", within_s=40, processes=[scheduler])
+    await eventually(written, what="status written", processes=[scheduler])
     details = (await cluster.get(f"{TOPOLOGIES}/default"))["status"]["detailStatus"]
     assert details[0]["topologyInfo"]["topologyLayer"] == keys.CLUSTER_LAYER and details[0]["nodeNum"] == 64

@@ -42,7 +42,7 @@ async def one_by_one(api: Client, names: list[str], labels: Json, *, owner: Json
         async def placed(name: str = name) -> bool:
             return name in await places(api)
 
-        await eventually(placed, what=f"{name} bound", within_s=40, processes=[process])
+        await eventually(placed, what=f"{name} bound", processes=[process])
         found.append((await places(api))[name])
     return found
 
@@ -76,7 +76,7 @@ async def test_what_a_replica_set_or_a_service_selects_is_spread_and_the_rest_pa
                 )
                 return late[0] != packed[0]
 
-            await eventually(seen, what="the new service followed", within_s=20, processes=[process])
+            await eventually(seen, what="the new service followed", processes=[process])
     finally:
         for path in (f"{SETS}/web", f"{SERVICES}/api", f"{SERVICES}/job"):
             await api.delete(path)

@@ -69,7 +69,7 @@ async def test_through_429_and_500_everything_that_fits_is_bound_once(
         async def begun() -> bool:
             return len(await places(api)) > 20
 
-        await eventually(begun, what="the first pods bound", within_s=40, every_s=0.02, processes=[first])
+        await eventually(begun, what="the first pods bound", every_s=0.02, processes=[first])
         first.kill()
         assert len(await places(api)) < PLAIN + sum(GANGS.values()), "it was to die in the middle"
         second = koordpy_run(*FLAGS, kubeconfig=kubeconfig, folder=tmp_path, name="second")
@@ -85,13 +85,13 @@ async def test_through_429_and_500_everything_that_fits_is_bound_once(
                 said = [condition(pod, "PodScheduled") or {} for pod in large]
                 return all("needed 81, available in the cluster:" in one.get("message", "") for one in said)
 
-            await eventually(told, what="the gang that is too large told", within_s=60, processes=[second])
+            await eventually(told, what="the gang that is too large told", processes=[second])
 
             async def status_written() -> bool:
                 found = {group["metadata"]["name"]: group.get("status", {}) for group in await api.items(GROUPS)}
                 return all(found[name].get("scheduled") == size for name, size in GANGS.items())
 
-            await eventually(status_written, what="the groups' status", within_s=60, processes=[second])
+            await eventually(status_written, what="the groups' status", processes=[second])
     finally:
         watching.cancel()
         await api.delete(GROUPS)

@@ -81,22 +81,20 @@ async def test_an_invalid_topology_is_told_to_its_owner_and_after_a_restart_to_t
         async def shown(*cells: str) -> bool:
             return await columns() == list(cells)
 
-        await eventually(
-            lambda: shown("True", "spineLayer > blockLayer > nodeLayer"), what="valid", within_s=40, processes=[first]
-        )
+        await eventually(lambda: shown("True", "spineLayer > blockLayer > nodeLayer"), what="valid", processes=[first])
         await api.patch(DEFAULT, hierarchy(BARE, BLOCK))
-        await eventually(lambda: shown("False", FAULT), what="invalid", within_s=40, processes=[first])
+        await eventually(lambda: shown("False", FAULT), what="invalid", processes=[first])
 
         async def event() -> list[str]:
             events = await api.items(EVENTS)
             return [e["note"] for e in events if e["regarding"]["kind"] == "ClusterNetworkTopology"]
 
-        (note,) = await eventually(event, what="its event", within_s=20, processes=[first])
+        (note,) = await eventually(event, what="its event", processes=[first])
         assert note == f"{FAULT}; meanwhile what counts is spineLayer > blockLayer > nodeLayer"
         assert f"WARNING koordpy.operator.topology ClusterNetworkTopology default: {note}" in first.log.read_text()
         # the last good layers count
         await make_gang(api, "before")
-        await eventually(lambda: bound("before"), what="gathered in a block", within_s=20, processes=[first])
+        await eventually(lambda: bound("before"), what="gathered in a block", processes=[first])
 
     await make_gang(api, "after")
     with running("second") as second:
@@ -104,7 +102,7 @@ async def test_an_invalid_topology_is_told_to_its_owner_and_after_a_restart_to_t
         async def told() -> str:
             return str((condition(await pod("after-0"), "PodScheduled") or {}).get("message", ""))
 
-        text = await eventually(told, what="told why it waits", within_s=40, processes=[second])
+        text = await eventually(told, what="told why it waits", processes=[second])
         assert text == f"gang default/after: ClusterNetworkTopology default is invalid: {FAULT}"
         await api.patch(DEFAULT, hierarchy(SPINE, BLOCK))
-        await eventually(lambda: bound("after"), what="bound once it is corrected", within_s=40, processes=[second])
+        await eventually(lambda: bound("after"), what="bound once it is corrected", processes=[second])

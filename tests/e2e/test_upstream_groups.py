@@ -102,7 +102,7 @@ async def bound(api: Client, *names: str, by: Process) -> dict[str, str]:
     async def all_of_them() -> bool:
         return set(names) <= set(await places(api))
 
-    await eventually(all_of_them, what=f"{', '.join(names)} bound", within_s=40, processes=[by])
+    await eventually(all_of_them, what=f"{', '.join(names)} bound", processes=[by])
     return await places(api)
 
 
@@ -114,7 +114,7 @@ async def test_a_gang_waits_for_its_group_and_its_members_and_is_bound_whole(api
     async def missing() -> bool:
         return await message(api, "g-0") == "gang default/g: PodGroup not found"
 
-    await eventually(missing, what="the missing group named", within_s=40, processes=[koordpy])
+    await eventually(missing, what="the missing group named", processes=[koordpy])
     await group(api, "g", gang_of(4))
 
     async def incomplete() -> bool:
@@ -144,7 +144,7 @@ async def test_a_gang_without_room_says_so_until_room_comes(api: Client, koordpy
     async def refused() -> bool:
         return await said(api, "g") == ("False", "Unschedulable")
 
-    await eventually(refused, what="the condition False", within_s=40, processes=[koordpy])
+    await eventually(refused, what="the condition False", processes=[koordpy])
     assert "needed 4, available in the cluster: 2" in await message(api, "g-0")
     found = condition(await api.get(f"{GROUPS}/g"), CONDITION)
     assert found is not None and found["message"] == await message(api, "g-0")
@@ -167,7 +167,7 @@ async def test_of_a_basic_group_what_fits_is_bound(api: Client, koordpy: Process
     async def two() -> bool:
         return len(await places(api)) == 2
 
-    await eventually(two, what="two of three bound", within_s=40, processes=[koordpy])
+    await eventually(two, what="two of three bound", processes=[koordpy])
 
     async def told() -> bool:
         return await said(api, "loose") == ("True", "Scheduled")

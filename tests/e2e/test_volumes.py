@@ -156,7 +156,7 @@ async def bound(api: Client, *names: str, by: Process) -> dict[str, str]:
     async def all_of_them() -> bool:
         return set(names) <= set(await places(api))
 
-    await eventually(all_of_them, what=f"{', '.join(names)} bound", within_s=40, processes=[by])
+    await eventually(all_of_them, what=f"{', '.join(names)} bound", processes=[by])
     found = await places(api)
     for pod in await api.items(pods_path()):
         if pod["metadata"]["name"] in names:
@@ -184,7 +184,7 @@ async def test_local_volumes_are_taken_smallest_first_and_lead_the_pod(
     async def told() -> bool:
         return "2 node(s) didn't find available persistent volumes to bind" in await message(api, "no")
 
-    await eventually(told, what="the pod told that no volumes are there", within_s=40, processes=[koordpy])
+    await eventually(told, what="the pod told that no volumes are there", processes=[koordpy])
     await api.create(pods_path(), using("yes", "a", "b"))
     assert await bound(api, "yes", by=koordpy) == {"yes": "n2"}
     volumes = {claim: (await api.get(f"{CLAIMS}/{claim}"))["spec"]["volumeName"] for claim in "ab"}
@@ -214,7 +214,7 @@ async def test_a_provisioner_that_finds_no_room_sends_the_pod_elsewhere(
     async def told() -> bool:
         return "2 node(s) did not have enough free storage" in await message(api, "p")
 
-    await eventually(told, what="no capacity announced", within_s=40, processes=[koordpy])
+    await eventually(told, what="no capacity announced", processes=[koordpy])
     await disks.capacity("n1", "100Gi")
 
     async def first() -> bool:
@@ -228,7 +228,7 @@ async def test_a_provisioner_that_finds_no_room_sends_the_pod_elsewhere(
     async def second() -> bool:
         return await disks.selected("data") == "n2"
 
-    await eventually(second, what="n2 selected", within_s=40, processes=[koordpy])
+    await eventually(second, what="n2 selected", processes=[koordpy])
     assert await places(api) == {}
     disks.provisioning = True
     assert await bound(api, "p", by=koordpy) == {"p": "n2"}
@@ -246,7 +246,7 @@ async def test_a_pod_whose_volume_is_not_made_in_time_says_so_and_is_tried_again
         expected = "binding claims: timed out waiting for claim default/data"
         return (found.get("reason"), found.get("message")) == ("SchedulerError", expected)
 
-    await eventually(told, what="the time-out told", within_s=40, processes=[koordpy])
+    await eventually(told, what="the time-out told", processes=[koordpy])
     disks.provisioning = True
     await bound(api, "p", by=koordpy)
 
@@ -270,7 +270,7 @@ async def test_of_a_gang_all_claims_are_bound_before_any_member_is(
         taken = [(await api.get(f"{CLAIMS}/c{i}"))["status"]["phase"] for i in range(2)]
         return taken == ["Bound", "Bound"] and bool(await disks.selected("c2"))
 
-    await eventually(waiting, what="all but one claim bound", within_s=40, processes=[koordpy])
+    await eventually(waiting, what="all but one claim bound", processes=[koordpy])
 
     async def none() -> bool:
         return await places(api) == {}
@@ -294,7 +294,7 @@ async def test_a_pod_that_goes_while_its_volume_is_made_leaves_others_alone(
     async def selected() -> bool:
         return bool(await disks.selected("data"))
 
-    await eventually(selected, what="a node selected", within_s=40, processes=[koordpy])
+    await eventually(selected, what="a node selected", processes=[koordpy])
     await api.delete(f"{pods_path()}/p")
     await api.create(pods_path(), using("q", "data"))
     disks.provisioning = True
