@@ -13,6 +13,7 @@ from koordpy.api.objects import Node
 from koordpy.api.settings import odd_settings
 from koordpy.api.unread import Holder
 from koordpy.cluster.hypernodes import HyperNodeFault, read_hypernodes
+from koordpy.cluster.quotas import card_hundredths
 from koordpy.cluster.resources import Amounts, node_allocatable
 from koordpy.cluster.snapshot import UNSCHEDULABLE_TAINT, NodeInfo
 from koordpy.cluster.topology import FLAT, Layers, TopologyFault, read_layers
@@ -41,6 +42,7 @@ class NodeBook:
         self._hypernodes: dict[str, HyperNode] = {}
         self._tree: Tree | None = None
         self._total: Amounts | None = None
+        self._cards: int | None = None
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -68,7 +70,7 @@ class NodeBook:
         if old is None or (old.labels, old.node.metadata.annotations) != (info.labels, node.metadata.annotations):
             self._look_at_keys(info)
         if old is None or old.allocatable != info.allocatable or old.going != info.going:
-            self._total = None
+            self._total = self._cards = None
             self.total_version += 1
         if old is None or old.labels != info.labels:
             self._tree = None
@@ -82,7 +84,7 @@ class NodeBook:
         if self._nodes.pop(name, None) is not None:
             self._odd.pop(name, None)
             self._warnings = None
-            self._total = None
+            self._total = self._cards = None
             self._tree = None
             self.total_version += 1
             self.static_version += 1
@@ -170,3 +172,9 @@ class NodeBook:
                     for name, amount in node.allocatable.items():
                         self._total[name] = self._total.get(name, 0) + amount
         return self._total
+
+    def cards(self) -> int:
+        """Accelerators of the same nodes, in hundredths, each counted once."""
+        if self._cards is None:
+            self._cards = sum(card_hundredths(node.allocatable) for node in self._nodes.values() if not node.going)
+        return self._cards

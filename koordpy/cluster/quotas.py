@@ -39,6 +39,14 @@ def device_hundredths(requests: Mapping[str, int]) -> int:
     )
 
 
+def card_hundredths(allocatable: Mapping[str, int]) -> int:
+    """Accelerators of a node, in hundredths: a card is one card under however many names the node lists it."""
+    return sum(
+        max((device_hundredths({name: allocatable[name]}) for name in family if name in allocatable), default=0)
+        for family in (keys.GPU_RESOURCES, keys.NPU_RESOURCES)
+    )
+
+
 class Queue(NamedTuple):
     """A queue of the modes exact and kai: a quota, or a user beside the top quotas."""
 
@@ -61,6 +69,8 @@ class Quotas:
     """Requests of assigned pods, with their number under COUNT."""
     waiting: Mapping[Owner, Mapping[str, int]] = field(default_factory=dict)
     """Requests of pending pods that are ours and ungated, likewise."""
+    cards: int = 0
+    """Accelerators of all these nodes, in hundredths, each counted once."""
 
     # -- who is whose -------------------------------------------------------------------------------------------------
 
@@ -170,6 +180,11 @@ class Quotas:
         """What is shared among users or queues: all nodes less what the system quota uses (section 3)."""
         system = self.own_used.get(keys.SYSTEM_QUOTA, _NOTHING)
         return {name: max(0, amount - system.get(name, 0)) for name, amount in self.total.items() if name != COUNT}
+
+    @cached_property
+    def shared_cards(self) -> int:
+        """Accelerators that are shared among users, in hundredths, likewise."""
+        return max(0, self.cards - device_hundredths(self.own_used.get(keys.SYSTEM_QUOTA, _NOTHING)))
 
     @cached_property
     def queues(self) -> Mapping[Queue, Mapping[str, int]]:
@@ -319,9 +334,10 @@ class QuotaBook:
         """A pending pod of ours comes (1) or goes (-1)."""
         self._count(self._waiting, pod, sign)
 
-    def view(self, total: Amounts) -> Quotas:
-        """The picture of this moment; total: allocatable of all nodes that are not being deleted."""
-        return Quotas(self.tree, total, self._held.frozen(), self._waiting.frozen())
+    def view(self, total: Amounts, cards: int) -> Quotas:
+        """The picture of this moment; total: allocatable of all nodes that are not being deleted; cards: their
+        accelerators, in hundredths."""
+        return Quotas(self.tree, total, self._held.frozen(), self._waiting.frozen(), cards)
 
     def _count(self, tally: Tally[Owner, str], pod: PodInfo, sign: int) -> None:
         self.version += 1

@@ -310,7 +310,7 @@ class ClusterState(PodBook):
 
     def quota_view(self) -> Quotas:
         """Quotas and users as they are now."""
-        return self.quotas.view(self._nodes.total())
+        return self.quotas.view(self._nodes.total(), self._nodes.cards())
 
     @property
     def quota_marks(self) -> object:

@@ -7,7 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from koordpy.api.config import Fairness
+from koordpy.planning.quota.queues import user_shares
 from koordpy.planning.quota.shares import Claim, Rational, exact_and_whole_shares, kai_shares
+from tests.scenarios.cluster import World, node, pod
+from tests.scenarios.quotas import belongs
 
 HALF = Fraction(1, 2)
 
@@ -218,3 +222,18 @@ def test_the_outcome_depends_on_ratios_alone(claims: list[Claim], total: int) ->
 
     scaled = exact_and_whole_shares(total * 3, [times(claim, 3) for claim in claims])[0]
     assert scaled == [share * 3 for share in exact_and_whole_shares(total, claims)[0]]
+
+
+@pytest.mark.parametrize(
+    ("listed", "shares"),
+    [
+        ({"nvidia.com/gpu": "4", "koordinator.sh/gpu": "400"}, {"alice": 2, "bob": 2}),
+        ({"nvidia.com/gpu": "4", "aliyun.com/gpu-count": "4", "huawei.com/Ascend910": "2"}, {"alice": 3, "bob": 3}),
+        ({"koordinator.sh/gpu": "400"}, {"alice": 2, "bob": 2}),
+    ],
+)
+def test_a_card_is_one_card_under_whatever_names(listed: dict[str, str], shares: dict[str, int]) -> None:
+    """Each asks for as many as there are."""
+    world = World().add(node("n", cpu="64", **listed))
+    world.add(*(pod(user, requests={"nvidia.com/gpu": "6"}, labels=belongs(user=user)) for user in shares))
+    assert user_shares(world.snapshot().quotas, Fairness(), {}).whole == shares

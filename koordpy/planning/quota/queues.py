@@ -113,7 +113,7 @@ def user_shares(quotas: Quotas, config: Fairness, oldest: Mapping[str, float]) -
     """
     users = {*quotas.users_sharing, *quotas.users_waiting}
     order = sorted(users, key=lambda user: (oldest.get(user, NEVER), natural_key(user)))
-    total = _devices(quotas.shared)
+    total = _cards(quotas.shared_cards)
     claims = [
         Claim(
             request=_devices(quotas.users_sharing.get(user, {})) + _devices(quotas.users_waiting.get(user, {})),
@@ -127,7 +127,10 @@ def user_shares(quotas: Quotas, config: Fairness, oldest: Mapping[str, float]) -
 
 
 def _devices(amounts: Mapping[str, int]) -> Rational:
-    hundredths = device_hundredths(amounts)
+    return _cards(device_hundredths(amounts))
+
+
+def _cards(hundredths: int) -> Rational:
     return hundredths // 100 if hundredths % 100 == 0 else Fraction(hundredths, 100)
 
 
