@@ -88,6 +88,7 @@ storms: install ## Random schedules in bad weather, COUNT (20000) of them, and a
 
 oracle: install ## The planner and the solver against enumeration, COUNT (1000) random problems a family; then random clusters, and examples with a fault
 	$(BIN)/python -m tests.planning.agreement $(or $(COUNT),1000)
+	$(BIN)/python -m tests.planning.victims_at_size $(or $(COUNT),1000)
 	$(BIN)/python -m tests.cli.random_manifests 0 $(or $(COUNT),1000)
 	$(BIN)/python -m tests.cli.mutations 0 $(or $(COUNT),1000)
 

@@ -74,6 +74,8 @@ class Judge:
         self.quotas = snapshot.quotas.tree.quotas
         self.running = [pod for pod in snapshot.pods.values() if pod.bound]
         self.limits = self.figures.admission.limits
+        self._leaf: dict[object, str] = {}
+        self._known: dict[tuple[str, str, int], tuple[Sequence[PodInfo], int]] = {}
         self.shares = self._shares()
 
     # --- sums ---------------------------------------------------------------------------------------------------------
@@ -86,13 +88,20 @@ class Judge:
         return out
 
     def leaf(self, pod: PodInfo) -> str:
-        return self.snapshot.quotas.quota_of(pod)
+        if pod.owner not in self._leaf:
+            self._leaf[pod.owner] = self.snapshot.quotas.quota_of(pod)
+        return self._leaf[pod.owner]
 
     def user(self, pod: PodInfo) -> str:
         return self.snapshot.quotas.user_of(pod)
 
     def used(self, name: str, resource: str, pods: Sequence[PodInfo]) -> int:
-        return sum(pod.requests.get(resource, 0) for pod in pods if name in self.path(self.leaf(pod)))
+        known = self._known.get((name, resource, id(pods)))
+        if known is None or known[0] is not pods:
+            inside = {leaf for leaf in {self.leaf(pod) for pod in pods} if name in self.path(leaf)}
+            total = sum(pod.requests.get(resource, 0) for pod in pods if self.leaf(pod) in inside)
+            known = self._known[name, resource, id(pods)] = pods, total
+        return known[1]
 
     def below(self, leaf: str, other: str) -> list[str]:
         theirs = set(self.path(other))
@@ -122,7 +131,12 @@ class Judge:
         return self.shares.get((party, resource), (Fraction(0), Fraction(0)))
 
     def held(self, party: str, resource: str, pods: Sequence[PodInfo]) -> int:
-        return sum(pod.requests.get(resource, 0) for pod in pods if party in self.parties(pod))
+        key = f"party {party}", resource, id(pods)
+        known = self._known.get(key)
+        if known is None or known[0] is not pods:
+            total = sum(pod.requests.get(resource, 0) for pod in pods if party in self.parties(pod))
+            known = self._known[key] = pods, total
+        return known[1]
 
     def _shares(self) -> dict[tuple[str, str], tuple[Fraction, Fraction]]:
         mode = self.config.fairness.mode

@@ -48,6 +48,8 @@ class Taking:
         """Whether more victims never close a place, so that what fails, fails with fewer."""
         pool = trial.pool
         self.seen = tuple(n for n, i in enumerate(found.units) if any(p.key in looked_at for p in pool.units[i].pods))
+        self._apart = not looked_at and not self.own_order
+        """Whether nothing but what is free on its node keeps a member from it."""
         self._unsure = False
 
     # --- trials -------------------------------------------------------------------------------------------------------
@@ -134,22 +136,30 @@ class Taking:
         """The better of what was found in time, less what can be given back, and of the greedy plan."""
 
         tries = 0
+        used: set[int] | None = None
+        """Options without which the members do not stand as they are known to."""
 
         def enough(taken: tuple[int, ...]) -> bool:
-            nonlocal tries
+            nonlocal tries, used
+            if used is not None and used.issubset(taken):
+                return True
             if not counts_allow(self.choices, taken):
                 return False
             tries += 1
             if tries > _MOST_GIVEN_BACK:
                 return False  # whoever was not given back so far goes
-            return self._fits(taken, share=1.0 if tries == 1 and not found.options else _SHARE_OF_A_TRY)
+            fits = self._fits(taken, share=1.0 if tries == 1 and not found.options else _SHARE_OF_A_TRY)
+            if fits and used is not None:
+                used = self._used(taken)  # they stand elsewhere now
+            return fits
 
         best: tuple[object, tuple[int, ...]] | None = None
         for way in (Way.MODEL, Way.GREEDY):
             if way not in self.ways:
                 continue
-            tries = 0
+            tries, used = 0, None
             start = found.options if way is Way.MODEL else cheapest(self.choices, enough)
+            used = self._used(start)
             options = spared(self.choices, enough, start, sure=True) if start else ()
             if options:
                 cost = cost_levels(self.choices, options), late_levels(self.choices, options)
@@ -157,6 +167,16 @@ class Taking:
                     best = cost, options
                     self.way = way
         return best[1] if best is not None else ()
+
+    def _used(self, taken: Sequence[int]) -> set[int] | None:
+        """Options whose units hold something where the members stand with all of these gone; None where that is not
+        known, or where others count as well."""
+        stand = self.trial.stand(self.found.of(taken)) if taken and self._apart else Stand()
+        if not stand.nodes:
+            return None
+        nodes = set(stand.nodes.values())
+        units = self.choices.units
+        return {o for o in taken if any(n in nodes for n, _ in units[self.choices.options[o].unit].frees)}
 
 
 def take(
