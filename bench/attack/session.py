@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from statistics import median
 from typing import Any
 
@@ -18,6 +19,7 @@ from bench.live.usage import cpu_seconds, usage_of
 from bench.live.watching import PodWatch
 from koordpy.api import keys
 from tests.e2e.client import Client, Refused, pod_manifest, pods_path
+from tests.e2e.controlplane import ControlPlane
 from tests.e2e.process import Process, eventually
 
 Json = dict[str, Any]
@@ -31,6 +33,8 @@ MEMORY_BAR = 1.1
 CALM_PODS = 10
 PODS_AN_ATTACK = 3
 GIVE_UP_S = 10.0
+LASTING_S = 20.0
+"""An attack makes nothing more after so long."""
 TENANT_RIGHTS = (
     ("", ("pods", "persistentvolumeclaims")),
     ("batch", ("jobs",)),
@@ -52,6 +56,17 @@ class Mark:
     logged: int
 
 
+@dataclass(frozen=True)
+class Wait:
+    """How long a pod of the honest tenant took."""
+
+    name: str
+    whole: float
+    """Seconds until its Binding was seen."""
+    alone: float
+    """Of a pod beside it that this client bound: what the server and this client take by themselves."""
+
+
 @dataclass
 class Arena:
     """A cluster with koordpy, an honest tenant and a hostile one. broken: bars that were broken so far."""
@@ -67,6 +82,20 @@ class Arena:
     _calm: float = 0.0
     _before: int = 0
     _number: int = 0
+    _until: float = 0.0
+    """When the attack ends."""
+    _made: dict[str, float] = field(default_factory=dict)
+    """Pod of the honest tenant -> when the server had made it, seconds since the epoch."""
+    _shares: dict[str, float] = field(default_factory=dict)
+    """The same -> seconds from then until koordpy's Binding reached the server."""
+    _read: int = 0
+    """Bytes read of the audit log."""
+
+    @property
+    def plane(self) -> ControlPlane:
+        """With its audit log."""
+        assert isinstance(self.cluster.plane, ControlPlane)
+        return self.cluster.plane
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[Arena]:
@@ -84,7 +113,7 @@ class Arena:
         }
         await api.create(f"{RBAC}/namespaces/{EVIL}/rolebindings", {**role, **bound})
         await self._make_honest(api)
-        async with self.cluster.plane.client() as evil, PodWatch(api).running() as watch:
+        async with self.plane.client() as evil, PodWatch(api).running() as watch:
             evil.http.headers["Impersonate-User"] = EVIL
             self.evil, self._watch = evil, watch
             self.port = int(await eventually(self._serves, what="koordpy serves", within_s=30))
@@ -105,18 +134,16 @@ class Arena:
 
     # -- the honest tenant --------------------------------------------------------------------------------------------
 
-    async def _pod(self) -> tuple[float, float]:
-        """Makes a pod of one CPU, in turns alone, in the gang, in the quota, and beside it one that this client binds.
-
-        Seconds until the Binding is seen: of the one, less what the server and this client take alone; of the other.
-        """
+    async def _pod(self) -> Wait:
+        """Makes a pod of one CPU, in turns alone, in the gang, in the quota, and beside it one that we bind."""
         self._number += 1
+        name = f"pod-{self._number}"
         labels = [{}, {keys.LABEL_POD_GROUP: "train"}, {keys.QUOTA_NAME: "teamx"}][self._number % 3]
         whole, alone = await asyncio.gather(
-            self._until_bound(f"pod-{self._number}", keys.DEFAULT_SCHEDULER_NAME, labels),
+            self._until_bound(name, keys.DEFAULT_SCHEDULER_NAME, labels),
             self._until_bound(f"own-{self._number}", NOBODY, {}),
         )
-        return max(0.0, whole - alone), alone
+        return Wait(name, whole, alone)
 
     async def _until_bound(self, name: str, scheduler: str, labels: Json) -> float:
         manifest = pod_manifest(name, scheduler=scheduler, requests={"cpu": "1"}, labels=labels)
@@ -128,14 +155,29 @@ class Arena:
         await watch.until(lambda: uid in watch.bound_at, within_s=GIVE_UP_S)
         return max(0.0, watch.bound_at.get(uid, created + GIVE_UP_S) - created)
 
-    async def _pods(self, count: int, enough: Callable[[], bool] = lambda: True) -> list[tuple[float, float]]:
+    async def _pods(self, count: int, enough: Callable[[], bool] = lambda: True) -> list[Wait]:
         """A pod a second, so many and more until it is enough."""
-        waits: list[asyncio.Task[tuple[float, float]]] = []
+        waits: list[asyncio.Task[Wait]] = []
         async with asyncio.TaskGroup() as group:
             while len(waits) < count or not enough():
                 waits.append(group.create_task(self._pod()))
                 await asyncio.sleep(1.0)
         return [wait.result() for wait in waits]
+
+    def _share(self, wait: Wait) -> float:
+        """koordpy's own part of a pod's time, by the server's clock: from when it had made the pod until it was sent
+        the Binding. What the server takes to tell of the pod is in it."""
+        with self.plane.audit.open() as log:
+            log.seek(self._read)
+            for line in iter(log.readline, ""):
+                event = orjson.loads(line)
+                about = event["objectRef"]
+                if about.get("subresource") != "binding":
+                    self._made[about.get("name", "")] = _seconds(event["stageTimestamp"])
+                elif (name := about["name"]) in self._made:
+                    self._shares.setdefault(name, _seconds(event["requestReceivedTimestamp"]) - self._made[name])
+            self._read = log.tell()
+        return max(0.0, self._shares.get(wait.name, GIVE_UP_S))
 
     async def calm(self) -> None:
         """What a Binding takes, and how much memory koordpy has, while nobody attacks."""
@@ -143,8 +185,10 @@ class Arena:
         mark = self._mark()
         waits = await self._pods(CALM_PODS)
         self._before = self._resident()
-        self._calm = max(sum(pod) for pod in waits)
-        print(f"{'attack':<14}{'median':>8}{'worst':>9}{'bar':>9}{'server':>9}{'core':>8}{'memory':>17}{'log':>10}")
+        self._calm = max(wait.whole for wait in waits)
+        print(
+            f"{'attack':<14}{'bind':>8}{'worst':>9}{'own':>9}{'bar':>9}{'server':>9}{'core':>8}{'memory':>17}{'log':>10}"
+        )
         self._row("(calm)", waits, mark)
 
     # -- the hostile one ----------------------------------------------------------------------------------------------
@@ -152,6 +196,7 @@ class Arena:
     async def attack(self, name: str, attacks: Sequence[Attack]) -> None:
         """Attacks while the honest tenant goes on, then takes all that was made away."""
         mark = self._mark()
+        self._until = time.monotonic() + LASTING_S
         running = [asyncio.create_task(self._one(attack)) for attack in attacks]
         last = asyncio.create_task(asyncio.wait(running))
         waits = await self._pods(PODS_AN_ATTACK, last.done)
@@ -167,17 +212,19 @@ class Arena:
         except* Refused:
             pass  # by a policy: that was it
 
-    def _row(self, name: str, pods: Sequence[tuple[float, float]], before: Mark) -> None:
-        waits, alone = zip(*pods, strict=True)
+    def _row(self, name: str, waits: Sequence[Wait], before: Mark) -> None:
+        shares, whole = [self._share(wait) for wait in waits], [wait.whole for wait in waits]
         bar = BAR * self._calm
-        broken = max(waits) > bar
+        broken = max(shares) > bar
         self.broken += broken
         memory = f"{before.resident >> 20} to {self._resident() >> 20} MB"
         now = self._mark()
         busy = (now.cpu - before.cpu) / (now.at - before.at)
         lines = (now.logged - before.logged) >> 10
-        times = f"{median(waits):>7.3f}s{max(waits):>8.3f}s{bar:>8.3f}s{max(alone):>8.3f}s"
-        print(f"{name:<14}{times}{busy:>8.0%}{memory:>17}{lines:>7} kB{'   BROKEN' if broken else ''}", flush=True)
+        alone = max(wait.alone for wait in waits)
+        times = "".join(f"{each:>8.3f}s" for each in (max(whole), max(shares), bar, alone))
+        line = f"{name:<14}{median(whole):>7.3f}s{times}{busy:>8.0%}{memory:>17}{lines:>7} kB"
+        print(f"{line}{'   BROKEN' if broken else ''}", flush=True)
 
     async def memory(self) -> None:
         """Whether what the attacks took came back."""
@@ -213,6 +260,11 @@ class Arena:
 
     # -- what attacks use ---------------------------------------------------------------------------------------------
 
+    async def many(self, count: int, make: Callable[[int], Awaitable[object]]) -> None:
+        """Makes so many, and no more when the time of the attack is over."""
+        numbers = (number for number in range(count) if time.monotonic() < self._until)
+        await self.evil.each(numbers, make, in_flight=16)
+
     async def group(self, name: str, *, least: int = 1, notes: Json | None = None) -> None:
         """Makes a PodGroup of the hostile tenant."""
         meta = {"name": name, "annotations": notes or {}}
@@ -240,6 +292,10 @@ class Arena:
 
 
 Attack = Callable[[Arena], Awaitable[None]]
+
+
+def _seconds(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
 
 
 def text(value: object) -> str:

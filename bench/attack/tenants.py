@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import aiohttp
 
@@ -49,10 +48,6 @@ def _object(size: int, entry: Callable[[int], str]) -> str:
             break
         parts.append(part)
     return "{" + ",".join(parts) + "}"
-
-
-async def _many(arena: Arena, count: int, make: Callable[[int], Any]) -> None:
-    await arena.evil.each(range(count), make, in_flight=16)
 
 
 @attack
@@ -105,19 +100,17 @@ async def strange_names(arena: Arena) -> None:
     """20 pods with 4,000 resources each that nothing offers, and 200 with 40."""
     for i in range(20):
         await arena.pod(f"huge-{i}", requests={f"evil.example/r{i}-{k}": "1" for k in range(4000)})
-    await _many(
-        arena, 200, lambda i: arena.pod(f"few-{i}", requests={f"evil.example/s{i}-{k}": "1" for k in range(40)})
-    )
+    await arena.many(200, lambda i: arena.pod(f"few-{i}", requests={f"evil.example/s{i}-{k}": "1" for k in range(40)}))
 
 
 @attack
 async def linked(arena: Arena) -> None:
     """Gangs that each name as many others as are read, and a chain as long."""
     names = [f"g{i}" for i in range(LINKED_GANGS)]
-    await _many(arena, 40, lambda i: arena.group(f"g{i}", notes={GROUPS: text(names)}))
-    await _many(arena, 300, lambda i: arena.group(f"c{i}", notes={GROUPS: text([f"c{i - 1}"])}))
-    await _many(arena, 40, lambda i: arena.member(f"g{i}"))
-    await _many(arena, 40, lambda i: arena.member(f"c{i * 7}"))
+    await arena.many(40, lambda i: arena.group(f"g{i}", notes={GROUPS: text(names)}))
+    await arena.many(300, lambda i: arena.group(f"c{i}", notes={GROUPS: text([f"c{i - 1}"])}))
+    await arena.many(40, lambda i: arena.member(f"g{i}"))
+    await arena.many(40, lambda i: arena.member(f"c{i * 7}"))
     for i in _while():
         await arena.rewrite("g0", {GROUPS: text([*names, f"h{i}"][1:])})
 
@@ -125,22 +118,22 @@ async def linked(arena: Arena) -> None:
 @attack
 async def thousand_gangs(arena: Arena) -> None:
     """1,000 gangs that wait for members."""
-    await _many(arena, 1000, lambda i: arena.group(f"k{i}", least=3))
-    await _many(arena, 1000, lambda i: arena.member(f"k{i}"))
+    await arena.many(1000, lambda i: arena.group(f"k{i}", least=3))
+    await arena.many(1000, lambda i: arena.member(f"k{i}"))
 
 
 @attack
 async def mixed_gangs(arena: Arena) -> None:
     """100 gangs of two kinds of pods that never fit, woken again and again."""
     block = {"gatherStrategy": [{"layer": "blockLayer", "strategy": "PreferGather"}] * GATHER_ENTRIES}
-    await _many(arena, 100, lambda i: arena.group(f"m{i}", least=6, notes={TOPOLOGY: text(block)} if i % 2 else {}))
+    await arena.many(100, lambda i: arena.group(f"m{i}", least=6, notes={TOPOLOGY: text(block)} if i % 2 else {}))
 
     async def pods(i: int) -> None:
         for k in range(6):
             asked = {"cpu": "90" if k % 2 else "50", "nvidia.com/gpu": "8" if k else "400"}
             await arena.member(f"m{i}", k, requests=asked)
 
-    await _many(arena, 100, pods)
+    await arena.many(100, pods)
     for i in _while():
         await arena.rewrite(f"m{i % 100}", {"example.com/turn": str(i)})
 
@@ -206,8 +199,8 @@ async def claims(arena: Arena) -> None:
         volumes = [{"name": f"v{k}", "persistentVolumeClaim": {"claimName": n}} for k, n in enumerate(names)]
         await arena.pod(f"p{i}", spec={"volumes": volumes})
 
-    await _many(arena, 500, claim)
-    await _many(arena, 100, pod)
+    await arena.many(500, claim)
+    await arena.many(100, pod)
 
 
 @attack
@@ -238,9 +231,9 @@ async def quota_of_all(arena: Arena) -> None:
 async def quota_users(arena: Arena) -> None:
     """Pods that name the honest quota, more of them than it has room for, which never run."""
     name = {keys.QUOTA_NAME: "teamx"}
-    await _many(arena, 60, lambda i: arena.pod(f"q{i}", requests={"cpu": "90"}, labels=name))
+    await arena.many(60, lambda i: arena.pod(f"q{i}", requests={"cpu": "90"}, labels=name))
     labels = {**name, keys.QUOTA_USER: HONEST, keys.QUOTA_PREEMPTIBLE: "false"}
-    await _many(arena, 60, lambda i: arena.pod(f"u{i}", requests={"cpu": "90"}, labels=labels))
+    await arena.many(60, lambda i: arena.pod(f"u{i}", requests={"cpu": "90"}, labels=labels))
 
 
 @attack
@@ -249,7 +242,7 @@ async def quota_tree(arena: Arena) -> None:
     label = {keys.QUOTA_IS_PARENT: "true"}
     await arena.quota("root", labels=label, max={"cpu": "9000"}, min={"cpu": "10"})
     one = {keys.QUOTA_PARENT: "root"}
-    await _many(arena, 2000, lambda i: arena.quota(f"q{i}", labels=one, max={"cpu": "9"}, min={"cpu": "1"}))
+    await arena.many(2000, lambda i: arena.quota(f"q{i}", labels=one, max={"cpu": "9"}, min={"cpu": "1"}))
     for i in _while():
         await arena.evil.patch(
             f"/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/{EVIL}/elasticquotas/q{i % 2000}",

@@ -159,12 +159,14 @@ async def at_rest(pids: Sequence[int], *, share: float, within_s: float, window_
 
 
 @contextlib.asynccontextmanager
-async def live_cluster(assets: Path, nodes: int, *, upstream_gangs: bool = False) -> AsyncIterator[LiveCluster]:
+async def live_cluster(
+    assets: Path, nodes: int, *, upstream_gangs: bool = False, audited: str = ""
+) -> AsyncIterator[LiveCluster]:
     """A control plane without limits on requests, with koordpy's resources and empty nodes; nothing of it stays.
 
     assets: the folder with etcd and kube-apiserver. upstream_gangs: serves scheduling.k8s.io's PodGroups, with
     kube-controller-manager, which ends them. Both schedulers are administrators, so that the server decides as quickly
-    about the requests of the one as of the other.
+    about the requests of the one as of the other. audited: as ControlPlane's.
     """
     async with contextlib.AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="koordpy-bench-")))
@@ -174,6 +176,7 @@ async def live_cluster(assets: Path, nodes: int, *, upstream_gangs: bool = False
                 upstream_gangs=upstream_gangs,
                 controller_manager=upstream_gangs,
                 unlimited=True,
+                audited=audited,
                 users={"system:kube-scheduler": (MASTERS,)},
             )
         )

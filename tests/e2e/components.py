@@ -75,8 +75,10 @@ def kube_apiserver(
     unlimited: bool,
     gates: Sequence[str] = (),
     for_nodes: ForNodes | None = None,
+    audit: Path | None = None,
 ) -> list[str]:
-    """tokens: CSV of token, user, uid, groups. The server makes its own certificate in `certificates`.
+    """tokens: CSV of token, user, uid, groups. The server makes its own certificate in `certificates`. audit: the
+    policy of an audit log beside it.
 
     Unless it is for nodes, pods need no service account, and nobody writes the endpoints of service kubernetes.
     """
@@ -97,7 +99,15 @@ def kube_apiserver(
         *runtime,
         *_gates(upstream_gangs, gates),
         *(limits if unlimited else []),
+        *([f"--audit-policy-file={audit}", f"--audit-log-path={audit.with_suffix('.log')}"] if audit else []),
     ]
+
+
+def audit_policy(namespace: str) -> dict[str, object]:
+    """Tells when pods and Bindings of a namespace were made, and nothing else."""
+    made = {"resources": [{"group": "", "resources": ["pods", "pods/binding"]}], "verbs": ["create"]}
+    rules = [{"level": "Metadata", "namespaces": [namespace], **made}, {"level": "None"}]
+    return {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": rules}
 
 
 SERVING_NOBODY = (

@@ -52,6 +52,7 @@ class ControlPlane:
     users: user name -> groups; each gets a token (`tokens`) and can have a kubeconfig. "admin" is always there.
     folder: where data, logs and kubeconfig files go; a temporary one that is removed when None.
     port: of the API server; a free one when None.
+    audited: a namespace of which FOLDER/audit.log tells when pods and Bindings were made; none when empty.
     for_nodes: what real kubelets need of it (tests/realnode); without it all is on loopback.
     """
 
@@ -69,9 +70,10 @@ class ControlPlane:
         folder: Path | None = None,
         port: int | None = None,
         for_nodes: components.ForNodes | None = None,
+        audited: str = "",
     ) -> None:
         self.assets = assets
-        self._for_nodes = for_nodes
+        self._for_nodes, self._audited = for_nodes, audited
         self._scheduler_profiles, self._gates = scheduler_profiles, gates
         self.upstream_gangs, self.unlimited = upstream_gangs, unlimited
         self._with_controller_manager, self._with_scheduler = controller_manager, scheduler
@@ -88,6 +90,11 @@ class ControlPlane:
         self.processes: list[Process] = []
 
     # What callers need
+
+    @property
+    def audit(self) -> Path:
+        """The audit log, of JSON a line."""
+        return self.folder / "audit.log"
 
     @property
     def url(self) -> str:
@@ -231,6 +238,9 @@ class ControlPlane:
                 return
 
     def _start_api_server(self) -> None:
+        audit = self.folder / "audit.json" if self._audited else None
+        if audit is not None:
+            audit.write_text(json.dumps(components.audit_policy(self._audited)))
         for attempt in range(PORT_TRIES):
             self.port = self._given_port or _free_port()
             command = components.kube_apiserver(
@@ -244,6 +254,7 @@ class ControlPlane:
                 unlimited=self.unlimited,
                 gates=self._gates,
                 for_nodes=self._for_nodes,
+                audit=audit,
             )
             server = self._start("kube-apiserver", command)
             last = self._given_port is not None or attempt == PORT_TRIES - 1
