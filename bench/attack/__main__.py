@@ -3,10 +3,11 @@
     python -m bench.attack [ATTACK ...] [--each] [--nodes 100] [--policies off|on|both]
 
 All attacks come at once; --each adds one after the other before that. The honest tenant makes a pod of one CPU every
-second. The table: until its Binding is seen, median and worst; koordpy's own part of the worst, from when the server
-had made the pod until it was sent the Binding; the bar for that, ten times the worst Binding while nobody attacks; what
-the server and the client take by themselves meanwhile. The exit status is 1 where koordpy took longer, or where memory
-stayed after everything was gone.
+second, and beside it one that a bare client binds as soon as it is told of it. By the server's clock, from when it had
+made a pod: until it was bound; until the bare client sent its Binding, which the server and a busy machine take by
+themselves; by how much koordpy's Binding came later, which is its own part. The bar for that is ten times what pods
+take until they are bound while nobody attacks. The exit status is 1 where it took longer, or where memory stayed after
+everything was gone.
 """
 
 from __future__ import annotations

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import sys
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 import orjson
 
-from bench.live.cluster import NOBODY, LiveCluster, node_name
+from bench.attack import beside
+from bench.live.cluster import NOBODY, LiveCluster
 from bench.live.usage import cpu_seconds, usage_of
 from bench.live.watching import PodWatch
 from koordpy.api import keys
@@ -56,15 +60,22 @@ class Mark:
     logged: int
 
 
-@dataclass(frozen=True)
-class Wait:
-    """How long a pod of the honest tenant took."""
+@dataclass
+class Times:
+    """Of a pod of the honest tenant by the server's clock, seconds since the epoch; 0 where it has not come to that."""
 
-    name: str
-    whole: float
-    """Seconds until its Binding was seen."""
-    alone: float
-    """Of a pod beside it that this client bound: what the server and this client take by themselves."""
+    made: float = 0.0
+    sent: float = 0.0
+    """When the server was sent its Binding."""
+    bound: float = 0.0
+
+    @property
+    def until_sent(self) -> float:
+        return self.sent - self.made if self.sent else GIVE_UP_S
+
+    @property
+    def until_bound(self) -> float:
+        return self.bound - self.made if self.bound else GIVE_UP_S
 
 
 @dataclass
@@ -84,10 +95,7 @@ class Arena:
     _number: int = 0
     _until: float = 0.0
     """When the attack ends."""
-    _made: dict[str, float] = field(default_factory=dict)
-    """Pod of the honest tenant -> when the server had made it, seconds since the epoch."""
-    _shares: dict[str, float] = field(default_factory=dict)
-    """The same -> seconds from then until koordpy's Binding reached the server."""
+    _times: dict[str, Times] = field(default_factory=lambda: defaultdict(Times))
     _read: int = 0
     """Bytes read of the audit log."""
 
@@ -113,11 +121,20 @@ class Arena:
         }
         await api.create(f"{RBAC}/namespaces/{EVIL}/rolebindings", {**role, **bound})
         await self._make_honest(api)
-        async with self.plane.client() as evil, PodWatch(api).running() as watch:
+        command: list[str | Path] = [sys.executable, "-m", "bench.attack.beside", self.plane.url, self.plane.ca]
+        log, token = self.cluster.folder / "beside.log", {beside.TOKEN: self.plane.admin_token}
+        with Process("the bare client", command, log=log, env=token) as client:
+            async with self._tenants():
+                yield self
+            client.must_run()
+
+    @contextlib.asynccontextmanager
+    async def _tenants(self) -> AsyncIterator[None]:
+        async with self.plane.client() as evil, PodWatch(self.cluster.api).running() as watch:
             evil.http.headers["Impersonate-User"] = EVIL
             self.evil, self._watch = evil, watch
             self.port = int(await eventually(self._serves, what="koordpy serves", within_s=30))
-            yield self
+            yield
 
     async def _make_honest(self, api: Client) -> None:
         """A gang whose members come one by one, and the tenant's quota, which administrators keep."""
@@ -134,50 +151,47 @@ class Arena:
 
     # -- the honest tenant --------------------------------------------------------------------------------------------
 
-    async def _pod(self) -> Wait:
-        """Makes a pod of one CPU, in turns alone, in the gang, in the quota, and beside it one that we bind."""
+    async def _pod(self) -> int:
+        """Makes a pod of one CPU, in turns alone, in the gang, in the quota, and one that a bare client binds; its
+        number, when both are bound or have waited too long."""
         self._number += 1
-        name = f"pod-{self._number}"
-        labels = [{}, {keys.LABEL_POD_GROUP: "train"}, {keys.QUOTA_NAME: "teamx"}][self._number % 3]
-        whole, alone = await asyncio.gather(
-            self._until_bound(name, keys.DEFAULT_SCHEDULER_NAME, labels),
-            self._until_bound(f"own-{self._number}", NOBODY, {}),
+        number = self._number
+        labels = [{}, {keys.LABEL_POD_GROUP: "train"}, {keys.QUOTA_NAME: "teamx"}][number % 3]
+        await asyncio.gather(
+            self._until_bound(f"pod-{number}", keys.DEFAULT_SCHEDULER_NAME, labels),
+            self._until_bound(f"own-{number}", NOBODY, {beside.LABEL: "true"}),
         )
-        return Wait(name, whole, alone)
+        return number
 
-    async def _until_bound(self, name: str, scheduler: str, labels: Json) -> float:
+    async def _until_bound(self, name: str, scheduler: str, labels: Json) -> None:
         manifest = pod_manifest(name, scheduler=scheduler, requests={"cpu": "1"}, labels=labels)
         made = await self.cluster.api.create(pods_path(HONEST), manifest)
-        uid, created, watch = made["metadata"]["uid"], time.monotonic(), self._watch
-        if scheduler == NOBODY:
-            await watch.until(lambda: uid in watch.pods, within_s=GIVE_UP_S)
-            await self.cluster.api.bind(made, node_name(0))
+        uid, watch = made["metadata"]["uid"], self._watch
         await watch.until(lambda: uid in watch.bound_at, within_s=GIVE_UP_S)
-        return max(0.0, watch.bound_at.get(uid, created + GIVE_UP_S) - created)
 
-    async def _pods(self, count: int, enough: Callable[[], bool] = lambda: True) -> list[Wait]:
+    async def _pods(self, count: int, enough: Callable[[], bool] = lambda: True) -> list[int]:
         """A pod a second, so many and more until it is enough."""
-        waits: list[asyncio.Task[Wait]] = []
+        waits: list[asyncio.Task[int]] = []
         async with asyncio.TaskGroup() as group:
             while len(waits) < count or not enough():
                 waits.append(group.create_task(self._pod()))
                 await asyncio.sleep(1.0)
         return [wait.result() for wait in waits]
 
-    def _share(self, wait: Wait) -> float:
-        """koordpy's own part of a pod's time, by the server's clock: from when it had made the pod until it was sent
-        the Binding. What the server takes to tell of the pod is in it."""
+    def _timed(self, numbers: Sequence[int]) -> list[tuple[Times, Times]]:
+        """Of the pods of these numbers, and of those beside them that the bare client bound."""
         with self.plane.audit.open() as log:
             log.seek(self._read)
             for line in iter(log.readline, ""):
                 event = orjson.loads(line)
-                about = event["objectRef"]
-                if about.get("subresource") != "binding":
-                    self._made[about.get("name", "")] = _seconds(event["stageTimestamp"])
-                elif (name := about["name"]) in self._made:
-                    self._shares.setdefault(name, _seconds(event["requestReceivedTimestamp"]) - self._made[name])
+                times = self._times[event["objectRef"].get("name", "")]
+                if event["objectRef"].get("subresource") != "binding":
+                    times.made = _seconds(event["stageTimestamp"])
+                elif not times.sent:
+                    times.sent = _seconds(event["requestReceivedTimestamp"])
+                    times.bound = _seconds(event["stageTimestamp"])
             self._read = log.tell()
-        return max(0.0, self._shares.get(wait.name, GIVE_UP_S))
+        return [(self._times[f"pod-{number}"], self._times[f"own-{number}"]) for number in numbers]
 
     async def calm(self) -> None:
         """What a Binding takes, and how much memory koordpy has, while nobody attacks."""
@@ -185,10 +199,10 @@ class Arena:
         mark = self._mark()
         waits = await self._pods(CALM_PODS)
         self._before = self._resident()
-        self._calm = max(wait.whole for wait in waits)
-        print(
-            f"{'attack':<14}{'bind':>8}{'worst':>9}{'own':>9}{'bar':>9}{'server':>9}{'core':>8}{'memory':>17}{'log':>10}"
-        )
+        self._calm = max(pod.until_bound for pod, _ in self._timed(waits))
+        print(f"{'':<14}{'bound within':>17}{'sent a bare':>9}{'own part':>16}")
+        heads = "".join(f"{head:>9}" for head in ("worst", "client's", "median", "worst", "bar"))
+        print(f"{'attack':<14}{'median':>8}{heads}{'core':>7}{'memory':>17}{'log':>10}")
         self._row("(calm)", waits, mark)
 
     # -- the hostile one ----------------------------------------------------------------------------------------------
@@ -212,18 +226,19 @@ class Arena:
         except* Refused:
             pass  # by a policy: that was it
 
-    def _row(self, name: str, waits: Sequence[Wait], before: Mark) -> None:
-        shares, whole = [self._share(wait) for wait in waits], [wait.whole for wait in waits]
+    def _row(self, name: str, numbers: Sequence[int], before: Mark) -> None:
+        timed = self._timed(numbers)
+        whole, alone = [pod.until_bound for pod, _ in timed], [own.until_sent for _, own in timed]
+        parts = [max(0.0, pod.until_sent - own.until_sent) for pod, own in timed]
         bar = BAR * self._calm
-        broken = max(shares) > bar
+        broken = max(parts) > bar
         self.broken += broken
         memory = f"{before.resident >> 20} to {self._resident() >> 20} MB"
         now = self._mark()
         busy = (now.cpu - before.cpu) / (now.at - before.at)
         lines = (now.logged - before.logged) >> 10
-        alone = max(wait.alone for wait in waits)
-        times = "".join(f"{each:>8.3f}s" for each in (max(whole), max(shares), bar, alone))
-        line = f"{name:<14}{median(whole):>7.3f}s{times}{busy:>8.0%}{memory:>17}{lines:>7} kB"
+        times = "".join(f"{each:>8.3f}s" for each in (max(whole), max(alone), median(parts), max(parts), bar))
+        line = f"{name:<14}{median(whole):>7.3f}s{times}{busy:>7.0%}{memory:>17}{lines:>7} kB"
         print(f"{line}{'   BROKEN' if broken else ''}", flush=True)
 
     async def memory(self) -> None:
