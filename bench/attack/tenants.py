@@ -159,6 +159,16 @@ async def spread(arena: Arena) -> None:
 
 
 @attack
+async def label_keys(arena: Arena) -> None:
+    """Pods that each look for labels that nobody has looked for before."""
+    for i in _while():
+        selector = {"matchExpressions": [{"key": f"k{i}-{k}", "operator": "Exists"} for k in range(500)]}
+        term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector}
+        anti = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+        await arena.pod(f"l-{i}", requests={"cpu": "500"}, spec={"affinity": anti})
+
+
+@attack
 async def numbers(arena: Arena) -> None:
     """Numbers of thousands of digits, control characters, names of 200 kB."""
     huge = "9" * 60_000

@@ -22,7 +22,7 @@ from koordpy.cluster.pods import GangRef, GangSource, PodInfo, in_group, pod_inf
 from koordpy.cluster.quota_owners import labels_count
 from koordpy.cluster.quotas import QuotaBook
 from koordpy.cluster.resources import Amounts
-from koordpy.cluster.ties import selected_keys
+from koordpy.cluster.ties import looks_at_pods, selected_keys
 from koordpy.cluster.usage import Usage
 from koordpy.cluster.volumes import Promise
 
@@ -98,7 +98,7 @@ class PodBook:
             gpu_resources=self._gpus.config.resources,
             labels_count=labels_count(pod.metadata.namespace, self.quotas.settings),
         )
-        if pod.spec.affinity is not None or pod.spec.topology_spread_constraints:
+        if looks_at_pods(pod):
             self._look_for(selected_keys(pod))  # its shape has them already
         if info.gang is not None and info.gang.source is GangSource.UPSTREAM:
             info = in_group(info, self._gangs.group_priority(info.gang))
@@ -139,7 +139,8 @@ class PodBook:
         """Pods that differ in one of these labels are told apart from now on. Pods' own selectors are read as they
         come, and forgotten some time after they went."""
         if len(self._neighbours.looked_for) > self._most_keys:
-            live = self._configured.union(*map(selected_keys, (info.pod for info in self._pods.values())))
+            looking = (info.pod for info in self._pods.values() if looks_at_pods(info.pod))
+            live = self._configured.union(*map(selected_keys, looking))
             self._neighbours.look_only_for(live)
             self._most_keys = max(MOST_LABEL_KEYS, 2 * len(live))
         new = self._neighbours.look_for(label_keys)

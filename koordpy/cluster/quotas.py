@@ -288,6 +288,8 @@ class QuotaBook:
         self._waiting: Tally[Owner, str] = Tally()
         self.version = 0
         """Grows with every change, also of an object's status."""
+        self.tree_version = 0
+        """Grows with every change that the tree is read anew for."""
 
     def put(self, quota: ElasticQuota) -> None:
         """Takes an ElasticQuota in."""
@@ -297,12 +299,14 @@ class QuotaBook:
         self._objects[key] = quota
         if old is None or (old.spec, _marks(old)) != (quota.spec, _marks(quota)):
             self._tree = None
+            self.tree_version += 1
 
     def drop(self, key: str) -> None:
         """Forgets an ElasticQuota."""
         if self._objects.pop(key, None) is not None:
             self._read.pop(key, None)
             self.version += 1
+            self.tree_version += 1
             self._tree = None
 
     def get(self, key: str) -> ElasticQuota | None:

@@ -147,6 +147,11 @@ def pod_class(pod: Pod, looked_for: Collection[str]) -> PodClass:
     return PodClass(pod.metadata.namespace, frozenset(item for item in labels.items() if item[0] in looked_for))
 
 
+def looks_at_pods(pod: Pod) -> bool:
+    """Whether a pod may have selectors of other pods."""
+    return pod.spec.affinity is not None or bool(pod.spec.topology_spread_constraints)
+
+
 def selected_keys(pod: Pod) -> frozenset[str]:
     """Label keys by which a pod's affinity terms and spread constraints look at pods."""
     spec = pod.spec

@@ -20,6 +20,8 @@ class UnitNames:
         self.stale = False
         """Whether a gang or a PodGroup changed since the last `refresh`."""
         self._ids: dict[GangRef, str] = {}
+        self._named_by: dict[str, list[GangRef]] = {}
+        """`namespace/name` -> gangs whose links name it, as of the last `refresh`."""
 
     def saw(self, meta: ObjectMeta) -> None:
         """Takes note of a PodGroup or a gang's pod that came, changed or went."""
@@ -30,6 +32,10 @@ class UnitNames:
     def of_gang(self, ref: GangRef) -> str:
         """Id of the unit that a gang is planned in."""
         return self._ids.get(ref) or f"gang:{ref.id}"
+
+    def concerned(self, ref: GangRef) -> set[str]:
+        """Ids of the units that what a gang's object says may concern: its own, and those of gangs that name it."""
+        return {self.of_gang(one) for one in (ref, *self._named_by.get(ref.key, ()))}
 
     def of_pod(self, pod: PodInfo) -> str:
         """Id of the unit that a pod is planned in."""
@@ -45,6 +51,10 @@ class UnitNames:
         self.stale = False
         groups = Groups(snapshot)
         ids = {ref: groups.id_of(ref) for ref in groups.links.groups}
+        self._named_by = {}
+        for ref in snapshot.linkers:
+            for name in groups.gang(ref).links:
+                self._named_by.setdefault(name, []).append(ref)
         changed = ids != self._ids
         self._ids = ids
         return changed

@@ -7,6 +7,7 @@ from koordpy.api.custom import ElasticQuota
 from koordpy.api.groups import PodGroup, UpstreamPodGroup
 from koordpy.cluster.objectbook import object_key
 from koordpy.cluster.pods import GangRef, GangSource
+from koordpy.cluster.quota_owners import counts_in
 from koordpy.engine.changes.hub import Hub
 from koordpy.engine.wakeups import Wake
 
@@ -60,19 +61,24 @@ class QuotaChanges:
 
     def put(self, quota: ElasticQuota) -> None:
         """A quota that came or changed."""
-        before = self._state.quotas.get(object_key(quota))
+        book = self._state.quotas
+        before, seen = book.get(object_key(quota)), book.tree_version
         self._state.upsert(quota)
-        if before is None or (before.spec, before.metadata.labels, before.metadata.annotations) != (
-            quota.spec,
-            quota.metadata.labels,
-            quota.metadata.annotations,
+        said = quota.spec, quota.metadata.labels, quota.metadata.annotations
+        if book.tree_version != seen and (
+            before is None or (before.spec, before.metadata.labels, before.metadata.annotations) != said
         ):
-            self._queue.broadcast(Wake.QUOTA, "ElasticQuota")
+            self._changed(quota)
 
     def drop(self, quota: ElasticQuota) -> None:
         """A quota that is gone."""
         self._state.delete(ElasticQuota, object_key(quota))
-        self._queue.broadcast(Wake.QUOTA, "ElasticQuota")
+        self._changed(quota)
+
+    def _changed(self, quota: ElasticQuota) -> None:
+        """Wakes nobody for the sake of one that does not count."""
+        if counts_in(quota.metadata.namespace, self._state.quotas.settings):
+            self._queue.broadcast(Wake.QUOTA, "ElasticQuota")
 
 
 def _upstream_ref(group: UpstreamPodGroup) -> GangRef:

@@ -45,8 +45,7 @@ class Hub:
     def gang_settings_changed(self, ref: GangRef, group: Any) -> None:
         """A PodGroup of either kind came, went or says something else."""
         self.names.saw(group.metadata)
-        self.queue.touch(self.names.of_gang(ref), "PodGroupUpdate")
-        if self.names.linked:
-            self.queue.touch_gangs("PodGroupUpdate")
+        for unit in self.names.concerned(ref):
+            self.queue.touch(unit, "PodGroupUpdate")
         for heard in self.listeners.gang:
             heard(ref)

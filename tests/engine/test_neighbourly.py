@@ -1,0 +1,102 @@
+"""What one tenant writes on his objects wakes his own units and those that it concerns, and nobody else's."""
+
+from msgspec.structs import replace
+
+from koordpy.api import keys
+from koordpy.api.config import Quota as Settings
+from koordpy.api.groups import PodGroup
+from koordpy.cluster.state import ClusterState
+from koordpy.engine.changes.groups import GroupChanges, QuotaChanges
+from koordpy.engine.changes.hub import Hub
+from koordpy.engine.changes.pods import PodChanges
+from koordpy.engine.claimusers import ClaimUsers
+from koordpy.engine.grouping import UnitNames
+from koordpy.engine.queue import UnitQueue
+from koordpy.engine.wakeups import ANY, Wake
+from tests.scenarios.cluster import group, node, pod
+from tests.scenarios.quotas import quota
+
+
+class Waiting:
+    """Gangs a (which names b), c and d of one pod each, and a pod alone, all told to wait for a change."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.now = 100.0
+        self.queue = UnitQueue(clock=lambda: self.now)
+        self.state = ClusterState(quota=settings or Settings())
+        self.names = UnitNames()
+        hub = Hub(self.state, self.queue, self.names)
+        self.pods, self.groups, self.quotas = PodChanges(hub, ClaimUsers()), GroupChanges(hub), QuotaChanges(hub)
+        self.state.upsert(node("n1:1"))
+        self.say("a", groups='["b"]')
+        for name in "cd":
+            self.say(name)
+        for name in "acd":
+            self.pods.upsert(pod(f"{name}-0", gang=name, cpu="9"), None)
+        self.pods.upsert(pod("alone", cpu="9"), None)
+        self.quotas.put(quota("q", 0, 10))
+        self.tried()
+        self.tried()
+
+    def say(self, gang: str, **notes: str) -> PodGroup:
+        """A PodGroup with annotations, of which groups is short."""
+        notes = {keys.GANG_GROUPS if key == "groups" else f"example.com/{key}": text for key, text in notes.items()}
+        one = group(gang, 2, notes)
+        self.groups.put(one)
+        return one
+
+    def tried(self) -> set[str]:
+        """Units that the next round tries; they are told to wait for a change anew."""
+        self.now += 60.0
+        self.queue.poll()
+        if self.names.refresh(self.state.snapshot(self.now)):
+            self.queue.regroup(self._unit_now)
+        entries = self.queue.take(light_pods=10)
+        for entry in entries:
+            self.queue.settle_unschedulable(entry, wakes=ANY, plugins=(), gated=False, seconds=0.0)
+        return {entry.unit for entry in entries}
+
+    def _unit_now(self, key: str) -> str | None:
+        info = self.state.pod(key)
+        return self.names.of_pod(info) if info is not None else None
+
+
+def test_a_gang_that_says_something_new_wakes_itself_alone_where_others_are_linked() -> None:
+    waiting = Waiting()
+    waiting.say("c", turn="1")
+    assert waiting.tried() == {"gang:default/c"}
+
+
+def test_a_gang_that_comes_changes_or_goes_wakes_those_that_name_it() -> None:
+    waiting = Waiting()
+    b = waiting.say("b")
+    assert waiting.tried() == {"gang:default/a,default/b"}
+    waiting.say("b", turn="1")
+    assert waiting.tried() == {"gang:default/a,default/b"}
+    waiting.groups.drop(b)
+    assert waiting.tried() == {"gang:default/a"}
+
+
+def test_gangs_that_are_linked_and_parted_again_are_tried() -> None:
+    waiting = Waiting()
+    waiting.say("d", groups='["c"]')
+    assert waiting.tried() == {"gang:default/c,default/d"}
+    waiting.say("d")
+    assert waiting.tried() == {"gang:default/c", "gang:default/d"}
+
+
+def test_a_quota_that_says_nothing_of_quotas_wakes_nobody() -> None:
+    waiting = Waiting()
+    one = quota("q", 0, 10)
+    waiting.quotas.put(replace(one, metadata=replace(one.metadata, annotations={"example.com/turn": "1"})))
+    assert waiting.tried() == set()
+    waiting.quotas.put(quota("q", 0, 20))
+    assert "default/alone" in waiting.tried()
+
+
+def test_a_quota_that_does_not_count_wakes_nobody() -> None:
+    waiting = Waiting(Settings(namespaces=["koordpy-system"]))
+    waiting.quotas.put(quota("q", 0, 20))
+    waiting.quotas.drop(quota("q", 0, 20))
+    assert waiting.tried() == set()
+    assert not waiting.queue.missed(Wake.QUOTA)
