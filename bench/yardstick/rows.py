@@ -8,7 +8,7 @@ from functools import partial
 
 from bench.live.cluster import LiveCluster
 from bench.live.schedulers import Scheduler
-from bench.yardstick import bounds, hopeless, preemption, starting, waiting
+from bench.yardstick import bounds, busy, hopeless, preemption, starting, waiting
 from bench.yardstick.figures import Goal, Line, Run
 
 TABLE_NODES = 1000
@@ -54,6 +54,7 @@ def rows(nodes: int, *, window_s: float = WINDOW_S) -> list[Row]:
         _hopeless("hopeless511", nodes, _share(512, nodes) - 1, told_s=1.0, cpu_s=2.0, window_s=window_s),
         _hopeless("hopeless0", nodes, 0, told_s=0.6, cpu_s=1.0, window_s=window_s),
         _preempt(_share(64, nodes), nodes),
+        _busy(_share(200, nodes)),
         _start("start", 5 * nodes, 20 * nodes),
         _plain("plain5000", _share(3000, nodes), nodes=5 * nodes, extra=True),
         _start("start50000", 5 * nodes, 50 * nodes, extra=True, goal_s=30.0, goal_mb=1500.0),
@@ -110,6 +111,17 @@ def _preempt(size: int, nodes: int) -> Row:
     )
     play = partial(preemption.play, size=size)
     return Row("preempt", lines, play, preemption.prepare, partial(bounds.seconds_to_make_room, size=size))
+
+
+def _busy(units: int) -> Row:
+    what = f"one-GPU pods for free nodes while {units} units wait for room"
+    lines = (
+        Line("worst_s", f"{what}: worst latency", "s"),
+        Line("ratio", "the same: times that of the calm cluster", "", Goal(at_most=10.0)),
+        Line("answered_s", "the same: all waiting units' pods told or bound", "s", Goal(at_most=15.0)),
+        Line("cpu_s", "the same: CPU", "s"),
+    )
+    return Row("busy", lines, partial(busy.play, units=units), busy.prepare, extra=True)
 
 
 def _start(
