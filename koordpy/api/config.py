@@ -35,6 +35,8 @@ Count = Annotated[int, Meta(ge=0)]
 Size = Annotated[int, Meta(ge=1)]
 SolverTime = Annotated[float, Meta(gt=0, le=600)]
 """Deterministic time of CP-SAT, in its own units of about a second: a round must end."""
+WallTime = Annotated[float, Meta(gt=0, le=600)]
+"""Seconds of the wall, a number in the file."""
 NotNegative = Annotated[float, Meta(ge=0)]
 
 DEFAULT_WEIGHTS: Mapping[str, int] = {
@@ -206,6 +208,15 @@ class Gangs(Section, frozen=True):
         )
 
 
+class Planning(Section, frozen=True):
+    """The bound of a live round."""
+
+    round_seconds: WallTime = 0.5
+    """Searches of one round, but for the one under way; likewise proofs before what fits is bound."""
+    search_seconds: WallTime = 2.0
+    """How long room is kept from those behind a unit that has no answer yet."""
+
+
 class Queue(Section, frozen=True):
     backfill: bool = False
 
@@ -296,6 +307,7 @@ class KoordpyConfiguration(Section, frozen=True):
     filters: Filters = Filters()
     scores: Scores = Scores()
     solver: Solver = Solver()
+    planning: Planning = Planning()
     gangs: Gangs = Gangs()
     queue: Queue = Queue()
     preemption: Preemption = Preemption()

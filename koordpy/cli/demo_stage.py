@@ -22,6 +22,7 @@ from koordpy.engine.apiserver.credentials import ClusterAccess
 from koordpy.engine.scheduler import Scheduler
 from koordpy.engine.settings import engine_settings
 from koordpy.operator.topology import TopologyStatusWriter
+from koordpy.planning.patience import Patience
 from koordpy.planning.plan import RoundPlan
 from koordpy.planning.round import PlannerCache, plan_round
 from koordpy.sim.kubelet import FakeKubelet
@@ -112,8 +113,8 @@ class Stage:
         assert self._client is not None
         config, cache = KoordpyConfiguration(), PlannerCache()
 
-        def plan(snapshot: Snapshot, units: frozenset[str]) -> RoundPlan:
-            return plan_round(snapshot, config, only=units, planner_cache=cache)
+        def plan(snapshot: Snapshot, units: frozenset[str], patience: Patience) -> RoundPlan:
+            return plan_round(snapshot, config, only=units, planner_cache=cache, patience=patience)
 
         client = await self._open.enter_async_context(ApiClient(ClusterAccess(server=self.server.url)))
         self._scheduler = Scheduler(client, plan, settings=engine_settings(config))

@@ -154,7 +154,9 @@ async def _serve(config: "KoordpyConfiguration", webhook: "Webhook | None", *, d
     async with ApiClient(access, qps=connection.qps, burst=connection.burst) as client:
         host = OperatorHost(
             client,
-            lambda snapshot, only: plan_round(snapshot, config, only=only, planner_cache=cache),
+            lambda snapshot, only, patience: plan_round(
+                snapshot, config, only=only, planner_cache=cache, patience=patience
+            ),
             settings=engine_settings(config, dry_run=dry_run),
             config=config,
             webhook=webhook,

@@ -36,6 +36,7 @@ from koordpy.planning.plan import (
     GangStatus,
     PendingPod,
     Placement,
+    Reason,
     RejectedPlan,
     RoundPlan,
     UnitReport,
@@ -93,11 +94,13 @@ class Dispatcher:
         references: References,
         metrics: Metrics,
         clock: Callable[[], float],
+        keep_seconds: float,
     ) -> None:
+        """`keep_seconds`: how long room is kept from those behind a unit that has no answer yet."""
         self._feeds, self._state, self._queue = feeds, feeds.state, feeds.queue
         self._committer, self._refusals, self._rooms, self._promises = committer, refusals, rooms, promises
         self._gangs, self._census, self._announcer, self._references = gangs, census, announcer, references
-        self._metrics, self._clock = metrics, clock
+        self._metrics, self._clock, self._keep_seconds = metrics, clock, keep_seconds
         self._told = Told(clock)
 
     def apply(
@@ -129,6 +132,10 @@ class Dispatcher:
             for entry in refused:
                 self._queue.touch(entry.unit, "PlanOvertaken")
         tried = {unit.unit for unit in plan.units}
+        for one in plan.deferred:
+            tried.add(one.unit)
+            if (waits := entries.get(one.unit)) is not None:
+                self._defer(waits, len(snapshot.nodes), kept_off=one.kept_off)
         for name, entry in entries.items():
             if name not in tried:
                 # its pods are gone or in another unit now; the feeds have said so, or will
@@ -196,6 +203,18 @@ class Dispatcher:
         if further:
             self._queue.touch(name, "CorePlaced")
         return bool(left)
+
+    def _defer(self, entry: Entry, nodes: int, *, kept_off: bool) -> None:
+        """A unit that was not decided: it is told so where that takes long."""
+        self._queue.settle_deferred(entry, kept_off_seconds=self._keep_seconds if kept_off else None)
+        waits = entry.deferred is not None and self._clock() - entry.deferred >= self._keep_seconds
+        if waits and not kept_off and not entry.looked_for:
+            entry.looked_for = True
+            text = f"0/{nodes} nodes are available: still looking for victims."
+            for key in entry.pods:
+                info = self._state.pod(key)
+                gang = info.gang.key if info is not None and info.gang is not None else None
+                self._refusals.tell(PendingPod(key, entry.unit, gang, Reason.UNSCHEDULABLE, text))
 
     def _is_void(self, unit: str, placed: Sequence[Placement], victims: Sequence[Eviction], found: _Round) -> bool:
         """Whether a unit's part of the plan cannot be carried out any more, or not yet."""

@@ -19,12 +19,13 @@ from koordpy.engine.watching.feeds import Feeds
 from koordpy.engine.watching.watches import Watches
 from koordpy.observe.decisions import DecisionLog
 from koordpy.observe.metrics import Metrics
+from koordpy.planning.patience import Patience
 from koordpy.planning.plan import RoundPlan
 
 logger = logging.getLogger(__name__)
 
-Planner = Callable[[Snapshot, frozenset[str]], RoundPlan]
-"""Plans the units of these ids on a snapshot; called in a worker thread, one call at a time."""
+Planner = Callable[[Snapshot, frozenset[str], Patience], RoundPlan]
+"""Plans the units of these ids on a snapshot, with this patience; called in a worker thread, one call at a time."""
 
 IDLE_SECONDS = 60.0
 LOOK_SECONDS = 1.0
@@ -130,8 +131,11 @@ class SchedulingLoop:
         ids = frozenset((*(entry.unit for entry in entries), *stale))
         snapshot = self._promises.told(snapshot, ids)
         began = self._clock()
+        patience = self._patience(entries, began)
         try:
-            plan = await asyncio.get_running_loop().run_in_executor(self._executor, self._planner, snapshot, ids)
+            plan = await asyncio.get_running_loop().run_in_executor(
+                self._executor, self._planner, snapshot, ids, patience
+            )
         except asyncio.CancelledError:
             raise
         except Exception as error:
@@ -145,6 +149,27 @@ class SchedulingLoop:
         tried = {entry.unit: entry for entry in entries}
         self._dispatcher.apply(plan, snapshot, tried, began=taken_at, seconds=seconds)
         self._promises.reserve(plan.reservation)
+
+    def _patience(self, entries: list[Entry], began: float) -> Patience:
+        """What is due is placed first; searches come when nothing else is due, or for one unit alone."""
+        waiting = self._queue.deferred()
+        searches = all(entry.deferred is not None for entry in entries) or (len(entries) == 1 and not waiting)
+        seconds, keeps = self._settings.round_seconds, self._settings.search_seconds
+
+        def spent() -> bool:
+            # a pod that came meanwhile waits for one search at most
+            return self._clock() - began >= seconds or (searches and self._queue.last_added > began)
+
+        return Patience(
+            searches=searches,
+            spent=spent,
+            waiting=frozenset(entry.unit for entry in waiting),
+            lapsed=frozenset(
+                entry.unit
+                for entry in (*entries, *waiting)
+                if entry.deferred is not None and began - entry.deferred >= keeps
+            ),
+        )
 
     def _unit_now(self, key: str) -> str | None:
         info = self._state.pod(key)

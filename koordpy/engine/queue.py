@@ -14,6 +14,7 @@ import enum
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from math import inf
 
 from koordpy.engine.wakeups import ROOM_CAME, Wake
 
@@ -74,6 +75,12 @@ class Entry:
     plugins: tuple[str, ...] = ()
     taken: int = 0
     """Pods that the last attempt knew."""
+    deferred: float | None = None
+    """Since when it waits for a search; None where it does not."""
+    resumes: float = 0.0
+    """Until then only rounds that search try it."""
+    looked_for: bool = False
+    """It was told that it is searched for."""
     whole: int = 0
     """Pods with which its gangs have the members that the last attempt found missing; 0 where none was."""
     first_tried: float | None = None
@@ -136,6 +143,7 @@ class UnitQueue:
         entry.pods[pod.key] = pod
         self._unit_of[pod.key] = unit
         self.last_added = self.clock()
+        entry.resumes = 0.0
         if entry.whole and len(entry.pods) >= entry.whole:
             entry.due, entry.whole = entry.not_before, 0
         self._touch(entry, event)
@@ -157,6 +165,7 @@ class UnitQueue:
     def touch(self, unit: str, event: str) -> None:
         """The unit itself changed: a member came or went, its PodGroup or settings changed."""
         if (entry := self._entries.get(unit)) is not None:
+            entry.resumes = 0.0
             self._touch(entry, event)
 
     def hurry(self, unit: str, event: str) -> None:
@@ -245,12 +254,13 @@ class UnitQueue:
 
     def take(self, *, light_pods: int, alone: bool = False) -> list[Entry]:
         """Moves the units that are due into flight: all of them, but of light plain pods at most `light_pods`,
-        those of the highest priority first, then the oldest. The planner orders a round by itself. `alone`: only one
-        unit."""
+        those of the highest priority first, then the oldest. Those that wait for a search go only where no others are
+        due. The planner orders a round by itself. `alone`: only one unit."""
         now = self.clock()
         if not self._states[State.IN_FLIGHT]:
             self._missed = Wake.NOTHING
         due = [entry for entry in self._states[State.ACTIVE].values() if entry.due <= now]
+        due = [entry for entry in due if entry.deferred is None or entry.resumes <= now] or due
         light = [entry for entry in due if entry.light]
         if len(light) > light_pods:
             light.sort(key=lambda entry: (-entry.priority, entry.created, entry.unit))
@@ -287,6 +297,25 @@ class UnitQueue:
             self._enter(entry, State.ACTIVE, "ScheduleAttemptFailure")
         else:
             self._enter(entry, State.GATED if gated else State.UNSCHEDULABLE, "ScheduleAttemptFailure")
+
+    def settle_deferred(self, entry: Entry, *, kept_off_seconds: float | None = None) -> None:
+        """The attempt did not decide: a round that searches does; where room is kept from it, any one after so long."""
+        if self._ended(entry):
+            return
+        now = self.clock()
+        entry.deferred = now if entry.deferred is None else entry.deferred
+        entry.resumes = inf if kept_off_seconds is None else entry.deferred + kept_off_seconds
+        if entry.touched:
+            entry.resumes = 0.0
+        entry.due = entry.not_before
+        entry.attempts -= 1
+        for pod in entry.pods.values():
+            pod.attempts = max(0, pod.attempts - 1)
+        self._move(entry, State.ACTIVE)
+
+    def deferred(self) -> list[Entry]:
+        """Those that wait for a search and are not in flight."""
+        return [entry for entry in self._states[State.ACTIVE].values() if entry.deferred is not None]
 
     def settle_again(self, entry: Entry) -> None:
         """The plan was overtaken by changes: the unit is tried again at once."""
@@ -384,6 +413,7 @@ class UnitQueue:
 
     def _enter(self, entry: Entry, state: State, event: str, pods: int | None = None) -> None:
         entry.due = max(entry.due, entry.not_before)
+        entry.deferred, entry.resumes, entry.looked_for = None, 0.0, False
         self._on_incoming(state, event, len(entry.pods) if pods is None else pods)
         self._move(entry, state)
         if state is State.ACTIVE:

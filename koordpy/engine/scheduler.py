@@ -220,6 +220,7 @@ class Scheduler:
             references=references,
             metrics=self.metrics,
             clock=clock,
+            keep_seconds=settings.search_seconds,
         )
         self._loop = SchedulingLoop(
             self.feeds,

@@ -40,6 +40,10 @@ class EngineSettings:
     max_backoff_seconds: float = 10.0
     max_unschedulable_seconds: float = 300.0
     max_binds_in_flight: int = 64
+    round_seconds: float = 0.5
+    """What searches of one round may take, but for the one under way."""
+    search_seconds: float = 2.0
+    """How long room is kept from those behind a unit that has no answer yet; then it is told that it is looked for."""
     quiet_seconds: float = 0.004
     """A round starts once no pod came for this long ..."""
     max_gather_seconds: float = 0.05
@@ -96,6 +100,8 @@ def engine_settings(config: KoordpyConfiguration, *, dry_run: bool = False) -> E
         initial_backoff_seconds=config.pod_initial_backoff,
         max_backoff_seconds=config.pod_max_backoff,
         max_unschedulable_seconds=config.pod_max_in_unschedulable,
+        round_seconds=config.planning.round_seconds,
+        search_seconds=config.planning.search_seconds,
         max_binds_in_flight=config.client_connection.max_binds_in_flight,
         volume_bind_seconds=config.filters.volume_binding.bind_timeout,
     )

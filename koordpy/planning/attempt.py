@@ -18,7 +18,8 @@ from koordpy.planning.held import Hold
 from koordpy.planning.jobs.base import Placed
 from koordpy.planning.jobs.registry import job_gate, keep_room, place_by_rules, rules_of
 from koordpy.planning.joint import place_gang
-from koordpy.planning.place import place_in_turn
+from koordpy.planning.patience import Patience
+from koordpy.planning.place import needs_solver, place_in_turn
 from koordpy.planning.plan import GangStatus, Proof, RejectedPlan, SolverRun
 from koordpy.planning.quota.admission import QuotaRefusal
 from koordpy.planning.resources_gate import check_min_resources
@@ -66,11 +67,16 @@ class Tried:
     """Plans for it that their check refused."""
     awaits: Mapping[str, int] = field(default_factory=dict)
     """Pod key -> node position, where it waits for room that pods are leaving: that is kept for it."""
+    deferred: bool = False
+    """It was not decided: its search, or the room that it could have, waits for another round."""
+    kept_off: bool = False
+    """It is deferred for room that is kept for units ahead of it."""
 
     @property
     def lacks_room(self) -> bool:
         """Whether it was planned, and no node or domain had room."""
-        return not self.nodes and self.gate is None and self.refusal is None and not self.fault
+        undecided = self.gate is not None or self.refusal is not None or self.fault or self.deferred
+        return not self.nodes and not undecided
 
     def like(self, unit: Unit) -> "Tried":
         """The same verdict on a unit of the same shape."""
@@ -107,10 +113,12 @@ def gate_of(unit: Unit, groups: Groups, figures: Figures) -> Gate | None:
     return gate(unit, groups) or job_gate(unit, figures) or check_min_resources(unit, figures)
 
 
-def try_unit(unit: Unit, groups: Groups, figures: Figures, search: Search | None = None) -> Tried:
+def try_unit(
+    unit: Unit, groups: Groups, figures: Figures, search: Search | None = None, patience: Patience | None = None
+) -> Tried:
     """Places one unit on the draft, whole or not at all; the figures' draft carries what it got.
 
-    search: where a unit that finds no room may look for victims.
+    search: where a unit that finds no room may look for victims; patience: how long.
     """
     evicted = figures.draft.evicted
     if unit.plain is None and evicted and any(pod.key in evicted for pod in unit.members):
@@ -132,6 +140,8 @@ def try_unit(unit: Unit, groups: Groups, figures: Figures, search: Search | None
             return _relieved(Tried(unit, Proof.INFEASIBLE), figures, search)
         return _accept(unit, {unit.plain.key: node}, figures, Proof.OPTIMAL, ())
     problem = build(unit, figures)
+    if patience is not None and not patience.searches and patience.spent() and needs_solver(problem):
+        return Tried(unit, Proof.UNKNOWN, deferred=True)
     best = place_gang(unit, problem, figures) if unit.is_gang else place_in_turn(problem)
     if not best.placed:
         refusal = figures.admission.core_refusal(unit, use)
@@ -148,6 +158,8 @@ def _relieved(refused: Tried, figures: Figures, search: Search | None) -> Tried:
     if refused.refusal is not None and not refused.refusal.limit_name:
         return refused
     relief, tried = _sought(unit, figures, search)
+    if relief.deferred:
+        return replace(refused, proof=Proof.UNKNOWN, deferred=True)
     if relief.awaited is not None:
         figures.promises.keep(relief.awaited.nodes)
         text = relief.awaited.stable_text if unit.is_gang else relief.awaited.text

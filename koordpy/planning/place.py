@@ -47,6 +47,11 @@ def _place(problem: Problem) -> Solution:
     return _solver(problem)
 
 
+def needs_solver(problem: Problem) -> bool:
+    """Whether sums and counting do not tell: `place` would ask CP-SAT."""
+    return bool(problem.pending) and not hopeless(problem) and not applies(problem)
+
+
 def place_best(parts: Iterable[Problem]) -> Solution:
     """The best placement of one unit over problems that differ in the nodes they leave (upstream's topology keys)."""
     from koordpy.planning.placement.goals import goal_vector

@@ -214,6 +214,15 @@ class Reservation:
 
 
 @dataclass(frozen=True, slots=True)
+class Deferred:
+    """A unit whose search, or the room that it could have, waits for another round."""
+
+    unit: str
+    kept_off: bool = False
+    """It would fit, into room that is kept for units ahead of it while those are searched for."""
+
+
+@dataclass(frozen=True, slots=True)
 class RoundPlan:
     """Everything one round decided."""
 
@@ -231,3 +240,5 @@ class RoundPlan:
     """(object such as PodGroup/default/g, text): InvalidAnnotation events live, lines on stderr offline."""
     rejected: tuple[RejectedPlan, ...] = ()
     reservation: Reservation | None = None
+    deferred: tuple[Deferred, ...] = ()
+    """Units that were not decided, in queue order."""

@@ -12,9 +12,11 @@ from koordpy.api.config import KoordpyConfiguration
 from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.attempt import Tried, try_unit, unit_shape
 from koordpy.planning.figures import Figures, PlannerCache
-from koordpy.planning.plan import RoundPlan
+from koordpy.planning.patience import Patience
+from koordpy.planning.plan import Proof, RoundPlan
 from koordpy.planning.queue.backfill import Backfill
 from koordpy.planning.queue.holding import Guard, starving_beside
+from koordpy.planning.queue.kept import KeptRoom
 from koordpy.planning.queue.order import UnitOrder
 from koordpy.planning.units import Groups, Unit
 from koordpy.planning.victims.names import EVERY_WAY, Way
@@ -33,11 +35,13 @@ def plan_round(
     planner_cache: PlannerCache | None = None,
     evict: bool = True,
     ways: Sequence[Way] = EVERY_WAY,
+    patience: Patience | None = None,
 ) -> RoundPlan:
     """Plans the pending units (or those of `only`, by unit id) in queue order.
 
     evict: whether units that find no room may have others evicted, as far as the configuration allows.
-    ways: of choosing these, the only ones that are tried.
+    ways: of choosing these, the only ones that are tried. patience: how long the round may take, without a bound where
+    nothing is said; units that it leaves undecided are the plan's `deferred`.
 
     The gangs reported are all of the snapshot's, with `only` those of the units tried.
     """
@@ -45,7 +49,9 @@ def plan_round(
     groups = Groups(snapshot, config.gangs)
     draft = Draft(snapshot)
     figures = Figures(draft, config, planner_cache)
-    search = Search(groups, figures, ways) if evict else None
+    if config.queue.backfill:
+        patience = None  # who may pass the first of the queue is known only when that is decided
+    search = Search(groups, figures, ways, searches=patience is None or patience.searches) if evict else None
     given = search.give_back() if search is not None else []
     backfill: Backfill | None = None
     if config.queue.backfill:
@@ -55,22 +61,28 @@ def plan_round(
             groups, figures, planner_cache, due=lambda unit: only is None or unit.id in only, search=search
         )
     else:
-        units = groups.units(only)
+        waiting = patience.waiting if patience is not None else frozenset[str]()
+        units = groups.units(only | waiting if only is not None else None)
         units += starving_beside(groups, only, config.fairness.starvation_after)
 
     def attempt(unit: Unit) -> Tried:
-        return backfill.attempt(unit) if backfill is not None else try_unit(unit, groups, figures, search)
+        if backfill is not None:
+            return backfill.attempt(unit)
+        return try_unit(unit, groups, figures, search, patience)
 
     queue = UnitOrder(units, use=draft.quotas, pods=snapshot.pods.values(), config=config.fairness, now=snapshot.now)
     tried: list[Tried] = []
     failed: dict[Hashable, Tried] = {}
     later: list[int] = []
     guard = Guard(groups, figures, planner_cache)
+    beside = Beside(figures, patience, attempt)
     for unit in queue:
         if backfill is not None and not backfill.wanted(unit):
             continue
         if backfill is None and only is not None and unit.id not in only:
-            if unit.id in queue.starving:
+            if unit.id in waiting:
+                beside.keep(unit)
+            elif unit.id in queue.starving:
                 guard.keep_waiting(unit)
             continue
         shape = unit_shape(unit, figures)
@@ -79,7 +91,7 @@ def plan_round(
         if shape is not None and shape in failed:
             tried.append(failed[shape].like(unit))
             continue
-        outcome = attempt(unit)
+        outcome = beside.attempt(unit)
         if outcome.lacks_room and (kept := guard.kept_from(unit)):
             outcome = replace(outcome, reasons=(*outcome.reasons, f"{kept}."))
         free = backfill is None or backfill.reservation is None
@@ -88,13 +100,16 @@ def plan_round(
         tried.append(outcome)
         if outcome.nodes:
             queue.placed()
+        elif outcome.deferred and (outcome.kept_off or beside.over):
+            continue
         elif shape is not None and outcome.gate is None and not outcome.fault and not outcome.awaits:
             if unit.plain is not None and outcome.refusal is None and figures.of(unit.plain).follows:
                 later.append(len(tried) - 1)
             else:
                 failed[shape] = outcome
-    _again(tried, later, figures, queue, attempt)
-    stale = give_up(groups, figures, tried=None if only is None else {one.unit.id for one in tried}) if evict else []
+    _again(tried, later, figures, queue, beside.attempt)
+    decided = {one.unit.id for one in tried if not one.deferred}
+    stale = give_up(groups, figures, tried=None if only is None else decided) if evict else []
     if backfill is None:
         return report(groups, figures, tried, every=only is None, stale=stale, given=given)
     tried = [one for one in tried if only is None or one.unit.id in only]
@@ -102,6 +117,55 @@ def plan_round(
     return replace(
         plan, reservation=backfill.reservation, warnings=tuple(dict.fromkeys((*plan.warnings, *backfill.warnings)))
     )
+
+
+class Beside:
+    """The attempts of a round that has a bound, beside room that is kept for those that it leaves undecided."""
+
+    def __init__(self, figures: Figures, patience: Patience | None, attempt: Callable[[Unit], Tried]) -> None:
+        self._figures, self._patience, self._attempt = figures, patience, attempt
+        self._kept: KeptRoom | None = None
+        self._begun = False
+        self.over = False
+        """Whether the round's time is used up: those behind are not looked at."""
+
+    def keep(self, unit: Unit) -> None:
+        """Keeps the room that an undecided unit could use, unless that was kept for long enough."""
+        if self._patience is not None and unit.id not in self._patience.lapsed:
+            if self._kept is None:
+                self._kept = KeptRoom(self._figures)
+            self._kept.keep(unit)
+
+    def attempt(self, unit: Unit) -> Tried:
+        """Tries one unit, the next of the queue."""
+        patience = self._patience
+        if patience is None:
+            return self._attempt(unit)
+        if patience.searches and self._begun and (self.over or patience.spent()):
+            self.over = True
+            return Tried(unit, Proof.UNKNOWN, deferred=True)
+        self._begun = True
+        outcome = self._tried(unit)
+        if outcome.deferred and not outcome.kept_off:
+            self.keep(unit)
+        return outcome
+
+    def _tried(self, unit: Unit) -> Tried:
+        draft = self._figures.draft
+        mark = draft.mark()
+        outcome = self._attempt(unit)
+        if self._kept is None or not outcome.nodes:
+            return outcome
+        pods = self._figures.snapshot.pods
+        if not self._kept.taken([(pods[key], node) for key, node in outcome.nodes.items()]):
+            return outcome
+        draft.undo(mark)
+        if self._kept.leaves(unit):
+            with self._kept.closed():
+                outcome = self._attempt(unit)
+            if outcome.nodes:
+                return outcome
+        return Tried(unit, Proof.UNKNOWN, deferred=True, kept_off=True)
 
 
 def _again(

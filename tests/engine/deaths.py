@@ -165,8 +165,9 @@ def _half_full(storm: Storm) -> None:
 
 
 def _whole_and_high(storm: Storm, replica: Replica) -> None:
-    """A gang with volumes and claims, and another that evicts for its room."""
-    group, *pods = gang("whole", 2, gpus=1)
+    """A gang with volumes and claims, and another that evicts for room of which the first needs nothing: a more
+    important one may take the node to which its volumes are bound when a process dies."""
+    group, *pods = gang("whole", 2, gpus=0)
     storm.cluster.create(group)
     for pod, kind in zip(pods, (MADE, LOCAL), strict=True):
         name = pod["metadata"]["name"]

@@ -15,6 +15,7 @@ from koordpy.engine.apiserver.credentials import ClusterAccess
 from koordpy.engine.queue import State
 from koordpy.engine.scheduler import Scheduler
 from koordpy.engine.settings import EngineSettings, LeaseSettings
+from koordpy.planning.patience import Patience
 from koordpy.planning.plan import RoundPlan
 from koordpy.planning.round import PlannerCache, plan_round
 from koordpy.sim import clusters
@@ -60,10 +61,10 @@ class Planner:
     cache: PlannerCache = field(default_factory=PlannerCache)
     config: KoordpyConfiguration = field(default_factory=KoordpyConfiguration)
 
-    def __call__(self, snapshot: Snapshot, only: frozenset[str]) -> RoundPlan:
+    def __call__(self, snapshot: Snapshot, only: frozenset[str], patience: Patience) -> RoundPlan:
         hold = self.hold  # before it is said that the round has begun: a test that has waited for that may change it
         self.rounds.append(only)
-        plan = plan_round(snapshot, self.config, only=only, planner_cache=self.cache)
+        plan = plan_round(snapshot, self.config, only=only, planner_cache=self.cache, patience=patience)
         if hold is not None:
             assert hold.wait(60)
         if self.failing(only):

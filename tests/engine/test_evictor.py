@@ -86,6 +86,32 @@ async def test_a_more_important_pod_takes_the_place_of_the_youngest_and_waits_fo
             assert event["related"]["name"] == "vip"
 
 
+async def test_what_fits_is_bound_before_victims_are_sought_for_others() -> None:
+    async with cluster_of("n1", "n2") as cluster:
+        running_on(cluster, "n1", *(worker(f"old-{i}") for i in range(4)))
+        apart = {"kubernetes.io/hostname": "n2"}
+        only_there = important("vip", 2, gpus=2)
+        for member in only_there[1:]:
+            member["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "n1"}
+        fits = worker("fits")
+        fits["spec"]["nodeSelector"] = apart
+        cluster.create(*only_there, fits)
+        first = cluster.planner.hold = threading.Event()
+        async with cluster.running(search_seconds=0.0):
+            await until(lambda: cluster.planner.tried("gang:default/vip") == 1)
+            hold = cluster.planner.hold = threading.Event()
+            first.set()
+            await until(lambda: cluster.bound("fits"))
+            assert cluster.planner.rounds[0] == {"gang:default/vip", "default/fits"}
+            looked_for = "0/2 nodes are available: still looking for victims."
+            told = lambda name: (cluster.condition(name) or {}).get("message")  # noqa: E731
+            await until(lambda: told("vip-0") == told("vip-1") == looked_for)
+            assert not ending(cluster)
+            hold.set()
+            await until(lambda: len(ending(cluster)) == 4)
+        assert cluster.planner.rounds[1] == {"gang:default/vip"}
+
+
 async def test_members_are_told_one_thing_while_their_victims_end_one_after_the_other() -> None:
     async with cluster_of("n1", "n2") as cluster:
         for node in ("n1", "n2"):

@@ -264,7 +264,7 @@ async def test_a_dry_run_plans_and_writes_nothing() -> None:
             cluster.pod("huge", cpu="64")
             version = cluster.server.store.version
             await until(lambda: scheduler.state.assumed_node("default/p") == "n1")
-            await until(lambda: cluster.planner.tried("default/huge") == 1)
+            await until(lambda: cluster.planner.tried("default/huge") >= 1)
             await asyncio.sleep(0.3)
         assert cluster.server.store.version == version
 

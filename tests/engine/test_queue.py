@@ -328,3 +328,57 @@ def test_units_move_when_gangs_are_linked(queue: UnitQueue) -> None:
     queue.regroup(lambda key: "gang:default/a,default/b")
     (entry,) = queue.take(light_pods=10)
     assert set(entry.pods) == {"default/a-0", "default/b-0"}
+
+
+def defer(queue: UnitQueue, clock: Clock, *names: str, kept_off: float | None = None) -> None:
+    """One round that decides none of these units."""
+    taken = {entry.unit: entry for entry in queue.take(light_pods=100)}
+    for name in names:
+        queue.settle_deferred(taken.pop(f"default/{name}"), kept_off_seconds=kept_off)
+    for entry in taken.values():
+        queue.settle_again(entry)
+
+
+def units(queue: UnitQueue) -> list[str]:
+    return [entry.unit.removeprefix("default/") for entry in queue.take(light_pods=100)]
+
+
+def test_who_waits_for_a_search_lets_all_others_go_first(queue: UnitQueue, clock: Clock) -> None:
+    add(queue, "a", "b")
+    defer(queue, clock, "a")
+    assert queue.ready()
+    assert units(queue) == ["b"]
+    assert [entry.unit for entry in queue.deferred()] == ["default/a"]
+    assert units(queue) == ["a"]
+    assert not queue.ready()
+
+
+def test_who_is_kept_off_room_is_due_again_when_that_lapses(queue: UnitQueue, clock: Clock) -> None:
+    add(queue, "a")
+    defer(queue, clock, "a")
+    add(queue, "b")
+    defer(queue, clock, "b", kept_off=2.0)
+    clock.now += 2.0
+    assert units(queue) == ["b"]
+
+
+def test_a_change_of_a_unit_that_waits_for_a_search_makes_it_due_and_its_wait_goes_on(
+    queue: UnitQueue, clock: Clock
+) -> None:
+    add(queue, "a", "b")
+    defer(queue, clock, "a", "b")
+    (since,) = {entry.deferred for entry in queue.deferred()}
+    clock.now += 1.0
+    queue.touch("default/a", "PodGroup")
+    defer(queue, clock, "a")
+    assert {entry.unit: entry.deferred for entry in queue.deferred()} == {"default/a": since, "default/b": since}
+
+
+def test_an_answer_ends_the_wait_for_a_search_and_deferrals_are_no_attempts(queue: UnitQueue, clock: Clock) -> None:
+    add(queue, "a")
+    for _ in range(3):
+        defer(queue, clock, "a")
+    fail(queue, "a", "NodeResourcesFit")
+    (entry,) = queue.entries()
+    assert (entry.deferred, entry.resumes, entry.attempts) == (None, 0.0, 1)
+    assert [pod.attempts for pod in entry.pods.values()] == [1]

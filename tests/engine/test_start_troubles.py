@@ -37,7 +37,7 @@ async def starting(server: ApiServer) -> AsyncIterator[Scheduler]:
     """A scheduler that may never be ready."""
     settings = EngineSettings(lease=QUICK_LEASE)
     async with ApiClient(ClusterAccess(server.url, source="a file"), qps=0) as client:
-        scheduler = Scheduler(client, lambda snapshot, only: NOBODY, settings=settings)
+        scheduler = Scheduler(client, lambda *_: NOBODY, settings=settings)
         task = asyncio.create_task(scheduler.run())
         try:
             yield scheduler

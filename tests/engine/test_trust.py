@@ -186,7 +186,7 @@ async def test_a_scheduler_that_refuses_says_so_once_and_in_its_readiness_and_ag
     async with serving(context) as url:
         given = await access(tmp_path, url, made["root"])
         async with ApiClient(given, qps=0) as client:
-            scheduler = Scheduler(client, lambda snapshot, only: NOBODY, settings=EngineSettings(lease=QUICK_LEASE))
+            scheduler = Scheduler(client, lambda *_: NOBODY, settings=EngineSettings(lease=QUICK_LEASE))
             client.on_answer = count
             task = asyncio.create_task(scheduler.run())
             try:

@@ -70,7 +70,7 @@ async def hosting(server: ApiServer) -> AsyncIterator[OperatorHost]:
     async with ApiClient(ClusterAccess(server.url), qps=0, timeout_seconds=5.0) as client:
         host = OperatorHost(
             client,
-            lambda snapshot, only: plan_round(snapshot, config, only=only),
+            lambda snapshot, only, patience: plan_round(snapshot, config, only=only, patience=patience),
             settings=EngineSettings(lease=None),
             config=config,
             settle_seconds=0.05,

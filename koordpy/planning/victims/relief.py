@@ -43,3 +43,5 @@ class Relief:
     """Which way of choosing gave the victims."""
     awaited: Awaited | None = None
     """Where it will stand once pods that are ending are gone; nobody is evicted then."""
+    deferred: bool = False
+    """Nothing was searched: that is for another round."""

@@ -43,8 +43,11 @@ from koordpy.planning.victims.twins import Twins
 class Search:
     """Looks for victims in one round; plans that are accepted are told with `took`. ways: the only ways of choosing."""
 
-    def __init__(self, groups: Groups, figures: Figures, ways: Sequence[Way] = EVERY_WAY) -> None:
-        self.groups, self.figures, self.ways = groups, figures, ways
+    def __init__(
+        self, groups: Groups, figures: Figures, ways: Sequence[Way] = EVERY_WAY, *, searches: bool = True
+    ) -> None:
+        """searches: else a unit for which there is more to do than to wait for pods that are ending is deferred."""
+        self.groups, self.figures, self.ways, self.searches = groups, figures, ways, searches
         self.config = figures.config
         self._tried_ways = ways
         self._pool: Pool | None = None
@@ -131,6 +134,8 @@ class Search:
                 return Relief(awaited=awaited)
         if not self.open or any(waits_on_nominated(pod, self.figures) for pod in unit.pending):
             return Relief()
+        if not self.searches:
+            return Relief(deferred=True)
         with self.figures.promises.net():
             return self._search(unit, placed)
 

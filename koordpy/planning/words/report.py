@@ -12,6 +12,7 @@ from koordpy.planning.attempt import Tried, unit_shape
 from koordpy.planning.figures import Figures
 from koordpy.planning.gangs import Gang
 from koordpy.planning.plan import (
+    Deferred,
     GangReport,
     GangStatus,
     Nomination,
@@ -106,7 +107,11 @@ def report(
     units: list[UnitReport] = []
     gang_reports: dict[str, GangReport] = {}
     said = _Said()
+    deferred: list[Deferred] = []
     for one in tried:
+        if one.deferred:
+            deferred.append(Deferred(one.unit.id, one.kept_off))
+            continue
         after = _unit_after(one.unit, placed, figures.draft.evicted)
         placements += _placements(one, after, figures)
         texts = _denials(one, after, one.figures or figures, said)
@@ -142,6 +147,7 @@ def report(
         rejected=tuple(plan for one in tried for plan in one.rejected),
         benefits=tuple(benefit(one, figures) for one in tried if one.victims),
         warnings=tuple(warnings_of([one.unit for one in tried], groups)),
+        deferred=tuple(deferred),
     )
 
 

@@ -1,0 +1,86 @@
+"""Room that units further ahead could use while their search has no answer: nobody behind them is given it.
+
+Else a small pod would take what a gang needs beside its victims, and be evicted for it a moment later. What such a unit
+cannot use, by its filters and what it asks for, is given at once.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpy.cluster.pods import PodInfo
+from koordpy.planning.figures import Figures
+from koordpy.planning.units import Unit
+
+Mask = NDArray[np.bool_]
+
+
+class KeptRoom:
+    """The kept room of one round."""
+
+    def __init__(self, figures: Figures) -> None:
+        self._figures = figures
+        self._nodes: dict[int, Mask] = {}
+        """Column -> [nodes] where what is free of it is kept."""
+        self._seen: set[bytes] = set()
+        self._highest: float = -inf
+        """Priority of the most important that room is kept for."""
+
+    def keep(self, unit: Unit) -> None:
+        """Keeps what the unit's pending pods could use, now or once others have left: by labels, taints and size."""
+        figures = self._figures
+        for pod in unit.pending if unit.plain is None else (unit.plain,):
+            self._highest = max(self._highest, pod.priority)
+            key = figures.key(pod)
+            if key in self._seen:
+                continue
+            self._seen.add(key)
+            own = figures.of(pod)
+            able = own.static.before.fits
+            for column, amount in own.request:
+                able = able & (figures.snapshot.allocatable[:, column] >= amount)
+            for column, amount in own.request[1:]:
+                if amount:
+                    known = self._nodes.get(column)
+                    self._nodes[column] = able if known is None else known | able
+
+    def taken(self, pods: list[tuple[PodInfo, int]]) -> bool:
+        """Whether any of these (pod, node) asks for what is kept there. What was promised to a pod is its own, unless
+        somebody more important may take it."""
+        snapshot = self._figures.snapshot
+        return any(
+            amount and (mask := self._nodes.get(snapshot.columns[name])) is not None and mask[node]
+            for pod, node in pods
+            if pod.nominated_node != snapshot.nodes[node].name or pod.priority < self._highest
+            for name, amount in pod.requests.items()
+        )
+
+    def leaves(self, unit: Unit) -> bool:
+        """Whether each of the unit's pending pods has room on some node beside what is kept."""
+        return all(self._leaves(pod) for pod in (unit.pending if unit.plain is None else (unit.plain,)))
+
+    def _leaves(self, pod: PodInfo) -> bool:
+        own = self._figures.of(pod)
+        able = own.slots > 0
+        for column, amount in own.request[1:]:
+            if amount and (mask := self._nodes.get(column)) is not None:
+                able = able & ~mask
+        return bool(able.any())
+
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        """While this lasts, nothing that is kept can be had."""
+        figures, used, free = self._figures, self._figures.draft.used, self._figures.draft.free()
+        extra = {column: np.where(mask, np.maximum(free[:, column], 0), 0) for column, mask in self._nodes.items()}
+        for column, amounts in extra.items():
+            used[:, column] += amounts
+        figures.forget()
+        try:
+            yield
+        finally:
+            for column, amounts in extra.items():
+                used[:, column] -= amounts
+            figures.forget()
