@@ -32,6 +32,8 @@ class Tally:
         return bool(self.bound) and self.present < need
 
 
+MOST_WITHOUT_PODS = 256
+"""Gangs without an object that are remembered when no pod of theirs is left: suspended Jobs come back."""
 NOBODY = Tally()
 """Of a gang that no pod names."""
 
@@ -53,13 +55,15 @@ class GangBook:
         self._tallies: dict[GangRef, Tally] = {}
         self._uncounted: dict[GangRef, None] = {}
         """Gangs of several owners that changed since they were looked at."""
+        self._podless: dict[GangRef, None] = {}
+        """Gangs without an object that no pod names, and of which members have Succeeded; the latest last."""
 
     def new_member(self, gang: GangRef, info: PodInfo) -> None:
         """A pod that names the gang for the first time is about to be put in."""
         gone = self._history.gone(gang)
         if not gone or not (self._history.has_gone(gang, info.name) or self._is_mixed(gang, info.controller)):
             return
-        members = Members(pods=(*self.members(gang), info), past=Past(tuple(gone)))
+        members = Members(pods=(*self.members(gang), info), past=self._history.past(gang))
         self._history.came(gang, info.name, members.run, {pod.controller for pod in members.pods})
 
     def _is_mixed(self, gang: GangRef, *owner: str) -> bool:
@@ -74,6 +78,7 @@ class GangBook:
 
     def put_member(self, gang: GangRef, info: PodInfo) -> None:
         """Takes a pod as it is now; one that is known keeps its place."""
+        self._podless.pop(gang, None)
         members = self._members.setdefault(gang, {})
         if (old := members.get(info.key)) is not None:
             self._tally(gang, old, -1)
@@ -103,7 +108,15 @@ class GangBook:
     def left(self, gang: GangRef) -> None:
         """A pod, taken out already, names the gang no more."""
         self._count(gang)
-        if gang not in self._members and (gang.source is GangSource.NAMED or self.minimum(gang) is None):
+        if gang in self._members:
+            return
+        if gang.source is GangSource.NAMED and self._history.gone(gang):
+            self._podless[gang] = None
+            if len(self._podless) > MOST_WITHOUT_PODS:
+                oldest = next(iter(self._podless))
+                del self._podless[oldest]
+                self._history.forget(oldest)
+        elif gang.source is GangSource.NAMED or self.minimum(gang) is None:
             self._history.forget(gang)
 
     def _tally(self, gang: GangRef, info: PodInfo, sign: int) -> None:
@@ -137,8 +150,10 @@ class GangBook:
         tally = self._tallies.get(gang)
         if tally is not None:
             tally.present = present
+        bound = tally is not None and tally.bound > 0
+        if bound:
+            self._history.ran(gang, owners)
         if gang.source is not GangSource.NAMED:
-            bound = tally is not None and tally.bound > 0
             self._history.counted(gang, owners, bound=bound, have=present, need=need)
 
     def minimum(self, gang: GangRef) -> int | None:
@@ -242,7 +257,7 @@ class GangBook:
         if ref in self._uncounted:
             del self._uncounted[ref]
             gone = self._history.gone(ref)
-            members = Members(pods=self.members(ref), past=Past(tuple(gone)))
+            members = Members(pods=self.members(ref), past=self._history.past(ref))
             if gone and members.members:
                 # pods of an earlier run are often deleted when those of the next are there
                 self._history.came(ref, "", members.run, {pod.controller for pod in members.pods})

@@ -20,6 +20,8 @@ MOST_KEPT = 10_000
 SCHEDULED = "Scheduled"
 """Type of the condition that tells since when a gang has its minimum, or has not."""
 LONG_AGO = 1.0
+MOST_BESIDE = 16
+"""Owners of one run that are remembered when their pods are gone, and that a status names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class Run:
     """Whose pods a gang consists of at present: one Job, or a few that run together."""
 
     owners: frozenset[str]
-    """uids of controlling owners; empty text for pods without one."""
+    """uids of controlling owners, of those too that ran beside them; empty text for pods without one."""
     began: float
     """When the first known pod of theirs was made, seconds since the epoch."""
 
@@ -146,8 +148,6 @@ class GangHistory:
 
     def counted(self, ref: GangRef, owners: frozenset[str], *, bound: bool, have: int, need: int) -> None:
         """How many members of the present run are bound or have Succeeded now; bound: whether any is."""
-        if bound:
-            self._ran(ref, owners)
         before = kept = self._whole.get(ref)
         if kept is not None and kept.owners.isdisjoint(owners):
             kept = None
@@ -163,9 +163,10 @@ class GangHistory:
             self._whole[ref] = now
         self._changed.add(ref)
 
-    def _ran(self, ref: GangRef, owners: frozenset[str]) -> None:
+    def ran(self, ref: GangRef, owners: frozenset[str]) -> None:
+        """Members of these owners run beside one another: some are bound."""
         known = self._beside.get(ref, frozenset())
-        now = owners if known.isdisjoint(owners) else known | owners
+        now = owners if known.isdisjoint(owners) or len(known | owners) > MOST_BESIDE else known | owners
         if now != known:
             self._beside[ref] = now
             if max(len(now), len(known)) > 1:
@@ -187,12 +188,18 @@ class GangHistory:
         told = self._unread.pop(ref)
         if told is None:
             return
-        owner = told.occupied_by_uid
+        owners = frozenset(told.occupied_by_uid.split(",") if told.occupied_by_uid else ())
+        if 1 < len(owners) <= MOST_BESIDE:
+            self._beside.setdefault(ref, owners)
+        if not owners.isdisjoint(run.owners):
+            run = Run(run.owners | owners, run.began)
+        # whose of them it was makes no difference
+        owner = min(owners, default="")
         one = Ended(owner, LONG_AGO if owner else _told_at(told), gone=True)
         lost = any((c.type, c.status, c.reason) == (STALE, "True", MEMBERS_MISSING) for c in told.conditions)
         if told.scheduled and not lost and run.has(one):
             self._whole.setdefault(ref, _Whole(run.owners, told.scheduled))
-        known = sum(not owner or one.owner == owner or (owner in run.owners and run.has(one)) for one in there)
+        known = sum(not owner or one.owner in owners or (owner in run.owners and run.has(one)) for one in there)
         missing = min(max(told.departed, told.succeeded - known), MOST_KEPT) - len(self._gone.get(ref, ()))
         if missing > 0:
             self._gone.setdefault(ref, {}).update((f"/{number}", one) for number in range(missing))

@@ -50,14 +50,15 @@ class Members:
 
     @cached_property
     def run(self) -> Run:
-        """The present run: of those that stand or wait, else of those that are ending, else of who has ended last."""
+        """The present run: of those that stand or wait, else of those that are ending, else of who has ended last; and
+        of who ran beside them."""
         live = [pod for pod in self.members if not pod.pod.metadata.deletion_timestamp] or self.members
         if live or not self.ended:
             owners = frozenset(pod.controller for pod in live)
         else:
             owners = frozenset([max(self.ended, key=lambda one: one.at).owner])
         began = min((pod.created for pod in self.pods if pod.controller in owners), default=0.0)
-        return Run(owners, began)
+        return Run(owners if owners.isdisjoint(self.past.beside) else owners | self.past.beside, began)
 
     @cached_property
     def succeeded(self) -> int:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from koordpy.api import keys
 from koordpy.api.groups import PodGroup, PodGroupStatus
 from koordpy.api.objects import (
     Condition,
@@ -14,8 +15,9 @@ from koordpy.api.objects import (
     OwnerReference,
     Pod,
 )
+from koordpy.cluster.gangbook import MOST_WITHOUT_PODS
 from koordpy.cluster.members import Members
-from koordpy.cluster.pods import GangRef
+from koordpy.cluster.pods import GangRef, GangSource
 from koordpy.cluster.state import ClusterState
 from tests.scenarios.cluster import World, group, node, pod
 
@@ -335,6 +337,79 @@ def test_who_ran_beside_the_workers_counts_when_none_of_them_is_left() -> None:
     forget(made, "v-0", "v-1", "v-2")
     made.add(*(member(f"n-{i}", owner="another", created=900) for i in range(3)))
     assert gang(made.state).done == 0
+
+
+def named(name: str, **said: Any) -> Pod:
+    """A member of a gang without an object."""
+    made = member(name, **said)
+    notes = {keys.GANG_NAME: "g", keys.GANG_MIN: "3"}
+    return replace(made, metadata=replace(made.metadata, labels={}, annotations=notes))
+
+
+@pytest.mark.parametrize("driver_first", [True, False])
+@pytest.mark.parametrize("has_object", [True, False])
+def test_a_driver_counts_for_workers_that_are_made_again_when_none_of_either_is_left(
+    has_object: bool, driver_first: bool
+) -> None:
+    made_by, ref = (member, REF) if has_object else (named, GangRef("default", "g", GangSource.NAMED))
+    workers = [made_by(f"w-{i}", owner="w", phase="Running") for i in range(2)]
+    made = world(made_by("driver", owner="d", phase="Running"), *workers, least=3)
+
+    def found() -> tuple[int, int]:
+        gang = made.state.gang(ref)
+        return gang.done, gang.succeeded
+
+    assert found() == (0, 0)
+    made.add(made_by("driver", owner="d", phase="Succeeded", ended=60))
+    if driver_first:
+        forget(made, "driver")
+    forget(made, "w-0", "w-1")
+    if not driver_first:
+        forget(made, "driver")
+    made.add(made_by("v-0", owner="w", created=600))
+    assert found() == (1, 1)
+    made.add(made_by("v-0", owner="w", phase="Running", created=600))
+    assert found()[1] == 1
+    forget(made, "v-0")
+    made.add(made_by("x-0", owner="later", created=900))
+    assert found() == (0, 0)
+
+
+def test_a_driver_whose_pod_is_there_counts_in_the_status_of_workers_that_are_made_again() -> None:
+    workers = [member(f"w-{i}", owner="w", phase="Running") for i in range(2)]
+    made = world(member("driver", owner="d", phase="Running"), *workers, least=3)
+    assert gang(made.state).present == 3
+    made.add(member("driver", owner="d", phase="Succeeded", ended=60))
+    forget(made, "w-0", "w-1")
+    made.add(*(member(f"v-{i}", owner="w", phase="Running", created=600) for i in range(2)))
+    found = gang(made.state)
+    assert (found.succeeded, found.present, found.past.whole) == (1, 3, 3)
+    assert not [ref for ref, tally, need in made.state.gang_tallies() if tally.half_bound(need)]
+
+
+@pytest.mark.parametrize(
+    ("told", "waiting", "done"),
+    [("d,w", "w", 1), ("d,w", "d", 1), ("d,w", "later", 0), ("d", "w", 0)],
+)
+@pytest.mark.parametrize("there", [True, False])
+def test_who_ran_beside_the_workers_is_told_by_the_status(told: str, waiting: str, done: int, there: bool) -> None:
+    status = PodGroupStatus(succeeded=1, departed=0 if there else 1, scheduled=1, occupied_by_uid=told)
+    driver = [member("driver", owner="d", phase="Succeeded", ended=60)] if there else []
+    made = world(*driver, status=status, least=3)
+    assert gang(made.state).succeeded == 1
+    made.add(*(member(f"v-{i}", owner=waiting, created=600) for i in range(2)))
+    assert (gang(made.state).done, gang(made.state).succeeded) == (done, done)
+
+
+def test_a_gang_without_an_object_is_forgotten_when_many_others_ended_after_it() -> None:
+    made = World().add(node("n:9"))
+    for i in range(MOST_WITHOUT_PODS + 1):
+        one = named(f"a-{i}", owner="j", phase="Succeeded", ended=5)
+        notes = {keys.GANG_NAME: f"g{i}", keys.GANG_MIN: "1"}
+        made.add(replace(one, metadata=replace(one.metadata, annotations=notes)))
+        forget(made, f"a-{i}")
+    kept = {ref.name for ref in made.state.snapshot(0.0).pasts}
+    assert len(kept) == MOST_WITHOUT_PODS and "g0" not in kept
 
 
 def test_pods_of_a_finished_worker_without_its_node_tell_that_it_ran() -> None:

@@ -219,6 +219,37 @@ async def test_workers_are_tried_again_though_the_driver_is_another_job_and_has_
     assert set(running[1:]) < set(await world.running("workers", 3))
 
 
+@nodes(6, ASKED)
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_workers_are_suspended_and_resumed_though_the_driver_is_another_job_and_is_gone(
+    world: World, restarted: bool
+) -> None:
+    await world.job("train", 2, minimum=3)
+    await world.job("driver", 1, group=False, of="train")
+    (driver,) = await world.running("driver", 1)
+    before = await world.running("train", 2)
+    await world.says("train", scheduled=3, Scheduled="True")
+    await world.ends(driver)
+    await world.says("train", succeeded=1, scheduled=3)
+    await world.api.call("DELETE", f"{JOBS}/driver?propagationPolicy=Foreground")
+    await world.says("train", succeeded=1, departed=1, scheduled=3, Scheduled="True")
+    await world.api.patch(f"{JOBS}/train", {"spec": {"suspend": True}})
+    await world.running("train", 0)
+    await world.says("train", succeeded=1, departed=1, scheduled=1, running=0, Scheduled="False")
+    if restarted:
+        assert await asyncio.to_thread(world.process.stop) == 0
+        world.process.start()
+    await world.api.patch(f"{JOBS}/train", {"spec": {"suspend": False}})
+    assert set(await world.running("train", 2)).isdisjoint(before)
+    await world.says("train", succeeded=1, departed=1, scheduled=3, phase="Running", Scheduled="True")
+    assert not await world.notes("train", "GangEvicted")
+    # another Job, which never ran beside the driver, begins anew
+    await world.api.call("DELETE", f"{JOBS}/train?propagationPolicy=Foreground")
+    await world.job("later", 2, group=False, of="train")
+    await world.waiting("later", 2, "waiting for members, 2 of minMember 3 exist")
+    await world.says("train", succeeded=0, departed=0, scheduled=0)
+
+
 @nodes(5)
 async def test_a_job_that_is_suspended_and_resumed_starts_again_as_a_whole(world: World) -> None:
     await world.job("pause", 4)

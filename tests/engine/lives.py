@@ -31,6 +31,8 @@ ACTS = {
     "succeed": 5.0, "fail": 3.0, "clean": 3.0, "delete": 2.0, "drain": 1.0, "uncordon": 1.0, "parallelism": 1.5,
     "minimum": 1.5, "suspend": 0.7, "resume": 1.0, "remake": 1.2, "retire": 0.6, "kill": 0.4, "wait": 3.0,
 }  # fmt: skip
+DRIVER = "driver-"
+"""How the names of drivers and their pods begin."""
 POLICIES = ("", "", "", "once-satisfied", "waiting-and-running", "only-waiting")
 KNOWN_SECONDS = 1.5
 """What the scheduler has seen for so long is in the statuses of PodGroups, too."""
@@ -46,6 +48,10 @@ def ending(obj: Manifest) -> bool:
     return bool(obj["metadata"].get("deletionTimestamp"))
 
 
+def drives(obj: Manifest) -> bool:
+    return str(obj["metadata"]["name"]).startswith(DRIVER)
+
+
 def on_node(obj: Manifest) -> bool:
     return bool(obj["spec"].get("nodeName")) and phase_of(obj) not in ("Succeeded", "Failed")
 
@@ -59,7 +65,8 @@ class Nobody:
 
 @dataclass
 class Job:
-    """A Job, or pods that somebody makes by hand (`owned` False), under one PodGroup."""
+    """A Job, or pods that somebody makes by hand (`owned` False), under one PodGroup; or two Jobs (`driven`): workers,
+    and one driver, which is not suspended with them."""
 
     group: str
     parallelism: int
@@ -72,6 +79,11 @@ class Job:
     """uids of the pods of this run that have Succeeded, whether or not they are there."""
     began: bool = False
     """Whether a member of this run was bound."""
+    driven: bool = False
+    drove: bool = False
+    """Whether the driver has Succeeded."""
+    beside_at: float | None = None
+    """Since when driver and workers of this run have been bound at one time."""
 
     @property
     def uid(self) -> str:
@@ -79,13 +91,16 @@ class Job:
 
     @property
     def wanted(self) -> int:
-        return 0 if self.suspended else min(self.parallelism, self.completions - len(self.succeeded))
+        """Workers."""
+        return 0 if self.suspended else min(self.parallelism, self.completions - len(self.succeeded) + self.drove)
 
     def member(self, name: str) -> Manifest:
         labels = {keys.LABEL_POD_GROUP: self.group, "run": self.uid}
         made = pod(name, gpus=4 // SLOTS, cpu="0", memory="1Mi", labels=labels)
         if self.owned:
-            owner = {"apiVersion": "batch/v1", "kind": "Job", "name": self.group, "uid": self.uid, "controller": True}
+            part = DRIVER if name.startswith(DRIVER) else ""
+            owner = {"apiVersion": "batch/v1", "kind": "Job", "name": part + self.group, "uid": part + self.uid}
+            owner["controller"] = True
             made["metadata"]["ownerReferences"] = [owner]
         made["spec"]["terminationGracePeriodSeconds"] = 1
         return made
@@ -98,6 +113,8 @@ class Lives:
     cluster: Live
     loop: VirtualLoop
     dice: random.Random
+    driven: bool = False
+    """Whether its Jobs have drivers."""
     trace: ClassVar[bool] = False
     jobs: list[Job] = field(default_factory=list)
     policies: dict[str, str] = field(default_factory=dict)
@@ -151,8 +168,11 @@ class Lives:
         self._keep(job, self._counts, self._alive(job) + (change.kind == "DELETED"))
         if phase_of(obj) == "Succeeded":
             self._ended_at = self.loop.time()
-        elif change.kind != "DELETED" and on_node(obj) and not job.began:
-            self._begins(job)
+        elif change.kind != "DELETED" and on_node(obj):
+            if not job.began:
+                self._begins(job)
+            if job.beside_at is None and {drives(o) for o in self.pods_of(job) if on_node(o)} == {True, False}:
+                job.beside_at = self.loop.time()
 
     def _begins(self, job: Job) -> None:
         """The first member of a run is bound: its minimum must be there, unless others of the gang stand."""
@@ -184,6 +204,9 @@ class Lives:
         for name in ("a", "b")[: self.dice.choice((1, 1, 2))]:
             size = self.dice.randint(1, 4)
             job = Job(name, size, size + self.dice.choice((0, 0, 2, 5)), owned=self.dice.random() < 0.85)
+            job.driven = self.driven
+            job.owned |= job.driven
+            size += job.driven
             self.jobs.append(job)
             self.policies[name] = self.dice.choice(POLICIES)
             notes = {keys.GANG_MATCH_POLICY: self.policies[name]} if self.policies[name] else {}
@@ -204,7 +227,8 @@ class Lives:
             await asyncio.sleep(self.dice.choice((0.05, 0.2, 0.6)))
 
     def _reconcile(self, job: Job) -> None:
-        there = self.pods_of(job)
+        there = [obj for obj in self.pods_of(job) if not drives(obj)]
+        self._drive(job)
         active = [obj for obj in there if phase_of(obj) in ("Pending", "Running") and not ending(obj)]
         for _ in range(job.wanted - len(active)):
             job.made += 1
@@ -215,6 +239,17 @@ class Lives:
             self.cluster.create(job.member(name))
         for obj in sorted(active, key=on_node)[: max(0, len(active) - job.wanted)]:
             self._end(obj)
+
+    def _drive(self, job: Job) -> None:
+        """Makes the driver's pod, again where it has Failed or is gone."""
+        active = ("Pending", "Running")
+        alive = any(drives(o) and phase_of(o) in active and not ending(o) for o in self.pods_of(job))
+        if job.driven and not job.drove and not alive:
+            job.made += 1
+            self.cluster.create(job.member(f"{DRIVER}{job.group}-{job.run}-{job.made}"))
+
+    def _known(self, since: float | None) -> bool:
+        return since is not None and self.loop.time() - since >= KNOWN_SECONDS
 
     def _keep(self, job: Job, kept: dict[str, list[tuple[float, int]]], value: int) -> None:
         kept.setdefault(job.group, []).append((self.loop.time(), value))
@@ -253,10 +288,11 @@ class Lives:
         """Nothing happens."""
 
     def do_succeed(self, job: Job) -> bool | None:
-        if (obj := self._one(job, "Running")) is None:
+        if (obj := self._one(job, "Running")) is None or (job.driven and not self._known(job.beside_at)):
             return False
         if obj["metadata"]["labels"]["run"] == job.uid:
             job.succeeded.add(obj["metadata"]["uid"])
+            job.drove |= drives(obj)
         self._phase(obj["metadata"]["name"], "Succeeded")
         return None
 
@@ -268,6 +304,8 @@ class Lives:
 
     def do_clean(self, job: Job) -> bool | None:
         """A finished pod is deleted, as by garbage collection."""
+        if self.driven and not self._known(self._ended_at):
+            return False  # nobody may know a member that ended and went while no scheduler ran
         if (obj := self._one(job, "Succeeded", "Succeeded", "Failed")) is None:
             return False
         self._end(obj)
@@ -323,6 +361,7 @@ class Lives:
                 self._end(obj)
         job.run += 1
         job.succeeded, job.began, job.made = set(), False, 0
+        job.drove, job.beside_at = False, None
         self._counts.pop(job.group, None)
 
     def do_retire(self, job: Job) -> None:
@@ -331,7 +370,7 @@ class Lives:
 
     def do_kill(self, job: Job) -> bool | None:
         """The scheduler is killed, but not before it could write what it has seen."""
-        if self.loop.time() - self._ended_at < KNOWN_SECONDS:
+        if not all(map(self._known, (self._ended_at, *(job.beside_at for job in self.jobs if job.beside_at)))):
             return False
         self.replica.kill()
         return None
@@ -416,21 +455,22 @@ class Lives:
         return out
 
 
-async def _in_virtual_time(loop: VirtualLoop, seed: int) -> Lives:
+async def _in_virtual_time(loop: VirtualLoop, seed: int, driven: bool) -> Lives:
     async with virtual_server(seed) as server:
-        lives = Lives(Live(server), loop, random.Random(seed))
+        lives = Lives(Live(server), loop, random.Random(seed), driven)
         await lives.live()
         return lives
 
 
-def live_through(seed: int) -> Lives:
-    """One history in virtual time; AssertionError where something must not be."""
-    return run(lambda loop: _in_virtual_time(loop, seed), seed)
+def live_through(seed: int, *, driven: bool = False) -> Lives:
+    """One history in virtual time; AssertionError where something must not be. driven: of gangs of two Jobs."""
+    return run(lambda loop: _in_virtual_time(loop, seed, driven), seed)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Random lives of gangs; prints those that go wrong")
     parser.add_argument("--seeds", default="0-2000", help="FIRST-LAST, LAST left out, or one seed")
+    parser.add_argument("--driven", action="store_true", help="gangs of two Jobs: a driver and workers")
     parser.add_argument("--trace", action="store_true", help="print every write")
     options = parser.parse_args()
     Lives.trace = options.trace
@@ -440,7 +480,7 @@ def main() -> int:
     with one_after_the_other():
         for seed in range(int(first), int(last or int(first) + 1)):
             try:
-                tally += live_through(seed).tally
+                tally += live_through(seed, driven=options.driven).tally
             except (AssertionError, ApiError) as error:
                 failed += 1
                 print(f"seed {seed}: {error}", flush=True)

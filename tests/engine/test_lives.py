@@ -12,14 +12,17 @@ COUNT = int(os.environ.get("KOORDPY_LIVES", "2000"))
 BATCH = 250
 
 
-@pytest.mark.parametrize("first", range(0, COUNT, BATCH))
-def test_whoever_could_run_runs_and_nobody_is_evicted(first: int) -> None:
+@pytest.mark.parametrize(
+    ("first", "driven"),
+    [(at, False) for at in range(0, COUNT, BATCH)] + [(at, True) for at in range(0, COUNT, 4 * BATCH)],
+)
+def test_whoever_could_run_runs_and_nobody_is_evicted(first: int, driven: bool) -> None:
     wrong: dict[int, str] = {}
     tally: Counter[str] = Counter()
     with one_after_the_other():
         for seed in range(first, min(first + BATCH, COUNT)):
             try:
-                tally += live_through(seed).tally
+                tally += live_through(seed, driven=driven).tally
             except AssertionError as error:
                 wrong[seed] = str(error)
     assert not wrong, f"python -m tests.engine.lives --trace --seeds SEED shows what happened: {wrong}"

@@ -14,7 +14,7 @@ from typing import Any
 
 from koordpy.api.groups import PodGroup
 from koordpy.api.objects import Condition
-from koordpy.cluster.ganghistory import MEMBERS_MISSING, SCHEDULED, STALE, ended
+from koordpy.cluster.ganghistory import MEMBERS_MISSING, MOST_BESIDE, SCHEDULED, STALE, ended
 from koordpy.cluster.members import Members
 from koordpy.cluster.pods import FAILED, PodInfo, seconds
 from koordpy.engine.status.patches import condition_of, merged_conditions, rfc3339, wobbles
@@ -134,7 +134,8 @@ def group_status(
 
 
 def _occupied(group: PodGroup, gang: Members) -> dict[str, str]:
-    """Owners of the members by name, and the controller whose members `succeeded` counts where there is one only."""
+    """Owners of the members by name, and the controllers whose members `succeeded` counts: one, or those that ran
+    beside one another."""
     owners = {
         f"{pod.namespace}/{owner.name}"
         for pod in gang.pods
@@ -142,7 +143,8 @@ def _occupied(group: PodGroup, gang: Members) -> dict[str, str]:
         if owner.name
     }
     run = gang.run.owners
-    uid = next(iter(run)) if len(run) == 1 else "" if run else group.status.occupied_by_uid
+    told = len(run) == 1 or (run <= gang.past.beside and len(run) <= MOST_BESIDE and "" not in run)
+    uid = ",".join(sorted(run)) if told and run else "" if run else group.status.occupied_by_uid
     found = {"occupiedBy": ",".join(sorted(owners)) or group.status.occupied_by, "occupiedByUID": uid}
     return {name: text for name, text in found.items() if text}
 
