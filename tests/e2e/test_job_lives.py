@@ -245,6 +245,7 @@ async def test_workers_are_suspended_and_resumed_though_the_driver_is_another_jo
     assert not await world.notes("train", "GangEvicted")
     # another Job, which never ran beside the driver, begins anew
     await world.api.call("DELETE", f"{JOBS}/train?propagationPolicy=Foreground")
+    await world.running("train", 0)
     await world.job("later", 2, group=False, of="train")
     await world.waiting("later", 2, "waiting for members, 2 of minMember 3 exist")
     await world.says("train", succeeded=0, departed=0, scheduled=0)
