@@ -22,10 +22,13 @@ class Members:
     def members(self) -> tuple[PodInfo, ...]:
         """Bound pods and pending ones that are ours and ungated (section 1).
 
-        Not those of an earlier Job that are still ending while none of its pods lives: the gang has begun anew.
+        Not those of an earlier Job that are still ending while none of its pods lives, nor those of one that was made
+        again under its name, whose pods are about to be deleted: the gang has begun anew.
         """
         found = tuple(pod for pod in self.pods if pod.bound or pod.pending)
         live = {pod.controller for pod in found if not pod.pod.metadata.deletion_timestamp}
+        if len(live) > 1:
+            live -= _made_again([pod for pod in found if pod.controller in live])
         if not live or all(pod.controller in live for pod in found):
             return found
         return tuple(pod for pod in found if pod.controller in live)
@@ -105,3 +108,16 @@ class Members:
     def runs(self, min_member: int) -> bool:
         """Whether members are bound and, with those that have Succeeded, as many as the minimum."""
         return bool(self.bound) and self.present >= min_member
+
+
+def _made_again(pods: list[PodInfo]) -> set[str]:
+    """Controlling owners in whose place another of the same kind and name has come, by the first of its pods."""
+    began: dict[str, float] = {}
+    names: dict[str, tuple[str, str]] = {}
+    for pod in pods:
+        owner = next((one for one in pod.pod.metadata.owner_references if one.controller), None)
+        if owner is not None and owner.name:
+            began[owner.uid] = min(pod.created, began.get(owner.uid, inf))
+            names[owner.uid] = owner.kind, owner.name
+    last = {names[uid]: uid for uid in sorted(names, key=lambda uid: began[uid])}
+    return {uid for uid, name in names.items() if last[name] != uid}

@@ -428,3 +428,19 @@ def test_pods_of_an_earlier_job_that_are_still_ending_are_no_members_of_the_next
     assert len(gang(made.state).members) == 3
     made.add(*(member(f"b-{i}", owner="new", created=60) for i in range(2)))
     assert [pod.name for pod in gang(made.state).members] == ["b-0", "b-1"]
+
+
+def test_pods_of_a_job_that_was_made_again_under_its_name_are_no_members_before_they_are_deleted() -> None:
+    def of_train(name: str, uid: str, **said: Any) -> Pod:
+        one = member(name, owner=uid, **said)
+        (owner,) = one.metadata.owner_references
+        return replace(one, metadata=replace(one.metadata, owner_references=[replace(owner, name="train")]))
+
+    made = world(of_train("a-0", "old", phase="Succeeded", ended=50), of_train("a-1", "old", phase="Running"), least=2)
+    made.add(*(of_train(f"b-{i}", "new", created=60) for i in range(2)))
+    found = gang(made.state)
+    assert [pod.name for pod in found.members] == ["b-0", "b-1"]
+    assert (found.done, found.succeeded) == (0, 0)
+    # one that ran beside it, under a name of its own, goes on
+    made.add(member("driver", owner="driver", phase="Running"))
+    assert [pod.name for pod in gang(made.state).members] == ["b-0", "b-1", "driver"]
