@@ -79,6 +79,8 @@ class Entry:
     """Since when it waits for a search; None where it does not."""
     resumes: float = 0.0
     """Until then only rounds that search try it."""
+    answered: float = -inf
+    """When an attempt last ended with pods left over."""
     looked_for: bool = False
     """It was told that it is searched for."""
     whole: int = 0
@@ -126,6 +128,7 @@ class UnitQueue:
         self._missed = Wake.NOTHING
         """Changes since the round under way took its units."""
         self.last_added = 0.0
+        self._sweep_began = -inf
 
     # -- what happens -------------------------------------------------------------------------------------------------
 
@@ -260,7 +263,7 @@ class UnitQueue:
         if not self._states[State.IN_FLIGHT]:
             self._missed = Wake.NOTHING
         due = [entry for entry in self._states[State.ACTIVE].values() if entry.due <= now]
-        due = [entry for entry in due if entry.deferred is None or entry.resumes <= now] or due
+        due = [entry for entry in due if entry.deferred is None or entry.resumes <= now] or self._sweep(due, now)
         light = [entry for entry in due if entry.light]
         if len(light) > light_pods:
             light.sort(key=lambda entry: (-entry.priority, entry.created, entry.unit))
@@ -277,6 +280,14 @@ class UnitQueue:
             self._move(entry, State.IN_FLIGHT)
         return due
 
+    def _sweep(self, due: list[Entry], now: float) -> list[Entry]:
+        """Of those that wait for a search, the ones that had no answer since the sweep began: in a busy cluster the
+        first of the queue are woken all the time, and would be searched for again before the last ever are."""
+        left = [entry for entry in due if entry.answered < self._sweep_began]
+        if not left:
+            self._sweep_began = now
+        return left or due
+
     def missed(self, wake: Wake) -> bool:
         """Whether one of these changes happened since the round under way took its units."""
         return bool((self._missed | self._wakes) & wake)
@@ -289,6 +300,7 @@ class UnitQueue:
         if self._ended(entry):
             return
         entry.wakes, entry.plugins, entry.errors = wakes, tuple(plugins), 0
+        entry.answered = self.clock()
         pause = GATED_PACE_SECONDS if gated else seconds * PACE
         if gated and short and len(entry.pods) < entry.taken + short:
             entry.whole, pause = entry.taken + short, SHORT_PACE_SECONDS

@@ -382,3 +382,23 @@ def test_an_answer_ends_the_wait_for_a_search_and_deferrals_are_no_attempts(queu
     (entry,) = queue.entries()
     assert (entry.deferred, entry.resumes, entry.attempts) == (None, 0.0, 1)
     assert [pod.attempts for pod in entry.pods.values()] == [1]
+
+
+def test_nobody_is_searched_for_again_before_all_others_had_an_answer(queue: UnitQueue, clock: Clock) -> None:
+    add(queue, "a", "b", "c")
+    defer(queue, clock, "a", "b", "c")
+    asked = []
+    for _ in range(6):
+        clock.now += 1.0
+        taken = {entry.unit: entry for entry in queue.take(light_pods=100)}
+        first = min(taken)  # the first of the queue is woken at once, whenever it has its answer
+        asked.append(first.removeprefix("default/"))
+        queue.broadcast(Wake.ROOM, "test")
+        entry = taken.pop(first)
+        queue.settle_unschedulable(entry, wakes=Wake.ROOM, plugins=("NodeResourcesFit",), gated=False, seconds=0.0)
+        for other in taken.values():
+            queue.settle_deferred(other)
+        queue.poll()
+        for again in queue.take(light_pods=100):
+            queue.settle_deferred(again)
+    assert asked == ["a", "b", "c", "a", "b", "c"]
