@@ -130,8 +130,10 @@ class Beside:
         """Whether the round's time is used up: those behind are not looked at."""
 
     def keep(self, unit: Unit) -> None:
-        """Keeps the room that an undecided unit could use, unless that was kept for long enough."""
-        if self._patience is not None and unit.id not in self._patience.lapsed:
+        """Keeps the room that an undecided unit could use, unless that was kept for long enough. A round that searches
+        keeps none: it is the turn of those that are tried, and no plan with victims is taken back."""
+        patience = self._patience
+        if patience is not None and not patience.searches and unit.id not in patience.lapsed:
             if self._kept is None:
                 self._kept = KeptRoom(self._figures)
             self._kept.keep(unit)

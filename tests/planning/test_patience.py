@@ -84,6 +84,13 @@ def test_kept_room_is_kept_in_later_rounds_for_who_is_not_tried_until_it_lapses(
     assert bound(cut(world.state, ["default/s"])) == {"s": "n2"}
 
 
+def test_who_is_searched_for_has_nothing_kept_from_it() -> None:
+    world = World().add(node("n1:1"), node("n2:1"), group("train", 2), gang_pods("train", 2, priority=100))
+    world.add(pod("r-1", at="n1", priority=0), pod("r-2", at="n2", priority=0), small("s", priority=50))
+    plan = cut(world.state, ["default/s"], searches=True, waiting=[GANG])
+    assert (set(bound(plan)), len(plan.evictions), plan.deferred) == ({"s"}, 1, ())
+
+
 def test_who_waits_keeps_nothing_from_those_before_it() -> None:
     world = World().add(node("n1:1"), node("n2:1"), group("train", 2), gang_pods("train", 2, priority=100))
     world.add(pod("r", at="n1", priority=0), pod("s", priority=1000))
