@@ -164,9 +164,10 @@ class Live:
         """Waits until it knows all that is stored of these resources and has nothing to do but wait."""
 
         def idle() -> bool:
-            committer, entries = scheduler.committer, scheduler.queue.entries()
+            committer, queue = scheduler.committer, scheduler.queue
+            # what was broadcast is heeded with the next poll
             return self.is_known_to(scheduler, *plurals) and not (
-                committer.open or committer.aside or any(entry.state in _BUSY for entry in entries)
+                committer.open or committer.aside or queue._wakes or any(one.state in _BUSY for one in queue.entries())
             )
 
         await until(idle)

@@ -163,7 +163,7 @@ async def test_a_pod_kept_out_by_a_nomination_is_bound_when_that_ends(end: str) 
 
 async def test_claims_of_others_wake_nobody() -> None:
     """A pod waits for a volume; claims come, are selected and bound, and it is not tried once more."""
-    kinds = ("pods", "persistentvolumes", "persistentvolumeclaims")
+    kinds = ("pods", "persistentvolumes", "persistentvolumeclaims", "storageclasses.storage.k8s.io")
     async with live([small("n1", labels={HOST: "n1"})]) as cluster, cluster.running() as scheduler:
         storage = Storage(cluster.server)
         storage.classes()
