@@ -151,18 +151,20 @@ class SchedulingLoop:
         self._promises.reserve(plan.reservation)
 
     def _patience(self, entries: list[Entry], began: float) -> Patience:
-        """What is due is placed first; searches come when nothing else is due, or for one unit alone."""
+        """While units wait for a search, what is due besides is only placed; they are searched for when nothing is."""
         waiting = self._queue.deferred()
-        searches = all(entry.deferred is not None for entry in entries) or (len(entries) == 1 and not waiting)
+        stops = bool(entries) and all(entry.deferred is not None for entry in entries)
+        searches = stops or not waiting
         seconds, keeps = self._settings.round_seconds, self._settings.search_seconds
 
         def spent() -> bool:
             # a pod that came meanwhile waits for one search at most
-            return self._clock() - began >= seconds or (searches and self._queue.last_added > began)
+            return self._clock() - began >= seconds or (stops and self._queue.last_added > began)
 
         return Patience(
             searches=searches,
             spent=spent,
+            stops=stops,
             waiting=frozenset(entry.unit for entry in waiting),
             lapsed=frozenset(
                 entry.unit

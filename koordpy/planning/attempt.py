@@ -140,7 +140,7 @@ def try_unit(
             return _relieved(Tried(unit, Proof.INFEASIBLE), figures, search)
         return _accept(unit, {unit.plain.key: node}, figures, Proof.OPTIMAL, ())
     problem = build(unit, figures)
-    if patience is not None and not patience.searches and patience.spent() and needs_solver(problem):
+    if patience is not None and not patience.stops and patience.spent() and needs_solver(problem):
         return Tried(unit, Proof.UNKNOWN, deferred=True)
     best = place_gang(unit, problem, figures) if unit.is_gang else place_in_turn(problem)
     if not best.placed:

@@ -51,7 +51,7 @@ def plan_round(
     figures = Figures(draft, config, planner_cache)
     if config.queue.backfill:
         patience = None  # who may pass the first of the queue is known only when that is decided
-    search = Search(groups, figures, ways, searches=patience is None or patience.searches) if evict else None
+    search = Search(groups, figures, ways, patience=patience) if evict else None
     given = search.give_back() if search is not None else []
     backfill: Backfill | None = None
     if config.queue.backfill:
@@ -130,10 +130,10 @@ class Beside:
         """Whether the round's time is used up: those behind are not looked at."""
 
     def keep(self, unit: Unit) -> None:
-        """Keeps the room that an undecided unit could use, unless that was kept for long enough. A round that searches
-        keeps none: it is the turn of those that are tried, and no plan with victims is taken back."""
+        """Keeps the room that an undecided unit could use, unless that was kept for long enough. While a round searches
+        it keeps none: no plan with victims is taken back."""
         patience = self._patience
-        if patience is not None and not patience.searches and unit.id not in patience.lapsed:
+        if patience is not None and patience.defers() and unit.id not in patience.lapsed:
             if self._kept is None:
                 self._kept = KeptRoom(self._figures)
             self._kept.keep(unit)
@@ -143,7 +143,7 @@ class Beside:
         patience = self._patience
         if patience is None:
             return self._attempt(unit)
-        if patience.searches and self._begun and (self.over or patience.spent()):
+        if patience.stops and self._begun and (self.over or patience.spent()):
             self.over = True
             return Tried(unit, Proof.UNKNOWN, deferred=True)
         self._begun = True

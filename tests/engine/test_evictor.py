@@ -97,7 +97,7 @@ async def test_what_fits_is_bound_before_victims_are_sought_for_others() -> None
         fits["spec"]["nodeSelector"] = apart
         cluster.create(*only_there, fits)
         first = cluster.planner.hold = threading.Event()
-        async with cluster.running(search_seconds=0.0):
+        async with cluster.running(round_seconds=0.0, search_seconds=0.0):
             await until(lambda: cluster.planner.tried("gang:default/vip") == 1)
             hold = cluster.planner.hold = threading.Event()
             first.set()

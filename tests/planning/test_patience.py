@@ -23,6 +23,7 @@ def cut(
     only: Collection[str],
     *,
     searches: bool = False,
+    stops: bool = True,
     tries: int = 0,
     waiting: Collection[str] = (),
     lapsed: Collection[str] = (),
@@ -35,7 +36,9 @@ def cut(
         looks += 1
         return bool(tries) and looks >= tries
 
-    patience = Patience(searches=searches, spent=spent, waiting=frozenset(waiting), lapsed=frozenset(lapsed))
+    patience = Patience(
+        searches=searches, spent=spent, stops=searches and stops, waiting=frozenset(waiting), lapsed=frozenset(lapsed)
+    )
     return plan_round(state.snapshot(0.0), only=frozenset(only), patience=patience)
 
 
@@ -133,6 +136,18 @@ def test_a_round_that_searches_decides_one_unit_at_least_and_those_like_it() -> 
     assert [one.unit for one in plan.units] == units[:2]
     assert set(messages(plan)) == {"a-0", "a-1", "b-0", "b-1"}
     assert plan.deferred == (Deferred(units[2]),)
+
+
+def test_a_round_whose_time_is_used_up_goes_on_placing_what_fits() -> None:
+    world = full(small("s", "apart"))
+    world.add(node("n3:1"), pod("r-3", at="n3", priority=0))
+    world.add(pod("a", created=1, priority=500, node_selector={"kubernetes.io/hostname": "n3"}))
+    units = ["default/a", GANG, "default/s"]
+    plan = cut(world.state, units, searches=True, stops=False, tries=3)
+    assert [one.pod_key for one in plan.evictions] == ["default/r-3"]
+    assert set(bound(plan)) == {"a", "s"}
+    assert plan.deferred == (Deferred(GANG),)
+    assert not cut(world.state, units, searches=True, stops=False).deferred
 
 
 def test_without_preemption_everybody_is_told_at_once() -> None:

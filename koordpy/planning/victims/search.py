@@ -14,6 +14,7 @@ from koordpy.cluster.snapshot import Ints
 from koordpy.planning.ascend.relief import one_each
 from koordpy.planning.build import build, partitions, unit_multiples
 from koordpy.planning.figures import Figures
+from koordpy.planning.patience import Patience
 from koordpy.planning.placement.problem import Problem, only_ranks
 from koordpy.planning.plan import Proof, SolverRun
 from koordpy.planning.units import Groups, Unit
@@ -44,10 +45,10 @@ class Search:
     """Looks for victims in one round; plans that are accepted are told with `took`. ways: the only ways of choosing."""
 
     def __init__(
-        self, groups: Groups, figures: Figures, ways: Sequence[Way] = EVERY_WAY, *, searches: bool = True
+        self, groups: Groups, figures: Figures, ways: Sequence[Way] = EVERY_WAY, *, patience: Patience | None = None
     ) -> None:
-        """searches: else a unit for which there is more to do than to wait for pods that are ending is deferred."""
-        self.groups, self.figures, self.ways, self.searches = groups, figures, ways, searches
+        """patience: when a unit is deferred for which there is more to do than to wait for pods that are ending."""
+        self.groups, self.figures, self.ways, self.patience = groups, figures, ways, patience
         self.config = figures.config
         self._tried_ways = ways
         self._pool: Pool | None = None
@@ -134,7 +135,7 @@ class Search:
                 return Relief(awaited=awaited)
         if not self.open or any(waits_on_nominated(pod, self.figures) for pod in unit.pending):
             return Relief()
-        if not self.searches:
+        if self.patience is not None and self.patience.defers():
             return Relief(deferred=True)
         with self.figures.promises.net():
             return self._search(unit, placed)
