@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,10 +99,13 @@ async def installer(api: Client, plane: ControlPlane, helm: Helm, namespace: str
         await eventually(lambda: lets_in(api), what="the policies are gone")
 
 
+_numbers = itertools.count(1)
+
+
 async def enforced(api: Client) -> None:
     """Waits until the API server heeds every policy that was applied before: it hears of them in the order in which
-    they were made, so that of one that is made now last."""
-    meta = {"name": "koordpy-tests-last"}
+    they were made, so that of one that is made now last. Under a name of its own: it heeds deleted ones for a while."""
+    meta = {"name": f"koordpy-tests-last-{next(_numbers)}"}
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
     spec = {
         "matchConstraints": {"resourceRules": [rule]},
