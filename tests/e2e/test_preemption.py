@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -148,6 +148,16 @@ async def test_a_priority_gang_preempts_exactly_one_gang_and_marks_its_pods(
         assert line == f"4 pods (priority) for default/vip: {victims}; nominates 3 pods to {node} (optimal)"
 
 
+def told_no(api: Client, name: str) -> Callable[[], Awaitable[bool]]:
+    """Whether a pod is told that it has no place."""
+
+    async def told() -> bool:
+        said = condition(await api.get(f"{pods_path()}/{name}"), "PodScheduled")
+        return said is not None and said["status"] == "False"
+
+    return told
+
+
 @pytest.mark.parametrize("together", [True, False], ids=["a gang", "pods one by one"])
 async def test_a_borrower_gives_back_what_its_owner_asks_for_and_no_more(
     api: Client, plane: ControlPlane, tmp_path: Path, together: bool
@@ -167,7 +177,8 @@ async def test_a_borrower_gives_back_what_its_owner_asks_for_and_no_more(
                 await api.create(pods_path(), worker(f"a-{i}", labels={keys.QUOTA_NAME: "team-a"}))
                 await asyncio.sleep(0.05)
         await bound(api, process, "a-0", "a-1", "a-2")
-        await asyncio.sleep(3)
+        await api.create(pods_path(), worker("late", labels={keys.QUOTA_NAME: "team-b"}))
+        await eventually(told_no(api, "late"), what="a later round", processes=[process])
         assert len(await names(api, "b-")) == 5
 
 
@@ -190,13 +201,9 @@ async def test_a_budget_that_allows_nothing_keeps_its_pods_from_reclaim(
 
         await eventually(counted, what="the budget counts its pods", processes=plane.processes)
         await api.create(pods_path(), worker("a-0", labels={keys.QUOTA_NAME: "team-a"}))
-
-        async def told() -> bool:
-            said = condition(await api.get(f"{pods_path()}/a-0"), "PodScheduled")
-            return said is not None and said["status"] == "False"
-
-        await eventually(told, what="the pod is told", processes=[process])
-        await asyncio.sleep(2)
+        await eventually(told_no(api, "a-0"), what="the pod is told", processes=[process])
+        await api.create(pods_path(), worker("late", labels={keys.QUOTA_NAME: "team-b", "app": "b"}))
+        await eventually(told_no(api, "late"), what="a later round", processes=[process])
         assert await names(api, "b-") == {f"b-{i}" for i in range(4)}
         await api.patch(f"{BUDGETS}/b", {"spec": {"minAvailable": 3}})
         await bound(api, process, "a-0")

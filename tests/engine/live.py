@@ -1,12 +1,13 @@
 """A scheduler running against the embedded API server, and what must hold whatever goes wrong."""
 
 import asyncio
+import functools
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ParamSpec
 
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.cluster.snapshot import Snapshot
@@ -22,6 +23,7 @@ from koordpy.sim import clusters
 from koordpy.sim.clusters import node, pod
 from koordpy.sim.server import ApiServer
 from tests.engine.scripted import until
+from tests.engine.virtual import VirtualLoop, Wire, run, virtual_server
 
 QUICK = EngineSettings(
     lease=None,
@@ -37,6 +39,7 @@ QUICK_LEASE = LeaseSettings(lease_seconds=1.5, renew_seconds=1.0, retry_seconds=
 LONG_LEASE = LeaseSettings(lease_seconds=60.0, renew_seconds=40.0, retry_seconds=0.5)
 """Not lost by a machine that stands still for a second."""
 
+P = ParamSpec("P")
 _BUSY = (State.ACTIVE, State.BACKOFF, State.IN_FLIGHT)
 
 
@@ -60,12 +63,16 @@ class Planner:
     """What a test adds to a plan."""
     cache: PlannerCache = field(default_factory=PlannerCache)
     config: KoordpyConfiguration = field(default_factory=KoordpyConfiguration)
+    loop: VirtualLoop | None = None
+    """Whose thread it is, in virtual time."""
 
     def __call__(self, snapshot: Snapshot, only: frozenset[str], patience: Patience) -> RoundPlan:
         hold = self.hold  # before it is said that the round has begun: a test that has waited for that may change it
         self.rounds.append(only)
         plan = plan_round(snapshot, self.config, only=only, planner_cache=self.cache, patience=patience)
-        if hold is not None:
+        if self.loop is not None:
+            self.loop.withhold = hold
+        elif hold is not None:
             assert hold.wait(60)
         if self.failing(only):
             raise RuntimeError("on purpose")
@@ -176,13 +183,19 @@ class Live:
     async def running(
         self, settings: EngineSettings = QUICK, *, client: ApiClient | None = None, **changes: Any
     ) -> AsyncIterator[Scheduler]:
-        own = client or ApiClient(ClusterAccess(self.server.url), qps=0, timeout_seconds=2.0)
+        loop = asyncio.get_running_loop()
+        if isinstance(loop, VirtualLoop):
+            own, clock, wall = client or Wire(self.server), loop.time, loop.wall
+            self.planner.loop = loop
+        else:
+            own = client or ApiClient(ClusterAccess(self.server.url), qps=0, timeout_seconds=2.0)
+            clock, wall = time.monotonic, time.time
         scheduler = Scheduler(
             own,
             self.planner,
             settings=replace(settings, **changes),
-            clock=lambda: time.monotonic() + self.ahead_seconds,
-            wall_clock=lambda: time.time() + self.ahead_seconds,
+            clock=lambda: clock() + self.ahead_seconds,
+            wall_clock=lambda: wall() + self.ahead_seconds,
         )
         task = asyncio.create_task(scheduler.run())
         try:
@@ -198,10 +211,21 @@ class Live:
 
 @asynccontextmanager
 async def live(nodes: Iterable[dict[str, Any]] = ()) -> AsyncIterator[Live]:
-    async with ApiServer() as server:
+    virtual = isinstance(asyncio.get_running_loop(), VirtualLoop)
+    async with virtual_server(1) if virtual else ApiServer() as server:
         cluster = Live(server)
         cluster.nodes(*nodes)
         yield cluster
+
+
+def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """A test whose time passes only when nobody has anything to do: what it sleeps for has come when it wakes."""
+
+    @functools.wraps(test)
+    def whole(*args: P.args, **options: P.kwargs) -> None:
+        run(lambda loop: test(*args, **options), seed=1)
+
+    return whole
 
 
 def small(name: str, **options: Any) -> dict[str, Any]:
@@ -209,4 +233,16 @@ def small(name: str, **options: Any) -> dict[str, Any]:
     return node(name, **{"gpus": 4, "cpu": 4, "memory_gib": 64, **options})
 
 
-__all__ = ["LONG_LEASE", "QUICK", "QUICK_LEASE", "Live", "Planner", "gang", "live", "pod", "small", "until"]
+__all__ = [
+    "LONG_LEASE",
+    "QUICK",
+    "QUICK_LEASE",
+    "Live",
+    "Planner",
+    "gang",
+    "in_virtual_time",
+    "live",
+    "pod",
+    "small",
+    "until",
+]

@@ -10,7 +10,7 @@ import pytest
 from koordpy.api.objects import ObjectMeta
 from koordpy.api.storage import BOUND_BY_CONTROLLER, SELECTED_NODE, PersistentVolumeClaim
 from koordpy.engine.binding.claims import node_selection
-from tests.engine.live import Live, gang, live, small, until
+from tests.engine.live import Live, gang, in_virtual_time, live, small, until
 from tests.engine.storage import HOST, MADE, Storage, hold_writes, mounting, pod_with
 
 
@@ -23,6 +23,7 @@ async def disks(*nodes: str) -> AsyncIterator[tuple[Live, Storage]]:
         yield cluster, storage
 
 
+@in_virtual_time
 async def test_a_volume_that_is_there_is_taken_before_the_pod_is_bound() -> None:
     async with disks("n1", "n2") as (cluster, storage), cluster.running() as scheduler:
         storage.volume("v2", "n2")
@@ -40,6 +41,7 @@ async def test_a_volume_that_is_there_is_taken_before_the_pod_is_bound() -> None
         assert cluster.places() == {"p": "n2"}
 
 
+@in_virtual_time
 async def test_a_volume_is_made_for_the_node_that_the_pod_will_be_on() -> None:
     async with disks("n1") as (cluster, storage), cluster.running():
         storage.claim("data", MADE)
@@ -121,6 +123,7 @@ async def test_a_claim_bound_to_what_the_node_does_not_reach_sends_the_pod_after
         assert cluster.places() == {"p": other}
 
 
+@in_virtual_time
 async def test_a_claim_that_is_bound_to_a_volume_nobody_has_heard_of_yet_is_waited_for() -> None:
     """Claims and volumes come by different watches; the volume may be one that the node does not reach."""
     async with disks("n1") as (cluster, storage), cluster.running() as scheduler:
@@ -277,6 +280,7 @@ async def test_a_volume_lost_while_its_claim_waits_voids_the_plan_and_another_is
         assert conflicts == (fate != "deleted")
 
 
+@in_virtual_time
 async def test_of_a_gang_no_member_is_bound_before_every_claim_is() -> None:
     async with disks("n1", "n2") as (cluster, storage), cluster.running():
         group, *members = gang("g", 2, gpus=4)
@@ -339,6 +343,7 @@ async def test_a_process_that_starts_while_volumes_are_made_goes_on_from_there()
         assert storage.made == ["for-made"]
 
 
+@in_virtual_time
 async def test_a_claim_of_two_pods_is_bound_once_and_both_follow_it() -> None:
     async with disks("n1", "n2") as (cluster, storage), cluster.running():
         storage.claim("shared", MADE)

@@ -15,7 +15,7 @@ from koordpy.engine.apiserver.credentials import ClusterAccess
 from koordpy.engine.binding.binder import Binding, BindOutcome, BindResult
 from koordpy.engine.scheduler import Scheduler
 from koordpy.sim.shelf import Change
-from tests.engine.live import LONG_LEASE, QUICK_LEASE, Live, gang, live, pod, small, until
+from tests.engine.live import LONG_LEASE, QUICK_LEASE, Live, gang, in_virtual_time, live, pod, small, until
 from tests.engine.manifests import DEVICES, minors
 from tests.engine.stage import device
 
@@ -205,6 +205,7 @@ async def test_a_pod_that_the_api_server_does_not_know_any_more_is_not_lost_to_i
         cluster.assert_no_node_is_overbooked()
 
 
+@in_virtual_time
 async def test_a_pod_that_is_gone_is_forgotten_before_the_watch_says_so() -> None:
     """404 and gone: its room is for others at once, and no Binding is tried again."""
     async with live([small("n1", cpu=4)]) as cluster:
@@ -242,6 +243,7 @@ def count_bindings(scheduler: Scheduler) -> list[str]:
     return sent
 
 
+@in_virtual_time
 async def test_a_pod_found_ending_after_a_conflict_is_not_planned_again_though_the_watch_is_silent() -> None:
     async with live([small("n1")]) as cluster:
         hold = cluster.planner.hold = threading.Event()
@@ -322,11 +324,11 @@ async def test_a_gang_half_bound_when_the_process_died_is_finished_by_the_next()
         cluster.assert_no_node_is_overbooked()
 
 
+@in_virtual_time
 async def test_a_lease_lost_in_the_middle_of_a_gang_stops_the_bindings_and_the_next_leader_finishes() -> None:
     async with live([small("n1"), small("n2")]) as cluster:
-        client = ApiClient(ClusterAccess(cluster.server.url), qps=0, timeout_seconds=2.0)
         settings: dict[str, Any] = {"lease": LONG_LEASE, "max_binds_in_flight": 1}
-        async with cluster.running(client=client, **settings) as scheduler:
+        async with cluster.running(**settings) as scheduler:
             await asyncio.wait_for(scheduler.leading.wait(), 60)
             cluster.server.faults.latency_seconds = 0.3
             cluster.create(*gang("g", 8, gpus=1))
@@ -383,6 +385,7 @@ async def test_stopping_finishes_the_bindings_under_way() -> None:
         assert cluster.bound(*MEMBERS)
 
 
+@in_virtual_time
 async def test_dropped_watches_and_expired_versions_lose_no_pod() -> None:
     async with live([small(f"n{i}") for i in range(4)]) as cluster, cluster.running():
         for i in range(12):
@@ -426,6 +429,7 @@ async def test_a_pod_turned_down_by_its_kubelet_is_counted() -> None:
         await until(lambda: b'koordpy_conflicts_total{kind="kubelet_OutOfcpu"} 1.0' in scheduler.metrics.render())
 
 
+@in_virtual_time
 async def test_many_faults_at_random_end_with_everything_bound_once() -> None:
     async with live([small(f"n{i}") for i in range(8)]) as cluster:
         faults = cluster.server.faults
@@ -453,6 +457,7 @@ def _work(cluster: Live) -> None:
         cluster.pod(f"p-{i}", gpus=1, cpu="1")
 
 
+@in_virtual_time
 async def test_no_more_bindings_than_the_limit_are_in_flight() -> None:
     now = most = 0
     async with live([small("n1"), small("n2")]) as cluster, cluster.running(max_binds_in_flight=2) as scheduler:

@@ -14,7 +14,7 @@ from koordpy.api.objects import Pod
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.evictions.calls import EvictionCalls
 from koordpy.sim.clusters import pod
-from tests.engine.live import QUICK, Live, gang, live, small, until
+from tests.engine.live import QUICK, Live, gang, in_virtual_time, live, small, until
 from tests.engine.manifests import DEVICES, minors
 from tests.engine.scripted import client_of, reply, scripted_server, status
 from tests.engine.stage import device
@@ -63,6 +63,7 @@ def nominated(cluster: Live) -> dict[str, str]:
     return {name: node for name, node in found.items() if node}
 
 
+@in_virtual_time
 async def test_a_more_important_pod_takes_the_place_of_the_youngest_and_waits_for_its_end() -> None:
     async with cluster_of("n1") as cluster:
         running_on(cluster, "n1", *(worker(f"old-{i}") for i in range(4)))
@@ -157,6 +158,7 @@ async def test_a_member_beyond_the_minimum_is_told_one_thing_when_its_siblings_a
         assert all(text.startswith("0/2 nodes are available: waiting for terminating pods: ") for text in texts)
 
 
+@in_virtual_time
 async def test_the_room_is_kept_from_less_important_pods_while_the_victims_end() -> None:
     async with cluster_of("n1") as cluster:
         running_on(cluster, "n1", *(worker(f"old-{i}", gpus=2) for i in range(2)))
@@ -173,6 +175,7 @@ async def test_the_room_is_kept_from_less_important_pods_while_the_victims_end()
             cluster.assert_no_node_is_overbooked()
 
 
+@in_virtual_time
 async def test_a_gang_evicts_one_whole_gang_and_is_bound_whole() -> None:
     async with cluster_of("n1", "n2") as cluster:
         running_on(cluster, "n1", *gang("one", 4, gpus=1))
@@ -204,6 +207,7 @@ async def test_errors_of_the_server_do_not_keep_victims_or_take_more(status: int
             assert set(cluster.places()) == {"old-0", "old-1", "vip"}
 
 
+@in_virtual_time
 async def test_a_scheduler_that_starts_anew_chooses_no_second_victims() -> None:
     async with cluster_of("n1") as cluster:
         running_on(cluster, "n1", *(worker(f"old-{i}") for i in range(4)))
@@ -340,6 +344,7 @@ async def test_a_plan_that_is_dropped_tells_who_had_gone_before(caplog: pytest.L
         assert line.endswith("; evicted before: default/old-3")
 
 
+@in_virtual_time
 async def test_nobody_is_bound_to_room_that_the_victims_of_others_still_hold() -> None:
     async with cluster_of("n1") as cluster:
         running_on(cluster, "n1", *gang("old", 4, gpus=1))

@@ -13,7 +13,7 @@ from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.apiserver.credentials import ClusterAccess
 from koordpy.engine.scheduler import Scheduler
 from koordpy.engine.status.group_status import MADE_AGAIN_SECONDS, counts_of, phase_of
-from tests.engine.live import QUICK, gang, live, small, until
+from tests.engine.live import QUICK, gang, in_virtual_time, live, small, until
 from tests.engine.manifests import GROUPS
 from tests.engine.test_evictor import worker
 from tests.scenarios import cluster
@@ -64,6 +64,7 @@ def test_phases(pods: str, need: int, phase: str) -> None:
     assert phase_of(found, counts_of(found), need=need, now=0.0) == phase
 
 
+@in_virtual_time
 async def test_a_job_that_backs_off_has_not_failed_yet() -> None:
     async with live([small("n")]) as cluster:
         group, *pods = gang("g", 2, gpus=1)

@@ -14,7 +14,7 @@ from koordpy.api import keys
 from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.apiserver.credentials import ClusterAccess
 from koordpy.planning.plan import RejectedPlan
-from tests.engine.live import Planner, gang, live, pod, small, until
+from tests.engine.live import Planner, gang, in_virtual_time, live, pod, small, until
 
 
 async def test_a_pod_is_bound_with_our_epoch_and_an_event() -> None:
@@ -38,6 +38,7 @@ async def test_a_gang_is_bound_as_a_whole_with_ranks() -> None:
         cluster.assert_no_node_is_overbooked()
 
 
+@in_virtual_time
 async def test_a_gang_whose_members_come_one_by_one_is_told_nothing_before_it_is_complete(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -69,6 +70,7 @@ async def test_an_incomplete_gang_is_told_so_after_a_moment_and_bound_when_the_l
         await until(lambda: cluster.bound("g-0", "g-1"))
 
 
+@in_virtual_time
 async def test_a_gang_that_cannot_fit_is_explained_to_every_member_once() -> None:
     async with live([small("n1")]) as cluster, cluster.running() as scheduler:
         cluster.create(*gang("g", 3, gpus=4))
@@ -119,6 +121,7 @@ async def test_a_node_that_comes_wakes_and_a_heartbeat_does_not() -> None:
         assert cluster.places() == {"p": "n2"}
 
 
+@in_virtual_time
 async def test_a_pod_that_only_adds_load_wakes_nobody() -> None:
     async with live([small("n1")]) as cluster, cluster.running():
         cluster.pod("hopeless", cpu="64")
@@ -144,6 +147,7 @@ async def test_room_that_comes_free_while_a_unit_is_planned_is_not_overlooked() 
         await until(lambda: cluster.bound("p"))
 
 
+@in_virtual_time
 async def test_room_that_was_planned_for_a_pod_that_goes_meanwhile_is_given_to_the_next() -> None:
     async with live([small("n1")]) as cluster:
         hold = cluster.planner.hold = threading.Event()
@@ -159,6 +163,7 @@ async def test_room_that_was_planned_for_a_pod_that_goes_meanwhile_is_given_to_t
             await until(lambda: cluster.bound("b"))
 
 
+@in_virtual_time
 async def test_gated_pods_are_not_tried_until_the_gate_is_gone() -> None:
     async with live([small("n1")]) as cluster, cluster.running() as scheduler:
         manifest = pod("p", gpus=0, cpu="1", memory="1Gi")
@@ -175,6 +180,7 @@ async def test_gated_pods_are_not_tried_until_the_gate_is_gone() -> None:
         await until(lambda: cluster.bound("p"))
 
 
+@in_virtual_time
 async def test_pods_of_other_schedulers_are_left_alone_and_accounted() -> None:
     async with live([small("n1")]) as cluster, cluster.running():
         cluster.pod("theirs", scheduler_name="default-scheduler", cpu="3")
@@ -256,6 +262,7 @@ async def test_the_waiting_time_of_a_gang_counts_from_when_its_pods_are_there() 
             await until(lambda: reason() == "WaitingTimeExceeded")
 
 
+@in_virtual_time
 async def test_a_dry_run_plans_and_writes_nothing() -> None:
     async with live([small("n1")]) as cluster:
         version = None
@@ -290,6 +297,7 @@ async def test_an_unreachable_api_server_at_the_start_is_waited_for() -> None:
             await until(lambda: cluster.bound("p"))
 
 
+@in_virtual_time
 async def test_nothing_is_planned_that_could_not_be_sent() -> None:
     """The lease ran out, and its holder has not noticed yet."""
     async with live([small("n1")]) as cluster, cluster.running() as scheduler:

@@ -9,7 +9,7 @@ import pytest
 
 from koordpy.api import keys
 from koordpy.api.config import KoordpyConfiguration, Quota
-from tests.engine.live import Live, gang, live, pod, small, until
+from tests.engine.live import Live, gang, in_virtual_time, live, pod, small, until
 from tests.engine.test_evictor import _with_gpus, cluster_of, ending, nominated, running_on
 
 QUOTAS = "elasticquotas.scheduling.sigs.k8s.io"
@@ -93,6 +93,7 @@ async def test_a_pod_starts_when_its_own_victim_is_gone_though_anothers_takes_lo
         assert not ending(cluster)
 
 
+@in_virtual_time
 async def test_a_loser_that_is_made_anew_does_not_get_the_room_back_however_important() -> None:
     async with lent_out(a=4, b=0) as cluster:
         cluster.server.store.create(
@@ -156,6 +157,7 @@ async def test_a_nomination_is_cleared_as_soon_as_it_cannot_come_true() -> None:
             await until(lambda: nominated(cluster) == {})
 
 
+@in_virtual_time
 async def test_a_leader_that_dies_between_nomination_and_eviction_leaves_nobody_behind() -> None:
     async with cluster_of("n1") as cluster:
         running_on(cluster, "n1", *(important_worker(f"old-{i}", "") for i in range(4)))

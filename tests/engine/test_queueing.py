@@ -5,7 +5,7 @@ from typing import Any
 
 from koordpy.api import keys
 from koordpy.api.config import KoordpyConfiguration, Queue
-from tests.engine.live import Live, gang, live, small, until
+from tests.engine.live import Live, gang, in_virtual_time, live, small, until
 
 ON = KoordpyConfiguration(queue=Queue(backfill=True))
 
@@ -48,6 +48,7 @@ async def promised_a_start(cluster: Live) -> None:
     await until(lambda: "; start promised at 20" in cluster.condition("big-1").get("message", ""))
 
 
+@in_virtual_time
 async def test_room_is_kept_for_a_gang_that_is_promised_a_start_and_free_when_it_gives_up() -> None:
     async with live([small("n1"), small("n2")]) as cluster:
         cluster.planner.config = ON

@@ -17,7 +17,7 @@ from koordpy.engine.status.quotas import current_status, quota_status, status_pa
 from koordpy.observe.gauges import quota_gauges, share_gauges
 from koordpy.planning.quota.runtime import QuotaFigures
 from koordpy.sim.clusters import pod as simulated
-from tests.engine.live import Live, live, small, until
+from tests.engine.live import Live, in_virtual_time, live, small, until
 from tests.scenarios.cluster import World, node, pod
 from tests.scenarios.quotas import GPU, belongs, quota
 
@@ -149,6 +149,7 @@ async def test_an_unknown_quota_is_told_by_an_event_and_the_pod_moves_over_when_
         assert b'koordpy_quota{kind="used",quota="team",resource="cpu"} 1.0' in scheduler.metrics.render()
 
 
+@in_virtual_time
 async def test_a_quota_above_its_runtime_gives_back_though_nobody_waits() -> None:
     settings = Quota(monitor_all_quotas=True, delay_evict_time=0.3)
     async with live([small("n1", gpus=4)]) as cluster:

@@ -289,17 +289,24 @@ async def test_a_status_patch_of_what_is_gone_is_no_error(answer: Any, there: bo
 
 
 async def test_events_let_bindings_pass_but_not_for_ever() -> None:
-    busy = True
-    async with recording(busy=lambda: busy) as bench:
+    busy, asked = True, 0
+
+    def look() -> bool:
+        nonlocal asked
+        asked += 1
+        return busy
+
+    async with recording(busy=look) as bench:
         bench.fail(note="first")
-        await asyncio.sleep(0.15)
+        await until(lambda: asked >= 3)
         assert not bench.server.seen
         busy = False
         await bench.settled()
         assert len(bench.server.seen) == 1
         busy = True
         bench.fail(note="second")
-        await asyncio.sleep(0.15)
+        before = asked
+        await until(lambda: asked >= before + 3)
         assert len(bench.server.seen) == 1
         bench.seconds += 5.0
         await bench.settled()

@@ -9,7 +9,7 @@ import pytest
 from koordpy.engine.binding.releases import ASKED_AGAIN_SWEEPS, MAX_TRIES
 from koordpy.engine.queue import State
 from koordpy.sim.faults import Fault
-from tests.engine.live import LONG_LEASE, Live, live, node, small, until
+from tests.engine.live import LONG_LEASE, Live, in_virtual_time, live, node, small, until
 from tests.engine.test_reservations import claim, claiming, devices, die_after_allocation, offer, status, users
 
 CLAIMS = "resourceclaims.resource.k8s.io"
@@ -85,6 +85,7 @@ async def test_after_a_refused_binding_the_pod_is_planned_without_the_allocation
         assert devices(cluster, "data") == {"b"} and users(cluster, "data") == {"p"}
 
 
+@in_virtual_time
 async def test_a_pod_that_another_scheduler_binds_first_keeps_its_claims() -> None:
     async with live([small("n1")]) as cluster, cluster.running() as scheduler:
         offer(cluster, "n1", "a")
@@ -147,6 +148,7 @@ async def test_a_claim_left_allocated_to_a_full_node_is_allocated_anew_elsewhere
         assert devices(cluster, "data") == {"b"} and users(cluster, "data") == {"p"}
 
 
+@in_virtual_time
 async def test_a_claim_in_use_by_a_running_pod_is_never_deallocated_for_one_that_waits() -> None:
     async with live([small("n1"), small("n2")]) as cluster, cluster.running() as scheduler:
         offer(cluster, "n1", "a")

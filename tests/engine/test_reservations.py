@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from koordpy.engine.scheduler import Scheduler
-from tests.engine.live import Live, live, pod, small, until
+from tests.engine.live import Live, in_virtual_time, live, pod, small, until
 from tests.engine.storage import hold_writes
 
 DRIVER = "gpu.example.com"
@@ -90,6 +90,7 @@ async def test_a_claim_is_allocated_and_reserved_before_the_pod_is_bound() -> No
         assert term["matchFields"] == [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]
 
 
+@in_virtual_time
 async def test_no_device_is_given_to_two_claims_however_fast_their_pods_come() -> None:
     async with live([small("n1"), small("n2")]) as cluster, cluster.running():
         offer(cluster, "n1", "a", "b")

@@ -12,7 +12,7 @@ import pytest
 from koordpy.api import keys
 from koordpy.api.config import KoordpyConfiguration, StaleGangs
 from koordpy.cluster.pods import GangRef, GangSource
-from tests.engine.live import QUICK, Live, gang, live, small, until
+from tests.engine.live import QUICK, Live, gang, in_virtual_time, live, small, until
 from tests.engine.manifests import GROUPS
 from tests.engine.test_evictor import ending
 
@@ -192,6 +192,7 @@ async def test_a_gang_that_was_given_up_and_is_whole_again_says_so() -> None:
         assert (stale(cluster)["status"], stale(cluster)["lastTransitionTime"]) == ("False", since)
 
 
+@in_virtual_time
 async def test_a_gang_whose_member_comes_back_in_time_goes_on() -> None:
     async with halved(grace=60.0) as cluster:
         cluster.delete("g-1")
@@ -204,7 +205,7 @@ async def test_a_gang_whose_member_comes_back_in_time_goes_on() -> None:
             ["2 members are bound or have Succeeded"],
         )
         cluster.ahead_seconds += 61
-        await asyncio.sleep(0.6)
+        await asyncio.sleep(5)
         assert cluster.bound("g-0", "g-1")
 
 
@@ -226,12 +227,13 @@ async def test_nobody_is_told_that_members_go_that_may_not_go() -> None:
         ("it has its minimum", {}, 1),
     ],
 )
+@in_virtual_time
 async def test_a_gang_is_left_alone(why: str, settings: dict[str, str], minimum: int) -> None:
     async with halved(grace=0.2, minimum=minimum, **settings) as cluster:
         cluster.delete("g-1")
         if "ever" in why:
             await until(lambda: stale(cluster))
-        await asyncio.sleep(0.6)
+        await asyncio.sleep(5)
         assert cluster.bound("g-0"), why
         assert bool(stale(cluster)) == ("ever" in why)
 
@@ -242,6 +244,7 @@ async def test_a_gang_without_patience_goes_at_once() -> None:
         await until(lambda: "g-0" not in cluster.pods())
 
 
+@in_virtual_time
 async def test_a_scheduler_that_starts_anew_goes_on_waiting_from_when_it_began() -> None:
     async with halved(grace=60.0) as cluster:
         cluster.delete("g-1")
@@ -254,6 +257,7 @@ async def test_a_scheduler_that_starts_anew_goes_on_waiting_from_when_it_began()
             await until(lambda: "g-0" not in cluster.pods())
 
 
+@in_virtual_time
 async def test_a_budget_keeps_a_stale_gang_until_it_allows_it_to_go() -> None:
     async with halved(grace=0.2) as cluster:
         spec = {"minAvailable": 1, "selector": {"matchLabels": {keys.LABEL_POD_GROUP: "g"}}}
@@ -261,7 +265,7 @@ async def test_a_budget_keeps_a_stale_gang_until_it_allows_it_to_go() -> None:
         cluster.server.store.create(BUDGETS, {**meta, "metadata": {"name": "b", "namespace": "default"}, "spec": spec})
         cluster.delete("g-1")
         await until(lambda: stale(cluster).get("status") == "True")
-        await asyncio.sleep(0.6)
+        await asyncio.sleep(5)
         assert not ending(cluster) and cluster.bound("g-0")
 
 

@@ -15,7 +15,7 @@ from koordpy.engine.scheduler import Scheduler
 from koordpy.engine.settings import EngineSettings
 from koordpy.planning.plan import RoundPlan
 from koordpy.sim.server import ApiServer
-from tests.engine.live import QUICK, QUICK_LEASE, live, small
+from tests.engine.live import QUICK, QUICK_LEASE, in_virtual_time, live, small
 from tests.engine.scripted import until
 
 DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
@@ -72,6 +72,7 @@ async def test_missing_rights_are_one_line_with_verbs_and_resources(caplog: pyte
         assert "get, create and update the Lease kube-system/koordpy" in line
 
 
+@in_virtual_time
 async def test_a_right_that_is_missing_for_long_is_told_again_and_a_new_one_at_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

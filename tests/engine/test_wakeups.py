@@ -20,7 +20,7 @@ from koordpy.api.storage import (
 )
 from koordpy.cluster.pods import PodInfo, pod_info
 from koordpy.engine.wakeups import BY_FILTER, Wake, helpful, of_devices, of_pod, of_storage
-from tests.engine.live import Live, live, pod, small, until
+from tests.engine.live import Live, in_virtual_time, live, pod, small, until
 from tests.engine.storage import HOST, LOCAL, MADE, Storage, pod_with
 
 NAME = {"metadata": {"name": "a", "namespace": "ns"}}
@@ -144,6 +144,7 @@ def nominated(cluster: Live, name: str, to: str) -> None:
 
 
 @pytest.mark.parametrize("end", ["deleted", "cleared", "bound elsewhere"])
+@in_virtual_time
 async def test_a_pod_kept_out_by_a_nomination_is_bound_when_that_ends(end: str) -> None:
     async with live([small("n1")]) as cluster, cluster.running():
         cluster.create(pod("vip", gpus=0, cpu="4", memory="1Gi", scheduler_name="another"))
@@ -189,6 +190,7 @@ async def test_claims_of_others_wake_nobody() -> None:
             await until(lambda: cluster.bound("p"))
 
 
+@in_virtual_time
 async def test_a_dry_run_counts_a_pod_that_it_would_bind_once() -> None:
     async with live([small("n1")]) as cluster, cluster.running(dry_run=True) as scheduler:
         for i in range(3):

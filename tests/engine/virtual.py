@@ -10,6 +10,7 @@ import contextlib
 import gc
 import random
 import selectors
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -47,7 +48,8 @@ class _NoWaiting(selectors.SelectSelector):
 class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop with a time of its own. `steps` counts its turns, of which `on_step` hears.
 
-    `on_result` hears what a thread has found, and says how much later that is told.
+    `on_result` hears what a thread has found, and says how much later that is told. What a thread leaves in
+    `withhold` keeps its answer back until it is set.
     `on_send` hears of requests that leave a client: (client, method, path, body); `on_reply` of the answers that
     reach it: (client, method, path, status, body).
     `on_request` hears of requests at the API server: (client, method, path, `before` or `after` it is carried out).
@@ -61,6 +63,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.on_step: Callable[[int], None] | None = None
         self.on_request: Callable[[Wire, str, str, str], None] | None = None
         self.on_result: Callable[[Any], float] | None = None
+        self.withhold: threading.Event | None = None
         self.on_send: Callable[[Wire, str, str, bytes | None], None] | None = None
         self.on_reply: Callable[[Wire, str, str, int, bytes], None] | None = None
         self.history: list[tuple[Any, ...]] = []
@@ -85,7 +88,15 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         else:
             settle = lambda: future.done() or future.set_result(result)  # noqa: E731
             late = self.on_result(result) if self.on_result is not None else 0.0
-        self.call_later(late + self.dice.choice((0.0, 0.002, 0.02)) * self.dice.random(), settle)
+        hold, self.withhold = self.withhold, None
+
+        def tell() -> None:
+            if hold is not None and not hold.is_set():
+                self.call_later(0.001, tell)
+            else:
+                settle()
+
+        self.call_later(late + self.dice.choice((0.0, 0.002, 0.02)) * self.dice.random(), tell)
         return future
 
     def _run_once(self) -> None:
