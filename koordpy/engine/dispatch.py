@@ -31,6 +31,7 @@ from koordpy.observe.logs import MOST_CHARACTERS
 from koordpy.observe.metrics import Metrics
 from koordpy.planning.gangs import read_gang
 from koordpy.planning.plan import (
+    Deferred,
     Eviction,
     GangReport,
     GangStatus,
@@ -135,7 +136,7 @@ class Dispatcher:
         for one in plan.deferred:
             tried.add(one.unit)
             if (waits := entries.get(one.unit)) is not None:
-                self._defer(waits, len(snapshot.nodes), kept_off=one.kept_off)
+                self._defer(waits, len(snapshot.nodes), one)
         for name, entry in entries.items():
             if name not in tried:
                 # its pods are gone or in another unit now; the feeds have said so, or will
@@ -204,11 +205,12 @@ class Dispatcher:
             self._queue.touch(name, "CorePlaced")
         return bool(left)
 
-    def _defer(self, entry: Entry, nodes: int, *, kept_off: bool) -> None:
+    def _defer(self, entry: Entry, nodes: int, how: Deferred) -> None:
         """A unit that was not decided: it is told so where that takes long."""
-        self._queue.settle_deferred(entry, kept_off_seconds=self._keep_seconds if kept_off else None)
+        keep = self._keep_seconds if how.kept_off else None
+        self._queue.settle_deferred(entry, kept_off_seconds=keep, interrupted=how.interrupted)
         waits = entry.deferred is not None and self._clock() - entry.deferred >= self._keep_seconds
-        if waits and not kept_off and not entry.looked_for:
+        if waits and not how.kept_off and not entry.looked_for:
             entry.looked_for = True
             text = f"0/{nodes} nodes are available: still looking for victims."
             for key in entry.pods:

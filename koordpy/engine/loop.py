@@ -19,7 +19,7 @@ from koordpy.engine.watching.feeds import Feeds
 from koordpy.engine.watching.watches import Watches
 from koordpy.observe.decisions import DecisionLog
 from koordpy.observe.metrics import Metrics
-from koordpy.planning.patience import Patience
+from koordpy.planning.patience import Interrupts, Patience
 from koordpy.planning.plan import RoundPlan
 
 logger = logging.getLogger(__name__)
@@ -31,6 +31,10 @@ IDLE_SECONDS = 60.0
 LOOK_SECONDS = 1.0
 """How often the time of day is looked at while something waits for it: a machine that sleeps counts no timer down."""
 NOT_LEADING_SECONDS = 0.1
+INTERRUPT_SECONDS = 0.01
+"""How often it is looked whether a solve is to end."""
+MOST_INTERRUPTIONS = 3
+"""Of the searches for one unit by pods that come: else in a stream of them nobody would ever be searched for."""
 
 
 class SchedulingLoop:
@@ -133,9 +137,12 @@ class SchedulingLoop:
         began = self._clock()
         patience = self._patience(entries, began)
         try:
-            plan = await asyncio.get_running_loop().run_in_executor(
+            planning = asyncio.get_running_loop().run_in_executor(
                 self._executor, self._planner, snapshot, ids, patience
             )
+            while not (await asyncio.wait((planning,), timeout=INTERRUPT_SECONDS))[0]:
+                patience.interrupts.look()
+            plan = planning.result()
         except asyncio.CancelledError:
             raise
         except Exception as error:
@@ -157,9 +164,12 @@ class SchedulingLoop:
         searches = stops or not waiting
         seconds, keeps = self._settings.round_seconds, self._settings.search_seconds
 
+        def came() -> bool:
+            # where nobody waits for a search, a round plans as offline for as long as its time lasts
+            return self._queue.last_added > began and (stops or self._clock() - began >= seconds)
+
         def spent() -> bool:
-            # a pod that came meanwhile waits for one search at most
-            return self._clock() - began >= seconds or (stops and self._queue.last_added > began)
+            return self._clock() - began >= seconds or came()
 
         return Patience(
             searches=searches,
@@ -171,6 +181,8 @@ class SchedulingLoop:
                 for entry in (*entries, *waiting)
                 if entry.deferred is not None and began - entry.deferred >= keeps
             ),
+            interrupts=Interrupts(came),
+            firm=frozenset(entry.unit for entry in entries if entry.interrupted >= MOST_INTERRUPTIONS),
         )
 
     def _unit_now(self, key: str) -> str | None:

@@ -85,6 +85,8 @@ class Entry:
     """It was told that it is searched for."""
     whole: int = 0
     """Pods with which its gangs have the members that the last attempt found missing; 0 where none was."""
+    interrupted: int = 0
+    """How often its search was given up since it waits for one."""
     first_tried: float | None = None
     """When its first try began; None before, and once it was placed."""
 
@@ -310,12 +312,15 @@ class UnitQueue:
         else:
             self._enter(entry, State.GATED if gated else State.UNSCHEDULABLE, "ScheduleAttemptFailure")
 
-    def settle_deferred(self, entry: Entry, *, kept_off_seconds: float | None = None) -> None:
+    def settle_deferred(
+        self, entry: Entry, *, kept_off_seconds: float | None = None, interrupted: bool = False
+    ) -> None:
         """The attempt did not decide: a round that searches does; where room is kept from it, any one after so long."""
         if self._ended(entry):
             return
         now = self.clock()
         entry.deferred = now if entry.deferred is None else entry.deferred
+        entry.interrupted += interrupted
         entry.resumes = inf if kept_off_seconds is None else entry.deferred + kept_off_seconds
         if entry.touched:
             entry.resumes = 0.0
@@ -425,7 +430,7 @@ class UnitQueue:
 
     def _enter(self, entry: Entry, state: State, event: str, pods: int | None = None) -> None:
         entry.due = max(entry.due, entry.not_before)
-        entry.deferred, entry.resumes, entry.looked_for = None, 0.0, False
+        entry.deferred, entry.resumes, entry.looked_for, entry.interrupted = None, 0.0, False, 0
         self._on_incoming(state, event, len(entry.pods) if pods is None else pods)
         self._move(entry, state)
         if state is State.ACTIVE:

@@ -71,6 +71,8 @@ class Tried:
     """It was not decided: its search, or the room that it could have, waits for another round."""
     kept_off: bool = False
     """It is deferred for room that is kept for units ahead of it."""
+    interrupted: bool = False
+    """It is deferred in the middle of its search."""
 
     @property
     def lacks_room(self) -> bool:

@@ -161,6 +161,7 @@ def _build(unit: Unit, figures: Figures, *, emptied: bool) -> Problem:
         pipeline=unit.pipeline if goal else 1,
         deterministic_time=figures.config.solver.deterministic_time,
         watchdog_seconds=figures.config.solver.wall_time_watchdog,
+        interrupts=figures.interrupts,
         interactions=among.interactions(numbers) if among is not None else (),
         allowances=(
             *(

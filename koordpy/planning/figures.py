@@ -25,6 +25,7 @@ from koordpy.planning.filters.volumes import VolumeBinding
 from koordpy.planning.gpu.nodes import GpuNodes
 from koordpy.planning.gpu.plain import PlainGpus
 from koordpy.planning.nominated import Reserved, reserve
+from koordpy.planning.patience import NEVER
 from koordpy.planning.placement.problem import Problem
 from koordpy.planning.promised import Promises, parties
 from koordpy.planning.quota.admission import Admission
@@ -86,6 +87,8 @@ class Figures:
         """Shapes whose key is the shape itself."""
         self.built: tuple[Unit, tuple[int, int, bool], Problem] | None = None
         """The unit that a Problem was built of last, the moment then, the Problem."""
+        self.interrupts = NEVER
+        """Of the search under way."""
 
     @property
     def moment(self) -> tuple[int, int, bool]:

@@ -2,11 +2,52 @@
 
 A live round is cut: once its time is used up, what fits is placed and its Bindings go out; units that found no room are
 searched for in later rounds, as many as their time allows, one at least, and while they wait no other round searches.
+A search under way is given up, and begun again later, where somebody came meanwhile; of one unit a few times at most.
 Offline nothing is cut, so that the same input gives the same plan.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class Interrupted(Exception):
+    """A search was given up in the middle: somebody came who need not wait for it."""
+
+
+class Interrupts:
+    """Ends the search under way in another thread: between two steps, or in the middle of a solve."""
+
+    def __init__(self, came: Callable[[], bool]) -> None:
+        """came: whether it is to end; asked from both threads."""
+        self.came = came
+        self._stop: Callable[[], None] | None = None
+
+    def step(self) -> None:
+        """One step of a search; raises Interrupted where it is to end."""
+        if self.came():
+            raise Interrupted
+
+    def solving(self, solve: Callable[[], T], stop: Callable[[], None]) -> T:
+        """The answer of a solve, which `stop` ends from the other thread; raises Interrupted where it is to end."""
+        self.step()
+        self._stop = stop
+        try:
+            return solve()
+        finally:
+            self._stop = None
+            self.step()
+
+    def look(self) -> None:
+        """Called by the other thread now and then: ends a solve that is to end."""
+        stop = self._stop
+        if stop is not None and self.came():
+            stop()
+
+
+NEVER = Interrupts(lambda: False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +64,10 @@ class Patience:
     """Units that wait for a search and are not tried in this round: their room is kept."""
     lapsed: frozenset[str] = frozenset()
     """Units whose room has been kept for long enough: it is anybody's."""
+    interrupts: Interrupts = NEVER
+    """Ends a search under way for somebody who came meanwhile."""
+    firm: frozenset[str] = frozenset()
+    """Units whose searches were given up often enough: they are carried through."""
 
     def defers(self) -> bool:
         """Whether a search, or a hard proof, is left to another round now."""

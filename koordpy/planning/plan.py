@@ -220,6 +220,8 @@ class Deferred:
     unit: str
     kept_off: bool = False
     """It would fit, into room that is kept for units ahead of it while those are searched for."""
+    interrupted: bool = False
+    """Its search was given up for somebody who came meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)

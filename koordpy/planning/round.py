@@ -12,7 +12,7 @@ from koordpy.api.config import KoordpyConfiguration
 from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.attempt import Tried, try_unit, unit_shape
 from koordpy.planning.figures import Figures, PlannerCache
-from koordpy.planning.patience import Patience
+from koordpy.planning.patience import NEVER, Interrupted, Patience
 from koordpy.planning.plan import Proof, RoundPlan
 from koordpy.planning.queue.backfill import Backfill
 from koordpy.planning.queue.holding import Guard, starving_beside
@@ -147,10 +147,26 @@ class Beside:
             self.over = True
             return Tried(unit, Proof.UNKNOWN, deferred=True)
         self._begun = True
-        outcome = self._tried(unit)
+        outcome = self._searched(unit)
         if outcome.deferred and not outcome.kept_off:
             self.keep(unit)
         return outcome
+
+    def _searched(self, unit: Unit) -> Tried:
+        """Tries one unit, whose search is given up where somebody came meanwhile: nothing of it stays on the draft."""
+        figures, patience = self._figures, self._patience
+        if patience is None or unit.id in patience.firm:
+            return self._tried(unit)
+        mark = figures.draft.mark()
+        figures.interrupts = patience.interrupts
+        try:
+            return self._tried(unit)
+        except Interrupted:
+            figures.draft.undo(mark)
+            self.over = patience.stops
+            return Tried(unit, Proof.UNKNOWN, deferred=True, interrupted=True)
+        finally:
+            figures.interrupts = NEVER
 
     def _tried(self, unit: Unit) -> Tried:
         draft = self._figures.draft

@@ -1,11 +1,16 @@
 """Queueing among gangs, live: races for one domain, and room that is kept for a gang that waits."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 from koordpy.api import keys
 from koordpy.api.config import KoordpyConfiguration, Queue
-from tests.engine.live import Live, gang, in_virtual_time, live, small, until
+from koordpy.cluster.snapshot import Snapshot
+from koordpy.engine.loop import MOST_INTERRUPTIONS
+from koordpy.planning.patience import Patience
+from koordpy.planning.plan import Deferred, RoundPlan
+from tests.engine.live import Live, Planner, gang, in_virtual_time, live, small, until
 
 ON = KoordpyConfiguration(queue=Queue(backfill=True))
 
@@ -76,3 +81,22 @@ async def test_the_promised_gang_starts_when_the_others_have_ended() -> None:
             cluster.delete("runs-0")
             await until(lambda: cluster.bound("big-0", "big-1"))
             assert set(cluster.places()) == {"big-0", "big-1"}
+
+
+@in_virtual_time
+async def test_a_search_that_was_given_up_a_few_times_is_carried_through() -> None:
+    async with live([small("n1")]) as cluster:
+        known: list[bool] = []
+
+        class GivingUp(Planner):
+            def __call__(self, snapshot: Snapshot, only: frozenset[str], patience: Patience) -> RoundPlan:
+                known.append("default/p" in patience.firm)
+                plan = super().__call__(snapshot, only, patience)
+                given_up = (Deferred("default/p", interrupted=True),)
+                return plan if known[-1] else replace(plan, placements=(), units=(), deferred=given_up)
+
+        cluster.planner = GivingUp()
+        async with cluster.running():
+            cluster.pod("p")
+            await until(lambda: cluster.bound("p"))
+        assert known == [False] * MOST_INTERRUPTIONS + [True]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Collection
 
 import pytest
@@ -10,7 +11,7 @@ from msgspec.structs import replace
 
 from koordpy.api.objects import PodStatus
 from koordpy.cluster.state import ClusterState
-from koordpy.planning.patience import Patience
+from koordpy.planning.patience import Interrupted, Interrupts, Patience
 from koordpy.planning.plan import Deferred, RoundPlan
 from koordpy.planning.round import plan_round
 from tests.scenarios.cluster import World, bound, gang_pods, group, messages, node, pod
@@ -27,6 +28,8 @@ def cut(
     tries: int = 0,
     waiting: Collection[str] = (),
     lapsed: Collection[str] = (),
+    interrupts: Interrupts | None = None,
+    firm: Collection[str] = (),
 ) -> RoundPlan:
     """A round with patience; tries: after so many looks at the clock its time is up, 0 for never."""
     looks = 0
@@ -37,7 +40,13 @@ def cut(
         return bool(tries) and looks >= tries
 
     patience = Patience(
-        searches=searches, spent=spent, stops=searches and stops, waiting=frozenset(waiting), lapsed=frozenset(lapsed)
+        searches=searches,
+        spent=spent,
+        stops=searches and stops,
+        waiting=frozenset(waiting),
+        lapsed=frozenset(lapsed),
+        interrupts=interrupts or Interrupts(lambda: False),
+        firm=frozenset(firm),
     )
     return plan_round(state.snapshot(0.0), only=frozenset(only), patience=patience)
 
@@ -179,6 +188,72 @@ def test_rounds_that_are_cut_decide_as_one_that_is_not() -> None:
         left = cut(world.state, [*deferred], searches=True)
         assert not left.deferred
         assert {one.unit for one in left.units} == deferred
+
+
+def at_step(number: int) -> Interrupts:
+    """Somebody comes at this step of the searches, and another at each that follows."""
+    steps = 0
+
+    def came() -> bool:
+        nonlocal steps
+        steps += 1
+        return steps > number
+
+    return Interrupts(came)
+
+
+def test_a_search_that_is_given_up_leaves_the_round_as_it_found_it() -> None:
+    """At whatever step: those before it are decided as ever, those behind it as if it were not there."""
+    given_up = 0
+    for seed in range(40):
+        world, units = _random(random.Random(seed))
+        whole = plan_round(world.snapshot(), only=frozenset(units))
+        order = [one.unit for one in whole.units]
+        for number in (0, 1, 2, 5, 11):
+            plan = cut(world.state, units, searches=True, interrupts=at_step(number))
+            left = [one.unit for one in plan.deferred]
+            assert left == order[len(order) - len(left) :], (seed, number)
+            decided = set(order) - set(left)
+            assert [p for p in whole.placements if p.unit in decided] == list(plan.placements)
+            assert [e for e in whole.evictions if e.unit in decided] == list(plan.evictions)
+            if left:
+                given_up += 1
+                assert plan.deferred[0] == Deferred(left[0], interrupted=True)
+                carried = cut(world.state, units, searches=True, interrupts=at_step(number), firm=left[:1])
+                assert left[0] not in {one.unit for one in carried.deferred}
+        first = cut(world.state, units, searches=True, stops=False, interrupts=at_step(0))
+        others = {*units} - {one.unit for one in first.deferred}
+        second = cut(world.state, others, searches=True, stops=False, interrupts=at_step(0))
+        assert (first.placements, first.evictions) == (second.placements, second.evictions), seed
+    assert given_up > 50
+
+
+def test_a_solve_is_ended_by_who_comes_meanwhile() -> None:
+    from koordpy.planning.solver.budget import Budget
+    from koordpy.planning.solver.cpsat import cp_model
+
+    rng, model = random.Random(1), cp_model.CpModel()
+    some = [model.new_bool_var("") for _ in range(400)]
+    for _ in range(300):
+        model.add(sum(rng.randint(1, 50) * one for one in rng.sample(some, 30)) <= 300)
+    model.maximize(sum(rng.randint(1, 50) * one for one in some))
+    came = threading.Event()
+    interrupts = Interrupts(came.is_set)
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.wait(0.01):
+            came.set()
+            interrupts.look()
+
+    other = threading.Thread(target=look)
+    other.start()
+    try:
+        with pytest.raises(Interrupted):
+            Budget(1e9, watchdog_seconds=3600, interrupts=interrupts).solve("hard", model)
+    finally:
+        ended.set()
+        other.join()
 
 
 def _random(rng: random.Random) -> tuple[World, list[str]]:

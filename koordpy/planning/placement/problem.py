@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koordpy.cluster.tree import Tree
+from koordpy.planning.patience import NEVER, Interrupts
 from koordpy.planning.placement.ties import Interaction
 from koordpy.planning.plan import Proof, SolverRun
 
@@ -132,6 +133,7 @@ class Problem:
     pipeline: int = 1
     deterministic_time: float = 2.0
     watchdog_seconds: float = 10.0
+    interrupts: Interrupts = field(default=NEVER, compare=False, repr=False)
     interactions: tuple[Interaction, ...] = ()
     allowances: tuple[Allowance, ...] = ()
     by_count: ByCount | None = None

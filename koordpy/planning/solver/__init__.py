@@ -32,7 +32,7 @@ def solve(problem: Problem) -> Solution:
     OPTIMAL when every stage was proven, FEASIBLE when the deterministic time ran out on the way, INFEASIBLE when no
     placement exists, UNKNOWN (no nodes) when the time ran out and filling node after node finds none either.
     """
-    budget = Budget(problem.deterministic_time, watchdog_seconds=problem.watchdog_seconds)
+    budget = Budget.of(problem)
     nodes = _place(problem, budget)
     if not nodes and not budget.proven:
         nodes = _first_found(problem, budget)
@@ -48,7 +48,7 @@ def can_place(problem: Problem) -> Proof:
     pending = problem.pending
     if not problem.allowed(pending):
         return Proof.INFEASIBLE
-    budget = Budget(problem.deterministic_time, watchdog_seconds=problem.watchdog_seconds)
+    budget = Budget.of(problem)
     if _first_found(problem, budget):
         return Proof.FEASIBLE
     return Plain(problem, pending, room=_room(problem, pending), budget=budget).could()

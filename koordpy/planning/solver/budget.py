@@ -3,6 +3,8 @@
 Source: gang-network.md section 7, Determinism: one worker, a fixed seed, deterministic time, never wall time.
 """
 
+from koordpy.planning.patience import NEVER, Interrupts
+from koordpy.planning.placement.problem import Problem
 from koordpy.planning.plan import Proof, SolverRun
 from koordpy.planning.solver.cpsat import cp_model
 
@@ -22,14 +24,27 @@ _UNPROVEN = 0.1
 class Budget:
     """Runs CP-SAT models in order until the shared limit is spent. `proven` turns false with the first open answer."""
 
-    def __init__(self, deterministic_time: float, *, watchdog_seconds: float = 10.0, probing: bool = True) -> None:
+    def __init__(
+        self,
+        deterministic_time: float,
+        *,
+        watchdog_seconds: float = 10.0,
+        probing: bool = True,
+        interrupts: Interrupts = NEVER,
+    ) -> None:
         """watchdog_seconds: of the wall, for one solve; only for what the solver's own clock does not see. probing:
         whether a model is looked through for symmetries and implications first. In one of thousands of 0/1 of which few
         are tied, as victims are, that alone takes all the time (2.0 and no answer, against 0.5 and the optimum)."""
         self.left = deterministic_time
-        self._watchdog, self._probing = watchdog_seconds, probing
+        self._watchdog, self._probing, self._interrupts = watchdog_seconds, probing, interrupts
         self.proven = True
         self.runs: list[SolverRun] = []
+
+    @classmethod
+    def of(cls, problem: Problem) -> "Budget":
+        """What a problem allows."""
+        watchdog, interrupts = problem.watchdog_seconds, problem.interrupts
+        return cls(problem.deterministic_time, watchdog_seconds=watchdog, interrupts=interrupts)
 
     def solve(
         self, stage: str, model: cp_model.CpModel, *, share: float = 1.0, linearization: int = 1
@@ -52,7 +67,7 @@ class Budget:
             solver.parameters.cp_model_probing_level = 0
         # else a solve leaves the process with SIGINT's default action: Ctrl-C would kill it without any cleaning up
         solver.parameters.catch_sigint_signal = False
-        status = solver.solve(model)
+        status = self._interrupts.solving(lambda: solver.solve(model), solver.stop_search)
         proof = _PROOFS.get(status, Proof.UNKNOWN)
         used = float(solver.response_proto.deterministic_time)
         # taking a model in and simplifying it is not in the solver's deterministic time

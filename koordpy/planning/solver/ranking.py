@@ -17,7 +17,7 @@ from koordpy.planning.solver.budget import Budget
 
 def rank_counts(problem: Problem, ranks: Sequence[int], counts: Mapping[int, int]) -> Solution:
     """Rank -> node for equal pods whose counts per node are optimal in goals 0 to 6."""
-    budget = Budget(problem.deterministic_time, watchdog_seconds=problem.watchdog_seconds)
+    budget = Budget.of(problem)
     nodes = settle_ranks(problem, _start(problem, ranks, counts), budget=budget)
     return Solution(nodes, Proof.OPTIMAL if budget.proven else Proof.FEASIBLE, tuple(budget.runs))
 

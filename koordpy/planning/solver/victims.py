@@ -26,7 +26,7 @@ Check = Callable[[tuple[int, ...], Layout], Sequence[Cut | Need]]
 
 def choose(choices: Choices, check: Check, *, most_tries: int = MOST_TRIES) -> Choice:
     """The least harmful options with which all members can be placed. most_tries: answers that a check may refuse."""
-    budget = Budget(choices.deterministic_time, probing=False)
+    budget = Budget(choices.deterministic_time, probing=False, interrupts=choices.problem.interrupts)
     model = VictimsModel(choices)
     levels = _Levels(model, budget)
     for _ in range(most_tries):

@@ -272,6 +272,7 @@ class Search:
         reasons: list[str] = []
         trial = Trial(asked, self.pool, self.figures)
         for part in partitions(asked.unit, open_to.problem, self.figures):
+            self.figures.interrupts.step()
             found = self._candidates(asked, part, rules=rules, law=law, open_to=open_to)
             if not reachable(found.choices):
                 continue

@@ -48,6 +48,7 @@ class Trial:
     @contextmanager
     def gone(self, units: Sequence[int]) -> Iterator[None]:
         """The draft without some units."""
+        self.figures.interrupts.step()
         mark = self.figures.draft.mark()
         self._evict(units)
         try:
