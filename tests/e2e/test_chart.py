@@ -239,6 +239,7 @@ def test_a_digest_takes_the_place_of_the_tag(helm: Helm) -> None:
         ({"image": {"repository": "a b"}}, "repository"),
         ({"startupProbe": {"exec": {}}}, "startupProbe"),
         ({"extraArgs": "--kube-api-qps=9"}, "extraArgs"),
+        ({"resources": {"limits": {"cpu": "abc"}}}, "cpu"),
         ({"agent": {"dnsPolicy": "Mine"}}, "dnsPolicy"),
         ({"webhook": {"enabled": True, "renderCertificate": False}}, "every rendering would make another one"),
         ({"webhook": {"enabled": True, "existingSecret": "a", "certManager": {"enabled": True}}}, "choose one"),
