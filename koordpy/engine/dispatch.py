@@ -5,7 +5,7 @@ the others are carried out as they are, for units of one round were planned on o
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -239,10 +239,16 @@ class Dispatcher:
         if self._told.is_enough(text):
             return  # thousands of nodes may say the same, round by round
         reference = self._references.warned(about)
-        if self._told.is_new(reference or about, text):
+        if self._told.is_new(self._maker(about) or reference or about, text):
             logger.warning("%s: %s", about, text)
             if reference is not None:
                 self._announcer.invalid(reference, text)
+
+    def _maker(self, about: str) -> Hashable:
+        """What made a pod, or its gang: all pods of one template say the same."""
+        kind, _, key = about.partition("/")
+        info = self._state.pod(key) if kind == "Pod" else None
+        return (info.controller or info.gang) if info is not None else None
 
     def _report(self, rejected: RejectedPlan) -> None:
         """A plan that its check refused, with all of it; once for as long as the same is found wrong."""

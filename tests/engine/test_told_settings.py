@@ -1,5 +1,6 @@
 """Settings that nobody reads, or that say nothing, are told by an event on their object, once."""
 
+import asyncio
 import json
 from itertools import count
 from typing import Any
@@ -10,7 +11,7 @@ from koordpy.api import keys
 from koordpy.api.config import GangDefaults, Gangs, GatherEntry, KoordpyConfiguration
 from koordpy.engine.status.told import MOST_SUBJECTS, MOST_TEXTS, Told
 from koordpy.sim.clusters import training_cluster
-from tests.engine.live import Live, gang, live, pod, small, until
+from tests.engine.live import Live, gang, in_virtual_time, live, pod, small, until
 
 QUOTAS, GROUPS = "elasticquotas.scheduling.sigs.k8s.io", "podgroups.scheduling.sigs.k8s.io"
 DEVICES = "devices.scheduling.koordinator.sh"
@@ -80,6 +81,16 @@ async def test_an_object_is_told_once_and_again_when_it_is_made_anew() -> None:
             cluster.server.store.delete(GROUPS, "g", namespace="default")
         await until(lambda: len(told(cluster)) == 2)
         assert told(cluster) == [("PodGroup", "g", MEANT)] * 2
+
+
+@in_virtual_time
+async def test_what_all_pods_of_a_job_say_is_told_once() -> None:
+    async with live([small("n1")]) as cluster, cluster.running():
+        cluster.create(*(owned(f"p-{i}", annotations={"scheduling.k8s.io/group-name": "train"}) for i in range(3)))
+        await until(lambda: cluster.bound("p-0", "p-1", "p-2") and told(cluster))
+        await asyncio.sleep(5)
+        ((kind, _, note),) = told(cluster)
+        assert (kind, note.split()[1]) == ("Pod", "scheduling.k8s.io/group-name")
 
 
 async def test_a_setting_that_says_nothing_or_cannot_be_read_is_told_on_the_pod_group() -> None:
