@@ -83,6 +83,11 @@ class Gang(Members):
         expected = f", {self.expected} are expected" if self.expected is not None else ""
         return f"{text} {self.min_member} exist{expected}"
 
+    def waits_for_pending(self) -> str:
+        """The same where match-policy only-waiting asks for more members that wait."""
+        text = f"gang {self.key}: waiting for members, {len(self.pending) + self.done} of minMember"
+        return f"{text} {self.min_member} wait or have Succeeded (only-waiting)"
+
 
 @once
 def _settings(namespace: str, meta: ObjectMeta) -> tuple[TopologyWish, tuple[str, ...], str]:

@@ -41,6 +41,9 @@ def gate(unit: Unit, groups: Groups) -> Gate | None:
     for gang in unit.gangs:
         if (have := unit.present(gang)) < gang.min_member:
             return Gate(gang.waits_for_members(have), GangStatus.INCOMPLETE)
+        if gang.pending and gang.match_policy == "only-waiting" and len(gang.pending) < unit.need(gang):
+            # a gang with fewer pending members than its need has no plan (2.4)
+            return Gate(gang.waits_for_pending(), GangStatus.INCOMPLETE)
     for gang in unit.gangs:
         if gang.fault:
             return Gate(f"gang {gang.key}: {gang.fault}", GangStatus.INVALID)

@@ -49,6 +49,12 @@ def gang(minimum: int, count: int, *, called: str = "train", notes: Json | None 
     return [group, *(pod(f"p-{i}", labels=labels, amount=8, **settings) for i in range(count))]
 
 
+def only_waiting() -> list[Json]:
+    """A gang of four of which three run."""
+    group, *pods = gang(4, 4, notes={"gang.scheduling.koordinator.sh/match-policy": "only-waiting"})
+    return [group, *({**one, "spec": {**one["spec"], "nodeName": f"n{i}"}} for i, one in enumerate(pods[1:])), pods[0]]
+
+
 def with_notes(objects: list[Json], notes: Json) -> list[Json]:
     """The objects, their pods annotated."""
     return [
@@ -106,6 +112,9 @@ MISTAKES: dict[str, list[Json]] = {
         *NODES, {**gang(2, 2)[0], "spec": {"minMembers": 2}}, *gang(2, 2)[1:],
     ],
     "an API server refuses it": [*NODES, pod(tolerations=[{"key": GPU, "operator": "exists"}])],
+    "waiting for members, 1 of minMember 4 wait or have Succeeded (only-waiting)": [
+        *NODES, *only_waiting(),
+    ],
     "waiting for members, 3 of minMember 4 exist": [*NODES, *gang(4, 3)],
     "4 Insufficient nvidia.com/gpu": [*NODES, pod(amount=16)],
     "node n1 had nvidia.com/gpu of 16 (it has 8 in all)": [*NODES, pod(amount=16)],

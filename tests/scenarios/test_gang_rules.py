@@ -171,6 +171,15 @@ def test_what_a_plan_needs(policy: str, minimum: int, running: int, waiting: int
     assert len(bound(plan)) == placed
 
 
+def test_those_that_wait_with_only_waiting_are_told_that_they_are_too_few() -> None:
+    world = World().add(node("n1:59"), group("g", 4, {keys.GANG_MATCH_POLICY: "only-waiting"}), pod("w", gang="g"))
+    world.add([pod(f"r-{i}", gang="g", at="n1") for i in range(3)])
+    told = {"w": "gang default/g: waiting for members, 1 of minMember 4 wait or have Succeeded (only-waiting)"}
+    assert messages(world.plan()) == told
+    world.add([pod(f"v-{i}", gang="g") for i in range(3)])
+    assert len(bound(world.plan())) == 4
+
+
 def test_one_bound_member_of_the_group_proves_that_all_its_gangs_once_fitted() -> None:
     world = World().add(node("n1:2"), group("a", 1, linked("b")), group("b", 3), pod("a-0", gang="a", at="n1"))
     world.add([pod(f"b-{i}", gang="b") for i in range(3)])

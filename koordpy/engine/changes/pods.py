@@ -172,6 +172,8 @@ class PodChanges:
         self._queue.add(self._hub.names.of_pod(info), pod, event=event)
 
 
-def _counts(info: PodInfo | None) -> bool:
-    """Whether a pod is a member of its gang that counts."""
-    return info is not None and (info.bound or info.pending or info.finished)
+def _counts(info: PodInfo | None) -> tuple[bool, bool]:
+    """Whether a pod is a member of its gang that counts, and whether it has Succeeded: then fewer need to wait."""
+    if info is None:
+        return False, False
+    return info.bound or info.pending or info.finished, info.succeeded

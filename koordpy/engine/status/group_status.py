@@ -160,10 +160,10 @@ def _scheduled(
     report = verdict.report if verdict is not None else None
     told = report.message if report is not None and report.status is not GangStatus.SCHEDULED else ""
     reason = report.status.value if report is not None and told else GangStatus.INCOMPLETE.value
-    text = f"{have} of minMember {least} members are bound"
+    text = f"{have} of minMember {least} members are bound or have Succeeded"
     if not any(not pod.finished and not pod.pod.spec.node_name for pod in gang.pods):
         # nobody is left to be tried, so no round says anything
-        reason, told = GangStatus.INCOMPLETE.value, "no other exists" if gang.pods else "no pod names the group"
+        reason, told = GangStatus.INCOMPLETE.value, "no other waits" if gang.pods else "no pod names the group"
         return _made(group, "False", reason, f"{text}; {told}")
     if have:
         return _made(group, "False", reason, f"{text}; {told}" if told else text)
