@@ -90,6 +90,7 @@ _MAKERS_UNREAD = {("batch", "Job"), ("batch", "CronJob"), ("apps", "Deployment")
 MAKERS_READ = ("ReplicationController", "ReplicaSet", "StatefulSet")
 """Names of kinds that make pods and of which the selector is read, not the template."""
 WRITE_PODS = "(write the pods that it would make)"
+UNMADE = f"its pods are not made {WRITE_PODS}"
 
 
 def not_read(api_version: str, kind: str) -> str:

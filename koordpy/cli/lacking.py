@@ -5,18 +5,21 @@ A dump of a cluster that leaves PodGroups or quotas out is planned on all the sa
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from koordpy.api.counted import counted
 from koordpy.api.objects import LabelSelector, Pod
 from koordpy.api.owners import ReplicationController
-from koordpy.cli.kinds import MAKERS_READ, WRITE_PODS
+from koordpy.api.strict import decode_rest
+from koordpy.cli.kinds import MAKERS_READ, UNMADE
 from koordpy.cli.output import named
-from koordpy.cluster.pods import GangSource
+from koordpy.cluster.pods import GangSource, gang_ref
 from koordpy.cluster.selectors import selector_matches
 
 if TYPE_CHECKING:
-    from koordpy.cli.manifests import Loaded, Manifest
+    from koordpy.cli.manifests import Loaded, Maker, Manifest
     from koordpy.cluster.state import ClusterState
 
 
@@ -44,6 +47,11 @@ _OF_OBJECTS = (GangSource.GROUP, GangSource.UPSTREAM)
 
 def controllers_without_pods(loaded: "Loaded") -> Iterator[str]:
     """A line for each controller that asks for pods and of which the input has none."""
+    for manifest in _idle(loaded):
+        yield f"{manifest.place}: {manifest.title}: {UNMADE}"
+
+
+def _idle(loaded: "Loaded") -> Iterator["Manifest"]:
     pods: dict[str, list[Pod]] = {}
     for manifest in loaded.manifests:
         if isinstance(manifest.obj, Pod):
@@ -60,11 +68,32 @@ def controllers_without_pods(loaded: "Loaded") -> Iterator[str]:
             if (meta.namespace, manifest.kind.name, meta.name) not in owners and not _selected(
                 manifest, pods.get(meta.namespace, ())
             ):
-                yield f"{manifest.place}: {manifest.title}: its pods are not made {WRITE_PODS}"
+                yield manifest
 
 
-def pods_are_lacking(loaded: "Loaded") -> bool:
-    """Whether something in the input makes pods of which the input has none: of these nothing can be said."""
+def unmade_pods(loaded: "Loaded") -> dict[str, str]:
+    """What makes pods of which the input has none, so that nothing can be said of these -> key of the gang that they
+    would be in, empty for none."""
+    found = {f"{one.kind} {one.namespace}/{one.name}": (one.namespace, one.raw) for one in _without_pods(loaded)}
+    found.update((one.title, (one.obj.metadata.namespace, one.raw)) for one in _idle(loaded))  # type: ignore[attr-defined]
+    return {title: _gang_of(namespace, raw) for title, (namespace, raw) in found.items()}
+
+
+def _gang_of(namespace: str, raw: Mapping[str, Any]) -> str:
+    """The gang of the pods of a template."""
+    spec = raw.get("spec")
+    if isinstance(spec, dict) and isinstance(inner := spec.get("jobTemplate"), dict):
+        spec = inner.get("spec")
+    template = spec.get("template") if isinstance(spec, dict) else None
+    pod = decode_rest(template, Pod)
+    if pod is None:
+        return ""
+    ref = gang_ref(replace(pod, metadata=replace(pod.metadata, namespace=namespace)))
+    return ref.key if ref is not None else ""
+
+
+def _without_pods(loaded: "Loaded") -> Iterator["Maker"]:
+    """The objects that are not read and make pods of which the input has none."""
     owned: dict[str, set[str]] = {}
     for manifest in loaded.manifests:
         if isinstance(manifest.obj, Pod):
@@ -73,10 +102,10 @@ def pods_are_lacking(loaded: "Loaded") -> bool:
             own.update((meta.name, *(owner.name for owner in meta.owner_references)))
     # the pods of a Deployment are those of its ReplicaSet, those of a CronJob its Jobs'; whoever writes pods by
     # hand gives them their names, and no owner
-    return any(
-        not any(name == maker or name.startswith(f"{maker}-") for name in owned.get(namespace, ()))
-        for namespace, maker in loaded.makers
-    ) or any(controllers_without_pods(loaded))
+    for maker in loaded.makers:
+        names = owned.get(maker.namespace, ())
+        if not any(name == maker.name or name.startswith(f"{maker.name}-") for name in names):
+            yield maker
 
 
 def _asks(raw: Mapping[str, object]) -> bool:

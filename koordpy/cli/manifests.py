@@ -54,14 +54,23 @@ class Manifest:
     """Its number among everything that was read, so that a later fault finds its place."""
 
 
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """An object of a kind that is not read and makes pods."""
+
+    namespace: str
+    kind: str
+    name: str
+    raw: dict[str, Any]
+
+
 @dataclass(slots=True)
 class Loaded:
     """What the paths hold. Faults are (order in the input, line), so that later ones find their place among them."""
 
     manifests: list[Manifest] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    makers: list[tuple[str, str]] = field(default_factory=list)
-    """(namespace, name) of objects of kinds that are not read and make pods."""
+    makers: list[Maker] = field(default_factory=list)
     faults: list[tuple[int, str]] = field(default_factory=list)
     unread: list[tuple[int, Place, str]] = field(default_factory=list)
     """(order, place, what was said) of objects of kinds that are not read."""
@@ -240,7 +249,8 @@ def _take(
             if told.endswith(WRITE_PODS):
                 meta = raw.get("metadata")
                 own = meta if isinstance(meta, dict) else {}
-                loaded.makers.append((str(own.get("namespace") or "default"), str(own.get("name"))))
+                namespace = str(own.get("namespace") or DEFAULT_NAMESPACE)
+                loaded.makers.append(Maker(namespace, kind_text, str(own.get("name")), raw))
         return
     loaded.kinds_seen.add(kind.name)
     namespace, name = _identity(raw, kind)

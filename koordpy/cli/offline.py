@@ -36,8 +36,8 @@ class Offline(NamedTuple):
     pods: frozenset[str]
     """`namespace/name` of every pod of the input."""
     warnings: list[str]
-    lacks_pods: bool
-    """Whether something in the input makes pods that nobody wrote."""
+    unmade: Mapping[str, str]
+    """What in the input makes pods that nobody wrote -> key of their gang, empty for none."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -84,7 +84,7 @@ def _prepare(args: argparse.Namespace) -> Offline:
     from koordpy.api.config import KoordpyConfiguration
     from koordpy.api.configfile import ConfigError, Flag, load_config
     from koordpy.api.leafreaders import parse_moment
-    from koordpy.cli.lacking import controllers_without_pods, missing_objects, pods_are_lacking
+    from koordpy.cli.lacking import controllers_without_pods, missing_objects, unmade_pods
     from koordpy.cli.manifests import load_manifests
     from koordpy.cluster.state import ClusterState
     from koordpy.cluster.ties import spread_keys
@@ -130,7 +130,7 @@ def _prepare(args: argparse.Namespace) -> Offline:
         now,
         frozenset(pods),
         [*loaded.warnings, *controllers_without_pods(loaded), *missing_objects(state)],
-        pods_are_lacking(loaded),
+        unmade_pods(loaded),
     )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from koordpy.api.counted import counted
 from koordpy.api.faults import one_line
 from koordpy.api.natural import natural_key
+from koordpy.cli.kinds import UNMADE
 
 if TYPE_CHECKING:
     from koordpy.planning.queue.standing import Standing
@@ -123,10 +124,10 @@ def _key(entry: Document) -> str:
     return f"{entry['namespace']}/{entry['pod']}"
 
 
-def simulation_table(document: Document, left_alone: Mapping[str, str]) -> str:
+def simulation_table(document: Document, left_alone: Mapping[str, str], unmade: Mapping[str, str]) -> str:
     """A SimulationResult for people: gangs with their domains, bindings, pending pods with reasons.
 
-    left_alone: pods that wait for somebody else -> why.
+    left_alone: pods that wait for somebody else -> why; unmade: what makes pods that are not there -> their gang.
     """
     bindings, pending, gangs = document["bindings"], document["pending"], document["gangs"]
     end = "stable" if document["stable"] else "not at rest yet"
@@ -145,7 +146,11 @@ def simulation_table(document: Document, left_alone: Mapping[str, str]) -> str:
         )
         for gang in gangs
     ]
-    alone = [gang["message"] for gang in gangs if not gang["members"] and gang["message"]]
+    alone = [
+        "; ".join((gang["message"], *(f"{title}: {UNMADE}" for title, key in unmade.items() if key == gang["name"])))
+        for gang in gangs
+        if not gang["members"] and gang["message"]
+    ]
     lines += _part("Gangs", [*table(("NAME", "STATUS", "BOUND", "MIN", "DOMAIN", "PROOF"), rows), *alone])
     places = _merged([(_key(b), b["node"], b["round"]) for b in bindings])
     lines += _part("Bindings", table(("POD", "NODE", "ROUND"), places))

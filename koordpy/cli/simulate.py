@@ -50,6 +50,8 @@ def run(args: argparse.Namespace) -> int:
     known = sorted(ready.state.pods(), key=lambda pod: natural_key(pod.key))
     left = {pod.key: found.why for pod in known if (found := aside(pod, served)) is not None}
     output.say(
-        output.simulation_table(document, left) if args.output == "table" else output.text(document, args.output)
+        output.simulation_table(document, left, ready.unmade)
+        if args.output == "table"
+        else output.text(document, args.output)
     )
-    return FAILED if args.fail_pending and (result.pending or ready.lacks_pods) else 0
+    return FAILED if args.fail_pending and (result.pending or ready.unmade) else 0

@@ -103,6 +103,32 @@ def test_what_makes_pods_that_nobody_wrote_fails_it_too(objects: list[str], stat
     assert main(["simulate", "-f", str(path), "--fail-pending"]) == status
 
 
+@pytest.mark.parametrize("kind", ["Job", "CronJob", "StatefulSet"])
+def test_the_table_says_who_would_make_members(tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str) -> None:
+    group = f"apiVersion: {keys.GROUP_SIGS}/v1alpha1\nkind: PodGroup\nmetadata: {{name: %s}}\nspec: {{minMember: 4}}\n"
+    spec = {"template": {"metadata": {"labels": {keys.LABEL_POD_GROUP: "train"}}, "spec": {"containers": []}}}
+    if kind == "CronJob":
+        spec = {"jobTemplate": {"spec": spec}}
+    version = "apps/v1" if kind == "StatefulSet" else "batch/v1"
+    maker = yaml.safe_dump({"apiVersion": version, "kind": kind, "metadata": {"name": "w"}, "spec": spec})
+    path = tmp_path / "in.yaml"
+    path.write_text("---\n".join((NODE, group % "other", group % "train", maker)))
+    assert main(["simulate", "-f", str(path)]) == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines() if line.startswith("  gang ")]
+    assert lines == [
+        "gang default/other: waiting for members, 0 of minMember 4 exist",
+        "gang default/train: waiting for members, 0 of minMember 4 exist; "
+        f"{kind} default/w: its pods are not made (write the pods that it would make)",
+    ]
+
+
+@pytest.mark.parametrize("spec", ["", "spec: 1", "spec: {template: []}", "spec: {jobTemplate: {spec: {template: 1}}}"])
+def test_a_template_that_cannot_be_read_is_of_no_gang(tmp_path: Path, spec: str) -> None:
+    path = tmp_path / "in.yaml"
+    path.write_text(f"{NODE}---\n{JOB}{spec}\n")
+    assert main(["simulate", "-f", str(path), "--fail-pending"]) == 1
+
+
 def test_pods_of_others_that_wait_do_not_fail_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "in.yaml"
     path.write_text(NODE + "---\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c}]}\n")
