@@ -1,6 +1,7 @@
 """What PodGroups say: phases, whose groups are written to, and how often (kube-parity.md 4.5)."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -13,6 +14,7 @@ from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.apiserver.credentials import ClusterAccess
 from koordpy.engine.scheduler import Scheduler
 from koordpy.engine.status.group_status import MADE_AGAIN_SECONDS, counts_of, phase_of
+from koordpy.planning.plan import Eviction
 from tests.engine.live import QUICK, gang, in_virtual_time, live, small, until
 from tests.engine.manifests import GROUPS
 from tests.engine.test_evictor import worker
@@ -110,6 +112,46 @@ async def test_the_next_job_of_a_pod_group_is_told_of_though_pods_of_the_last_ar
 
             text = "2 of 2 members bound"
             await until(lambda: starts() == [("first", text), ("second", text)])
+
+
+@in_virtual_time
+async def test_a_start_is_told_once_a_run() -> None:
+    async with live([small("n")]) as cluster, cluster.running() as scheduler:
+        group, *pods = gang("g", 10, gpus=1)
+        made = [{**one, "metadata": {**one["metadata"], "ownerReferences": [JOB]}} for one in pods]
+
+        def succeeded(old: dict[str, Any]) -> dict[str, Any]:
+            return {**old, "status": {**old["status"], "phase": "Succeeded"}}
+
+        async def told(*starts: int) -> None:
+            await asyncio.sleep(5)
+            found = sorted(one["message"] for one in cluster.events() if one["reason"] == "GangScheduled")
+            assert found == [f"{many} of {many} members bound" for many in starts]
+
+        cluster.create({**group, "spec": {"minMember": 1}}, *made[:1])
+        await told(1)
+        # its Job is suspended and resumed
+        cluster.delete("g-0")
+        await asyncio.sleep(5)
+        cluster.create(*made[:2])
+        await told(1, 2)
+        # the rest of it, one beside others and four when all of them have Succeeded
+        cluster.create(made[2])
+        await told(1, 2)
+        for name in ("g-0", "g-1", "g-2"):
+            cluster.server.store.update("pods", name, succeeded, namespace="default", status=True)
+        cluster.create(*made[3:7])
+        await told(1, 2)
+        assert cluster.bound(*(f"g-{number}" for number in range(7)))
+        # evicted and made again
+        for number in range(3, 7):
+            cluster.delete(f"g-{number}")
+        await asyncio.sleep(5)
+        assert scheduler.writers is not None
+        for writer in scheduler.writers.gangs:
+            writer.evicted(GangRef("default", "g"), [Eviction("default/g-3", "", "n", "priority", "default/high")])
+        cluster.create(*made[7:])
+        await told(1, 2, 3)
 
 
 def test_pods_of_a_job_that_are_still_ending_are_none_of_the_next_jobs() -> None:

@@ -209,6 +209,27 @@ async def test_a_gang_whose_member_comes_back_in_time_goes_on() -> None:
         assert cluster.bound("g-0", "g-1")
 
 
+@in_virtual_time
+async def test_a_gang_that_loses_more_and_more_members_is_told_of_once() -> None:
+    async with live([small("n")]) as cluster, cluster.running(QUICK):
+        group, *members = gang("g", 4, gpus=1)
+        for member in members:
+            member["spec"]["terminationGracePeriodSeconds"] = 0
+        cluster.create(group, *members)
+        await until(lambda: cluster.group("g").get("scheduled") == 4)
+        for left in (3, 2):
+            cluster.delete(f"g-{left}")
+            await until(lambda: stale(cluster).get("message") == f"gang default/g has {left} of 4 members")  # noqa: B023
+        await asyncio.sleep(5)
+        assert told(cluster, "GangDegraded") == ["gang default/g has 3 of 4 members"]
+        cluster.create(*members[2:])
+        await until(lambda: stale(cluster)["status"] == "False")
+        cluster.delete("g-3")
+        cluster.delete("g-2")
+        await until(lambda: len(told(cluster, "GangDegraded")) == 2)
+        assert len(told(cluster, "GangRepaired")) == 1
+
+
 async def test_nobody_is_told_that_members_go_that_may_not_go() -> None:
     async with halved(grace=60.0) as cluster:
         store = cluster.server.store

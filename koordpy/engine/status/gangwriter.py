@@ -27,6 +27,8 @@ class GangStatusWriter(abc.ABC):
         self.sent = 0
         self._writing = writing
         self._dirty: dict[str, None] = {}
+        self._started: dict[str, frozenset[str]] = {}
+        """Gangs of whose start was told -> owners of that run."""
         writing.feeds.listeners.gang.append(self.changed)
 
     def changed(self, ref: GangRef) -> None:
@@ -41,8 +43,12 @@ class GangStatusWriter(abc.ABC):
             self._dirty[report.name] = None
 
     def scheduled(self, report: GangReport) -> None:
-        """The Bindings of a gang's plan are through and its minimum is bound."""
-        if report.source is self.source and (about := self._about(report.name)) is not None:
+        """The Bindings of a gang's plan are through and its minimum is bound: told once a run."""
+        if report.source is not self.source or (about := self._about(report.name)) is None:
+            return
+        run, told = self._writing.state.gang(report.ref).run.owners, self._started.get(report.name, frozenset())
+        self._started[report.name] = run
+        if run.isdisjoint(told):
             owner = self._writing.references.owner(report.ref)
             self._writing.announcer.gang_scheduled(about, report, owner if owner != about else None)
 
@@ -55,6 +61,8 @@ class GangStatusWriter(abc.ABC):
         gist = f" for {first.beneficiary}" if others else f": {first.message}"
         rules = ", ".join(dict.fromkeys(victim.rule for victim in victims))
         left = len(self._writing.state.gang(ref).standing)
+        if not left:
+            self._started.pop(ref.key, None)
         text = f"{many} of {left + many} members evicted ({rules}){gist}"
         self._writing.announcer.gang_evicted(about, text)
         self._hear_evicted(ref, first.reason, text)
@@ -74,6 +82,10 @@ class GangStatusWriter(abc.ABC):
         if not self._writing.may_write():
             return
         dirty, self._dirty = dict.fromkeys((*self._dirty, *self._overdue())), {}
+        for key in self._started.keys() & dirty:
+            namespace, _, name = key.partition("/")
+            if not self._writing.state.gang(GangRef(namespace, name, self.source)).of_run:
+                del self._started[key]
         gate = asyncio.Semaphore(MOST_AT_A_TIME)
 
         async def write(key: str) -> None:

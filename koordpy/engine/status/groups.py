@@ -48,8 +48,8 @@ class GroupStatusWriter(GangStatusWriter):
         self._evicted: dict[str, Said] = {}
         self._made_again: dict[str, float] = {}
         """Gangs with failed pods -> until when their controllers may make them again."""
-        self._degraded: dict[str, int] = {}
-        """Gangs that were told of as stale -> members that they had."""
+        self._degraded: set[str] = set()
+        """Gangs that were told of as stale, and are."""
         stale.told.append(self._staleness_changed)
         stale.half_over.append(self._grace_half_over)
 
@@ -79,14 +79,14 @@ class GroupStatusWriter(GangStatusWriter):
         group = self._writing.state.pod_group(ref.key) if ref.source is self.source else None
         if group is None or (about := self._about(ref.key)) is None:
             return
-        found, known = self._stale.state(ref), self._degraded.get(ref.key)
+        found, known = self._stale.state(ref), ref.key in self._degraded
         if found is not None:
-            self._degraded[ref.key] = found.have
+            self._degraded.add(ref.key)
             there = condition_of(group.status.conditions, STALE)
-            if (known is None and (there is None or there.status != "True")) or (known or 0) > found.have:
+            if not known and (there is None or there.status != "True"):
                 self._writing.announcer.gang_degraded(about, found.warning(ref.key))
-        elif known is not None:
-            del self._degraded[ref.key]
+        elif known:
+            self._degraded.discard(ref.key)
             gang = self._writing.state.gang(ref)
             if gang.runs(group.spec.min_member):
                 self._writing.announcer.gang_repaired(about, f"{gang.present} members are bound or have Succeeded")
@@ -129,7 +129,8 @@ class GroupStatusWriter(GangStatusWriter):
     def _forget(self, key: str) -> None:
         self._writes.forget(key)
         self._tried.discard(key)
-        for known in (self._verdicts, self._announced, self._evicted, self._degraded, self._made_again):
+        self._degraded.discard(key)
+        for known in (self._verdicts, self._announced, self._evicted, self._made_again):
             known.pop(key, None)
 
     def _is_ours(self, group: PodGroup, gang: Members) -> bool:
