@@ -136,7 +136,7 @@ class Dispatcher:
         for one in plan.deferred:
             tried.add(one.unit)
             if (waits := entries.get(one.unit)) is not None:
-                self._defer(waits, len(snapshot.nodes), one)
+                self._defer(waits, one, found)
         for name, entry in entries.items():
             if name not in tried:
                 # its pods are gone or in another unit now; the feeds have said so, or will
@@ -205,14 +205,14 @@ class Dispatcher:
             self._queue.touch(name, "CorePlaced")
         return bool(left)
 
-    def _defer(self, entry: Entry, nodes: int, how: Deferred) -> None:
+    def _defer(self, entry: Entry, how: Deferred, found: _Round) -> None:
         """A unit that was not decided: it is told so where that takes long."""
         keep = self._keep_seconds if how.kept_off else None
-        self._queue.settle_deferred(entry, kept_off_seconds=keep, interrupted=how.interrupted)
+        self._queue.settle_deferred(entry, kept_off_seconds=keep, interrupted=found.seconds * how.interrupted)
         waits = entry.deferred is not None and self._clock() - entry.deferred >= self._keep_seconds
         if waits and not how.kept_off and not entry.looked_for:
             entry.looked_for = True
-            text = f"0/{nodes} nodes are available: still looking for victims."
+            text = f"0/{len(found.snapshot.nodes)} nodes are available: still looking for victims."
             for key in entry.pods:
                 info = self._state.pod(key)
                 gang = info.gang.key if info is not None and info.gang is not None else None

@@ -33,8 +33,6 @@ LOOK_SECONDS = 1.0
 NOT_LEADING_SECONDS = 0.1
 INTERRUPT_SECONDS = 0.01
 """How often it is looked whether a solve is to end."""
-MOST_INTERRUPTIONS = 3
-"""Of the searches for one unit by pods that come: else in a stream of them nobody would ever be searched for."""
 
 
 class SchedulingLoop:
@@ -182,7 +180,8 @@ class SchedulingLoop:
                 if entry.deferred is not None and began - entry.deferred >= keeps
             ),
             interrupts=Interrupts(came),
-            firm=frozenset(entry.unit for entry in entries if entry.interrupted >= MOST_INTERRUPTIONS),
+            # else in a stream of pods nobody would ever be searched for
+            firm=frozenset(entry.unit for entry in entries if entry.interrupted >= keeps),
         )
 
     def _unit_now(self, key: str) -> str | None:

@@ -85,8 +85,8 @@ class Entry:
     """It was told that it is searched for."""
     whole: int = 0
     """Pods with which its gangs have the members that the last attempt found missing; 0 where none was."""
-    interrupted: int = 0
-    """How often its search was given up since it waits for one."""
+    interrupted: float = 0.0
+    """Seconds of searches that were given up since it waits for one."""
     first_tried: float | None = None
     """When its first try began; None before, and once it was placed."""
 
@@ -312,10 +312,9 @@ class UnitQueue:
         else:
             self._enter(entry, State.GATED if gated else State.UNSCHEDULABLE, "ScheduleAttemptFailure")
 
-    def settle_deferred(
-        self, entry: Entry, *, kept_off_seconds: float | None = None, interrupted: bool = False
-    ) -> None:
-        """The attempt did not decide: a round that searches does; where room is kept from it, any one after so long."""
+    def settle_deferred(self, entry: Entry, *, kept_off_seconds: float | None = None, interrupted: float = 0.0) -> None:
+        """The attempt did not decide: a round that searches does; where room is kept from it, any one after so long.
+        interrupted: seconds after which its search was given up."""
         if self._ended(entry):
             return
         now = self.clock()
@@ -430,7 +429,7 @@ class UnitQueue:
 
     def _enter(self, entry: Entry, state: State, event: str, pods: int | None = None) -> None:
         entry.due = max(entry.due, entry.not_before)
-        entry.deferred, entry.resumes, entry.looked_for, entry.interrupted = None, 0.0, False, 0
+        entry.deferred, entry.resumes, entry.looked_for, entry.interrupted = None, 0.0, False, 0.0
         self._on_incoming(state, event, len(entry.pods) if pods is None else pods)
         self._move(entry, state)
         if state is State.ACTIVE:

@@ -2,7 +2,7 @@
 
 A live round is cut: once its time is used up, what fits is placed and its Bindings go out; units that found no room are
 searched for in later rounds, as many as their time allows, one at least, and while they wait no other round searches.
-A search under way is given up, and begun again later, where somebody came meanwhile; of one unit a few times at most.
+A search under way is given up, and begun again later, where somebody came meanwhile: of one unit for so long at most.
 Offline nothing is cut, so that the same input gives the same plan.
 """
 
@@ -67,7 +67,7 @@ class Patience:
     interrupts: Interrupts = NEVER
     """Ends a search under way for somebody who came meanwhile."""
     firm: frozenset[str] = frozenset()
-    """Units whose searches were given up often enough: they are carried through."""
+    """Units whose searches were given up for long enough: they are carried through."""
 
     def defers(self) -> bool:
         """Whether a search, or a hard proof, is left to another round now."""

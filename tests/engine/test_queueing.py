@@ -7,7 +7,6 @@ from typing import Any
 from koordpy.api import keys
 from koordpy.api.config import KoordpyConfiguration, Queue
 from koordpy.cluster.snapshot import Snapshot
-from koordpy.engine.loop import MOST_INTERRUPTIONS
 from koordpy.planning.patience import Patience
 from koordpy.planning.plan import Deferred, RoundPlan
 from tests.engine.live import Live, Planner, gang, in_virtual_time, live, small, until
@@ -84,7 +83,7 @@ async def test_the_promised_gang_starts_when_the_others_have_ended() -> None:
 
 
 @in_virtual_time
-async def test_a_search_that_was_given_up_a_few_times_is_carried_through() -> None:
+async def test_a_search_that_was_given_up_for_long_enough_is_carried_through() -> None:
     async with live([small("n1")]) as cluster:
         known: list[bool] = []
 
@@ -96,7 +95,7 @@ async def test_a_search_that_was_given_up_a_few_times_is_carried_through() -> No
                 return plan if known[-1] else replace(plan, placements=(), units=(), deferred=given_up)
 
         cluster.planner = GivingUp()
-        async with cluster.running():
+        async with cluster.running(search_seconds=0.02):
             cluster.pod("p")
             await until(lambda: cluster.bound("p"))
-        assert known == [False] * MOST_INTERRUPTIONS + [True]
+        assert known == [False] * (len(known) - 1) + [True] and len(known) > 1
