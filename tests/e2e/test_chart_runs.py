@@ -44,6 +44,12 @@ async def test_helm_installs_upgrades_and_removes_it_and_the_definitions_stay(
     assert "schedulerName: koord-scheduler" in said and "get lease blue-koordpy" in said
     first = await objects()
     assert None not in first.values()
+    shared = {"config": {"schedulerNames": ["koord-scheduler", "default-scheduler"]}}
+    warned = [
+        "two schedulers of one name bind the same pods" in text
+        for text in (said, helm.call("upgrade", "blue", CHART, *where, "--dry-run=server", values=shared))
+    ]
+    assert warned == [False, True]
     helm.call("upgrade", "blue", CHART, *where, values={"replicaCount": 3, "config": {"queue": {"backfill": True}}})
     second = await objects()
     assert second["Deployment"] is not None and second["Deployment"]["spec"]["replicas"] == 3

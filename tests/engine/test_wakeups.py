@@ -20,7 +20,7 @@ from koordpy.api.storage import (
 )
 from koordpy.cluster.pods import PodInfo, pod_info
 from koordpy.engine.wakeups import BY_FILTER, Wake, helpful, of_devices, of_pod, of_storage
-from tests.engine.live import Live, in_virtual_time, live, pod, small, until
+from tests.engine.live import Live, gang, in_virtual_time, live, pod, small, until
 from tests.engine.storage import HOST, LOCAL, MADE, Storage, pod_with
 
 NAME = {"metadata": {"name": "a", "namespace": "ns"}}
@@ -160,6 +160,24 @@ async def test_a_pod_kept_out_by_a_nomination_is_bound_when_that_ends(end: str) 
             cluster.bind("vip", "elsewhere")
         await until(lambda: cluster.bound("p"))
         assert cluster.places()["p"] == "n1"
+
+
+@pytest.mark.parametrize("change", ["one succeeds", "one more comes"])
+@in_virtual_time
+async def test_a_gang_of_which_too_few_wait_is_tried_when_one_of_its_own_changes(change: str) -> None:
+    async with live([small("n1")]) as cluster, cluster.running():
+        group, *members = gang("g", 4, min_member=2, gpus=0, annotations={keys.GANG_MATCH_POLICY: "only-waiting"})
+        cluster.create(group, *members[:2])
+        await until(lambda: cluster.bound("g-0", "g-1"))
+        cluster.create(members[2])
+        too_few = "gang default/g: waiting for members, 1 of minMember 2 wait or have Succeeded (only-waiting)"
+        await until(lambda: cluster.condition("g-2").get("message") == too_few)
+        if change == "one succeeds":
+            done = lambda old: {**old, "status": {**old["status"], "phase": "Succeeded"}}  # noqa: E731
+            cluster.server.store.update("pods", "g-0", done, namespace="default", status=True)
+        else:
+            cluster.create(members[3])
+        await until(lambda: cluster.bound("g-2"))
 
 
 async def test_claims_of_others_wake_nobody() -> None:
