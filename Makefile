@@ -101,14 +101,17 @@ SECOND_TRY := -p rerunfailures --reruns 1 --only-rerun '^WaitedInVain: not withi
 e2e: install ## The scheduler against the real API server
 	$(BIN)/python -m pytest -m controlplane tests/e2e $(SECOND_TRY) $(PYTEST_ARGS)
 
-realnode: install ## A cluster of NODES (3) real nodes on this machine that goes on, for kubectl (root; INSTALL=1 gets what is missing)
-	@$(BIN)/python -m tests.realnode up --nodes $(or $(NODES),3) $(if $(INSTALL),--install)
+# The machine's own containerd is used, unless another one is asked for.
+ON_NODES := $(if $(CONTAINERD),own=$$(controlplane/build.sh containerd) && export "$$own" && )
+
+realnode: install ## A cluster of NODES (3) real nodes on this machine that goes on, for kubectl (root; INSTALL=1 gets what is missing, CONTAINERD=2 builds containerd 2)
+	@$(ON_NODES)$(BIN)/python -m tests.realnode up --nodes $(or $(NODES),3) $(if $(INSTALL),--install)
 
 realnode-down: install ## End it, and remove what killed ones have left
 	@$(BIN)/python -m tests.realnode down
 
-e2e-realnode: install ## The scheduler, the agent and the chart on real nodes, which are gone at the end
-	$(BIN)/python -m pytest -m realnode tests/realnode $(SECOND_TRY) $(PYTEST_ARGS)
+e2e-realnode: install ## The scheduler, the agent and the chart on real nodes, which are gone at the end (CONTAINERD=2: with containerd 2)
+	$(ON_NODES)$(BIN)/python -m pytest -m realnode tests/realnode $(SECOND_TRY) $(PYTEST_ARGS)
 
 realnode-bench: install ## The image and the chart on real nodes, measured, one table (ROUNDS=3)
 	$(BIN)/python -m bench.realnode --rounds $(or $(ROUNDS),3)

@@ -2,13 +2,14 @@
 # Puts etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubectl into one folder, for the end-to-end
 # tests and the benchmarks against a real API server, helm, for those of the chart, and on Linux the kubelet, for those
 # on real nodes. The last line of output is KUBEBUILDER_ASSETS=<folder>; everything else goes to stderr.
+# `build.sh containerd` builds containerd 2 with its shim and ctr instead, and ends with KOORDPY_REALNODE_PATH=<folder>.
 #
 # KUBEBUILDER_ASSETS            a folder that has etcd and kube-apiserver already: it is used as it is
 # KOORDPY_CONTROLPLANE_CACHE    where to build (default: ${XDG_CACHE_HOME:-$HOME/.cache}/koordpy/controlplane)
 #
-# What is built, and from what, is pinned by the go.mod of kubernetes/, etcd/ and helm/ and their go.sum. A binary is
-# built when it is missing or when its module's go.mod or go.sum is not the one it was built from. About 8 minutes on
-# 2 cores.
+# What is built, and from what, is pinned by the go.mod of kubernetes/, etcd/, helm/ and containerd/ and their go.sum. A
+# binary is built when it is missing or when its module's go.mod or go.sum is not the one it was built from. About 8
+# minutes on 2 cores, and 3 for containerd.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -16,19 +17,25 @@ here=$(cd "$(dirname "$0")" && pwd)
 say() { printf '%s\n' "controlplane: $*" >&2; }
 
 finish() {
-    printf 'KUBEBUILDER_ASSETS=%s\n' "$1"
+    printf '%s=%s\n' "$1" "$2"
     exit 0
 }
 
-if [ -n "${KUBEBUILDER_ASSETS:-}" ]; then
+what=${1:-}
+if [ -z "$what" ] && [ -n "${KUBEBUILDER_ASSETS:-}" ]; then
     if [ -x "$KUBEBUILDER_ASSETS/etcd" ] && [ -x "$KUBEBUILDER_ASSETS/kube-apiserver" ]; then
         say "using KUBEBUILDER_ASSETS as it is"
-        finish "$(cd "$KUBEBUILDER_ASSETS" && pwd)"
+        finish KUBEBUILDER_ASSETS "$(cd "$KUBEBUILDER_ASSETS" && pwd)"
     fi
     say "KUBEBUILDER_ASSETS=$KUBEBUILDER_ASSETS lacks etcd or kube-apiserver: not used"
 fi
 
-version=$(sed -n 's|^.*k8s\.io/kubernetes \(v[0-9][0-9.]*\).*$|\1|p' "$here/kubernetes/go.mod" | head -n 1)
+# version_of FOLDER MODULE
+version_of() {
+    sed -n "s|^.*$2 \(v[0-9][0-9.]*\).*\$|\1|p" "$here/$1/go.mod" | head -n 1
+}
+
+version=$(version_of kubernetes 'k8s\.io/kubernetes')
 if [ -z "$version" ]; then
     say "kubernetes/go.mod requires no version of k8s.io/kubernetes"
     exit 1
@@ -53,6 +60,8 @@ need_go() {
     exit 1
 }
 
+tags=
+
 # build MODULE BINARY PACKAGE LDFLAGS
 build() {
     # Beside each binary lies what it was built from, so that the state is the files' own and not a clock's.
@@ -66,7 +75,7 @@ build() {
     (
         cd "$here/$1"
         GOFLAGS=-mod=readonly GOWORK=off GO111MODULE=on CGO_ENABLED=0 \
-            go build -buildvcs=false -trimpath -ldflags "-s -w $4" -o "$temporary" "$3" >&2
+            go build -buildvcs=false -trimpath -tags "$tags" -ldflags "-s -w $4" -o "$temporary" "$3" >&2
     )
     rm -f "$folder/.$2.from"
     mv -f "$temporary" "$folder/$2"
@@ -74,6 +83,18 @@ build() {
     mv -f "$temporary" "$folder/.$2.from"
     say "built $2 in $(($(date +%s) - begun)) s"
 }
+
+if [ "$what" = containerd ]; then
+    mkdir -p "$folder/containerd"
+    folder=$folder/containerd
+    module=github.com/containerd/containerd/v2
+    # Stores of layers that ask for libraries of C, and that no node here uses.
+    tags="no_btrfs no_devmapper no_zfs"
+    for binary in containerd containerd-shim-runc-v2 ctr; do
+        build containerd "$binary" "$module/cmd/$binary" "-X $module/version.Version=$(version_of containerd "$module")"
+    done
+    finish KOORDPY_REALNODE_PATH "$folder"
+fi
 
 numbers=${version#v}
 minor=${numbers#*.}
@@ -92,9 +113,9 @@ done
 
 # helm renders for the API server that lies beside it, unless told otherwise
 helm=helm.sh/helm/v3
-stamp="-X $helm/internal/version.version=$(sed -n "s|^.*$helm \(v[0-9][0-9.]*\).*\$|\1|p" "$here/helm/go.mod" | head -n 1)"
+stamp="-X $helm/internal/version.version=$(version_of helm "$helm")"
 for package in $helm/pkg/chartutil $helm/pkg/lint/rules; do
     stamp="$stamp -X $package.k8sVersionMajor=${numbers%%.*} -X $package.k8sVersionMinor=${minor%%.*}"
 done
 build helm helm "$helm/cmd/helm" "$stamp"
-finish "$folder"
+finish KUBEBUILDER_ASSETS "$folder"

@@ -17,7 +17,7 @@ from tests.e2e.process import ProcessDied
 from tests.realnode import leftovers
 from tests.realnode.cgroups import Unsupported
 from tests.realnode.cluster import NODES, RealCluster
-from tests.realnode.needs import install_command, lacking_packages, obstacle
+from tests.realnode.needs import install_commands, lacking_packages, obstacle
 
 _WATCH_S = 2.0
 UNAVAILABLE = 69
@@ -26,7 +26,7 @@ UNAVAILABLE = 69
 def up(nodes: int, *, install: bool) -> None:
     """Starts a cluster that goes on after this process, and prints how to reach it."""
     if install and (packages := lacking_packages()):
-        subprocess.run(install_command(packages), check=True)
+        get(packages)
     if (reason := obstacle()) is not None:
         sys.exit(reason)
     if there := leftovers.kept():
@@ -40,6 +40,15 @@ def up(nodes: int, *, install: bool) -> None:
     print(told, end="")
     if not told:
         sys.exit(driver.wait())
+
+
+def get(packages: list[str]) -> None:
+    """Installs Debian's packages, or ends with what failed."""
+    for command in install_commands(packages):
+        try:
+            subprocess.run(command, check=True)
+        except (FileNotFoundError, subprocess.CalledProcessError) as error:
+            sys.exit(f"{', '.join(packages)} cannot be installed: {error}")
 
 
 def serve(nodes: int) -> None:

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from tests.realnode.cgroups import Unsupported, hierarchies
@@ -43,8 +44,9 @@ def lacking_packages() -> list[str]:
     return sorted(lacking)
 
 
-def install_command(packages: list[str]) -> list[str]:
-    return ["apt-get", "install", "--yes", "--no-install-recommends", *packages]
+def install_commands(packages: list[str]) -> list[list[str]]:
+    """The lists come first: a fresh machine has none."""
+    return [["apt-get", "update"], ["apt-get", "install", "--yes", "--no-install-recommends", *packages]]
 
 
 def obstacle() -> str | None:
@@ -54,21 +56,29 @@ def obstacle() -> str | None:
     if os.geteuid() != 0:
         return "real nodes need root: they are namespaces, mounts and control groups"
     if packages := lacking_packages():
-        return f"{' '.join(install_command(packages))}    (or make realnode INSTALL=1)"
-    tried = subprocess.run(
-        ["unshare", "--net", "--mount", "--pid", "--cgroup", "--fork", "mount", "-t", "tmpfs", "tmpfs", "/run"],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
-    if tried.returncode:
-        return f"namespaces cannot be made here: {tried.stderr.strip()}"
+        commands = " && ".join(" ".join(command) for command in install_commands(packages))
+        return f"{commands}    (or make realnode INSTALL=1)"
+    with tempfile.TemporaryDirectory(prefix="koordpy-tried-") as folder:
+        if (said := _tried("-t tmpfs tmpfs /run")) is not None:
+            return f"namespaces cannot be made here: {said}"
+        for name in ("upper", "work"):
+            Path(folder, name).mkdir()
+        if said := _tried(f"-t overlay -o lowerdir=/etc,upperdir={folder}/upper,workdir={folder}/work overlay /etc"):
+            return f"TMPDIR={Path(folder).parent} cannot hold nodes, name another file system's folder: {said}"
     try:
         hierarchies()
     except Unsupported as unsupported:
         return str(unsupported)
     return None
+
+
+def _tried(mount: str) -> str | None:
+    """What is wrong with a mount in namespaces such as a node's."""
+    namespaces = ["--net", "--mount", "--pid", "--cgroup", "--fork"]
+    done = subprocess.run(
+        ["unshare", *namespaces, "mount", *mount.split()], capture_output=True, text=True, timeout=30, check=False
+    )
+    return done.stderr.strip().partition("\n")[0] if done.returncode else None
 
 
 def containerd_major() -> int:

@@ -73,7 +73,7 @@ async def test_init_containers_and_sidecars_of_pods_at_once_have_what_is_written
 
 async def test_a_container_has_the_device_nodes_of_its_gpus_by_cdi(work: Work, request: pytest.FixtureRequest) -> None:
     if containerd_major() < 2:
-        skip_loudly(request, "CDI on real nodes", "it needs containerd 2, which KOORDPY_REALNODE_PATH can name")
+        skip_loudly(request, "CDI on real nodes", "it needs containerd 2: make e2e-realnode CONTAINERD=2")
     devices = [
         {"name": f"GPU-{n}", "containerEdits": {"deviceNodes": [{"path": f"/dev/nvidia{n}", "hostPath": "/dev/null"}]}}
         for n in range(8)

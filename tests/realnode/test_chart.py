@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.chart import Helm
 from tests.realnode.release import Release
-from tests.realnode.work import HOST, Work
+from tests.realnode.work import HOST, Work, container, pod, pod_spec
 
 
 @pytest.fixture
@@ -29,34 +29,46 @@ async def release(alone: Work, helm: Helm, image: str) -> AsyncIterator[Release]
             await made.uninstall()
 
 
-async def test_it_is_ready_with_default_values_and_hands_over_when_its_nodes_go(release: Release) -> None:
+async def test_it_is_ready_with_default_values_and_goes_on_on_a_cordoned_node_until_that_is_drained(
+    release: Release,
+) -> None:
     work = release.work
     replicas = await release.ready()
     assert len({one["spec"]["nodeName"] for one in replicas}) == 2
     assert all(status["restartCount"] == 0 for one in replicas for status in one["status"]["containerStatuses"])
     assert await release.allowed() == 1
-    leader = await release.leader()
-    await release.gang_runs("first")
-
-    # drained: the budget is kept, the Lease is handed over, the replica is made again elsewhere
+    leader, holder = await release.leader(), await release.holder()
     node = leader["spec"]["nodeName"]
-    flags = ("--ignore-daemonsets", "--force", "--delete-emptydir-data", "--timeout=120s")
-    await asyncio.to_thread(work.kubectl, "drain", node, *flags)
+
     try:
-        second = await release.leader(other_than=leader["metadata"]["name"])
+        await asyncio.to_thread(work.kubectl, "cordon", node)
+        seen = await release.gang_runs("cordoned")
+        assert node not in {one["spec"]["nodeName"] for one in seen.values()}
+        assert await release.holder() == holder
+        assert leader["metadata"]["uid"] in {one["metadata"]["uid"] for one in await release.ready()}
+
+        # drained: the budget is kept, the Lease is handed over, the replica is made again elsewhere
+        flags = ("--ignore-daemonsets", "--force", "--delete-emptydir-data", "--timeout=120s")
+        await asyncio.to_thread(work.kubectl, "drain", node, *flags)
+        await release.leader(other_than=leader["metadata"]["name"])
         seen = await release.gang_runs("drained")
         assert node not in {one["spec"]["nodeName"] for one in seen.values()}
         assert node not in {one["spec"]["nodeName"] for one in await release.ready()}
     finally:
         work.kubectl("uncordon", node)
 
-    # dead: the other one leads when the Lease has run out
-    dead = work.cluster.nodes[second["spec"]["nodeName"]]
+
+async def test_it_hands_over_when_its_node_dies(release: Release) -> None:
+    work = release.work
+    await release.ready()
+    leader = await release.leader()
+    dead = work.cluster.nodes[leader["spec"]["nodeName"]]
     dead.kill()
     try:
-        await release.leader(other_than=second["metadata"]["name"])
-        seen = await release.gang_runs("bereft", size=1)
-        assert dead.name not in {one["spec"]["nodeName"] for one in seen.values()}
+        standby = await release.leader(other_than=leader["metadata"]["name"])
+        # that the node is dead may not be known yet
+        work.apply(pod("bereft", pod_spec(container(), on=standby["spec"]["nodeName"])))
+        await work.run(["bereft"])
     finally:
         await asyncio.to_thread(work.cluster.boot, dead)
     await release.ready()

@@ -148,11 +148,11 @@ class Work:
             raise
         return {name: seen[name] for name in wanted}
 
-    async def ends(self, name: str) -> Json:
-        """Waits until a pod has ended; its one container's end."""
+    async def ends(self, name: str, container: str = "main") -> Json:
+        """Waits until a container of a pod has ended; its end."""
 
         async def has() -> Json:
-            return ended((await self.pods())[name])
+            return ended((await self.pods())[name], container)
 
         found: Json = await self.until(f"{name} ends", has)
         return found
