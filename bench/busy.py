@@ -110,12 +110,17 @@ def _waiting(name: str, quotas: int, chance: random.Random) -> Iterator[Wire]:
 
 def row(nodes: int, units: int) -> Row:
     """One round."""
-    (seconds,), plan = rounds(cluster(nodes, units), 1)
+    return measured(cluster(nodes, units), f"busy: {nodes:,} nodes, {units} waiting units")
+
+
+def measured(state: ClusterState, name: str) -> Row:
+    """One round of a cluster: its processor time, what it placed and evicted, and how sure it was."""
+    (seconds,), plan = rounds(state, 1)
     proofs = Counter(str(one.proof) for one in plan.units)
     sure = sum(proofs[name] for name in ("optimal", "infeasible"))
     said = ", ".join(f"{count} {name}" for name, count in sorted(proofs.items()))
     note = f"{len(plan.placements)} placed, {len(plan.evictions)} evicted; sure of {sure} of {len(plan.units)} ({said})"
-    return f"busy: {nodes:,} nodes, {units} waiting units", f"{seconds:.2f} s", note
+    return name, f"{seconds:.2f} s", note
 
 
 def run() -> Iterator[Row]:

@@ -16,7 +16,7 @@ from koordpy.planning.solver.budget import Budget
 from koordpy.planning.solver.counted import Counted, Fits
 from koordpy.planning.solver.cpsat import cp_model
 from koordpy.planning.solver.interacting import Interacting
-from koordpy.planning.solver.staged import Term, linear
+from koordpy.planning.solver.staged import Term, hint, linear
 
 MOST_PODS = 64
 
@@ -153,7 +153,7 @@ class Ring:
             self.model.clear_objective()  # type: ignore[no-untyped-call]
             if not values:
                 return self.start
-            self._hint(values)
+            hint(self.model, values)
             self.model.add(linear(same) >= sum(values[v.index] for v, _ in same))
             self._read(values)
         self._paths()
@@ -204,15 +204,10 @@ class Ring:
             self.model.clear_objective()  # type: ignore[no-untyped-call]
             if not values:
                 return
-            self._hint(values)
+            hint(self.model, values)
             self._read(values)
             for rank in batch:
                 self.model.add(self.at[rank, self.start[rank]] == 1)
-
-    def _hint(self, values: Sequence[int]) -> None:
-        self.model.clear_hints()  # type: ignore[no-untyped-call]
-        for index, value in enumerate(values):
-            self.model.add_hint(self.model.get_int_var_from_proto_index(index), value)
 
     def _read(self, values: Sequence[int]) -> None:
         self.start = {rank: node for (rank, node), var in self.at.items() if values[var.index]}

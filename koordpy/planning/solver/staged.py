@@ -18,6 +18,13 @@ def linear(terms: Iterable[Term]) -> cp_model.LinearExprT:
     return cp_model.LinearExpr.weighted_sum([v for v, _ in terms], [c for _, c in terms])
 
 
+def hint(model: cp_model.CpModel, values: Sequence[int]) -> None:
+    """Makes an earlier solution of a model the one that its next solve begins with."""
+    model.clear_hints()  # type: ignore[no-untyped-call]
+    model.proto.solution_hint.vars.extend(range(len(values)))
+    model.proto.solution_hint.values.extend(values)
+
+
 class StagedModel:
     """A model with its current solution; values are empty until one is found."""
 
@@ -51,7 +58,7 @@ class StagedModel:
         if terms and (bound is None or current > bound):
             if bound is not None:
                 self.model.add(linear(terms) >= bound)
-            self._hint()
+            hint(self.model, self.values)
             self.model.minimize(linear(terms))
             proof, values = self.budget.solve(stage, self.model, share=0.6, linearization=2)
             if proof is Proof.INFEASIBLE:
@@ -68,11 +75,6 @@ class StagedModel:
         """Keeps a sum at the optimum of an earlier stage."""
         if terms:
             self.model.add(linear(terms) <= most)
-
-    def _hint(self) -> None:
-        self.model.clear_hints()  # type: ignore[no-untyped-call]
-        for index, value in enumerate(self.values):
-            self.model.add_hint(self.model.get_int_var_from_proto_index(index), value)
 
     def largest(self, stage: str, order: Sequence[tuple[list[Term], int]]) -> list[int]:
         """Makes the vector of sums lexicographically largest and holds it. order: (sum, proven upper bound)."""

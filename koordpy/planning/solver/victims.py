@@ -5,17 +5,24 @@ model is asked again.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from math import gcd
 
 from koordpy.planning.plan import Proof
 from koordpy.planning.solver.budget import Budget
 from koordpy.planning.solver.cpsat import cp_model
-from koordpy.planning.solver.staged import Term
+from koordpy.planning.solver.staged import Term, hint
 from koordpy.planning.solver.staged import linear as _sum
+from koordpy.planning.solver.victims_bounds import priorities
 from koordpy.planning.solver.victims_model import VictimsModel
+from koordpy.planning.solver.victims_topology import Stage
 from koordpy.planning.victims.choice import Choice, Choices, Cut, Layout, Need
 
 _AT_ONCE = 40
 """Units of level 9 that one solve decides: their weights are powers of two."""
+_MOST_PARTS = 4
+"""Priorities up to which units are looked at by themselves, before all are."""
+_MOST_WEIGHT = 1 << 24
+"""Of the first of several levels that one solve decides."""
 MOST_TRIES = 200
 """Answers that a check may refuse."""
 
@@ -27,22 +34,28 @@ Check = Callable[[tuple[int, ...], Layout], Sequence[Cut | Need]]
 def choose(choices: Choices, check: Check, *, most_tries: int = MOST_TRIES) -> Choice:
     """The least harmful options with which all members can be placed. most_tries: answers that a check may refuse."""
     budget = Budget(choices.deterministic_time, probing=False, interrupts=choices.problem.interrupts)
-    model = VictimsModel(choices)
-    levels = _Levels(model, budget)
+    steps = priorities(choices)
+    if not steps:
+        return Choice((), Proof.INFEASIBLE)
+    # the least by levels 1 and 2 is among the first of them that hold a choice
+    parts: list[int | None] = [*steps[:_MOST_PARTS], None]
+    model = VictimsModel(choices, parts.pop(0))
+    known: list[Cut | Need] = []
     for _ in range(most_tries):
-        found = levels.best()
+        found = _Levels(model, budget).best()
+        while found is None and model.partial:
+            model = VictimsModel(choices, parts.pop(0))
+            model.learn(known)
+            found = _Levels(model, budget).best()
         if found is None:
             proof = Proof.INFEASIBLE if budget.proven else Proof.UNKNOWN
             return Choice((), proof, tuple(budget.runs))
         options, layout, proven = found
         refused = check(options, layout)
         if not refused:
-            return Choice(options, Proof.OPTIMAL if proven else Proof.FEASIBLE, tuple(budget.runs), levels.least_pods)
-        for one in refused:
-            if isinstance(one, Need):
-                model.need(one)
-            else:
-                model.cut(one)
+            return Choice(options, Proof.OPTIMAL if proven else Proof.FEASIBLE, tuple(budget.runs))
+        known += refused
+        model.learn(refused)
     return Choice((), Proof.UNKNOWN, tuple(budget.runs))
 
 
@@ -51,26 +64,20 @@ class _Levels:
 
     def __init__(self, model: VictimsModel, budget: Budget) -> None:
         self.model, self.budget = model, budget
-        self.least_pods: int | None = None
 
     def best(self) -> tuple[tuple[int, ...], Layout, bool] | None:
         """(options, where everybody goes, whether levels 1-6 are proven); None where nothing was found."""
         if not self.model.possible:
             return None
         stages = _Stages(self.model.base.clone(), self.budget)
-        if not stages.find():
+        stages.minimise_all(self.model.early)
+        if not stages.values and (stages.impossible or not stages.find()):
             return None
-        for name, terms in self.model.early:
-            stages.minimise(name, terms)
-            if name == "pods" and not self.budget.proven:
-                self.least_pods = stages.bound
         proven = self.budget.proven
         if self.model.topology is not None:
-            for name, terms in self.model.topology.layers():
-                stages.minimise(name, terms)
+            stages.minimise_all(self.model.topology.layers())
             level = -stages.value(self.model.topology.new_in_one)
-            for name, terms in self.model.topology.later(level):
-                stages.minimise(name, terms)
+            stages.minimise_all(self.model.topology.later(level))
         stages.minimise("priorities", self.model.priorities)
         self._spare(stages)
         stages.minimise("rules", self.model.later_rule)
@@ -106,7 +113,11 @@ class _Stages:
     def __init__(self, model: cp_model.CpModel, budget: Budget) -> None:
         self.model, self.budget = model, budget
         self.values: list[int] = []
-        self.bound: int | None = None
+
+    @property
+    def impossible(self) -> bool:
+        """Whether the last solve has shown that there is no solution."""
+        return bool(self.budget.runs) and self.budget.runs[-1].status is Proof.INFEASIBLE
 
     @property
     def open(self) -> bool:
@@ -128,22 +139,51 @@ class _Stages:
         if terms:
             self.model.add(_sum(self._own(terms)) == self.value(terms))
 
-    def minimise(self, name: str, terms: Sequence[Term], *, hold: bool = True) -> int:
+    def minimise(self, name: str, terms: Sequence[Term], *, hold: bool = True) -> None:
         """Brings a sum to its least and holds it there; the current solution stays where time is up."""
         if not terms:
-            return 0
-        current = self.value(terms)
-        low = sum(min(0, c) for _, c in terms)
-        if current > low:
-            self.model.clear_hints()  # type: ignore[no-untyped-call]
-            for index, value in enumerate(self.values):
-                self.model.add_hint(self.model.get_int_var_from_proto_index(index), value)
-            self.model.minimize(_sum(self._own(terms)))
-            _, values = self.budget.solve(name, self.model, share=0.6, linearization=2)
-            self.model.clear_objective()  # type: ignore[no-untyped-call]
-            if values:
-                self.values = values
-                current = self.value(terms)
+            return
+        if self.value(terms) > _low((name, terms, None)):
+            self._solve(name, terms)
         if hold:
-            self.model.add(_sum(self._own(terms)) <= current)
-        return current
+            self._hold(terms)
+
+    def minimise_all(self, stages: Iterable[Stage]) -> None:
+        """The same of sums of which the earlier count more: as many in one solve as their weights allow. Without any
+        solution where the first solve gives none."""
+        rest = [stage for stage in stages if stage[1]]
+        while rest:
+            together = 0
+            if not self.values or self.value(rest[0][1]) > _low(rest[0]):
+                goal: list[Term] = []
+                weight = 1
+                for _, terms, _ in rest:
+                    step = gcd(*(c for _, c in terms)) or 1
+                    width = sum(abs(c) for _, c in terms) // step + 1
+                    if together and weight * width > _MOST_WEIGHT:
+                        break
+                    goal = [*((v, c * width) for v, c in goal), *((v, c // step) for v, c in terms)]
+                    weight *= width
+                    together += 1
+                self._solve(rest[0][0], goal)
+                if not self.values:
+                    return
+            for _, terms, _ in rest[: max(1, together)]:
+                self._hold(terms)
+            del rest[: max(1, together)]
+
+    def _hold(self, terms: Sequence[Term]) -> None:
+        self.model.add(_sum(self._own(terms)) <= self.value(terms))
+
+    def _solve(self, name: str, terms: Sequence[Term]) -> None:
+        hint(self.model, self.values)
+        self.model.minimize(_sum(self._own(terms)))
+        _, values = self.budget.solve(name, self.model, share=0.6, linearization=2)
+        self.model.clear_objective()  # type: ignore[no-untyped-call]
+        self.values = values or self.values
+
+
+def _low(stage: Stage) -> int:
+    """What a sum is at least."""
+    _, terms, least = stage
+    return sum(min(0, c) for _, c in terms) if least is None else least

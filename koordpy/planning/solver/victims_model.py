@@ -11,22 +11,30 @@ from koordpy.planning.solver.cpsat import cp_model
 from koordpy.planning.solver.interacting import Interacting
 from koordpy.planning.solver.staged import Term
 from koordpy.planning.solver.staged import linear as _sum
-from koordpy.planning.solver.victims_topology import Topology
+from koordpy.planning.solver.victims_bounds import Bounds, freed_by, wanted_of
+from koordpy.planning.solver.victims_topology import Stage, Topology
 from koordpy.planning.victims.choice import Choices, Crossing, Cut, Kind, Need, Rejoin
 
 
 class VictimsModel:
     """The model of all that must hold; `early` and what follows are the sums of the cost levels."""
 
-    def __init__(self, choices: Choices) -> None:
-        self.choices = choices
+    def __init__(self, choices: Choices, most: int | None = None) -> None:
+        """most: the highest priority of whom is looked at, no PodDisruptionBudget exceeded; everybody, by default."""
+        self.choices, self.kept = choices, most is not None
         self.problem: Problem = choices.problem
         self.base = cp_model.CpModel()
         self.possible = True
         self.taken = [self.base.new_bool_var("") for _ in choices.options]
         self.of_unit: dict[int, list[int]] = {}
+        self.closed = {
+            o for o, one in enumerate(choices.options) if most is not None and choices.units[one.unit].priority > most
+        }
         for o, option in enumerate(choices.options):
-            self.of_unit.setdefault(option.unit, []).append(o)
+            if o not in self.closed:
+                self.of_unit.setdefault(option.unit, []).append(o)
+        self.partial = bool(self.closed)
+        """Whether somebody is left out, or a budget might else be exceeded: there may be other choices."""
         for options in self.of_unit.values():
             if len(options) > 1:
                 self.base.add_at_most_one(self.taken[o] for o in options)
@@ -44,12 +52,14 @@ class VictimsModel:
         return [(self.taken[o], amount) for o in self.of_unit.get(unit, ())]
 
     def _terms(self, terms: Iterable[tuple[int, int]]) -> list[Term]:
-        return [(self.taken[o], amount) for o, amount in terms if amount]
+        return [(self.taken[o], amount) for o, amount in terms if amount and o not in self.closed]
 
     def _limits(self) -> None:
         for limit in self.choices.limits:
             total = _sum(self._terms(limit.terms))
-            wheres: list[cp_model.IntVar | None] = [self.taken[o] for o in limit.when] or [None]
+            wheres: list[cp_model.IntVar | None] = [self.taken[o] for o in limit.when if o not in self.closed]
+            if not limit.when:
+                wheres = [None]
             for where in wheres:
                 for bound in (
                     limit.most is not None and total <= limit.most,
@@ -70,16 +80,16 @@ class VictimsModel:
             self.base.add(_sum([*self._terms(one.terms), (times, one.k)]) == one.have).only_enforce_if(some)
 
     def _crossing(self, crossing: Crossing) -> None:
-        everyone = dict.fromkeys(o for terms, _ in crossing.resources for o, _ in terms)
+        everyone = dict.fromkeys(o for terms, _ in crossing.resources for o, _ in terms if o not in self.closed)
         enough = []
         for terms, room in crossing.resources:
             holds = self.base.new_bool_var("")
-            last = {o: self.base.new_bool_var("") for o, _ in terms}
+            last = {o: self.base.new_bool_var("") for o, _ in terms if o not in self.closed}
             for o, var in last.items():
                 self.base.add_implication(var, self.taken[o])
             if last:
                 self.base.add_at_most_one(last.values())
-            spared = [(last[o], -amount) for o, amount in terms]
+            spared = [(last[o], -amount) for o, amount in terms if o in last]
             self.base.add(_sum([*self._terms(terms), *spared]) < room).only_enforce_if(holds)
             enough.append(holds)
         for o in everyone:
@@ -88,28 +98,20 @@ class VictimsModel:
     def _pods(self) -> None:
         """Pods per shape and node, every member on one."""
         problem = self.problem
-        wanted: dict[int, int] = {}
-        for rank in problem.pending:
-            shape = problem.members[rank].shape
-            wanted[shape] = wanted.get(shape, 0) + 1
-        self.wanted = wanted
+        self.wanted = wanted = wanted_of(problem)
         relief: dict[int, list[tuple[int, dict[int, int]]]] = {}
         for u, unit in enumerate(self.choices.units):
             if u in self.of_unit:
                 for node, amounts in unit.frees:
                     relief.setdefault(node, []).append((u, dict(amounts)))
         self.relief = relief
+        self.bounds = Bounds(problem, freed_by(self.choices, self.of_unit), wanted)
+        able = self.bounds.holds(problem.hard)[problem.tree.domain_of[problem.hard]]
         self.pods: dict[tuple[int, int], cp_model.IntVar] = {}
         for shape, number in wanted.items():
-            asked = problem.shapes[shape]
-            for node in asked.allowed.nonzero()[0].tolist():
-                most = number
-                for column, amount in asked.request:
-                    room = int(problem.free[node, column])
-                    room += sum(frees.get(column, 0) for _, frees in relief.get(node, ()))
-                    most = min(most, room // amount)
-                if most > 0:
-                    self.pods[shape, node] = self.base.new_int_var(0, most, "")
+            room = self.bounds.slots[shape] * able
+            for node in room.nonzero()[0].tolist():
+                self.pods[shape, node] = self.base.new_int_var(0, int(room[node]), "")
             here = [(var, 1) for (s, _), var in self.pods.items() if s == shape]
             if not here:
                 self.possible = False
@@ -205,16 +207,18 @@ class VictimsModel:
         if not regions:
             self.possible = False
         elif problem.hard:
-            chosen = []
-            known = {d: self.base.new_bool_var("") for _, d in regions}
-            for (_, node), var in self.pods.items():
+            used = {int(tree.domain_of[problem.hard, node]) for _, node in self.pods}
+            known = {d: self.base.new_bool_var("") for _, d in regions if d in used}
+            whole: dict[tuple[int, int], list[Term]] = {(s, d): [] for s in self.wanted for d in known}
+            for (shape, node), var in self.pods.items():
                 domain = int(tree.domain_of[problem.hard, node])
                 if domain in known:
-                    self.base.add(_sum([(var, 1), (known[domain], -total)]) <= 0)
+                    whole[shape, domain].append((var, 1))
                 else:
                     self.base.add(var == 0)
-            chosen = list(known.values())
-            self.base.add_exactly_one(chosen)
+            for (shape, domain), here in whole.items():
+                self.base.add(_sum([*here, (known[domain], -self.wanted[shape])]) == 0)
+            self.base.add_exactly_one(known.values())
         for level, k in problem.multiples.items():
             held = tree.levels[level].sums(problem.bound_counts)
             inside: dict[int, list[Term]] = {}
@@ -268,6 +272,14 @@ class VictimsModel:
                 self.base.add(_sum([*here, (full[-1], -total)]) == 0)
             self.base.add_exactly_one(full)
 
+    def learn(self, refused: Iterable[Cut | Need]) -> None:
+        """Rules out what checks refused."""
+        for one in refused if self.possible else ():
+            if isinstance(one, Need):
+                self.need(one)
+            else:
+                self.cut(one)
+
     def cut(self, cut: Cut) -> None:
         """Forbids what a check refused."""
         chosen = {self.choices.options[o].unit for o in cut.taken}
@@ -314,7 +326,10 @@ class VictimsModel:
         for b, allowed in enumerate(choices.budgets):
             covered = [t for u in self.of_unit for i, n in units[u].budgets if i == b for t in self.unit(u, n)]
             most = sum(c for _, c in covered)
-            if most > allowed:
+            if most > allowed and self.kept:
+                base.add(_sum(covered) <= allowed)
+                self.partial = True
+            elif most > allowed:
                 over = base.new_int_var(0, most, "")
                 base.add(_sum([*covered, (over, -1)]) <= allowed)
                 violated.append((over, 1))
@@ -331,21 +346,22 @@ class VictimsModel:
                 base.add(_sum([*self._terms(one.terms), (below, -1)]) <= one.slack)
                 short.append((below, 1))
         every = [(u, units[u]) for u in self.of_unit]
-        self.early: list[tuple[str, list[Term]]] = [
+        early = [
             ("violations", violated),
-            ("highest priority", [(top, 1)] if len(steps) > 1 else []),
+            ("highest priority", [(top, 1)] if len(steps) > 1 and not self.kept else []),
             ("gangs broken", [t for u, unit in every if unit.breaks for t in self.unit(u, unit.breaks)]),
             ("accelerators", [t for u, unit in every if unit.devices for t in self.unit(u, unit.devices)]),
             ("pods", [t for u, unit in every for t in self.unit(u, unit.pods)]),
             ("quota shortfall", short),
         ]
+        self.early: list[Stage] = [(name, terms, None) for name, terms in early]
         self.priorities = [t for u, unit in every if unit.priorities for t in self.unit(u, unit.priorities)]
         self.by_importance = [u for u, _ in sorted(every, key=lambda pair: -pair[1].rank)]
-        self.later_rule = [(self.taken[o], option.rule) for o, option in enumerate(choices.options) if option.rule]
+        self.later_rule = self._terms((o, option.rule) for o, option in enumerate(choices.options))
 
     def _topology(self) -> Topology:
         leaving: dict[int, list[Term]] = {}
         for u in self.of_unit:
             for node, pods in self.choices.units[u].attracts:
                 leaving.setdefault(node, []).extend(self.unit(u, pods))
-        return Topology(self.base, self.problem, pods=self.pods, leaving=leaving)
+        return Topology(self.base, self.problem, pods=self.pods, leaving=leaving, bounds=self.bounds)

@@ -6,10 +6,15 @@ groups are counted where no member is bound (a group is then a run of equal leng
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
+
 from koordpy.planning.placement.problem import Problem
 from koordpy.planning.solver.cpsat import cp_model
+from koordpy.planning.solver.victims_bounds import Bounds
 
 Term = tuple[cp_model.IntVar, int]
+Stage = tuple[str, Sequence[Term], int | None]
+"""(name, sum, what it is at least)."""
 
 
 def _sum(terms: Iterable[Term]) -> cp_model.LinearExprT:
@@ -27,20 +32,25 @@ class Topology:
         *,
         pods: Mapping[tuple[int, int], cp_model.IntVar],
         leaving: Mapping[int, Sequence[Term]],
+        bounds: Bounds,
     ) -> None:
-        self.model, self.problem, self.tree = model, problem, problem.tree
+        self.model, self.problem, self.tree, self.bounds = model, problem, problem.tree, bounds
         self.total = len(problem.pending)
         self.pods_in: list[dict[int, list[Term]]] = [{} for _ in self.tree.levels]
-        for (_, node), var in pods.items():
+        shapes: list[dict[int, list[tuple[int, cp_model.IntVar]]]] = [{} for _ in self.tree.levels]
+        for (shape, node), var in pods.items():
             for level in range(self.tree.depth + 1):
-                inside = self.pods_in[level].setdefault(int(self.tree.domain_of[level, node]), [])
-                inside.append((var, 1))
+                domain = int(self.tree.domain_of[level, node])
+                self.pods_in[level].setdefault(domain, []).append((var, 1))
+                shapes[level].setdefault(domain, []).append((shape, var))
         self.used: list[dict[int, cp_model.IntVar]] = []
         for level in range(self.tree.depth + 1):
-            here = {}
-            for domain, inside in self.pods_in[level].items():
-                here[domain] = model.new_bool_var("")
-                model.add(_sum([*inside, (here[domain], -self.total)]) <= 0)
+            here = {domain: model.new_bool_var("") for domain in shapes[level]}
+            for one in bounds.measures:
+                room = np.minimum(self.tree.levels[level].sums(one.have), one.number).tolist()
+                for domain, inside in shapes[level].items():
+                    terms = [(var, n) for shape, var in inside if (n := one.takes.get(shape, 0))]
+                    model.add(_sum([*terms, (here[domain], -room[domain])]) <= 0)
             self.used.append(here)
         self.held = [
             {d for d, n in enumerate(level.sums(problem.bound_counts).tolist()) if n} for level in self.tree.levels
@@ -116,14 +126,19 @@ class Topology:
             self.whole.append([term for g, s in here.values() for term in ((g, -1), (s, -1))])
             above = here
 
-    def layers(self) -> list[tuple[str, list[Term]]]:
+    def layers(self) -> list[Stage]:
         """Goal 1: the layer of C, then of c."""
-        return [("common layer", self.all_in_one), ("common layer", self.new_in_one)]
+        least = -sum(bool(self.bounds.holds(level).any()) for level in range(1, self.tree.depth + 1))
+        return [("common layer", self.all_in_one, least), ("common layer", self.new_in_one, least)]
 
-    def later(self, level: int) -> list[tuple[str, list[Term]]]:
+    def later(self, level: int) -> list[Stage]:
         """Goals 2 to 4 where c is a domain of the level."""
-        out = [("attraction", [(self.attracted[n], -1)]) for n in range(level, -1, -1) if self.attracted]
-        out += [("pipeline", terms) for terms in self.whole]
+        out: list[Stage] = [
+            ("attraction", [(self.attracted[n], -1)], None) for n in range(level, -1, -1) if self.attracted
+        ]
+        out += [("pipeline", terms, None) for terms in self.whole]
         for number in range(1, self.tree.depth + 1):
-            out.append(("domains", [(v, 1) for d, v in self.used[number].items() if d not in self.held[number]]))
+            held = self.held[number]
+            opened = [(v, 1) for d, v in self.used[number].items() if d not in held]
+            out.append(("domains", opened, 0 if held else self.bounds.fewest(number, level)))
         return out

@@ -51,6 +51,8 @@ class Taking:
         self._apart = not looked_at and not self.own_order
         """Whether nothing but what is free on its node keeps a member from it."""
         self._unsure = False
+        self._layout = Layout()
+        """Of the choice that the model gave last."""
 
     # --- trials -------------------------------------------------------------------------------------------------------
 
@@ -73,6 +75,9 @@ class Taking:
 
     def refuse(self, taken: tuple[int, ...], layout: Layout) -> Sequence[Cut | Need]:
         """Nothing where a choice holds, else what is wrong with it."""
+        self._layout = layout
+        if self._apart and not self.found.moves and self.trial.serves(self.found.of(taken), layout.places):
+            return ()
         if self.works(taken, layout):
             return ()
         every = tuple(range(len(self.choices.units)))
@@ -120,6 +125,8 @@ class Taking:
             options = self._unproven(choice)
             if options and self.works(options):
                 choice = replace(choice, options=options, proof=Proof.FEASIBLE)
+        if choice.options and not self.stand.nodes:  # no better places were found in time than the model's
+            self.works(choice.options, self._layout)
         if self._unsure or (self.own_order and not self.eased):
             # what was ruled out by trying might have been enough, or enough with fewer gone
             unsure = {Proof.OPTIMAL: Proof.FEASIBLE, Proof.INFEASIBLE: Proof.UNKNOWN}

@@ -16,6 +16,7 @@ from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
 from koordpy.planning.gpu.allocation import allocate
 from koordpy.planning.joint import fit_jointly, place_jointly
+from koordpy.planning.placement.goals import violations
 from koordpy.planning.placement.problem import Problem, at_most, only_ranks
 from koordpy.planning.plan import Proof
 from koordpy.planning.victims.asked import Asked
@@ -67,6 +68,19 @@ class Trial:
         """Where the members stand once some units are gone. places: the only ones looked at, if any."""
         with self.gone(units):
             return self._place(places)
+
+    def serves(self, units: Sequence[int], places: Places) -> bool:
+        """Whether the members stand at these very places once some units are gone; false, too, where more than sums
+        decides."""
+        asked, figures = self.asked, self.figures
+        if any(figures.of(pod).has_rules for pod in self._kinds()):
+            return False
+        waiting: dict[int, list[int]] = {}
+        for rank in asked.problem.pending:
+            waiting.setdefault(asked.problem.members[rank].shape, []).append(rank)
+        nodes = {waiting[shape].pop(): node for (shape, node), pods in places.items() for _ in range(pods)}
+        with self.gone(units):
+            return not violations(only_ranks(self._whole(), set(asked.problem.pending)), nodes)
 
     def fits(self, units: Sequence[int], share: float = 1.0) -> bool:
         """Whether the members are found a place once some units are gone, wherever it is. share: of the time that a
