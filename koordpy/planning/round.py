@@ -8,6 +8,8 @@ Sources: gang-network.md sections 2, 6 and 8; simulate.md.
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 
+from msgspec.structs import replace as changed
+
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.attempt import Tried, try_unit, unit_shape
@@ -25,6 +27,9 @@ from koordpy.planning.victims.stale import give_up
 from koordpy.planning.words.report import report
 
 __all__ = ["PlannerCache", "plan_round"]
+
+_OFFLINE_WATCHDOG = 3600.0
+"""Seconds of the wall: far above what deterministic time lets a solve take."""
 
 
 def plan_round(
@@ -46,6 +51,8 @@ def plan_round(
     The gangs reported are all of the snapshot's, with `only` those of the units tried.
     """
     config = config or KoordpyConfiguration()
+    if patience is None:  # the same input gives the same plan, however busy the machine
+        config = changed(config, solver=changed(config.solver, wall_time_watchdog=_OFFLINE_WATCHDOG))
     groups = Groups(snapshot, config.gangs)
     draft = Draft(snapshot)
     figures = Figures(draft, config, planner_cache)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Collection
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -254,6 +255,28 @@ def test_a_solve_is_ended_by_who_comes_meanwhile() -> None:
     finally:
         ended.set()
         other.join()
+
+
+def test_offline_no_solve_ends_by_the_wall(monkeypatch: pytest.MonkeyPatch) -> None:
+    from koordpy.planning.solver.budget import Budget
+
+    known, seconds = Budget.__init__, list[float]()
+
+    def asked(self: Budget, deterministic_time: float, **options: Any) -> None:
+        seconds.append(options.get("watchdog_seconds", 10))
+        known(self, deterministic_time, **options)
+
+    monkeypatch.setattr(Budget, "__init__", asked)
+    world = World().add(node("n1:3"), node("n2:3"), pod("r-0", at="n1", priority=0), pod("r-1", at="n2", priority=0))
+    world.add(group("train", 3), gang_pods("train", 2, priority=100), pod("q", gang="train", priority=100, cpu="3"))
+    plan = plan_round(world.state.snapshot(0.0))
+    assert plan.evictions
+    assert len(seconds) == 2  # of the victims, and of where the gang stands with them gone
+    assert min(seconds) >= 3600
+    seconds.clear()
+    cut(world.state, [GANG], searches=True)
+    assert seconds
+    assert max(seconds) == 10
 
 
 def _random(rng: random.Random) -> tuple[World, list[str]]:

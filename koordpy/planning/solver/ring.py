@@ -200,7 +200,7 @@ class Ring:
                 if (rank, node) in self.at
             ]
             self.model.minimize(linear(terms))
-            _, values = self.budget.solve("ranks", self.model)
+            _, values = self.budget.solve("ranks", self.model, linearization=2)
             self.model.clear_objective()  # type: ignore[no-untyped-call]
             if not values:
                 return

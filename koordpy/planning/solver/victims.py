@@ -33,7 +33,8 @@ Check = Callable[[tuple[int, ...], Layout], Sequence[Cut | Need]]
 
 def choose(choices: Choices, check: Check, *, most_tries: int = MOST_TRIES) -> Choice:
     """The least harmful options with which all members can be placed. most_tries: answers that a check may refuse."""
-    budget = Budget(choices.deterministic_time, probing=False, interrupts=choices.problem.interrupts)
+    watchdog, interrupts = choices.problem.watchdog_seconds, choices.problem.interrupts
+    budget = Budget(choices.deterministic_time, watchdog_seconds=watchdog, probing=False, interrupts=interrupts)
     steps = priorities(choices)
     if not steps:
         return Choice((), Proof.INFEASIBLE)
