@@ -10,7 +10,7 @@ from itertools import accumulate
 from koordpy.planning.placement.rank_ring import RankRing
 from koordpy.planning.placement.rank_walk import Walk
 
-MOST_STEPS = 15_000
+MOST_STEPS = 8_000
 """Of one walk; no further walk begins after as many."""
 MOST_RING = 80
 """Longer rings are only tried at one run per domain."""
@@ -141,7 +141,7 @@ class RankSearch:
 
     def _within(self, limits: Sequence[int]) -> tuple[list[int] | None, bool]:
         """(the naturally smallest sequence with at most so many crossings per level, refuted)."""
-        return self._walk(limits, MOST_STEPS // 4 if self.long else MOST_STEPS)
+        return self._walk(limits, MOST_STEPS // 2 if self.long else MOST_STEPS)
 
     def _walk(self, limits: Sequence[int], most_steps: int) -> tuple[list[int] | None, bool]:
         walk = Walk(self.ring, limits, self.pack)

@@ -148,6 +148,9 @@ class Ring:
             same = self._stays(level, domains)
             if level in self.least:
                 self.model.add(linear(same) <= len(self.ring) - self.least[level])
+            if self._crossings(level) == self.least.get(level):
+                self.model.add(linear(same) >= len(self.ring) - self.least[level])
+                continue
             self.model.maximize(linear(same))
             _, values = self.budget.solve("ranks", self.model, linearization=2)
             self.model.clear_objective()  # type: ignore[no-untyped-call]
@@ -158,6 +161,12 @@ class Ring:
             self._read(values)
         self._paths()
         return self.start
+
+    def _crossings(self, level: int) -> int:
+        """Ring neighbours in different domains as the members stand now."""
+        placed = self.goals.placed(self.start)
+        domains = [int(self.tree.domain_of[level, placed[rank]]) for rank in self.ring]
+        return sum(one != two for one, two in zip(domains, [*domains[1:], domains[0]], strict=True))
 
     def _stays(self, level: int, domains: Sequence[int]) -> list[Term]:
         out: list[Term] = []
