@@ -1,7 +1,8 @@
 """From a start to leadership: caches in sync, the lease ours, and the watch past what the leader before us has bound.
 
 Source: kube-parity.md 4.8 and 4.9. A standby keeps its caches warm. Lists that are read while the lease is ours already
-miss no Binding of others; after any other wait the watch is given a moment to catch up.
+miss no Binding of others; after any other wait the watch is given a moment to catch up, which a lease that ran out has
+given already.
 """
 
 import asyncio
@@ -54,7 +55,7 @@ class Takeover:
         """Waits until this process leads and may plan."""
         if self._elector is not None:
             await self._elector.acquired.wait()
-            if not self._listed_while_leading:
+            if not self._listed_while_leading and self._elector.quiet_seconds < CATCH_UP_SECONDS:
                 await self._catch_up()
         self._report_half_bound()
 

@@ -184,6 +184,7 @@ async def test_a_candidate_tries_when_the_lease_that_it_waits_for_has_run_out() 
         assert not elector.acquired.is_set()
         await s.pass_time(0.2)
         assert elector.acquired.is_set(), "and not at the next retry, at 16 s or later"
+        assert elector.quiet_seconds == 5, "of the lease's 15 s a leader writes in the first 10"
 
 
 async def test_a_released_lease_is_taken_at_once_and_counts_as_a_new_term() -> None:
@@ -204,6 +205,7 @@ async def test_a_released_lease_is_taken_at_once_and_counts_as_a_new_term() -> N
         await s.pass_time(2.5)
         await asyncio.wait_for(second.acquired.wait(), 60)
         assert second.epoch == first.epoch + 1
+        assert second.quiet_seconds == 0, "who gives it back may have written a moment ago"
 
 
 async def test_of_two_candidates_one_leads() -> None:

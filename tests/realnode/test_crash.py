@@ -90,4 +90,5 @@ def test_nothing_is_left(able: None, assets: Path, how: signal.Signals | None, t
     assert not folder.exists()
     assert not [group for group in groups if group.exists()]
     assert not [pid for pid in everyone() if network_of(pid) in networks]
-    assert state() == before
+    for what, found in state().items():
+        assert found == before[what], what

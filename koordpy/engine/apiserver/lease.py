@@ -78,6 +78,8 @@ class LeaderElector:
         self._observed_at = 0.0
         self._renewed_at = float("-inf")
         self._leading = False
+        self.quiet_seconds = 0.0
+        """How long, when our term began, the leader before us had sent nothing new: it stops at its renew deadline."""
         self._epoch = self._seen_transitions = -1
         self._told: dict[str, float] = {}
         """What a candidate has said -> when."""
@@ -207,6 +209,8 @@ class LeaderElector:
         await self._write(changed)
         self._renewed_at = began
         self._epoch = int(changed["leaseTransitions"])
+        if holder and not ours:
+            self.quiet_seconds = self._lease_seconds - self._renew_seconds
         return True
 
     async def _create(self) -> bool:
