@@ -85,8 +85,18 @@ def find_kind(api_version: str, kind: str) -> Kind | None:
     return _KINDS.get((group_of(api_version), kind))
 
 
-_MAKERS_UNREAD = {("batch", "Job"), ("batch", "CronJob"), ("apps", "Deployment"), ("apps", "DaemonSet")}
-"""Kinds that make pods and are not read."""
+_MAKERS_UNREAD = {
+    "apps": ("DaemonSet", "Deployment"),
+    "batch": ("CronJob", "Job"),
+    "batch.volcano.sh": ("Job",),
+    "jobset.x-k8s.io": ("JobSet",),
+    "kubeflow.org": ("JAXJob", "MPIJob", "PaddleJob", "PyTorchJob", "TFJob", "XGBoostJob"),
+    "leaderworkerset.x-k8s.io": ("LeaderWorkerSet",),
+    "ray.io": ("RayCluster", "RayJob", "RayService"),
+    "sparkoperator.k8s.io": ("SparkApplication",),
+    "trainer.kubeflow.org": ("TrainJob",),
+}
+"""API group -> kinds that make pods and are not read."""
 MAKERS_READ = ("ReplicationController", "ReplicaSet", "StatefulSet")
 """Names of kinds that make pods and of which the selector is read, not the template."""
 WRITE_PODS = "(write the pods that it would make)"
@@ -97,7 +107,7 @@ def not_read(api_version: str, kind: str) -> str:
     """What is said of an object of a kind that is not read, with the kind that its author may have meant."""
     group = group_of(api_version)
     told = f"{kind} of {api_version or 'no apiVersion'} is not read: ignored"
-    if (group, kind) in _MAKERS_UNREAD:
+    if kind in _MAKERS_UNREAD.get(group, ()):
         return f"{told} {WRITE_PODS}"
     right = meant(kind, (known for its_group, known in _KINDS if its_group == group or not api_version))
     if right:

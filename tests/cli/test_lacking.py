@@ -94,6 +94,9 @@ spec: {nodeName: n1, containers: [{name: c}]}
         ([JOB, "kind: Pod\nmetadata: {name: train-0}\nspec: {nodeName: n1, containers: [{name: c}]}\n"], 0),
         ([JOB.replace("Job", "CronJob"), OWNED % "train-2951"], 0),
         ([APPS.format(kind="StatefulSet", spec=MATCHING)], 1),
+        (["apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata: {name: train}\n"], 1),
+        (["apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\nmetadata: {name: train}\n"], 1),
+        (["apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\nmetadata: {name: train}\n", OWNED % "train"], 0),
     ],
 )
 def test_what_makes_pods_that_nobody_wrote_fails_it_too(objects: list[str], status: int, tmp_path: Path) -> None:
