@@ -117,8 +117,9 @@ class _Stages:
 
     @property
     def impossible(self) -> bool:
-        """Whether the last solve has shown that there is no solution."""
-        return bool(self.budget.runs) and self.budget.runs[-1].status is Proof.INFEASIBLE
+        """Whether the last solve has shown that there is no solution, or that the model is refused."""
+        last = self.budget.runs[-1] if self.budget.runs else None
+        return last is not None and (last.status is Proof.INFEASIBLE or bool(last.fault))
 
     @property
     def open(self) -> bool:
@@ -166,7 +167,7 @@ class _Stages:
                     goal = [*((v, c * width) for v, c in goal), *((v, c // step) for v, c in terms)]
                     weight *= width
                     together += 1
-                self._solve(rest[0][0], goal)
+                self._solve(rest[0][0] if self.values else "victims", goal)
                 if not self.values:
                     return
             for _, terms, _ in rest[: max(1, together)]:
