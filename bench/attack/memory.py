@@ -30,7 +30,8 @@ from koordpy.planning.figures import PlannerCache
 from koordpy.planning.round import plan_round
 
 WAVE = 1000
-FIRST = 4 * WAVE
+FIRST = 8 * WAVE
+"""More than any cache holds."""
 NODES = 100
 Json = dict[str, Any]
 
