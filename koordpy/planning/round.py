@@ -19,6 +19,7 @@ from koordpy.planning.plan import Proof, RoundPlan
 from koordpy.planning.queue.backfill import Backfill
 from koordpy.planning.queue.holding import Guard, starving_beside
 from koordpy.planning.queue.kept import KeptRoom
+from koordpy.planning.queue.lending import lend
 from koordpy.planning.queue.order import UnitOrder
 from koordpy.planning.units import Groups, Unit
 from koordpy.planning.victims.names import EVERY_WAY, Way
@@ -115,6 +116,9 @@ def plan_round(
             else:
                 failed[shape] = outcome
     _again(tried, later, figures, queue, beside.attempt)
+    if not beside.over and (backfill is None or backfill.reservation is None):
+        beside.by(lambda unit: try_unit(unit, groups, figures, patience=patience))
+        lend(tried, groups, figures, beside.attempt)
     decided = {one.unit.id for one in tried if not one.deferred}
     stale = give_up(groups, figures, tried=None if only is None else decided) if evict else []
     if backfill is None:
@@ -135,6 +139,10 @@ class Beside:
         self._begun = False
         self.over = False
         """Whether the round's time is used up: those behind are not looked at."""
+
+    def by(self, attempt: Callable[[Unit], Tried]) -> None:
+        """Units are tried in another way from here on."""
+        self._attempt = attempt
 
     def keep(self, unit: Unit) -> None:
         """Keeps the room that an undecided unit could use, unless that was kept for long enough. While a round searches

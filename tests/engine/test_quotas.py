@@ -121,6 +121,26 @@ async def test_a_pod_waits_for_its_quota_and_starts_when_that_grows() -> None:
         await until(lambda: writer.sent > sent)  # counted once the answer is there
 
 
+@in_virtual_time
+async def test_two_jobs_that_a_third_kept_waiting_do_not_keep_each_other_waiting() -> None:
+    def asks(name: str, gpus: int) -> dict[str, Any]:
+        return simulated(name, gpus=gpus, cpu="0", memory="1Mi", labels={keys.QUOTA_NAME: name})
+
+    async with live([small("n1", gpus=8)]) as cluster, cluster.running():
+        for name in ("a", "b", "c"):
+            cluster.server.store.create(QUOTAS, manifest(name, {GPU: "2"}, {GPU: "8"}))
+        cluster.create(asks("c", 8))
+        await until(lambda: cluster.bound("c"))
+        for name in ("a", "b"):
+            cluster.create(asks(name, 6))
+        await until(lambda: all(cluster.condition(one) for one in ("a", "b")))
+        cluster.delete("c")
+        await until(lambda: cluster.bound("a") or cluster.bound("b"))
+        first, second = ("a", "b") if cluster.bound("a") else ("b", "a")
+        cluster.delete(first)
+        await until(lambda: cluster.bound(second))
+
+
 async def test_a_fault_and_over_use_are_conditions_with_the_remedy() -> None:
     async with live([small("n1")]) as cluster, cluster.running() as scheduler:
         cluster.server.store.create(QUOTAS, manifest("a", {}, {"cpu": "1"}, labels={keys.QUOTA_PARENT: "gone"}))

@@ -13,6 +13,7 @@ from koordpy.planning.plan import GangStatus, Proof, RoundPlan
 from koordpy.planning.words.explain import explain
 from tests.scenarios.cluster import World, bound, gang_pods, group, messages, node, pod
 from tests.scenarios.quotas import GPU, belongs, quota
+from tests.scenarios.witness import Witness
 
 
 def config(**settings_: Any) -> KoordpyConfiguration:
@@ -232,23 +233,19 @@ def test_no_limit_is_exceeded_at_any_ancestor(runtime: bool, data: st.DataObject
     for i in range(draw(st.integers(0, 4))):
         labels = belongs(draw(st.sampled_from([*leaves, ""])), rigid=draw(st.booleans()))
         world.add(pod(f"p{i}", labels=labels, cpu=str(draw(st.integers(1, 4)))))
+    witness = Witness()
     for _ in range(3):
-        before = world.snapshot().quotas
-        done = plan(world, enable_runtime_quota=runtime)
+        done = witness(world.snapshot(), config(enable_runtime_quota=runtime))
+        assert witness.faults == []
         assert not [p for p in done.pending if "refused by its check" in p.message]
         for eviction in done.evictions:
             world.state.delete(Pod, eviction.pod_key)
         for placement in done.placements:
             world.state.bind(placement.pod_key, placement.node, dict(placement.annotations))
         after = world.snapshot().quotas
-        from koordpy.planning.quota.runtime import limits, quota_figures
-
-        settings_ = Quota(enable_runtime_quota=runtime)
-        most_of = limits(quota_figures(before, settings_), before, settings_)
         for name, one in after.tree.quotas.items():
             used = after.used.get(name, {}).get("cpu", 0)
-            # a limit falls below what is used already where pods of the built-in quotas come in beside
-            assert used <= max(most_of[name]["cpu"], before.used.get(name, {}).get("cpu", 0))
+            assert used <= one.max["cpu"]
             assert after.rigid_used.get(name, {}).get("cpu", 0) <= one.least("cpu")
         if not done.placements:
             break

@@ -5,7 +5,7 @@ It stands between `simulate` and the planner and sums up requests itself; the se
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from koordpy.api import keys
 from koordpy.api.config import KoordpyConfiguration
@@ -17,6 +17,7 @@ from koordpy.planning.figures import Figures
 from koordpy.planning.joint import place_jointly
 from koordpy.planning.placement.problem import only_ranks
 from koordpy.planning.plan import Eviction, RoundPlan
+from koordpy.planning.quota.admission import core_members
 from koordpy.planning.quota.runtime import limits, quota_figures
 from koordpy.planning.round import plan_round
 from koordpy.planning.units import Groups, Unit
@@ -205,16 +206,46 @@ class _Round:
     def _limits(
         self, unit_id: str, members: Sequence[PodInfo], before: Sequence[PodInfo], after: Sequence[PodInfo]
     ) -> None:
-        """I3 and I10."""
+        """I3 and I10: above its limit a quota ends in free room only, and only by what refused units ask for."""
+        lent: Mapping[str, Mapping[str, int]] | None = None
         for name in dict.fromkeys(name for pod in members for name in self.path(pod)):
             for resource in self.quotas[name].max:
                 ends, most = self.used(name, resource, after), self.limits[name][resource]
+                if ends > most and len(before) + len(members) == len(after) and lent is None:
+                    lent = self._lent(members, before)
+                if lent is not None:
+                    most = max(most, min(lent[name][resource], self.quotas[name].max[resource]))
                 if ends > most and self.used(name, resource, members):
                     self.fault(f"I10: {unit_id} brings {name} to {ends} of {most} {resource}")
                 rigid = self.used(name, resource, after, rigid=True)
                 rises = rigid > self.used(name, resource, before, rigid=True)
                 if rises and rigid > self.quotas[name].least(resource):
                     self.fault(f"I3: {unit_id} brings {name} to {rigid} non-preemptible {resource}")
+
+    def _lent(self, members: Sequence[PodInfo], before: Sequence[PodInfo]) -> Mapping[str, Mapping[str, int]]:
+        """The limits where those ask for nothing who wait in other quotas and would end above theirs."""
+        quotas = self.snapshot.quotas
+        waiting = {owner: dict(amounts) for owner, amounts in quotas.waiting.items()}
+        own = [self.path(pod)[-1:] for pod in members]
+        for unit in self.groups.units():
+            need = list(core_members(unit))
+            if any(pod.key in self.here for pod in unit.pending) or not self._above(need, before):
+                continue
+            for pod in unit.pending:
+                if self.path(pod)[-1:] not in own:
+                    for resource, amount in pod.requests.items():
+                        waiting[pod.owner][resource] -= amount
+        less = replace(quotas, waiting=waiting)
+        return limits(quota_figures(less, self.config.quota), less, self.config.quota)
+
+    def _above(self, pods: Sequence[PodInfo], before: Sequence[PodInfo]) -> bool:
+        """Whether some quota would end above its limit with these pods."""
+        for name in dict.fromkeys(name for pod in pods for name in self.path(pod)):
+            for resource in self.quotas[name].max:
+                more = self.used(name, resource, pods)
+                if more and self.used(name, resource, before) + more > self.limits[name][resource]:
+                    return True
+        return False
 
     def _minimal(self, unit_id: str, victims: Sequence[PodInfo], placed: Mapping[str, str]) -> None:
         """I7: with one unit of them spared, the members find no room."""

@@ -6,7 +6,8 @@ round's snapshot, use is the draft's, so it grows with every placement and falls
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from koordpy.api import keys
@@ -88,6 +89,15 @@ class _Gate:
         return self.limit.get(resource, 0) - self.used[resource]
 
 
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Quotas with the requests that their limits follow from."""
+
+    quotas: Quotas
+    limits: dict[tuple[tuple[str, int], ...], Mapping[str, Amounts]] = field(default_factory=dict)
+    """What is promised beside the quotas -> what that leaves them, as far as it was asked for."""
+
+
 class Admission:
     """The limits of one round. Asked with the use of a draft, it answers for the moment."""
 
@@ -95,31 +105,41 @@ class Admission:
         self.draft, self.promises = draft, promises
         self.quotas: Quotas = draft.snapshot.quotas
         self.settings = settings
-        self._open_limits: dict[tuple[tuple[str, int], ...], Mapping[str, Amounts]] = {}
-        """What is promised beside the quotas -> what that leaves them."""
+        self._asking = Asking(self.quotas)
 
     @cached_property
     def figures(self) -> Mapping[str, QuotaFigures]:
         """Figures of every quota on the snapshot."""
         return quota_figures(self.quotas, self.settings)
 
-    @cached_property
+    @property
     def limits(self) -> Mapping[str, Amounts]:
         """Quota -> what its pods may hold at most, for the keys of its max."""
-        return limits(self.figures, self.quotas, self.settings)
+        return self._limits_beside({})
 
     def open_limits(self, unit: Unit) -> Mapping[str, Amounts]:
         """The same for a unit that is to start. What is promised to other pods of the built-in quotas, beyond what is
         ending there, they will use, and that is taken off the total before it is shared."""
-        promised = self.promises.beside_quotas(but=unit.members) if self.promises else {}
-        if not promised:
-            return self.limits
-        known = tuple(sorted(promised.items()))
-        if known not in self._open_limits:
-            left = {r: amount - promised.get(r, 0) for r, amount in self.quotas.total.items()}
-            quotas = replace(self.quotas, total=left)
-            self._open_limits[known] = limits(quota_figures(quotas, self.settings), quotas, self.settings)
-        return self._open_limits[known]
+        return self._limits_beside(self.promises.beside_quotas(but=unit.members) if self.promises else {})
+
+    def _limits_beside(self, promised: Mapping[str, int]) -> Mapping[str, Amounts]:
+        known, found = tuple(sorted(promised.items())), self._asking.limits
+        if known not in found:
+            quotas = self._asking.quotas
+            if promised:
+                quotas = replace(quotas, total={r: n - promised.get(r, 0) for r, n in quotas.total.items()})
+            figures = self.figures if quotas is self.quotas else quota_figures(quotas, self.settings)
+            found[known] = limits(figures, quotas, self.settings)
+        return found[known]
+
+    @contextmanager
+    def among(self, asking: Asking) -> Iterator[None]:
+        """The limits are those among other requests, while it is entered."""
+        before, self._asking = self._asking, asking
+        try:
+            yield
+        finally:
+            self._asking = before
 
     # -- the job ------------------------------------------------------------------------------------------------------
 

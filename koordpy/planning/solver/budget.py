@@ -69,7 +69,7 @@ class Budget:
         solver.parameters.catch_sigint_signal = False
         status = self._interrupts.solving(lambda: solver.solve(model), solver.stop_search)
         proof = _PROOFS.get(status, Proof.UNKNOWN)
-        used = float(solver.response_proto.deterministic_time)
+        used = round(float(solver.response_proto.deterministic_time), 12)  # its last digit differs from run to run
         # taking a model in and simplifying it is not in the solver's deterministic time
         self.left -= used + _SETUP * (len(model.proto.variables) + len(model.proto.constraints))
         # amounts whose sums leave 64 bits end here: no answer, and no reason to lose a round

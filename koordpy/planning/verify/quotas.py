@@ -29,8 +29,9 @@ def check_quotas(placed: Iterable[PodInfo], figures: Figures) -> list[str]:
         limit, least = figures.admission.limits[name], tree.quotas[name].min
         for resource in tree.quotas[name].max:
             used = draft.quotas.used(name, resource)
-            if request[resource] and used + request[resource] > limit[resource]:
-                faults.append(f"quota {name}: {resource} {used} + {request[resource]} > {limit[resource]}")
+            most = min(limit[resource], tree.quotas[name].max[resource])  # however much is lent
+            if request[resource] and used + request[resource] > most:
+                faults.append(f"quota {name}: {resource} {used} + {request[resource]} > {most}")
             if name in rigid and rigid[name][resource]:
                 held, most = draft.quotas.rigid_used(name, resource), least.get(resource, 0)
                 if held + rigid[name][resource] > most:

@@ -11,6 +11,8 @@ from koordpy.api.quantity import quantity_text
 from koordpy.cluster.resources import Amounts
 from koordpy.planning.figures import Figures
 from koordpy.planning.quota.runtime import overdue
+from koordpy.planning.quota.vain import refused_units, without
+from koordpy.planning.units import Groups
 from koordpy.planning.victims.budgets import violations
 from koordpy.planning.victims.pool import Pool
 from koordpy.planning.victims.units import Kind, VictimUnit
@@ -24,14 +26,20 @@ class GivenBack:
     text: str
 
 
-def give_back(pool: Pool, figures: Figures) -> list[GivenBack]:
-    """What overdue quotas give back; it leaves the draft."""
+def give_back(pool: Pool, groups: Groups, figures: Figures) -> list[GivenBack]:
+    """What overdue quotas give back; it leaves the draft.
+
+    Nothing for units that quotas refuse in any case: what these ask for would stay empty.
+    """
     draft, admission = figures.draft, figures.admission
     quotas, now = figures.snapshot.quotas, figures.snapshot.now
     ending = [(quotas.tree.path(quotas.quota_of(pod)), pod.requests) for pod in figures.promises.ending]
     out: list[GivenBack] = []
-    for name in overdue(quotas, admission.figures, figures.config.quota, now=now):
-        limit = admission.limits[name]
+    due = overdue(quotas, admission.figures, figures.config.quota, now=now)
+    refused = refused_units(groups.units(), figures) if due else []
+    for name in due:
+        with admission.among(without(refused, quotas, {name})):
+            limit = admission.limits[name]
         over = {}
         for r, most in limit.items():
             leaving = sum(requests.get(r, 0) for path, requests in ending if name in path)

@@ -91,7 +91,7 @@ class Search:
 
     def give_back(self) -> list[GivenBack]:
         """What quotas give back that are over their runtime for too long, before anybody is planned."""
-        return give_back(self.pool, self.figures) if self.config.quota.monitor_all_quotas else []
+        return give_back(self.pool, self.groups, self.figures) if self.config.quota.monitor_all_quotas else []
 
     def took(self, victims: Sequence[Victim]) -> None:
         """The victims of a plan that is on the draft now."""

@@ -1,0 +1,156 @@
+"""Runtimes keep no room for jobs that quotas refuse themselves (docs/quotas.md): whole rounds until nothing changes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from koordpy.api.config import Fairness, KoordpyConfiguration, Preemption, Queue, Quota
+from koordpy.api.custom import ElasticQuota
+from koordpy.planning.plan import RoundPlan
+from koordpy.planning.round import plan_round
+from koordpy.sim.rounds import simulate
+from tests.scenarios.cluster import World, bound, gang_pods, group, messages, node, pod
+from tests.scenarios.quotas import belongs, quota
+from tests.scenarios.witness import Witness
+
+CALM = {"preemption": Preemption(enabled=False), "fairness": Fairness(reclaim="off")}
+
+
+def plan(world: World, only: frozenset[str] | None = None, **changes: Any) -> RoundPlan:
+    return plan_round(world.snapshot(), KoordpyConfiguration(**{**CALM, **changes}), only=only)
+
+
+def asks(name: str, team: str, cores: int, age: int, **more: Any) -> Any:
+    return pod(name, cpu=str(cores), labels=belongs(team), created=100 - age, **more)
+
+
+def two(*, first: int = 6, second: int = 6) -> World:
+    """Two quotas with min 4 of 8 cores, and a job in each."""
+    world = World().add(node("n1:8"), quota("a", 4, 8), quota("b", 4, 8))
+    return world.add(asks("old", "a", first, 9), asks("new", "b", second, 1))
+
+
+def test_of_two_jobs_that_keep_each_other_waiting_the_first_of_the_queue_starts() -> None:
+    done = plan(two())
+    assert set(bound(done)) == {"old"}
+    assert "quotaName: b, runtime: cpu=4, used: cpu=0, request: cpu=6" in messages(done)["new"]
+
+
+def test_who_is_not_due_is_no_reason_to_leave_it_empty() -> None:
+    assert set(bound(plan(two(), only=frozenset({"default/new"})))) == {"new"}
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_what_a_job_asks_that_its_quota_admits_is_kept(kept: bool) -> None:
+    """It waits for room on one node: three cores are left on each."""
+    world = World().add(node("n1:4"), node("n2:4"), quota("a", 0, 8), quota("b", 4, 8), quota("c", 2, 2))
+    world.add(asks("r1", "c", 1, 0, at="n1"), asks("r2", "c", 1, 0, at="n2"), asks("old", "a", 3, 9))
+    world.add(asks("new", "b", 4 if kept else 7, 1))
+    assert set(bound(plan(world))) == (set() if kept else {"old"})
+
+
+@pytest.mark.parametrize("most", [8, 5])
+def test_max_is_never_passed(most: int) -> None:
+    world = World().add(node("n1:8"), quota("a", 4, most), quota("b", 4, 8))
+    world.add(asks("old", "a", 6, 9), asks("new", "b", 6, 1))
+    assert set(bound(plan(world))) == ({"old"} if most == 8 else {"new"})
+
+
+def test_nobody_is_evicted_for_it() -> None:
+    world = two().add(pod("low", cpu="4", at="n1", priority=-5, labels=belongs("c")), quota("c", 0, 8))
+    done = plan_round(world.snapshot(), KoordpyConfiguration())
+    assert not done.evictions and not bound(done)
+
+
+def test_gangs_start_whole() -> None:
+    world = World().add(node("n1:8"), quota("a", 4, 8), quota("b", 4, 8), group("g", 3), group("h", 3))
+    world.add(
+        *gang_pods("g", 3, cpu="2", labels=belongs("a"), prefix="g"),
+        *gang_pods("h", 3, cpu="2", labels=belongs("b"), prefix="h"),
+    )
+    assert set(bound(plan(world))) in ({"g-0", "g-1", "g-2"}, {"h-0", "h-1", "h-2"})
+
+
+def test_with_backfill_likewise() -> None:
+    assert set(bound(plan(two(), queue=Queue(backfill=True)))) == {"old"}
+
+
+def test_what_was_lent_is_not_taken_back_for_a_job_that_could_not_start_anyway() -> None:
+    at_once = Quota(monitor_all_quotas=True, delay_evict_time=0.0)
+    for asked, gone in ((6, []), (4, ["p0", "p1"])):
+        world = World().add(node("n1:8"), quota("a", 4, 8), quota("b", 4, 8), asks("new", "b", asked, 1))
+        world.add(*(asks(f"p{i}", "a", 1, i + 2, at="n1") for i in range(6)))
+        assert sorted(one.pod_key.removeprefix("default/") for one in plan(world, quota=at_once).evictions) == gone
+
+
+@dataclass
+class Pool:
+    """One node, quotas under a root or a parent, and jobs of some cores each."""
+
+    cores: int
+    quotas: list[ElasticQuota]
+    most: dict[str, int]
+    parent: dict[str, str]
+    jobs: list[tuple[str, str, int]]
+
+    def world(self, order: Sequence[int]) -> World:
+        world = World().add(node(f"n1:{self.cores}"), *self.quotas)
+        for place in order:
+            name, team, cores = self.jobs[place]
+            world.add(asks(name, team, cores, 99 - place))
+        return world
+
+    def path(self, team: str) -> list[str]:
+        return [team, *([self.parent[team]] if team in self.parent else [])]
+
+
+def pool(random: Random) -> Pool:
+    cores = random.randint(4, 24)
+    most, parent = dict[str, int](), dict[str, str]()
+    quotas = []
+    inner = random.random() < 0.5
+    if inner:
+        most["org"] = random.randint(cores // 2, cores + 4)
+        quotas.append(quota("org", min(most["org"], cores // 2), most["org"], inner=True))
+    for team in "abcd"[: random.randint(2, 4)]:
+        below = inner and random.random() < 0.6
+        most[team] = random.randint(1, cores)
+        least = random.randint(0, min(most[team], cores // 4))
+        if below:
+            parent[team] = "org"
+        quotas.append(quota(team, least, most[team], parent=parent.get(team, ""), forced=True))
+    teams = [team for team in most if team != "org"]
+    jobs = [(f"j{i}", random.choice(teams), random.randint(1, cores)) for i in range(random.randint(2, 9))]
+    return Pool(cores, quotas, most, parent, jobs)
+
+
+@settings(max_examples=250, deadline=None)
+@given(st.integers(0, 1 << 32))
+def test_no_room_stays_empty_while_everybody_who_waits_is_refused(seed: int) -> None:
+    """Counted by hand: who would fit the free room and every max waits only where another waits for room."""
+    random = Random(seed)
+    case = pool(random)
+    witness = Witness()
+    order = random.sample(range(len(case.jobs)), len(case.jobs))
+    state, now = case.world(order).state, datetime(2026, 1, 1, tzinfo=UTC)
+    done = simulate(state, KoordpyConfiguration(**CALM), planner=witness, now=now)
+    assert witness.faults == [] and done.stable
+    team_of, cores_of = {n: t for n, t, _ in case.jobs}, {n: c for n, _, c in case.jobs}
+    started = [key.partition("/")[2] for key, _ in done.final]
+    used = dict.fromkeys(case.most, 0)
+    for name in started:
+        for at in case.path(team_of[name]):
+            used[at] += cores_of[name]
+    assert all(used[at] <= case.most[at] for at in used)
+    waiting = {one.pod_key.partition("/")[2]: one.message for one in done.pending}
+    if all("Insufficient quotas" in text for text in waiting.values()):
+        free = case.cores - sum(cores_of[name] for name in started)
+        for name, text in waiting.items():
+            fits = all(used[at] + cores_of[name] <= case.most[at] for at in case.path(team_of[name]))
+            assert cores_of[name] > free or not fits, (seed, name, text)
