@@ -90,6 +90,8 @@ class Walk:
             self.steps += 1
             if steps > max(most_steps, 4 * n):
                 return None, False
+            if not steps % 64:
+                search.problem.interrupts.step()
             node = options[-1].pop()
             common, crossed = self._groups(node, low[-1], split[-1])
             if search.limit is not None and (crossed > search.limit).any():

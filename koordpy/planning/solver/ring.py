@@ -34,6 +34,8 @@ class Ring:
         self.fixed = {rank: node for rank in self.ring if rank not in start and (node := self._bound(rank)) is not None}
         self.at: dict[tuple[int, int], cp_model.IntVar] = {}
         """(rank, node) -> whether a new pod is there."""
+        self._domain_nodes: dict[int, dict[int, list[int]]] = {}
+        """Level -> domain -> nodes."""
         crossed = self.goals.pipeline(start)
         ring = RankRing(problem, Counter(start.values()), sorted(start), crossed=crossed, score=None)
         self.least = RankSearch(ring).least_crossings()
@@ -52,6 +54,7 @@ class Ring:
     def _places(self) -> None:
         problem, model = self.problem, self.model
         for rank in sorted(self.start):
+            problem.interrupts.step()
             shape = problem.members[rank].shape
             for node in self.nodes:
                 if problem.slots_of[shape][node]:
@@ -111,8 +114,15 @@ class Ring:
         """Whether a member lies in a domain, as a sum and a constant."""
         if rank in self.fixed:
             return [], int(self.tree.domain_of[level, self.fixed[rank]] == domain)
-        nodes = [n for n in self.nodes if self.tree.domain_of[level, n] == domain and (rank, n) in self.at]
-        return [(self.at[rank, n], 1) for n in nodes], 0
+        return [(self.at[rank, n], 1) for n in self._inside(level).get(domain, ()) if (rank, n) in self.at], 0
+
+    def _inside(self, level: int) -> Mapping[int, Sequence[int]]:
+        """Domain -> its nodes."""
+        if level not in self._domain_nodes:
+            inside = self._domain_nodes[level] = {}
+            for node in self.nodes:
+                inside.setdefault(int(self.tree.domain_of[level, node]), []).append(node)
+        return self._domain_nodes[level]
 
     def _domains(self, level: int) -> list[int]:
         used = [*self.nodes, *self.fixed.values()]
@@ -172,6 +182,7 @@ class Ring:
         out: list[Term] = []
         pairs = list(zip(self.ring, [*self.ring[1:], self.ring[0]], strict=True))
         for domain in domains:
+            self.problem.interrupts.step()
             stays: list[Term] = []
             held = 0
             members: list[Term] = []
