@@ -191,28 +191,43 @@ LATER = frozenset(
 )  # fmt: skip
 LATER_PREFIXES = ("provisioning.scheduling.koordinator.sh/", "kueue.x-k8s.io/podset-")
 
+TOPOLOGY_OBJECT = "default"
+"""Only the ClusterNetworkTopology of this name is read (gang-network.md 3)."""
+
 # Gangs of other schedulers: key -> whose
 FOREIGN_GANGS = {
     "scheduling.k8s.io/group-name": "Volcano",
     "scheduling.volcano.sh/group-name": "Volcano",
     "kueue.x-k8s.io/pod-group-name": "Kueue",
     "pod-group-name": "KAI-Scheduler",
+    "yunikorn.apache.org/task-group-name": "YuniKorn",
 }
 
-_QUOTA, _GATHER = f"label {QUOTA_NAME}", f"annotation {GANG_TOPOLOGY}"
-_NO_PART = "nothing: the pod gets no part of a GPU"
+READ_GROUP = f"koordpy reads the label {LABEL_POD_GROUP} instead, which names a PodGroup"
+_QUOTA, _GATHER = (f"koordpy reads the {one} instead" for one in (f"label {QUOTA_NAME}", f"annotation {GANG_TOPOLOGY}"))
+_MIN_MEMBER = "koordpy reads minMember of a PodGroup instead"
+_JOINED = f"koordpy reads the annotation {GANG_GROUPS} of PodGroups instead"
+_NO_PART = "the pod gets no part of a GPU"
 FOREIGN = {
     "scheduling.volcano.sh/queue-name": ("Volcano", _QUOTA),
     "volcano.sh/queue-name": ("Volcano", _QUOTA),
-    "volcano.sh/preemptable": ("Volcano", f"label {QUOTA_PREEMPTIBLE}"),
+    "volcano.sh/preemptable": ("Volcano", f"koordpy reads the label {QUOTA_PREEMPTIBLE} instead"),
     "kai.scheduler/queue": ("KAI-Scheduler", _QUOTA),
+    "kai.scheduler/batch-min-member": ("KAI-Scheduler", _MIN_MEMBER),
+    "kai.scheduler/subgroup-name": ("KAI-Scheduler", _JOINED),
+    "kai.scheduler/topology": (
+        "KAI-Scheduler",
+        f"koordpy reads the ClusterNetworkTopology {TOPOLOGY_OBJECT} instead",
+    ),
     "kai.scheduler/topology-required-placement": ("KAI-Scheduler", _GATHER),
     "kai.scheduler/topology-preferred-placement": ("KAI-Scheduler", _GATHER),
     "gpu-fraction": ("KAI-Scheduler", _NO_PART),
     "gpu-fraction-num-devices": ("KAI-Scheduler", _NO_PART),
     "gpu-memory": ("KAI-Scheduler", _NO_PART),
+    "yunikorn.apache.org/queue": ("YuniKorn", _QUOTA),
+    "yunikorn.apache.org/task-groups": ("YuniKorn", f"{_MIN_MEMBER}, and joins PodGroups by {GANG_GROUPS}"),
 }
-"""Keys of other schedulers, whose they are, and what stands for them here."""
+"""Keys of other schedulers, whose they are, and what is said of them."""
 
 # API groups of ours and of coscheduling
 GROUP_KOORDINATOR = "scheduling.koordinator.sh"
@@ -224,8 +239,6 @@ GROUP_VOLCANO_TOPOLOGY = "topology.volcano.sh"
 # Topology
 CLUSTER_LAYER = "ClusterTopologyLayer"
 NODE_LAYER = "nodeLayer"
-TOPOLOGY_OBJECT = "default"
-"""Only the ClusterNetworkTopology of this name is read (gang-network.md 3)."""
 
 # Priorities that every API server has
 SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}

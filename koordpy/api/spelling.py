@@ -38,6 +38,11 @@ def _meant(name: str, known: tuple[str, ...]) -> str:
     return best
 
 
+def slip(name: str, other: str) -> bool:
+    """Whether a name of any length is one letter from another, for where few names are known."""
+    return len(name) >= _PLURAL and _distance(name, other, 1) == 1
+
+
 def hint(name: str, known: Iterable[str]) -> str:
     """`, did you mean NAME?`, or nothing where no known name is near."""
     near = meant(name, known)

@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import chain
 
 from koordpy.api import keys
-from koordpy.api.spelling import meant
+from koordpy.api.spelling import meant, slip
 
 LABEL, ANNOTATION = "label", "annotation"
 
@@ -101,10 +101,10 @@ def _unread(key: str, place: str, holder: Holder) -> tuple[str, str, str]:
     if key in _PLACES:
         return "", "", _elsewhere(key, holder)
     if holder is Holder.PLAIN and key in keys.FOREIGN_GANGS:
-        return "", "", f"is {keys.FOREIGN_GANGS[key]}'s and not read: the pod is in no gang"
+        return "", "", f"is {keys.FOREIGN_GANGS[key]}'s and not read: the pod is in no gang; {keys.READ_GROUP}"
     if key in keys.FOREIGN:
-        owner, here = keys.FOREIGN[key]
-        return "", "", f"is {owner}'s and not read: here stands for it {here}"
+        owner, instead = keys.FOREIGN[key]
+        return "", "", f"is {owner}'s and not read: {instead}"
     right = _near(key)
     if right:
         return right, _PLACES[right], f"is not read, did you mean {_PLACES[right]} {right}?"
@@ -130,7 +130,11 @@ def _near(key: str) -> str:
         return meant(key, (one for one in _PLACES if "/" not in one and "." in one))
     for other in _PLACES:
         its_prefix, _, its_name = other.rpartition("/")
-        if (prefix == its_prefix and meant(name, (its_name,))) or (name == its_name and meant(prefix, (its_prefix,))):
+        if prefix == its_prefix and (
+            meant(name, (its_name,)) or (f"{prefix}/" in keys.PREFIXES and slip(name, its_name))
+        ):
+            return other
+        if name == its_name and meant(prefix, (its_prefix,)):
             return other
     if key.startswith(keys.PREFIXES):
         for other in _PLACES:

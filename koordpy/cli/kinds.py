@@ -99,16 +99,18 @@ _MAKERS_UNREAD = {
 """API group -> kinds that make pods and are not read."""
 MAKERS_READ = ("ReplicationController", "ReplicaSet", "StatefulSet")
 """Names of kinds that make pods and of which the selector is read, not the template."""
-WRITE_PODS = "(write the pods that it would make)"
-UNMADE = f"its pods are not made {WRITE_PODS}"
+UNMADE = "its pods are not made (write the pods that it would make)"
+
+
+def makes_pods(api_version: str, kind: str) -> bool:
+    """Whether it is a kind that makes pods and is not read."""
+    return kind in _MAKERS_UNREAD.get(group_of(api_version), ())
 
 
 def not_read(api_version: str, kind: str) -> str:
     """What is said of an object of a kind that is not read, with the kind that its author may have meant."""
     group = group_of(api_version)
     told = f"{kind} of {api_version or 'no apiVersion'} is not read: ignored"
-    if kind in _MAKERS_UNREAD.get(group, ()):
-        return f"{told} {WRITE_PODS}"
     right = meant(kind, (known for its_group, known in _KINDS if its_group == group or not api_version))
     if right:
         return f"{told}, did you mean {right}?"

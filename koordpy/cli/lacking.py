@@ -4,11 +4,12 @@ controllers.
 A dump of a cluster that leaves PodGroups or quotas out is planned on all the same, but not as the cluster would be.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
+from koordpy.api.configfile import KUBE_SCHEDULER_NAME
 from koordpy.api.counted import counted
 from koordpy.api.objects import LabelSelector, Pod
 from koordpy.api.owners import ReplicationController
@@ -17,6 +18,7 @@ from koordpy.cli.kinds import MAKERS_READ, UNMADE
 from koordpy.cli.output import named
 from koordpy.cluster.pods import GangSource, gang_ref
 from koordpy.cluster.selectors import selector_matches
+from koordpy.planning.words.aside import misspelt, of_another
 
 if TYPE_CHECKING:
     from koordpy.cli.manifests import Loaded, Maker, Manifest
@@ -45,38 +47,68 @@ def missing_objects(state: "ClusterState") -> Iterator[str]:
 _OF_OBJECTS = (GangSource.GROUP, GangSource.UPSTREAM)
 
 
-def controllers_without_pods(loaded: "Loaded") -> Iterator[str]:
-    """A line for each controller that asks for pods and of which the input has none."""
-    for manifest in _idle(loaded):
-        yield f"{manifest.place}: {manifest.title}: {UNMADE}"
+class Unmade(NamedTuple):
+    """What makes pods of which the input has none, so that nothing can be said of these."""
+
+    place: str
+    title: str
+    gang: str
+    """Key of the gang that the pods would be in, empty for none."""
+    scheduler: str
+    """The scheduler of its pods where that is another's, else empty."""
+
+    def line(self, served: Sequence[str]) -> str:
+        """The warning of it; served: the scheduler names that are koordpy's."""
+        whose = f"; they would be {of_another(self.scheduler, served)}" if self.scheduler else ""
+        return f"{self.place}: {self.title}: {UNMADE}{whose}"
 
 
-def _idle(loaded: "Loaded") -> Iterator["Manifest"]:
+def unmade_pods(loaded: "Loaded", served: Sequence[str], others: Collection[str]) -> list[Unmade]:
+    """What ought to have pods and has none in the input.
+
+    served: the scheduler names that are koordpy's; others: those that are known to be another's.
+    """
     pods: dict[str, list[Pod]] = {}
     for manifest in loaded.manifests:
         if isinstance(manifest.obj, Pod):
             pods.setdefault(manifest.obj.metadata.namespace, []).append(manifest.obj)
-    owners = {
-        (pod.metadata.namespace, owner.kind, owner.name)
-        for own in pods.values()
-        for pod in own
+    found = [
+        (maker.place, maker.title, maker.namespace, maker.raw)
+        for maker in loaded.makers
+        if _asks(maker.raw) and not _has_pods(maker, pods)
+    ]
+    found += [
+        (manifest.place, manifest.title, manifest.obj.metadata.namespace, manifest.raw)  # type: ignore[attr-defined]
+        for manifest in loaded.manifests
+        if manifest.kind.name in MAKERS_READ and _asks(manifest.raw) and not _owns_any(manifest, pods)
+    ]
+    return [
+        Unmade(str(place), title, _gang_of(namespace, raw), _other_scheduler(raw, served, others))
+        for place, title, namespace, raw in found
+    ]
+
+
+def _has_pods(maker: "Maker", pods: Mapping[str, Sequence[Pod]]) -> bool:
+    """Whether the input has pods of an object that is not read.
+
+    The pods of a Deployment are those of its ReplicaSet, those of a CronJob its Jobs'. Whoever writes pods by hand
+    gives them their names, and no owner.
+    """
+    return any(
+        name == maker.name or name.startswith(f"{maker.name}-")
+        for pod in pods.get(maker.namespace, ())
+        for name in (pod.metadata.name, *(owner.name for owner in pod.metadata.owner_references))
+    )
+
+
+def _owns_any(manifest: "Manifest", pods: Mapping[str, Sequence[Pod]]) -> bool:
+    meta = manifest.obj.metadata  # type: ignore[attr-defined]
+    mine = pods.get(meta.namespace, ())
+    return _selected(manifest, mine) or any(
+        (owner.kind, owner.name) == (manifest.kind.name, meta.name)
+        for pod in mine
         for owner in pod.metadata.owner_references
-    }
-    for manifest in loaded.manifests:
-        if manifest.kind.name in MAKERS_READ and _asks(manifest.raw):
-            meta = manifest.obj.metadata  # type: ignore[attr-defined]
-            if (meta.namespace, manifest.kind.name, meta.name) not in owners and not _selected(
-                manifest, pods.get(meta.namespace, ())
-            ):
-                yield manifest
-
-
-def unmade_pods(loaded: "Loaded") -> dict[str, str]:
-    """What makes pods of which the input has none, so that nothing can be said of these -> key of the gang that they
-    would be in, empty for none."""
-    found = {f"{one.kind} {one.namespace}/{one.name}": (one.namespace, one.raw) for one in _without_pods(loaded)}
-    found.update((one.title, (one.obj.metadata.namespace, one.raw)) for one in _idle(loaded))  # type: ignore[attr-defined]
-    return {title: _gang_of(namespace, raw) for title, (namespace, raw) in found.items()}
+    )
 
 
 def _gang_of(namespace: str, raw: Mapping[str, Any]) -> str:
@@ -92,25 +124,48 @@ def _gang_of(namespace: str, raw: Mapping[str, Any]) -> str:
     return ref.key if ref is not None else ""
 
 
-def _without_pods(loaded: "Loaded") -> Iterator["Maker"]:
-    """The objects that are not read and make pods of which the input has none."""
-    owned: dict[str, set[str]] = {}
-    for manifest in loaded.manifests:
-        if isinstance(manifest.obj, Pod):
-            meta = manifest.obj.metadata
-            own = owned.setdefault(meta.namespace, set())
-            own.update((meta.name, *(owner.name for owner in meta.owner_references)))
-    # the pods of a Deployment are those of its ReplicaSet, those of a CronJob its Jobs'; whoever writes pods by
-    # hand gives them their names, and no owner
-    for maker in loaded.makers:
-        names = owned.get(maker.namespace, ())
-        if not any(name == maker.name or name.startswith(f"{maker.name}-") for name in names):
-            yield maker
+_NONE_OF = ("replicas", "parallelism", "completions")
+_OVER = ("Complete", "Completed", "Succeeded", "Failed")
+"""Conditions of a workload that makes no more pods."""
 
 
-def _asks(raw: Mapping[str, object]) -> bool:
-    spec = raw.get("spec")
-    return not isinstance(spec, dict) or spec.get("replicas") != 0
+def _asks(raw: Mapping[str, Any]) -> bool:
+    """Whether it ought to have pods now: not where it is suspended, has ended or asks for none."""
+    spec = _part(raw, "spec")
+    conditions = _part(raw, "status").get("conditions")
+    over = any(
+        isinstance(one, dict) and one.get("status") == "True" and one.get("type") in _OVER
+        for one in (conditions if isinstance(conditions, list) else ())
+    )
+    held = any(part.get("suspend") is True for part in (spec, _part(spec, "runPolicy")))
+    return not (held or over or any(spec.get(name) == 0 for name in _NONE_OF))
+
+
+def _part(raw: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = raw.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _other_scheduler(raw: Mapping[str, Any], served: Sequence[str], others: Collection[str]) -> str:
+    """The scheduler of its templates where all name one that is not koordpy's and no misspelt name of koordpy's."""
+    names = [spec.get("schedulerName") or KUBE_SCHEDULER_NAME for spec in _pod_specs(raw)]
+    if any(not isinstance(name, str) or name in served or misspelt(name, served, others) for name in names):
+        return ""
+    return names[0] if names else ""
+
+
+def _pod_specs(raw: Any) -> Iterator[Mapping[str, Any]]:
+    """The pod templates' specs, wherever a kind has them. What names a scheduler names it for all below it."""
+    todo = [raw]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, list):
+            todo += reversed(one)
+        elif isinstance(one, dict):
+            if isinstance(one.get("containers"), list) or "schedulerName" in one:
+                yield one
+            else:
+                todo += reversed(one.values())
 
 
 def _selected(manifest: "Manifest", pods: Sequence[Pod]) -> bool:

@@ -19,7 +19,7 @@ from koordpy.api.doubts import doubts
 from koordpy.api.faults import Fault, kind_name, one_line
 from koordpy.api.objects import ObjectMeta, Wire
 from koordpy.api.strict import decode, decode_rest
-from koordpy.cli.kinds import SILENTLY_IGNORED, WRITE_PODS, Kind, find_kind, group_of, not_read
+from koordpy.cli.kinds import SILENTLY_IGNORED, Kind, find_kind, group_of, makes_pods, not_read
 from koordpy.cluster.topology import read_layers
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -58,8 +58,9 @@ class Manifest:
 class Maker:
     """An object of a kind that is not read and makes pods."""
 
+    place: Place
+    title: str
     namespace: str
-    kind: str
     name: str
     raw: dict[str, Any]
 
@@ -242,18 +243,17 @@ def _take(
         return
     kind = find_kind(api_version, kind_text)
     if kind is None:
-        if (group_of(api_version), kind_text) not in SILENTLY_IGNORED:
+        if makes_pods(api_version, kind_text):
+            namespace, name = _identity(raw, namespaced=True)
+            title = f"{kind_text} {namespace}/{name}" if name else kind_text
+            loaded.makers.append(Maker(place, title, namespace, name, raw))
+        elif (group_of(api_version), kind_text) not in SILENTLY_IGNORED:
             told = not_read(api_version, kind_text)
             loaded.unread.append((loaded.order, place, told))
             loaded.warnings.append(_one_line(f"{place}: {told}"))
-            if told.endswith(WRITE_PODS):
-                meta = raw.get("metadata")
-                own = meta if isinstance(meta, dict) else {}
-                namespace = str(own.get("namespace") or DEFAULT_NAMESPACE)
-                loaded.makers.append(Maker(namespace, kind_text, str(own.get("name")), raw))
         return
     loaded.kinds_seen.add(kind.name)
-    namespace, name = _identity(raw, kind)
+    namespace, name = _identity(raw, kind.namespaced)
     title = kind_text
     if name:
         title = f"{kind_text} {namespace}/{name}" if kind.namespaced else f"{kind_text}/{name}"
@@ -282,13 +282,13 @@ def _take(
         loaded.took_faulty(manifest, kind.name, name)
 
 
-def _identity(raw: dict[str, Any], kind: Kind) -> tuple[str, str]:
+def _identity(raw: dict[str, Any], namespaced: bool) -> tuple[str, str]:
     """(namespace, name) as far as they can be read."""
     meta = raw.get("metadata")
     if not isinstance(meta, dict):
-        return DEFAULT_NAMESPACE if kind.namespaced else "", ""
+        return DEFAULT_NAMESPACE if namespaced else "", ""
     namespace, name = meta.get("namespace"), meta.get("name")
-    if not kind.namespaced:
+    if not namespaced:
         namespace = ""
     elif not isinstance(namespace, str) or not namespace:
         namespace = DEFAULT_NAMESPACE

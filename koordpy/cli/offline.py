@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from koordpy.api.config import KoordpyConfiguration, Quota
     from koordpy.api.custom import ElasticQuota
     from koordpy.api.objects import Wire
+    from koordpy.cli.lacking import Unmade
     from koordpy.cli.manifests import Loaded, Manifest
     from koordpy.cluster.state import ClusterState
     from koordpy.sim.filling import Priorities
@@ -36,8 +37,9 @@ class Offline(NamedTuple):
     pods: frozenset[str]
     """`namespace/name` of every pod of the input."""
     warnings: list[str]
-    unmade: Mapping[str, str]
-    """What in the input makes pods that nobody wrote -> key of their gang, empty for none."""
+    unmade: "list[Unmade]"
+    others: frozenset[str]
+    """Scheduler names of others, as pods that run have them."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,9 +84,9 @@ def nothing_collected() -> Iterator[None]:
 
 def _prepare(args: argparse.Namespace) -> Offline:
     from koordpy.api.config import KoordpyConfiguration
-    from koordpy.api.configfile import ConfigError, Flag, load_config
+    from koordpy.api.configfile import KUBE_SCHEDULER_NAME, ConfigError, Flag, load_config
     from koordpy.api.leafreaders import parse_moment
-    from koordpy.cli.lacking import controllers_without_pods, missing_objects, unmade_pods
+    from koordpy.cli.lacking import missing_objects, unmade_pods
     from koordpy.cli.manifests import load_manifests
     from koordpy.cluster.state import ClusterState
     from koordpy.cluster.ties import spread_keys
@@ -124,13 +126,17 @@ def _prepare(args: argparse.Namespace) -> Offline:
         if manifest.kind.name == "Pod":
             meta = manifest.obj.metadata  # type: ignore[attr-defined]
             pods.add(f"{meta.namespace}/{meta.name}")
+    served = config.scheduler_names
+    others = {KUBE_SCHEDULER_NAME, *(pod.pod.spec.scheduler_name for pod in state.pods() if pod.bound)} - {*served}
+    unmade = unmade_pods(loaded, served, others)
     return Offline(
         state,
         config,
         now,
         frozenset(pods),
-        [*loaded.warnings, *controllers_without_pods(loaded), *missing_objects(state)],
-        unmade_pods(loaded),
+        [*loaded.warnings, *(one.line(served) for one in unmade), *missing_objects(state)],
+        unmade,
+        frozenset(others),
     )
 
 

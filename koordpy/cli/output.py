@@ -12,6 +12,7 @@ from koordpy.api.natural import natural_key
 from koordpy.cli.kinds import UNMADE
 
 if TYPE_CHECKING:
+    from koordpy.cli.lacking import Unmade
     from koordpy.planning.queue.standing import Standing
     from koordpy.planning.words.explain import Explanation
 
@@ -124,10 +125,10 @@ def _key(entry: Document) -> str:
     return f"{entry['namespace']}/{entry['pod']}"
 
 
-def simulation_table(document: Document, left_alone: Mapping[str, str], unmade: Mapping[str, str]) -> str:
+def simulation_table(document: Document, left_alone: Mapping[str, str], unmade: "Sequence[Unmade]") -> str:
     """A SimulationResult for people: gangs with their domains, bindings, pending pods with reasons.
 
-    left_alone: pods that wait for somebody else -> why; unmade: what makes pods that are not there -> their gang.
+    left_alone: pods that wait for somebody else -> why; unmade: what makes pods that are not there.
     """
     bindings, pending, gangs = document["bindings"], document["pending"], document["gangs"]
     end = "stable" if document["stable"] else "not at rest yet"
@@ -147,7 +148,7 @@ def simulation_table(document: Document, left_alone: Mapping[str, str], unmade: 
         for gang in gangs
     ]
     alone = [
-        "; ".join((gang["message"], *(f"{title}: {UNMADE}" for title, key in unmade.items() if key == gang["name"])))
+        "; ".join((gang["message"], *(f"{one.title}: {UNMADE}" for one in unmade if one.gang == gang["name"])))
         for gang in gangs
         if not gang["members"] and gang["message"]
     ]

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fail-pending",
         action="store_true",
-        help="exit status 1 where a pod is still pending at the end, or a Job or its like has no pods, as for CI",
+        help="exit status 1 where a pod meant for koordpy has no node at the end, or a workload has no pods",
     )
 
 
@@ -48,10 +48,16 @@ def run(args: argparse.Namespace) -> int:
     document = result.document()
     served = ready.config.scheduler_names
     known = sorted(ready.state.pods(), key=lambda pod: natural_key(pod.key))
-    left = {pod.key: found.why for pod in known if (found := aside(pod, served)) is not None}
+    asides = ((pod.key, aside(pod, served, ready.others)) for pod in known)
+    left = {key: found for key, found in asides if found is not None}
+    waiting = [(key, found.why) for key, found in left.items() if found.ours]
+    if args.fail_pending:
+        for line in output.warning_lines(waiting):
+            print(line, file=sys.stderr)
     output.say(
-        output.simulation_table(document, left, ready.unmade)
+        output.simulation_table(document, {key: found.why for key, found in left.items()}, ready.unmade)
         if args.output == "table"
         else output.text(document, args.output)
     )
-    return FAILED if args.fail_pending and (result.pending or ready.unmade) else 0
+    unmade = [one for one in ready.unmade if not one.scheduler]
+    return FAILED if args.fail_pending and (result.pending or waiting or unmade) else 0

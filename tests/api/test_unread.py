@@ -60,6 +60,14 @@ def test_every_key_of_ours_below_our_prefixes_is_read_somewhere_or_written() -> 
         (Holder.QUOTA, QUOTA + "shared-weights", A, f"is not read, did you mean annotation {QUOTA}shared-w"),
         (Holder.DEVICE, SCHEDULING + "gpu-partition", A, f"is not read, did you mean annotation {SCHEDULING}"),
         # nothing like it
+        (
+            Holder.PLAIN,
+            "pod-group.scheduling.sigs.k8s.io/nme",
+            L,
+            "is not read, did you mean label pod-group.scheduling.sigs.k8s.io/name?",
+        ),
+        (Holder.GROUP, GANG + "mod", A, f"is not read, did you mean annotation {GANG}mode?"),
+        (Holder.PLAIN, "pod-group.scheduling.sigs.k8s.io/na", L, "is not read by koordpy"),
         (Holder.GROUP, GANG + "colour", A, "is not read by koordpy"),
         (Holder.PLAIN, "gputopology.scheduling.koordinator.sh/strategy", A, "is not read by koordpy"),
         (Holder.GROUPED, "topology.scheduling.koordinator.sh/strategy", A, "is not read by koordpy"),

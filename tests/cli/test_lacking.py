@@ -1,6 +1,7 @@
 """What the input lacks is told: groups and quotas that running pods name, pods that nobody wrote down."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -130,6 +131,101 @@ def test_a_template_that_cannot_be_read_is_of_no_gang(tmp_path: Path, spec: str)
     path = tmp_path / "in.yaml"
     path.write_text(f"{NODE}---\n{JOB}{spec}\n")
     assert main(["simulate", "-f", str(path), "--fail-pending"]) == 1
+
+
+def job(schedulerName: str = "koord-scheduler", kind: str = "Job", status: Any = None, **spec: Any) -> str:
+    """A Job whose pods nobody wrote."""
+    template = {"spec": {"schedulerName": schedulerName, "containers": [{"name": "c"}]}}
+    raw = {"apiVersion": "batch/v1", "kind": kind, "metadata": {"name": "train"}, "status": status}
+    return yaml.safe_dump({**raw, "spec": {"template": template, **spec}})
+
+
+def ended(kind: str, status: str = "True") -> dict[str, Any]:
+    return {"conditions": [{"type": kind, "status": status}]}
+
+
+@pytest.mark.parametrize(
+    ("maker", "status"),
+    [
+        (job(), 1),
+        (job(suspend=False, completions=2), 1),
+        (job(suspend=True), 0),
+        (job(status=ended("Complete")), 0),
+        (job(status=ended("Failed")), 0),
+        (job(status=ended("Complete", "False")), 1),
+        (job(status=ended("Suspended")), 1),
+        (job(parallelism=0), 0),
+        (job(completions=0), 0),
+        (job("default-scheduler"), 0),
+        (job(""), 0),
+        (job("volcano"), 0),
+        (job("koord-schedular"), 1),
+        (job("default-scheduler", template={"spec": {"template": {"spec": {"containers": []}}}}), 0),
+        (job(template={"spec": {"template": {"spec": {"containers": [], "schedulerName": "koord-scheduler"}}}}), 1),
+        (job().replace("batch/v1", "apps/v1").replace("Job", "Deployment"), 1),
+        (job(replicas=0).replace("batch/v1", "apps/v1").replace("Job", "Deployment"), 0),
+        (job("other").replace("batch/v1", "apps/v1").replace("Job", "StatefulSet"), 0),
+        ("apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata: {name: t}\nspec: {runPolicy: {suspend: true}}\n", 0),
+        (
+            "apiVersion: batch.volcano.sh/v1\nkind: Job\nmetadata: {name: t}\nspec: {schedulerName: koord-scheduler,"
+            " tasks: [{template: {spec: {containers: []}}}]}\n",
+            1,
+        ),
+    ],
+)
+def test_workloads_without_pods_fail_it_where_koordpy_would_place_pods_now(
+    maker: str, status: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "in.yaml"
+    path.write_text(f"{NODE}---\n{maker}")
+    assert main(["simulate", "-f", str(path), "--fail-pending"]) == status
+
+
+def test_it_is_said_whose_the_pods_that_nobody_wrote_would_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = "warning: document 2: Job default/train: its pods are not made (write the pods that it would make)"
+    assert warned(tmp_path, capsys, job()) == [told]
+    serves = "koordpy serves koord-scheduler"
+    assert warned(tmp_path, capsys, job("")) == [f"{told}; they would be of scheduler default-scheduler, {serves}"]
+    assert warned(tmp_path, capsys, job(suspend=True)) == []
+    assert warned(tmp_path, capsys, job(), OWNED % "train") == []
+
+
+def waiting(**spec: Any) -> str:
+    raw = {"schedulerName": "koord-scheduler", "containers": [{"name": "c"}], **spec}
+    return yaml.safe_dump({"kind": "Pod", "metadata": {"name": "w"}, "spec": raw})
+
+
+@pytest.mark.parametrize(
+    ("pod", "why"),
+    [
+        (
+            waiting(schedulerName="koord-schedular"),
+            "pod is of scheduler koord-schedular, koordpy serves koord-scheduler, did you mean koord-scheduler?",
+        ),
+        (waiting(schedulingGates=[{"name": "x/held"}]), "pod is held by scheduling gates: x/held"),
+    ],
+)
+def test_pods_left_alone_that_are_meant_for_koordpy_fail_it(
+    pod: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "in.yaml"
+    path.write_text(f"{NODE}---\n{pod}")
+    assert main(["simulate", "-f", str(path)]) == 0
+    out, err = capsys.readouterr()
+    assert f"Left alone\n  default/w: {why}\n" in out and not err
+    assert main(["simulate", "-f", str(path), "--fail-pending", "-o", "json"]) == 1
+    assert capsys.readouterr().err == f"warning: default/w: {why}\n"
+
+
+def test_a_scheduler_of_which_pods_run_is_no_misspelt_one(tmp_path: Path) -> None:
+    path = tmp_path / "in.yaml"
+    runs = running("r").replace("nodeName", "schedulerName: koord-scheduler-b, nodeName")
+    path.write_text("---\n".join((NODE, waiting(schedulerName="koord-scheduler-b"), job("koord-scheduler-b"))))
+    assert main(["simulate", "-f", str(path), "--fail-pending"]) == 1
+    path.write_text(f"{path.read_text()}---\n{runs}")
+    assert main(["simulate", "-f", str(path), "--fail-pending"]) == 0
 
 
 def test_pods_of_others_that_wait_do_not_fail_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -307,5 +307,5 @@ def test_the_table_says_of_pods_that_wait_for_somebody_else_that_they_do(
     assert main(["simulate", "-f", str(path)]) == 0
     assert capsys.readouterr().out.endswith(
         "Left alone\n  default/p0, default/p1, default/p2, default/p3 and 2 more: "
-        "pod is of scheduler koordscheduler, koordpy serves koord-scheduler\n"
+        "pod is of scheduler koordscheduler, koordpy serves koord-scheduler, did you mean koord-scheduler?\n"
     )

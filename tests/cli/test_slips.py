@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from koordpy.api import keys
 from koordpy.cli.main import main
 from tests.cli.test_manifests import NODE, POD, written
 
@@ -132,7 +133,7 @@ GROUP = "apiVersion: scheduling.sigs.k8s.io/v1alpha1\nkind: PodGroup\nmetadata: 
         ),
         (
             "apiVersion: batch/v1\nkind: Job\nmetadata: {name: p}\n",
-            "Job of batch/v1 is not read: ignored (write the pods that it would make)",
+            "Job default/p: its pods are not made (write the pods that it would make)",
         ),
     ],
 )
@@ -161,7 +162,8 @@ def test_keys_that_nobody_reads_are_warned_of_on_every_kind_of_object(
         f"warning: ElasticQuota/default/q: label {QUOTA}/ignore-default-tree is not read by koordpy",
         "warning: Node/n2: label scheduling.koordinator.sh/spare is not read yet",
         "warning: Pod/default/p: annotation scheduling.k8s.io/group-name is Volcano's and not read: the pod is in no"
-        " gang",
+        " gang;"
+        f" {keys.READ_GROUP}",
         "warning: PodGroup/default/g: annotation gang.scheduling.koordinator.sh/topology is not read, did you mean"
         " annotation gang.scheduling.koordinator.sh/networkTopologyAware?",
     ]

@@ -121,17 +121,18 @@ def test_gangs_of_others_are_warned_of_and_start_one_by_one(key: str, place: str
     """Kueue's is a label, the others' are annotations."""
     answer, warned = simulated([pod("p-0", **{place: {key: "g"}})], tmp_path)
     assert len(answer["bindings"]) == 1
-    assert "and not read: the pod is in no gang" in warned
+    assert f"and not read: the pod is in no gang; koordpy reads the label {keys.LABEL_POD_GROUP} instead" in warned
+    assert key in (ROOT / "docs" / "coming-from.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("key", list(keys.FOREIGN))
 @pytest.mark.parametrize("place", ["labels", "notes"])
-def test_what_others_would_honour_is_warned_of_with_what_stands_for_it(key: str, place: str, tmp_path: Path) -> None:
-    owner, here = keys.FOREIGN[key]
+def test_what_others_would_honour_is_warned_of_with_what_is_read_instead(key: str, place: str, tmp_path: Path) -> None:
+    owner, instead = keys.FOREIGN[key]
     member = pod("p-0", labels={keys.LABEL_POD_GROUP: "g"})
     for own in ([pod("p-0", **{place: {key: "x"}})], [group("g", 1, **{place: {key: "x"}}), member]):
         _, warned = simulated(own, tmp_path)
-        assert f"{key} is {owner}'s and not read: here stands for it {here}" in warned
+        assert f"{key} is {owner}'s and not read: {instead}" in warned
     assert key in (ROOT / "docs" / "coming-from.md").read_text(encoding="utf-8")
 
 

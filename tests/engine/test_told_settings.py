@@ -62,7 +62,12 @@ async def test_a_key_that_nobody_reads_is_told_on_each_kind_of_object() -> None:
                 f"label {keys.QUOTA_PREFIX}is-parents is not read, did you mean label {keys.QUOTA_IS_PARENT}?",
             ),
             ("Node", "n1", "label scheduling.koordinator.sh/spare is not read yet"),
-            ("Pod", "p", "annotation scheduling.k8s.io/group-name is Volcano's and not read: the pod is in no gang"),
+            (
+                "Pod",
+                "p",
+                "annotation scheduling.k8s.io/group-name is Volcano's and not read: the pod is in no gang;"
+                f" {keys.READ_GROUP}",
+            ),
             ("PodGroup", "g", MEANT),
         ]
 

@@ -4,9 +4,10 @@ Nothing is decided here. A misspelt schedulerName, or a gate that nobody takes a
 not answer; `koordpy explain` and the table of `koordpy simulate` say what it is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
+from koordpy.api.spelling import hint, meant
 from koordpy.cluster.pods import FINISHED, PodInfo
 
 
@@ -15,20 +16,37 @@ class Aside(NamedTuple):
 
     why: str
     miss: str
+    ours: bool = False
+    """Whether koordpy is meant to place it: its gates go one day, or its schedulerName is a misspelt one of ours."""
 
 
-def aside(pod: PodInfo, served: Sequence[str]) -> Aside | None:
+def misspelt(name: str, served: Sequence[str], others: Collection[str] = ()) -> bool:
+    """Whether a schedulerName is nearly one of ours; others: names that are known to be another's."""
+    return name not in others and bool(meant(name, served))
+
+
+def of_another(name: str, served: Sequence[str], others: Collection[str] = ()) -> str:
+    """What is said of a schedulerName that is not ours."""
+    right = hint(name, served) if misspelt(name, served, others) else ""
+    return f"of scheduler {name}, koordpy serves {' or '.join(served)}{right}"
+
+
+def aside(pod: PodInfo, served: Sequence[str], others: Collection[str] = ()) -> Aside | None:
     """Of a pod without a node; None for a pod that waits for koordpy, has a node, ends or has ended.
 
-    served: the scheduler names that are koordpy's.
+    served: the scheduler names that are koordpy's; others: those that are known to be another's.
     """
     spec = pod.pod.spec
     if pod.pending or pod.node or pod.pod.metadata.deletion_timestamp or pod.pod.status.phase in FINISHED:
         return None
     if spec.scheduler_name not in served:
-        ours = " or ".join(served)
+        name = spec.scheduler_name
         return Aside(
-            f"pod is of scheduler {spec.scheduler_name}, koordpy serves {ours}", f"its schedulerName were {ours}"
+            f"pod is {of_another(name, served, others)}",
+            f"its schedulerName were {' or '.join(served)}",
+            ours=misspelt(name, served, others),
         )
     gates = ", ".join(gate.name for gate in spec.scheduling_gates)
-    return Aside(f"pod is held by scheduling gates: {gates}", f"its scheduling gates were taken away: {gates}")
+    return Aside(
+        f"pod is held by scheduling gates: {gates}", f"its scheduling gates were taken away: {gates}", ours=True
+    )
