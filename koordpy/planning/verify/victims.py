@@ -489,15 +489,16 @@ class _Room:
 
     def _slack(self) -> list[tuple[str, str, int]]:
         """(quota, resource, what it could still take) where the plan's own quotas end, by their limits; by their min
-        where a reclaim has to keep them within it."""
+        where a reclaim from outside them has to keep them within it."""
         plan = self.plan
         lost = plan._sums(pod for one in self.taken for pod in one.pods)
         limits = plan.figures.admission.open_limits(plan.unit)
-        reclaims = any(one.rule == QUOTA for one in self.taken)
+        reclaimed = [pod for one in self.taken if one.rule == QUOTA for pod in one.pods]
+        gaining = {name for pod in reclaimed for name in plan._ours(pod)}
         out = []
         for name, asked in plan.added.items():
             for resource, most in limits[name].items():
-                line = min(most, plan.tree.quotas[name].least(resource)) if reclaims else most
+                line = min(most, plan.tree.quotas[name].least(resource)) if name in gaining else most
                 less = _of(lost, name, resource)
                 if asked[resource] and less:
                     after = plan.use.used(name, resource) + asked[resource] - less
@@ -505,8 +506,7 @@ class _Room:
         return out
 
     def may_stay(self, one: Taken) -> bool:
-        """Whether the quotas that victims give back to could do without a unit; a quick look that may say no wrongly
-        where only some of the reclaimed quotas lie below the beneficiary's."""
+        """Whether the beneficiary's quotas could do without a unit: a quick look."""
         if not self._tight:
             return True
         held = self.plan._sums(one.pods)

@@ -23,7 +23,7 @@ def spared(choices: Choices, enough: Enough, start: tuple[int, ...] = (), *, sur
     taken = start or _most(choices)
     if not taken or not (sure or enough(taken)):
         return ()
-    needed: list[int] = []
+    needed: list[int]
 
     def give_back(part: Sequence[int], later: Sequence[int]) -> None:
         """Settles the options of a part: those that can go back do. later: options that are not settled yet."""
@@ -44,8 +44,12 @@ def spared(choices: Choices, enough: Enough, start: tuple[int, ...] = (), *, sur
         covered = sum(pods for _, pods in unit.budgets)
         return -covered, -unit.priority, -unit.breaks, -unit.devices, -unit.pods, -unit.rank
 
-    give_back(sorted(taken, key=importance), ())
-    return tuple(sorted(needed))
+    while True:
+        needed = []
+        give_back(sorted(taken, key=importance), ())
+        if len(needed) == len(taken):
+            return tuple(sorted(needed))
+        taken = tuple(needed)  # what limits kept one from going back may have changed with a later one
 
 
 def cheapest(choices: Choices, enough: Enough) -> tuple[int, ...]:
