@@ -1,15 +1,19 @@
-"""Every value of the chart changes what is rendered: none is read by nobody, or by a template that is misspelt."""
+"""Every value of the chart changes what is rendered: none is read by nobody, or by a template that is misspelt.
+
+And every one that is null is as if it were not set, or is refused where koordpy cannot do without.
+"""
 
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.e2e.chart import CHART, Helm
+from tests.e2e.chart import CHART, Denied, Helm
 
 Values = dict[str, Any]
 Path = tuple[str, ...]
@@ -153,3 +157,69 @@ def test_the_certificate_holds_as_long_as_is_said(helm: Helm) -> None:
 def test_the_tables_speak_of_values_that_are_there() -> None:
     assert (set(OTHERS) | set(BESIDE) | WHOLE) <= set(DEFAULTS)
     assert {name for name in SWITCHES if (name, "enabled") not in DEFAULTS} == set()
+
+
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+
+
+def needed(schema: Any, at: Path = ()) -> Iterator[Path]:
+    """Values that may not be null."""
+    for name, one in schema.get("properties", {}).items():
+        if name in schema.get("required", ()):
+            yield (*at, name)
+        if at or name not in ("config", "resources"):
+            yield from needed(one, (*at, name))
+
+
+NEEDED = set(needed(SCHEMA))
+SECTIONS = {path[:depth] for path in DEFAULTS for depth in range(1, len(path))}
+LEFT_TO_THE_API_SERVER = {"replicas", "revisionHistoryLimit", "terminationGracePeriodSeconds"}
+
+
+def nulls(value: Any, at: str = "") -> Iterator[str]:
+    """Keys of what is null, and flags without a value."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from nulls(inner, key)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from nulls(inner, at)
+    elif value is None or (at == "args" and value.endswith("=")):
+        yield f"{at} {value}"
+
+
+@pytest.mark.parametrize("delivery", ["foreign", "device-plugin"])
+def test_what_is_null_is_not_set(delivery: str, helm: Helm) -> None:
+    values: Values = {}
+    ours = {("image", "repository"), ("webhook", "renderCertificate")}
+    for path in set(DEFAULTS) - NEEDED - ours - {(name, "enabled") for name in SWITCHES}:
+        values = put(values, path, None)
+    for name in SWITCHES:
+        values = put(values, (name, "enabled"), True)
+    objects = rendered(helm, put(values, ("agent", "delivery"), delivery))
+    assert {one["kind"] for one in objects} >= {"Deployment", "DaemonSet", "NetworkPolicy", "ServiceMonitor"}
+    assert {found.split()[0] for found in nulls(objects)} <= LEFT_TO_THE_API_SERVER
+
+
+def test_sections_that_are_null_are_not_set(helm: Helm) -> None:
+    optional = {path[0]: None for path in SECTIONS - NEEDED if len(path) == 1}
+    assert set(optional) >= {*SWITCHES, "log", "startupProbe", "service", "test"}
+    objects = rendered(helm, optional)
+    assert not list(nulls(objects))
+    assert {one["kind"] for one in objects} >= {"Deployment", "ValidatingAdmissionPolicy", "PodDisruptionBudget"}
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_what_koordpy_cannot_do_without_is_refused_by_its_name_when_it_is_null(depth: int, helm: Helm) -> None:
+    paths = {path for path in NEEDED if len(path) == depth}
+    values: Values = {}
+    for path in paths:
+        values = put(values, path, None)
+    with pytest.raises(Denied) as refused:
+        helm.render(values)
+    assert not [path for path in paths if f"'{path[-1]}'" not in str(refused.value)]
+
+
+def test_a_policy_without_egress_says_nothing_of_where_the_replicas_go(helm: Helm) -> None:
+    spec = helm.render({"networkPolicy": {"enabled": True, "egress": None}}).of("NetworkPolicy")["spec"]
+    assert spec["policyTypes"] == ["Ingress"] and "egress" not in spec

@@ -51,8 +51,8 @@ namespace: {{ default (include "koordpy.namespace" $root) .namespace }}
 labels:
   {{- $own := fromYaml (include "koordpy.labels" $root) }}
   {{- with .component }}{{ $_ := set $own "app.kubernetes.io/component" . }}{{ end }}
-  {{- toYaml (merge $own (default dict .labels) $root.Values.commonLabels) | nindent 2 }}
-{{- with merge (dict) (default dict .annotations) $root.Values.commonAnnotations }}
+  {{- toYaml (merge $own (default dict .labels) (default dict $root.Values.commonLabels)) | nindent 2 }}
+{{- with merge (dict) (default dict .annotations) (default dict $root.Values.commonAnnotations) }}
 annotations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
