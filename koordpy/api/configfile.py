@@ -20,7 +20,8 @@ from koordpy.api.durations import duration_text
 from koordpy.api.faults import Fault, literal
 from koordpy.api.fieldwalk import format_of
 from koordpy.api.objects import PodSpec
-from koordpy.api.strict import decode_closed
+from koordpy.api.spelling import meant
+from koordpy.api.strict import decode_closed, decode_rest
 
 KUBE_SCHEDULER_NAME = PodSpec().scheduler_name
 
@@ -57,8 +58,14 @@ def read_config(data: bytes, *, name: str, flags: Sequence[Flag] = ()) -> Koordp
     config, faults = decode_closed(raw, KoordpyConfiguration)
     told = {fault.path for fault in faults}
     faults += [doubt for doubt in doubts(raw, KoordpyConfiguration) if doubt.path not in told]
-    if config is not None:
-        faults += _across_fields(config)
+    rest = config or decode_rest(raw, KoordpyConfiguration)
+    if rest is not None:
+        wrong = [fault.path for fault in faults]
+        faults += [
+            Fault(fields[0], text)
+            for *fields, text in _across_fields(rest)
+            if not any(_decides(path, field) for path in wrong for field in fields)
+        ]
     if config is None or faults:
         raise ConfigError([_line(fault, name, flags) for fault in faults])
     return config
@@ -120,25 +127,34 @@ def _plain(info: inspect.Type, value: Any) -> Any:
     return duration_text(value) if format_of(info) == "duration" else value
 
 
-def _across_fields(config: KoordpyConfiguration) -> Iterator[Fault]:
-    """Faults that no field has alone."""
+def _decides(path: str, field: str) -> bool:
+    """Whether a fault of a path leaves open what a field says: the field, a part of it or what it is part of, or its
+    misspelt name."""
+    (section, _, name), (its_section, _, its_name) = path.rpartition("."), field.rpartition(".")
+    misspelt = section == its_section and meant(name, (its_name,), closed=True)
+    return bool(misspelt) or field.startswith(path) or path.startswith(field)
+
+
+def _across_fields(config: KoordpyConfiguration) -> Iterator[tuple[str, ...]]:
+    """Faults that no field has alone: (field at fault, the other fields, text)."""
     names = config.scheduler_names
     for i, name in enumerate(names):
         if name in names[:i]:
-            yield Fault(f"schedulerNames[{i}]", f"{literal(name)} is given twice")
-    lease = config.leader_election
+            yield f"schedulerNames[{i}]", "schedulerNames", f"{literal(name)} is given twice"
+    lease, of_lease = config.leader_election, "leaderElection.{}".format
     if lease.lease_duration <= lease.renew_deadline:
-        yield Fault("leaderElection.leaseDuration", "must be longer than renewDeadline")
+        yield of_lease("leaseDuration"), of_lease("renewDeadline"), "must be longer than renewDeadline"
     if lease.renew_deadline <= lease.retry_period * RETRY_JITTER:
-        yield Fault("leaderElection.renewDeadline", f"must be longer than {RETRY_JITTER:g} times retryPeriod")
+        text = f"must be longer than {RETRY_JITTER:g} times retryPeriod"
+        yield of_lease("renewDeadline"), of_lease("retryPeriod"), text
     if config.pod_max_backoff < config.pod_initial_backoff:
-        yield Fault("podMaxBackoff", "must not be shorter than podInitialBackoff")
-    spread = config.filters.pod_topology_spread
+        yield "podMaxBackoff", "podInitialBackoff", "must not be shorter than podInitialBackoff"
+    spread, of_spread = config.filters.pod_topology_spread, "filters.podTopologySpread.{}".format
     if spread.defaulting_type != "List" and spread.default_constraints:
-        yield Fault("filters.podTopologySpread.defaultConstraints", "needs defaultingType List")
-    fit = config.scores.node_resources_fit
+        yield of_spread("defaultConstraints"), of_spread("defaultingType"), "needs defaultingType List"
+    fit, shape = config.scores.node_resources_fit, "scores.nodeResourcesFit.shape"
     points = [point.utilization for point in fit.shape]
     if points != sorted(set(points)):
-        yield Fault("scores.nodeResourcesFit.shape", "utilization must rise from point to point")
+        yield shape, "utilization must rise from point to point"
     if fit.strategy == "RequestedToCapacityRatio" and not points:
-        yield Fault("scores.nodeResourcesFit.shape", "RequestedToCapacityRatio needs it")
+        yield shape, "scores.nodeResourcesFit.strategy", "RequestedToCapacityRatio needs it"

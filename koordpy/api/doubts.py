@@ -222,7 +222,7 @@ def _fields(info: inspect.StructType) -> Look:
             if inner is not None:
                 inner(value, key_path(path, key), out)
             elif key not in looks and tells and key not in _EVERYWHERE and len(out) < MAX_DOUBTS:
-                near = hint(key, names)
+                near = hint(key, names, closed=closed)
                 if near or closed:
                     out.append(Fault(key_path(path, key), f"unknown field, not read{near}"))
         for one in whole:

@@ -117,7 +117,7 @@ def _struct_reader(info: inspect.StructType) -> Read:
             reader = readers.get(key)
             if reader is None:
                 if walk.unknown:
-                    walk.fault(key_path(path, key), f"unknown field{hint(key, readers)}")
+                    walk.fault(key_path(path, key), f"unknown field{hint(key, readers, closed=True)}")
             elif value is not None:
                 before = len(walk.faults)
                 read_in = reader(value, key_path(path, key), walk)

@@ -11,17 +11,20 @@ from koordpy.api.limits import NAME_LETTERS
 _FORGIVEN = ((12, 3), (8, 2), (5, 1))
 """(letters of the shorter name, letters that may differ). Names of fewer are too close to one another: only their case
 is forgiven."""
-_PLURAL = 3
+_SHORT = 3
 """Names of so many letters may be a plural in place of a singular, or the other way round."""
 
 
-def meant(name: str, known: Iterable[str]) -> str:
-    """The known name that is nearest to a misspelt one, the first in order of equals; empty where none is near."""
-    return _meant(name, tuple(known)) if len(name) <= NAME_LETTERS else ""
+def meant(name: str, known: Iterable[str], *, closed: bool = False) -> str:
+    """The known name that is nearest to a misspelt one, the first in order of equals; empty where none is near.
+
+    closed: no other name stands there, so that a letter of a short name is forgiven, too.
+    """
+    return _meant(name, tuple(known), closed) if len(name) <= NAME_LETTERS else ""
 
 
 @lru_cache(maxsize=1 << 12)
-def _meant(name: str, known: tuple[str, ...]) -> str:
+def _meant(name: str, known: tuple[str, ...], closed: bool) -> str:
     folded = name.casefold()
     best, least = "", len(folded) + 1
     for other in sorted(known):
@@ -30,7 +33,7 @@ def _meant(name: str, known: tuple[str, ...]) -> str:
         mine = other.casefold()
         letters = min(len(mine), len(folded))
         allowed = next((most for length, most in _FORGIVEN if letters >= length), 0)
-        if letters >= _PLURAL and mine.rstrip("s") == folded.rstrip("s"):
+        if letters >= _SHORT and (closed or mine.rstrip("s") == folded.rstrip("s")):
             allowed = max(allowed, 1)
         far = _distance(folded, mine, allowed)
         if far <= allowed and far < least:
@@ -38,14 +41,9 @@ def _meant(name: str, known: tuple[str, ...]) -> str:
     return best
 
 
-def slip(name: str, other: str) -> bool:
-    """Whether a name of any length is one letter from another, for where few names are known."""
-    return len(name) >= _PLURAL and _distance(name, other, 1) == 1
-
-
-def hint(name: str, known: Iterable[str]) -> str:
+def hint(name: str, known: Iterable[str], *, closed: bool = False) -> str:
     """`, did you mean NAME?`, or nothing where no known name is near."""
-    near = meant(name, known)
+    near = meant(name, known, closed=closed)
     return f", did you mean {near}?" if near else ""
 
 

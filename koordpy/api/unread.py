@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import chain
 
 from koordpy.api import keys
-from koordpy.api.spelling import meant, slip
+from koordpy.api.spelling import meant
 
 LABEL, ANNOTATION = "label", "annotation"
 
@@ -130,9 +130,7 @@ def _near(key: str) -> str:
         return meant(key, (one for one in _PLACES if "/" not in one and "." in one))
     for other in _PLACES:
         its_prefix, _, its_name = other.rpartition("/")
-        if prefix == its_prefix and (
-            meant(name, (its_name,)) or (f"{prefix}/" in keys.PREFIXES and slip(name, its_name))
-        ):
+        if prefix == its_prefix and meant(name, (its_name,), closed=f"{prefix}/" in keys.PREFIXES):
             return other
         if name == its_name and meant(prefix, (its_prefix,)):
             return other

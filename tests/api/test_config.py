@@ -114,6 +114,20 @@ def test_a_bare_off_is_read_as_off(word: str) -> None:
                 "gangs.namespaces.a.gather[0].scope: unknown field",
             ],
         ),
+        # what fields say together is told beside the faults of others, and not of fields that are at fault themselves
+        (
+            "queu: {}\nleaderElection: {leaseDuration: 5s}\npodInitialBackoff: 20s\nschedulerNames: [a, a]",
+            [
+                "queu: unknown field, did you mean queue?",
+                "schedulerNames[1]: 'a' is given twice",
+                "leaderElection.leaseDuration: must be longer",
+                "podMaxBackoff: must not be shorter",
+            ],
+        ),
+        ("leaderElection: {leaseDuration: 1 h, renewDeadline: 20s}", ["leaderElection.leaseDuration: '1 h' is no dur"]),
+        ("leaderElection: {leaseDurations: 1h, renewDeadline: 20s}", ["leaderElection.leaseDurations: unknown field"]),
+        ("leaderElection: []\npodInitialBackoff: 20s", ["leaderElection: a list", "podMaxBackoff: must not"]),
+        ("schedulerNames: [a, 1, a]", ["schedulerNames[1]: a number (1) in place of text"]),
         ("a: 1\na: 2", ["line 2, column 1: the key 'a' is given twice"]),
         ("queue: {}\n---\nqueue: {}", ["2 documents in place of one"]),
     ],
