@@ -1,0 +1,92 @@
+"""Every manifest and configuration that a page shows is one that the commands take, without a warning."""
+
+import contextlib
+import io
+import re
+from pathlib import Path
+from textwrap import dedent
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from koordpy.cli.main import main
+from tests.docs.worked import ROOT, blocks_of
+
+CLUSTER = str(ROOT / "examples" / "cluster")
+PAGES = [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+_FENCED = re.compile(r"^```.*?^```$", re.M | re.S)
+_INDENTED = re.compile(r"(?<=\n\n)(?:    .*\n|\n(?=    ))+")
+OTHERS = {
+    "agent": "values of the chart",
+    "env": "a part of a container",
+    "gang.scheduling.koordinator.sh/networkTopologyAware": "an annotation",
+    "gpus": "a machine of the agent's",
+    "metadata": "a part of a quota",
+    "podFailurePolicy": "a part of a Job",
+    "total": "queues of fairshare",
+}
+"""First key of what is neither -> what it is."""
+TAUGHT = "extending.md"
+"""Its inputs need what the page adds to the code, and are tried with it."""
+EXPECTED = re.compile(r"its pods are not made|Role of rbac\S+ is not read: ignored$")
+
+
+class Shown(NamedTuple):
+    """A block of YAML on a page."""
+
+    page: str
+    text: str
+    objects: list[dict[str, Any]]
+
+    def __str__(self) -> str:
+        first = self.objects[0]
+        return f"{self.page}: {first.get('kind') or next(iter(first))}"
+
+
+def shown(page: Path) -> list[Shown]:
+    """Its blocks of YAML, fenced or indented, that are mappings."""
+    text = page.read_text(encoding="utf-8")
+    found = [block.text for block in blocks_of(page) if block.language == "yaml"]
+    found += [dedent(block) for block in _INDENTED.findall(_FENCED.sub("", text))]
+    out = []
+    for block in found:
+        with contextlib.suppress(yaml.YAMLError):
+            objects = list(yaml.safe_load_all(block))
+            # a key with blanks is prose, as `Normal  GangScheduled  4 of 4 members bound; ...: ...`
+            if all(isinstance(one, dict) and not any(" " in str(key) for key in one) for one in objects):
+                out.append(Shown(page.name, block, objects))
+    return out
+
+
+EVERYTHING = [one for page in PAGES if page.name != TAUGHT for one in shown(page)]
+MANIFESTS = [one for one in EVERYTHING if one.objects[0].get("kind", "KoordpyConfiguration") != "KoordpyConfiguration"]
+REST = [one for one in EVERYTHING if one not in MANIFESTS]
+CONFIGURATIONS = [one for one in REST if next(iter(one.objects[0])) not in OTHERS]
+
+
+def told(words: list[str]) -> tuple[int, str]:
+    """Exit status and what is said on the standard error."""
+    err = io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err):
+        return main(words), err.getvalue()
+
+
+@pytest.mark.parametrize("one", MANIFESTS, ids=str)
+def test_a_manifest_is_taken(one: Shown, tmp_path: Path) -> None:
+    (tmp_path / "in.yaml").write_text(one.text)
+    own = any(item.get("kind") == "ClusterNetworkTopology" for item in one.objects)
+    nodes = str(ROOT / "examples" / "cluster" / "nodes.yaml") if own else CLUSTER
+    status, said = told(["simulate", "-f", nodes, "-f", str(tmp_path / "in.yaml")])
+    assert (status, [line for line in said.splitlines() if not EXPECTED.search(line)]) == (0, [])
+
+
+@pytest.mark.parametrize("one", CONFIGURATIONS, ids=str)
+def test_a_configuration_is_valid(one: Shown, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(one.text)
+    assert told(["config", "check", str(tmp_path / "config.yaml")]) == (0, "")
+
+
+def test_there_are_some_of_both_and_nothing_else() -> None:
+    assert len(MANIFESTS) >= 8 and len(CONFIGURATIONS) >= 6
+    assert {next(iter(one.objects[0])) for one in REST if one not in CONFIGURATIONS} == set(OTHERS)
