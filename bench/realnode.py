@@ -18,7 +18,6 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 from statistics import median
@@ -194,8 +193,7 @@ async def installed(cluster: RealCluster, folder: Path) -> AsyncIterator[Figures
     helm = find_helm(cluster.assets, folder)
     if helm is None:
         sys.exit("no helm: it is neither beside the control plane nor on PATH")
-    with ThreadPoolExecutor() as at_once:
-        list(at_once.map(lambda node: node.import_image(ARCHIVE), cluster.nodes.values()))
+    cluster.import_image(ARCHIVE)
     async with cluster.plane.client() as api, Work(cluster, api, folder, alone=True) as work:
         await api.apply_crds(REPOSITORY / "crds")
         await api.make_namespace(NAMESPACE)

@@ -211,6 +211,27 @@ def test_a_change_of_the_configuration_replaces_the_pods(helm: Helm) -> None:
     assert checksum({}) == checksum({"replicaCount": 3}) != checksum({"config": {"queue": {"backfill": True}}})
 
 
+@pytest.mark.parametrize("webhook", [False, True])
+def test_the_network_policy_lets_in_to_the_ports_of_the_replicas_and_is_of_no_other_pods(
+    webhook: bool, helm: Helm
+) -> None:
+    peers = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
+    values = {"networkPolicy": {"enabled": True, "from": peers}, "webhook": {"enabled": webhook}, "port": 10300}
+    release = helm.render({**values, "agent": {"enabled": True}}, "--include-crds=false")
+    policy = release.of("NetworkPolicy")["spec"]
+    selected = policy["podSelector"]["matchLabels"].items()
+    pods = {one["kind"]: one["spec"]["template"] for one in release.objects if "template" in one.get("spec", {})}
+    assert set(pods) == {"Deployment", "DaemonSet", "Job"}
+    assert {kind for kind, pod in pods.items() if selected <= pod["metadata"]["labels"].items()} == {"Deployment"}
+    numbers = {one["name"]: one["containerPort"] for one in release.pod["containers"][0]["ports"]}
+    let_in = {numbers[port["port"]]: rule.get("from") for rule in policy["ingress"] for port in rule["ports"]}
+    assert let_in == {10300: peers, **({9443: None} if webhook else {})}
+    args = " ".join(release.pod["containers"][0]["args"])
+    assert (":9443" in args) == webhook and "bindAddress: :10300" in release.configuration
+    let_out = {(port["port"], port["protocol"]) for rule in policy["egress"] for port in rule["ports"]}
+    assert let_out == {(53, "UDP"), (53, "TCP"), (443, "TCP"), (6443, "TCP")}
+
+
 def test_a_digest_takes_the_place_of_the_tag(helm: Helm) -> None:
     digest = "sha256:" + "a" * 64
     images = [

@@ -11,9 +11,11 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from tests.e2e.assets import REPOSITORY, AssetsMissing, BuildFailed, find_assets
 from tests.e2e.process import ProcessDied
+from tests.image.archive import ARCHIVE
 from tests.realnode import leftovers
 from tests.realnode.cgroups import Unsupported
 from tests.realnode.cluster import NODES, RealCluster
@@ -34,6 +36,7 @@ def up(nodes: int, *, install: bool) -> None:
         return
     find_assets()
     command = [sys.executable, "-m", "tests.realnode", "serve", "--nodes", str(nodes)]
+    command += [f"--image={ARCHIVE}"] if ARCHIVE.exists() else []
     driver = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True, cwd=REPOSITORY)
     assert driver.stdout is not None
     told = driver.stdout.read()
@@ -51,8 +54,8 @@ def get(packages: list[str]) -> None:
             sys.exit(f"{', '.join(packages)} cannot be installed: {error}")
 
 
-def serve(nodes: int) -> None:
-    """Drives a cluster until SIGTERM; closes stdout when it is ready."""
+def serve(nodes: int, image: Path | None) -> None:
+    """Drives a cluster until SIGTERM, with an image on its nodes; closes stdout when it is ready."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: sys.exit(0))
     try:
@@ -64,6 +67,9 @@ def serve(nodes: int) -> None:
                 f"logs        {cluster.folder}/*/*.log\n"
                 f"use it      nsenter --net=/proc/{os.getpid()}/ns/net {kubectl} get nodes\n"
             )
+            if image is not None:
+                cluster.import_image(image)
+                told += f"koordpy     the image of {image.name} is on every node: --set image.repository=koordpy\n"
             (cluster.folder / leftovers.KEPT).write_text(told)
             print(told, end="", flush=True)
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -84,6 +90,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.realnode", description=__doc__)
     parser.add_argument("what", choices=("up", "serve", "down", "check"))
     parser.add_argument("--nodes", type=int, default=NODES)
+    parser.add_argument("--image", type=Path, help="an archive")
     parser.add_argument("--install", action="store_true", help="install with apt-get what is missing")
     arguments = parser.parse_args()
     if arguments.what == "check":
@@ -95,7 +102,7 @@ def main() -> None:
     elif arguments.what == "up":
         up(arguments.nodes, install=arguments.install)
     else:
-        serve(arguments.nodes)
+        serve(arguments.nodes, arguments.image)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Self
 
@@ -64,6 +65,11 @@ class RealCluster:
     def archives(self) -> list[Path]:
         """The images that every node has."""
         return sorted((self.folder / "images").iterdir())
+
+    def import_image(self, archive: Path) -> None:
+        """Onto every node."""
+        with ThreadPoolExecutor() as at_once:
+            list(at_once.map(lambda node: node.import_image(archive), self.nodes.values()))
 
     def boot(self, node: RealNode) -> None:
         """Starts a node again after its death."""

@@ -6,7 +6,6 @@ Where real nodes cannot be run the tests are skipped, and say why in the summary
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -71,6 +70,5 @@ def image(request: pytest.FixtureRequest, cluster: RealCluster) -> str:
     """koordpy's image on every node; the repository that names it."""
     if not ARCHIVE.exists():
         skip_loudly(request, "tests of the image on real nodes", f"no {ARCHIVE.name}: make image")
-    with ThreadPoolExecutor() as at_once:
-        list(at_once.map(lambda node: node.import_image(ARCHIVE), cluster.nodes.values()))
+    cluster.import_image(ARCHIVE)
     return "koordpy"
