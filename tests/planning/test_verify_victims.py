@@ -28,6 +28,7 @@ from koordpy.planning.verify.victims import Round, Taken, check_moves, check_vic
 from koordpy.planning.victims import search
 from koordpy.planning.victims.budgets import standing_budgets
 from koordpy.planning.victims.lines import lines_of
+from koordpy.planning.victims.names import EVERY_WAY, Way
 from tests.planning.gpu.machines import device
 from tests.scenarios.cluster import TWO_LAYERS, World, group, node, pod, wish
 from tests.scenarios.quotas import belongs, quota
@@ -190,6 +191,34 @@ def test_a_move_needs_room_where_it_ends() -> None:
     assert not check_returns([(snapshot.pods["default/a"], "n1")], figures)
     [fault] = check_returns([(snapshot.pods["default/a"], "n2")], figures)
     assert (fault.check, str(fault)) == (Check.RETURNS, "node n2: cpu 1000 + 1000 > 1000")
+
+
+def lent() -> World:
+    """Full of four pods of q0 and twelve of q1, a pod of 2 GPUs in q2 waits. Their parent may use 12 in all: one of q0
+    goes only with enough of q1 that it ends within its min of 8."""
+    world = World().add(node("n0", cpu="64", **{GPU: "8"}), node("n1", cpu="64", **{GPU: "8"}))
+    world.add(quota("org", {GPU: 8}, {GPU: 12}, inner=True, forced=True), quota("q0", {GPU: 0}, MOST))
+    world.add(quota("q1", {GPU: 0}, {GPU: 12}, parent="org"), quota("q2", {GPU: 2}, {GPU: 12}, parent="org"))
+    world.add(*(running(f"a{i}", "n0", 1, "q0", created=60) for i in range(4)))
+    world.add(*(running(f"b{i}", f"n{i % 3 > 0:d}", 1, "q1", created=i) for i in range(12)))
+    return world.add(pod("p", requests={GPU: "2"}, cpu="0", labels=belongs("q2"), created=90))
+
+
+LENT = KoordpyConfiguration(preemption=Preemption(enabled=False), quota=Quota(enable_runtime_quota=False))
+
+
+@pytest.mark.parametrize("ways", [EVERY_WAY, (Way.GREEDY,)], ids=len)
+def test_who_was_kept_by_a_victim_that_is_spared_is_spared_too(ways: Sequence[Way]) -> None:
+    plan = plan_round(lent().snapshot(), LENT, ways=ways)
+    assert len(plan.evictions) == 2
+    assert not plan.rejected
+
+
+def test_the_guarantee_of_who_shares_a_parent_is_no_reason_to_take_more() -> None:
+    case = Case("three of q1", [("b1", "quota"), ("b2", "quota"), ("b4", "quota")], Check.VAIN, to="n1")
+    assert [str(one) for one in checked(case, lent())] == [
+        f"default/{name} is evicted in vain" for name in "b1 b2 b4".split()
+    ]
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------
