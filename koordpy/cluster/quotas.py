@@ -27,6 +27,8 @@ from koordpy.cluster.tally import Tally
 
 COUNT = "pods"
 """Beside the resources of an owner: its number of pods."""
+CARDS = "cards"
+"""Likewise, in sums over pods: their accelerators in hundredths, each counted once."""
 
 _NOTHING: Mapping[str, int] = {}
 K = TypeVar("K")
@@ -39,12 +41,17 @@ def device_hundredths(requests: Mapping[str, int]) -> int:
     )
 
 
-def card_hundredths(allocatable: Mapping[str, int]) -> int:
-    """Accelerators of a node, in hundredths: a card is one card under however many names the node lists it."""
-    return sum(
-        max((device_hundredths({name: allocatable[name]}) for name in family if name in allocatable), default=0)
-        for family in (keys.GPU_RESOURCES, keys.NPU_RESOURCES)
-    )
+def card_hundredths(amounts: Mapping[str, int]) -> int:
+    """Accelerators of one node or pod, in hundredths: a card is one card under however many names it is listed."""
+    gpus = npus = 0
+    for name in keys.ACCELERATORS:
+        if amount := amounts.get(name, 0):
+            amount *= 1 if name in keys.HUNDREDTHS else 100
+            if name in keys.GPU_RESOURCES:
+                gpus = max(gpus, amount)
+            else:
+                npus = max(npus, amount)
+    return gpus + npus
 
 
 class Queue(NamedTuple):
@@ -184,7 +191,7 @@ class Quotas:
     @cached_property
     def shared_cards(self) -> int:
         """Accelerators that are shared among users, in hundredths, likewise."""
-        return max(0, self.cards - device_hundredths(self.own_used.get(keys.SYSTEM_QUOTA, _NOTHING)))
+        return max(0, self.cards - self.own_used.get(keys.SYSTEM_QUOTA, _NOTHING).get(CARDS, 0))
 
     @cached_property
     def queues(self) -> Mapping[Queue, Mapping[str, int]]:
@@ -233,6 +240,9 @@ class QuotaUse:
             amount *= sign
             for total in sums:
                 total[name] = total.get(name, 0) + amount
+        if cards := sign * card_hundredths(pod.requests):
+            for total in sums:
+                total[CARDS] = total.get(CARDS, 0) + cards
 
     def _find_sums(self, pod: PodInfo) -> list[Amounts]:
         quota = self.quotas.quota_of(pod)
@@ -258,8 +268,7 @@ class QuotaUse:
 
     def user_devices(self, user: str) -> int:
         """Accelerators of a user's pods, in hundredths."""
-        held = device_hundredths(self.quotas.users.get(user, _NOTHING))
-        return held + device_hundredths(self._users.get(user, _NOTHING))
+        return self.user(user, CARDS)
 
     def queue(self, queue: Queue, resource: str) -> int:
         """What the pods of one queue hold of a resource; of a quota with all that is below it."""
@@ -269,11 +278,7 @@ class QuotaUse:
 
     def queue_devices(self, queue: Queue) -> int:
         """Accelerators of a queue, likewise, in hundredths."""
-        if queue.quota:
-            held, changed = self.quotas.used.get(queue.quota), self._used.get(queue.quota)
-        else:
-            held, changed = self.quotas.queues.get(queue), self._queues.get(queue)
-        return device_hundredths(held or _NOTHING) + device_hundredths(changed or _NOTHING)
+        return self.queue(queue, CARDS)
 
 
 class QuotaBook:
@@ -346,6 +351,7 @@ class QuotaBook:
     def _count(self, tally: Tally[Owner, str], pod: PodInfo, sign: int) -> None:
         self.version += 1
         tally.add(pod.owner, COUNT, sign)
+        tally.add(pod.owner, CARDS, sign * card_hundredths(pod.requests))
         tally.add_all(pod.owner, pod.requests, sign)
 
 

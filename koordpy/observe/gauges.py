@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from koordpy.api import keys
 from koordpy.api.config import Fairness
 from koordpy.api.config import Quota as QuotaSettings
-from koordpy.cluster.quotas import Queue, Quotas, device_hundredths
+from koordpy.cluster.quotas import CARDS, Queue, Quotas, device_hundredths
 from koordpy.cluster.resources import Amounts
 from koordpy.planning.quota.queues import queue_ages, queue_shares, user_shares
 from koordpy.planning.quota.runtime import quota_figures
@@ -39,11 +39,11 @@ def share_gauges(quotas: Quotas, config: Fairness) -> Gauges:
             whole = {r: int(amount) for r, amount in amounts.items() if r in keys.ACCELERATORS}
             held = quotas.used.get(queue.quota, {}) if queue.quota else quotas.queues.get(Queue("", queue.user), {})
             out[name, "fair"] = device_hundredths(whole) / 100
-            out[name, "used"] = device_hundredths(held) / 100
+            out[name, "used"] = held.get(CARDS, 0) / 100
     elif config.mode == "gpu-count":
         for user, share in user_shares(quotas, config, {}).whole.items():
             out[user, "fair"] = float(share)
-            out[user, "used"] = device_hundredths(quotas.users.get(user, {})) / 100
+            out[user, "used"] = quotas.users.get(user, {}).get(CARDS, 0) / 100
     return out
 
 

@@ -260,14 +260,8 @@ class PromisedUse(QuotaUse):
     def user(self, user: str, resource: str) -> int:
         return self._promised(lambda use: use.user(user, resource), own=user in self._own_users)
 
-    def user_devices(self, user: str) -> int:
-        return self._promised(lambda use: use.user_devices(user), own=user in self._own_users)
-
     def queue(self, queue: Queue, resource: str) -> int:
         return self._promised(lambda use: use.queue(queue, resource), own=self._mine(queue))
-
-    def queue_devices(self, queue: Queue) -> int:
-        return self._promised(lambda use: use.queue_devices(queue), own=self._mine(queue))
 
     def _mine(self, queue: Queue) -> bool:
         return queue in self._own_queues or queue.quota in self._own_quotas

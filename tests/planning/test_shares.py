@@ -8,8 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koordpy.api.config import Fairness
+from koordpy.cluster.snapshot import Draft
+from koordpy.observe.gauges import share_gauges
 from koordpy.planning.quota.queues import user_shares
 from koordpy.planning.quota.shares import Claim, Rational, exact_and_whole_shares, kai_shares
+from koordpy.planning.victims.lines import ACCELERATORS, lines_of
 from tests.scenarios.cluster import World, node, pod
 from tests.scenarios.quotas import belongs
 
@@ -237,3 +240,23 @@ def test_a_card_is_one_card_under_whatever_names(listed: dict[str, str], shares:
     world = World().add(node("n", cpu="64", **listed))
     world.add(*(pod(user, requests={"nvidia.com/gpu": "6"}, labels=belongs(user=user)) for user in shares))
     assert user_shares(world.snapshot().quotas, Fairness(), {}).whole == shares
+
+
+def test_a_card_that_a_pod_asks_for_under_two_names_is_one() -> None:
+    """Of 4 cards bob asks for 2, each under one name, and alice for 2, each under both: she waits for none of his."""
+    world = World().add(node("n", cpu="64", **{"nvidia.com/gpu": "4", "koordinator.sh/gpu": "400"}))
+    both = {"nvidia.com/gpu": "1", "koordinator.sh/gpu": "100"}
+    world.add(pod("a0", at="n", requests=both, labels=belongs(user="alice")))
+    world.add(pod("a1", requests=both, labels=belongs(user="alice"), created=5))
+    world.add(pod("b0", at="n", requests={"nvidia.com/gpu": "1"}, labels=belongs(user="bob")))
+    world.add(pod("b1", requests={"koordinator.sh/gpu": "100"}, labels=belongs(user="bob"), created=5))
+    snapshot = world.snapshot()
+    assert user_shares(snapshot.quotas, Fairness(), {}).whole == {"alice": 2, "bob": 2}
+    assert share_gauges(snapshot.quotas, Fairness())["alice", "used"] == 1
+    draft = Draft(snapshot)
+    assert draft.quotas.user_devices("alice") == draft.quotas.user_devices("bob") == 100
+    draft.assign(snapshot.pods["default/a1"], 0)
+    assert draft.quotas.user_devices("alice") == 200
+    lines = lines_of(snapshot, Fairness())
+    assert lines is not None
+    assert lines.amounts(snapshot.pods["default/a1"].requests) == {ACCELERATORS: 100}

@@ -217,7 +217,7 @@ def test_who_was_kept_by_a_victim_that_is_spared_is_spared_too(ways: Sequence[Wa
 def test_the_guarantee_of_who_shares_a_parent_is_no_reason_to_take_more() -> None:
     case = Case("three of q1", [("b1", "quota"), ("b2", "quota"), ("b4", "quota")], Check.VAIN, to="n1")
     assert [str(one) for one in checked(case, lent())] == [
-        f"default/{name} is evicted in vain" for name in "b1 b2 b4".split()
+        f"default/{name} is evicted in vain" for name in ["b1", "b2", "b4"]
     ]
 
 

@@ -7,7 +7,7 @@ import logging
 
 from koordpy.api.objects import Pod
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
-from koordpy.cluster.quotas import device_hundredths
+from koordpy.cluster.quotas import card_hundredths
 from koordpy.engine.apiserver.versions import is_older
 from koordpy.engine.changes.hub import Hub
 from koordpy.engine.claimusers import ClaimUsers
@@ -166,7 +166,7 @@ class PodChanges:
             added=self._queue.clock(),
             priority=info.priority,
             created=info.created,
-            light=info.gang is None and not device_hundredths(info.requests),
+            light=info.gang is None and not card_hundredths(info.requests),
             profile=info.pod.spec.scheduler_name,
         )
         self._queue.add(self._hub.names.of_pod(info), pod, event=event)

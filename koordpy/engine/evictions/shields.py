@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 from koordpy.cluster.belonging import Owner
 from koordpy.cluster.pods import GangRef, PodInfo
-from koordpy.cluster.quotas import device_hundredths
+from koordpy.cluster.quotas import card_hundredths
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.queue import Entry, UnitQueue
 
@@ -88,4 +88,4 @@ class Shields:
 
 
 def _kind(info: PodInfo) -> _Kind:
-    return info.priority, info.owner, device_hundredths(info.requests) > 0
+    return info.priority, info.owner, card_hundredths(info.requests) > 0

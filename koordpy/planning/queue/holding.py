@@ -16,7 +16,7 @@ from koordpy.api.counted import counted
 from koordpy.api.natural import natural_key
 from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.quotas import device_hundredths
+from koordpy.cluster.quotas import card_hundredths
 from koordpy.cluster.resources import Amounts
 from koordpy.cluster.snapshot import PODS, Draft, Snapshot
 from koordpy.planning.attempt import try_unit
@@ -231,7 +231,7 @@ class _Waits:
                 lacking = amount * pods - int(self.free[node, self.snapshot.columns[name]])
                 if lacking > 0:
                     short[name] = lacking
-            found = self._known[node, pods] = device_hundredths(short), self._ending(node, short)
+            found = self._known[node, pods] = card_hundredths(short), self._ending(node, short)
         return found
 
     def _ending(self, node: int, short: Amounts) -> int:

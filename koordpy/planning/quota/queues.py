@@ -12,7 +12,7 @@ from fractions import Fraction
 from koordpy.api.config import Fairness
 from koordpy.api.natural import natural_key
 from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.quotas import COUNT, Queue, Quotas, device_hundredths
+from koordpy.cluster.quotas import CARDS, COUNT, Queue, Quotas
 from koordpy.planning.quota.shares import Claim, Rational, exact_and_whole_shares, kai_shares
 
 _MILLI = Fraction(1, 1000)
@@ -64,7 +64,7 @@ def queue_shares(quotas: Quotas, config: Fairness, ages: Mapping[Queue, float]) 
     exact: dict[Queue, dict[str, Rational]] = {queue: {} for queue in ages}
     whole: dict[Queue, dict[str, Rational]] = {queue: {} for queue in ages}
     asked = {name for sums in (quotas.queues, quotas.queues_waiting) for held in sums.values() for name in held}
-    for resource in sorted(asked - {COUNT}):
+    for resource in sorted(asked - {COUNT, CARDS}):
         queues = [queue for queue in ages if counts(quotas, queue, resource)]
         claims = _claims(quotas, config, queues, resource)
         total = quotas.shared.get(resource, 0)
@@ -127,7 +127,7 @@ def user_shares(quotas: Quotas, config: Fairness, oldest: Mapping[str, float]) -
 
 
 def _devices(amounts: Mapping[str, int]) -> Rational:
-    return _cards(device_hundredths(amounts))
+    return _cards(amounts.get(CARDS, 0))
 
 
 def _cards(hundredths: int) -> Rational:

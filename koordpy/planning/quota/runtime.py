@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from koordpy.api import keys
 from koordpy.api.config import Quota as QuotaSettings
 from koordpy.cluster.quota_tree import TOP, Quota
-from koordpy.cluster.quotas import COUNT, Quotas
+from koordpy.cluster.quotas import CARDS, COUNT, Quotas
 from koordpy.cluster.resources import Amounts
 
 
@@ -56,7 +56,7 @@ def quota_figures(quotas: Quotas, settings: QuotaSettings) -> dict[str, QuotaFig
         used, waiting = quotas.own_used.get(name, {}), quotas.own_waiting.get(name, {})
         if used.get(COUNT) or waiting.get(COUNT):
             rigid = quotas.rigid_used.get(name, {})
-            names = sorted({*used, *waiting} - {COUNT})
+            names = sorted({*used, *waiting} - {COUNT, CARDS})
             out[name] = QuotaFigures(
                 name=name,
                 request={r: used.get(r, 0) + waiting.get(r, 0) for r in names},

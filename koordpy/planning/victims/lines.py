@@ -13,7 +13,7 @@ from typing import Protocol
 from koordpy.api import keys
 from koordpy.api.config import Fairness
 from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.quotas import Queue, QuotaUse, device_hundredths
+from koordpy.cluster.quotas import Queue, QuotaUse, card_hundredths
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.planning.quota.queues import (
     QueueShares,
@@ -81,7 +81,7 @@ class _Users:
         return () if quotas.quota_of(pod) == keys.SYSTEM_QUOTA else (Queue("", quotas.user_of(pod)),)
 
     def amounts(self, requests: Mapping[str, int]) -> Mapping[str, int]:
-        devices = device_hundredths(requests)
+        devices = card_hundredths(requests)
         return {ACCELERATORS: devices} if devices else {}
 
     def counted(self, party: Party, resource: str) -> bool:

@@ -12,7 +12,7 @@ from functools import cached_property
 from koordpy.api import keys
 from koordpy.api.natural import NaturalKey, natural_key
 from koordpy.cluster.pods import GangRef, PodInfo, seconds
-from koordpy.cluster.quotas import device_hundredths
+from koordpy.cluster.quotas import card_hundredths
 from koordpy.planning.gangs import Gang
 from koordpy.planning.units import Groups, Unit
 
@@ -49,7 +49,7 @@ class VictimUnit:
     @cached_property
     def devices(self) -> int:
         """Accelerators, in hundredths."""
-        return sum(device_hundredths(pod.requests) for pod in self.pods)
+        return sum(card_hundredths(pod.requests) for pod in self.pods)
 
     @cached_property
     def priorities(self) -> int:

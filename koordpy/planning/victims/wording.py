@@ -9,7 +9,7 @@ import numpy as np
 
 from koordpy.api.counted import counted
 from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.quotas import device_hundredths
+from koordpy.cluster.quotas import card_hundredths
 from koordpy.planning.attempt import Tried
 from koordpy.planning.figures import Figures
 from koordpy.planning.filters.base import Code
@@ -152,7 +152,7 @@ def nominations(one: Tried, figures: Figures) -> list[Nomination]:
 def benefit(one: Tried, figures: Figures) -> Benefit:
     """The totals of one unit's plan with victims."""
     pods = [pod for victim in one.victims for pod in victim.unit.pods]
-    devices = sum(device_hundredths(pod.requests) for pod in pods)
+    devices = sum(card_hundredths(pod.requests) for pod in pods)
     broken = sum(victim.unit.kind is Kind.CORE for victim in one.victims)
     parts = [counted(len(pods), "pod"), counted(devices / 100, "accelerator")]
     if broken:
