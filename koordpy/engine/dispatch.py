@@ -110,6 +110,10 @@ class Dispatcher:
         """Hands a round's plan on. entries: the units that it was to plan; every one of them is settled here, or will
         be by whom it is handed to."""
         self._promises.found(plan)
+        searched = [*(unit.unit for unit in plan.units), *(one.unit for one in plan.deferred if one.interrupted)]
+        for name in searched:
+            if (entry := entries.get(name)) is not None and entry.deferred is not None:
+                self._queue.turns.took(entry.namespace, seconds / len(searched))
         found = _Round(
             plan,
             snapshot,

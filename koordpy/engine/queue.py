@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from math import inf
 
+from koordpy.engine.turns import SearchTurns
 from koordpy.engine.wakeups import ROOM_CAME, Wake
 
 PACE = 10.0
@@ -95,6 +96,11 @@ class Entry:
         return max((pod.priority for pod in self.pods.values()), default=0)
 
     @property
+    def namespace(self) -> str:
+        """That of its first pod."""
+        return next(iter(self.pods), "").partition("/")[0]
+
+    @property
     def created(self) -> float:
         return min((pod.created for pod in self.pods.values()), default=0.0)
 
@@ -113,10 +119,12 @@ class UnitQueue:
         initial_backoff_seconds: float = 1.0,
         max_backoff_seconds: float = 10.0,
         max_unschedulable_seconds: float = 300.0,
+        search_part_seconds: float = 0.5,
         on_ready: Callable[[], None] = lambda: None,
         on_incoming: Callable[[State, str, int], None] = lambda state, event, pods: None,
     ) -> None:
-        """`on_ready` is called when something may have become due; `on_incoming` counts pods entering a state."""
+        """`on_ready` is called when something may have become due; `on_incoming` counts pods entering a state.
+        search_part_seconds: of searches, by which one namespace may be ahead of others that wait."""
         self.clock = clock
         self.rooms = 0
         """How often room may have come."""
@@ -130,7 +138,7 @@ class UnitQueue:
         self._missed = Wake.NOTHING
         """Changes since the round under way took its units."""
         self.last_added = 0.0
-        self._sweep_began = -inf
+        self.turns = SearchTurns(clock, search_part_seconds)
 
     # -- what happens -------------------------------------------------------------------------------------------------
 
@@ -265,7 +273,7 @@ class UnitQueue:
         if not self._states[State.IN_FLIGHT]:
             self._missed = Wake.NOTHING
         due = [entry for entry in self._states[State.ACTIVE].values() if entry.due <= now]
-        due = [entry for entry in due if entry.deferred is None or entry.resumes <= now] or self._sweep(due, now)
+        due = [entry for entry in due if entry.deferred is None or entry.resumes <= now] or self.turns.next(due)
         light = [entry for entry in due if entry.light]
         if len(light) > light_pods:
             light.sort(key=lambda entry: (-entry.priority, entry.created, entry.unit))
@@ -281,14 +289,6 @@ class UnitQueue:
                 pod.attempts += 1
             self._move(entry, State.IN_FLIGHT)
         return due
-
-    def _sweep(self, due: list[Entry], now: float) -> list[Entry]:
-        """Of those that wait for a search, the ones that had no answer since the sweep began: in a busy cluster the
-        first of the queue are woken all the time, and would be searched for again before the last ever are."""
-        left = [entry for entry in due if entry.answered < self._sweep_began]
-        if not left:
-            self._sweep_began = now
-        return left or due
 
     def missed(self, wake: Wake) -> bool:
         """Whether one of these changes happened since the round under way took its units."""

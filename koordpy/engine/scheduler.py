@@ -87,6 +87,7 @@ class Scheduler:
             initial_backoff_seconds=settings.initial_backoff_seconds,
             max_backoff_seconds=settings.max_backoff_seconds,
             max_unschedulable_seconds=settings.max_unschedulable_seconds,
+            search_part_seconds=settings.round_seconds,
             on_ready=due.set,
             on_incoming=self._incoming,
         )
