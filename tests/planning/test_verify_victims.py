@@ -10,8 +10,11 @@ import pytest
 from koordpy.api import keys
 from koordpy.api.config import Consolidation, Fairness, KoordpyConfiguration, Preemption, Quota
 from koordpy.api.objects import (
+    Affinity,
     LabelSelector,
     ObjectMeta,
+    PodAffinity,
+    PodAffinityTerm,
     PodDisruptionBudget,
     PodDisruptionBudgetSpec,
     PodDisruptionBudgetStatus,
@@ -63,6 +66,10 @@ def cluster() -> World:
     )
     world.add(pod("p", requests={GPU: "4"}, cpu="0", priority=10, labels=belongs("q0"), created=50))
     world.add(pod("small", requests={GPU: "1"}, cpu="0", priority=10, labels=belongs("q0"), created=50))
+    tied = {"kubernetes.io/hostname": "n1"}
+    world.add(
+        pod("tied", requests={GPU: "1"}, cpu="0", priority=10, labels=belongs("q0"), created=50, node_selector=tied)
+    )
     world.add(pod("large", requests={GPU: "8"}, cpu="0", priority=10, labels=belongs("q0"), created=50))
     world.add(pod("never", requests={GPU: "3"}, cpu="0", priority=10, preemption_policy="Never", created=50))
     return world
@@ -130,7 +137,11 @@ CASES = [
          consolidation=True),
     Case("more important than who it moves for", [("high", "consolidation")], Check.CONSOLIDATION, "above 10",
          who="small", back={"high": "n3"}, consolidation=True),
-    Case("a move", [("a", "consolidation")], None, who="small", back={"a": "n3"}, consolidation=True),
+    Case("a move", [("a", "consolidation")], None, who="tied", back={"a": "n3"}, consolidation=True),
+    Case("a move to where the beneficiary could go", [("a", "consolidation")], Check.VAIN, "a is moved in vain",
+         who="small", back={"a": "n3"}, consolidation=True),
+    Case("a move beside one that is enough", [("a", "consolidation"), ("g-0", "consolidation")], Check.VAIN,
+         "g-0 is moved in vain", who="tied", back={"a": "n3", "g-0": "n2"}, consolidation=True),
     Case("a move beside an eviction", [("a", "consolidation"), ("b", "quota")], Check.VICTIMS, "some are moved",
          back={"a": "n3"}, consolidation=True),
     Case("a quota above its max", [("a", "quota"), ("b", "quota")], Check.QUOTAS, "quota q0 would use 12 of 9",
@@ -191,6 +202,31 @@ def test_a_move_needs_room_where_it_ends() -> None:
     assert not check_returns([(snapshot.pods["default/a"], "n1")], figures)
     [fault] = check_returns([(snapshot.pods["default/a"], "n2")], figures)
     assert (fault.check, str(fault)) == (Check.RETURNS, "node n2: cpu 1000 + 1000 > 1000")
+
+
+def test_nobody_goes_in_vain_for_gpus_by_name() -> None:
+    world = World().add(node("n1", cpu="64", **{GPU: "4"}), device([[0] + [50] * 3] * 4, name="n1"))
+    for i, name in enumerate(["v", "w"]):
+        held = [str(2 * i), str(2 * i + 1)]
+        notes = {keys.GPU_ALLOCATION: json.dumps({"allocatedGPUs": {"0": held}, "visibleGPUs": held})}
+        world.add(pod(name, at="n1", cpu="0", requests={GPU: "2"}, annotations=notes))
+    world.add(pod("p", requests={GPU: "2"}, cpu="0", priority=10, created=9))
+    both = checked(Case("both", [("v", "priority"), ("w", "priority")], Check.VAIN), world)
+    assert [str(one) for one in both] == ["default/v is evicted in vain", "default/w is evicted in vain"]
+    assert not checked(Case("one", [("w", "priority")], None), world)
+
+
+def test_nobody_goes_in_vain_for_who_looks_at_other_pods() -> None:
+    """x keeps p away, y and z only hold room, of which one of them has enough."""
+    world = World().add(node("n1", cpu="64", **{GPU: "3"}))
+    world.add(*(running(name, "n1", 1, labels={"app": name}) for name in "xyz"))
+    apart = Affinity(pod_anti_affinity=PodAffinity(required=[
+        PodAffinityTerm(topology_key="kubernetes.io/hostname", label_selector=LabelSelector(match_labels={"app": "x"}))
+    ]))  # fmt: skip
+    world.add(pod("p", requests={GPU: "2"}, cpu="0", priority=10, created=9, affinity=apart))
+    every = checked(Case("all", [(name, "priority") for name in "xyz"], Check.VAIN), world)
+    assert [str(one) for one in every] == ["default/y is evicted in vain", "default/z is evicted in vain"]
+    assert not checked(Case("two", [("x", "priority"), ("y", "priority")], None), world)
 
 
 def lent() -> World:

@@ -76,6 +76,13 @@ def test_every_way_keeps_the_law_in_a_large_cluster(seed: int, nodes: int) -> No
     assert not wrong
 
 
+@pytest.mark.parametrize("seed", [6, 9])
+def test_every_way_keeps_the_law_among_many_kinds(seed: int) -> None:
+    """Several units, GPUs by name, GangGroups, quotas in three levels."""
+    wrong, _ = compared(seed, 100, rich=True)
+    assert not wrong
+
+
 @pytest.mark.parametrize(
     ("members", "over", "halves"), [(2, 15, 0), (2, 16, 0), (3, 16, 0), (2, 24, 2), (2, 15, 4), (1, 8, 4)]
 )

@@ -14,10 +14,12 @@ from itertools import product
 from koordpy.api import keys
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.natural import natural_key
+from koordpy.api.objects import Pod, PodDisruptionBudget
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quotas import Queue
 from koordpy.cluster.selectors import selector_matches
 from koordpy.cluster.snapshot import Draft, Snapshot
+from koordpy.planning.accelerators.registry import give
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
 from koordpy.planning.joint import place_jointly
@@ -388,9 +390,13 @@ class Judge:
     def _budgets(self, taken: Mapping[int, str], parts: Sequence[Part], gone: Sequence[PodInfo]) -> bool:
         """PDBs forbid for what reclaim carries."""
         reclaimed = [pod for i, rule in taken.items() if rule != "priority" for pod in parts[i].pods]
+        return self.spares_budgets(reclaimed, gone)
+
+    def spares_budgets(self, strict: Sequence[PodInfo], gone: Sequence[PodInfo]) -> bool:
+        """Whether no budget that covers some of the pods that it forbids for is exceeded."""
         for budget in self.snapshot.budgets:
             allowed = budget.status.disruptions_allowed or 0
-            if any(_covers(budget, pod) for pod in reclaimed) and sum(_covers(budget, p) for p in gone) > allowed:
+            if any(covers(budget, p.pod) for p in strict) and sum(covers(budget, p.pod) for p in gone) > allowed:
                 return False
         return True
 
@@ -413,7 +419,7 @@ class Judge:
         chosen = [parts[i] for i in taken]
         gone = [pod for part in chosen for pod in part.pods]
         over = sum(
-            max(0, sum(_covers(budget, pod) for pod in gone) - (budget.status.disruptions_allowed or 0))
+            max(0, sum(covers(budget, pod.pod) for pod in gone) - (budget.status.disruptions_allowed or 0))
             for budget in self.snapshot.budgets
         )
         short = 0
@@ -439,8 +445,10 @@ class Judge:
             self.draft.evict(pod)
         room = only_ranks(build(self.unit, self.figures), set(ranks))
         found = place_jointly(self.unit, room, self.figures)
+        seats = {self.unit.members[rank].key: node for rank, node in found.nodes.items()}
+        given = give(seats, self.figures) if len(seats) == len(ranks) else None
         self.draft.undo(mark)
-        if len(found.nodes) < len(ranks):
+        if given is None or given.faults:
             return None
         if not room.gather:
             return ()
@@ -519,7 +527,7 @@ def _protected(pod: PodInfo) -> bool:
     return pod.pod.metadata.labels.get(keys.QUOTA_PREEMPTIBLE) == "false"
 
 
-def _covers(budget: object, pod: PodInfo) -> bool:
-    spec = budget.spec  # type: ignore[attr-defined]
-    same = budget.metadata.namespace == pod.namespace  # type: ignore[attr-defined]
-    return same and selector_matches(spec.selector, pod.pod.metadata.labels)
+def covers(budget: PodDisruptionBudget, pod: Pod) -> bool:
+    """Whether a budget counts the eviction of a pod."""
+    same = budget.metadata.namespace == pod.metadata.namespace
+    return same and selector_matches(budget.spec.selector, pod.metadata.labels)

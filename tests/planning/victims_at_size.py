@@ -2,28 +2,36 @@
 [COUNT]`.
 
 Each way is forced in turn. What it takes is held against the law (`victim_law.py`), some of it given back, and the ways
-against each other: where one has proven its answer, no other finds a better one, or one at all. Ends with 1 where
-anything differs, and names the seeds.
+against each other: where one has proven its answer, no other finds a better one, or one at all. Two seeds of three have
+more in them: quotas in three levels, GangGroups, GPUs by name, units that are moved, and several units that wait; these
+are judged one after another, as the round takes them. Ends with 1 where anything differs, and names the seeds.
 """
 
+import json
 import sys
 from collections.abc import Sequence
 from random import Random
 
-from koordpy.api.config import Fairness, KoordpyConfiguration, Preemption
+from msgspec.structs import replace
+
+from koordpy.api import keys
+from koordpy.api.config import Consolidation, Fairness, KoordpyConfiguration, Preemption
 from koordpy.api.objects import (
     LabelSelector,
     ObjectMeta,
+    Pod,
     PodDisruptionBudget,
     PodDisruptionBudgetSpec,
     PodDisruptionBudgetStatus,
 )
+from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Snapshot
-from koordpy.planning.plan import Proof, RoundPlan
+from koordpy.planning.plan import Eviction, Proof, RoundPlan
 from koordpy.planning.round import plan_round
 from koordpy.planning.units import Groups
-from koordpy.planning.victims.names import EVERY_WAY, Way
-from tests.planning.victim_law import GPU, Judge
+from koordpy.planning.victims.names import EVERY_WAY, RuleName, Way
+from tests.planning.gpu.machines import UNIFORM, M, device
+from tests.planning.victim_law import GPU, Judge, covers
 from tests.scenarios.cluster import World, group, hierarchy, node, pod, wish
 from tests.scenarios.quotas import belongs, quota
 
@@ -32,9 +40,10 @@ GIVEN_BACK = 6
 """Units of each plan that are given back one by one."""
 
 
-def config(random: Random) -> KoordpyConfiguration:
+def config(random: Random, *, rich: bool = False) -> KoordpyConfiguration:
     """Who may take from whom."""
     return KoordpyConfiguration(
+        consolidation=Consolidation(enabled=rich and random.random() < 0.3),
         fairness=Fairness(
             mode=random.choice(["gpu-count", "gpu-count", "exact", "off"]),
             reclaim=random.choice(["quotas", "quotas", "all", "all", "off"]),
@@ -46,14 +55,19 @@ def config(random: Random) -> KoordpyConfiguration:
     )
 
 
-def cluster(random: Random, nodes: int) -> World:
+def cluster(random: Random, nodes: int, *, rich: bool = False) -> World:
     """Nodes of 8 GPUs, nearly full with pods and gangs of several quotas, users and priorities; somebody waits."""
     out = World().add(hierarchy(("blockLayer", "block"), ("spineLayer", "spine")))
-    leaves = _quotas(out, random, nodes)
+    leaves = _quotas(out, random, nodes, rich=rich)
+    named = rich and random.random() < 0.5
     for i in range(nodes):
+        if named and random.random() < 0.7:
+            sick = [random.randrange(8)] if random.random() < 0.05 else []
+            out.add(device(random.choice([UNIFORM, M]), name=f"n{i}", sick=sick))
         out.add(node(f"n{i}", {"block": f"b{i // 16}", "spine": f"s{i // 128}"}, cpu="256", **{GPU: "8"}))
     groups = [(f"g{i}", random.randint(1, 4), random.choice(leaves), random.choice([0, 0, 1, 5])) for i in range(nodes)]
-    out.add(*(group(name, least) for name, least, *_ in groups))
+    joined = _joined(random, [name for name, *_ in groups]) if rich else {}
+    out.add(*(group(name, least, joined.get(name)) for name, least, *_ in groups))
     slack, sizes = random.choice([0.0, 0.03, 0.08]), random.choice([[1], [1, 2], [1, 2, 4], [1, 1, 4, 8]])
     joins, number = iter(groups * 4), 0
     for i in range(nodes):
@@ -67,11 +81,13 @@ def cluster(random: Random, nodes: int) -> World:
             if random.random() < 0.15 and (member := next(joins, None)) is not None:
                 gang, _, leaf, priority = member
             labels = belongs(leaf, user=random.choice(["", "", "alice", "bob"]), rigid=random.random() < 0.03)
-            app = {"app": random.choice("abcd")} if random.random() < 0.2 else {}
+            app = {"app": random.choice("abcd")} if random.random() < (0.5 if rich else 0.2) else {}
+            held = [str(minor) for minor in range(free, free + amount)]
+            notes = {keys.GPU_ALLOCATION: json.dumps({"allocatedGPUs": {"0": held}, "visibleGPUs": held})}
             out.add(
                 pod(
                     f"r{number}", at=f"n{i}", gang=gang, cpu="1", requests={GPU: str(amount)}, priority=priority,
-                    created=random.randint(0, 3000), labels={**labels, **app},
+                    created=random.randint(0, 3000), labels={**labels, **app}, annotations=notes if named else None,
                     scheduler="other" if random.random() < 0.02 else "koord-scheduler",
                 )
             )  # fmt: skip
@@ -80,13 +96,32 @@ def cluster(random: Random, nodes: int) -> World:
         meta, spec = ObjectMeta(name=app, namespace="default"), LabelSelector(match_labels={"app": app})
         allowed = PodDisruptionBudgetStatus(disruptions_allowed=random.choice([0, 1, 20]))
         out.add(PodDisruptionBudget(metadata=meta, spec=PodDisruptionBudgetSpec(selector=spec), status=allowed))
-    _waiting(out, random, leaves)
+    for name in ["me", "you", "they"][: random.randint(1, 3) if rich else 1]:
+        _waiting(out, random, leaves, name, named=named)
     return out
 
 
-def _quotas(out: World, random: Random, nodes: int) -> list[str]:
+def _joined(random: Random, names: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Gang -> annotations that join it to the next one."""
+    out = {}
+    for one, other in zip(names[::2], names[1::2], strict=False):
+        if random.random() < 0.3:
+            notes = {keys.GANG_GROUPS: json.dumps([f"default/{one}", f"default/{other}"])}
+            out[one] = out[other] = notes
+    return out
+
+
+def _quotas(out: World, random: Random, nodes: int, *, rich: bool = False) -> list[str]:
     leaves, parents = [""], ["", "org"]
-    out.add(quota("org", {GPU: 4 * nodes}, MOST, inner=True, forced=True))
+    least, most = {GPU: 4 * nodes}, MOST
+    if rich:
+        parents = ["", "org", "dep", "dep", "lab", "firm"]
+        for name, parent in (("firm", ""), ("dep", "org"), ("lab", "org")):
+            least = {GPU: random.choice([0, nodes // 2, nodes, 3 * nodes])}
+            most = MOST if random.random() < 0.7 else {GPU: max(least[GPU], 2 * nodes)}
+            out.add(quota(name, least, most, parent=parent, inner=True, forced=True, lends=random.random() < 0.8))
+        least, most = {GPU: random.choice([0, nodes, 4 * nodes])}, random.choice([MOST, {GPU: 6 * nodes}])
+    out.add(quota("org", least, most, inner=True, forced=True))
     for i in range(random.randint(2, 6)):
         least = {GPU: random.choice([0, nodes // 2, nodes, 2 * nodes])}
         most = MOST if random.random() < 0.7 else {GPU: max(least[GPU], nodes)}
@@ -95,31 +130,38 @@ def _quotas(out: World, random: Random, nodes: int) -> list[str]:
     return leaves
 
 
-def _waiting(out: World, random: Random, leaves: Sequence[str]) -> None:
+def _waiting(out: World, random: Random, leaves: Sequence[str], name: str, *, named: bool) -> None:
     labels = belongs(random.choice(leaves[1:]), user=random.choice(["", "carol"]))
     settings = {"priority": random.choice([0, 1, 5, 9]), "created": 3500, "labels": labels, "cpu": "1"}
+    if named:
+        fast = {keys.GPU_MIN_BANDWIDTH: random.choice(["40", "90"])} if random.random() < 0.3 else {}
+        never = {"preemption_policy": "Never"} if random.random() < 0.1 else {}
+        settings = {**settings, **never, "annotations": fast}
     if random.random() < 0.25:
-        out.add(pod("me", requests={GPU: random.choice("1248")}, **settings))  # type: ignore[arg-type]
+        out.add(pod(name, requests={GPU: random.choice("1248")}, **settings))  # type: ignore[arg-type]
         return
     count, sizes = random.choice([2, 4, 8, 16, 32]), random.choice(["8", "8", "4", "1", "84", "12"])
     notes = wish({"spineLayer": random.choice(["Prefer", "Must"])}) if random.random() < 0.3 else None
-    out.add(group("me", random.choice([count, count, count // 2]), notes))
+    out.add(group(name, random.choice([count, count, count // 2]), notes))
     for i in range(count):
-        out.add(pod(f"me-{i}", gang="me", requests={GPU: sizes[i % len(sizes)]}, **settings))  # type: ignore[arg-type]
+        out.add(pod(f"{name}-{i}", gang=name, requests={GPU: sizes[i % len(sizes)]}, **settings))  # type: ignore[arg-type]
 
 
 def faults_of(plan: RoundPlan, judge: Judge, random: Random) -> list[str]:
-    """What is wrong with one plan by the law."""
-    out = [f"refused: {one.text}" for one in plan.rejected]
+    """What is wrong with what is taken for one unit by the law."""
+    evictions = [one for one in plan.evictions if one.unit == judge.unit.id]
+    if not evictions:
+        return []
     bound = {one.pod_key for one in plan.placements}
     ranks = [rank for rank, member in enumerate(judge.unit.members) if member.key in bound]
     pods = [judge.unit.members[rank] for rank in ranks]
-    if not plan.evictions:
-        return out
+    if {one.rule for one in evictions} == {RuleName.CONSOLIDATION}:
+        return _faults_of_moves(evictions, judge, pods, ranks)
     parts = judge.parts()
-    taken = judge.of(plan.evictions, parts)
+    taken = judge.of(evictions, parts)
     if not pods or not judge.lawful(taken, parts, pods):
-        return [*out, "the law forbids it"]
+        return ["the law forbids it"]
+    out = []
     for i in random.sample(sorted(taken), min(GIVEN_BACK, len(taken))):
         fewer = {k: rule for k, rule in taken.items() if k != i}
         gone = [one for k in fewer for one in parts[k].pods]
@@ -128,11 +170,87 @@ def faults_of(plan: RoundPlan, judge: Judge, random: Random) -> list[str]:
     return out
 
 
-def compared(seed: int, nodes: int) -> tuple[list[str], dict[str, Proof]]:
+def _faults_of_moves(
+    evictions: Sequence[Eviction], judge: Judge, pods: Sequence[PodInfo], ranks: Sequence[int]
+) -> list[str]:
+    """The same of units that are moved: nobody more important, budgets, and nobody for whom there is room as he is."""
+    parts = judge.parts()
+    taken = judge.of(evictions, parts)
+    to = {one.pod_key: one.returns_to for one in evictions}
+    gone = [one for i in taken for one in parts[i].pods]
+    least = min(one.priority for one in pods)
+    out = [f"{one.key} is moved for somebody less important" for one in gone if one.priority > least]
+    if not judge.spares_budgets(gone, gone):
+        out.append("a budget forbids a move")
+    for i in taken:
+        mark = judge.draft.mark()
+        others = [one for k in taken if k != i for one in parts[k].pods]
+        for one in others:
+            judge.draft.evict(one)
+        for one in others:
+            judge.draft.assign(one, judge.snapshot.index[to[one.key]])
+        if judge.place([], ranks) is not None:
+            out.append(f"{parts[i].pods[0].key} is moved in vain")
+        judge.draft.undo(mark)
+    return out
+
+
+def carried_out(world: World, plan: RoundPlan, unit: str) -> None:
+    """What a plan does for one unit is done."""
+    objects, known = world.state, world.snapshot().pods
+    for one in (one for one in plan.evictions if one.unit == unit):
+        pod = known[one.pod_key].pod
+        for budget in objects.disruption_budgets():
+            if covers(budget, pod) and budget.status.disruptions_allowed:
+                status = replace(budget.status, disruptions_allowed=budget.status.disruptions_allowed - 1)
+                objects.upsert(replace(budget, status=status))
+        objects.delete(Pod, one.pod_key)
+        if one.returns_to:
+            spec, meta = replace(pod.spec, node_name=one.returns_to), replace(pod.metadata, annotations={})
+            objects.upsert(replace(pod, spec=spec, metadata=meta))
+    members = {member.key for member in next(one for one in Groups(world.snapshot()).units() if one.id == unit).members}
+    for placed in plan.placements:
+        if placed.pod_key in members:
+            objects.bind(placed.pod_key, placed.node, dict(placed.annotations))
+
+
+def one_after_another(plan: RoundPlan, world: World, settings: KoordpyConfiguration, random: Random) -> list[str]:
+    """What is wrong with each unit's part of a round, those before it being carried out. Limits and shares are what
+    they were when the round began."""
+    at_first = Judge(world.snapshot(), settings, plan.units[0].unit)
+    bound = {one.pod_key for one in plan.placements}
+    out = [f"refused: {one.text}" for one in plan.rejected]
+    out += [f"{one.pod_key} is bound and evicted in a round" for one in plan.evictions if one.pod_key in bound]
+    for unit in dict.fromkeys(report.unit for report in plan.units):
+        judge = Judge(world.snapshot(), settings, unit) if unit != at_first.unit.id else at_first
+        judge.limits, judge.shares = at_first.limits, at_first.shares
+        out += [f"{unit}: {text}" for text in faults_of(plan, judge, random)]
+        carried_out(world, plan, unit)
+    return out + overfull(world.snapshot())
+
+
+def overfull(snapshot: Snapshot) -> list[str]:
+    """Nodes on which more is asked for than there is."""
+    over = (snapshot.used > snapshot.allocatable).any(axis=1)
+    return [f"{one.name} holds more than it has" for one, full in zip(snapshot.nodes, over, strict=True) if full]
+
+
+def compared(seed: int, nodes: int, *, rich: bool = False) -> tuple[list[str], dict[str, Proof]]:
     """(what is wrong, way -> what it claims) of one cluster."""
     random = Random(seed)
-    snapshot, settings = cluster(random, nodes).snapshot(), config(random)
-    return ways_compared(snapshot, settings, random)
+    snapshot = cluster(random, nodes, rich=rich).snapshot()
+    settings = config(random, rich=rich)
+    waiting = [one for one in Groups(snapshot).units() if one.pending]
+    if len(waiting) == 1:
+        return ways_compared(snapshot, settings, random)
+    wrong: list[str] = []
+    claims: dict[str, Proof] = {}
+    for ways in (EVERY_WAY, *((way,) for way in Way)):
+        name, world = ways[0] if len(ways) == 1 else "all", cluster(Random(seed), nodes, rich=rich)
+        plan = plan_round(snapshot, settings, ways=ways)
+        claims[name] = plan.units[0].proof
+        wrong += [f"{name}: {text}" for text in one_after_another(plan, world, settings, random)]
+    return wrong, claims
 
 
 def ways_compared(
@@ -147,6 +265,7 @@ def ways_compared(
     for ways in (EVERY_WAY, *((way,) for way in Way)):
         name = ways[0] if len(ways) == 1 else "all"
         plan = plan_round(snapshot, settings, only=frozenset({unit.id}), ways=ways)
+        wrong += [f"{name}: refused: {one.text}" for one in plan.rejected]
         wrong += [f"{name}: {text}" for text in faults_of(plan, judge, random)]
         claims[name] = plan.units[0].proof
         if plan.evictions:
@@ -170,7 +289,7 @@ def main(count: int, first: int) -> int:
     count, first = max(1, count // 20), first // 20
     bad, found = 0, dict[str, int]()
     for seed in range(first, first + count):
-        wrong, claims = compared(seed, Random(seed).choice([300, 500, 1000]))
+        wrong, claims = compared(seed, Random(seed).choice([300, 500, 1000]), rich=seed % 3 > 0)
         bad += bool(wrong)
         found[str(claims["all"])] = found.get(str(claims["all"]), 0) + 1
         for text in wrong:

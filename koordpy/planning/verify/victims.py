@@ -20,10 +20,11 @@ from koordpy.cluster.quotas import Queue
 from koordpy.cluster.selectors import selector_matches
 from koordpy.cluster.snapshot import Ints
 from koordpy.cluster.tree import domain_parts
+from koordpy.planning.accelerators.registry import give
 from koordpy.planning.figures import Figures
 from koordpy.planning.units import Groups, Unit
 from koordpy.planning.verify.fault import Check, Fault, found
-from koordpy.planning.verify.plan import check_filters, check_gathered, check_plan
+from koordpy.planning.verify.plan import check_filters, check_gathered, check_plan, check_returns
 from koordpy.planning.victims.lines import Lines
 
 PRIORITY, QUOTA, SHARE, MOVE = "priority", "quota", "fair-share", "consolidation"
@@ -424,14 +425,9 @@ class _Plan:
 
     def in_vain(self, taken: Sequence[Taken]) -> list[str]:
         """Units that could stay: with one of them back, each by itself, the members stand where they are, or those who
-        stand in its place go elsewhere. Left out are members that look at other pods, and devices that are told apart:
-        what keeps these from a node is no sum."""
+        stand in its place go elsewhere, and pods that are moved return where they do. Members that look at other pods
+        are not sent elsewhere."""
         index = self.snapshot.index
-        told_apart = any(pod.gpus is not None for pod in self.placed) and self.snapshot.gpus.nodes
-        npus = any(self.figures.npu_job(pod) is not None for pod in self.placed)
-        kinds = {pod.shape: pod for pod in self.placed}.values()
-        if self.back or told_apart or npus or any(self.figures.of(pod).has_rules for pod in kinds):
-            return []
         room, faults, tries = _Room(self, taken), [], 0
         for one in taken:
             if not room.may_stay(one) or not all(pod.node in index for pod in one.pods):
@@ -446,17 +442,28 @@ class _Plan:
             if self.whole(rest) or self.lawful(rest):
                 continue
             if not self._refused(rest, {**self.nodes, **seats}):
-                faults.append(f"{one.pods[0].key} is evicted in vain")
+                faults.append(f"{one.pods[0].key} is {'moved' if self.back else 'evicted'} in vain")
         return faults
 
     def _refused(self, taken: Sequence[Taken], nodes: Mapping[str, int]) -> bool:
-        """Whether a filter or a quota refuses places with some units gone."""
-        mark = self.draft.mark()
-        for pod in (pod for one in taken for pod in one.pods):
-            self.draft.evict(pod)
-        names = {key: self.snapshot.nodes[node].name for key, node in nodes.items()}
-        refused = bool(check_plan(self.unit, names, self.figures))
-        self.draft.undo(mark)
+        """Whether a filter, a quota or its devices refuse places with some units gone, or moved."""
+        draft, names = self.draft, self.snapshot.nodes
+        mark = draft.mark()
+        moved = [pod for one in taken for pod in one.pods]
+        for pod in moved:
+            draft.evict(pod)
+        given = give(nodes, self.figures)
+        at = {key: names[node].name for key, node in nodes.items()}
+        refused = bool(given.faults or check_plan(self.unit, at, self.figures, given.chips, given.notes))
+        if self.back and not refused:
+            for pod in self.placed:
+                draft.assign(pod, nodes[pod.key], chips=given.chips.get(pod.key, ()))
+            back = {pod.key: names[self.back[pod.key]].name for pod in moved}
+            refused = bool(check_returns([(pod, back[pod.key]) for pod in moved], self.figures)) or any(
+                check_moves(self.at.groups.unit(gang), back, self.figures)
+                for gang in dict.fromkeys(pod.gang for pod in moved if pod.gang is not None)
+            )
+        draft.undo(mark)
         return refused
 
 
@@ -478,6 +485,10 @@ class _Room:
         for pod in plan.placed:
             self._count(free, plan.nodes[pod.key], pod, -1)
             self.on.setdefault(plan.nodes[pod.key], []).append(pod)
+        for key, node in plan.back.items():
+            self._count(free, node, snapshot.pods[key], -1)
+        self.fixed = {pod.shape for pod in plan.placed if plan.figures.of(pod).has_rules}
+        """Shapes of members that look at other pods."""
         self.free = free
         self._candidates: dict[bytes, list[int]] = {}
         self._tight = self._slack()
@@ -518,6 +529,8 @@ class _Room:
         rows = {node: self.free[node].copy() for node in {plan.snapshot.index[pod.node] for pod in one.pods}}
         for pod in one.pods:
             self._count_row(rows[plan.snapshot.index[pod.node]], pod, -1)
+            if (returns := plan.back.get(pod.key)) is not None:
+                self._count_row(rows.setdefault(returns, self.free[returns].copy()), pod, 1)
         seats: dict[str, int] = {}
         for node, row in list(rows.items()):
             leaving = list(self.on.get(node, ()))
@@ -551,6 +564,8 @@ class _Room:
 
     def _elsewhere(self, pod: PodInfo, rows: dict[int, Ints]) -> int | None:
         """A node with room for a pod, which it takes."""
+        if pod.shape in self.fixed:
+            return None
         asked = np.zeros(self.free.shape[1], dtype=np.int64)
         self._count_row(asked, pod, 1)
         columns = self._columns
