@@ -332,6 +332,8 @@ class Scheduler:
         await self._takeover.synced()
         self.synced.set()
         await self._takeover.led()
+        if self.writers is not None:
+            self.writers.take_over()
         self.leading.set()
         self._announce_unreadable(self.feeds.unreadable())
         if self.elector is not None and (lease := self.settings.lease) is not None:

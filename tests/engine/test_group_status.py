@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from koordpy.api import keys
 from koordpy.api.config import StaleGangs
 from koordpy.api.objects import Condition, OwnerReference, Pod
 from koordpy.cluster.members import Members
@@ -21,6 +22,7 @@ from tests.engine.test_evictor import worker
 from tests.scenarios import cluster
 
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "job", "controller": True}
+NAMED = {keys.LABEL_GANG_NAME: "named", keys.LABEL_GANG_MIN: "2"}
 NAMES = frozenset({"koord-scheduler"})
 
 
@@ -152,6 +154,47 @@ async def test_a_start_is_told_once_a_run() -> None:
             writer.evicted(GangRef("default", "g"), [Eviction("default/g-3", "", "n", "priority", "default/high")])
         cluster.create(*made[7:])
         await told(1, 2, 3)
+
+
+@in_virtual_time
+async def test_a_start_is_told_once_a_run_also_when_the_scheduler_starts_anew() -> None:
+    async with live([small("n"), small("m")]) as cluster:
+        group, *pods = gang("g", 10, gpus=1)
+        made = [{**one, "metadata": {**one["metadata"], "ownerReferences": [JOB]}} for one in pods]
+        _, *named = gang("named", 3, gpus=1)
+        for one in named:
+            one["metadata"] = {"name": one["metadata"]["name"], "labels": NAMED, "ownerReferences": [JOB]}
+
+        def starts() -> list[str]:
+            return sorted(one["message"] for one in cluster.events() if one["reason"] == "GangScheduled")
+
+        cluster.create({**group, "spec": {"minMember": 2}}, *made[:2], *named[:2])
+        async with cluster.running():
+            await until(lambda: starts() == ["2 of 2 members bound"] * 2)
+        # further members
+        cluster.create(made[2], named[2])
+        async with cluster.running():
+            await until(lambda: cluster.bound("g-2", "named-2"))
+            await asyncio.sleep(5)
+            cluster.delete("g-0")
+            cluster.delete("g-1")
+            await until(lambda: said(cluster.group("g"), "Stale") == "True")
+        # those that were lost
+        cluster.create(made[3])
+        async with cluster.running():
+            await until(lambda: said(cluster.group("g"), "Stale") == "False")
+            await asyncio.sleep(5)
+        assert starts() == ["2 of 2 members bound"] * 2
+        # a run of its own
+        for name in ("g-2", "g-3"):
+            cluster.delete(name)
+        cluster.create(*made[4:7])
+        async with cluster.running():
+            await until(lambda: starts() == ["2 of 2 members bound", "2 of 2 members bound", "3 of 3 members bound"])
+
+
+def said(status: dict[str, Any], kind: str) -> str:
+    return next((one["status"] for one in status.get("conditions", ()) if one["type"] == kind), "")
 
 
 def test_pods_of_a_job_that_are_still_ending_are_none_of_the_next_jobs() -> None:

@@ -52,6 +52,17 @@ class GangStatusWriter(abc.ABC):
             owner = self._writing.references.owner(report.ref)
             self._writing.announcer.gang_scheduled(about, report, owner if owner != about else None)
 
+    def take_over(self) -> None:
+        """Of gangs that had started before this process leads, the leader before it has told."""
+        state = self._writing.state
+        for ref, _, need in state.gang_tallies():
+            if ref.source is self.source and (state.gang(ref).runs(need) or self._was_told_as_degraded(ref)):
+                self._started[ref.key] = state.gang(ref).run.owners
+
+    def _was_told_as_degraded(self, ref: GangRef) -> bool:
+        """Whether the gang's object says that members are lost which it had."""
+        return False
+
     def evicted(self, ref: GangRef, victims: Sequence[Eviction]) -> None:
         """These members of a gang are being evicted by koordpy."""
         if ref.source is not self.source or (about := self._about(ref.key)) is None:

@@ -91,6 +91,11 @@ class GroupStatusWriter(GangStatusWriter):
             if gang.runs(group.spec.min_member):
                 self._writing.announcer.gang_repaired(about, f"{gang.present} members are bound or have Succeeded")
 
+    def _was_told_as_degraded(self, ref: GangRef) -> bool:
+        group = self._writing.state.pod_group(ref.key)
+        said = condition_of(group.status.conditions, STALE) if group is not None else None
+        return said is not None and said.status == "True"
+
     def _grace_half_over(self, ref: GangRef) -> None:
         about = self._about(ref.key) if ref.source is self.source else None
         if about is not None and (found := self._stale.state(ref)) is not None:

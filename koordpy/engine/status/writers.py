@@ -31,6 +31,11 @@ class Writers:
         self.devices = DeviceStatusWriter(writing)
         writing.feeds.listeners.pod_gone.append(self.pods.gone)
 
+    def take_over(self) -> None:
+        """This process leads from now on."""
+        for writer in self.gangs:
+            writer.take_over()
+
     def evicted(self, ref: GangRef, victims: Sequence[Eviction]) -> None:
         """These members of a gang are being evicted by koordpy."""
         for writer in self.gangs:
