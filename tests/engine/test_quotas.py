@@ -17,7 +17,7 @@ from koordpy.engine.status.quotas import current_status, quota_status, status_pa
 from koordpy.observe.gauges import quota_gauges, share_gauges
 from koordpy.planning.quota.runtime import QuotaFigures
 from koordpy.sim.clusters import pod as simulated
-from tests.engine.live import Live, in_virtual_time, live, small, until
+from tests.engine.live import Live, gang, in_virtual_time, live, small, until
 from tests.scenarios.cluster import World, node, pod
 from tests.scenarios.quotas import GPU, belongs, quota
 
@@ -95,6 +95,27 @@ def test_a_change_of_status_alone_leaves_the_tree_as_it_is() -> None:
 
 
 # -- against the embedded API server ----------------------------------------------------------------------------------
+
+
+@in_virtual_time
+async def test_a_gang_that_a_quota_holds_is_told_its_numbers_as_they_change() -> None:
+    async with live([small("n")]) as cluster, cluster.running(wobble_hold_seconds=3600.0):
+        cluster.server.store.create(QUOTAS, manifest("team", {}, {GPU: "4"}))
+        label = {keys.QUOTA_NAME: "team"}
+        for name in ("a", "b"):
+            cluster.pod(name, labels=label, gpus=1)
+        await until(lambda: cluster.bound("a", "b"))
+        group, *members = gang("g", 4, gpus=1)
+        for member in members:
+            member["metadata"]["labels"] |= label
+        cluster.create(group, *members)
+
+        def told() -> str:
+            return " ".join(one["message"] for one in cluster.group("g").get("conditions", ()))
+
+        await until(lambda: f"used: {GPU}=2" in told())
+        cluster.delete("a")
+        await until(lambda: f"used: {GPU}=1" in told())
 
 
 async def test_a_pod_waits_for_its_quota_and_starts_when_that_grows() -> None:

@@ -20,6 +20,7 @@ from koordpy.cluster.pods import FAILED, PodInfo, seconds
 from koordpy.engine.status.patches import condition_of, merged_conditions, rfc3339, wobbles
 from koordpy.engine.watching.intake import DISRUPTED
 from koordpy.planning.plan import GangReport, GangStatus
+from koordpy.planning.quota.admission import REFUSING_QUOTA
 
 TIMED_OUT = "WaitingTimeExceeded"
 WHOLE, DISBANDED = "MinimumMet", "NoneBound"
@@ -231,7 +232,8 @@ def current_status(group: PodGroup) -> dict[str, Any]:
 
 
 def only_wobbles(wanted: Mapping[str, Any], there: Mapping[str, Any]) -> bool:
-    """Whether nothing but counts in messages is to be changed."""
+    """Whether nothing but counts in messages is to be changed, other than those of a quota: they are what its team acts
+    on."""
     if {**wanted, "conditions": None} != {**there, "conditions": None}:
         return False
     old = {c["type"]: c for c in there.get("conditions", ())}
@@ -239,6 +241,8 @@ def only_wobbles(wanted: Mapping[str, Any], there: Mapping[str, Any]) -> bool:
         before = old.get(condition["type"])
         if before is None or (before["status"], before["reason"]) != (condition["status"], condition["reason"]):
             return False
-        if before["message"] != condition["message"] and not wobbles(before["message"], condition["message"]):
+        if before["message"] != condition["message"] and (
+            REFUSING_QUOTA in condition["message"] or not wobbles(before["message"], condition["message"])
+        ):
             return False
     return True

@@ -27,6 +27,10 @@ PLUGIN = "ElasticQuota"
 """Name that the denials go by among the filters."""
 
 
+REFUSING_QUOTA = "quotaName: "
+"""Stands in the message of whom a limit holds, before the quota that is too small."""
+
+
 @dataclass(frozen=True, slots=True)
 class QuotaRefusal:
     """A quota that does not admit a job. Amounts of the exceeded resources only; empty for a parent quota."""
@@ -54,7 +58,7 @@ class QuotaRefusal:
         if not self.limit_name or self.limit is None or self.used is None or self.request is None:
             return f"quota {self.quota} is a parent: use one of its leaves"
         what = "Insufficient non-preemptible quotas" if self.limit_name == "min" else "Insufficient quotas"
-        parts = [what, f"quotaName: {self.quota}"]
+        parts = [what, f"{REFUSING_QUOTA}{self.quota}"]
         if len(self.path) > 1:
             parts.append(f"quotaNameTopo: [{' '.join(self.path)}]")
         parts.append(f"{self.limit_name}: {_listed(self.limit)}")
