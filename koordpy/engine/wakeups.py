@@ -46,6 +46,8 @@ class Wake(enum.Flag):
     NAMESPACE = enum.auto()
     TOPOLOGY = enum.auto()
     QUOTA = enum.auto()
+    ASKED = enum.auto()
+    """A pod that waited is gone: what it asked for is kept no longer in the runtimes of others."""
     DEVICE = enum.auto()
     CLAIM = enum.auto()
     """A claim that the pod itself names, of volumes or of devices."""
@@ -65,9 +67,9 @@ ANY = ~Wake.NOTHING
 ROOM_CAME = Wake.ROOM | Wake.NODE_ADDED | Wake.NODE_ALLOCATABLE | Wake.NODE_TAINTS | Wake.QUOTA
 """Changes after which a unit may need no victims."""
 _CLAIMED = Wake.CLAIM | Wake.VOLUME | Wake.STORAGE_CLASS | Wake.STORAGE_CAPACITY | Wake.ATTACHABLE | Wake.DYNAMIC_DEVICE
-GANG = ANY & ~(Wake.POD_BOUND | Wake.POD_LABELS | Wake.NAMESPACE | _CLAIMED)
+GANG = ANY & ~(Wake.POD_BOUND | Wake.POD_LABELS | Wake.NAMESPACE | Wake.ASKED | _CLAIMED)
 """What may help a gang's own verdict: room, nodes, their place in the tree. Load never does."""
-_NO_NEIGHBOURS = Wake.QUOTA | Wake.DEVICE | Wake.NPU_REPORT | Wake.TOPOLOGY | _CLAIMED
+_NO_NEIGHBOURS = Wake.QUOTA | Wake.ASKED | Wake.DEVICE | Wake.NPU_REPORT | Wake.TOPOLOGY | _CLAIMED
 BY_FILTER: dict[str, Wake] = {
     "NodeUnschedulable": Wake.NODE_ADDED | Wake.NODE_TAINTS,
     "NodeName": Wake.NODE_ADDED,
@@ -161,9 +163,11 @@ def _links_said(node: Node) -> dict[str, str]:
 
 
 def of_pod(before: PodInfo | None, after: PodInfo | None) -> Wake:
-    """What the change of a pod on a node may help others with."""
+    """What the change of a pod may help others with."""
     was, held = before is not None and before.bound, after is not None and after.bound
     wake = Wake.NOTHING
+    if before is not None and before.pending and not held and (after is None or not after.pending):
+        wake |= Wake.ASKED
     if before is not None and before.nominated_node and _less_is_kept(before, after):
         wake |= Wake.ROOM
     if before is not None and was and (after is None or not held or after.node != before.node):

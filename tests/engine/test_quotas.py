@@ -162,6 +162,28 @@ async def test_two_jobs_that_a_third_kept_waiting_do_not_keep_each_other_waiting
         await until(lambda: cluster.bound(second))
 
 
+@in_virtual_time
+async def test_what_a_pod_asked_for_is_kept_no_longer_once_it_is_gone() -> None:
+    """b's pod fits its runtime and no node, so room is kept for it and a's waits."""
+
+    def asks(name: str, gpus: int, team: str) -> dict[str, Any]:
+        return simulated(name, gpus=gpus, cpu="0", memory="1Mi", labels={keys.QUOTA_NAME: team})
+
+    async with live([small("n1", gpus=4), small("n2", gpus=4)]) as cluster, cluster.running():
+        for name, least, most in (("a", "0", "8"), ("b", "4", "8"), ("c", "2", "2")):
+            cluster.server.store.create(QUOTAS, manifest(name, {GPU: least}, {GPU: most}))
+        for i in (1, 2):
+            cluster.create(asks(f"c{i}", 1, "c"))
+            cluster.bind(f"c{i}", f"n{i}")
+        cluster.create(asks("b", 4, "b"))
+        await until(lambda: cluster.condition("b"))
+        cluster.create(asks("a", 3, "a"))
+        await until(lambda: cluster.condition("a"))
+        assert "Insufficient quotas" in cluster.condition("a")["message"]
+        cluster.delete("b")
+        await until(lambda: cluster.bound("a"))
+
+
 async def test_a_fault_and_over_use_are_conditions_with_the_remedy() -> None:
     async with live([small("n1")]) as cluster, cluster.running() as scheduler:
         cluster.server.store.create(QUOTAS, manifest("a", {}, {"cpu": "1"}, labels={keys.QUOTA_PARENT: "gone"}))

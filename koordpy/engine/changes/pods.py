@@ -122,7 +122,8 @@ class PodChanges:
             self.gated.discard(key)
         wake = of_pod(before, after)
         if wake:
-            self._queue.broadcast(wake, "AssignedPodDelete" if wake & Wake.ROOM else "AssignedPodUpdate")
+            event = "UnscheduledPodDelete" if wake == Wake.ASKED else "AssignedPodUpdate"
+            self._queue.broadcast(wake, "AssignedPodDelete" if wake & Wake.ROOM else event)
         if after is not None and after.bound:
             grown = before is not None and before.bound and before.requests != after.requests
             elsewhere = assumed and before is not None and before.node != after.node
