@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from tests.e2e.assets import REPOSITORY, AssetsMissing, BuildFailed, find_assets
-from tests.e2e.process import ProcessDied
+from tests.e2e.process import ProcessDied, WaitedInVain
 from tests.image.archive import ARCHIVE
 from tests.realnode import leftovers
 from tests.realnode.cgroups import Unsupported
@@ -72,11 +72,14 @@ def serve(nodes: int, image: Path | None) -> None:
                 told += f"koordpy     the image of {image.name} is on every node: --set image.repository=koordpy\n"
             (cluster.folder / leftovers.KEPT).write_text(told)
             print(told, end="", flush=True)
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            # Else whoever reads what `up` says, as tee does, waits until the cluster ends.
+            log = os.open(cluster.folder / "driver.log", os.O_WRONLY | os.O_CREAT)
+            for stream in (sys.stdout, sys.stderr):
+                os.dup2(log, stream.fileno())
             while True:
                 time.sleep(_WATCH_S)
                 cluster.plane.must_run()
-    except (AssetsMissing, BuildFailed, ProcessDied, Unsupported, FileNotFoundError) as error:
+    except (AssetsMissing, BuildFailed, ProcessDied, Unsupported, WaitedInVain, FileNotFoundError) as error:
         sys.exit(str(error))
 
 

@@ -23,6 +23,8 @@ PACKAGES = {
     "nsenter": "util-linux",
     "openssl": "openssl",
 }
+# Where a node has file systems of its own (machine.py), and would not see its folder.
+OVERLAID = ("/etc", "/var", "/run", "/proc", "/sys")
 # Programs of root are not on everybody's PATH. Another containerd, or runc, is found in the folder that is named.
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 if own := os.environ.get("KOORDPY_REALNODE_PATH"):
@@ -58,6 +60,10 @@ def obstacle() -> str | None:
     if packages := lacking_packages():
         commands = " && ".join(" ".join(command) for command in install_commands(packages))
         return f"{commands}    (or make realnode INSTALL=1)"
+    if any(Path(tempfile.gettempdir()).resolve().is_relative_to(top) for top in OVERLAID):
+        return (
+            f"TMPDIR={tempfile.gettempdir()} cannot hold nodes: they have a file system of their own there; take /tmp"
+        )
     with tempfile.TemporaryDirectory(prefix="koordpy-tried-") as folder:
         if (said := _tried("-t tmpfs tmpfs /run")) is not None:
             return f"namespaces cannot be made here: {said}"

@@ -42,3 +42,10 @@ def test_what_cannot_be_gotten_is_told_without_a_trace(calls: Path, monkeypatch:
 def test_the_obstacle_is_the_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(needs, "lacking_packages", lambda: PACKAGES)
     assert needs.obstacle() == f"apt-get update && apt-get {INSTALL}    (or make realnode INSTALL=1)"
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or needs.lacking_packages() != [], reason="other obstacles are told first")
+@pytest.mark.parametrize("folder", ["/var/tmp", "/run"])
+def test_folders_that_nodes_have_of_their_own_cannot_hold_them(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", folder)
+    assert f"TMPDIR={folder} cannot hold nodes" in str(needs.obstacle())
