@@ -25,6 +25,7 @@ from koordpy.planning.quota.admission import QuotaRefusal
 from koordpy.planning.resources_gate import check_min_resources
 from koordpy.planning.units import Groups, Unit
 from koordpy.planning.verify.fault import Check, Fault, found
+from koordpy.planning.verify.leaving import Taken, rejection
 from koordpy.planning.verify.plan import check_claims, check_plan
 from koordpy.planning.victims.asked import one_by_one
 from koordpy.planning.victims.moving import Back
@@ -246,16 +247,12 @@ def _rejected(
     runs: tuple[SolverRun, ...],
     relief: Relief | None,
 ) -> Tried:
-    """A plan that its check refuses, with all that is needed to look into it."""
+    """A unit whose plan its check refuses."""
     relief = relief or Relief()
     every = [*nodes.items(), *((back.pod.key, back.node) for back in relief.back)]
-    plan = RejectedPlan(
-        unit.id,
-        tuple((str(one.check), str(one)) for one in faults),
-        relief.way or "",
-        tuple((pod.key, str(victim.rule)) for victim in relief.victims for pod in victim.unit.pods),
-        tuple((key, figures.snapshot.nodes[node].name) for key, node in every),
-    )
+    taken = [Taken(victim.unit.pods, str(victim.rule)) for victim in relief.victims]
+    names = [(key, figures.snapshot.nodes[node].name) for key, node in every]
+    plan = rejection(unit.id, faults, taken, names, relief.way or "")
     return Tried(unit, Proof.UNKNOWN, runs=runs, fault="; ".join(faults[:3]), rejected=(plan,))
 
 

@@ -60,7 +60,7 @@ def plan_round(
     if config.queue.backfill:
         patience = None  # who may pass the first of the queue is known only when that is decided
     search = Search(groups, figures, ways, patience=patience) if evict else None
-    given = search.give_back() if search is not None else []
+    given, rejected = search.give_back() if search is not None else ([], [])
     backfill: Backfill | None = None
     if config.queue.backfill:
         # the room of a unit that is not due counts, too
@@ -120,11 +120,12 @@ def plan_round(
         beside.by(lambda unit: try_unit(unit, groups, figures, patience=patience))
         lend(tried, groups, figures, beside.attempt)
     decided = {one.unit.id for one in tried if not one.deferred}
-    stale = give_up(groups, figures, tried=None if only is None else decided) if evict else []
+    stale, left = give_up(groups, figures, tried=None if only is None else decided) if evict else ([], [])
+    rejected += left
     if backfill is None:
-        return report(groups, figures, tried, every=only is None, stale=stale, given=given)
+        return report(groups, figures, tried, every=only is None, stale=stale, given=given, rejected=rejected)
     tried = [one for one in tried if only is None or one.unit.id in only]
-    plan = report(groups, figures, tried, every=only is None, stale=stale, given=given)
+    plan = report(groups, figures, tried, every=only is None, stale=stale, given=given, rejected=rejected)
     return replace(
         plan, reservation=backfill.reservation, warnings=tuple(dict.fromkeys((*plan.warnings, *backfill.warnings)))
     )

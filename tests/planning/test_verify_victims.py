@@ -26,9 +26,10 @@ from koordpy.planning.plan import Proof
 from koordpy.planning.round import plan_round
 from koordpy.planning.units import Groups, Unit
 from koordpy.planning.verify.fault import Check, Fault
+from koordpy.planning.verify.leaving import Round, Taken, check_given_back, check_stale
 from koordpy.planning.verify.plan import check_returns
-from koordpy.planning.verify.victims import Round, Taken, check_moves, check_victims
-from koordpy.planning.victims import search
+from koordpy.planning.verify.victims import check_moves, check_victims
+from koordpy.planning.victims import overuse, search, stale
 from koordpy.planning.victims.budgets import standing_budgets
 from koordpy.planning.victims.lines import lines_of
 from koordpy.planning.victims.names import EVERY_WAY, Way
@@ -255,6 +256,72 @@ def test_the_guarantee_of_who_shares_a_parent_is_no_reason_to_take_more() -> Non
     assert [str(one) for one in checked(case, lent())] == [
         f"default/{name} is evicted in vain" for name in ["b1", "b2", "b4"]
     ]
+
+
+# --- who leaves for nobody --------------------------------------------------------------------------------------------
+
+
+def at_first(world: World) -> Round:
+    snapshot = world.snapshot()
+    budgets = [(one.budget, one.allowed) for one in standing_budgets(snapshot)]
+    return Round(Groups(snapshot), Figures(Draft(snapshot), KoordpyConfiguration()), None, budgets)
+
+
+@pytest.mark.parametrize(
+    ("taken", "check", "text"),
+    [
+        ("a", None, ""),
+        ("b", None, ""),
+        ("a b", Check.VAIN, "a is given back in vain"),
+        ("d", Check.RECLAIM, "d is not in quota q1"),
+        ("other", Check.VICTIMS, "another scheduler"),
+        ("rigid", Check.VICTIMS, "rigid must not be evicted"),
+        ("g-0 g-1", Check.UNITS, "keeps 1 of minMember 2"),
+        ("e", Check.BUDGETS, "budget guard allows 0, 1 would go"),
+    ],
+)
+def test_what_a_quota_gives_back_is_checked(taken: str, check: Check | None, text: str) -> None:
+    """q1 holds 7, and may hold 5."""
+    at = at_first(cluster())
+    pods = [Taken((at.figures.snapshot.pods[f"default/{name}"],), "quota") for name in taken.split()]
+    faults = check_given_back("q1", {GPU: 5}, pods, at)
+    if check is None:
+        assert not faults
+    else:
+        assert any(one.check is check and text in one for one in faults), faults
+
+
+@pytest.mark.parametrize(
+    ("least", "going", "text"),
+    [
+        (4, "g-0 g-1 g-2", ""),
+        (3, "g-0 g-1 g-2", "gang default/g is not stale, with 3 of 3 members"),
+        (4, "g-0 g-1", "g-2 stays"),
+        (4, "g-0 g-1 g-2 a", "a is of another gang"),
+    ],
+)
+def test_a_gang_that_gives_up_is_checked(least: int, going: str, text: str) -> None:
+    at = at_first(cluster().add(group("g", least)))
+    pods = [at.figures.snapshot.pods[f"default/{name}"] for name in going.split()]
+    faults = check_stale(at.groups.gang(next(iter(at.figures.snapshot.members))), pods, at)
+    assert bool(faults) == bool(text)
+    assert any(text in one for one in faults) or not text
+
+
+def test_what_is_refused_of_them_stays_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_purpose = [Fault("on purpose", Check.UNITS)]
+    world = World().add(node("n1", cpu="64"), quota("a", 2, 2), group("g", 3, {keys.GANG_STALE_GRACE: "0s"}))
+    world.add(*(pod(f"p{i}", at="n1", labels=belongs("a")) for i in range(3)))
+    world.add(*(pod(f"g-{i}", gang="g", at="n1") for i in range(2)))
+    settings = KoordpyConfiguration(quota=Quota(monitor_all_quotas=True, delay_evict_time=0.0))
+    rules = [str(one.rule) for one in plan_round(world.snapshot(), settings).evictions]
+    assert rules == ["stale-gang", "stale-gang", "quota"]
+    monkeypatch.setattr(overuse, "check_given_back", lambda *_: on_purpose)
+    monkeypatch.setattr(stale, "check_stale", lambda *_: on_purpose)
+    plan = plan_round(world.snapshot(), settings)
+    assert not plan.evictions
+    assert [one.unit for one in plan.rejected] == ["quota a", "gang:default/g"]
+    assert [one.victims[0][1] for one in plan.rejected] == ["quota", "stale-gang"]
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from koordpy.api.config import Fairness, KoordpyConfiguration, Preemption, Quota
 from koordpy.planning.quota.runtime import quota_figures
 from koordpy.planning.round import plan_round
-from tests.scenarios.cluster import World, gang_pods, group, node, pod
+from tests.scenarios.cluster import TWO_LAYERS, World, gang_pods, group, node, pod, wish
 from tests.scenarios.quotas import GPU, belongs, quota
 from tests.scenarios.test_victims import budget
 
@@ -28,7 +28,9 @@ def at_once(**changes: Any) -> KoordpyConfiguration:
 
 
 def given_back(world: World) -> list[str]:
-    evictions = plan_round(world.snapshot(), at_once()).evictions
+    plan = plan_round(world.snapshot(), at_once())
+    evictions = plan.evictions
+    assert not plan.rejected
     assert all((one.rule, one.beneficiary) == ("quota", None) for one in evictions)
     return sorted(one.pod_key.removeprefix("default/") for one in evictions)
 
@@ -62,6 +64,23 @@ ROWS: dict[str, tuple[list[Any], list[str]]] = {
     "or all of it": (
         [group("g", 3), *gang_pods("g", 4, at="n1", cpu="2", labels=belongs("a"))],
         ["p-0", "p-1", "p-2", "p-3"],
+    ),
+    "of a gang that stands in pairs whole pairs go": (
+        [
+            TWO_LAYERS,
+            group("g", 2, wish({"blockLayer": "Must"}, multiple={"blockLayer": 2})),
+            *gang_pods("g", 6, at="n1", cpu="1", labels=belongs("a")),
+        ],
+        ["p-4", "p-5"],
+    ),
+    "of an odd number, too": (
+        [
+            TWO_LAYERS,
+            group("g", 2, wish({"blockLayer": "Must"}, multiple={"blockLayer": 2})),
+            *gang_pods("g", 6, at="n1", cpu="1", labels=belongs("a")),
+            run("old", 1, age=9, priority=1),
+        ],
+        ["p-2", "p-3", "p-4", "p-5"],
     ),
     "within the runtime nobody goes": ([run("p0", 2), run("p1", 2)], []),
     "pods of other quotas stay": (

@@ -7,50 +7,27 @@ Where the members stand is checked by `verify.plan`, on a draft without the vict
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
 
-from koordpy.api import keys
-from koordpy.api.objects import PodDisruptionBudget
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quotas import Queue
-from koordpy.cluster.selectors import selector_matches
 from koordpy.cluster.snapshot import Ints
 from koordpy.cluster.tree import domain_parts
 from koordpy.planning.accelerators.registry import give
 from koordpy.planning.figures import Figures
-from koordpy.planning.units import Groups, Unit
+from koordpy.planning.units import Unit
 from koordpy.planning.verify.fault import Check, Fault, found
+from koordpy.planning.verify.leaving import MOVE, PRIORITY, QUOTA, SHARE, Leaving, Round, Taken
 from koordpy.planning.verify.plan import check_filters, check_gathered, check_plan, check_returns
 from koordpy.planning.victims.lines import Lines
 
-PRIORITY, QUOTA, SHARE, MOVE = "priority", "quota", "fair-share", "consolidation"
 _MOST_REFITTED = 20
 """Units given back that are tried with all filters; beyond that nobody is said to go in vain."""
 
 Sums = Mapping[str, Counter[str]]
-
-
-@dataclass(frozen=True, eq=False)
-class Taken:
-    """Pods that go together, and the rule that takes them."""
-
-    pods: tuple[PodInfo, ...]
-    rule: str
-
-
-@dataclass(frozen=True, eq=False)
-class Round:
-    """What the check reads of a round. lines: shares, where fair share is reclaimed at all; budgets: each with the
-    disruptions that it allows now."""
-
-    groups: Groups
-    figures: Figures
-    lines: Lines | None
-    budgets: Sequence[tuple[PodDisruptionBudget, int]]
 
 
 def check_victims(
@@ -83,14 +60,12 @@ def check_moves(unit: Unit, moved: Mapping[str, str], figures: Figures) -> list[
     return found(Check.RETURNS, [*apart, *check_gathered(unit, moved, figures)])
 
 
-class _Plan:
+class _Plan(Leaving):
     """One plan on the draft as it was before it."""
 
     def __init__(self, unit: Unit, nodes: Mapping[str, int], back: Mapping[str, int], at: Round) -> None:
-        self.unit, self.nodes, self.back, self.at = unit, nodes, back, at
-        self.figures, self.config = at.figures, at.figures.config
-        self.draft, self.snapshot = at.figures.draft, at.figures.snapshot
-        self.quotas, self.tree = self.snapshot.quotas, self.snapshot.quotas.tree
+        super().__init__(at, back)
+        self.unit, self.nodes = unit, nodes
         self.placed = [self.snapshot.pods[key] for key in nodes]
         self.use = at.figures.promises.use(unit, self.draft.quotas, netted=True)
         self.requested = {r for pod in self.placed for r, amount in pod.requests.items() if amount > 0}
@@ -101,84 +76,17 @@ class _Plan:
 
     def who(self, taken: Sequence[Taken]) -> list[str]:
         """Who may go at all."""
-        faults = [] if self.nodes else ["somebody is evicted for nobody"]
+        faults = [*([] if self.nodes else ["somebody is evicted for nobody"]), *self.may_go(taken)]
         own = {gang.ref for gang in self.unit.gangs}
-        names, seen = self.snapshot.scheduler_names, set[str]()
         for pod, rule in ((pod, one.rule) for one in taken for pod in one.pods):
-            meta = pod.pod.metadata
-            daemon = keys.MIRROR in meta.annotations or any(o.kind == "DaemonSet" for o in meta.owner_references)
-            if pod.owner.rigid or daemon or not pod.bound or not pod.pod.spec.node_name or meta.deletion_timestamp:
-                faults.append(f"{pod.key} must not be evicted")
-            if pod.key in seen or pod.key in self.draft.evicted:
-                faults.append(f"{pod.key} is evicted twice")
-            seen.add(pod.key)
-            if pod.key in self.draft.placed:
-                faults.append(f"{pod.key} is bound in this round")
             if pod.gang is not None and pod.gang in own:
                 faults.append(f"{pod.key} is a member of the gang that it is evicted for")
-            if rule != PRIORITY and pod.pod.spec.scheduler_name not in names:
-                faults.append(f"{pod.key} is of another scheduler, whose pods go by priority alone")
             if (rule == MOVE) != (pod.key in self.back):
                 faults.append(
                     f"{pod.key} goes by {rule} and {'comes' if pod.key in self.back else 'does not come'} back"
                 )
         if any(one.rule == MOVE for one in taken) and not all(one.rule == MOVE for one in taken):
             faults.append("some are moved and some are evicted")
-        return faults
-
-    def whole(self, taken: Sequence[Taken]) -> list[str]:
-        """Units are taken whole, and gangs keep their minimum."""
-        going = {pod.key for one in taken for pod in one.pods}
-        seen, faults = set[object](), list[str]()
-        for gang in (pod.gang for one in taken for pod in one.pods):
-            if gang is None or gang in seen:
-                continue
-            group = self.at.groups.unit(gang)
-            seen.update(one.ref for one in group.gangs)
-            faults += self._group(group, going)
-        return faults
-
-    def _group(self, group: Unit, going: set[str]) -> list[str]:
-        faults, core, stays = [], False, False
-        for gang in group.gangs:
-            bound = [
-                pod for pod in gang.bound
-                if pod.key not in self.draft.evicted and not pod.pod.metadata.deletion_timestamp
-            ]  # fmt: skip
-            left = sum(pod.key not in going for pod in bound)
-            stays |= left > 0
-            if left == len(bound):
-                continue
-            whole = len(bound) + gang.succeeded >= gang.min_member
-            if left and (gang.one_victim or not whole):
-                faults.append(f"gang {gang.key} is to be disrupted as one and keeps {left}")
-            elif left and left < gang.min_member:
-                faults.append(f"gang {gang.key} keeps {left} of minMember {gang.min_member}")
-            core |= not left and whole and (gang.min_member > 0 or gang.one_victim)
-        if core and stays:
-            faults.append(f"gang {group.group_id}: its core goes, and some of the gangs linked to it stay")
-        if not core and stays and not any(key in self.back for key in going):
-            faults += self._multiples(group, going)
-        return faults
-
-    def _multiples(self, group: Unit, going: set[str]) -> list[str]:
-        """podCountMultiple of what stays, where somebody goes."""
-        layers, index = self.snapshot.tree.layers, self.snapshot.index
-        rules = [(layers.level(r.layer), r) for gang in group.gangs for r in gang.wish.gather if r.multiple > 1]
-        bound = [p for p in group.members if p.bound and p.node in index and p.key not in self.draft.evicted]
-        faults = []
-        for level, rule in rules:
-            if level is None:
-                continue
-            counts, less = Counter[object](), set[object]()
-            for pod in bound:
-                labels = self.snapshot.nodes[index[pod.node]].labels
-                domain = (*domain_parts(layers, pod.node, labels), (False, pod.node))[:level]
-                counts[domain] += pod.key not in going
-                if pod.key in going:
-                    less.add(domain)
-            if any(counts[domain] % rule.multiple for domain in less):
-                faults.append(f"podCountMultiple {rule.layer}={rule.multiple} of gang {group.group_id} is broken")
         return faults
 
     # --- sums ---------------------------------------------------------------------------------------------------------
@@ -219,7 +127,7 @@ class _Plan:
             *found(Check.RECLAIM, self._by_quota(by[QUOTA], lost)),
             *found(Check.SHARES, self._by_share(by[SHARE], lost, gone)),
             *found(Check.CONSOLIDATION, self._moved(by[MOVE])),
-            *found(Check.BUDGETS, self._budgets(taken)),
+            *found(Check.BUDGETS, self.budgets(taken)),
         ]
 
     def _admitted(self, lost: Sums) -> list[str]:
@@ -385,41 +293,6 @@ class _Plan:
                 f"{pod.key} has priority {pod.priority}, above {least}" for pod in one.pods if pod.priority > least
             ]
         return faults
-
-    def _budgets(self, taken: Sequence[Taken]) -> list[str]:
-        """3.5: budgets forbid what reclaim and consolidation carry."""
-        strict = {pod.key for one in taken if one.rule != PRIORITY for pod in one.pods}
-        counts, forbid = Counter[int](), set[int]()
-        for pod in (pod for one in taken for pod in one.pods) if strict and self.at.budgets else ():
-            for b in self._covering(pod):
-                counts[b] += 1
-                if pod.key in strict:
-                    forbid.add(b)
-        return [
-            f"budget {self.at.budgets[b][0].metadata.name} allows {allowed}, {counts[b]} would go"
-            for b in sorted(forbid)
-            if counts[b] > (allowed := self.at.budgets[b][1])
-        ]
-
-    @cached_property
-    def _known_covers(self) -> dict[object, list[int]]:
-        return {}
-
-    def _covering(self, pod: PodInfo) -> list[int]:
-        """Budgets that an eviction of a pod counts against."""
-        labels = pod.pod.metadata.labels
-        key = pod.namespace, tuple(sorted(labels.items()))
-        known = self._known_covers.get(key)
-        if known is None:
-            known = self._known_covers[key] = [
-                b
-                for b, (budget, _) in enumerate(self.at.budgets)
-                if budget.metadata.namespace == pod.namespace
-                and (selector := budget.spec.selector) is not None
-                and (selector.match_labels or selector.match_expressions)
-                and selector_matches(selector, labels)
-            ]
-        return [b for b in known if pod.name not in self.at.budgets[b][0].status.disrupted_pods]
 
     # --- nobody in vain -----------------------------------------------------------------------------------------------
 

@@ -211,12 +211,12 @@ def _gangs(
             if terms and (whole or len(surplus) > one.most):
                 tied.append(Limit((*terms, *whole), most=one.most))
         if any(i in number for one in lendings for i in map(pool.at, one.surplus)):
-            multiples += _multiples(lendings[0].unit, pool, figures, of)
+            multiples += multiples_of(lendings[0].unit, pool, figures, of)
     return tied, multiples
 
 
-def _multiples(unit: Unit, pool: Pool, figures: Figures, of: Mapping[int, list[int]]) -> list[Multiple]:
-    """podCountMultiple of what stays of a GangGroup."""
+def multiples_of(unit: Unit, pool: Pool, figures: Figures, of: Mapping[int, list[int]]) -> list[Multiple]:
+    """podCountMultiple of what stays of a GangGroup; of: unit -> its options."""
     tree, index = figures.snapshot.tree, figures.snapshot.index
     out: list[Multiple] = []
     for level, k in unit_multiples(unit, figures).items():

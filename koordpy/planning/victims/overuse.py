@@ -5,15 +5,20 @@ runtime; then, from the most important of these, each that fits again is kept. B
 What pods hold that are ending counts as given back: else every round until they are gone would take more.
 """
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from koordpy.api.quantity import quantity_text
 from koordpy.cluster.resources import Amounts
 from koordpy.planning.figures import Figures
+from koordpy.planning.plan import RejectedPlan
 from koordpy.planning.quota.runtime import overdue
 from koordpy.planning.quota.vain import refused_units, without
 from koordpy.planning.units import Groups
+from koordpy.planning.verify.leaving import QUOTA, Round, Taken, check_given_back, rejection
 from koordpy.planning.victims.budgets import violations
+from koordpy.planning.victims.candidates import multiples_of
+from koordpy.planning.victims.choice import Multiple
 from koordpy.planning.victims.pool import Pool
 from koordpy.planning.victims.units import Kind, VictimUnit
 
@@ -26,8 +31,8 @@ class GivenBack:
     text: str
 
 
-def give_back(pool: Pool, groups: Groups, figures: Figures) -> list[GivenBack]:
-    """What overdue quotas give back; it leaves the draft.
+def give_back(pool: Pool, groups: Groups, figures: Figures) -> tuple[list[GivenBack], list[RejectedPlan]]:
+    """What overdue quotas give back, which leaves the draft, and what the independent check refuses of it.
 
     Nothing for units that quotas refuse in any case: what these ask for would stay empty.
     """
@@ -35,6 +40,7 @@ def give_back(pool: Pool, groups: Groups, figures: Figures) -> list[GivenBack]:
     quotas, now = figures.snapshot.quotas, figures.snapshot.now
     ending = [(quotas.tree.path(quotas.quota_of(pod)), pod.requests) for pod in figures.promises.ending]
     out: list[GivenBack] = []
+    rejected: list[RejectedPlan] = []
     due = overdue(quotas, admission.figures, figures.config.quota, now=now)
     refused = refused_units(groups.units(), figures) if due else []
     for name in due:
@@ -46,6 +52,11 @@ def give_back(pool: Pool, groups: Groups, figures: Figures) -> list[GivenBack]:
             if (amount := draft.quotas.used(name, r) - leaving - most) > 0:
                 over[r] = amount
         taken = _least(pool, figures, name, over) if over else []
+        at = Round(groups, figures, None, [(one.budget, one.allowed) for one in pool.budgets])
+        going = [Taken(pool.units[i].pods, QUOTA) for i in taken]
+        if faults := check_given_back(name, limit, going, at):
+            rejected.append(rejection(f"quota {name}", faults, going))
+            continue
         resource = min(over, default="")
         for i in taken:
             uses = quantity_text(resource, draft.quotas.used(name, resource))
@@ -58,7 +69,7 @@ def give_back(pool: Pool, groups: Groups, figures: Figures) -> list[GivenBack]:
                 draft.evict(pod)
         if taken:
             pool.evicted([pool.units[i] for i in taken])
-    return out
+    return out, rejected
 
 
 def _least(pool: Pool, figures: Figures, name: str, over: Amounts) -> list[int]:
@@ -66,18 +77,41 @@ def _least(pool: Pool, figures: Figures, name: str, over: Amounts) -> list[int]:
     held = {i: amounts for i, amounts in _inside(pool, figures, name).items() if any(amounts.get(r) for r in over)}
     order = sorted(held, key=lambda i: pool.ranks[i])
     budgets = pool.budgets
+    own = {i: [i] for i in held}
+    groups = {unit.group: pool.groups.unit(unit.gang) for i in held if (unit := pool.units[i]).gang is not None}
+    multiples = [one for group in groups.values() for one in multiples_of(group, pool, figures, own)]
+
+    def enough(some: list[int]) -> bool:
+        return all(sum(held[k].get(r, 0) for k in some) >= amount for r, amount in over.items())
+
     taken: list[int] = []
     for i in order:
-        if all(sum(held[k].get(r, 0) for k in taken) >= amount for r, amount in over.items()):
-            break
+        if enough(taken):
+            uneven = _uneven(multiples, taken)
+            if not uneven:
+                break
+            if not any(i in dict(one.terms) for one in uneven):
+                continue
         trial = _with(pool, taken, i)
         if trial and not violations(budgets, [pod for k in trial for pod in pool.units[k].pods]):
             taken = trial
+    while uneven := _uneven(multiples, taken):
+        taken = [k for k in taken if k not in dict(uneven[0].terms)]
     for i in sorted(taken, key=lambda i: -pool.ranks[i]):
         rest = [k for k in taken if k != i]
-        if all(sum(held[k].get(r, 0) for k in rest) >= amount for r, amount in over.items()):
+        if enough(rest) and not _uneven(multiples, rest):
             taken = rest
     return taken
+
+
+def _uneven(multiples: Sequence[Multiple], taken: Collection[int]) -> list[Multiple]:
+    """Those that some units break."""
+    out = []
+    for one in multiples:
+        gone = [pods for i, pods in one.terms if i in taken]
+        if gone and (one.have - sum(gone)) % one.k:
+            out.append(one)
+    return out
 
 
 def _with(pool: Pool, taken: list[int], i: int) -> list[int]:

@@ -16,11 +16,12 @@ from koordpy.planning.build import build, partitions, unit_multiples
 from koordpy.planning.figures import Figures
 from koordpy.planning.patience import Patience
 from koordpy.planning.placement.problem import Problem, only_ranks
-from koordpy.planning.plan import Proof, SolverRun
+from koordpy.planning.plan import Proof, RejectedPlan, SolverRun
 from koordpy.planning.units import Groups, Unit
 from koordpy.planning.verify.fault import Fault
+from koordpy.planning.verify.leaving import Round, Taken
 from koordpy.planning.verify.plan import check_returns
-from koordpy.planning.verify.victims import Round, Taken, check_moves, check_victims
+from koordpy.planning.verify.victims import check_moves, check_victims
 from koordpy.planning.victims.asked import Asked, beneficiaries
 from koordpy.planning.victims.candidates import Candidates, Rules, candidates, device_relief, eligible_under
 from koordpy.planning.victims.choice import reachable
@@ -89,9 +90,9 @@ class Search:
         reclaims = config.fairness.reclaim != "off" and config.preemption.across_quotas != "any"
         return reclaims and bool(self.figures.snapshot.quotas.tree.quotas)
 
-    def give_back(self) -> list[GivenBack]:
+    def give_back(self) -> tuple[list[GivenBack], list[RejectedPlan]]:
         """What quotas give back that are over their runtime for too long, before anybody is planned."""
-        return give_back(self.pool, self.groups, self.figures) if self.config.quota.monitor_all_quotas else []
+        return give_back(self.pool, self.groups, self.figures) if self.config.quota.monitor_all_quotas else ([], [])
 
     def took(self, victims: Sequence[Victim]) -> None:
         """The victims of a plan that is on the draft now."""

@@ -18,7 +18,9 @@ from koordpy.cluster.pods import FAILED, GangRef, GangSource, PodInfo, seconds
 from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.figures import Figures
 from koordpy.planning.gangs import Gang, read_gang
+from koordpy.planning.plan import RejectedPlan
 from koordpy.planning.units import Groups
+from koordpy.planning.verify.leaving import STALE_GANG, Round, Taken, check_stale, rejection
 from koordpy.planning.victims.budgets import budgets_of, violations
 from koordpy.planning.victims.units import protected, terminating, untouchable
 
@@ -109,13 +111,16 @@ def stale_state(ref: GangRef, snapshot: Snapshot, settings: StaleGangs) -> Stale
     return StaleState(present(gang, draft), gang.min_member, grace, due)
 
 
-def give_up(groups: Groups, figures: Figures, *, tried: Collection[str] | None) -> list[StaleGang]:
-    """The stale gangs whose grace has passed; their members leave the draft.
+def give_up(
+    groups: Groups, figures: Figures, *, tried: Collection[str] | None
+) -> tuple[list[StaleGang], list[RejectedPlan]]:
+    """The stale gangs whose grace has passed, whose members leave the draft, and what the independent check refuses.
 
     tried: ids of the units that the round has tried, None for all; of others nothing can be said.
     """
     settings, snapshot, draft = figures.config.stale_gangs, figures.snapshot, figures.draft
     out: list[StaleGang] = []
+    rejected: list[RejectedPlan] = []
     broken = {pod.gang for pod in draft.evicted.values()}
     refs = [ref for ref in snapshot.members if thinned(ref, snapshot) or ref in broken]
     for ref in sorted(refs, key=lambda ref: (natural_key(ref.namespace), natural_key(ref.name), ref.source.value)):
@@ -130,10 +135,14 @@ def give_up(groups: Groups, figures: Figures, *, tried: Collection[str] | None) 
         pods = tuple(pod for pod in gang.bound if not terminating(pod) and pod.key not in draft.evicted)
         if grace < 0 or waited < grace or not pods or not _may_go(pods, figures):
             continue
+        at = Round(groups, figures, None, [(one.budget, one.allowed) for one in budgets_of(draft)])
+        if faults := check_stale(gang, pods, at):
+            rejected.append(rejection(unit.id, faults, [Taken(pods, STALE_GANG)]))
+            continue
         for pod in pods:
             draft.evict(pod)
         out.append(StaleGang(gang, pods, present(gang, draft) + len(pods), waited))
-    return out
+    return out, rejected
 
 
 def _may_go(pods: tuple[PodInfo, ...], figures: Figures) -> bool:

@@ -20,6 +20,7 @@ from koordpy.planning.plan import (
     Placement,
     Proof,
     Reason,
+    RejectedPlan,
     RoundPlan,
     UnitReport,
 )
@@ -94,11 +95,12 @@ def report(
     every: bool,
     stale: Sequence[StaleGang] = (),
     given: Sequence[GivenBack] = (),
+    rejected: Sequence[RejectedPlan] = (),
 ) -> RoundPlan:
     """The RoundPlan of what was tried.
 
     every: with the gangs that nothing was planned for; stale: those that give up; given: what quotas
-    over their runtime give back.
+    over their runtime give back; rejected: what was refused of these.
     """
     snapshot = figures.snapshot
     placed = {key: snapshot.nodes[node].name for one in tried if one.nodes for key, node in one.nodes.items()}
@@ -144,7 +146,7 @@ def report(
             for one in tried
             for key, node in one.awaits.items()
         ),
-        rejected=tuple(plan for one in tried for plan in one.rejected),
+        rejected=(*(plan for one in tried for plan in one.rejected), *rejected),
         benefits=tuple(benefit(one, figures) for one in tried if one.victims),
         warnings=tuple(warnings_of([one.unit for one in tried], groups)),
         deferred=tuple(deferred),

@@ -1,0 +1,217 @@
+"""The independent check of pods that leave, for whatever reason: who may go at all, whole units, budgets; and of those
+that leave for nobody, as quotas give back and as stale gangs do.
+
+Sources: preemption.md sections 2, 3.5 and 7, quota-fairness.md section 5.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from koordpy.api import keys
+from koordpy.api.objects import PodDisruptionBudget
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.resources import Amounts
+from koordpy.cluster.selectors import selector_matches
+from koordpy.cluster.tree import domain_parts
+from koordpy.planning.figures import Figures
+from koordpy.planning.gangs import Gang
+from koordpy.planning.plan import RejectedPlan
+from koordpy.planning.units import Groups, Unit
+from koordpy.planning.verify.fault import Check, Fault, found
+from koordpy.planning.victims.lines import Lines
+
+PRIORITY, QUOTA, SHARE, MOVE = "priority", "quota", "fair-share", "consolidation"
+STALE_GANG = "stale-gang"
+
+
+@dataclass(frozen=True, eq=False)
+class Taken:
+    """Pods that go together, and the rule that takes them."""
+
+    pods: tuple[PodInfo, ...]
+    rule: str
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """What the check reads of a round. lines: shares, where fair share is reclaimed at all; budgets: each with the
+    disruptions that it allows now."""
+
+    groups: Groups
+    figures: Figures
+    lines: Lines | None
+    budgets: Sequence[tuple[PodDisruptionBudget, int]]
+
+
+def check_given_back(name: str, limit: Amounts, taken: Sequence[Taken], at: Round) -> list[Fault]:
+    """Faults of what a quota above its limit gives back, on the draft as it was before."""
+    plan = Leaving(at)
+    faults = [*found(Check.VICTIMS, plan.may_go(taken)), *found(Check.UNITS, plan.whole(taken))]
+    if faults:
+        return faults
+    quotas, tree = plan.quotas, plan.tree
+    inside = {pod.key for one in taken for pod in one.pods if name in tree.path(quotas.quota_of(pod))}
+    texts = [f"{pod.key} is not in quota {name}" for one in taken for pod in one.pods if pod.key not in inside]
+    leaving = [pod for pod in at.figures.promises.ending if name in tree.path(quotas.quota_of(pod))]
+    over = {
+        r: above
+        for r, most in limit.items()
+        if (above := plan.draft.quotas.used(name, r) - sum(pod.requests.get(r, 0) for pod in leaving) - most) > 0
+    }
+
+    def enough(some: Sequence[Taken]) -> bool:
+        held = sum((Counter(pod.requests) for one in some for pod in one.pods), Counter[str]())
+        return all(held[r] >= above for r, above in over.items())
+
+    vain = []
+    for one in taken:
+        rest = [other for other in taken if other is not one]
+        if enough(rest) and not plan.whole(rest):
+            vain.append(f"{one.pods[0].key} is given back in vain")
+    return [
+        *found(Check.RECLAIM, texts),
+        *found(Check.BUDGETS, plan.budgets(taken)),
+        *found(Check.VAIN, vain),
+    ]
+
+
+def check_stale(gang: Gang, pods: Sequence[PodInfo], at: Round) -> list[Fault]:
+    """Faults of a stale gang that gives up, on the draft as it was before."""
+    plan, taken = Leaving(at), [Taken(tuple(pods), STALE_GANG)]
+    texts, going = plan.may_go(taken), {pod.key for pod in pods}
+    here = [pod for pod in gang.pods if pod.bound and pod.key not in plan.draft.evicted]
+    have = len(here) + sum(pod.key in plan.draft.placed for pod in gang.pods if not pod.bound) + gang.succeeded
+    if not gang.strict or have >= gang.min_member or 0 < gang.past.whole <= have:
+        texts.append(f"gang {gang.key} is not stale, with {have} of {gang.min_member} members")
+    texts += [f"{pod.key} stays" for pod in here if pod.key not in going and not pod.pod.metadata.deletion_timestamp]
+    members = {pod.key for pod in gang.pods}
+    texts += [f"{key} is of another gang" for key in going if key not in members]
+    return [*found(Check.VICTIMS, texts), *found(Check.BUDGETS, plan.budgets(taken))]
+
+
+def rejection(
+    unit: str, faults: Sequence[Fault], taken: Sequence[Taken], nodes: Sequence[tuple[str, str]] = (), way: str = ""
+) -> RejectedPlan:
+    """A plan that is not carried out, with all that is needed to look into it."""
+    victims = tuple((pod.key, one.rule) for one in taken for pod in one.pods)
+    return RejectedPlan(unit, tuple((str(one.check), str(one)) for one in faults), way, victims, tuple(nodes))
+
+
+class Leaving:
+    """Pods that leave the draft. back: pod key -> node position of those that are moved."""
+
+    def __init__(self, at: Round, back: Mapping[str, int] | None = None) -> None:
+        self.at, self.back = at, back or {}
+        self.figures, self.config = at.figures, at.figures.config
+        self.draft, self.snapshot = at.figures.draft, at.figures.snapshot
+        self.quotas, self.tree = self.snapshot.quotas, self.snapshot.quotas.tree
+
+    def may_go(self, taken: Sequence[Taken]) -> list[str]:
+        """Who may go at all."""
+        faults, seen = list[str](), set[str]()
+        names = self.snapshot.scheduler_names
+        for pod, rule in ((pod, one.rule) for one in taken for pod in one.pods):
+            meta = pod.pod.metadata
+            daemon = keys.MIRROR in meta.annotations or any(o.kind == "DaemonSet" for o in meta.owner_references)
+            if pod.owner.rigid or daemon or not pod.bound or not pod.pod.spec.node_name or meta.deletion_timestamp:
+                faults.append(f"{pod.key} must not be evicted")
+            if pod.key in seen or pod.key in self.draft.evicted:
+                faults.append(f"{pod.key} is evicted twice")
+            seen.add(pod.key)
+            if pod.key in self.draft.placed:
+                faults.append(f"{pod.key} is bound in this round")
+            if rule != PRIORITY and pod.pod.spec.scheduler_name not in names:
+                faults.append(f"{pod.key} is of another scheduler, whose pods go by priority alone")
+        return faults
+
+    def whole(self, taken: Sequence[Taken]) -> list[str]:
+        """Units are taken whole, and gangs keep their minimum."""
+        going = {pod.key for one in taken for pod in one.pods}
+        seen, faults = set[object](), list[str]()
+        for gang in (pod.gang for one in taken for pod in one.pods):
+            if gang is None or gang in seen:
+                continue
+            group = self.at.groups.unit(gang)
+            seen.update(one.ref for one in group.gangs)
+            faults += self._group(group, going)
+        return faults
+
+    def _group(self, group: Unit, going: set[str]) -> list[str]:
+        faults, core, stays = [], False, False
+        for gang in group.gangs:
+            bound = [
+                pod for pod in gang.bound
+                if pod.key not in self.draft.evicted and not pod.pod.metadata.deletion_timestamp
+            ]  # fmt: skip
+            left = sum(pod.key not in going for pod in bound)
+            stays |= left > 0
+            if left == len(bound):
+                continue
+            whole = len(bound) + gang.succeeded >= gang.min_member
+            if left and (gang.one_victim or not whole):
+                faults.append(f"gang {gang.key} is to be disrupted as one and keeps {left}")
+            elif left and left < gang.min_member:
+                faults.append(f"gang {gang.key} keeps {left} of minMember {gang.min_member}")
+            core |= not left and whole and (gang.min_member > 0 or gang.one_victim)
+        if core and stays:
+            faults.append(f"gang {group.group_id}: its core goes, and some of the gangs linked to it stay")
+        if not core and stays and not any(key in self.back for key in going):
+            faults += self._multiples(group, going)
+        return faults
+
+    def _multiples(self, group: Unit, going: set[str]) -> list[str]:
+        """podCountMultiple of what stays, where somebody goes."""
+        layers, index = self.snapshot.tree.layers, self.snapshot.index
+        rules = [(layers.level(r.layer), r) for gang in group.gangs for r in gang.wish.gather if r.multiple > 1]
+        bound = [p for p in group.members if p.bound and p.node in index and p.key not in self.draft.evicted]
+        faults = []
+        for level, rule in rules:
+            if level is None:
+                continue
+            counts, less = Counter[object](), set[object]()
+            for pod in bound:
+                labels = self.snapshot.nodes[index[pod.node]].labels
+                domain = (*domain_parts(layers, pod.node, labels), (False, pod.node))[:level]
+                counts[domain] += pod.key not in going
+                if pod.key in going:
+                    less.add(domain)
+            if any(counts[domain] % rule.multiple for domain in less):
+                faults.append(f"podCountMultiple {rule.layer}={rule.multiple} of gang {group.group_id} is broken")
+        return faults
+
+    def budgets(self, taken: Sequence[Taken]) -> list[str]:
+        """3.5: budgets forbid what reclaim and consolidation carry."""
+        strict = {pod.key for one in taken if one.rule != PRIORITY for pod in one.pods}
+        counts, forbid = Counter[int](), set[int]()
+        for pod in (pod for one in taken for pod in one.pods) if strict and self.at.budgets else ():
+            for b in self._covering(pod):
+                counts[b] += 1
+                if pod.key in strict:
+                    forbid.add(b)
+        return [
+            f"budget {self.at.budgets[b][0].metadata.name} allows {allowed}, {counts[b]} would go"
+            for b in sorted(forbid)
+            if counts[b] > (allowed := self.at.budgets[b][1])
+        ]
+
+    @cached_property
+    def _known_covers(self) -> dict[object, list[int]]:
+        return {}
+
+    def _covering(self, pod: PodInfo) -> list[int]:
+        """Budgets that an eviction of a pod counts against."""
+        labels = pod.pod.metadata.labels
+        key = pod.namespace, tuple(sorted(labels.items()))
+        known = self._known_covers.get(key)
+        if known is None:
+            known = self._known_covers[key] = [
+                b
+                for b, (budget, _) in enumerate(self.at.budgets)
+                if budget.metadata.namespace == pod.namespace
+                and (selector := budget.spec.selector) is not None
+                and (selector.match_labels or selector.match_expressions)
+                and selector_matches(selector, labels)
+            ]
+        return [b for b in known if pod.name not in self.at.budgets[b][0].status.disrupted_pods]
