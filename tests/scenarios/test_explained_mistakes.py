@@ -34,7 +34,7 @@ def said(*objects: Any, name: str = "p") -> tuple[str, tuple[str, ...]]:
     [
         (
             {"scheduler": "koordscheduler"},
-            f"pod is of scheduler koordscheduler, koordpy serves {OURS}",
+            f"pod is of scheduler koordscheduler, koordpy serves {OURS}, did you mean {OURS}?",
             (f"its schedulerName were {OURS}",),
         ),
         (
