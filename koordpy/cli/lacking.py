@@ -54,20 +54,23 @@ class Unmade(NamedTuple):
     title: str
     gang: str
     """Key of the gang that the pods would be in, empty for none."""
-    scheduler: str
-    """The scheduler of its pods where that is another's, else empty."""
+    schedulers: Sequence[str]
+    """Of its pods, as far as it says so."""
 
-    def line(self, served: Sequence[str]) -> str:
-        """The warning of it; served: the scheduler names that are koordpy's."""
-        whose = f"; they would be {of_another(self.scheduler, served)}" if self.scheduler else ""
+    def line(self, served: Sequence[str], others: Collection[str]) -> str:
+        """The warning of it; served: the scheduler names that are koordpy's, others: those that are known to be
+        another's."""
+        strange = [name for name in self.schedulers if name not in served]
+        whose = f"; they would be {of_another(strange[0], served, others)}" if strange else ""
         return f"{self.place}: {self.title}: {UNMADE}{whose}"
 
+    def is_ours(self, served: Sequence[str], others: Collection[str]) -> bool:
+        """Whether koordpy is meant to place its pods, or may be."""
+        return not self.schedulers or any(name in served or misspelt(name, served, others) for name in self.schedulers)
 
-def unmade_pods(loaded: "Loaded", served: Sequence[str], others: Collection[str]) -> list[Unmade]:
-    """What ought to have pods and has none in the input.
 
-    served: the scheduler names that are koordpy's; others: those that are known to be another's.
-    """
+def unmade_pods(loaded: "Loaded") -> list[Unmade]:
+    """What ought to have pods and has none in the input."""
     pods: dict[str, list[Pod]] = {}
     for manifest in loaded.manifests:
         if isinstance(manifest.obj, Pod):
@@ -83,8 +86,7 @@ def unmade_pods(loaded: "Loaded", served: Sequence[str], others: Collection[str]
         if manifest.kind.name in MAKERS_READ and _asks(manifest.raw) and not _owns_any(manifest, pods)
     ]
     return [
-        Unmade(str(place), title, _gang_of(namespace, raw), _other_scheduler(raw, served, others))
-        for place, title, namespace, raw in found
+        Unmade(str(place), title, _gang_of(namespace, raw), _schedulers(raw)) for place, title, namespace, raw in found
     ]
 
 
@@ -146,12 +148,10 @@ def _part(raw: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _other_scheduler(raw: Mapping[str, Any], served: Sequence[str], others: Collection[str]) -> str:
-    """The scheduler of its templates where all name one that is not koordpy's and no misspelt name of koordpy's."""
-    names = [spec.get("schedulerName") or KUBE_SCHEDULER_NAME for spec in _pod_specs(raw)]
-    if any(not isinstance(name, str) or name in served or misspelt(name, served, others) for name in names):
-        return ""
-    return names[0] if names else ""
+def _schedulers(raw: Mapping[str, Any]) -> list[str]:
+    """The schedulers of its templates."""
+    names = (spec.get("schedulerName") or KUBE_SCHEDULER_NAME for spec in _pod_specs(raw))
+    return [name for name in names if isinstance(name, str)]
 
 
 def _pod_specs(raw: Any) -> Iterator[Mapping[str, Any]]:

@@ -128,13 +128,13 @@ def _prepare(args: argparse.Namespace) -> Offline:
             pods.add(f"{meta.namespace}/{meta.name}")
     served = config.scheduler_names
     others = {KUBE_SCHEDULER_NAME, *(pod.pod.spec.scheduler_name for pod in state.pods() if pod.bound)} - {*served}
-    unmade = unmade_pods(loaded, served, others)
+    unmade = unmade_pods(loaded)
     return Offline(
         state,
         config,
         now,
         frozenset(pods),
-        [*loaded.warnings, *(one.line(served) for one in unmade), *missing_objects(state)],
+        [*loaded.warnings, *(one.line(served, others) for one in unmade), *missing_objects(state)],
         unmade,
         frozenset(others),
     )

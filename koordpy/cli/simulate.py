@@ -59,5 +59,5 @@ def run(args: argparse.Namespace) -> int:
         if args.output == "table"
         else output.text(document, args.output)
     )
-    unmade = [one for one in ready.unmade if not one.scheduler]
+    unmade = [one for one in ready.unmade if one.is_ours(served, ready.others)]
     return FAILED if args.fail_pending and (result.pending or waiting or unmade) else 0

@@ -188,6 +188,8 @@ def test_it_is_said_whose_the_pods_that_nobody_wrote_would_be(
     assert warned(tmp_path, capsys, job()) == [told]
     serves = "koordpy serves koord-scheduler"
     assert warned(tmp_path, capsys, job("")) == [f"{told}; they would be of scheduler default-scheduler, {serves}"]
+    slip = f"{told}; they would be of scheduler koord-schedular, {serves}, did you mean koord-scheduler?"
+    assert warned(tmp_path, capsys, job("koord-schedular")) == [slip]
     assert warned(tmp_path, capsys, job(suspend=True)) == []
     assert warned(tmp_path, capsys, job(), OWNED % "train") == []
 
