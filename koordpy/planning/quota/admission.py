@@ -134,7 +134,15 @@ class Admission:
                 quotas = replace(quotas, total={r: n - promised.get(r, 0) for r, n in quotas.total.items()})
             figures = self.figures if quotas is self.quotas else quota_figures(quotas, self.settings)
             found[known] = limits(figures, quotas, self.settings)
+            if self.lent:
+                most = self.quotas.tree.quotas
+                found[known] = {q: {r: min(n, most[q].max[r]) for r, n in of.items()} for q, of in found[known].items()}
         return found[known]
+
+    @property
+    def lent(self) -> bool:
+        """Whether the limits are those among other requests; never above max then, whatever was used before."""
+        return self._asking.quotas is not self.quotas
 
     @contextmanager
     def among(self, asking: Asking) -> Iterator[None]:

@@ -29,7 +29,9 @@ def check_quotas(placed: Iterable[PodInfo], figures: Figures) -> list[str]:
         limit, least = figures.admission.limits[name], tree.quotas[name].min
         for resource in tree.quotas[name].max:
             used = draft.quotas.used(name, resource)
-            most = min(limit[resource], tree.quotas[name].max[resource])  # however much is lent
+            most = limit[resource]
+            if figures.admission.lent:
+                most = min(most, tree.quotas[name].max[resource])
             if request[resource] and used + request[resource] > most:
                 faults.append(f"quota {name}: {resource} {used} + {request[resource]} > {most}")
             if name in rigid and rigid[name][resource]:
