@@ -15,7 +15,7 @@ from random import Random
 from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.config import Consolidation, Fairness, KoordpyConfiguration, Preemption
+from koordpy.api.config import Consolidation, Fairness, KoordpyConfiguration, Preemption, Quota
 from koordpy.api.objects import (
     LabelSelector,
     ObjectMeta,
@@ -44,6 +44,7 @@ def config(random: Random, *, rich: bool = False) -> KoordpyConfiguration:
     """Who may take from whom."""
     return KoordpyConfiguration(
         consolidation=Consolidation(enabled=rich and random.random() < 0.3),
+        quota=Quota(monitor_all_quotas=rich and random.random() < 0.3, delay_evict_time=0.0),
         fairness=Fairness(
             mode=random.choice(["gpu-count", "gpu-count", "exact", "off"]),
             reclaim=random.choice(["quotas", "quotas", "all", "all", "off"]),
@@ -208,7 +209,7 @@ def carried_out(world: World, plan: RoundPlan, unit: str) -> None:
         if one.returns_to:
             spec, meta = replace(pod.spec, node_name=one.returns_to), replace(pod.metadata, annotations={})
             objects.upsert(replace(pod, spec=spec, metadata=meta))
-    members = {member.key for member in next(one for one in Groups(world.snapshot()).units() if one.id == unit).members}
+    members = {member.key for one in Groups(world.snapshot()).units() if one.id == unit for member in one.members}
     for placed in plan.placements:
         if placed.pod_key in members:
             objects.bind(placed.pod_key, placed.node, dict(placed.annotations))
@@ -221,8 +222,14 @@ def one_after_another(plan: RoundPlan, world: World, settings: KoordpyConfigurat
     bound = {one.pod_key for one in plan.placements}
     out = [f"refused: {one.text}" for one in plan.rejected]
     out += [f"{one.pod_key} is bound and evicted in a round" for one in plan.evictions if one.pod_key in bound]
+    given = [one for one in plan.evictions if not one.unit]
+    parts = at_first.parts()
+    gone = [one for i in at_first.of(given, parts) for one in parts[i].pods]
+    if not at_first.spares_budgets(gone, gone):
+        out.append("a budget forbids what is given back")
+    carried_out(world, plan, "")
     for unit in dict.fromkeys(report.unit for report in plan.units):
-        judge = Judge(world.snapshot(), settings, unit) if unit != at_first.unit.id else at_first
+        judge = Judge(world.snapshot(), settings, unit)
         judge.limits, judge.shares = at_first.limits, at_first.shares
         out += [f"{unit}: {text}" for text in faults_of(plan, judge, random)]
         carried_out(world, plan, unit)
@@ -241,7 +248,7 @@ def compared(seed: int, nodes: int, *, rich: bool = False) -> tuple[list[str], d
     snapshot = cluster(random, nodes, rich=rich).snapshot()
     settings = config(random, rich=rich)
     waiting = [one for one in Groups(snapshot).units() if one.pending]
-    if len(waiting) == 1:
+    if len(waiting) == 1 and not settings.quota.monitor_all_quotas:
         return ways_compared(snapshot, settings, random)
     wrong: list[str] = []
     claims: dict[str, Proof] = {}
@@ -261,7 +268,7 @@ def ways_compared(
     judge = Judge(snapshot, settings, unit.id)
     wrong: list[str] = []
     claims: dict[str, Proof] = {}
-    costs: dict[str, tuple[int, tuple[int, ...]]] = {}
+    costs: dict[str, tuple[int, set[str], tuple[int, ...]]] = {}
     for ways in (EVERY_WAY, *((way,) for way in Way)):
         name = ways[0] if len(ways) == 1 else "all"
         plan = plan_round(snapshot, settings, only=frozenset({unit.id}), ways=ways)
@@ -273,14 +280,15 @@ def ways_compared(
             parts = judge.parts()
             costs[name] = (
                 len(plan.placements),
+                rules,
                 judge.cost(judge.of(plan.evictions, parts), parts) if len(rules) == 1 else (),
             )
     sure = claims["all"]
-    for name, (members, cost) in costs.items():
+    for name, (members, rules, cost) in costs.items():
         if sure is Proof.INFEASIBLE:
             wrong.append(f"{name}: a plan, and it was proven that there is none")
-        elif sure is Proof.OPTIMAL and members == costs["all"][0] and () != cost < costs["all"][1]:
-            wrong.append(f"{name}: costs {cost}, and {costs['all'][1]} was proven least")
+        elif sure is Proof.OPTIMAL and (members, rules) == costs["all"][:2] and () != cost < costs["all"][2]:
+            wrong.append(f"{name}: costs {cost}, and {costs['all'][2]} was proven least")
     return wrong, claims
 
 
