@@ -14,7 +14,7 @@ import aiohttp
 
 from bench.attack.session import CLAIMS, EVIL, HONEST, Arena, Attack, text
 from koordpy.api import keys
-from koordpy.api.limits import GATHER_ENTRIES, JSON_BYTES, LINKED_GANGS
+from koordpy.api.limits import GATHER_ENTRIES, JSON_BYTES, LINKED_GANGS, TIES_BYTES
 
 SEVERAL = "all at once"
 NOTES_BYTES = 250_000
@@ -152,7 +152,9 @@ async def terms(arena: Arena) -> None:
 async def spread(arena: Arena) -> None:
     """Affinity and spread over keys that no node has, with thousands of values."""
     for i in _while():
-        selector = {"matchExpressions": [{"key": "a", "operator": "In", "values": [f"v{v}" for v in range(5000)]}]}
+        selector = {
+            "matchExpressions": [{"key": "a", "operator": "In", "values": [f"v{v}" for v in range(TIES_BYTES // 200)]}]
+        }
         term = {"topologyKey": f"k{i}", "labelSelector": selector}
         anti = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term] * 20}}
         await arena.pod(f"s-{i}", labels={"a": "v1"}, requests={"cpu": "500"}, spec={"affinity": anti})
@@ -162,7 +164,7 @@ async def spread(arena: Arena) -> None:
 async def label_keys(arena: Arena) -> None:
     """Pods that each look for labels that nobody has looked for before."""
     for i in _while():
-        selector = {"matchExpressions": [{"key": f"k{i}-{k}", "operator": "Exists"} for k in range(500)]}
+        selector = {"matchExpressions": [{"key": f"k{i}-{k}", "operator": "Exists"} for k in range(TIES_BYTES // 45)]}
         term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector}
         anti = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
         await arena.pod(f"l-{i}", requests={"cpu": "500"}, spec={"affinity": anti})

@@ -17,6 +17,9 @@ RESOURCES = 50
 """Resources that one pod asks for."""
 SELECTOR_TERMS = 1000
 """Terms of a pod's node affinity, and their expressions, together."""
+TIES_BYTES = 1 << 13
+"""A pod's affinity and anti-affinity to pods, and its spread constraints, as compact JSON. Each pair of pods is looked
+at by them."""
 SPEC_BYTES = 1 << 18
 """What decides where a pod may go, as compact JSON."""
 NAME_LETTERS = 100

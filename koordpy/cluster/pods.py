@@ -12,7 +12,7 @@ import msgspec
 
 from koordpy.api import keys
 from koordpy.api.faults import UnreadableError
-from koordpy.api.limits import RESOURCES, SELECTOR_TERMS, SPEC_BYTES, too_many
+from koordpy.api.limits import RESOURCES, SELECTOR_TERMS, SPEC_BYTES, TIES_BYTES, too_many
 from koordpy.api.natural import number
 from koordpy.api.objects import Pod
 from koordpy.cluster.belonging import Owner, non_preemptible, owner_in
@@ -279,11 +279,19 @@ def _ascend_keys(pod: Pod, requests: Amounts) -> object:
     return labels, [(key, meta.annotations[key]) for key in keys.ASCEND_ANNOTATIONS if key in meta.annotations]
 
 
-def _above_limits(pod: Pod, requests: Amounts) -> str:
-    """Which limit a pod to be placed breaks; empty for none."""
-    if fault := too_many(len(requests), RESOURCES, "resources"):
+def _above_limits(pod: Pod) -> str:
+    """Which limit a pod to be placed breaks; empty for none. No quantity is read for that."""
+    spec = pod.spec
+    asked = [spec.resources, *(one.resources for one in (*spec.containers, *spec.init_containers))]
+    names = {name for one in asked if one is not None for part in (one.requests, one.limits) for name in part}
+    if fault := too_many(len(names), RESOURCES, "resources"):
         return f"spec.containers: {fault}"
-    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
+    if spec.topology_spread_constraints or spec.affinity is not None:
+        near = spec.affinity and (spec.affinity.pod_affinity, spec.affinity.pod_anti_affinity)
+        size = len(msgspec.json.encode((near, spec.topology_spread_constraints)))
+        if fault := too_many(size, TIES_BYTES, "bytes that say beside which pods it may run"):
+            return f"spec: {fault}"
+    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
     if affinity is None:
         return ""
     terms = [*(affinity.required.node_selector_terms if affinity.required else ())]
@@ -310,7 +318,6 @@ def pod_info(
     """
     spec, meta = pod.spec, pod.metadata
     node = spec.node_name or assumed_node
-    requests, scored = asked_by(pod)
     pending = (
         not node
         and not spec.scheduling_gates
@@ -318,8 +325,9 @@ def pod_info(
         and pod.status.phase not in FINISHED
         and spec.scheduler_name in scheduler_names
     )
-    if pending and (fault := _above_limits(pod, requests)):
+    if pending and (fault := _above_limits(pod)):
         raise UnreadableError(fault)
+    requests, scored = asked_by(pod)
     gang = gang_ref(pod)
     gpus = gpu_ask(pod, gpu_resources) if any(name in requests for name in gpu_resources) else None
     shape = _said(pod, requests, looked_for, owned=owned, gpus=gpus) if pending else b""

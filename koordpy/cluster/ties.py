@@ -6,7 +6,6 @@ none of it. Sources: kube-parity.md 2.4, 2.7 and 2.8.
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -127,16 +126,32 @@ def read_terms(encoded: bytes) -> Terms:
     """The terms that `Ties.affinity` holds."""
     if not encoded:
         return NO_TERMS
-    return _small_terms(encoded) if len(encoded) <= SMALL_BYTES else _large_terms(encoded)
+    return _DECODED.terms(encoded)
 
 
-def _terms(encoded: bytes) -> Terms:
-    return msgspec.json.decode(encoded, type=Terms)
+class _Decoded:
+    """Terms as they were read before, bounded by the bytes that they were read from, of which each takes up to ten:
+    those of pods that are gone are remembered, too."""
+
+    MOST_BYTES = 1 << 20
+
+    def __init__(self) -> None:
+        self._terms: dict[bytes, Terms] = {}
+        self._bytes = 0
+
+    def terms(self, encoded: bytes) -> Terms:
+        """Called from the planner's thread, too."""
+        found = self._terms.get(encoded)
+        if found is None:
+            found = msgspec.json.decode(encoded, type=Terms)
+            self._bytes += len(encoded)
+            if self._bytes > self.MOST_BYTES:
+                self._terms, self._bytes = {}, len(encoded)
+            self._terms[encoded] = found
+        return found
 
 
-SMALL_BYTES = 4096
-# those of pods that are gone are remembered, too: of huge ones a few
-_small_terms, _large_terms = lru_cache(maxsize=1 << 12)(_terms), lru_cache(maxsize=32)(_terms)
+_DECODED = _Decoded()
 
 
 def pod_class(pod: Pod, looked_for: Collection[str]) -> PodClass:

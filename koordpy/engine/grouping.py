@@ -18,16 +18,24 @@ class UnitNames:
         self.linked = False
         """Whether any object has been seen that links gangs."""
         self.stale = False
-        """Whether a gang or a PodGroup changed since the last `refresh`."""
+        """Whether a gang or a PodGroup that links concern changed since the last `refresh`."""
         self._ids: dict[GangRef, str] = {}
+        self._named: dict[GangRef, tuple[str, ...]] = {}
+        """Gang -> those that its links name, as of the last `refresh`."""
         self._named_by: dict[str, list[GangRef]] = {}
-        """`namespace/name` -> gangs whose links name it, as of the last `refresh`."""
+        """The same the other way round."""
+        self._concerned: frozenset[str] = frozenset()
+        """`namespace/name` of the gangs that name others, or are named."""
 
-    def saw(self, meta: ObjectMeta) -> None:
+    def saw(self, ref: GangRef, meta: ObjectMeta) -> None:
         """Takes note of a PodGroup or a gang's pod that came, changed or went."""
         if keys.GANG_GROUPS in meta.annotations:
-            self.linked = True
-        self.stale = True
+            self.linked = self.stale = True
+        self.moved(ref)
+
+    def moved(self, ref: GangRef) -> None:
+        """Takes note of a gang that came or went, or may have."""
+        self.stale = self.stale or ref.key in self._concerned
 
     def of_gang(self, ref: GangRef) -> str:
         """Id of the unit that a gang is planned in."""
@@ -51,10 +59,13 @@ class UnitNames:
         self.stale = False
         groups = Groups(snapshot)
         ids = {ref: groups.id_of(ref) for ref in groups.links.groups}
-        self._named_by = {}
-        for ref in snapshot.linkers:
-            for name in groups.gang(ref).links:
-                self._named_by.setdefault(name, []).append(ref)
+        named = {ref: groups.named_by(ref).every for ref in snapshot.linkers}
+        if named != self._named:
+            self._named, self._named_by = named, {}
+            for ref, names in named.items():
+                for name in names:
+                    self._named_by.setdefault(name, []).append(ref)
+            self._concerned = frozenset((*self._named_by, *(ref.key for ref in named)))
         changed = ids != self._ids
         self._ids = ids
         return changed

@@ -26,6 +26,7 @@ from koordpy.cluster.resources import Amounts, amounts
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.cluster.topology import Layers
 from koordpy.planning.ascend.multilevel import with_levels
+from koordpy.planning.links import Named
 
 DEFAULT_WAITING_SECONDS = 600.0
 
@@ -90,11 +91,11 @@ class Gang(Members):
 
 
 @once
-def _settings(namespace: str, meta: ObjectMeta) -> tuple[TopologyWish, tuple[str, ...], str]:
+def _settings(namespace: str, meta: ObjectMeta) -> tuple[TopologyWish, Named, str]:
     """(topology wish, linked gangs, fault text) of the annotations of an object in a namespace."""
     notes = meta.annotations
     wish, fault = TopologyWish(), ""
-    links: tuple[str, ...] = ()
+    links = Named()
     key = keys.GANG_TOPOLOGY if keys.GANG_TOPOLOGY in notes else keys.GANG_TOPOLOGY_ALIAS
     if key in notes:
         try:
@@ -109,8 +110,8 @@ def _settings(namespace: str, meta: ObjectMeta) -> tuple[TopologyWish, tuple[str
     return wish, links, fault
 
 
-def _linked(text: str, namespace: str) -> tuple[str, ...]:
-    """`namespace/name` of the gangs in a `groups` annotation. Raises UnreadableError."""
+def _linked(text: str, namespace: str) -> Named:
+    """The gangs in a `groups` annotation. Raises UnreadableError."""
     try:
         raw = read_json(text)
     except JsonFault as fault:
@@ -122,7 +123,7 @@ def _linked(text: str, namespace: str) -> tuple[str, ...]:
     for i, name in enumerate(raw):
         if not isinstance(name, str):
             raise UnreadableError(f"[{i}]: {literal(name)} is no gang name")
-    return tuple(dict.fromkeys(name if "/" in name else f"{namespace}/{name}" for name in raw))
+    return Named.of(namespace, raw)
 
 
 def _waiting(notes: Mapping[str, str], timeout_seconds: int | None) -> float:
@@ -151,6 +152,24 @@ def _said(key: str, meta: ObjectMeta, pods: tuple[PodInfo, ...]) -> str | None:
     if key in meta.annotations:
         return meta.annotations[key]
     return next((pod.pod.metadata.annotations[key] for pod in pods if key in pod.pod.metadata.annotations), None)
+
+
+def links_named(snapshot: Snapshot, ref: GangRef) -> Named:
+    """The gangs that a gang's own object, or its oldest pod, names."""
+    meta = _metadata(snapshot, ref)
+    return _settings(ref.namespace, meta)[1] if meta is not None else Named()
+
+
+def _metadata(snapshot: Snapshot, ref: GangRef) -> ObjectMeta | None:
+    """Of the object that decides a gang's settings."""
+    if ref.source is GangSource.GROUP:
+        group = snapshot.pod_groups.get(ref.key)
+        return group.metadata if group is not None else None
+    if ref.source is GangSource.UPSTREAM:
+        upstream = snapshot.upstream_groups.get(ref.key)
+        return upstream.metadata if upstream is not None else None
+    pods = snapshot.members.get(ref, ())
+    return _oldest(pods).pod.metadata if pods else None
 
 
 def _oldest(pods: tuple[PodInfo, ...]) -> PodInfo:
@@ -212,7 +231,7 @@ def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
         match_policy=notes.get(keys.GANG_MATCH_POLICY, ""),
         strict=notes.get(keys.GANG_MODE) != "NonStrict",
         waiting_seconds=_waiting(notes, timeout),
-        links=links,
+        links=links.every,
         wish=wish,
         has_wish=bool(wish.gather or hard) or keys.GANG_TOPOLOGY in notes or keys.GANG_TOPOLOGY_ALIAS in notes,
         hard_keys=hard,

@@ -4,8 +4,9 @@ A link inside a namespace holds from either side (gang-network.md 2.2). One to a
 gangs name each other (2.2a): else a tenant could hold, or join, the gangs of another.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from koordpy.api import keys
 from koordpy.api.natural import natural_key
@@ -20,6 +21,21 @@ NAMED_BY_OTHERS = (
 )
 
 
+class Named(NamedTuple):
+    """The gangs that one names, as `namespace/name`, each once."""
+
+    every: tuple[str, ...] = ()
+    elsewhere: tuple[str, ...] = ()
+    """Those of other namespaces."""
+
+    @classmethod
+    def of(cls, namespace: str, names: Iterable[str]) -> "Named":
+        """names: as users write them, without the namespace where it is the gang's own."""
+        own = f"{namespace}/"
+        every = tuple(dict.fromkeys(name if "/" in name else own + name for name in names))
+        return cls(every, tuple(key for key in every if not key.startswith(own)))
+
+
 @dataclass(frozen=True)
 class Links:
     """The links of a snapshot."""
@@ -32,10 +48,8 @@ class Links:
     """Gang -> what is said of its links that do not hold."""
 
 
-def links_of(
-    linkers: Iterable[GangRef], named: Callable[[GangRef], Sequence[str]], there: Mapping[str, GangRef]
-) -> Links:
-    """linkers: gangs that name others; named: `namespace/name` of those, each once; there: which gang that is.
+def links_of(linkers: Iterable[GangRef], named: Callable[[GangRef], Named], there: Mapping[str, GangRef]) -> Links:
+    """linkers: gangs that name others; named: those; there: which gang that is.
 
     Union-find with path halving, the names of one gang at once: near-linear in the names.
     """
@@ -51,15 +65,12 @@ def links_of(
     doubts: dict[GangRef, dict[str, None]] = {}
     answers: dict[GangRef, frozenset[str]] = {}
     for ref in linkers:
-        held = tuple(named(ref))
-        own = f"{ref.namespace}/"
+        held, elsewhere = named(ref)
         one_sided = set()
-        for key in held:
-            if key.startswith(own):
-                continue
+        for key in elsewhere:
             other = there.get(key)
             if other is not None and other not in answers:
-                answers[other] = frozenset(named(other))
+                answers[other] = frozenset(named(other).every)
             if other is None or ref.key not in answers[other] or there.get(ref.key) != ref:
                 one_sided.add(key)
                 doubts.setdefault(ref, {})[ONE_SIDED] = None

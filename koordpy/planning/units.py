@@ -13,8 +13,8 @@ from koordpy.api.natural import natural_key
 from koordpy.cluster.gpus import GroupKey
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
 from koordpy.cluster.snapshot import Snapshot
-from koordpy.planning.gangs import DEFAULT_WAITING_SECONDS, Gang, read_gang, with_default
-from koordpy.planning.links import Links, links_of
+from koordpy.planning.gangs import DEFAULT_WAITING_SECONDS, Gang, links_named, read_gang, with_default
+from koordpy.planning.links import Links, Named, links_of
 
 
 @dataclass(frozen=True)
@@ -118,6 +118,10 @@ class Groups:
             found = self._gangs[ref] = read_gang(self.snapshot, ref)
         return found
 
+    def named_by(self, ref: GangRef) -> Named:
+        """The gangs that a gang names."""
+        return links_named(self.snapshot, ref)
+
     def find(self, key: str) -> GangRef | None:
         """The gang that a `namespace/name` means: one of a PodGroup first, then upstream's, then one by name."""
         return self._named.get(key)
@@ -144,7 +148,7 @@ class Groups:
         """Which gangs are planned together."""
         if not self.snapshot.linkers:
             return Links({}, {})
-        return links_of(self.snapshot.linkers, lambda ref: self.gang(ref).links, self._named)
+        return links_of(self.snapshot.linkers, self.named_by, self._named)
 
     def id_of(self, ref: GangRef) -> str:
         """Id of the unit a gang belongs to."""

@@ -23,6 +23,8 @@ from koordpy.api.objects import (
     PodAffinity,
     PodAffinityTerm,
     Requirement,
+    Toleration,
+    TopologySpreadConstraint,
 )
 from koordpy.api.settings import odd_settings
 from koordpy.api.unread import Holder
@@ -93,9 +95,15 @@ def test_what_decides_where_a_pod_may_go_has_a_limit_of_its_bytes_together() -> 
         return pod("p", affinity=Affinity(pod_anti_affinity=PodAffinity(required=[term])))
 
     state = ClusterState()
-    state.upsert(asking(1000))
+    state.upsert(asking(340))
+    with pytest.raises(ValueError, match=r"^spec: \d+ bytes that say beside which pods it may run, at most 8192 are"):
+        state.upsert(asking(400))
+    spread = TopologySpreadConstraint(max_skew=1, topology_key="k", when_unsatisfiable="DoNotSchedule")
+    with pytest.raises(ValueError, match=r"^spec: \d+ bytes that say beside which pods it may run, at most 8192 are"):
+        state.upsert(pod("p", topology_spread_constraints=[spread] * 900))
+    tolerations = [Toleration(key=f"key-{i:06}", operator="Exists") for i in range(9000)]
     with pytest.raises(ValueError, match=r"^spec: \d+ bytes that decide where it may go, at most 262144 are read$"):
-        state.upsert(asking(15000))
+        state.upsert(pod("p", tolerations=tolerations))
 
 
 def test_a_gather_strategy_has_a_limit() -> None:

@@ -1,10 +1,14 @@
 """What one tenant writes on his objects wakes his own units and those that it concerns, and nobody else's."""
 
+import json
+import random
+
 from msgspec.structs import replace
 
 from koordpy.api import keys
 from koordpy.api.config import Quota as Settings
 from koordpy.api.groups import PodGroup
+from koordpy.api.objects import Pod
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.changes.groups import GroupChanges, QuotaChanges
 from koordpy.engine.changes.hub import Hub
@@ -13,6 +17,7 @@ from koordpy.engine.claimusers import ClaimUsers
 from koordpy.engine.grouping import UnitNames
 from koordpy.engine.queue import UnitQueue
 from koordpy.engine.wakeups import ANY, Wake
+from koordpy.planning.units import Groups
 from tests.scenarios.cluster import group, node, pod
 from tests.scenarios.quotas import quota
 
@@ -56,6 +61,11 @@ class Waiting:
             self.queue.settle_unschedulable(entry, wakes=ANY, plugins=(), gated=False, seconds=0.0)
         return {entry.unit for entry in entries}
 
+    def pod(self, name: str) -> Pod | None:
+        """A pod as it is known."""
+        info = self.state.pod(f"default/{name}")
+        return info.pod if info is not None else None
+
     def _unit_now(self, key: str) -> str | None:
         info = self.state.pod(key)
         return self.names.of_pod(info) if info is not None else None
@@ -83,6 +93,31 @@ def test_gangs_that_are_linked_and_parted_again_are_tried() -> None:
     assert waiting.tried() == {"gang:default/c,default/d"}
     waiting.say("d")
     assert waiting.tried() == {"gang:default/c", "gang:default/d"}
+
+
+def test_gangs_that_no_link_concerns_have_no_links_read_and_all_others_are_named_as_planned() -> None:
+    rng = random.Random(17)
+    waiting, names = Waiting(), list("abcdefgh")
+    waiting.tried()
+    assert not waiting.names.stale
+    for i in range(50):
+        waiting.say(f"other{i}")
+        waiting.pods.upsert(pod(f"other{i}-0", gang=f"other{i}", cpu="9"), None)
+    assert not waiting.names.stale
+    for _ in range(300):
+        one, named = rng.choice(names), rng.sample([*names, "gone"], rng.choice((0, 0, 1, 2)))
+        turn = rng.randrange(3)
+        if turn == 0:
+            waiting.groups.drop(group(one, 2))
+        elif turn == 1:
+            waiting.say(one, **({"groups": json.dumps(named)} if named else {}))
+        else:
+            waiting.pods.upsert(pod(f"{one}-0", gang=rng.choice(names), cpu="9"), waiting.pod(f"{one}-0"))
+        waiting.tried()
+        planned = Groups(waiting.state.snapshot(waiting.now))
+        assert {ref: waiting.names.of_gang(ref) for ref in planned.every()} == {
+            ref: planned.id_of(ref) for ref in planned.every()
+        }
 
 
 def test_a_quota_that_says_nothing_of_quotas_wakes_nobody() -> None:

@@ -44,7 +44,7 @@ class Hub:
 
     def gang_settings_changed(self, ref: GangRef, group: Any) -> None:
         """A PodGroup of either kind came, went or says something else."""
-        self.names.saw(group.metadata)
+        self.names.saw(ref, group.metadata)
         for unit in self.names.concerned(ref):
             self.queue.touch(unit, "PodGroupUpdate")
         for heard in self.listeners.gang:

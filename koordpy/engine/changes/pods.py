@@ -145,9 +145,9 @@ class PodChanges:
         if ref.source is GangSource.NAMED:
             for info in (before, after):
                 if info is not None and info.gang == ref:
-                    names.saw(info.pod.metadata)
+                    names.saw(ref, info.pod.metadata)
         elif came_or_went:
-            names.stale = True
+            names.moved(ref)
         # one that waits for another scheduler counts for nothing, but a gang must not be of two (gang-network.md 2)
         if came_or_went or _counts(before) != _counts(after):
             self._queue.touch(names.of_gang(ref), "PodGroupMember")
