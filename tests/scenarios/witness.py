@@ -239,11 +239,14 @@ class _Round:
         return limits(quota_figures(less, self.config.quota), less, self.config.quota)
 
     def _above(self, pods: Sequence[PodInfo], before: Sequence[PodInfo]) -> bool:
-        """Whether some quota would end above its limit with these pods."""
+        """Whether some quota would end above its limit with these pods, or above its min with non-preemptible ones."""
         for name in dict.fromkeys(name for pod in pods for name in self.path(pod)):
             for resource in self.quotas[name].max:
-                more = self.used(name, resource, pods)
+                more, rigid = self.used(name, resource, pods), self.used(name, resource, pods, rigid=True)
                 if more and self.used(name, resource, before) + more > self.limits[name][resource]:
+                    return True
+                least = self.quotas[name].least(resource)
+                if rigid and self.used(name, resource, before, rigid=True) + rigid > least:
                     return True
         return False
 
