@@ -10,11 +10,8 @@ import pytest
 from koordpy.api import keys
 from koordpy.api.config import Consolidation, Fairness, KoordpyConfiguration, Preemption, Quota
 from koordpy.api.objects import (
-    Affinity,
     LabelSelector,
     ObjectMeta,
-    PodAffinity,
-    PodAffinityTerm,
     PodDisruptionBudget,
     PodDisruptionBudgetSpec,
     PodDisruptionBudgetStatus,
@@ -215,19 +212,6 @@ def test_nobody_goes_in_vain_for_gpus_by_name() -> None:
     both = checked(Case("both", [("v", "priority"), ("w", "priority")], Check.VAIN), world)
     assert [str(one) for one in both] == ["default/v is evicted in vain", "default/w is evicted in vain"]
     assert not checked(Case("one", [("w", "priority")], None), world)
-
-
-def test_nobody_goes_in_vain_for_who_looks_at_other_pods() -> None:
-    """x keeps p away, y and z only hold room, of which one of them has enough."""
-    world = World().add(node("n1", cpu="64", **{GPU: "3"}))
-    world.add(*(running(name, "n1", 1, labels={"app": name}) for name in "xyz"))
-    apart = Affinity(pod_anti_affinity=PodAffinity(required=[
-        PodAffinityTerm(topology_key="kubernetes.io/hostname", label_selector=LabelSelector(match_labels={"app": "x"}))
-    ]))  # fmt: skip
-    world.add(pod("p", requests={GPU: "2"}, cpu="0", priority=10, created=9, affinity=apart))
-    every = checked(Case("all", [(name, "priority") for name in "xyz"], Check.VAIN), world)
-    assert [str(one) for one in every] == ["default/y is evicted in vain", "default/z is evicted in vain"]
-    assert not checked(Case("two", [("x", "priority"), ("y", "priority")], None), world)
 
 
 def lent() -> World:

@@ -298,9 +298,12 @@ class _Plan(Leaving):
 
     def in_vain(self, taken: Sequence[Taken]) -> list[str]:
         """Units that could stay: with one of them back, each by itself, the members stand where they are, or those who
-        stand in its place go elsewhere, and pods that are moved return where they do. Members that look at other pods
-        are not sent elsewhere."""
+        stand in its place go elsewhere, and pods that are moved return where they do. Left out are
+        members that look at other pods."""
         index = self.snapshot.index
+        kinds = {pod.shape: pod for pod in self.placed}.values()
+        if any(self.figures.of(pod).has_rules and (pod.gpus is None or pod.ties) for pod in kinds):
+            return []
         room, faults, tries = _Room(self, taken), [], 0
         for one in taken:
             if not room.may_stay(one) or not all(pod.node in index for pod in one.pods):
@@ -360,8 +363,6 @@ class _Room:
             self.on.setdefault(plan.nodes[pod.key], []).append(pod)
         for key, node in plan.back.items():
             self._count(free, node, snapshot.pods[key], -1)
-        self.fixed = {pod.shape for pod in plan.placed if plan.figures.of(pod).has_rules}
-        """Shapes of members that look at other pods."""
         self.free = free
         self._candidates: dict[bytes, list[int]] = {}
         self._tight = self._slack()
@@ -437,8 +438,6 @@ class _Room:
 
     def _elsewhere(self, pod: PodInfo, rows: dict[int, Ints]) -> int | None:
         """A node with room for a pod, which it takes."""
-        if pod.shape in self.fixed:
-            return None
         asked = np.zeros(self.free.shape[1], dtype=np.int64)
         self._count_row(asked, pod, 1)
         columns = self._columns
