@@ -302,7 +302,7 @@ class _Plan(Leaving):
         members that look at other pods."""
         index = self.snapshot.index
         kinds = {pod.shape: pod for pod in self.placed}.values()
-        if any(self.figures.of(pod).has_rules and (pod.gpus is None or pod.ties) for pod in kinds):
+        if any(self.figures.of(pod).has_rules and (not self.snapshot.gpus.nodes or pod.ties) for pod in kinds):
             return []
         room, faults, tries = _Room(self, taken), [], 0
         for one in taken:
