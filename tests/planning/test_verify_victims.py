@@ -202,18 +202,6 @@ def test_a_move_needs_room_where_it_ends() -> None:
     assert (fault.check, str(fault)) == (Check.RETURNS, "node n2: cpu 1000 + 1000 > 1000")
 
 
-def test_nobody_goes_in_vain_for_gpus_by_name() -> None:
-    world = World().add(node("n1", cpu="64", **{GPU: "4"}), device([[0] + [50] * 3] * 4, name="n1"))
-    for i, name in enumerate(["v", "w"]):
-        held = [str(2 * i), str(2 * i + 1)]
-        notes = {keys.GPU_ALLOCATION: json.dumps({"allocatedGPUs": {"0": held}, "visibleGPUs": held})}
-        world.add(pod(name, at="n1", cpu="0", requests={GPU: "2"}, annotations=notes))
-    world.add(pod("p", requests={GPU: "2"}, cpu="0", priority=10, created=9))
-    both = checked(Case("both", [("v", "priority"), ("w", "priority")], Check.VAIN), world)
-    assert [str(one) for one in both] == ["default/v is evicted in vain", "default/w is evicted in vain"]
-    assert not checked(Case("one", [("w", "priority")], None), world)
-
-
 def lent() -> World:
     """Full of four pods of q0 and twelve of q1, a pod of 2 GPUs in q2 waits. Their parent may use 12 in all: one of q0
     goes only with enough of q1 that it ends within its min of 8."""

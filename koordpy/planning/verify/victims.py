@@ -299,10 +299,12 @@ class _Plan(Leaving):
     def in_vain(self, taken: Sequence[Taken]) -> list[str]:
         """Units that could stay: with one of them back, each by itself, the members stand where they are, or those who
         stand in its place go elsewhere, and pods that are moved return where they do. Left out are
-        members that look at other pods."""
+        members that look at other pods, and devices that are told apart."""
         index = self.snapshot.index
         kinds = {pod.shape: pod for pod in self.placed}.values()
-        if any(self.figures.of(pod).has_rules and (not self.snapshot.gpus.nodes or pod.ties) for pod in kinds):
+        told_apart = any(pod.gpus is not None for pod in self.placed) and self.snapshot.gpus.nodes
+        npus = any(self.figures.npu_job(pod) is not None for pod in self.placed)
+        if told_apart or npus or any(self.figures.of(pod).has_rules for pod in kinds):
             return []
         room, faults, tries = _Room(self, taken), [], 0
         for one in taken:
