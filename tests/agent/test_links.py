@@ -73,7 +73,7 @@ def test_links_in_trouble_fall_back_to_the_pcie_path() -> None:
         ("gpus: 2\nlinks: [[X, NV0], [NV1, X]]", "m.yaml: links[0][1]: 'NV0' is no link class"),
         ("gpus: 2\nlinks: [[PIX, PIX], [PIX, X]]", "m.yaml: links[0][0]: 'PIX' is no link class"),
         ("gpus: 2\nfabric: [1]", "m.yaml: fabric: not 2 numbers"),
-        ("gpus: [{uid: x}]", "m.yaml: gpus[0].uid: unknown field"),
+        ("gpus: [{uid: x}]", "m.yaml: gpus[0].uid: unknown field, did you mean uuid?"),
     ],
 )
 def test_a_machine_that_cannot_be_is_refused_by_field(text: str, fault: str) -> None:
