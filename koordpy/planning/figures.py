@@ -144,7 +144,7 @@ class Figures:
 
     @cached_property
     def _groups(self) -> Groups:
-        return Groups(self.snapshot, self.config.gangs)
+        return Groups(self.snapshot, self.config.gangs, self.config.stale_gangs)
 
     def among(self, gang: GangRef) -> Among:
         """What the members of a gang's unit that the draft has not placed are to each other."""

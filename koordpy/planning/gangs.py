@@ -54,6 +54,8 @@ class Gang(Members):
     """An unreadable setting: text as gang-network.md 2.3 words it, without the gang's name."""
     one_victim: bool = False
     """Upstream's disruptionMode: whoever evicts one member evicts all."""
+    owed: int = 0
+    """Pending members that must come together lest it is evicted as stale (`planning.grace`)."""
     expected: int | None = None
     """How many members its owner says there will be, for messages alone."""
     doubts: tuple[str, ...] = ()

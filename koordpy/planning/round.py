@@ -54,7 +54,7 @@ def plan_round(
     config = config or KoordpyConfiguration()
     if patience is None:  # the same input gives the same plan, however busy the machine
         config = changed(config, solver=changed(config.solver, wall_time_watchdog=_OFFLINE_WATCHDOG))
-    groups = Groups(snapshot, config.gangs)
+    groups = Groups(snapshot, config.gangs, config.stale_gangs)
     draft = Draft(snapshot)
     figures = Figures(draft, config, planner_cache)
     if config.queue.backfill:

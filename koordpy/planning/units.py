@@ -4,16 +4,17 @@ Source: gang-network.md section 2; workloads.md 7 for defaults. Everything follo
 the configuration; nothing is remembered.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from koordpy.api.config import Gangs
+from koordpy.api.config import Gangs, StaleGangs
 from koordpy.api.gangspec import TopologyWish
 from koordpy.api.natural import natural_key
 from koordpy.cluster.gpus import GroupKey
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.planning.gangs import DEFAULT_WAITING_SECONDS, Gang, links_named, read_gang, with_default
+from koordpy.planning.grace import owed
 from koordpy.planning.links import Links, Named, links_of
 
 
@@ -68,7 +69,7 @@ class Unit:
             return max(0, gang.min_member - gang.done)
         if gang.match_policy == "waiting-and-running":
             return max(0, gang.min_member - len(gang.standing) - gang.done)
-        return 0 if self._started else gang.min_member
+        return gang.owed if self._started else gang.min_member
 
     def present(self, gang: Gang) -> int:
         """Members of a gang that exist, or that have Succeeded (2.3)."""
@@ -103,9 +104,9 @@ class Groups:
     Gangs are read when they are asked for: a cluster holds thousands that run and are of no concern to a round.
     """
 
-    def __init__(self, snapshot: Snapshot, defaults: Gangs | None = None) -> None:
-        """`defaults`: what is configured for gangs that say nothing themselves."""
-        self.snapshot, self.defaults = snapshot, defaults or Gangs()
+    def __init__(self, snapshot: Snapshot, defaults: Gangs | None = None, stale: StaleGangs | None = None) -> None:
+        """`defaults`, `stale`: what is configured for gangs that say nothing themselves."""
+        self.snapshot, self.defaults, self.stale = snapshot, defaults or Gangs(), stale or StaleGangs()
         self._gangs: dict[GangRef, Gang] = {}
         self._units: dict[GangRef, Unit] = {}
         self._ids: dict[GangRef, str] = {}
@@ -115,7 +116,10 @@ class Groups:
         """A gang with its own settings."""
         found = self._gangs.get(ref)
         if found is None:
-            found = self._gangs[ref] = read_gang(self.snapshot, ref)
+            found = read_gang(self.snapshot, ref)
+            if together := owed(found, self.snapshot, self.stale):
+                found = replace(found, owed=together)
+            self._gangs[ref] = found
         return found
 
     def named_by(self, ref: GangRef) -> Named:

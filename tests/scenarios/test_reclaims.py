@@ -233,6 +233,24 @@ def test_a_gang_is_stale_only_for_members_that_were_lost(scheduled: int, succeed
 # --- beside promises -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("room", "grace", "bound", "gone"),
+    [
+        (3, "0s", [], ["g-1"]),  # one of two would fit, to leave again as stale; nor does it begin anew with a part
+        (4, "0s", ["g-1", "g-2", "g-3"], []),
+        (3, "-1", ["g-1", "g-2"], []),
+    ],
+)
+def test_a_gang_whose_grace_is_over_gets_all_that_it_misses_or_nobody(
+    room: int, grace: str, bound: list[str], gone: list[str]
+) -> None:
+    members = [one("g-0", gang="g", phase="Succeeded"), one("g-1", at="n", gang="g")]
+    members += [one(name, gang="g") for name in ("g-2", "g-3")]
+    result = run([gpus("n", room), group("g", 4, {keys.GANG_STALE_GRACE: grace}), *members, one("other", at="n")])
+    assert went(result) == [(name, "stale-gang") for name in gone]
+    assert sorted(final(result)) == [*bound, "other"]
+
+
 def timed(name: str, at: str, hours: int, began: int) -> list[Any]:
     """A gang of one that runs for so many hours, begun so many minutes after midnight."""
     made = one(f"{name}-0", at=at, gang=name)

@@ -47,7 +47,7 @@ class Witness:
 class _Round:
     def __init__(self, witness: Witness, snapshot: Snapshot, config: KoordpyConfiguration, plan: RoundPlan) -> None:
         self.witness, self.snapshot, self.config, self.plan = witness, snapshot, config, plan
-        self.groups = Groups(snapshot)
+        self.groups = Groups(snapshot, config.gangs, config.stale_gangs)
         self.quotas = snapshot.quotas.tree.quotas
         self.limits = limits(quota_figures(snapshot.quotas, config.quota), snapshot.quotas, config.quota)
         self.here = {key: pod for key, pod in snapshot.pods.items() if pod.bound}

@@ -4,20 +4,16 @@ Source: preemption.md section 7. Looked at when a round has tried everybody: whe
 is repaired. Nothing is remembered: since when follows from the PodGroup's condition, or from the members that failed.
 """
 
-import contextlib
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from koordpy.api import keys
 from koordpy.api.config import StaleGangs
-from koordpy.api.durations import parse_duration
 from koordpy.api.natural import natural_key
-from koordpy.api.objects import ObjectMeta
-from koordpy.cluster.ganghistory import SCHEDULED, STALE, ended
-from koordpy.cluster.pods import FAILED, GangRef, GangSource, PodInfo, seconds
+from koordpy.cluster.pods import GangRef, GangSource, PodInfo
 from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.figures import Figures
 from koordpy.planning.gangs import Gang, read_gang
+from koordpy.planning.grace import began, grace_seconds, since
 from koordpy.planning.plan import RejectedPlan
 from koordpy.planning.units import Groups
 from koordpy.planning.verify.leaving import STALE_GANG, Round, Taken, check_stale, rejection
@@ -103,11 +99,11 @@ def stale_state(ref: GangRef, snapshot: Snapshot, settings: StaleGangs) -> Stale
         return None
     kept = any(protected(pod) or pod.pod.spec.scheduler_name not in names for pod in gang.standing)
     grace = -1.0 if kept else grace_seconds(gang, snapshot, settings)
-    began = _since(gang, snapshot)
-    if grace < 0 or (began is None and grace > 0):
+    known = began(gang, snapshot)
+    if grace < 0 or (known is None and grace > 0):
         due = None
     else:
-        due = (snapshot.now if began is None else began) + grace
+        due = (snapshot.now if known is None else known) + grace
     return StaleState(present(gang, draft), gang.min_member, grace, due)
 
 
@@ -135,6 +131,8 @@ def give_up(
         pods = tuple(pod for pod in gang.bound if not terminating(pod) and pod.key not in draft.evicted)
         if grace < 0 or waited < grace or not pods or not _may_go(pods, figures):
             continue
+        if any(pod.key in draft.placed for pod in gang.pending):  # it has lost others in this very round
+            continue
         at = Round(groups, figures, None, [(one.budget, one.allowed) for one in budgets_of(draft)])
         if faults := check_stale(gang, pods, at):
             rejected.append(rejection(unit.id, faults, [Taken(pods, STALE_GANG)]))
@@ -150,47 +148,3 @@ def _may_go(pods: tuple[PodInfo, ...], figures: Figures) -> bool:
     if any(untouchable(pod) or pod.pod.spec.scheduler_name not in names for pod in pods):
         return False
     return not violations(budgets_of(figures.draft), pods)
-
-
-def _meta(gang: Gang, snapshot: Snapshot) -> ObjectMeta | None:
-    """The object that carries the gang's settings."""
-    key = gang.ref.key
-    if gang.ref.source is GangSource.GROUP:
-        return snapshot.pod_groups[key].metadata if key in snapshot.pod_groups else None
-    if gang.ref.source is GangSource.UPSTREAM:
-        return snapshot.upstream_groups[key].metadata if key in snapshot.upstream_groups else None
-    oldest = min(gang.pods, key=lambda pod: (pod.created, natural_key(pod.name)), default=None)
-    return oldest.pod.metadata if oldest is not None else None
-
-
-def grace_seconds(gang: Gang, snapshot: Snapshot, settings: StaleGangs) -> float:
-    """The gang's own grace, else the configured one where stale gangs are to be evicted at all; negative for never.
-
-    An unreadable one counts as absent.
-    """
-    meta = _meta(gang, snapshot)
-    text = meta.annotations.get(keys.GANG_STALE_GRACE, "").strip() if meta is not None else ""
-    with contextlib.suppress(ValueError):
-        return -1.0 if text == "-1" else parse_duration(text)
-    return settings.grace if settings.enabled else -1.0
-
-
-def since(gang: Gang, snapshot: Snapshot) -> float:
-    """Since when it is stale: what the condition says; where nobody writes conditions, when its last member failed;
-    else now."""
-    known = _since(gang, snapshot)
-    return snapshot.now if known is None else known
-
-
-def _since(gang: Gang, snapshot: Snapshot) -> float | None:
-    group = snapshot.pod_groups.get(gang.ref.key) if gang.ref.source is GangSource.GROUP else None
-    conditions = {one.type: one for one in group.status.conditions} if group is not None else {}
-    said = conditions.get(STALE)
-    if said is not None and said.status == "True" and said.last_transition_time:
-        # of an earlier run it tells nothing
-        return max(seconds(said.last_transition_time), gang.run.began)
-    if SCHEDULED in conditions:
-        # whoever writes it will say since when; a member that failed may have been replaced long ago
-        return None
-    last = max((ended(pod).at for pod in gang.pods if pod.pod.status.phase == FAILED), default=0.0)
-    return max(last, *(pod.created for pod in gang.bound)) if last else None

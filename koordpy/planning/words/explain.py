@@ -77,7 +77,7 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
     """Explains one known pod. Raises KeyError for an unknown one; of one that koordpy has nothing to do for, why."""
     pod = snapshot.pods[pod_key]
     figures = Figures(Draft(snapshot), config or KoordpyConfiguration())
-    groups = Groups(snapshot, figures.config.gangs)
+    groups = Groups(snapshot, figures.config.gangs, figures.config.stale_gangs)
     unit = groups.unit_of(pod)
     if not pod.pending:
         left = aside(pod, figures.config.scheduler_names) or Aside(f"pod is {_state(pod)}", "")

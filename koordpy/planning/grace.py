@@ -1,0 +1,74 @@
+"""How long a gang that has lost members is waited for, and what it owes when that time is over.
+
+Source: preemption.md section 7.
+"""
+
+import contextlib
+
+from koordpy.api import keys
+from koordpy.api.config import StaleGangs
+from koordpy.api.durations import parse_duration
+from koordpy.api.natural import natural_key
+from koordpy.api.objects import ObjectMeta
+from koordpy.cluster.ganghistory import SCHEDULED, STALE, ended
+from koordpy.cluster.pods import FAILED, GangSource, seconds
+from koordpy.cluster.snapshot import Snapshot
+from koordpy.planning.gangs import Gang
+
+
+def owed(gang: Gang, snapshot: Snapshot, settings: StaleGangs) -> int:
+    """Pending members that must come together, because fewer would be evicted as stale: those that a gang misses when
+    its grace is over, and when it holds nothing."""
+    if not (gang.strict and gang.exists and gang.pending):
+        return 0
+    least = min(gang.min_member, gang.past.whole or gang.min_member)
+    missing = least - len(gang.standing) - gang.done
+    if missing <= 0 or (grace := grace_seconds(gang, snapshot, settings)) < 0:
+        return 0
+    over = not gang.standing or snapshot.now - since(gang, snapshot) >= grace
+    return missing if over else 0
+
+
+def _meta(gang: Gang, snapshot: Snapshot) -> ObjectMeta | None:
+    """The object that carries the gang's settings."""
+    key = gang.ref.key
+    if gang.ref.source is GangSource.GROUP:
+        return snapshot.pod_groups[key].metadata if key in snapshot.pod_groups else None
+    if gang.ref.source is GangSource.UPSTREAM:
+        return snapshot.upstream_groups[key].metadata if key in snapshot.upstream_groups else None
+    oldest = min(gang.pods, key=lambda pod: (pod.created, natural_key(pod.name)), default=None)
+    return oldest.pod.metadata if oldest is not None else None
+
+
+def grace_seconds(gang: Gang, snapshot: Snapshot, settings: StaleGangs) -> float:
+    """The gang's own grace, else the configured one where stale gangs are to be evicted at all; negative for never.
+
+    An unreadable one counts as absent.
+    """
+    meta = _meta(gang, snapshot)
+    text = meta.annotations.get(keys.GANG_STALE_GRACE, "").strip() if meta is not None else ""
+    with contextlib.suppress(ValueError):
+        return -1.0 if text == "-1" else parse_duration(text)
+    return settings.grace if settings.enabled else -1.0
+
+
+def since(gang: Gang, snapshot: Snapshot) -> float:
+    """Since when it is stale: what the condition says; where nobody writes conditions, when its last member failed;
+    else now."""
+    known = began(gang, snapshot)
+    return snapshot.now if known is None else known
+
+
+def began(gang: Gang, snapshot: Snapshot) -> float | None:
+    """The same, None where nothing says it."""
+    group = snapshot.pod_groups.get(gang.ref.key) if gang.ref.source is GangSource.GROUP else None
+    conditions = {one.type: one for one in group.status.conditions} if group is not None else {}
+    said = conditions.get(STALE)
+    if said is not None and said.status == "True" and said.last_transition_time:
+        # of an earlier run it tells nothing
+        return max(seconds(said.last_transition_time), gang.run.began)
+    if SCHEDULED in conditions:
+        # whoever writes it will say since when; a member that failed may have been replaced long ago
+        return None
+    last = max((ended(pod).at for pod in gang.pods if pod.pod.status.phase == FAILED), default=0.0)
+    return max(last, *(pod.created for pod in gang.bound)) if last else None
