@@ -52,6 +52,8 @@ class _Round:
         self.limits = limits(quota_figures(snapshot.quotas, config.quota), snapshot.quotas, config.quota)
         self.here = {key: pod for key, pod in snapshot.pods.items() if pod.bound}
         self.new: dict[str, str] = {}
+        self.moved: list[PodInfo] = []
+        """Gone from their nodes, with room elsewhere: their quotas still count them."""
         self.allowed = [(one, one.status.disruptions_allowed or 0) for one in snapshot.budgets]
 
     def fault(self, text: str) -> None:
@@ -121,7 +123,7 @@ class _Round:
             if one.rule == "priority" and pod.priority >= min(p.priority for p in members):
                 self.fault(f"{pod.key} of priority {pod.priority} goes for {unit_id}")
         left = [pod for pod in before if pod.key not in {p.key for p, _ in victims}]
-        self._budgets(victims)
+        self._budgets(victims, members if self._one_by_one(unit_id) else members[:1])
         self._lines(unit_id, victims, members, before, [*left, *members])
         self._limits(unit_id, members, before, [*left, *members])
         rules = {one.rule for _, one in victims}
@@ -132,6 +134,7 @@ class _Round:
             self._minimal(unit_id, [pod for pod, _ in victims], placed)
         for pod, _ in victims:
             self.here.pop(pod.key, None)
+        self.moved += [pod for pod, one in victims if one.returns_to]
         self.here.update({pod.key: pod for pod in members})
         self.new.update(placed)
         for budget, (one, allowed) in enumerate(self.allowed):
@@ -139,8 +142,18 @@ class _Round:
             more = sum(_covers(one, pod) for pod in members)
             self.allowed[budget] = one, allowed - less + more
 
-    def _budgets(self, victims: Sequence[tuple[PodInfo, Eviction]]) -> None:
-        for one, allowed in self.allowed:
+    def _unit_of(self, unit_id: str) -> Unit:
+        return next(unit for unit in self.groups.units() if unit.id == unit_id)
+
+    def _one_by_one(self, unit_id: str) -> bool:
+        """Whether each of its members is a plan of its own."""
+        unit = self._unit_of(unit_id)
+        return unit.plain is None and unit.bound_any and not any(unit.need(gang) for gang in unit.gangs)
+
+    def _budgets(self, victims: Sequence[tuple[PodInfo, Eviction]], turns: Sequence[PodInfo]) -> None:
+        """3.5: what an earlier of some turns has bound counts for the next."""
+        for one, start in self.allowed:
+            allowed = start + sum(_covers(one, pod) for pod in turns[1:])
             gone = [(pod, eviction) for pod, eviction in victims if _covers(one, pod)]
             if any(eviction.rule != "priority" for _, eviction in gone) and len(gone) > max(0, allowed):
                 self.fault(f"PDB {one.metadata.name} allows {allowed}, {len(gone)} go")
@@ -212,7 +225,7 @@ class _Round:
             for resource in self.quotas[name].max:
                 ends, most = self.used(name, resource, after), self.limits[name][resource]
                 if ends > most and len(before) + len(members) == len(after) and lent is None:
-                    lent = self._lent(members, before)
+                    lent = self._lent(members, [*before, *self.moved])
                 if lent is not None:
                     most = max(most, min(lent[name][resource], self.quotas[name].max[resource]))
                 if ends > most and self.used(name, resource, members):
@@ -227,9 +240,13 @@ class _Round:
         quotas = self.snapshot.quotas
         waiting = {owner: dict(amounts) for owner, amounts in quotas.waiting.items()}
         own = [self.path(pod)[-1:] for pod in members]
-        for unit in self.groups.units():
-            need = list(core_members(unit))
-            if any(pod.key in self.here for pod in unit.pending) or not self._above(need, before):
+        units = [one for one in self.groups.units() if not any(pod.key in self.here for pod in one.pending)]
+        # room of ending pods that is promised counts as theirs who wait for it
+        ending = {one.pod_key for one in self.plan.pending if " terminating pod" in one.message}
+        promised = {one.id: [pod for pod in core_members(one) if pod.key in ending] for one in units}
+        for unit in units:
+            others = [pod for name, pods in promised.items() if name != unit.id for pod in pods]
+            if not self._above(list(core_members(unit)), [*before, *others]):
                 continue
             for pod in unit.pending:
                 if self.path(pod)[-1:] not in own:
@@ -253,8 +270,7 @@ class _Round:
     def _minimal(self, unit_id: str, victims: Sequence[PodInfo], placed: Mapping[str, str]) -> None:
         """I7: with one unit of them spared, the members find no room."""
         pods = self.snapshot.pods
-        unit = next(unit for unit in self.groups.units() if unit.id == unit_id)
-        if unit.plain is None and unit.bound_any and not any(unit.need(gang) for gang in unit.gangs):
+        if self._one_by_one(unit_id):
             return
         gone = {pod.key for pod in victims}
         parts: dict[str, list[PodInfo]] = {}
@@ -279,7 +295,7 @@ class _Round:
             for name, others in parts.items():
                 for pod in others if name != spared else ():
                     draft.evict(pod)
-            if self._fits(unit, draft, placed):
+            if self._fits(self._unit_of(unit_id), draft, placed):
                 self.fault(f"I7: {unit_id} could do without {[pod.key for pod in parts[spared]]}")
 
     def _fits(self, unit: Unit, draft: Draft, placed: Mapping[str, str]) -> bool:
