@@ -12,6 +12,7 @@ import contextlib
 import heapq
 import itertools
 import logging
+import signal
 import ssl
 from datetime import UTC, datetime
 from pathlib import Path
@@ -252,6 +253,13 @@ class FakeKubelet:
                         self._see(event["type"], event["object"])
 
 
+async def _until_signalled(kubelet: FakeKubelet) -> None:
+    running = asyncio.ensure_future(kubelet.run())
+    for sign in (signal.SIGINT, signal.SIGTERM):  # also where SIGINT is ignored from the start, as in the background
+        asyncio.get_running_loop().add_signal_handler(sign, running.cancel)
+    await running
+
+
 def main(arguments: list[str] | None = None) -> None:
     """`python -m koordpy.sim.kubelet --kubeconfig FILE`, or `--server URL [--token T]`."""
     parser = argparse.ArgumentParser(prog="python -m koordpy.sim.kubelet", description=FakeKubelet.__doc__)
@@ -271,8 +279,8 @@ def main(arguments: list[str] | None = None) -> None:
         start_seconds=given.start_seconds,
         end_seconds=given.end_seconds,
     )
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(kubelet.run())
+    with contextlib.suppress(asyncio.CancelledError):
+        asyncio.run(_until_signalled(kubelet))
 
 
 if __name__ == "__main__":
