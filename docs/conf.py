@@ -15,7 +15,9 @@ project_copyright = f"{project}, {_project['license']}"
 
 root_doc = "docs/index"
 extensions = ["myst_parser"]
-include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md", "examples/README.md"]
+include_patterns = [
+    "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md", "docs/rules/*.md", "examples/README.md",
+]  # fmt: skip
 exclude_patterns = [".*", "build"]
 nitpicky = True
 

@@ -1,6 +1,6 @@
 """Which GPUs may be given away: errors make them unhealthy, clean polls make them healthy again, a loss is for good.
 
-Source: gpu-topology.md section 9; the meaning of the codes: NVIDIA's list of Xid errors.
+Source: gpu-topology.md 9; the meaning of the codes: NVIDIA's list of Xid errors.
 """
 
 from collections.abc import Collection, Iterable, Sequence

@@ -1,6 +1,6 @@
 """From the facts of a backend to the matrix of link classes, and what is wrong with the links.
 
-Source: gpu-topology.md sections 3 and 9.
+Source: gpu-topology.md 3 and 9.
 """
 
 from collections import Counter

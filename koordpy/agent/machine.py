@@ -1,6 +1,6 @@
 """What a backend tells about the GPUs of a node: plain values, the same whether NVML, a file or a text said them.
 
-Source: gpu-topology.md section 9. Index (NVML's order), minor (/dev/nvidiaN) and a CUDA ordinal are three different
+Source: gpu-topology.md 9. Index (NVML's order), minor (/dev/nvidiaN) and a CUDA ordinal are three different
 numberings; the UUID is the key wherever there is one.
 """
 

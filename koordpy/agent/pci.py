@@ -1,6 +1,6 @@
 """PCIe paths from the kernel's view of the machine, for drivers that do not tell how two GPUs are connected.
 
-Source: gpu-topology.md section 9 (common ancestor not supported: compare the resolved sysfs paths of the functions). A
+Source: gpu-topology.md 9 (common ancestor not supported: compare the resolved sysfs paths of the functions). A
 path reads /sys/devices/pciDDDD:BB/<root port>/<switch port>/.../<function>.
 """
 

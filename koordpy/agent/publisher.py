@@ -1,6 +1,6 @@
 """Writes a node's Device: server-side apply of the spec, and the conditions, each only when something changed.
 
-Source: gpu-topology.md section 9. The Device belongs to its Node, so it goes when the node goes.
+Source: gpu-topology.md 9. The Device belongs to its Node, so it goes when the node goes.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """The agent's loop: look, judge, write; again when the driver reports an error or the poll interval is over.
 
-Source: gpu-topology.md section 9. The driver is asked in a thread of its own: a call of NVML may block for seconds.
+Source: gpu-topology.md 9. The driver is asked in a thread of its own: a call of NVML may block for seconds.
 """
 
 import asyncio

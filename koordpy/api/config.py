@@ -275,7 +275,7 @@ class Gpu(Section, frozen=True):
     annotation_style: Literal["koordinator", "gpushare"] = "koordinator"
     group_visibility: Literal["group", "own"] = "group"
     delivery: Literal["foreign", "env", "device-plugin"] = "foreign"
-    """`dra` is reserved (gpu-topology.md section 10): as long as nothing acts on it, it is refused."""
+    """`dra` is reserved (gpu-topology.md 10): as long as nothing acts on it, it is refused."""
 
 
 class Ascend(Section, frozen=True):

@@ -1,4 +1,4 @@
-"""`koordpy agent`: reports a node's GPUs and their links as the node's Device (gpu-topology.md section 9)."""
+"""`koordpy agent`: reports a node's GPUs and their links as the node's Device (gpu-topology.md 9)."""
 
 import argparse
 import contextlib

@@ -1,4 +1,4 @@
-"""Who holds which GPUs: the machines as they come and go, and the pods on them (gpu-topology.md section 2).
+"""Who holds which GPUs: the machines as they come and go, and the pods on them (gpu-topology.md 2).
 
 Nothing is guessed: a pod whose GPUs cannot be told makes its node count-only until it is gone.
 """
@@ -167,7 +167,7 @@ class GpuView:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """How links of different machines compare (section 3). source: `bandwidth`, `links` or `mixed`."""
+    """How links of different machines compare (gpu-topology.md 3). source: `bandwidth`, `links` or `mixed`."""
 
     source: str
     ranks: Mapping[int, int]

@@ -1,4 +1,4 @@
-"""Delivery by environment: the variables that a GPU pod's containers read their GPUs from (gpu-topology.md section 10).
+"""Delivery by environment: the variables that a GPU pod's containers read their GPUs from (gpu-topology.md 10).
 
 The admission webhook injects them and `simulate` does as it would; the scheduler binds no GPU pod to a node that
 delivers by env without them, for an image may bring `NVIDIA_VISIBLE_DEVICES=all`.

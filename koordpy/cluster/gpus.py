@@ -1,6 +1,6 @@
 """What a node's GPUs are: its Device, the links between them, and what a pod asks of them.
 
-Source: gpu-topology.md sections 1, 3 and 8. GPUs go by position: the i-th in order of minors; a set of them is a mask
+Source: gpu-topology.md 1, 3 and 8. GPUs go by position: the i-th in order of minors; a set of them is a mask
 of bits. Machines of the same links share a Pattern, which is what choices depend on and are remembered by.
 """
 
@@ -97,7 +97,7 @@ def gpu_ask(pod: Pod, resources: Collection[str] = keys.GPU_RESOURCES) -> GpuAsk
 
 
 GroupKey = tuple[str, str, str]
-"""Namespace, name and replica of a GPU group (section 5)."""
+"""Namespace, name and replica of a GPU group (gpu-topology.md 5)."""
 
 
 def gpu_group(pod: Pod) -> GroupKey | None:

@@ -1,6 +1,6 @@
 """Links between the GPUs of a node: classes and what they are worth, matrices and how noise is taken out of them.
 
-Source: gpu-topology.md sections 1 and 3. Bandwidths are whole kB/s, so that sums and thresholds are exact: a matrix
+Source: gpu-topology.md 1 and 3. Bandwidths are whole kB/s, so that sums and thresholds are exact: a matrix
 states GB/s with two decimals or so, which six decimals hold.
 """
 

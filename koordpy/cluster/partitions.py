@@ -1,4 +1,4 @@
-"""Partition tables: which sets of a node's GPUs are meant to be given together (gpu-topology.md section 8)."""
+"""Partition tables: which sets of a node's GPUs are meant to be given together (gpu-topology.md 8)."""
 
 import json
 import re

@@ -93,7 +93,7 @@ class PodInfo:
 
     @property
     def group(self) -> GroupKey | None:
-        """Its GPU group (gpu-topology.md section 5)."""
+        """Its GPU group (gpu-topology.md 5)."""
         return gpu_group(self.pod)
 
     @property

@@ -1,6 +1,6 @@
 """What the admission webhook answers: the variables that a GPU pod's containers read their GPUs from.
 
-Source: gpu-topology.md section 10, `env`. Pure: an AdmissionReview in, its answer out. The rule itself, which variable
+Source: gpu-topology.md 10, `env`. Pure: an AdmissionReview in, its answer out. The rule itself, which variable
 a container gets, is koordpy.cluster.gpu_env's, which `simulate` and the scheduler's own check use, too.
 """
 

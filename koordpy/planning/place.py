@@ -71,7 +71,7 @@ def place_best(parts: Iterable[Problem]) -> Solution:
 
 def place_in_turn(problem: Problem) -> Solution:
     """The pods of a job that is not all or nothing: all of them where they fit, else in order, one that does not fit
-    left out (gpu-topology.md section 5)."""
+    left out (gpu-topology.md 5)."""
     pending = problem.pending
     if len({problem.members[rank].shape for rank in pending}) < 2:
         return place(problem)

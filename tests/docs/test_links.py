@@ -1,6 +1,7 @@
 """Pages of the documentation lead somewhere: the files, headings and commands that they name exist."""
 
 import re
+from glob import glob
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ PAGES = sorted(
         ROOT / "SECURITY.md",
         EXAMPLES / "README.md",
         *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "docs" / "rules").glob("*.md"),
     ]
 )
 _FENCED = re.compile(r"^( *)```.*?^\1```$", re.M | re.S)
@@ -89,6 +91,7 @@ def test_every_example_is_listed() -> None:
 
 
 def test_every_page_is_in_the_table_of_contents() -> None:
-    entries = re.findall(r"^[./\w-]+$", (ROOT / "docs" / "index.md").read_text(encoding="utf-8"), re.M)
-    listed = {(ROOT / "docs" / f"{entry}.md").resolve() for entry in entries}
-    assert {page for page in PAGES if page.name != "index.md"} == listed
+    docs = ROOT / "docs"
+    entries = re.findall(r"^[./*\w-]+$", (docs / "index.md").read_text(encoding="utf-8"), re.M)
+    listed = {Path(page).resolve() for entry in entries for page in glob(f"{docs}/{entry}.md")}
+    assert {page for page in PAGES if page != docs / "index.md"} == listed

@@ -1,6 +1,6 @@
 """Groups of GPUs outside any gang, and gangs without a group, against every way to place and to divide them.
 
-gpu-topology.md section 5: all members where all fit, else in order, whoever does not fit left out; every node divides
+gpu-topology.md 5: all members where all fit, else in order, whoever does not fit left out; every node divides
 its GPUs among all that stand there, under minimum bandwidths (6) and partition tables (8); fewest nodes (b).
 """
 

@@ -1,6 +1,6 @@
-"""Rules of gpu-topology.md by manifests, as users write them: Devices, holders, classes, thresholds, tables, notes.
+"""Rules of gpu-topology.md 1 to 10 by manifests, as users write them: Devices, holders, classes, tables, notes.
 
-Answers are worked out by hand from the specification's text. A case says what stands in the Device, on the node and on
+Answers are worked out by hand from the text of the rules. A case says what stands in the Device, on the node and on
 the pods, and which GPUs the pod `p` gets.
 """
 

@@ -1,6 +1,6 @@
 """A YAML file as a source of facts: a machine that is not there, with errors that come when the file says.
 
-Source: gpu-topology.md section 9. The file:
+Source: gpu-topology.md 9. The file:
 
     gpus: 8                      # or a list: {uuid, minor, index, bus, numa, socket, pcie, memory, mig}
     links: [[X, NV4, ...], ...]  # classes as in topo -m, also NV4+PHB; default: all SYS

@@ -1,6 +1,6 @@
 """NVML as a source of facts, by NVIDIA's own Python bindings: the only module that imports pynvml.
 
-Source: gpu-topology.md section 9, and the NVML API reference for each call. What a driver or a GPU does not support is
+Source: gpu-topology.md 9, and the NVML API reference for each call. What a driver or a GPU does not support is
 not an error but an unknown; a GPU that is lost is one that is not there; a library that does not answer is a
 BackendError, once it has been opened anew in vain, as a driver that was loaded again wants it.
 """

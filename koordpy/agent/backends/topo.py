@@ -1,6 +1,6 @@
 """The text of `nvidia-smi topo -m` as a source of facts: what a bug report has, without the machine.
 
-Source: gpu-topology.md section 9. Rows and columns of network cards and the legend are passed over; blanks or tabs;
+Source: gpu-topology.md 9. Rows and columns of network cards and the legend are passed over; blanks or tabs;
 terminal colours are taken out; the affinity columns need not be there. The text knows neither UUIDs nor the PCIe path
 beside an NVLink.
 """

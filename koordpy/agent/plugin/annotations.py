@@ -1,4 +1,4 @@
-"""What annotations say of a pod's GPUs, and what they are to say once it has others (gpu-topology.md section 7)."""
+"""What annotations say of a pod's GPUs, and what they are to say once it has others (gpu-topology.md 7)."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
 """What was delivered, on disk: a plugin that starts anew knows it before the kubelet asks again.
 
-Source: gpu-topology.md section 10. Written whole and put in place by a rename, so that a crash leaves the old one or
+Source: gpu-topology.md 10. Written whole and put in place by a rename, so that a crash leaves the old one or
 the new one; a file that cannot be read is put aside and the kubelet's list alone counts.
 """
 

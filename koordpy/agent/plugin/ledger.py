@@ -1,6 +1,6 @@
 """Who gets which GPUs when the kubelet asks, without saying for whom.
 
-Source: gpu-topology.md section 10, `device-plugin`. Allocate carries no pod. But the kubelet admits one pod after
+Source: gpu-topology.md 10, `device-plugin`. Allocate carries no pod. But the kubelet admits one pod after
 another, asks for its containers in order, and lists at any time which pods it has and what it booked for them
 (PodResources): the pod that it lists and has not booked whole is the one that asks. What that pod's next container has
 reserved is delivered, not what was offered. Where several pods may be meant and all ask for the same numbers, as with

@@ -1,6 +1,6 @@
 """The node's pods at the API server: what their containers have reserved, and the writing of exchanges.
 
-Source: gpu-topology.md sections 7 and 10. The scheduler wrote minors; the kubelet knows GPUs by their UUIDs.
+Source: gpu-topology.md 7 and 10. The scheduler wrote minors; the kubelet knows GPUs by their UUIDs.
 """
 
 from collections.abc import Callable, Mapping, Sequence

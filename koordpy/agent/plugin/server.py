@@ -1,6 +1,6 @@
 """The gRPC side: what the kubelet calls on us, over a unix socket.
 
-Source: gpu-topology.md section 10; k8s.io/kubelet deviceplugin/v1beta1. One instance serves one registration: when the
+Source: gpu-topology.md 10; k8s.io/kubelet deviceplugin/v1beta1. One instance serves one registration: when the
 kubelet starts anew its socket folder is emptied, and a new server with a new socket registers.
 """
 

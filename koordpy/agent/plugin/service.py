@@ -1,6 +1,6 @@
 """The plugin's life: registered with the kubelet, again whenever the kubelet starts anew, and reconciled with its list.
 
-Source: gpu-topology.md section 10, `device-plugin`. The kubelet empties its folder of sockets when it starts: a kubelet
+Source: gpu-topology.md 10, `device-plugin`. The kubelet empties its folder of sockets when it starts: a kubelet
 socket that is another file than before, or our own socket gone, means to serve and register anew.
 """
 

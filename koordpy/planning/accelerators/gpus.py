@@ -1,4 +1,4 @@
-"""GPUs as a family of devices (gpu-topology.md); how they are chosen is in `koordpy.planning.gpu`."""
+"""GPUs as a family of devices (gpu-topology.md 4 and 5); how they are chosen is in `koordpy.planning.gpu`."""
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
@@ -16,7 +16,7 @@ from koordpy.planning.gpu.warnings import gpu_warnings
 from koordpy.planning.scene import Scene
 
 MARK = "GPUTopology"
-"""Mean mark of the links of the set that a pod alone would get (gpu-topology.md section 3)."""
+"""Mean mark of the links of the set that a pod alone would get (gpu-topology.md 3)."""
 _WISHES = (keys.GPU_MIN_BANDWIDTH, keys.GPU_PARTITION_SPEC)
 
 

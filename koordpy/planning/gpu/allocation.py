@@ -1,4 +1,4 @@
-"""The GPUs of a plan's pods, and what their Bindings are annotated with (gpu-topology.md sections 4, 5 and 7)."""
+"""The GPUs of a plan's pods, and what their Bindings are annotated with (gpu-topology.md 4, 5 and 7)."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -130,7 +130,7 @@ def _visible(one: _Given, given: Sequence[_Given], node: int, gpus: GpuNodes) ->
 
 
 def _annotations(one: _Given, visible: int, machine: Machine, gpus: GpuNodes) -> dict[str, str]:
-    """Everything of section 7 for one pod."""
+    """Everything of gpu-topology.md 7 for one pod."""
     own = one.places()
 
     def names(mask: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""What nodes are worth to a unit with GPUs, by how many of its pods each takes (gpu-topology.md section 5 (b) to (e)).
+"""What nodes are worth to a unit with GPUs, by how many of its pods each takes (gpu-topology.md 5 (b) to (e)).
 
 The sorted list of the nodes' slowest pairs, compared worst first, is with the number of nodes equal the vector of how
 many nodes have their slowest pair in the lowest class, in the next, and so on. So each node adds a vector of its own:

@@ -1,6 +1,6 @@
 """The choice of GPUs inside one node, for the pods that one plan puts there together.
 
-Source: gpu-topology.md section 4. Every candidate is compared in the order of the rules: all sets of the size that is
+Source: gpu-topology.md 4. Every candidate is compared in the order of the rules: all sets of the size that is
 given in all, and of each its best division among the pods. What depends on the whole set is compared for all candidates
 at once; the divisions come from `splits`. Answers are remembered: they depend on the machine's links and the free GPUs.
 """

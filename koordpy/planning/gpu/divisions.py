@@ -1,6 +1,6 @@
 """Objective `partition`: what NVIDIA's go-gpuallocator does, pod by pod.
 
-Source: gpu-topology.md section 4. The free GPUs are divided into sets of the request's size (one may be smaller); the
+Source: gpu-topology.md 4. The free GPUs are divided into sets of the request's size (one may be smaller); the
 division of the highest total of pair scores wins, the first of equal ones, sets written in ascending order and compared
 as lists; of its full sets the best score, then the first. A single GPU is the lowest.
 """

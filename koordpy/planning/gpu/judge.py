@@ -1,6 +1,6 @@
 """What a node's best choice of GPUs is worth to a comparison of nodes: rules 1 and 2, by the pattern of the links.
 
-Source: gpu-topology.md sections 4 and 5. Machines of one pattern share the answers.
+Source: gpu-topology.md 4 and 5. Machines of one pattern share the answers.
 """
 
 from dataclasses import dataclass, replace

@@ -1,6 +1,6 @@
 """The choice inside a machine of more GPUs than tables over all sets can hold: one NVLink domain of 72, say.
 
-Source: gpu-topology.md section 4. Sets of the best class are cliques of the graph of fast enough links. Where all free
+Source: gpu-topology.md 4. Sets of the best class are cliques of the graph of fast enough links. Where all free
 GPUs are linked alike, as in one switch domain, the rest of the rules is exact: blocks of sixteen add up. Elsewhere the
 first cliques that a bounded search finds are compared, and pods share the set in order; `is_exact` tells which it was,
 so that nothing is called proven that is not.

@@ -1,6 +1,6 @@
 """The GPUs of every node as a draft leaves them: what is free, who holds what, and what nodes are worth to pods.
 
-Source: gpu-topology.md sections 2, 3 and 5.
+Source: gpu-topology.md 2, 3 and 5.
 """
 
 import json
@@ -196,7 +196,7 @@ class GpuNodes:
         return state.free.bit_count()
 
     def room(self, node: int, pod: PodInfo) -> int:
-        """GPUs that pods like this one may still get on a node (section 2)."""
+        """GPUs that pods like this one may still get on a node (gpu-topology.md 2)."""
         draft = self.draft
         out: int | None = self.devices(node, pod)
         for name in pod.gpus.resources if pod.gpus is not None else ():
@@ -284,7 +284,7 @@ class GpuNodes:
 
     def mean_mark(self, node: int, pod: PodInfo) -> float | None:
         """Mean mark of the links of the set that a pod alone would get on a node; None where classes are not known, or
-        where there is no pair (section 3)."""
+        where there is no pair (gpu-topology.md 3)."""
         machine = self.state(node).by_name
         if machine is None or machine.matrix.links is None or pod.gpus is None or pod.gpus.count < 2:
             return None

@@ -1,4 +1,4 @@
-"""The best node of a plain pod with GPUs (gpu-topology.md section 5, kube-parity.md 3).
+"""The best node of a plain pod with GPUs (gpu-topology.md 5, kube-parity.md 3).
 
 The slowest pair it would get, then the fewest free GPUs left, then the total of the scores, fewest free slots, and the
 natural order of names. Figures of nodes are kept per shape; only nodes that the draft changed are looked at again.

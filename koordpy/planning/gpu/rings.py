@@ -1,4 +1,4 @@
-"""The best ring through each of many sets of GPUs at once (gpu-topology.md section 4, rule 3).
+"""The best ring through each of many sets of GPUs at once (gpu-topology.md 4, rule 3).
 
 The Hamiltonian cycle with the fastest slowest hop, by the exact method over subsets. All sets are looked at together:
 a bit of a long number stands for a set, so a step of the method is one AND and one OR for all of them.

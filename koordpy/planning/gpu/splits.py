@@ -1,6 +1,6 @@
 """What the rules charge a set of GPUs that is divided among pods, and a pod's set among its containers.
 
-Source: gpu-topology.md section 4, rules 2, 3, 5 and 8. For a fixed set everything that the rules compare of a division
+Source: gpu-topology.md 4, rules 2, 3, 5 and 8. For a fixed set everything that the rules compare of a division
 is a sum over its parts, which `shares` narrows down: vectors compare by their slowest member first, so a class is a
 charge of its own, the slowest class first.
 """
@@ -47,7 +47,7 @@ class Divider:
 
     def able(self, shares: Shares, kinds: Kinds) -> None:
         """Leaves the ways in which each pod gets what it may, and of them those with most listed sets, then with the
-        highest sum of their scores (section 8)."""
+        highest sum of their scores (gpu-topology.md 8)."""
         scores = [_scores(want, self.tables.size) for want, _ in kinds]
 
         def allowed(kind: int, own: Masks) -> NDArray[np.bool_]:

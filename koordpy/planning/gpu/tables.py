@@ -1,6 +1,6 @@
 """What sets of a machine's GPUs are worth by the pattern of its links: slowest pair, best ring, packings of the rest.
 
-Source: gpu-topology.md section 4. A set is a mask of bits. Tables over all masks are made once a pattern and shared by
+Source: gpu-topology.md 4. A set is a mask of bits. Tables over all masks are made once a pattern and shared by
 every machine of the pattern; up to EXACT GPUs.
 """
 

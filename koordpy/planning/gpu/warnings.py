@@ -8,7 +8,7 @@ from koordpy.planning.gpu.nodes import Unreadable, want_of
 
 
 def gpu_warnings(pod: PodInfo) -> Iterator[str]:
-    """Of a pending pod: wishes that cannot be read, and half a group (gpu-topology.md sections 5, 6)."""
+    """Of a pending pod: wishes that cannot be read, and half a group (gpu-topology.md 5, 6)."""
     labels = pod.pod.metadata.labels
     if (keys.GPU_GROUP_NAME in labels or keys.GPU_GROUP_REPLICA in labels) and pod.group is None:
         yield f"labels {keys.GPU_GROUP_NAME} and {keys.GPU_GROUP_REPLICA} make a group only together"

@@ -1,4 +1,4 @@
-"""Plain pods with GPUs: links and what is left of them come before the scores (gpu-topology.md section 5)."""
+"""Plain pods with GPUs: links and what is left of them come before the scores (gpu-topology.md 5)."""
 
 import numpy as np
 

@@ -115,7 +115,7 @@ class Problem:
     siblings and PP play no part. interactions: what the planned pods ask of each other's places in the end.
     allowances: what the planned pods may take together, wherever they stand.
     by_count: one goal more: before the score with a gather goal, else after the fewest nodes. standing: [nodes] nodes
-    that count as used without any new pod where there is no gather goal (gpu-topology.md section 5 (b)).
+    that count as used without any new pod where there is no gather goal (gpu-topology.md 5 (b)).
     alone: per shape [nodes] copies of one pod that ports, spread and (anti-)affinity let there one after the other;
     empty where no shape has such rules.
     """

@@ -1,6 +1,6 @@
 """A ByCount in a model that counts pods per shape and node: a 0/1 for each way to fill a node with what matters.
 
-Source: gpu-topology.md section 5. Of shapes that do not matter only whether any of them stands on the node is told.
+Source: gpu-topology.md 5. Of shapes that do not matter only whether any of them stands on the node is told.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,6 +1,6 @@
 """Nodes that are alike counted by what they take: for large clusters whose nodes are worth something by their pods.
 
-Source: gpu-topology.md section 5 (b) to (f) and gang-network.md section 4, without a gather goal. A model with every
+Source: gpu-topology.md 5 (b) to (f) and gang-network.md section 4, without a gather goal. A model with every
 node in it (`counts`) has a 0/1 for each way to fill each node; here a number says how many nodes of a kind are filled
 in a way, so that equal nodes are no different solutions. Sums bound the fewest nodes so closely, mostly, that few ways
 remain: what a node leaves over, no other could take.

@@ -2,7 +2,7 @@
 
 A node's Device may show fewer GPUs than the node states, and pods hold GPUs that are sick. The column is never below
 what is really free once some of the pods are gone, and nearly always just that: which GPUs they are, and how they are
-linked, is seen when a choice is tried. Source: gpu-topology.md section 2.
+linked, is seen when a choice is tried. Source: gpu-topology.md 2.
 """
 
 from dataclasses import replace

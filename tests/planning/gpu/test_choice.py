@@ -1,4 +1,4 @@
-"""The choice of GPUs inside one node: the examples of the specification, and every rule against plain enumeration."""
+"""The choice of GPUs inside one node: the examples of gpu-topology.md 11, and every rule against plain enumeration."""
 
 import json
 from dataclasses import dataclass
