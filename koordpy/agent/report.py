@@ -1,6 +1,6 @@
 """The Device that a node's agent writes: its GPUs, how they are, how they are linked, and the conditions.
 
-Source: gpu-topology.md 1 and 9, vocabulary.md (Device).
+Source: gpu-topology.md 1 and 9, vocabulary.md 3.
 """
 
 import json

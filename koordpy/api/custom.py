@@ -1,4 +1,4 @@
-"""The custom resources in crds/ that are no groups of pods: topology, quotas, devices (vocabulary.md)."""
+"""The custom resources in crds/ that are no groups of pods: topology, quotas, devices (vocabulary.md 3)."""
 
 # ruff: noqa: RUF012 - msgspec copies the defaults of structs
 
@@ -33,7 +33,7 @@ class ClusterNetworkTopologySpec(Wire, frozen=True):
 
     @property
     def entries(self) -> list[HierarchyEntry]:
-        """The documented spelling first, else the alias (vocabulary.md)."""
+        """The documented spelling first, else the alias (vocabulary.md 3)."""
         return self.hierarchy or self.network_topology_spec
 
     @property

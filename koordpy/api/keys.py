@@ -1,4 +1,4 @@
-"""Every label, annotation and group name once (vocabulary.md). Aliases stand beside the name that we write."""
+"""Every label, annotation and group name once (vocabulary.md 3 to 9). Aliases stand beside the name that we write."""
 
 DEFAULT_SCHEDULER_NAME = "koord-scheduler"
 
@@ -105,7 +105,6 @@ PREDICATE_TIME = "predicate-time"
 """Unix nanoseconds of the Binding; of pods that await chips the device plugin serves the oldest first. Live only."""
 
 # Ascend: ConfigMaps
-SYSTEM_NAMESPACE = "kube-system"
 DEVICE_INFO_PREFIX = "mindx-dl-deviceinfo-"
 DEVICE_INFO_KEY = "DeviceInfoCfg"
 SWITCH_TABLE = "basic-tor-node-cm"

@@ -2,8 +2,8 @@
 
 Only fields that a decision may depend on are named; everything else is dropped while decoding, which keeps 50,000 pods
 small. `gc=False`: the structs hold no cycles, and a collector that walks 50,000 pods pauses for seconds.
-Sources: the Kubernetes API 1.36 and vocabulary.md. Times are RFC 3339 text as the API server writes it; quantities are
-raw (`koordpy.api.quantity` reads them).
+Sources: the Kubernetes API 1.36 and vocabulary.md 3. Times are RFC 3339 text as the API server writes it; quantities
+are raw (`koordpy.api.quantity` reads them).
 """
 
 from typing import Annotated, Any

@@ -1,6 +1,6 @@
 """Labels and annotations that are quietly not what their author meant: values that nobody can read, and keys.
 
-Each decides nothing and counts as absent (vocabulary.md), so that the least a scheduler owes is a word on the object.
+Each decides nothing and counts as absent (vocabulary.md 1), so that the least a scheduler owes is a word on the object.
 Settings that hold a gang, or have their own place in a message, are told where they are read.
 """
 

@@ -2,7 +2,7 @@
 another scheduler, or of a later version.
 
 A key under one of koordpy's prefixes that says nothing deserves a word on its object; so does any other that is nearly
-one of ours. Which keys there are, and on what: vocabulary.md.
+one of ours. Which keys there are, and on what: vocabulary.md 4 to 9.
 """
 
 from collections.abc import Iterator, Mapping

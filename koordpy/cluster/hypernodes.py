@@ -1,6 +1,6 @@
 """The tree as Volcano's HyperNodes tell it, for clusters without a ClusterNetworkTopology.
 
-Source: vocabulary.md (HyperNode: an alternative source of the tree). A tier is a layer: the highest one the top layer,
+Source: vocabulary.md 3. A tier is a layer: the highest one the top layer,
 the nodes below the lowest. A layer is called by spec.tierName where the tier has one, else `tier1`, `tier2`, ...; a
 domain by its HyperNode. A node that no HyperNode of a tier holds is a private domain there, as one that lacks a layer's
 label is (gang-network.md section 3). Faults are told and worked around: one bad object must not take the tree away.

@@ -38,6 +38,16 @@ def test_every_key_that_the_code_knows_is_told_and_every_one_told_is_known() -> 
     assert len(TABLE) == len(TOLD)
 
 
+def test_the_vocabulary_has_every_key_and_no_other() -> None:
+    """Below a prefix that a table has in common, a key stands without it."""
+    words = re.findall(r"`([^`]+)`", (ROOT / "docs" / "rules" / "vocabulary.md").read_text(encoding="utf-8"))
+    named = {re.sub("<.*", "", word).lstrip("/") for word in words}
+    known = known_keys() | OTHERS
+    assert {key for key in known if named.isdisjoint((key, key.rpartition("/")[2]))} == set()
+    below = {word for word in named if word.startswith(keys.PREFIXES) and word not in keys.PREFIXES}
+    assert below <= known | {keys.GPU_CUDA_VISIBLE_PREFIX + keys.INIT_PREFIX}
+
+
 def test_a_key_stands_in_the_code_but_once() -> None:
     """Else one could be read that the table does not know of."""
     wanted = re.compile(

@@ -192,3 +192,6 @@ def test_every_reason_of_an_event_is_told() -> None:
     source = getsource(announce)
     reasons = {*re.findall(r'reason="(\w+)"', source), *_REASONS.values()}
     assert told_in("Events") == reasons
+    vocabulary = (ROOT / "docs" / "rules" / "vocabulary.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (?:Normal|Warning)[^|]*\| ([^|]+) \|", vocabulary, re.M)
+    assert {name for row in rows for name in re.findall(r"\w+", row)} == reasons

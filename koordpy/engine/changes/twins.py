@@ -1,4 +1,4 @@
-"""Kinds that two API groups serve: of two objects with one key that of the first group counts (vocabulary.md)."""
+"""Kinds that two API groups serve: of two objects with one key that of the first group counts (vocabulary.md 3)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """The status of Devices: who holds which GPUs, and what is wrong with the matrices that the scheduler reads.
 
-Sources: vocabulary.md (Device), gpu-topology.md 1. The node's agent writes the conditions that it can judge,
+Sources: vocabulary.md 3, gpu-topology.md 1. The node's agent writes the conditions that it can judge,
 this writes AsymmetricLink and TopologyMalformed, which whoever reads the matrices finds out. Server-side apply with a
 manager of its own keeps the two apart: each owns the conditions that it names. The spec is never written.
 """

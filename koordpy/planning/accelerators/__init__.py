@@ -1,1 +1,1 @@
-"""Devices that pods are given by name, one module a family (vocabulary.md)."""
+"""Devices that pods are given by name, one module a family (vocabulary.md 5 and 6)."""
