@@ -24,6 +24,7 @@ from koordpy.planning.filters.rules import DomainTable, Rule
 from koordpy.planning.filters.volumes import VolumeBinding
 from koordpy.planning.gpu.nodes import GpuNodes
 from koordpy.planning.gpu.plain import PlainGpus
+from koordpy.planning.limits import DOMAIN_LABELS, SHAPES_KEPT
 from koordpy.planning.nominated import Reserved, reserve
 from koordpy.planning.patience import NEVER
 from koordpy.planning.placement.problem import Problem
@@ -36,10 +37,6 @@ from koordpy.planning.scores.nodes import (
 from koordpy.planning.shape_figures import ShapeFigures, Static
 from koordpy.planning.units import Groups, Unit
 
-_MOST_SHAPES = 256
-_MOST_DOMAINS = 256
-"""Labels of nodes by which domains are known; pods may name any."""
-
 
 @dataclass
 class PlannerCache:
@@ -48,19 +45,19 @@ class PlannerCache:
     version: int = -1
     shapes: dict[bytes, Static] = field(default_factory=dict)
     domains: DomainTable = field(default_factory=lambda: DomainTable(()))
-    most: int = _MOST_SHAPES
+    most: int = SHAPES_KEPT
     """Shapes, above which those of pods that are gone are forgotten."""
 
     def at(self, snapshot: Snapshot) -> "PlannerCache":
         """The figures that hold for a snapshot's static_version."""
-        if self.version != snapshot.static_version or len(self.domains.known) > _MOST_DOMAINS:
+        if self.version != snapshot.static_version or len(self.domains.known) > DOMAIN_LABELS:
             self.version = snapshot.static_version
             self.shapes = {}
             self.domains = DomainTable(snapshot.nodes)
         if len(self.shapes) > self.most:
             live = {pod.shape for pod in snapshot.pending}
             self.shapes = {shape: static for shape, static in self.shapes.items() if shape in live}
-            self.most = max(_MOST_SHAPES, 2 * len(self.shapes))
+            self.most = max(SHAPES_KEPT, 2 * len(self.shapes))
         return self
 
 

@@ -16,13 +16,12 @@ from koordpy.planning.accelerators.registry import ACCELERATORS
 from koordpy.planning.attraction import place_attracted
 from koordpy.planning.build import partitions
 from koordpy.planning.figures import Figures
+from koordpy.planning.limits import SPLITS
 from koordpy.planning.place import could_place, place, place_best
 from koordpy.planning.placement.goals import goal_vector
 from koordpy.planning.placement.problem import Problem, Shape, Solution
 from koordpy.planning.plan import Proof, SolverRun
 from koordpy.planning.units import Unit
-
-_MOST_SPLITS = 200
 
 
 def place_gang(unit: Unit, problem: Problem, figures: Figures) -> Solution:
@@ -39,7 +38,7 @@ def place_jointly(unit: Unit, problem: Problem, figures: Figures) -> Solution:
     best: tuple[Problem, Solution] | None = None
     runs: list[SolverRun] = []
     proof = Proof.OPTIMAL
-    for _ in range(_MOST_SPLITS):
+    for _ in range(SPLITS):
         if not waiting:
             break
         one = waiting.pop()

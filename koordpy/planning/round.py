@@ -14,6 +14,7 @@ from koordpy.api.config import KoordpyConfiguration
 from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.attempt import Tried, try_unit, unit_shape
 from koordpy.planning.figures import Figures, PlannerCache
+from koordpy.planning.limits import OFFLINE_WATCHDOG_SECONDS
 from koordpy.planning.patience import NEVER, Interrupted, Patience
 from koordpy.planning.plan import Proof, RoundPlan
 from koordpy.planning.queue.backfill import Backfill
@@ -28,9 +29,6 @@ from koordpy.planning.victims.stale import give_up
 from koordpy.planning.words.report import report
 
 __all__ = ["PlannerCache", "plan_round"]
-
-_OFFLINE_WATCHDOG = 3600.0
-"""Seconds of the wall: far above what deterministic time lets a solve take."""
 
 
 def plan_round(
@@ -53,7 +51,7 @@ def plan_round(
     """
     config = config or KoordpyConfiguration()
     if patience is None:  # the same input gives the same plan, however busy the machine
-        config = changed(config, solver=changed(config.solver, wall_time_watchdog=_OFFLINE_WATCHDOG))
+        config = changed(config, solver=changed(config.solver, wall_time_watchdog=OFFLINE_WATCHDOG_SECONDS))
     groups = Groups(snapshot, config.gangs, config.stale_gangs)
     draft = Draft(snapshot)
     figures = Figures(draft, config, planner_cache)

@@ -19,6 +19,7 @@ from koordpy.planning.filters.base import Refusal, Verdict, chain
 from koordpy.planning.filters.fit import check_fit
 from koordpy.planning.filters.registry import rules_of
 from koordpy.planning.filters.rules import ANY_NUMBER, Rule
+from koordpy.planning.limits import FEW_ROWS, RANKED_AFTER
 from koordpy.planning.nominated import Reserved
 from koordpy.planning.promised import Promises
 from koordpy.planning.scene import Scene
@@ -64,11 +65,6 @@ class Ground(Protocol):
 
     def reserved(self, pod: PodInfo) -> Reserved | None:
         """What others that have room promised keep from a pod."""
-
-
-_FEW_ROWS = 4
-"""Changed nodes that are worked out one by one."""
-ASKED_BEFORE_RANKING = 4
 
 
 class ShapeFigures:
@@ -195,7 +191,7 @@ class ShapeFigures:
             self._update(slice(None))
             self._level()
             return
-        if len(rows) <= _FEW_ROWS and not self._copies and self._reserved is None:
+        if len(rows) <= FEW_ROWS and not self._copies and self._reserved is None:
             for row in rows.tolist():
                 self._update_row(row)
         else:
@@ -211,7 +207,7 @@ class ShapeFigures:
         """The nodes in order of worth, where they are asked for often enough for the order to pay."""
         if self._ranked is None and self._reserved is None:
             self._asked += 1
-            if self._asked > ASKED_BEFORE_RANKING:
+            if self._asked > RANKED_AFTER:
                 names = self._owner.snapshot.name_rank
                 self._ranked = RankedNodes(slots=self.slots, total=self.total, names=names)
         return self._ranked

@@ -82,7 +82,7 @@ def test_cost_vectors_too_wide_for_a_word_are_still_exact() -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_tables_made_many_at_a_time_are_those_made_one_by_one(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cost_tables, "_MANY", 1)
+    monkeypatch.setattr(cost_tables, "TABLES_AT_ONCE", 1)
     rng = random.Random(seed)
     paths = [(f"s{rng.randint(0, 2)}", f"b{rng.randint(0, 2)}", f"n{i}") for i in range(rng.randint(4, 12))]
     tree, n, pipeline = tree_of(paths), rng.randint(2, 12), rng.choice([1, 2, 3])

@@ -86,8 +86,8 @@ def test_no_placement_opens_fewer_domains_than_one_measure_needs(seed: int) -> N
 def test_a_region_modelled_in_part_is_valid_and_proven_only_where_it_is_best(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(narrow, "MOST_NODES", seed % 4)
-    monkeypatch.setattr(cover, "MOST_STATES", 0)
+    monkeypatch.setattr(narrow, "MODEL_NODES", seed % 4)
+    monkeypatch.setattr(cover, "COVER_STATES", 0)
     problem = mixed(seed, bound=seed % 5 == 0)
     problem = with_devices(problem) if seed % 2 else problem
     best, solution = best_placement(problem), solve(problem)

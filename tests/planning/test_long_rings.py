@@ -27,8 +27,8 @@ def has_whole_order(problem: Problem, nodes: dict[int, int]) -> bool:
 def test_an_order_is_proven_only_where_it_is_best_or_no_order_of_whole_domains_exists(
     block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rank_search, "MOST_RING", 1)
-    monkeypatch.setattr(assignment, "MOST_PODS", 1)
+    monkeypatch.setattr(rank_search, "RANK_RING_PODS", 1)
+    monkeypatch.setattr(assignment, "RING_PODS", 1)
     proven = whole = 0
     for seed in range(block * 60, block * 60 + 60):
         problem = replace(random_problem(seed), gather=True)
@@ -48,8 +48,8 @@ def test_an_order_is_proven_only_where_it_is_best_or_no_order_of_whole_domains_e
 
 
 def test_what_is_given_up_is_not_called_proven(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rank_search, "MOST_RING", 1)
-    monkeypatch.setattr(assignment, "MOST_PODS", 1)
+    monkeypatch.setattr(rank_search, "RANK_RING_PODS", 1)
+    monkeypatch.setattr(assignment, "RING_PODS", 1)
     monkeypatch.setattr(rank_search.RankSearch, "_within", lambda self, limits: (None, False))
     monkeypatch.setattr(rank_search.RankSearch, "_bounds", lambda self: [1] * len(self.ring.levels))
     proofs = {solve(replace(random_problem(seed), gather=True)).proof for seed in range(80)}

@@ -90,7 +90,7 @@ def compared(seed: int, *, modelled: bool) -> tuple[str, ...]:
     assert Groups(snapshot).units()
 
     def planned(least: int) -> RoundPlan:
-        with patch.object(twins, "LEAST_UNITS", least):
+        with patch.object(twins, "TWIN_UNITS", least):
             return plan_round(snapshot, settings, ways=(Way.MODEL,) if modelled else EVERY_WAY)
 
     without = planned(0)

@@ -32,5 +32,5 @@ def test_the_model_alone_takes_the_least_harmful_set() -> None:
 
 
 def test_twins_that_are_not_looked_at_are_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(twins, "LEAST_UNITS", 0)
+    monkeypatch.setattr(twins, "TWIN_UNITS", 0)
     assert sum(compared(seed) for seed in range(400, 480)) > 12

@@ -28,11 +28,10 @@ from koordpy.planning.filters.dra import resource_claims
 from koordpy.planning.filters.interpod import OwnTerms, term_matches
 from koordpy.planning.filters.rules import DomainTable
 from koordpy.planning.filters.spread import FILTERS, SpreadDefaults, Spreading, constraints_of
+from koordpy.planning.limits import NODE_PODS
 from koordpy.planning.placement.ties import Apart, Interaction, Near, Spread, renumbered
 
 Ask = tuple[int, int]
-_MOST_PODS = 1 << 16
-"""Beyond this many pods a node's number of pods is no figure of a real node; products of it stay small."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +97,7 @@ class _Reader:
         self.snapshot = draft.snapshot
         self.table = table
         self.number = Counter(pod.shape for pod in pending)
-        self.most = self.number.total() + min(int(self.snapshot.allocatable[:, 0].max(initial=0)), _MOST_PODS)
+        self.most = self.number.total() + min(int(self.snapshot.allocatable[:, 0].max(initial=0)), NODE_PODS)
         """More pods than any node takes: slots are not capped by the unit's size."""
         self.kinds = {pod.shape: pod for pod in reversed(pending)}
         self.columns: list[Ints] = []

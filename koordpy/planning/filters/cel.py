@@ -13,6 +13,7 @@ from typing import Any
 
 from koordpy.api.quantity import parse_exact
 from koordpy.cluster.selectors import int64
+from koordpy.planning.limits import CEL_NESTING
 
 Value = Any
 Lookup = Callable[["Facts"], Value]
@@ -21,9 +22,6 @@ _TOKEN = re.compile(
     r"""\s*(?:(?P<number>-?\d+)(?![\w.])|(?P<text>"[^"\\]*"|'[^'\\]*')|(?P<word>[A-Za-z_]\w*)"""
     r"""|(?P<sign>&&|\|\||==|!=|<=|>=|[<>!()\[\].,]))"""
 )
-
-MOST_NESTED = 50
-"""Brackets and negations inside one another; an API server's parser gives up at 250."""
 
 
 class Unsupported(ValueError):
@@ -167,8 +165,8 @@ class _Parser:
 
     def single(self) -> Lookup:
         self.nested += 1
-        if self.nested > MOST_NESTED:
-            raise Unsupported(f"expression nested more than {MOST_NESTED} deep")
+        if self.nested > CEL_NESTING:
+            raise Unsupported(f"expression nested more than {CEL_NESTING} deep")
         found = self._single()
         self.nested -= 1
         return found

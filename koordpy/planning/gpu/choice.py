@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from koordpy.planning.gpu.board import Board
 from koordpy.planning.gpu.divisions import division_choice
-from koordpy.planning.gpu.judge import REMEMBERED, Judged, candidates, judge_of
+from koordpy.planning.gpu.judge import Judged, candidates, judge_of
 from koordpy.planning.gpu.shares import Shares
 from koordpy.planning.gpu.splits import Divider, counted
 from koordpy.planning.gpu.submasks import Masks, bits_of, reversed_bits
 from koordpy.planning.gpu.tables import Tables, tables
 from koordpy.planning.gpu.wants import Sets, Want
+from koordpy.planning.limits import JUDGEMENTS_KEPT
 
 Objective = Literal["bottleneck", "sum", "partition"]
 WHOLE_SIZES = (16, 8, 4, 2)
@@ -43,7 +44,7 @@ class Chooser:
         """
         key = (free, held, wants, objective)
         if key not in self._known:
-            if len(self._known) > REMEMBERED:
+            if len(self._known) > JUDGEMENTS_KEPT:
                 self._known.clear()
             self._known[key] = self._choose(free, held, wants, objective)
         return self._known[key]
@@ -59,7 +60,7 @@ class Chooser:
         return self.judge(free, 0, wants) is not None
 
     def is_exact(self, free: int, held: int, wants: tuple[Want, ...], objective: Objective = "bottleneck") -> bool:
-        """Whether `choose` compares all sets: always, up to EXACT GPUs."""
+        """Whether `choose` compares all sets: always, up to EXACT_GPUS GPUs."""
         return True
 
     def low(self, mask: int) -> int:

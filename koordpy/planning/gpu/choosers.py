@@ -6,14 +6,14 @@ from koordpy.cluster.gpus import Machine, Matrix
 from koordpy.cluster.partitions import PartitionTable
 from koordpy.planning.gpu.board import Board
 from koordpy.planning.gpu.choice import Chooser, Objective
-from koordpy.planning.gpu.judge import REMEMBERED, Judged
+from koordpy.planning.gpu.judge import Judged
 from koordpy.planning.gpu.large import LargeMachine
-from koordpy.planning.gpu.submasks import EXACT
 from koordpy.planning.gpu.wants import Sets, Want
+from koordpy.planning.limits import EXACT_GPUS, JUDGEMENTS_KEPT
 
 
 class LargeChooser:
-    """The same on a machine of more GPUs than EXACT."""
+    """The same on a machine of more GPUs than EXACT_GPUS."""
 
     def __init__(self, large: LargeMachine) -> None:
         self.large, self.matrix = large, large.matrix
@@ -23,7 +23,7 @@ class LargeChooser:
         """The GPUs of each pod; of the objectives only the first is known here."""
         key = (free, held, wants)
         if key not in self._known:
-            if len(self._known) > REMEMBERED:
+            if len(self._known) > JUDGEMENTS_KEPT:
                 self._known.clear()
             self._known[key] = self.large.choose(free, held, wants)
         return self._known[key]
@@ -56,7 +56,7 @@ def _shared(
     matrix: Matrix, numa: tuple[int, ...] | None, roots: tuple[str, ...] | None, table: PartitionTable | None
 ) -> Chooser | LargeChooser:
     board = Board(matrix, numa, roots, table)
-    return LargeChooser(LargeMachine(board)) if matrix.pattern.size > EXACT else Chooser(board)
+    return LargeChooser(LargeMachine(board)) if matrix.pattern.size > EXACT_GPUS else Chooser(board)
 
 
 def chooser_of(machine: Machine) -> Chooser | LargeChooser:

@@ -13,9 +13,7 @@ from koordpy.planning.gpu.splits import Divider, counted
 from koordpy.planning.gpu.submasks import Masks, masks_of_size
 from koordpy.planning.gpu.tables import tables
 from koordpy.planning.gpu.wants import Want
-
-REMEMBERED = 20_000
-"""Answers kept of one machine, or of one pattern."""
+from koordpy.planning.limits import JUDGEMENTS_KEPT
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +38,7 @@ class Judge:
         """For pods of the given sizes (ascending) that take any sets; None where there are too few GPUs."""
         key = (free, held, sizes)
         if key not in self._known:
-            if len(self._known) > REMEMBERED:
+            if len(self._known) > JUDGEMENTS_KEPT:
                 self._known.clear()
             self._known[key] = self._judge(free, held, sizes)
         return self._known[key]
@@ -64,7 +62,7 @@ class Judge:
         """For pods with thresholds or listed sets; None where they cannot all be given what they want."""
         key = (free, held, wants)
         if key not in self._wanted:
-            if len(self._wanted) > REMEMBERED:
+            if len(self._wanted) > JUDGEMENTS_KEPT:
                 self._wanted.clear()
             self._wanted[key] = self._judge_wanted(*key)
         return self._wanted[key]

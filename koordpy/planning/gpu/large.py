@@ -16,15 +16,11 @@ from koordpy.cluster.partitions import PartitionTable
 from koordpy.planning.gpu.board import Board
 from koordpy.planning.gpu.submasks import bits_of, reversed_bits
 from koordpy.planning.gpu.wants import Sets, Want
+from koordpy.planning.limits import CLIQUE_STEPS, CLIQUES, NUMA_CHOICES, NUMA_NODES
 
 _BLOCK = 16
-_STEPS = 20_000
-"""Steps of one search for cliques."""
-_CLIQUES = 256
-"""Cliques that are compared."""
-_NUMA_CHOICES = 256
-_NUMA_NODES = 8
-"""NUMA nodes of which every choice is compared: no choice of so many has more than _NUMA_CHOICES."""
+"""GPUs of a block: the bits of 0xFFFF."""
+
 Value = tuple[int, ...]
 
 
@@ -59,7 +55,7 @@ class LargeMachine:
 
     def _cliques(self, near: Sequence[int], among: int, size: int) -> Iterator[int]:
         """Cliques of a size, those with the lowest GPUs first, as far as the steps go."""
-        steps = _STEPS
+        steps = CLIQUE_STEPS
 
         def grow(clique: int, able: int, left: int) -> Iterator[int]:
             nonlocal steps
@@ -90,7 +86,7 @@ class LargeMachine:
             found = []
             for clique in self._cliques(near, among, size):
                 found.append(clique)
-                if len(found) == _CLIQUES:
+                if len(found) == CLIQUES:
                     break
             if found:
                 return found
@@ -125,7 +121,7 @@ class LargeMachine:
                 part = base + sum(mask for _, mask in chosen)
                 if part.bit_count() >= size:
                     found.append(part)
-                    if len(found) == _NUMA_CHOICES:
+                    if len(found) == NUMA_CHOICES:
                         break
             if found:
                 return found
@@ -212,7 +208,7 @@ class LargeMachine:
         at = bits_of(whole)
         if self._roots is not None and len({self._roots[i] for i in at}) < len(at):
             return False
-        return self._numa is None or len({self._numa[i] for i in at}) <= _NUMA_NODES
+        return self._numa is None or len({self._numa[i] for i in at}) <= NUMA_NODES
 
     @cached_property
     def _table_adds_up(self) -> bool:
@@ -273,7 +269,7 @@ class LargeMachine:
             return None
         if want.near is None:
             return min(self._candidates(free, 0, want.count), key=lambda one: self._value(one, free, 0))
-        found = list(self._cliques(want.near, free, want.count))[:_CLIQUES]
+        found = list(self._cliques(want.near, free, want.count))[:CLIQUES]
         return min(found, key=lambda one: (-self.low(one), self._value(one, free, 0)), default=None)
 
     def _containers(self, mask: int, sizes: tuple[int, ...]) -> tuple[int, ...]:

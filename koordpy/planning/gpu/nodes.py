@@ -22,8 +22,9 @@ from koordpy.cluster.snapshot import Draft, Ints
 from koordpy.planning.gpu.choice import Chooser
 from koordpy.planning.gpu.choosers import LargeChooser, chooser_of
 from koordpy.planning.gpu.judge import Judged
-from koordpy.planning.gpu.submasks import EXACT, bits_of
+from koordpy.planning.gpu.submasks import bits_of
 from koordpy.planning.gpu.wants import PodWant, Sets, want_on
+from koordpy.planning.limits import EXACT_GPUS
 
 MOST_GPUS = 1 << 20
 """GPUs of a node that are told apart: what states more, by mistake, shall not overflow the sums of a choice."""
@@ -243,7 +244,7 @@ class GpuNodes:
         """Whether what a node is worth, and the GPUs it gives, are proven the best of all sets."""
         state = self.state(node)
         machine = state.by_name
-        if machine is None or machine.size <= EXACT:
+        if machine is None or machine.size <= EXACT_GPUS:
             return True
         held = state.groups.get(group, 0) if group is not None else 0
         own = tuple(want_on(machine, want) for want in wants)

@@ -1,6 +1,6 @@
 """Sets of GPUs as masks of bits, and the ways to take a part out of each: the same for every machine of a size.
 
-Tables are made once a process; up to EXACT GPUs.
+Tables are made once a process; up to EXACT_GPUS GPUs.
 """
 
 from collections.abc import Iterator
@@ -10,10 +10,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-EXACT = 16
-"""GPUs of a machine up to which tables over all sets are made."""
-
-_AT_ONCE = 1 << 16
+from koordpy.planning.limits import EXACT_GPUS, MASKS_AT_ONCE
 
 Masks = NDArray[np.int64]
 
@@ -28,7 +25,7 @@ def bits_of(mask: int) -> list[int]:
     return out
 
 
-@lru_cache(maxsize=EXACT + 1)
+@lru_cache(maxsize=EXACT_GPUS + 1)
 def _sizes(count: int) -> NDArray[np.int64]:
     return np.bitwise_count(np.arange(1 << count, dtype=np.int64)).astype(np.int64)
 
@@ -40,7 +37,7 @@ def masks_of_size(count: int, size: int) -> Masks:
     return found
 
 
-@lru_cache(maxsize=EXACT + 1)
+@lru_cache(maxsize=EXACT_GPUS + 1)
 def reversed_bits(count: int) -> Masks:
     """Number of each mask with its bits turned round: of sets of a size the largest has the lowest GPUs."""
     out = np.zeros(1, dtype=np.int64)
@@ -82,6 +79,6 @@ def parts(count: int, masks: Masks, size: int) -> Iterator[Masks]:
     rows = _parts(count, total, size)
     if len(masks) < len(known):
         rows = rows[:, np.searchsorted(known, masks)]
-    step = max(1, _AT_ONCE // len(masks))
+    step = max(1, MASKS_AT_ONCE // len(masks))
     for at in range(0, len(rows), step):
         yield rows[at : at + step].astype(np.int64)

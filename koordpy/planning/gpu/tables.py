@@ -1,7 +1,7 @@
 """What sets of a machine's GPUs are worth by the pattern of its links: slowest pair, best ring, packings of the rest.
 
 Source: gpu-topology.md 4. A set is a mask of bits. Tables over all masks are made once a pattern and shared by
-every machine of the pattern; up to EXACT GPUs.
+every machine of the pattern; up to EXACT_GPUS GPUs.
 """
 
 from functools import cached_property, lru_cache
@@ -13,15 +13,13 @@ from numpy.typing import NDArray
 
 from koordpy.cluster.gpus import Pattern
 from koordpy.planning.gpu.rings import best_rings
-from koordpy.planning.gpu.submasks import EXACT, Masks, bits_of, masks_of_size, parts
-
-RING_LIMIT = 8
-"""Rings of larger sets all count as equal."""
+from koordpy.planning.gpu.submasks import Masks, bits_of, masks_of_size, parts
+from koordpy.planning.limits import EXACT_GPUS, GPU_RING
 
 
 @lru_cache(maxsize=1024)
 def tables(pattern: Pattern) -> "Tables":
-    """The tables of a pattern of up to EXACT GPUs."""
+    """The tables of a pattern of up to EXACT_GPUS GPUs."""
     return Tables(pattern)
 
 
@@ -29,8 +27,8 @@ class Tables:
     """Classes go from 0, the slowest, to `classes` - 1; `classes` itself stands for no limit (a single GPU)."""
 
     def __init__(self, pattern: Pattern) -> None:
-        if pattern.size > EXACT:
-            raise ValueError(f"{pattern.size} GPUs, tables hold {EXACT}")
+        if pattern.size > EXACT_GPUS:
+            raise ValueError(f"{pattern.size} GPUs, tables hold {EXACT_GPUS}")
         self.pattern = pattern
         self.size, self.classes = pattern.size, pattern.classes
         self._ranks = np.array([list(row) for row in pattern.ranks], dtype=np.int64)
@@ -61,7 +59,7 @@ class Tables:
         size = int(masks[0]).bit_count() if len(masks) else 0
         if size <= 3:
             return self.low[masks]
-        if size > RING_LIMIT:
+        if size > GPU_RING:
             return np.full(len(masks), self.classes, dtype=np.int64)
         known = self._rings[masks]
         new = known < 0

@@ -13,6 +13,12 @@ from typing import Any
 import numpy as np
 
 from koordpy.cluster.tree import Tree
+from koordpy.planning.limits import (
+    CONVOLUTION_BY_TERM_ENTRIES,
+    CONVOLUTION_CHUNK_ENTRIES,
+    TABLE_AT_ONCE_ENTRIES,
+    TABLES_AT_ONCE,
+)
 from koordpy.planning.placement.packed import PackedCosts
 from koordpy.planning.placement.problem import Ints
 
@@ -20,14 +26,6 @@ Costs = Any
 """numpy array over m = 0 .. cap: int64, or Python integers where the packed vector needs more than 62 bits."""
 
 INT64_LIMIT = 1 << 60
-_MANY = 64
-"""Kinds of a level that are worth making all at once."""
-_LONGEST = 512
-"""Entries of tables that are made so; on longer ones one at a time is as fast."""
-_ONE_BY_ONE = 1024
-"""Entries of a convolution from which on its terms are added one by one: picking rows out of windows copies them."""
-_CHUNK = 1 << 16
-"""Entries of one temporary array of a convolution: what fits a processor's cache."""
 
 
 class CostTables:
@@ -183,9 +181,9 @@ class CostTables:
         if self.wide or self.multiples or self._bound_any:
             return
         for level in range(self.tree.depth - 1, top, -1):
-            if int(self.capacity(level).max(initial=0)) > _LONGEST:
+            if int(self.capacity(level).max(initial=0)) > TABLE_AT_ONCE_ENTRIES:
                 return
-            if int(self.kinds(level).max(initial=-1)) + 1 < _MANY:
+            if int(self.kinds(level).max(initial=-1)) + 1 < TABLES_AT_ONCE:
                 continue  # few tables, made as they are asked for
             self._fill_level(level)
 
@@ -286,10 +284,10 @@ class CostTables:
         if self.monotone(level):
             padded[:longest] = left[0]
             takes = np.append((right[1:] != right[:-1]).nonzero()[0], longest)
-            if size > _ONE_BY_ONE:
+            if size > CONVOLUTION_BY_TERM_ENTRIES:
                 return _shifted(padded, right, takes, size)
             windows, costs = windows[takes], costs[takes]
-        step = max(64, _CHUNK // len(costs))
+        step = max(64, CONVOLUTION_CHUNK_ENTRIES // len(costs))
         if size <= step:
             out = (windows + costs).min(axis=0)
         else:

@@ -9,11 +9,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from koordpy.planning.limits import RANK_MIXTURES
 from koordpy.planning.placement.goals import pipeline_groups
 from koordpy.planning.placement.problem import Problem
-
-MOST_MIXTURES = 400
-"""Of one node; beyond, nothing is said of any."""
 
 Mixture = tuple[int, ...]
 
@@ -119,7 +117,7 @@ class RankRing:
         stack: list[tuple[Mixture, int]] = [((), total)]
         while stack:
             chosen, rest = stack.pop()
-            if len(found) + len(stack) > MOST_MIXTURES:
+            if len(found) + len(stack) > RANK_MIXTURES:
                 return None
             at = len(chosen)
             if at == len(slots) - 1:

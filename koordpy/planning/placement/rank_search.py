@@ -7,13 +7,9 @@ alone takes two runs at least. The work is bounded by a number of steps, never b
 from collections.abc import Sequence
 from itertools import accumulate
 
+from koordpy.planning.limits import RANK_RING_PODS, RANK_STEPS
 from koordpy.planning.placement.rank_ring import RankRing
 from koordpy.planning.placement.rank_walk import Walk
-
-MOST_STEPS = 8_000
-"""Of one walk; no further walk begins after as many."""
-MOST_RING = 80
-"""Longer rings are only tried at one run per domain."""
 
 
 class RankSearch:
@@ -22,7 +18,7 @@ class RankSearch:
     def __init__(self, ring: RankRing) -> None:
         self.ring = ring
         self.number = len(self.ring.ring)
-        self.long = self.number > MOST_RING
+        self.long = self.number > RANK_RING_PODS
         self.pack: list[list[int]] = []
         self.steps = 0
 
@@ -112,14 +108,14 @@ class RankSearch:
             return self._ranked(found), True
         if self.long:
             return None, refuted
-        if self.steps >= MOST_STEPS:
+        if self.steps >= RANK_STEPS:
             return None, False
         proven = True
         unlimited = [self.number] * len(limits)
         for i in range(len(limits)):
             found = None
             while found is None:
-                if self.steps >= MOST_STEPS:
+                if self.steps >= RANK_STEPS:
                     return self._loosely(limits), False
                 found, refuted = self._within([*limits[: i + 1], *unlimited[i + 1 :]])
                 if found is None:
@@ -130,7 +126,7 @@ class RankSearch:
     def _loosely(self, limits: Sequence[int]) -> dict[int, int] | None:
         """A good order, soon found: the limits are widened together."""
         for percent in (10, 20, 40, 70, 100, 150, 200):
-            found, _ = self._walk([n + n * percent // 100 + 1 for n in limits], MOST_STEPS // 8)
+            found, _ = self._walk([n + n * percent // 100 + 1 for n in limits], RANK_STEPS // 8)
             if found is not None:
                 return self._ranked(found)
         return None
@@ -141,7 +137,7 @@ class RankSearch:
 
     def _within(self, limits: Sequence[int]) -> tuple[list[int] | None, bool]:
         """(the naturally smallest sequence with at most so many crossings per level, refuted)."""
-        return self._walk(limits, MOST_STEPS // 2 if self.long else MOST_STEPS)
+        return self._walk(limits, RANK_STEPS // 2 if self.long else RANK_STEPS)
 
     def _walk(self, limits: Sequence[int], most_steps: int) -> tuple[list[int] | None, bool]:
         walk = Walk(self.ring, limits, self.pack)

@@ -23,12 +23,10 @@ from koordpy.planning.attempt import try_unit
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures, PlannerCache
 from koordpy.planning.held import Hold
+from koordpy.planning.limits import STARVING_BESIDE
 from koordpy.planning.placement.problem import Problem
 from koordpy.planning.placement.reach import Reach
 from koordpy.planning.units import Groups, Unit
-
-_MOST_BESIDE = 64
-"""Units that are not due and looked at in a round."""
 
 
 def stays(pod: PodInfo) -> bool:
@@ -45,7 +43,7 @@ def starving_beside(groups: Groups, only: Collection[str] | None, after: float) 
     waiting = sorted((pod for pod in groups.snapshot.pending if pod.created <= latest), key=lambda pod: pod.created)
     out: dict[str, Unit] = {}
     for pod in waiting:
-        if len(out) >= _MOST_BESIDE:
+        if len(out) >= STARVING_BESIDE:
             break
         unit = Unit(id=pod.key, gangs=(), plain=pod) if pod.gang is None else groups.unit(pod.gang)
         if unit.id not in only:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from koordpy.planning.limits import DOMAINS_TRIED
 from koordpy.planning.placement.goals import core_of, violations
 from koordpy.planning.placement.problem import Problem, Solution
 from koordpy.planning.placement.rank_order import assign_groups
@@ -21,9 +22,6 @@ from koordpy.planning.solver.plain import Plain
 from koordpy.planning.solver.room import Room
 
 __all__ = ["can_place", "solve"]
-
-_TRIES = 16
-"""Domains of a level that are tried where the solver's time is up."""
 
 
 def solve(problem: Problem) -> Solution:
@@ -79,7 +77,7 @@ def _first_found(problem: Problem, budget: Budget) -> dict[int, int]:
     for level in range(tree.depth if problem.gather else problem.hard, problem.hard - 1, -1):
         most = room.most_in(level)
         domains = np.nonzero(room.could(level, counts))[0]
-        for domain in domains[np.argsort(-most[domains], kind="stable")][:_TRIES].tolist():
+        for domain in domains[np.argsort(-most[domains], kind="stable")][:DOMAINS_TRIED].tolist():
             found = greedy.fill((level, domain))
             if found is None:
                 continue

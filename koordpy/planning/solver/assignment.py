@@ -6,13 +6,14 @@ Source: gang-network.md section 5, goal 7.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from koordpy.planning.limits import RING_PODS
 from koordpy.planning.placement.goals import Goals, faults_together
 from koordpy.planning.placement.problem import Problem
 from koordpy.planning.placement.rank_order import assign_groups, order_ranks
 from koordpy.planning.solver.budget import Budget
 from koordpy.planning.solver.gather import Gather
 from koordpy.planning.solver.reached import Found
-from koordpy.planning.solver.ring import MOST_PODS, Ring
+from koordpy.planning.solver.ring import Ring
 
 
 def assign(problem: Problem, ranks: Sequence[int], gather: Gather, found: Found, *, budget: Budget) -> dict[int, int]:
@@ -50,7 +51,7 @@ def settle_ranks(problem: Problem, start: Mapping[int, int], *, budget: Budget) 
     best = dict(start)
     if ordered is not None and goals.ranks(ordered) < goals.ranks(start):
         best = ordered
-    if len(ranks) <= MOST_PODS:
+    if len(ranks) <= RING_PODS:
         return Ring(problem, best, budget=budget).solve()
     budget.proven &= proven
     return best

@@ -3,6 +3,7 @@
 Source: gang-network.md section 7, Determinism: one worker, a fixed seed, deterministic time, never wall time.
 """
 
+from koordpy.planning.limits import SETUP_TIME, UNPROVEN_SHARE
 from koordpy.planning.patience import NEVER, Interrupts
 from koordpy.planning.placement.problem import Problem
 from koordpy.planning.plan import Proof, SolverRun
@@ -15,10 +16,6 @@ _PROOFS = {
 }
 
 _SEED = 0
-_SETUP = 1e-5
-"""Deterministic time that one variable or constraint is charged."""
-_UNPROVEN = 0.1
-"""What a stage gets of its share once an earlier one is open: no proof can be had, and a good answer comes early."""
 
 
 class Budget:
@@ -50,7 +47,7 @@ class Budget:
         self, stage: str, model: cp_model.CpModel, *, share: float = 1.0, linearization: int = 1
     ) -> tuple[Proof, list[int]]:
         """Solves one model with at most `share` of what is left. Returns what is proven and the values (or none)."""
-        limit = self.left * (share if self.proven else share * _UNPROVEN)
+        limit = self.left * (share if self.proven else share * UNPROVEN_SHARE)
         if limit <= 1e-6:
             if self.proven:
                 self.runs.append(SolverRun(stage=stage, status=Proof.UNKNOWN, deterministic_time=0.0))
@@ -71,7 +68,7 @@ class Budget:
         proof = _PROOFS.get(status, Proof.UNKNOWN)
         used = round(float(solver.response_proto.deterministic_time), 12)  # its last digit differs from run to run
         # taking a model in and simplifying it is not in the solver's deterministic time
-        self.left -= used + _SETUP * (len(model.proto.variables) + len(model.proto.constraints))
+        self.left -= used + SETUP_TIME * (len(model.proto.variables) + len(model.proto.constraints))
         # amounts whose sums leave 64 bits end here: no answer, and no reason to lose a round
         fault = _first_words(model.validate()) if status == cp_model.MODEL_INVALID else ""
         self.runs.append(SolverRun(stage=stage, status=proof, deterministic_time=used, fault=fault))

@@ -6,12 +6,11 @@ Source: gpu-topology.md 5. Of shapes that do not matter only whether any of them
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
+from koordpy.planning.limits import MODEL_VARIABLES
 from koordpy.planning.placement.problem import ByCount, Devices
 from koordpy.planning.solver.cpsat import cp_model
 
 Term = tuple[cp_model.IntVar, int]
-MOST_WAYS = 20_000
-"""0/1 variables of one model; beyond, the goal is left out and nothing is proven."""
 
 
 class Counted:
@@ -31,7 +30,7 @@ class Counted:
         number = 2 if inert else 1
         for shape in active:
             number *= most[shape] + 1
-        if not self.complete or number > MOST_WAYS:
+        if not self.complete or number > MODEL_VARIABLES:
             self.complete = False
             return
         idle = self.table.cost(kind, (0,) * self.shapes)
@@ -47,7 +46,7 @@ class Counted:
                 if one != none:
                     self.components[at].append((way, one - none))
         self._ways += len(chosen)
-        if self._ways > MOST_WAYS:
+        if self._ways > MODEL_VARIABLES:
             self.complete = False
         self.model.add_exactly_one([way for way, _, _ in chosen])
         for i, shape in enumerate(active):

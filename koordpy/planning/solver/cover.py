@@ -10,14 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from koordpy.planning.limits import COVER_ENTRIES, COVER_FILLINGS, COVER_STATES
 from koordpy.planning.placement.problem import Ints
 from koordpy.planning.solver.room import Room, maximal_fillings
 
-MOST_STATES = 400_000
-"""Vectors of pods per shape."""
-MOST_WORK = 150_000_000
-"""Table entries written for one unit: less than a second."""
-MOST_FILLINGS = 200
 _NEVER = 1 << 60
 
 
@@ -28,7 +24,7 @@ class Cover:
         self.room, self.tree = room, room.tree
         self.counts = [int(n) for n in counts]
         self.states = int(np.prod([n + 1 for n in self.counts], dtype=object))
-        self.work = MOST_WORK
+        self.work = COVER_ENTRIES
         self._held = [level.sums(room.problem.bound_counts) > 0 for level in self.tree.levels]
         self._roomy: list[Any] = [None] * (self.tree.depth + 1)
         self._weights: list[int] = []
@@ -39,7 +35,7 @@ class Cover:
         """Whether only room matters: no multiples, interactions or scores, and the table is not too large."""
         problem = self.room.problem
         return (
-            self.states <= MOST_STATES
+            self.states <= COVER_STATES
             and not problem.multiples
             and not problem.interactions
             and problem.by_count is None
@@ -115,7 +111,7 @@ class Cover:
         found = self._fillings.get(number)
         if found is None:
             kind, request = self.room.types[number], self.room.request.tolist()
-            fillings = kind.fillings or maximal_fillings(kind.slots, kind.caps, request, most=MOST_FILLINGS)
+            fillings = kind.fillings or maximal_fillings(kind.slots, kind.caps, request, most=COVER_FILLINGS)
             if fillings is None:
                 raise TooMuchWork
             found = self._fillings[number] = [filling for filling in fillings if any(filling)]

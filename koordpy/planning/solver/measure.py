@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from koordpy.planning.limits import MEASURE_UNITS, MEASURES
 from koordpy.planning.placement.counting import Counted, count
 from koordpy.planning.placement.problem import ByCount, Devices, Ints, Member, Problem, Shape
 from koordpy.planning.solver.budget import Budget
@@ -18,11 +19,6 @@ from koordpy.planning.solver.counts import CountModel
 from koordpy.planning.solver.placed import node_pods
 from koordpy.planning.solver.regions import Regions
 from koordpy.planning.solver.room import Room
-
-MOST_MEASURES = 2
-"""Measures of room that are counted for a region."""
-MOST_UNITS = 2048
-"""A measure is counted in at most so many units; larger amounts are rounded in favour of the bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +49,7 @@ def meet_measures(regions: Regions, region: tuple[int, int], *, devices: Devices
     tight = sorted(measures, key=lambda one: regions.fewest_by([one], region), reverse=True)
     asks = None if devices is None else np.array([devices.asks[shape] for shape in regions.room.shapes], dtype=np.int64)
     found = []
-    for per_node, need in tight[:MOST_MEASURES]:
+    for per_node, need in tight[:MEASURES]:
         left = asks is not None and _is_of(asks, per_node, regions.room)
         least = least_domains(regions.problem, region, per_node, need, left=left)
         if least is None:
@@ -104,7 +100,7 @@ def least_domains(
 
     left: of the ways that are best the one with fewest nodes that give two and more, then with least left on its nodes.
     """
-    tree, scale = problem.tree, -(-need // MOST_UNITS)
+    tree, scale = problem.tree, -(-need // MEASURE_UNITS)
     units = -(-need // scale)
     place = tree.levels[region[0]]
     allowed = np.zeros(len(room), dtype=np.int64)

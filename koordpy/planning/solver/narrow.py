@@ -12,10 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from koordpy.planning.limits import MODEL_NODES
 from koordpy.planning.solver.room import Room
-
-MOST_NODES = 384
-"""Regions with more nodes that have room are modelled in part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +33,7 @@ def is_large(room: Room, region: tuple[int, int]) -> bool:
     """Whether a region has too many nodes with room to be modelled whole."""
     place = room.tree.levels[region[0]]
     nodes = slice(int(place.start[region[1]]), int(place.end[region[1]]))
-    return int((room.most[nodes] > 0).sum()) > MOST_NODES
+    return int((room.most[nodes] > 0).sum()) > MODEL_NODES
 
 
 def narrowed(
@@ -57,7 +55,7 @@ def narrowed(
     twins = opened.get(level, len(order))
     alike: Counter[int] = Counter()
     only = np.zeros(len(room.most), dtype=bool)
-    left = MOST_NODES
+    left = MODEL_NODES
     place = tree.levels[level]
     for domain in sorted(order, key=lambda d: d not in own):
         inside = slice(int(place.start[domain]), int(place.end[domain]))

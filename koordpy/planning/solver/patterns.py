@@ -11,6 +11,13 @@ from itertools import product
 
 import numpy as np
 
+from koordpy.planning.limits import (
+    PATTERN_FILLINGS,
+    PATTERN_NAMED_VARIABLES,
+    PATTERN_TRIES,
+    PATTERN_WAYS,
+    PATTERN_WAYS_COUNTED,
+)
 from koordpy.planning.placement.problem import Ints, Problem
 from koordpy.planning.plan import Proof
 from koordpy.planning.solver.budget import Budget
@@ -19,14 +26,6 @@ from koordpy.planning.solver.pattern_names import Kind, PatternNames, Way
 from koordpy.planning.solver.room import Room
 from koordpy.planning.solver.staged import StagedModel, Term, linear
 
-MANY_WAYS = 1_500
-"""Ways to fill all nodes one by one from which on equal nodes are counted together."""
-_MOST_WAYS = 12_000
-"""Variables of one model; beyond, nodes that differ in their scores alone are counted together, too."""
-_MOST_FILLINGS = 500
-_TRIES = 3
-_NAMED_VARIABLES = 1_000
-"""Variables up to which the names are decided by the model, too: a solve or two for each pod."""
 Fillings = dict[int, list[tuple[int, ...]]]
 """Type of a node -> pods per shape of each way to fill it."""
 
@@ -35,8 +34,8 @@ def pays(problem: Problem, room: Room, nodes: Sequence[int]) -> bool:
     """Whether nodes are so many that equal ones are better counted together, and nothing tells them apart."""
     if problem.by_count is None or problem.interactions or problem.multiples or problem.hard:
         return False
-    ways = np.prod(np.minimum(room.slots[:, list(nodes)], _MOST_FILLINGS) + 1, axis=0)
-    return int(np.minimum(ways, _MOST_FILLINGS).sum()) > MANY_WAYS
+    ways = np.prod(np.minimum(room.slots[:, list(nodes)], PATTERN_FILLINGS) + 1, axis=0)
+    return int(np.minimum(ways, PATTERN_FILLINGS).sum()) > PATTERN_WAYS_COUNTED
 
 
 class Patterns:
@@ -57,7 +56,7 @@ class Patterns:
         if fillings is None:
             return None
         groups = self._groups(nodes, fine=True)
-        if sum(len(fillings[int(self.room.type_of[group[0]])]) for group in groups) > _MOST_WAYS:
+        if sum(len(fillings[int(self.room.type_of[group[0]])]) for group in groups) > PATTERN_WAYS:
             self._fine = False
             groups = self._groups(nodes, fine=False)
         if not self._with_fewest_nodes(nodes, groups, fillings):
@@ -70,7 +69,7 @@ class Patterns:
             self._minimise("slots", [(way.number, int(self._reference[kind.nodes[0]])) for kind, way in self._all()])
         shapes = [self.room.shapes.index(self.problem.members[rank].shape) for rank in self.ranks]
         names = PatternNames(self.model, self._kinds, self.problem.name_rank)
-        if self._fine and len(self.model.model.proto.variables) <= _NAMED_VARIABLES:
+        if self._fine and len(self.model.model.proto.variables) <= PATTERN_NAMED_VARIABLES:
             return dict(zip(self.ranks, names.deal(shapes), strict=True))
         self.budget.proven = False  # the names
         return dict(zip(self.ranks, names.deal_as_found(shapes), strict=True))
@@ -86,7 +85,7 @@ class Patterns:
         standing = self.problem.standing
         there = int(standing[list(nodes)].sum()) if standing is not None else 0
         fewest = max(0 if there else 1, self._least(nodes) - there)
-        for most in range(fewest, fewest + _TRIES):
+        for most in range(fewest, fewest + PATTERN_TRIES):
             self._build(groups, fillings, most=most + there)
             opened = self._opened()
             self.model.hold(opened, most)
@@ -129,12 +128,12 @@ class Patterns:
             kind = room.types[type_of]
             fits = Fits(kind.caps, request)
             most = [min(slots, n) for slots, n in zip(kind.slots, self.counts, strict=True)]
-            if np.prod([n + 1 for n in most], dtype=np.float64) > 100 * _MOST_FILLINGS:
+            if np.prod([n + 1 for n in most], dtype=np.float64) > 100 * PATTERN_FILLINGS:
                 return None
             found = [
                 pods for pods in product(*(range(n + 1) for n in most)) if any(pods) and fits(dict(enumerate(pods)))
             ]
-            if len(found) > _MOST_FILLINGS:
+            if len(found) > PATTERN_FILLINGS:
                 return None
             out[type_of] = found
         return out

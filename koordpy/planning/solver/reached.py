@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from koordpy.planning.limits import COVER_ENTRIES
 from koordpy.planning.placement.goals import domain_order
 from koordpy.planning.placement.problem import Ints, Problem
 from koordpy.planning.placement.ties import faults
 from koordpy.planning.solver.budget import Budget
 from koordpy.planning.solver.cells import lost_score
 from koordpy.planning.solver.counts import CountModel
-from koordpy.planning.solver.cover import MOST_WORK, Cover, TooMuchWork
+from koordpy.planning.solver.cover import Cover, TooMuchWork
 from koordpy.planning.solver.greedy import Greedy
 from koordpy.planning.solver.measure import meet_measures
 from koordpy.planning.solver.narrow import WHOLE, Narrow, is_large, narrowed
@@ -252,7 +253,7 @@ class Reaching:
         if reached.model is not None:
             return node_pods(reached.model)
         assert self.cover is not None
-        self.cover.work += MOST_WORK  # what was done once within the limits is done again, for the nodes this time
+        self.cover.work += COVER_ENTRIES  # what was done once within the limits is done again, for the nodes this time
         self.cover.least(candidate.region)
         return self.cover.pods()
 

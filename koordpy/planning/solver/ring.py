@@ -18,8 +18,6 @@ from koordpy.planning.solver.cpsat import cp_model
 from koordpy.planning.solver.interacting import Interacting
 from koordpy.planning.solver.staged import Term, hint, linear
 
-MOST_PODS = 64
-
 
 class Ring:
     """Assigns new pods to nodes with given totals; bound members are fixed places of the ring."""

@@ -11,11 +11,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from koordpy.planning.limits import MODEL_FILLINGS
 from koordpy.planning.placement.goals import progressions
 from koordpy.planning.placement.problem import Ints, Problem
-
-MOST_FILLINGS = 24
-"""Node types with more maximal fillings are modelled node by node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +71,7 @@ class Room:
         self.most: Ints = np.array([t.most for t in self.types], dtype=np.int64)[self.type_of]
 
     def _type(self, slots: list[int], caps: list[int]) -> NodeType:
-        fillings = maximal_fillings(slots, caps, self.request.tolist(), most=MOST_FILLINGS)
+        fillings = maximal_fillings(slots, caps, self.request.tolist(), most=MODEL_FILLINGS)
         if fillings is not None:
             most = max(sum(f) for f in fillings)
         else:

@@ -7,6 +7,7 @@ model is asked again.
 from collections.abc import Callable, Iterable, Sequence
 from math import gcd
 
+from koordpy.planning.limits import LEVEL_9_UNITS, LEVEL_WEIGHT, PRIORITY_PARTS, VICTIM_TRIES
 from koordpy.planning.plan import Proof
 from koordpy.planning.solver.budget import Budget
 from koordpy.planning.solver.cpsat import cp_model
@@ -17,21 +18,11 @@ from koordpy.planning.solver.victims_model import VictimsModel
 from koordpy.planning.solver.victims_topology import Stage
 from koordpy.planning.victims.choice import Choice, Choices, Cut, Layout, Need
 
-_AT_ONCE = 40
-"""Units of level 9 that one solve decides: their weights are powers of two."""
-_MOST_PARTS = 4
-"""Priorities up to which units are looked at by themselves, before all are."""
-_MOST_WEIGHT = 1 << 24
-"""Of the first of several levels that one solve decides."""
-MOST_TRIES = 200
-"""Answers that a check may refuse."""
-
-
 Check = Callable[[tuple[int, ...], Layout], Sequence[Cut | Need]]
 """(options, where everybody goes) -> nothing where the plan holds under all filters, else what is wrong with it."""
 
 
-def choose(choices: Choices, check: Check, *, most_tries: int = MOST_TRIES) -> Choice:
+def choose(choices: Choices, check: Check, *, most_tries: int = VICTIM_TRIES) -> Choice:
     """The least harmful options with which all members can be placed. most_tries: answers that a check may refuse."""
     watchdog, interrupts = choices.problem.watchdog_seconds, choices.problem.interrupts
     budget = Budget(choices.deterministic_time, watchdog_seconds=watchdog, probing=False, interrupts=interrupts)
@@ -39,7 +30,7 @@ def choose(choices: Choices, check: Check, *, most_tries: int = MOST_TRIES) -> C
     if not steps:
         return Choice((), Proof.INFEASIBLE)
     # the least by levels 1 and 2 is among the first of them that hold a choice
-    parts: list[int | None] = [*steps[:_MOST_PARTS], None]
+    parts: list[int | None] = [*steps[:PRIORITY_PARTS], None]
     model = VictimsModel(choices, parts.pop(0))
     known: list[Cut | Need] = []
     for _ in range(most_tries):
@@ -100,7 +91,7 @@ class _Levels:
             for u in order[at:stop]:
                 stages.fix(self.model.unit(u))
             at = stop
-            chunk = order[at : at + _AT_ONCE]
+            chunk = order[at : at + LEVEL_9_UNITS]
             terms = [(var, c << (len(chunk) - 1 - i)) for i, u in enumerate(chunk) for var, c in self.model.unit(u)]
             stages.minimise("spare", terms, hold=False)
             for u in chunk:
@@ -162,7 +153,7 @@ class _Stages:
                 for _, terms, _ in rest:
                     step = gcd(*(c for _, c in terms)) or 1
                     width = sum(abs(c) for _, c in terms) // step + 1
-                    if together and weight * width > _MOST_WEIGHT:
+                    if together and weight * width > LEVEL_WEIGHT:
                         break
                     goal = [*((v, c * width) for v, c in goal), *((v, c // step) for v, c in terms)]
                     weight *= width

@@ -18,14 +18,12 @@ from koordpy.cluster.snapshot import Ints
 from koordpy.cluster.tree import domain_parts
 from koordpy.planning.accelerators.registry import give
 from koordpy.planning.figures import Figures
+from koordpy.planning.limits import REFITTED_UNITS
 from koordpy.planning.units import Unit
 from koordpy.planning.verify.fault import Check, Fault, found
 from koordpy.planning.verify.leaving import MOVE, PRIORITY, QUOTA, SHARE, Leaving, Round, Taken
 from koordpy.planning.verify.plan import check_filters, check_gathered, check_plan, check_returns
 from koordpy.planning.victims.lines import Lines
-
-_MOST_REFITTED = 20
-"""Units given back that are tried with all filters; beyond that nobody is said to go in vain."""
 
 Sums = Mapping[str, Counter[str]]
 
@@ -315,7 +313,7 @@ class _Plan(Leaving):
                 continue
             rest = [other for other in taken if other is not one]
             tries += 1
-            if tries > _MOST_REFITTED:
+            if tries > REFITTED_UNITS:
                 break
             if self.whole(rest) or self.lawful(rest):
                 continue

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd, prod
 
-_MOST_STATES = 4096
-_MOST_COMBINATIONS = 8
+from koordpy.planning.limits import NODE_COVER_COMBINATIONS, NODE_COVER_STATES
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,7 @@ def cover(lacking: Sequence[int], items: Sequence[Item]) -> Cover | None:
     cores = sorted({item.gang for item in useful if item.core})
     if not cores:
         return _least([lacking[c] for c in columns], useful, columns)
-    if 1 << len(cores) > _MOST_COMBINATIONS:
+    if 1 << len(cores) > NODE_COVER_COMBINATIONS:
         raise Unwieldy
     best: Cover | None = None
     for bits in range(1 << len(cores)):
@@ -98,7 +97,7 @@ def _least(lacking: list[int], items: Sequence[Item], columns: Sequence[int]) ->
     if not all(scale):
         return None
     need = [-(-amount // step) for amount, step in zip(lacking, scale, strict=True)]
-    if prod(amount + 1 for amount in need) > _MOST_STATES:
+    if prod(amount + 1 for amount in need) > NODE_COVER_STATES:
         raise Unwieldy
     states: dict[tuple[int, ...], Cover] = {tuple(need): (0, ())}
     for item in sorted(items, key=lambda item: item.cost):

@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from koordpy.planning.limits import GATHERED_VICTIMS_STEPS
 from koordpy.planning.placement.problem import Problem
 from koordpy.planning.victims.cover import Unwieldy
 
 Words = NDArray[np.int64]
 _NEVER = 1 << 61
 _BITS = 60
-_MOST_STEPS = 2_000_000
-"""Ways to split pods over domains that are looked at for priorities and level 9."""
 
 Early = tuple[int, int, int]
 """(gangs broken, accelerators, pods)."""
@@ -186,7 +185,7 @@ class Gathered:
                 sums = before[total - takes] + own[at][takes]
                 best = takes[sums == after[total]].tolist()
                 self._steps += len(best)
-                if self._steps > _MOST_STEPS:
+                if self._steps > GATHERED_VICTIMS_STEPS:
                     raise Unwieldy
                 ways[at][total] = best
                 coming.update(total - k for k in best)

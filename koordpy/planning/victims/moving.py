@@ -29,9 +29,6 @@ from koordpy.planning.victims.choice import Rejoin, Return
 from koordpy.planning.victims.pool import Mask, Pool
 from koordpy.planning.victims.units import Kind, VictimUnit
 
-MOST_PLACES = 20_000
-"""Ways of single pods back to single nodes beyond which nothing is moved."""
-
 
 @dataclass(frozen=True, slots=True)
 class Back:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.resources import Amounts
 from koordpy.cluster.snapshot import Draft, Ints
+from koordpy.planning.limits import FEW_UNITS
 from koordpy.planning.units import Groups
 from koordpy.planning.victims.budgets import Budget, budgets_of, standing_budgets
 from koordpy.planning.victims.choice import UnitFigures
@@ -22,9 +23,6 @@ from koordpy.planning.victims.units import Lending, VictimUnit, find_candidates
 
 Frees = tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
 
-
-_FEW = 500
-"""Units that are summed up one by one rather than from a table of all."""
 
 Mask = NDArray[np.bool_]
 T = TypeVar("T")
@@ -163,7 +161,7 @@ class Pool:
                         counted[self.at(unit)] = False
         out = np.zeros(self.draft.used.shape, dtype=np.int64)
         few = np.nonzero(counted)[0]
-        if len(few) < _FEW and "entries" not in self.__dict__:
+        if len(few) < FEW_UNITS and "entries" not in self.__dict__:
             for i in few.tolist():
                 for node, here in self.free_of(i):
                     for column, amount in here:

@@ -18,12 +18,10 @@ from koordpy.planning.figures import Figures
 from koordpy.planning.filters.base import Code
 from koordpy.planning.filters.interpod import PLUGIN as AFFINITY
 from koordpy.planning.filters.spread import PLUGIN as SPREAD
+from koordpy.planning.limits import BLOCKERS
 from koordpy.planning.placement.problem import Problem, Shape
 from koordpy.planning.units import Unit
 from koordpy.planning.victims.leaning import Leaning, leanings
-
-_MOST_BLOCKERS = 2000
-"""More pods than this that filters look at are not tried one by one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +78,7 @@ def opened(unit: Unit, problem: Problem, figures: Figures, victims: Sequence[Pod
         masked = np.where(closed[i], 0, np.maximum(before[i], after))
         shapes.append(replace(shape, allowed=masked))
         opening = (after > 0) & (masked > 0) & (before[i] == 0)
-        if opening.any() and len(seen[i]) <= _MOST_BLOCKERS:
+        if opening.any() and len(seen[i]) <= BLOCKERS:
             for other in seen[i]:
                 back = own.allowed_with(other, index[other.node], beyond[i])
                 for node in np.nonzero(opening & (back == 0))[0].tolist():

@@ -14,6 +14,7 @@ from koordpy.cluster.snapshot import Ints
 from koordpy.planning.ascend.relief import one_each
 from koordpy.planning.build import build, partitions, unit_multiples
 from koordpy.planning.figures import Figures
+from koordpy.planning.limits import MOVES
 from koordpy.planning.patience import Patience
 from koordpy.planning.placement.problem import Problem, only_ranks
 from koordpy.planning.plan import Proof, RejectedPlan, SolverRun
@@ -29,7 +30,7 @@ from koordpy.planning.victims.devices import with_devices
 from koordpy.planning.victims.ending import await_ending, waits_on_nominated
 from koordpy.planning.victims.lines import Lines, lines_of
 from koordpy.planning.victims.lone import Lone
-from koordpy.planning.victims.moving import MOST_PLACES, movable
+from koordpy.planning.victims.moving import movable
 from koordpy.planning.victims.names import EVERY_WAY, RuleName, Way
 from koordpy.planning.victims.necessary import lacking, most_freed
 from koordpy.planning.victims.overuse import GivenBack, give_back
@@ -211,7 +212,7 @@ class Search:
         pods = sum(len(self.pool.units[i].pods) for i in np.nonzero(eligible)[0].tolist())
         if not pods or self._too_little_free(asked):
             return Relief()
-        if pods * len(self.figures.snapshot.nodes) > MOST_PLACES:
+        if pods * len(self.figures.snapshot.nodes) > MOVES:
             return Relief(proof=Proof.UNKNOWN)
         return self._take(asked, law, {RuleName.CONSOLIDATION: eligible})
 

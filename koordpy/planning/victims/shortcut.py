@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from koordpy.planning.limits import COUNTED_VICTIMS_STATES, COUNTED_VICTIMS_STEPS
 from koordpy.planning.placement.problem import hard_regions, slots
 from koordpy.planning.plan import Proof
 from koordpy.planning.victims.choice import Choice, Choices, cost_levels, keeps
@@ -26,12 +27,7 @@ _FIELD = 64
 """Bits of a level of the cost: more than any sum reaches."""
 _SHIFT = 1 << 31
 """Priorities may be negative; counted from here, each pod's is not."""
-_MOST_STEPS = 3_000_000
-"""Additions of the min-plus tables beyond which the solver is no slower."""
 
-
-_MOST_STATES = 60_000
-"""Pods times what a quota wants back times nodes, beyond which the solver is asked."""
 
 Options = tuple[int, ...]
 Link = Any
@@ -231,14 +227,14 @@ class _Search:
             return None
         wanted = -(-self.least // step)
         states = (self.number + 1) * (wanted + 1)
-        if states * len(on) > _MOST_STATES:
+        if states * len(on) > COUNTED_VICTIMS_STATES:
             raise Unwieldy
         known: dict[tuple[int, int], tuple[int, Link]] = {(0, 0): (0, None)}
         steps = 0
         for node in sorted({*on, *np.nonzero(self.problem.slots_of[self.shape])[0].tolist()}):
             offers = self._offers(node, on.get(node, []), step, wanted)
             steps += len(known) * len(offers)
-            if steps > _MOST_STEPS:
+            if steps > COUNTED_VICTIMS_STEPS:
                 raise Unwieldy
             after = dict(known)
             for (pods, back), (cost, link) in known.items():
@@ -310,7 +306,7 @@ class _Search:
         return [o for node, m in counts.items() for o in nodes[node].taken[m]]
 
     def _table(self, nodes: dict[int, _Node]) -> dict[int, int] | None:
-        if sum(len(one.costs) for one in nodes.values()) * self.number > _MOST_STEPS:
+        if sum(len(one.costs) for one in nodes.values()) * self.number > COUNTED_VICTIMS_STEPS:
             raise Unwieldy
         order = sorted(nodes)
         tables: list[Costs] = [_array([0])]

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from koordpy.planning.ascend.place import has_own_order
 from koordpy.planning.ascend.relief import more_is_no_harm
+from koordpy.planning.limits import ASCEND_VICTIM_TRIES, REPRIEVE_SHARE, REPRIEVES, VICTIM_TRIALS, VICTIM_TRIES
 from koordpy.planning.placement.goals import Goals
 from koordpy.planning.plan import Proof
 from koordpy.planning.victims.candidates import Candidates
@@ -18,17 +19,6 @@ from koordpy.planning.victims.rules import Law
 from koordpy.planning.victims.shortcut import shortcut
 from koordpy.planning.victims.sparing import cheapest, counts_allow, in_vain, spared
 from koordpy.planning.victims.trial import Stand, Trial
-
-_OWN_ORDER_TRIES = 20
-"""Choices that the Ascend planner may refuse before the greedy one is asked."""
-_MOST_TRIALS = 24
-"""Placements tried for each of them, to learn how many victims are still too few."""
-
-
-_MOST_GIVEN_BACK = 150
-"""Tries to do with fewer than a plan that is not proven takes."""
-_SHARE_OF_A_TRY = 0.05
-"""Of the time of a placement, for each of them."""
 
 
 class Taking:
@@ -95,7 +85,7 @@ class Taking:
                 return [Need(tuple(number[i] for i in units), load) for load, units in full]
         # fewer victims are no help, so one of the others has to go
         gone = {
-            self.choices.options[o].unit for o in in_vain(self.choices, taken, self._fits, most_trials=_MOST_TRIALS)
+            self.choices.options[o].unit for o in in_vain(self.choices, taken, self._fits, most_trials=VICTIM_TRIALS)
         }
         return [Need(tuple(u for u in every if u not in gone))]
 
@@ -134,10 +124,10 @@ class Taking:
         return choice
 
     def _by_model(self) -> Choice:
-        from koordpy.planning.solver.victims import MOST_TRIES, choose
+        from koordpy.planning.solver.victims import choose
 
         self.way = Way.MODEL
-        return choose(self.choices, self.refuse, most_tries=_OWN_ORDER_TRIES if self.own_order else MOST_TRIES)
+        return choose(self.choices, self.refuse, most_tries=ASCEND_VICTIM_TRIES if self.own_order else VICTIM_TRIES)
 
     def _unproven(self, found: Choice) -> tuple[int, ...]:
         """The better of what was found in time, less what can be given back, and of the greedy plan."""
@@ -153,9 +143,9 @@ class Taking:
             if not counts_allow(self.choices, taken):
                 return False
             tries += 1
-            if tries > _MOST_GIVEN_BACK:
+            if tries > REPRIEVES:
                 return False  # whoever was not given back so far goes
-            fits = self._fits(taken, share=1.0 if tries == 1 and not found.options else _SHARE_OF_A_TRY)
+            fits = self._fits(taken, share=1.0 if tries == 1 and not found.options else REPRIEVE_SHARE)
             if fits and used is not None:
                 used = self._used(taken)  # they stand elsewhere now
             return fits

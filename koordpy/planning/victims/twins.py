@@ -13,14 +13,11 @@ import numpy as np
 from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Ints, Snapshot
+from koordpy.planning.limits import TWIN_MEMBERS, TWIN_UNITS
 from koordpy.planning.placement.problem import Problem
 from koordpy.planning.victims.budgets import Budget, coverage
 from koordpy.planning.victims.pool import Mask, Pool
 from koordpy.planning.victims.units import Kind, VictimUnit
-
-MOST_MEMBERS = 16
-LEAST_UNITS = 500
-"""Fewer units, or more members, and reading who is whose twin costs more than it spares."""
 
 
 @dataclass
@@ -34,7 +31,7 @@ class Twins:
 
     def kept(self, eligible: Mask, problem: Problem, budgets: Sequence[Budget], looked_at: Collection[str]) -> Mask:
         """The eligible units without those that need not be looked at. looked_at: pods that filters look at."""
-        if len(problem.pending) > MOST_MEMBERS or int(eligible.sum()) < LEAST_UNITS:
+        if len(problem.pending) > TWIN_MEMBERS or int(eligible.sum()) < TWIN_UNITS:
             return eligible
         if len(self.of) < len(self.pool.units):
             self._read(budgets)

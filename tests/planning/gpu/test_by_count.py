@@ -78,7 +78,7 @@ def test_equal_pods_are_counted_without_the_solver(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3000, 3160))
 @pytest.mark.parametrize("hard", [False, True], ids=["any mixture", "some mixtures"])
 def test_equal_nodes_are_counted_together(seed: int, hard: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patterns, "MANY_WAYS", -1)
+    monkeypatch.setattr(patterns, "PATTERN_WAYS_COUNTED", -1)
     problem = with_table(without_gather(random_problem(seed)), seed, hard=hard)
     assert patterns.pays(problem, Room(problem, dict(Counter(m.shape for m in problem.members if m.node is None))), [0])
     check(problem)
@@ -88,8 +88,8 @@ def test_equal_nodes_are_counted_together(seed: int, hard: bool, monkeypatch: py
 def test_where_names_are_not_asked_about_all_goals_before_are_the_best(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patterns, "MANY_WAYS", -1)
-    monkeypatch.setattr(patterns, "_NAMED_VARIABLES", -1)
+    monkeypatch.setattr(patterns, "PATTERN_WAYS_COUNTED", -1)
+    monkeypatch.setattr(patterns, "PATTERN_NAMED_VARIABLES", -1)
     problem = with_table(without_gather(random_problem(seed)), seed, hard=False)
     best, found = best_placement(problem), solve(problem)
     if best is None:

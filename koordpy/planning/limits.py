@@ -1,0 +1,138 @@
+"""Every threshold of the planner, with its unit: from where on another method is taken, and how far each may go.
+
+Which method runs when: docs/architecture.md, "Methods".
+"""
+
+# --- Placement: exact counting ---
+TABLES_AT_ONCE = 64
+"""Kinds of equal domains of a level from which on their tables are made in one array operation."""
+TABLE_AT_ONCE_ENTRIES = 512
+"""Entries of a table up to which that is done; longer ones are as fast one at a time."""
+CONVOLUTION_BY_TERM_ENTRIES = 1024
+"""Entries of a min-plus convolution from which on its terms are added one by one: windows of rows would be copied."""
+CONVOLUTION_CHUNK_ENTRIES = 1 << 16
+"""Entries of one temporary array of a convolution: what fits a processor's cache."""
+COVER_STATES = 400_000
+"""Vectors of pods per shape in a table of the cover; beyond, CP-SAT models the domains."""
+COVER_ENTRIES = 150_000_000
+"""Table entries written for one unit before CP-SAT takes over: less than a second."""
+COVER_FILLINGS = 200
+"""Maximal fillings of one kind of node in the cover's tables; beyond, CP-SAT takes over."""
+MEASURES = 2
+"""Measures of room that are counted for a region, the scarcest first."""
+MEASURE_UNITS = 2048
+"""A measure is counted in at most so many units; larger amounts are rounded in favour of the bound."""
+
+# --- Placement: CP-SAT models ---
+SETUP_TIME = 1e-5
+"""Deterministic time that one variable or constraint is charged."""
+UNPROVEN_SHARE = 0.1
+"""What a stage gets of its share once an earlier one is open: no proof can be had, and a good answer comes early."""
+MODEL_NODES = 384
+"""Nodes with room in a region from which on it is modelled in part first."""
+MODEL_FILLINGS = 24
+"""Node types with more maximal fillings are modelled node by node."""
+MODEL_VARIABLES = 20_000
+"""0/1 variables of one model; beyond, the goal is left out and nothing is proven."""
+DOMAINS_TRIED = 16
+"""Domains of a level that are tried where the solver's time is up."""
+PATTERN_WAYS_COUNTED = 1_500
+"""Ways to fill all nodes one by one from which on equal nodes are counted together."""
+PATTERN_WAYS = 12_000
+"""Variables of one model; beyond, nodes that differ in their scores alone are counted together, too."""
+PATTERN_FILLINGS = 500
+"""Fillings of one node beyond which their number is not counted on."""
+PATTERN_TRIES = 3
+"""Numbers of opened nodes that are tried, from the fewest on."""
+PATTERN_NAMED_VARIABLES = 1_000
+"""Variables up to which the model decides the nodes' names, too: a solve or two for each pod."""
+SPLITS = 200
+"""Partitions of a unit's nodes that are tried where devices cannot serve its pods together."""
+OFFLINE_WATCHDOG_SECONDS = 3600.0
+"""Seconds of the wall for a solve offline: far above what deterministic time lets it take."""
+
+# --- Order of ranks ---
+RING_PODS = 64
+"""Members up to which CP-SAT orders the ranks of a ring; beyond, the order found by search is kept."""
+RANK_MIXTURES = 400
+"""Ways to mix one node's runs in a ring; beyond, nothing is said of any."""
+RANK_STEPS = 8_000
+"""Steps of one walk of the search for ranks; no further walk begins after as many."""
+RANK_RING_PODS = 80
+"""Members of a ring up to which walks are tried; longer ones are only tried at one run per domain."""
+
+# --- Victims ---
+BLOCKERS = 2000
+"""Pods that a shape's filters look at up to which each is tried as a victim by itself."""
+FEW_UNITS = 500
+"""Victim units up to which amounts are summed one by one rather than from a table of all."""
+TWIN_MEMBERS = 16
+"""Members of the beneficiary up to which victim units that are twins are told apart by order alone."""
+TWIN_UNITS = 500
+"""Victim units from which on that is done: with fewer, reading who is whose twin costs more than it spares."""
+COUNTED_VICTIMS_STEPS = 3_000_000
+"""Additions of the min-plus tables beyond which the solver is no slower."""
+COUNTED_VICTIMS_STATES = 60_000
+"""Pods times what a quota wants back times nodes, beyond which the solver is asked."""
+GATHERED_VICTIMS_STEPS = 2_000_000
+"""Ways to split pods over domains that are looked at for priorities and level 9."""
+NODE_COVER_STATES = 4096
+"""States of the dynamic programme that finds the cheapest victims of one node; beyond, CP-SAT chooses."""
+NODE_COVER_COMBINATIONS = 8
+"""Combinations of gangs broken or not that it looks at; beyond, CP-SAT chooses."""
+MOVES = 20_000
+"""Pods times nodes up to which running pods are moved to make room."""
+LEVEL_9_UNITS = 40
+"""Units of cost level 9 that one solve decides: their weights are powers of two."""
+PRIORITY_PARTS = 4
+"""Priorities up to which victims of each are looked at by themselves, before all are."""
+LEVEL_WEIGHT = 1 << 24
+"""Weight of the first of several cost levels that one solve decides; beyond, levels are solved in turn."""
+VICTIM_TRIES = 200
+"""Choices of victims that the trial may refuse before the search gives up."""
+ASCEND_VICTIM_TRIES = 20
+"""The same where the Ascend planner orders members itself, before the greedy way is asked."""
+VICTIM_TRIALS = 24
+"""Placements tried for a refused choice, to learn how many victims are still too few."""
+REPRIEVES = 150
+"""Tries to give victims back of a plan that is not proven."""
+REPRIEVE_SHARE = 0.05
+"""Deterministic time of each of them, as a part of a placement's."""
+REFITTED_UNITS = 20
+"""Units given back that the check tries with all filters; beyond, nobody is said to go in vain."""
+
+# --- Queue ---
+STARVING_BESIDE = 64
+"""Starving units that are not due and looked at in a round."""
+
+# --- Figures and filters ---
+SHAPES_KEPT = 256
+"""Shapes whose static figures are kept when none of their pods waits."""
+DOMAIN_LABELS = 256
+"""Label keys of nodes by which domains are known; pods may name any."""
+FEW_ROWS = 4
+"""Changed nodes that are worked out one by one rather than as arrays."""
+RANKED_AFTER = 4
+"""Questions for the best node of a shape after which the nodes are kept in order."""
+CEL_NESTING = 50
+"""Brackets and negations inside one another; an API server's parser gives up at 250."""
+NODE_PODS = 1 << 16
+"""Beyond this many pods a node's number of pods is no figure of a real node; products of it stay small."""
+
+# --- Devices ---
+EXACT_GPUS = 16
+"""GPUs of a machine up to which tables over all sets are made."""
+MASKS_AT_ONCE = 1 << 16
+"""Entries of one temporary array over sets of GPUs."""
+GPU_RING = 8
+"""GPUs of a set up to which its best ring is told; rings of larger sets count as equal."""
+JUDGEMENTS_KEPT = 20_000
+"""Answers kept of one machine, or of one pattern of links."""
+CLIQUE_STEPS = 20_000
+"""Steps of one search for cliques on a machine of more GPUs than EXACT_GPUS."""
+CLIQUES = 256
+"""Cliques that are compared there."""
+NUMA_CHOICES = 256
+"""Choices of NUMA nodes that are compared there."""
+NUMA_NODES = 8
+"""NUMA nodes of which every choice is compared: no choice of so many has more than NUMA_CHOICES."""
