@@ -15,6 +15,8 @@ GATHER_ENTRIES = 64
 """Entries of gatherStrategy, and of parallelModel."""
 RESOURCES = 50
 """Resources that one pod asks for."""
+CONTAINERS = 1000
+"""Containers of a pod, of all kinds together, that the admission webhook answers for."""
 SELECTOR_TERMS = 1000
 """Terms of a pod's node affinity, and their expressions, together."""
 TIES_BYTES = 1 << 13

@@ -12,6 +12,7 @@ import msgspec
 import orjson
 
 from koordpy.api import keys
+from koordpy.api.limits import CONTAINERS, too_many
 from koordpy.api.objects import Container, Pod
 from koordpy.api.wirejson import Undecodable, read_plain
 from koordpy.cluster.gpu_env import NAMES, VOID, expected
@@ -20,6 +21,7 @@ from koordpy.cluster.gpus import gpu_ask
 API_VERSION = "admission.k8s.io/v1"
 FORBIDDEN = 403
 PLACES = {"initContainers": keys.INIT_PREFIX}
+FIELDS = ("initContainers", "containers", "ephemeralContainers")
 
 
 class ReviewError(ValueError):
@@ -33,23 +35,39 @@ def answer(review: Any, resources: Collection[str]) -> dict[str, Any]:
         raise ReviewError("no request with uid and object")
     pod = request["object"]
     response: dict[str, Any] = {"uid": request["uid"], "allowed": True}
+    if many := too_many(_containers(pod), CONTAINERS, "containers"):
+        return _reviewed(response | _forbidden(f"spec: {many}"))
     try:
         named = read_plain(pod, Pod)
     except Undecodable as fault:
         raise ReviewError(f"request.object: {fault}") from None
     if gpu_ask(named, resources) is not None:
         if wrong := _literal(pod):
-            response |= {"allowed": False, "status": {"code": FORBIDDEN, "reason": "Forbidden", "message": wrong}}
+            response |= _forbidden(wrong)
         elif patch := injection(pod, resources):
             response |= {"patchType": "JSONPatch", "patch": base64.b64encode(orjson.dumps(patch)).decode()}
+    return _reviewed(response)
+
+
+def _reviewed(response: Mapping[str, Any]) -> dict[str, Any]:
     return {"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response}
+
+
+def _forbidden(why: str) -> dict[str, Any]:
+    return {"allowed": False, "status": {"code": FORBIDDEN, "reason": "Forbidden", "message": why}}
+
+
+def _containers(pod: Mapping[str, Any]) -> int:
+    spec = pod.get("spec")
+    lists = [spec.get(field) for field in FIELDS] if isinstance(spec, Mapping) else []
+    return sum(len(one) for one in lists if isinstance(one, list))
 
 
 def injection(pod: Mapping[str, Any], resources: Collection[str]) -> list[dict[str, Any]]:
     """JSON patch that gives every container of a GPU pod its variables; empty where all have them already."""
     spec = pod["spec"]
     patch = []
-    for field in ("initContainers", "containers", "ephemeralContainers"):
+    for field in FIELDS:
         for number, container in enumerate(spec.get(field) or ()):
             typed = read_plain({"resources": container.get("resources")}, Container)
             wanted = expected(typed, f"{PLACES.get(field, '')}{number}", resources)
@@ -74,7 +92,7 @@ def _set_in(env: list[Mapping[str, Any]], names: Collection[str]) -> bool:
 
 def _literal(pod: Mapping[str, Any]) -> str:
     """What is wrong with a GPU pod that names its GPUs itself; `void`, which gives none, may stand."""
-    for field in ("initContainers", "containers", "ephemeralContainers"):
+    for field in FIELDS:
         for number, container in enumerate(pod["spec"].get(field) or ()):
             env = container.get("env") or []
             for one in env if _set_in(env, NAMES) else ():

@@ -14,6 +14,7 @@ from koordpy.api.objects import Pod
 from koordpy.cluster.gpu_env import is_injected
 from koordpy.operator.injection import ReviewError, answer
 from koordpy.operator.webhook import Webhook
+from tests.cluster.test_hostile import CALLS_A_BYTE, calls_of
 
 
 def container(gpus: int = 0, **fields: Any) -> dict[str, Any]:
@@ -147,3 +148,29 @@ async def test_odd_bodies_are_answered_and_never_an_error_of_ours(body: bytes, t
     except web.HTTPBadRequest as refused:
         said = refused.text or ""
     assert len(said) <= 1001
+
+
+LARGE: dict[str, dict[str, Any]] = {
+    "containers": review(*[container(1)] * 40_000),
+    "sidecars": review(container(1), initContainers=[container(1, restartPolicy="Always")] * 40_000),
+    "containers without devices": review(*[container()] * 40_000),
+    "containers that are none": review(*[7] * 600_000),  # type: ignore[arg-type]
+    "a thousand of them": review(*[container(1, env=[{"name": "A", "value": "b" * 3_000}])] * 1_000),
+    "variables": review(container(1, env=[{"name": f"V{i}", "value": "x"} for i in range(90_000)])),
+    "resources": review(container(1, resources={"limits": {f"example.com/r{i}": "1" for i in range(100_000)}})),
+    "fields that nobody knows": review(container(1), **{f"u{i}": [[]] * 3 for i in range(100_000)}),
+    "null": review(container(1), tolerations=[{"key": f"k{i}", "operator": None} for i in range(60_000)]),
+}
+
+
+@pytest.mark.parametrize("which", LARGE)
+def test_a_review_of_megabytes_is_answered_in_work_bounded_by_its_bytes(which: str) -> None:
+    raw = json.dumps(LARGE[which]).encode()
+    said: list[dict[str, Any]] = []
+    calls = calls_of(lambda: said.append(answer(json.loads(raw), GPU_RESOURCES)))
+    assert calls < 1_000 + CALLS_A_BYTE * len(raw)
+    [response] = [one["response"] for one in said]
+    assert len(json.dumps(response)) < max(2_000, len(raw) / 2)
+    assert response["allowed"] is (not which.startswith(("containers", "sidecars")))
+    if not response["allowed"]:
+        assert response["status"]["message"].endswith("containers, at most 1000 are read")
