@@ -1,6 +1,6 @@
 """Whose a pod is, as far as its own labels tell: read once, when the pod is taken in.
 
-Source: quota-fairness.md sections 1 and 5. Pods of one namespace, quota and user share one `Owner`.
+Source: quota-fairness.md 1 and 5. Pods of one namespace, quota and user share one `Owner`.
 """
 
 from functools import lru_cache

@@ -1,7 +1,7 @@
 """Whose word counts about quotas: which ElasticQuotas count, what they may say of others, whose pods may name them.
 
-Without configuration everybody's does (quota-fairness.md). Each setting of `quota` takes a right from tenants. What is
-said without a right is as if it were not written, and its author is told.
+Without configuration everybody's does (quota-fairness.md 1). Each setting of `quota` takes a right from tenants. What
+is said without a right is as if it were not written, and its author is told.
 """
 
 import json

@@ -1,6 +1,6 @@
 """ElasticQuotas as a tree: limits in fixed units, who is whose parent, and every fault with what counts in its place.
 
-Source: quota-fairness.md sections 1 and 7. A faulty quota never takes the others down: each fault has a reading that
+Source: quota-fairness.md 1 and 7. A faulty quota never takes the others down: each fault has a reading that
 the scheduler works on with, and a remedy for the owner. Names are unique over all namespaces; which of two counts, and
 whose word counts at all, is quota_owners' to say.
 """
@@ -127,7 +127,7 @@ class QuotaTree:
         return shared
 
     def quota_of(self, namespace: str, label: str) -> str:
-        """Quota of a pod by its namespace and its label, empty for none (section 1)."""
+        """Quota of a pod by its namespace and its label, empty for none (quota-fairness.md 1)."""
         if label and self.may_name(namespace, label):
             known = label in self.quotas or label in keys.BUILT_IN_QUOTAS
             return label if known and label != keys.ROOT_QUOTA else keys.DEFAULT_QUOTA

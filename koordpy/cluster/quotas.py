@@ -1,6 +1,6 @@
 """Which quota and user every pod belongs to, and what they hold: kept per event, summed per snapshot.
 
-Source: quota-fairness.md section 1. Pods are told apart by the few labels that decide where they belong (`Owner`), so
+Source: quota-fairness.md 1. Pods are told apart by the few labels that decide where they belong (`Owner`), so
 50,000 pods are some hundred sums, and a quota that comes or goes moves sums, not pods. A Draft has a `QuotaUse` on top
 of the snapshot's `Quotas`, which follows every placement, eviction and undo.
 """
@@ -184,7 +184,7 @@ class Quotas:
 
     @cached_property
     def shared(self) -> Amounts:
-        """What is shared among users or queues: all nodes less what the system quota uses (section 3)."""
+        """What is shared among users or queues: all nodes less what the system quota uses (quota-fairness.md 3)."""
         system = self.own_used.get(keys.SYSTEM_QUOTA, _NOTHING)
         return {name: max(0, amount - system.get(name, 0)) for name, amount in self.total.items() if name != COUNT}
 

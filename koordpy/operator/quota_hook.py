@@ -1,6 +1,6 @@
 """Answers reviews of ElasticQuotas from the scheduler's caches, and asks the API server before it refuses.
 
-Source: quota-fairness.md section 7. The caches are a moment behind: a parent made just before its child may not be in
+Source: quota-fairness.md 7. The caches are a moment behind: a parent made just before its child may not be in
 them. So what they object to is judged again on quotas that are read anew.
 """
 

@@ -1,6 +1,6 @@
 """Which changes of ElasticQuotas the admission webhook refuses: those that make the tree of quotas worse than it is.
 
-Source: quota-fairness.md section 7. Pure: the change, the quotas and the number of their pods in, an objection out. The
+Source: quota-fairness.md 7. Pure: the change, the quotas and the number of their pods in, an objection out. The
 rules of the tree itself are koordpy.cluster.quota_tree's, which `simulate` and the condition Valid use, too. A
 change is refused for the faults that it brings, not for those that were there, so that a bad tree can be mended.
 """

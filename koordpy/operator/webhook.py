@@ -1,6 +1,6 @@
 """The admission webhook's server: TLS from files that are read again when they change.
 
-Source: gpu-topology.md 10 for pods, quota-fairness.md section 7 for ElasticQuotas. Every replica answers,
+Source: gpu-topology.md 10 for pods, quota-fairness.md 7 for ElasticQuotas. Every replica answers,
 leader or not. The certificate comes from a Secret that the chart makes and mounts, so that koordpy needs no right to
 read Secrets.
 """

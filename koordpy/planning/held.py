@@ -1,6 +1,6 @@
 """Nodes that are kept for a starving job: the guard (`holding.py`) decides it, the job's verdict (`attempt.py`) tells.
 
-Source: quota-fairness.md section 2.
+Source: quota-fairness.md 2.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Which quota a pod is in, and what is wrong with ElasticQuotas (quota-fairness.md sections 1 and 7)."""
+"""Which quota a pod is in, and what is wrong with ElasticQuotas (quota-fairness.md 1 and 7)."""
 
 from typing import Any
 

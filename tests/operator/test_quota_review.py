@@ -1,4 +1,4 @@
-"""Which changes of ElasticQuotas the webhook refuses, and why (quota-fairness.md section 7)."""
+"""Which changes of ElasticQuotas the webhook refuses, and why (quota-fairness.md 7)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

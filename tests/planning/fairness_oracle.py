@@ -1,4 +1,4 @@
-"""quota-fairness.md sections 2 to 4 read sentence by sentence, slowly and with fractions: what the planner is held to.
+"""quota-fairness.md 2 to 4 read sentence by sentence, slowly and with fractions: what the planner is held to.
 
 Shares (`shares`), runtimes of one resource (`runtimes`), the order of plain pods in the modes exact and kai (`order`).
 """

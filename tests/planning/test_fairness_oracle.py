@@ -1,4 +1,4 @@
-"""Shares, runtimes and queue order against a plain reading of quota-fairness.md, on random trees."""
+"""Shares, runtimes and queue order against a plain reading of quota-fairness.md 2 to 4, on random trees."""
 
 from fractions import Fraction
 from typing import Any
@@ -150,7 +150,7 @@ def test_order(mode: str, data: st.DataObject) -> None:
         for r, amount in asks.items():
             total_asked[owner, r] = total_asked.get((owner, r), 0) + amount
         if places[owner].counted is None:
-            # those that run count: an odd unit must not move with what is placed (quota-fairness 9)
+            # those that run count: an odd unit must not move with what is placed (quota-fairness.md 9)
             places[owner].age = min(places[owner].age, created)
         if not running:
             jobs.append(oracle.Waiting(f"j{i}", owner, asks, created, priority))

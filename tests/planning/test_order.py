@@ -1,4 +1,4 @@
-"""Who is next (quota-fairness.md section 2): the order of units, mode by mode."""
+"""Who is next (quota-fairness.md 2): the order of units, mode by mode."""
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""Quotas that use more than their runtime give back (quota-fairness.md section 5): whom, how many, and who stays."""
+"""Quotas that use more than their runtime give back (quota-fairness.md 5): whom, how many, and who stays."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""May a job start (quota-fairness.md section 5, its examples, and the words of section 6), through a whole round."""
+"""May a job start (quota-fairness.md 5, 6 and 8), through a whole round."""
 
 from typing import Any
 

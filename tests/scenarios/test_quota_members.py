@@ -1,6 +1,6 @@
 """Which members of a gang start under quotas: every choice of them tried, on a node with room for all.
 
-Sources: quota-fairness.md section 5, gang-network.md 2.6.
+Sources: quota-fairness.md 5, gang-network.md 2.6.
 """
 
 from collections.abc import Sequence

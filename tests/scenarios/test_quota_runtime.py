@@ -1,4 +1,4 @@
-"""What quotas may use (quota-fairness.md section 4 and its examples), through the cluster state."""
+"""What quotas may use (quota-fairness.md 4 and 8), through the cluster state."""
 
 from collections.abc import Sequence
 from typing import Any

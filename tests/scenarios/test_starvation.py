@@ -1,4 +1,4 @@
-"""The starvation guard (quota-fairness.md section 2): nodes that are held for a job that has waited too long."""
+"""The starvation guard (quota-fairness.md 2): nodes that are held for a job that has waited too long."""
 
 from typing import Any
 

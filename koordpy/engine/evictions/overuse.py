@@ -1,6 +1,6 @@
 """Quotas that stay above their runtime: a round is held for them even if nobody waits to be scheduled.
 
-Source: quota-fairness.md section 5, last paragraph. What is given back is the planner's choice; this module knows when.
+Source: quota-fairness.md 5. What is given back is the planner's choice; this module knows when.
 Since when a quota is above its runtime is in its condition OverUsed, so that a process that starts anew goes on from
 there.
 """

@@ -1,1 +1,1 @@
-"""How queues are compared, one module a mode of `fairness.mode` (quota-fairness.md section 2)."""
+"""How queues are compared, one module a mode of `fairness.mode` (quota-fairness.md 2)."""

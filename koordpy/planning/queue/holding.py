@@ -1,6 +1,6 @@
 """Nodes held for a job that has waited too long: the starvation guard.
 
-Source: quota-fairness.md section 2. A job that fits an empty cluster and nothing of the present one would lose its
+Source: quota-fairness.md 2. A job that fits an empty cluster and nothing of the present one would lose its
 nodes to small jobs for ever. So the first such job keeps, for one round, the nodes of the placement that needs the
 fewest accelerators still to come free, then the fewest pods to end, then natural order. No job behind it that asks for
 what is short there gets anything on them; the others do, whatever they ask for.

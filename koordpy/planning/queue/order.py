@@ -1,6 +1,6 @@
 """Who is next: the order of the units of one round, and which of them have waited too long.
 
-Source: quota-fairness.md section 2. Half-bound gangs come first, then system priorities, then starving jobs, then
+Source: quota-fairness.md 2. Half-bound gangs come first, then system priorities, then starving jobs, then
 a tree of queues: at each level the queue with the least key goes first, and after every placement the queues
 on the way to it are compared anew. Each mode is a way to give a queue its key (`planning/orders`); jobs inside one
 queue go by priority, age and name. A job that failed gives its turn to the next one of its queue.

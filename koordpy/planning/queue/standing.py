@@ -1,6 +1,6 @@
 """Where a waiting job stands: its place in the queue, what its user or queue holds, and what it deserves.
 
-Source: quota-fairness.md sections 2 and 3. The place is the one it has if everything before it is placed; nothing is
+Source: quota-fairness.md 2 and 3. The place is the one it has if everything before it is placed; nothing is
 placed here. Jobs that are held before planning (members or settings that are missing) stand in nobody's way. The lines
 are those by which shares are taken back (preemption.md 3.3).
 """

@@ -1,1 +1,1 @@
-"""What users and queues deserve, and whether a job may start (quota-fairness.md)."""
+"""What users and queues deserve, and whether a job may start (quota-fairness.md 3 to 5)."""

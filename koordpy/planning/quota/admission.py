@@ -1,6 +1,6 @@
 """May a job start: every quota its pods are in, and each of their ancestors, before any node is looked at.
 
-Source: quota-fairness.md section 5. The need of a gang is admitted together or not at all; of the members beyond it a
+Source: quota-fairness.md 5. The need of a gang is admitted together or not at all; of the members beyond it a
 quota takes as many as it has room for, which the placement problem gets as an `Allowance`. Limits are those of the
 round's snapshot, use is the draft's, so it grows with every placement and falls with every eviction.
 """
@@ -52,7 +52,7 @@ class QuotaRefusal:
 
     @property
     def reason(self) -> str:
-        """The reason as section 6 words it."""
+        """The reason in the words of quota-fairness.md 6."""
         if self.closed:
             return f"quota {self.quota} cannot be read: no more pods start in it"
         if not self.limit_name or self.limit is None or self.used is None or self.request is None:
@@ -292,7 +292,7 @@ class Admission:
 
 
 def quota_warnings(units: Iterable[Unit], snapshot: Snapshot) -> list[tuple[str, str]]:
-    """(object, text) of pods whose label names a quota that nobody knows (section 1), of quotas that cannot be read."""
+    """(object, text) of pods whose label names a quota that nobody knows, of quotas that cannot be read."""
     quotas = snapshot.quotas
     tree = quotas.tree
     out = [(f"ElasticQuota/{quota.key}", text) for quota in tree.quotas.values() for text in quota.doubts]

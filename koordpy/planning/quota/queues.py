@@ -1,6 +1,6 @@
 """What every user or queue of a cluster deserves: its claims from demand, its shares by the configured mode.
 
-Source: quota-fairness.md sections 1 and 3. An ElasticQuota is a queue with min as its quota, max as its limit and its
+Source: quota-fairness.md 1 and 3. An ElasticQuota is a queue with min as its quota, max as its limit and its
 shared-weight; a user outside of quotas is a queue beside the top quotas. Shares follow from running plus pending
 requests alone, never from who happens to hold the devices, and are constants of a round.
 """

@@ -1,6 +1,6 @@
 """What every ElasticQuota may use now: its min, and its part of what the others leave (water filling by weight).
 
-Source: quota-fairness.md section 4. The rounds of rounding are Koordinator's, so that figures stay the same after a
+Source: quota-fairness.md 4. The rounds of rounding are Koordinator's, so that figures stay the same after a
 migration. Per resource and per tree level; a quota takes part in the resources that its max names.
 """
 

@@ -1,6 +1,6 @@
 """Fair shares of one resource among queues in a tree: exact weighted max-min, and KAI-Scheduler's formula.
 
-Source: quota-fairness.md section 3. Everything is exact: integers over a common denominator inside, int or Fraction
+Source: quota-fairness.md 3. Everything is exact: integers over a common denominator inside, int or Fraction
 outside, never a float that decides. Queues come as a sequence in the order of age, parents by position, and shares go
 out in the same order. `koordpy fairshare`, the queue order, reclaim and the metrics use these functions.
 """

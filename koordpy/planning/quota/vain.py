@@ -1,6 +1,6 @@
 """Requests that stand for nobody who could start: those of units that a quota refuses.
 
-A runtime leaves room for what waits in other quotas (quota-fairness.md section 4), also for a job that asks for more
+A runtime leaves room for what waits in other quotas (quota-fairness.md 4), also for a job that asks for more
 than its own runtime and so does not start.
 """
 

@@ -33,7 +33,7 @@ class Asked:
 def one_by_one(unit: Unit) -> bool:
     """Whether its core is bound, or it has none, so that each further member asks for itself."""
     if unit.plain is None and not unit.is_gang:
-        return True  # a group of GPUs outside any gang: victims are looked for member by member (quota-fairness.md)
+        return True  # a group of GPUs outside any gang: victims are looked for member by member (preemption.md 1)
     if unit.plain is not None or not unit.bound_any or any(unit.need(gang) for gang in unit.gangs):
         return False
     return all(len(gang.standing) + gang.succeeded >= gang.min_member for gang in unit.gangs)

@@ -1,6 +1,6 @@
 """Quotas that use more than their runtime for too long give back, before anybody is planned.
 
-Source: quota-fairness.md section 5, last paragraph. From the least important unit on until the use is within the
+Source: quota-fairness.md 5. From the least important unit on until the use is within the
 runtime; then, from the most important of these, each that fits again is kept. Budgets forbid, protected pods stay.
 What pods hold that are ending counts as given back: else every round until they are gone would take more.
 """
