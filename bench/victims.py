@@ -1,4 +1,4 @@
-"""How long it takes to find victims, or to show that there are none (preemption.md section 6, Required).
+"""How long it takes to find victims, or to show that there are none (preemption.md 6, Required).
 
 `python -m bench.victims [TEXT]`: the cases whose name holds the text, else all. One round, from a snapshot to a checked
 plan; processor time, the best of several.

@@ -1,6 +1,6 @@
 """How long a gang that has lost members is waited for, and what it owes when that time is over.
 
-Source: preemption.md section 7.
+Source: preemption.md 7.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """Room that is promised: what ending pods leave, and the pods that it is for.
 
-Sources: preemption.md section 4, kube-parity.md 2.2. Promised to: pods nominated to a node, if they can still fit there
+Sources: preemption.md 4, kube-parity.md 2.2. Promised to: pods nominated to a node, if they can still fit there
 once the ending pods are gone, and units of this round that wait for just that. Theirs is, first of all, what the ending
 pods leave: whoever looks for victims meanwhile must not count both, the ending pod and the one that comes in its place,
 or two would go for one. Likewise in the quotas: what ends is not theirs to lose any more, and what was promised to a

@@ -1,4 +1,4 @@
-"""Victims under every rule against the law read a second time: preemption.md sections 1 to 5 over all subsets."""
+"""Victims under every rule against the law read a second time: preemption.md 1 to 5 over all subsets."""
 
 from collections.abc import Sequence
 from random import Random

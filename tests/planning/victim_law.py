@@ -1,5 +1,5 @@
-"""The law of victims read from preemption.md a second time: every subset of the units of a small cluster is judged by
-the text of sections 2, 3 and 5, with arithmetic of its own, and placed by the planner.
+"""The law of victims read from preemption.md 1 to 5 a second time: every subset of the units of a small cluster is
+judged by the text of its sections 2, 3 and 5, with arithmetic of its own, and placed by the planner.
 
 Nothing of `koordpy.planning.victims` is used but the PodDisruptionBudgets' selectors. One unit is planned on one
 snapshot; the answer is who has to go, under which step.

@@ -1,4 +1,4 @@
-"""Victims for jobs with switches or SuperPoDs (ascend.md 5.3): the general rules of preemption.md, whole gangs.
+"""Victims for jobs with switches or SuperPoDs (ascend.md 5.3): the general rules of preemption.md 1 to 6, whole gangs.
 
 The least harmful set is compared with trying every set of victims, each by planning the cluster without it.
 """

@@ -111,7 +111,7 @@ class Running:
 
 
 def by_the_rule(world: World, pods: Sequence[Running]) -> set[str]:
-    """Section 5, last paragraph, pod by pod and quota by quota in natural order."""
+    """quota-fairness.md 5, over-use, pod by pod and quota by quota in natural order."""
     quotas = world.snapshot().quotas
     figures = quota_figures(quotas, at_once().quota)
     gone: set[str] = set()

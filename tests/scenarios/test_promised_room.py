@@ -1,4 +1,4 @@
-"""What is already promised to whom while victims end: preemption.md section 4.
+"""What is already promised to whom while victims end: preemption.md 4.
 
 Pods that are ending leave their room to those that are nominated to it; whoever comes next counts neither twice.
 """

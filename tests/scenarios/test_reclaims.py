@@ -1,4 +1,4 @@
-"""The worked examples 6 to 10 of preemption.md section 10, and sentences of sections 1 to 5, in whole simulations."""
+"""The worked examples 6 to 10 of preemption.md 10, and sentences of sections 1 to 5, in whole simulations."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime

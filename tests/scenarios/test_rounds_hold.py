@@ -1,4 +1,4 @@
-"""Invariants I1 to I7 and I10 of preemption.md section 9, witnessed in every round of whole simulations."""
+"""Invariants I1 to I7 and I10 of preemption.md 9, witnessed in every round of whole simulations."""
 
 from datetime import UTC, datetime
 from random import Random

@@ -1,4 +1,4 @@
-"""Invariants of preemption.md section 9 on random clusters, through 50 rounds of `simulate`."""
+"""Invariants of preemption.md 9 on random clusters, through 50 rounds of `simulate`."""
 
 from datetime import UTC, datetime
 from random import Random

@@ -1,4 +1,4 @@
-"""Who is evicted for whom: the worked examples of preemption.md section 10, and the rules of sections 2 to 5."""
+"""Who is evicted for whom: the worked examples of preemption.md 10, and the rules of sections 2 to 5."""
 
 from collections.abc import Sequence
 from typing import Any

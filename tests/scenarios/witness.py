@@ -1,4 +1,4 @@
-"""A witness of every round: what preemption.md section 9 promises of each plan, looked up pod by pod.
+"""A witness of every round: what preemption.md 9 promises of each plan, looked up pod by pod.
 
 It stands between `simulate` and the planner and sums up requests itself; the search for victims has no part in it.
 """

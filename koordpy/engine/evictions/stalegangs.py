@@ -1,6 +1,6 @@
 """Live gangs that have lost members: seen at once, said in their PodGroup's condition, acted on when their time comes.
 
-Source: preemption.md section 7. What is done is the planner's: a round in which the missing members find no place, and
+Source: preemption.md 7. What is done is the planner's: a round in which the missing members find no place, and
 the grace is over, evicts the rest. This module has such a round held even if nothing else happens, and tells whoever
 writes the status of PodGroups which gangs are stale. Since when is in the condition itself, so that a process that
 starts anew goes on from there.

@@ -1,7 +1,8 @@
 """What victims have to make room for, where the beneficiary has an order of its own: switches or SuperPoDs.
 
-Victims follow the general rules (ascend.md 5.3, preemption.md). The search looks at counts per node; what is said here
-of blocks and leaves keeps it close to the truth, and the Ascend planner itself is asked whether a choice is enough.
+Victims follow the general rules (ascend.md 5.3, preemption.md 1 to 6). The search looks at counts per node; what is
+said here of blocks and leaves keeps it close to the truth, and the Ascend planner itself is asked whether a choice is
+enough.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

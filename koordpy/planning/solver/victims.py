@@ -1,6 +1,6 @@
 """The least harmful choice of victims by CP-SAT: cost levels 1 to 9 one after the other, each held for the next.
 
-Source: preemption.md section 6 (2). A choice that its trial refuses comes back with what is wrong with it, and the
+Source: preemption.md 6 (2). A choice that its trial refuses comes back with what is wrong with it, and the
 model is asked again.
 """
 

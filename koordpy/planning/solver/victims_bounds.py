@@ -1,6 +1,6 @@
 """What a beneficiary could have at best, every eligible victim gone: bounds that spare a model nodes and solves.
 
-Source: preemption.md section 6. Each measure of room by itself: slots per shape, and the sum of every resource.
+Source: preemption.md 6. Each measure of room by itself: slots per shape, and the sum of every resource.
 """
 
 from bisect import bisect_left

@@ -1,6 +1,6 @@
 """What a choice of victims is as a CP-SAT model: which options are taken, and that all members fit once they are gone.
 
-Source: preemption.md section 6 (2). One 0/1 per option, pods per shape and node; what sums cannot say of filters comes
+Source: preemption.md 6 (2). One 0/1 per option, pods per shape and node; what sums cannot say of filters comes
 back as a cut or a need.
 """
 

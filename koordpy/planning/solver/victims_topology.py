@@ -1,6 +1,6 @@
 """Cost level 7 of a choice of victims: goals 1 to 4 of the placement that it makes room for.
 
-Source: preemption.md section 5, gang-network.md section 5. Sums over domains on top of the pods per shape and node; PP
+Source: preemption.md 5, gang-network.md section 5. Sums over domains on top of the pods per shape and node; PP
 groups are counted where no member is bound (a group is then a run of equal length), as in gang-network.md section 7.
 """
 

@@ -1,7 +1,7 @@
 """The independent check of pods that leave, for whatever reason: who may go at all, whole units, budgets; and of those
 that leave for nobody, as quotas give back and as stale gangs do.
 
-Sources: preemption.md sections 2, 3.5 and 7, quota-fairness.md 5.
+Sources: preemption.md 2, 3.5 and 7, quota-fairness.md 5.
 """
 
 from collections import Counter

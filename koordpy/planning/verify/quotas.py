@@ -1,4 +1,4 @@
-"""The independent check of a plan against quotas: no limit is exceeded at any ancestor (preemption.md I3 and I10).
+"""The independent check of a plan against quotas: no limit is exceeded at any ancestor (preemption.md 9, I3 and I10).
 
 Requests are added up pod by pod and quota by quota, not by the sums and slots that placement works with.
 """

@@ -1,6 +1,6 @@
 """The independent check of the victims of a plan: who may go at all, whole units, every rule, and nobody in vain.
 
-Sources: preemption.md sections 2 to 5, quota-fairness.md 5. Pod by pod over the objects; what is used, deserved
+Sources: preemption.md 2 to 5, quota-fairness.md 5. Pod by pod over the objects; what is used, deserved
 and promised is read as the round has it, all that follows from it is reckoned here and shares nothing with the search.
 Where the members stand is checked by `verify.plan`, on a draft without the victims. A plan that fails is a bug.
 """

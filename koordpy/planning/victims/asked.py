@@ -1,6 +1,6 @@
 """Who is asked for: some pending members of a unit that are to be placed together, or not at all.
 
-Source: preemption.md section 1: all pending members, then the core; one by one where no core is needed.
+Source: preemption.md 1: all pending members, then the core; one by one where no core is needed.
 """
 
 from collections.abc import Iterator, Sequence

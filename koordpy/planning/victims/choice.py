@@ -1,6 +1,6 @@
 """Which victims, as plain numbers: what every method of choosing gets, and what it answers.
 
-Source: preemption.md sections 2, 3 and 5. A rule that allows a unit makes an option; protections, surplus of gangs and
+Source: preemption.md 2, 3 and 5. A rule that allows a unit makes an option; protections, surplus of gangs and
 quotas are sums over options. From here on nobody knows what a label or a quota is, so that the exact model, the
 counting shortcut and plain enumeration in tests can be held against each other level by level.
 """
@@ -241,7 +241,7 @@ def _crosses_once(crossing: Crossing, chosen: set[int]) -> bool:
 
 
 def cost_levels(choices: Choices, taken: Collection[int]) -> Cost:
-    """Levels 1 to 6 of preemption.md section 5; smaller is better."""
+    """Levels 1 to 6 of preemption.md 5; smaller is better."""
     units = [choices.units[choices.options[o].unit] for o in taken]
     covered = [0] * len(choices.budgets)
     for unit in units:

@@ -1,6 +1,6 @@
 """Waiting for pods that are leaving already: a unit that fits once they are gone has nobody evicted.
 
-Source: preemption.md sections 1 (step 2) and 4. A pod's room counts as coming free until 120 s after its
+Source: preemption.md 1 (step 2) and 4. A pod's room counts as coming free until 120 s after its
 deletionTimestamp; later it is stuck. A unit whose nominated node still holds pods that end for it waits likewise.
 """
 

@@ -1,6 +1,6 @@
 """Where a unit gathers: the least harmful covers of nodes put together along the tree.
 
-Source: preemption.md section 5. What decides first (gangs broken, accelerators, pods, then goals 3 and 4) is small and
+Source: preemption.md 5. What decides first (gangs broken, accelerators, pods, then goals 3 and 4) is small and
 adds up as machine words: one table per domain by the number of pods it takes. The priorities and level 9 are long, so
 they are looked at only where the words leave a choice.
 """

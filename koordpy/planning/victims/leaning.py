@@ -1,6 +1,6 @@
 """Affinity and spread of the members counted with victims there, and which of their counts leaves with whom.
 
-Sources: preemption.md section 5 (all filters run on the state after the evictions), kube-parity.md 2.6 and 2.7. A pod
+Sources: preemption.md 5 (all filters run on the state after the evictions), kube-parity.md 2.6 and 2.7. A pod
 that goes takes a neighbour away, or lowers the least of a spread: both are sums over who is taken, so the exact model
 knows them and is not told of them by one refused choice after the other.
 """

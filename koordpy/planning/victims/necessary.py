@@ -1,6 +1,6 @@
 """Sums that show at once that no set of victims can help, with their numbers.
 
-Source: preemption.md section 6 (1). Upper bounds only: all eligible victims gone, as far as quotas let go of them, each
+Source: preemption.md 6 (1). Upper bounds only: all eligible victims gone, as far as quotas let go of them, each
 pod looked at alone. What they allow may still be impossible; what they forbid is.
 """
 

@@ -1,6 +1,6 @@
 """Where a beneficiary could stand once victims are gone, filters looked at: what is allowed, and what must go first.
 
-Sources: preemption.md sections 4 and 5, kube-parity.md 1. Nodes of code UnschedulableAndUnresolvable are never emptied.
+Sources: preemption.md 4 and 5, kube-parity.md 1. Nodes of code UnschedulableAndUnresolvable are never emptied.
 Filters that look at other pods are asked twice, with all eligible victims there and with all of them gone; a pod that
 closes a node by itself is a blocker of it. What more victims may close again (spread, affinity), and what neither
 tells, comes out when the plan is checked.

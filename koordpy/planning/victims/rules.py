@@ -1,4 +1,4 @@
-"""Who may take from whom: the rules of preemption.md section 3 as options and limits of a choice.
+"""Who may take from whom: the rules of preemption.md 3 as options and limits of a choice.
 
 A rule allows units one by one (`eligible`) and says what must hold of all that it takes together (`limits`,
 `crossings`). Lines (min, share) are constants of the round; use is the draft's before the plan. "Below the LCA" are the

@@ -1,4 +1,4 @@
-"""Room for one beneficiary: the steps of preemption.md section 1, in order, until one gives a plan.
+"""Room for one beneficiary: the steps of preemption.md 1, in order, until one gives a plan.
 
 The planner asks where a unit found no room. A plan names its victims, each with the rule that takes it, and a node for
 every member; nothing is changed here but a draft that is put back as it was.

@@ -1,6 +1,6 @@
 """The counting shortcut: exact victims for pods of one shape where every unit lies on one node.
 
-Source: preemption.md section 6. What ties units of different nodes together (surplus of a gang, quotas, budgets with
+Source: preemption.md 6. What ties units of different nodes together (surplus of a gang, quotas, budgets with
 some allowance) is left out at first; where the least harmful set keeps it all the same, it is the least of all.
 Levels 1 and 2 are settled by which units may be used, the rest is one integer per set that adds up over nodes: gangs
 broken, accelerators, pods, the priorities, and level 9 as a power of two per unit. Without a gather goal nodes combine

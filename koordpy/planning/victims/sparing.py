@@ -1,6 +1,6 @@
 """Victims by giving back: everybody who may go is gone, then the most important return while there is still room.
 
-What preemption.md section 6 (2) calls the greedy plan. It is the answer where a choice cannot be proven in time:
+What preemption.md 6 (2) calls the greedy plan. It is the answer where a choice cannot be proven in time:
 inclusion-minimal, the least important go, but not the least harmful of all sets.
 """
 

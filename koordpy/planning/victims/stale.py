@@ -1,6 +1,6 @@
 """Gangs that were bound and have lost members: after a grace they give back what they still hold.
 
-Source: preemption.md section 7. Looked at when a round has tried everybody: where the missing members got room the gang
+Source: preemption.md 7. Looked at when a round has tried everybody: where the missing members got room the gang
 is repaired. Nothing is remembered: since when follows from the PodGroup's condition, or from the members that failed.
 """
 

@@ -1,6 +1,6 @@
 """The least harmful choice that stands its trial: by counting, else by the exact model, else the best that was found.
 
-Source: preemption.md section 6. What a trial refuses comes back to the model as what else would have to go.
+Source: preemption.md 6. What a trial refuses comes back to the model as what else would have to go.
 """
 
 from collections.abc import Collection, Sequence

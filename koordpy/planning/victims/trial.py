@@ -1,7 +1,7 @@
 """A choice of victims tried on the draft: where the members stand with them gone, all filters looked at, and if they do
 not, what else would have to go first.
 
-Source: preemption.md sections 5 and 6. The draft is left as it was.
+Source: preemption.md 5 and 6. The draft is left as it was.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

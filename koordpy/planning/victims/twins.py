@@ -1,8 +1,8 @@
 """Units that are alike in all but their importance: of those on one node only so many are worth looking at.
 
-Source: preemption.md section 6 (2), "identical units of one node as counts". The least important of twins go first
-(section 5, level 9), and no more of them than make up for all that the beneficiary asks there: whoever goes beyond that
-frees nothing that is wanted. So the others need not be looked at, unless a quota wants back what pods of it hold.
+Source: preemption.md 5 and 6. The least important of twins go first (level 9), and no more of them than make up for all
+that the beneficiary asks there: whoever goes beyond that frees nothing that is wanted. So the others need not be looked
+at, unless a quota wants back what pods of it hold.
 """
 
 from collections.abc import Callable, Collection, Hashable, Sequence

@@ -1,6 +1,6 @@
 """Victim units: what of the running pods may be evicted together, and what never.
 
-Source: preemption.md section 2. A pod without a gang is a unit; of a gang above its minimum each surplus pod is one;
+Source: preemption.md 2. A pod without a gang is a unit; of a gang above its minimum each surplus pod is one;
 its core is one unit with every other gang of its GangGroup; a gang below its minimum already is one unit, alone.
 """
 

@@ -1,6 +1,6 @@
 """The words of evictions: kube-scheduler's sentence for pods that wait, and the events on victims and beneficiaries.
 
-Sources: preemption.md section 8, kube-parity.md 1.
+Sources: preemption.md 8, kube-parity.md 1.
 """
 
 from collections import Counter
