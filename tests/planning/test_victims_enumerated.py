@@ -1,5 +1,6 @@
 """Victims against brute force over all subsets of units: the set by all levels, whichever method finds it."""
 
+import re
 from collections.abc import Sequence
 from random import Random
 
@@ -34,3 +35,19 @@ def test_the_model_alone_takes_the_least_harmful_set() -> None:
 def test_twins_that_are_not_looked_at_are_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(twins, "TWIN_UNITS", 0)
     assert sum(compared(seed) for seed in range(400, 480)) > 12
+
+
+def test_what_is_said_to_go_at_least_goes_at_least() -> None:
+    """Of plans that are not proven, against the least harmful set: `best found: 4 pods, bound 3`."""
+    bounds = []
+    for seed in range(600, 680):
+        snapshot = tiny_world(Random(seed)).snapshot()
+        for one in plan_round(snapshot, ways=(Way.GREEDY,)).benefits:
+            found = re.match(r"best found: (\d+) pods?, bound (\d+);", one.message)
+            assert found is not None, one.message
+            wanted = least_harmful(snapshot)
+            assert wanted is not None
+            assert 1 <= int(found[2]) <= min(int(found[1]), len(wanted)), seed
+            bounds.append((int(found[2]), len(wanted)))
+    assert len(bounds) > 12
+    assert sum(bound == least > 1 for bound, least in bounds) > 3

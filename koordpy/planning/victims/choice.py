@@ -5,8 +5,13 @@ quotas are sums over options. From here on nobody knows what a label or a quota 
 counting shortcut and plain enumeration in tests can be held against each other level by level.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
+from math import ceil
+
+import numpy as np
 
 from koordpy.cluster.snapshot import Ints
 from koordpy.planning.placement.problem import Problem
@@ -169,8 +174,6 @@ class Choice:
     options: tuple[int, ...]
     proof: Proof
     runs: tuple[SolverRun, ...] = ()
-    bound: int | None = None
-    """Pods evicted at least, where more than that is not proven needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +241,32 @@ def _crosses_once(crossing: Crossing, chosen: set[int]) -> bool:
         if sum(parts) - max(parts, default=0) < room:
             return True
     return False
+
+
+def fewest_pods(choices: Choices) -> int:
+    """Pods evicted at least by any choice that makes room, by sums of each resource alone: the continuous knapsack."""
+    problem = choices.problem
+    wanted = [problem.shapes[problem.members[rank].shape] for rank in problem.pending]
+    open_to = np.logical_or.reduce([shape.allowed > 0 for shape in wanted])
+    asked = Counter[int]()
+    for shape in wanted:
+        asked.update(dict(shape.request))
+    units, fewest = {option.unit for option in choices.options}, 1
+    for column, amount in asked.items():
+        lacking = amount - int(np.maximum(problem.free[open_to, column], 0).sum())
+        gains = []
+        for unit in (choices.units[u] for u in units):
+            gain = sum(dict(amounts).get(column, 0) for node, amounts in unit.frees if open_to[node])
+            if gain > 0:
+                gains.append((Fraction(gain, unit.pods), gain))
+        pods = Fraction(0)
+        for each, gain in sorted(gains, reverse=True):
+            if lacking <= 0:
+                break
+            pods += min(gain, lacking) / each
+            lacking -= gain
+        fewest = max(fewest, ceil(pods))
+    return fewest
 
 
 def cost_levels(choices: Choices, taken: Collection[int]) -> Cost:

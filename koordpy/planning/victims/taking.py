@@ -12,7 +12,7 @@ from koordpy.planning.limits import ASCEND_VICTIM_TRIES, REPRIEVE_SHARE, REPRIEV
 from koordpy.planning.placement.goals import Goals
 from koordpy.planning.plan import Proof
 from koordpy.planning.victims.candidates import Candidates
-from koordpy.planning.victims.choice import Choice, Choices, Cut, Layout, Need, cost_levels, late_levels
+from koordpy.planning.victims.choice import Choice, Choices, Cut, Layout, Need, cost_levels, fewest_pods, late_levels
 from koordpy.planning.victims.names import EVERY_WAY, RuleName, Way
 from koordpy.planning.victims.relief import Relief, Victim
 from koordpy.planning.victims.rules import Law
@@ -191,7 +191,7 @@ def take(
         nodes=tuple((members[rank].key, node) for rank, node in sorted(stand.nodes.items())),
         proof=choice.proof,
         runs=choice.runs,
-        bound=choice.bound,
+        bound=None if choice.proof is Proof.OPTIMAL else fewest_pods(found.choices),
         back=stand.back,
         notes=stand.notes,
         way=taking.way,
