@@ -77,6 +77,7 @@ def explanation_document(found: "Explanation") -> Document:
         ],
         "message": found.message,
         "wouldFitIf": list(found.would_fit_if),
+        "method": found.method or None,
         "queue": _standing(found.standing),
     }
 

@@ -180,6 +180,7 @@ class SchedulingLoop:
                 if entry.deferred is not None and began - entry.deferred >= keeps
             ),
             interrupts=Interrupts(came),
+            clock=self._clock,
             # else in a stream of pods nobody would ever be searched for
             firm=frozenset(entry.unit for entry in entries if entry.interrupted >= keeps),
         )

@@ -129,6 +129,10 @@ class Metrics:
         self.solver_seconds = Histogram(
             "koordpy_solver_seconds", "The solver's deterministic time.", ["stage"], buckets=_FINE, registry=registry
         )
+        self.planning_seconds = Histogram(
+            "koordpy_planning_seconds", "Seconds of planning a unit, by the method that had the answer.", ["method"],
+            buckets=_FINE, registry=registry,
+        )  # fmt: skip
         self.solver_status = Counter(
             "koordpy_solver_status_total", "Answers of the solver.", ["status"], registry=registry
         )
@@ -225,6 +229,8 @@ class Metrics:
                 self.ring_crossings.observe(unit.ring_crossings)
             for gbps in unit.gpu_bottlenecks_gbps:
                 self.gpu_bottleneck.observe(gbps)
+            if unit.method and unit.seconds is not None:
+                self.planning_seconds.labels(unit.method).observe(unit.seconds)
             for run in unit.solver:
                 self.solver_seconds.labels(run.stage).observe(run.deterministic_time)
                 self.solver_status.labels(run.status.value).inc()

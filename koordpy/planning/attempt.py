@@ -20,7 +20,7 @@ from koordpy.planning.jobs.registry import job_gate, keep_room, place_by_rules, 
 from koordpy.planning.joint import place_gang
 from koordpy.planning.patience import Patience
 from koordpy.planning.place import needs_solver, place_in_turn
-from koordpy.planning.plan import GangStatus, Proof, RejectedPlan, SolverRun
+from koordpy.planning.plan import GangStatus, Method, Proof, RejectedPlan, SolverRun
 from koordpy.planning.quota.admission import QuotaRefusal
 from koordpy.planning.resources_gate import check_min_resources
 from koordpy.planning.units import Groups, Unit
@@ -41,6 +41,9 @@ class Tried:
 
     unit: Unit
     proof: Proof
+    method: str = ""
+    """What found its nodes, or that there are none."""
+    seconds: float | None = None
     gate: Gate | None = None
     nodes: Mapping[str, int] | None = None
     """Pod key -> node position."""
@@ -136,21 +139,26 @@ def try_unit(
         return _relieved(Tried(unit, Proof.INFEASIBLE, refusal=refusal), figures, search)
     own = place_by_rules(unit, figures)
     if own is not None:
-        return _accepted(unit, own, figures, search)
+        return _by(Method.RULES, _accepted(unit, own, figures, search))
     if unit.plain is not None:
         node = _best_node(unit.plain, figures)
         if node is None:
-            return _relieved(Tried(unit, Proof.INFEASIBLE), figures, search)
-        return _accept(unit, {unit.plain.key: node}, figures, Proof.OPTIMAL, ())
+            return _relieved(Tried(unit, Proof.INFEASIBLE, Method.SCORES), figures, search)
+        return _by(Method.SCORES, _accept(unit, {unit.plain.key: node}, figures, Proof.OPTIMAL, ()))
     problem = build(unit, figures)
     if patience is not None and not patience.stops and patience.spent() and needs_solver(problem):
         return Tried(unit, Proof.UNKNOWN, deferred=True)
     best = place_gang(unit, problem, figures) if unit.is_gang else place_in_turn(problem)
+    method = Method.SOLVER if best.runs else Method.COUNTING
     if not best.placed:
         refusal = figures.admission.core_refusal(unit, use)
-        return _relieved(Tried(unit, best.proof, runs=best.runs, refusal=refusal), figures, search)
+        return _relieved(Tried(unit, best.proof, method, runs=best.runs, refusal=refusal), figures, search)
     nodes = {unit.members[rank].key: node for rank, node in sorted(best.nodes.items())}
-    return _accept(unit, nodes, figures, best.proof, best.runs)
+    return _by(method, _accept(unit, nodes, figures, best.proof, best.runs))
+
+
+def _by(method: str, tried: Tried) -> Tried:
+    return tried if tried.method else replace(tried, method=method)
 
 
 def _relieved(refused: Tried, figures: Figures, search: Search | None) -> Tried:
@@ -236,7 +244,8 @@ def _make_room(unit: Unit, relief: Relief, figures: Figures, search: Search) -> 
     search.took(relief.victims)
     for back in relief.back:
         draft.assign(back.pod, back.node, chips=back.chips)
-    return replace(tried, victims=relief.victims, back=relief.back, least=relief.bound)
+    method = f"victims-{relief.way}" if relief.way is not None else tried.method
+    return replace(tried, method=method, victims=relief.victims, back=relief.back, least=relief.bound)
 
 
 def _rejected(

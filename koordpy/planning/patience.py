@@ -66,6 +66,8 @@ class Patience:
     """Units whose room has been kept for long enough: it is anybody's."""
     interrupts: Interrupts = NEVER
     """Ends a search under way for somebody who came meanwhile."""
+    clock: Callable[[], float] | None = None
+    """Seconds, for what each unit takes."""
     firm: frozenset[str] = frozenset()
     """Units whose searches were given up for long enough: they are carried through."""
 

@@ -151,6 +151,15 @@ class SolverRun:
     """Why the solver would not, or could not rightly, answer: a mistake in the problem or in the planner."""
 
 
+class Method(StrEnum):
+    """What found a unit's plan, or showed that there is none; with victims it is `victims-` and the way of choosing."""
+
+    SCORES = "scores"
+    COUNTING = "counting"
+    SOLVER = "cp-sat"
+    RULES = "rules"
+
+
 @dataclass(frozen=True, slots=True)
 class UnitReport:
     """One unit of the queue (a plain pod or a GangGroup) that was tried in the round."""
@@ -161,6 +170,10 @@ class UnitReport:
     proof: Proof
     layer: str | None
     """Lowest common layer that a gather goal reached."""
+    method: str = ""
+    """What found it; empty where nothing was looked for."""
+    seconds: float | None = None
+    """What it took; None where nobody asked."""
     solver: tuple[SolverRun, ...] = ()
     pipeline_crossings: Mapping[str, int] | None = None
     """Layer -> pipeline groups whose lowest common layer it is."""

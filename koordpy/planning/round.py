@@ -161,7 +161,10 @@ class Beside:
             self.over = True
             return Tried(unit, Proof.UNKNOWN, deferred=True)
         self._begun = True
+        clock = patience.clock or (lambda: 0.0)
+        began = clock()
         outcome = self._searched(unit)
+        outcome = replace(outcome, seconds=clock() - began) if patience.clock is not None else outcome
         if outcome.deferred and not outcome.kept_off:
             self.keep(unit)
         return outcome

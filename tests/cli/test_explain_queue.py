@@ -42,6 +42,18 @@ def explained(text: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixtur
     return found
 
 
+@pytest.mark.parametrize(
+    ("node", "high", "method"), [("", False, "scores"), ("n1", False, "scores"), ("n1", True, "victims-lone")]
+)
+def test_the_method_that_has_the_answer_is_named(
+    node: str, high: bool, method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    running = "".join(pod(f"b-{i}", "bob", node=node) for i in range(8)) if node else ""
+    assert explained(CLUSTER + running + pod("a", "alice", high=high), "a", tmp_path, capsys)["method"] == method
+    if node:
+        assert explained(CLUSTER + running, "b-0", tmp_path, capsys)["method"] is None
+
+
 def test_the_place_is_the_one_after_all_that_go_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     running = pod("b-old", "bob", node="n1")
     waiting = "".join(pod(f"{user[0]}-{i}", user) for i in range(2) for user in ("bob", "alice"))

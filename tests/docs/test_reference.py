@@ -19,9 +19,9 @@ from koordpy.engine.queue import State
 from koordpy.engine.status import announce
 from koordpy.observe.decisions import Decision
 from koordpy.observe.metrics import Metrics
-from koordpy.planning.plan import GangStatus, Proof
+from koordpy.planning.plan import GangStatus, Method, Proof
 from koordpy.planning.verify.fault import Check
-from koordpy.planning.victims.names import RuleName
+from koordpy.planning.victims.names import RuleName, Way
 from koordpy.planning.victims.wording import _REASONS
 from tests.charts.test_dashboards import NAME, OF_TARGET, SERIES
 from tests.docs.worked import ROOT
@@ -130,6 +130,7 @@ CLOSED: dict[str, Collection[str]] = {
     "koordpy_victims_total": set(RuleName),
     "koordpy_rejected_plans_total": set(Check),
     "koordpy_solver_status_total": set(Proof),
+    "koordpy_planning_seconds": {*Method, *(f"victims-{way}" for way in Way)},
     "koordpy_binds_total": set(BindResult),
 }
 """Metrics with one label whose values are a closed set."""

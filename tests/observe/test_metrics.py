@@ -6,6 +6,7 @@ from koordpy.observe.metrics import Metrics
 from koordpy.planning.plan import (
     GangReport,
     GangStatus,
+    Method,
     PendingPod,
     Placement,
     Proof,
@@ -30,7 +31,7 @@ def plan(message: str = "") -> RoundPlan:
             UnitReport(
                 unit, ("default/g-0",), len(placements), Proof.OPTIMAL, None if message else "blockLayer",
                 solver=(SolverRun("goal1", Proof.OPTIMAL, 0.01),), pipeline_crossings={"blockLayer": 2},
-                ring_crossings=3, gpu_bottlenecks_gbps=(45.0, 200.0),
+                ring_crossings=3, gpu_bottlenecks_gbps=(45.0, 200.0), method=Method.SOLVER, seconds=0.25,
             ),
         ),
     )  # fmt: skip
@@ -48,6 +49,7 @@ def test_metrics_of_a_round() -> None:
         'koordpy_gang_layer_total{layer="blockLayer"} 1.0',
         'koordpy_gang_pp_groups_crossing_total{layer="blockLayer"} 4.0',
         'koordpy_solver_status_total{status="optimal"} 2.0',
+        'koordpy_planning_seconds_sum{method="cp-sat"} 0.5',
         "koordpy_gangs_half_bound 2.0",
         'koordpy_gpu_bottleneck_gbps_bucket{le="50.0"} 2.0',
         "koordpy_gpu_bottleneck_gbps_sum 490.0",

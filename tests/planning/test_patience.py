@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 from collections.abc import Collection
@@ -48,6 +49,7 @@ def cut(
         lapsed=frozenset(lapsed),
         interrupts=interrupts or Interrupts(lambda: False),
         firm=frozenset(firm),
+        clock=itertools.count(0.0).__next__,
     )
     return plan_round(state.snapshot(0.0), only=frozenset(only), patience=patience)
 
@@ -73,6 +75,8 @@ def test_what_fits_is_placed_and_who_needs_victims_is_deferred() -> None:
     assert not plan.evictions and not plan.pending
     later = cut(world.state, [GANG, "default/s"], searches=True)
     assert {one.pod_key for one in later.evictions} == {"default/r-0", "default/r-1"}
+    assert {one.unit: one.method for one in later.units} == {GANG: "victims-counting", "default/s": "scores"}
+    assert all(one.seconds == 1.0 for one in later.units)
     assert not later.deferred
 
 

@@ -67,6 +67,8 @@ class Explanation:
     domains: tuple[DomainExplanation, ...]
     message: str
     would_fit_if: tuple[str, ...]
+    method: str = ""
+    """What found its plan, or that there is none, in a round of its own; empty where nothing was looked for."""
     standing: Standing | None = None
     """Its place in the queue; None for a pod that does not wait."""
     warnings: tuple[tuple[str, str], ...] = ()
@@ -94,7 +96,7 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
     nodes = _nodes(pod, unit, figures)
     held = gate_of(unit, groups, figures)
     domains: tuple[DomainExplanation, ...] = ()
-    misses: list[str] = []
+    misses, method = list[str](), ""
     admission, use = figures.admission, figures.draft.quotas
     refusal = admission.refusal(unit, use) if held is None else None
     if refusal is None and unit.is_gang and held is None:
@@ -109,7 +111,10 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
     if held is not None:
         misses += _meant_group(pod, snapshot)
     if held is None:
-        misses += Turn(snapshot, figures.config, unit).misses()
+        turn = Turn(snapshot, figures.config, unit)
+        alone = turn.alone()
+        misses += turn.misses(alone)
+        method = next((one.method for one in alone.units if one.unit == unit.id), "")
     message, miss = _promise(snapshot, config, unit.id) if held is None else ("", [])
     misses += miss
     return Explanation(
@@ -120,6 +125,7 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
         domains=domains,
         message=held.text if held is not None else refusal.text(len(nodes)) if refusal is not None else message,
         would_fit_if=tuple(misses + (node_misses(pod, figures) if not feasible else [])),
+        method=method,
         standing=standing(unit, groups, snapshot, figures.config),
         warnings=(
             *warnings_of([unit], groups),

@@ -310,6 +310,8 @@ def _unit_report(one: Tried, after: Unit, figures: Figures) -> UnitReport:
         placed=len(one.nodes or ()),
         proof=one.proof,
         layer=figures.snapshot.tree.layer_name(where[0]) if where is not None else None,
+        method=str(one.method),
+        seconds=one.seconds,
         solver=one.runs,
         pipeline_crossings=crossings,
         ring_crossings=ring,

@@ -35,9 +35,12 @@ class Turn:
     config: KoordpyConfiguration
     unit: Unit
 
-    def misses(self) -> list[str]:
+    def alone(self) -> RoundPlan:
+        """A round in which nobody is before it."""
+        return self._alone(self.snapshot, self.config)
+
+    def misses(self, alone: RoundPlan) -> list[str]:
         """What would give it room, beside what nodes and domains lack."""
-        alone = self._alone(self.snapshot, self.config)
         if self._placed(alone):
             return self._evictions(alone) or self._before()
         return self._ending() or self._held() or self._guarantee() or self._share()
