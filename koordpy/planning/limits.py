@@ -105,6 +105,9 @@ REFITTED_UNITS = 20
 STARVING_BESIDE = 64
 """Starving units that are not due and looked at in a round."""
 
+STARTLESS_UNITS = 200
+"""Gangs, and kinds of plain pods, of which a round asks whether any node could ever hold them."""
+
 # --- Figures and filters ---
 SHAPES_KEPT = 256
 """Shapes whose static figures are kept when none of their pods waits."""

@@ -92,7 +92,17 @@ def test_the_order_of_keys_changes_no_byte(
 
 def test_explain_gives_each_node_its_verdict(manifests: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(output(capsys, "explain", "-f", manifests, "--pod", "default/small", "-o", "json"))
-    assert list(found) == ["pod", "gang", "feasibleNodes", "nodes", "domains", "message", "wouldFitIf", "queue"]
+    assert list(found) == [
+        "pod",
+        "gang",
+        "feasibleNodes",
+        "nodes",
+        "domains",
+        "message",
+        "wouldFitIf",
+        "method",
+        "queue",
+    ]
     assert (found["pod"], found["gang"], found["feasibleNodes"]) == ("default/small", None, 1)
     first, second = found["nodes"]
     assert (first["node"], first["feasible"], first["reasons"]) == ("n1", True, [])

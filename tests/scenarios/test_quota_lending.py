@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from koordpy.api.config import Fairness, KoordpyConfiguration, Preemption, Queue, Quota
 from koordpy.api.custom import ElasticQuota
+from koordpy.api.objects import PersistentVolumeClaimSource, Volume
 from koordpy.planning.plan import RoundPlan
 from koordpy.planning.round import plan_round
 from koordpy.sim.rounds import simulate
-from tests.scenarios.cluster import World, bound, gang_pods, group, messages, node, pod
+from tests.scenarios.cluster import World, bound, gang_pods, group, hierarchy, messages, node, pod, wish
 from tests.scenarios.quotas import belongs, quota
 from tests.scenarios.witness import Witness
 
@@ -66,6 +67,43 @@ def test_nobody_is_evicted_for_it() -> None:
     world = two().add(pod("low", cpu="4", at="n1", priority=-5, labels=belongs("c")), quota("c", 0, 8))
     done = plan_round(world.snapshot(), KoordpyConfiguration())
     assert not done.evictions and not bound(done)
+
+
+def claiming(name: str) -> list[Any]:
+    claim = PersistentVolumeClaimSource(claim_name="nowhere")
+    return [asks(name, "a", 4, 9, volumes=[Volume(name="v", persistent_volume_claim=claim)])]
+
+
+STUCK: dict[str, list[Any]] = {
+    "no such node": [asks("s", "a", 4, 9, node_selector={"pool": "a100"})],
+    "no such node, many of them": [asks(f"s{i}", "a", 1, 9, node_selector={"pool": "a100"}) for i in range(4)],
+    "larger than a node": [asks("s", "a", 4, 9, requests={"nvidia.com/gpu": "1"})],
+    "members are missing": [group("g", 3), *gang_pods("g", 2, cpu="2", labels=belongs("a"))],
+    "no PodGroup": gang_pods("g", 2, cpu="2", labels=belongs("a")),
+    "an unknown layer": [group("g", 2, wish({"rackLayer": "Must"})), *gang_pods("g", 2, cpu="2", labels=belongs("a"))],
+    "a gang larger than any block": [
+        hierarchy(("blockLayer", "block")),
+        group("g", 2, wish({"blockLayer": "Must"})),
+        *gang_pods("g", 2, cpu="3", labels=belongs("a"), node_selector={"kubernetes.io/hostname": "n2"}),
+    ],
+    "no such claim": claiming("s"),
+}
+
+
+@pytest.mark.parametrize("which", STUCK)
+def test_who_could_never_start_keeps_no_room_from_others(which: str) -> None:
+    """Of 9 cores a may have 5 and b 6: what a's job asks for would leave b 5."""
+    world = World().add(node("n1:7"), node("n2:2"), quota("a", 2, 9), quota("b", 3, 9), *STUCK[which])
+    done = plan(world.add(asks("new", "b", 6, 1)))
+    assert set(bound(done)) == {"new"}
+
+
+@pytest.mark.parametrize("where", ["n1", "n2"])
+def test_who_waits_for_those_that_run_keeps_his_room(where: str) -> None:
+    world = World().add(node("n1:7"), node("n2:4"), quota("a", 4, 11), quota("b", 3, 11), quota("c", 2, 9))
+    world.add(asks("r", "c", 2, 0, at=where), asks("s", "a", 4, 9, node_selector={"kubernetes.io/hostname": "n2"}))
+    done = plan(world.add(asks("new", "b", 7 if where == "n2" else 5, 1)))
+    assert set(bound(done)) == (set() if where == "n2" else {"s", "new"})
 
 
 def test_gangs_start_whole() -> None:

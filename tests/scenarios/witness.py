@@ -14,6 +14,7 @@ from koordpy.cluster.selectors import selector_matches
 from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
+from koordpy.planning.gates import gate
 from koordpy.planning.joint import place_jointly
 from koordpy.planning.placement.problem import only_ranks
 from koordpy.planning.plan import Eviction, RoundPlan
@@ -246,7 +247,7 @@ class _Round:
         promised = {one.id: [pod for pod in core_members(one) if pod.key in ending] for one in units}
         for unit in units:
             others = [pod for name, pods in promised.items() if name != unit.id for pod in pods]
-            if not self._above(list(core_members(unit)), [*before, *others]):
+            if not self._never(unit) and not self._above(list(core_members(unit)), [*before, *others]):
                 continue
             for pod in unit.pending:
                 if self.path(pod)[-1:] not in own:
@@ -254,6 +255,17 @@ class _Round:
                         waiting[pod.owner][resource] -= amount
         less = replace(quotas, waiting=waiting)
         return limits(quota_figures(less, self.config.quota), less, self.config.quota)
+
+    def _never(self, unit: Unit) -> bool:
+        """Whether it does not start in a cluster of its own: by its gate, or by room."""
+        if gate(unit, self.groups) is not None:
+            return True
+        draft = Draft(self.snapshot)
+        for pod in self.snapshot.pods.values():
+            if pod.bound and pod.key not in {one.key for one in unit.members}:
+                draft.evict(pod)
+        figures = Figures(draft, self.config)
+        return not place_jointly(unit, build(unit, figures), figures).placed
 
     def _above(self, pods: Sequence[PodInfo], before: Sequence[PodInfo]) -> bool:
         """Whether some quota would end above its limit with these pods, or above its min with non-preemptible ones."""

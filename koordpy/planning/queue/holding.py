@@ -11,28 +11,22 @@ from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 
-from koordpy.api import keys
 from koordpy.api.counted import counted
 from koordpy.api.natural import natural_key
 from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quotas import card_hundredths
 from koordpy.cluster.resources import Amounts
-from koordpy.cluster.snapshot import PODS, Draft, Snapshot
+from koordpy.cluster.snapshot import PODS, Snapshot
 from koordpy.planning.attempt import try_unit
 from koordpy.planning.build import build
+from koordpy.planning.emptied import emptied, stays
 from koordpy.planning.figures import Figures, PlannerCache
 from koordpy.planning.held import Hold
 from koordpy.planning.limits import STARVING_BESIDE
 from koordpy.planning.placement.problem import Problem
 from koordpy.planning.placement.reach import Reach
 from koordpy.planning.units import Groups, Unit
-
-
-def stays(pod: PodInfo) -> bool:
-    """Whether a pod never makes room: one of a DaemonSet, or a mirror of a static one; such come straight back."""
-    meta = pod.pod.metadata
-    return keys.MIRROR in meta.annotations or any(o.kind == "DaemonSet" and o.controller for o in meta.owner_references)
 
 
 def starving_beside(groups: Groups, only: Collection[str] | None, after: float) -> list[Unit]:
@@ -126,12 +120,7 @@ class Guard:
         own = {pod.key for pod in unit.members if pod.bound}
         if self._ended is not None and not own:
             return self._ended
-        snapshot = self._figures.snapshot
-        empty = Draft(snapshot)
-        for pod in snapshot.pods.values():
-            if pod.bound and pod.key not in own and not stays(pod):
-                empty.evict(pod)
-        ended = Figures(empty, self._figures.config, self._cache)
+        ended = emptied(self._figures.snapshot, self._figures.config, self._cache, but=own)
         if not own:
             self._ended = ended
         return ended

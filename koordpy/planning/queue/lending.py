@@ -1,9 +1,10 @@
 """A second turn for jobs that a runtime refuses, where it keeps room for jobs that are refused themselves.
 
-Two jobs that each ask for more than what is left beside the other would keep each other waiting in an empty cluster.
-So at the end of a round each job that a runtime refuses is asked again, in queue order: requests of jobs that quotas
-refuse count no longer, but for those of its own quotas. It is placed in free room; nobody is evicted for it. Own
-decision: Koordinator leaves both waiting.
+Two jobs that each ask for more than what is left beside the other would keep each other waiting in an empty cluster,
+and one that no node could hold would keep its room for ever. So at the end of a round each job that a runtime refuses
+is asked again, in queue order: requests of jobs that do not start however much room they are left count no longer, but
+for those of its own quotas. It is placed in free room; nobody is evicted for it. Own decision: Koordinator leaves it
+waiting.
 """
 
 from collections.abc import Callable, Hashable
@@ -11,7 +12,7 @@ from collections.abc import Callable, Hashable
 from koordpy.planning.attempt import Tried, unit_shape
 from koordpy.planning.figures import Figures
 from koordpy.planning.quota.admission import Asking
-from koordpy.planning.quota.vain import refused_units, without
+from koordpy.planning.quota.vain import startless, without
 from koordpy.planning.units import Groups, Unit
 
 
@@ -24,7 +25,8 @@ def lend(tried: list[Tried], groups: Groups, figures: Figures, attempt: Callable
     if not second:
         return
     got = {one.unit.id for one in tried if one.nodes or one.awaits}
-    vain = {unit.id: unit for unit in refused_units((u for u in groups.units() if u.id not in got), figures)}
+    waiting = (unit for unit in groups.units() if unit.id not in got)
+    vain = {unit.id: unit for unit in startless(waiting, groups, figures)}
     admission, quotas = figures.admission, figures.snapshot.quotas
     views: dict[frozenset[str], Asking] = {}
     failed: set[Hashable] = set()

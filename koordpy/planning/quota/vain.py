@@ -1,38 +1,78 @@
-"""Requests that stand for nobody who could start: those of units that a quota refuses.
+"""Requests that stand for nobody who could start: those of units that a quota refuses, that a gate holds, or that no
+node could hold if all others were gone.
 
 A runtime leaves room for what waits in other quotas (quota-fairness.md 4), also for a job that asks for more
-than its own runtime and so does not start.
+than its own runtime, or for a node that is not there, and so does not start.
 """
 
 from collections.abc import Collection, Hashable, Iterable
 from dataclasses import replace
 
 from koordpy.cluster.belonging import Owner
+from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.quotas import Quotas
 from koordpy.cluster.resources import Amounts
+from koordpy.planning.build import build
+from koordpy.planning.emptied import emptied
 from koordpy.planning.figures import Figures
+from koordpy.planning.gates import gate
+from koordpy.planning.jobs.registry import job_gate
+from koordpy.planning.limits import STARTLESS_UNITS
+from koordpy.planning.place import hopeless, needs_solver, place
 from koordpy.planning.quota.admission import Asking
-from koordpy.planning.units import Unit
+from koordpy.planning.units import Groups, Unit
 
 
-def refused_units(units: Iterable[Unit], figures: Figures) -> list[Unit]:
-    """Units that a quota keeps from starting on the draft as it is."""
+def startless(units: Iterable[Unit], groups: Groups, figures: Figures) -> list[Unit]:
+    """Units that do not start on the draft as it is, however much room others leave them.
+
+    What is not told by sums and counts, or hangs on other pods, counts as able to start.
+    """
     admission, use = figures.admission, figures.draft.quotas
     known: dict[Hashable, bool] = {}
+    empty: Figures | None = None
     out = []
     for unit in units:
         key: Hashable = unit.id
         if unit.plain is not None:
-            key = unit.plain.owner, *sorted(unit.plain.requests.items())
+            key = unit.plain.owner, figures.key(unit.plain)
         if key not in known:
-            known[key] = admission.refusal(unit, use) is not None
+            held = gate(unit, groups) is not None or job_gate(unit, figures) is not None
+            held = held or admission.refusal(unit, use) is not None
+            if not held and len(known) < STARTLESS_UNITS:
+                held = _lacks_something(unit, figures)
+                if not held and _told_by_counts(unit, figures):
+                    empty = empty or emptied(figures.snapshot, figures.config)
+                    held = _fits_nowhere(unit, empty)
+            known[key] = held
         if known[key]:
             out.append(unit)
     return out
 
 
+def _lacks_something(unit: Unit, figures: Figures) -> bool:
+    """Whether too few of its members pass what no node decides, as where a volume claim is not there."""
+    able = {pod.key for pod in unit.pending if figures.of(pod).refusal is None}
+    needs = [(sum(pod.key in able for pod in gang.pending), unit.need(gang)) for gang in unit.gangs]
+    return not able or any(have < need for have, need in needs)
+
+
+def _told_by_counts(unit: Unit, figures: Figures) -> bool:
+    pods = unit.pending
+    return not unit.bound_any and not any(
+        figures.concerned(pod) or npu_resource(pod.requests) is not None or pod.pod.spec.resource_claims for pod in pods
+    )
+
+
+def _fits_nowhere(unit: Unit, empty: Figures) -> bool:
+    if unit.plain is not None:
+        return not empty.of(unit.plain).slots.any()
+    problem = build(unit, empty)
+    return hopeless(problem) or (not needs_solver(problem) and not place(problem).placed)
+
+
 def without(refused: Iterable[Unit], quotas: Quotas, names: Collection[str]) -> Asking:
-    """Requests among which refused units ask for nothing, but for those with pods in or below the quotas named."""
+    """Requests among which some units ask for nothing, but for those with pods in or below the quotas named."""
     waiting: dict[Owner, Amounts] = {owner: dict(amounts) for owner, amounts in quotas.waiting.items()}
     for unit in refused:
         for pod in unit.pending:

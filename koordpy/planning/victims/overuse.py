@@ -13,7 +13,7 @@ from koordpy.cluster.resources import Amounts
 from koordpy.planning.figures import Figures
 from koordpy.planning.plan import RejectedPlan
 from koordpy.planning.quota.runtime import overdue
-from koordpy.planning.quota.vain import refused_units, without
+from koordpy.planning.quota.vain import startless, without
 from koordpy.planning.units import Groups
 from koordpy.planning.verify.leaving import QUOTA, Round, Taken, check_given_back, rejection
 from koordpy.planning.victims.budgets import violations
@@ -34,7 +34,7 @@ class GivenBack:
 def give_back(pool: Pool, groups: Groups, figures: Figures) -> tuple[list[GivenBack], list[RejectedPlan]]:
     """What overdue quotas give back, which leaves the draft, and what the independent check refuses of it.
 
-    Nothing for units that quotas refuse in any case: what these ask for would stay empty.
+    Nothing for units that do not start in any case: what these ask for would stay empty.
     """
     draft, admission = figures.draft, figures.admission
     quotas, now = figures.snapshot.quotas, figures.snapshot.now
@@ -42,7 +42,7 @@ def give_back(pool: Pool, groups: Groups, figures: Figures) -> tuple[list[GivenB
     out: list[GivenBack] = []
     rejected: list[RejectedPlan] = []
     due = overdue(quotas, admission.figures, figures.config.quota, now=now)
-    refused = refused_units(groups.units(), figures) if due else []
+    refused = startless(groups.units(), groups, figures) if due else []
     for name in due:
         with admission.among(without(refused, quotas, {name})):
             limit = admission.limits[name]
