@@ -201,9 +201,12 @@ def _quotas(job: Job, match: re.Match[str]) -> bool:
             return False
         spec[which][resource] = needed
         spec["max"][resource] = str(max(int(spec["max"].get(resource, 0)), int(needed)))
-    if job.placed(one):
-        return True
-    if claims:
+    room = re.sub(r"(?:, and )?(?:min|max) of quota \w+ were \d+ [\w./]+ \(it is \d+\)(?:, and )?", "", match[0])
+    room = room.removesuffix(": others would give back")
+    raised = Cluster(one.documents, job.cluster.config, one.arguments)
+    if job.placed(one) or (not room and job.placed(raised)):
+        return not room
+    if claims or not room or remedied(job, room)[1]:
         return False
     found = told(["simulate", "--rounds", "1"], one, job.folder)
     text = next(wait["message"] for wait in found["pending"] if wait["pod"] == job.pod)

@@ -42,6 +42,58 @@ def explained(text: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixtur
     return found
 
 
+QUOTAS = """
+---
+apiVersion: scheduling.sigs.k8s.io/v1alpha1
+kind: ElasticQuota
+metadata: {name: team, labels: {quota.scheduling.koordinator.sh/namespace: default}}
+spec: {min: {nvidia.com/gpu: "1"}, max: {nvidia.com/gpu: "MOST"}}
+---
+apiVersion: scheduling.sigs.k8s.io/v1alpha1
+kind: ElasticQuota
+metadata: {name: others, labels: {quota.scheduling.koordinator.sh/namespace: default}}
+spec: {min: {nvidia.com/gpu: "1"}, max: {nvidia.com/gpu: "4"}}
+"""
+
+
+NO_ROOM = (
+    "max of quota team were 5 nvidia.com/gpu (it is 3), and runtime of quota team left 2 more nvidia.com/gpu, "
+    "and node n1 had 2 more nvidia.com/gpu (free 2)"
+)
+
+
+def of_quota(text: str, name: str) -> str:
+    return text.replace("labels: {", f"labels: {{quota.scheduling.koordinator.sh/name: {name}, ")
+
+
+@pytest.mark.parametrize(
+    ("most", "running", "others", "wanted"),
+    [
+        (4, 3, "", []),  # one is free, and runtimes keep it for nobody
+        (3, 0, "", ["max of quota team were 4 nvidia.com/gpu (it is 3)"]),
+        (4, 3, "waits", ["runtime of quota team left 1 more nvidia.com/gpu"]),
+        (
+            3,
+            1,
+            "runs",
+            [NO_ROOM],
+        ),
+    ],
+)
+def test_each_line_is_enough_by_itself_where_a_quota_refuses(
+    most: int, running: int, others: str, wanted: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of 4 GPUs; `team` waits with one more than its quota would let through, or than is free."""
+    text = CLUSTER + QUOTAS.replace("MOST", str(most))
+    text += "".join(of_quota(pod(f"r-{i}", "bob", node="n1"), "team") for i in range(running))
+    if others:
+        text += of_quota(pod("o", "bob", node="n1" if others == "runs" else ""), "others")
+    asked = {(4, 3): "1", (3, 0): "4", (3, 1): "4"}[most, running]
+    text += of_quota(pod("w", "bob"), "team").replace('gpu: "1"', f'gpu: "{asked}"')
+    found = explained(text, "w", tmp_path, capsys)["wouldFitIf"]
+    assert [line for line in found if "of quota" in line or "node" in line][: len(wanted) or None] == wanted
+
+
 @pytest.mark.parametrize(
     ("node", "high", "method"), [("", False, "scores"), ("n1", False, "scores"), ("n1", True, "victims-lone")]
 )

@@ -28,7 +28,7 @@ from koordpy.planning.units import Groups, Unit
 from koordpy.planning.words.aside import Aside, aside
 from koordpy.planning.words.denial import domain_slots
 from koordpy.planning.words.misses import NEAREST, closed_misses, node_misses
-from koordpy.planning.words.quota_misses import quota_misses
+from koordpy.planning.words.quota_misses import let_through, quota_misses
 from koordpy.planning.words.relaxed import relaxed_misses
 from koordpy.planning.words.turn import Turn
 from koordpy.planning.words.warnings import goal_remark, warnings_of
@@ -98,21 +98,27 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
     domains: tuple[DomainExplanation, ...] = ()
     misses, method = list[str](), ""
     admission, use = figures.admission, figures.draft.quotas
-    refusal = admission.refusal(unit, use) if held is None else None
-    if refusal is None and unit.is_gang and held is None:
+    turn = Turn(snapshot, figures.config, unit)
+    alone = turn.alone() if held is None else None
+    lent = alone is not None and turn.lent(alone)
+    refusal = admission.refusal(unit, use) if held is None and not lent else None
+    if refusal is None and unit.is_gang and held is None and not (lent and admission.refusal(unit, use) is not None):
         domains, misses = _domains(unit, figures)
         if not any(domain.chosen for domain in domains):
             refusal = admission.core_refusal(unit, use)  # its members differ: that no core passes is known only now
-    if refusal is not None:
-        domains, misses = (), quota_misses(unit, admission, use)
     feasible = sum(node.feasible for node in nodes)
+    lacks = node_misses(pod, figures) if not feasible else []
+    if refusal is not None:
+        room = _domains(unit, figures)[1] if unit.is_gang else lacks
+        domains, misses, lacks = (), quota_misses(unit, admission, use), []
+        if refusal.limit is not None and not turn.admitted(let_through(unit, admission, use)):
+            rooms = room[:NEAREST] or ["there were room for it"]
+            misses = [f"{quota}, and {one}" for quota in misses for one in rooms]
     if feasible and misses and refusal is None:
         misses += closed_misses(pod, figures)
     if held is not None:
         misses += _meant_group(pod, snapshot)
-    if held is None:
-        turn = Turn(snapshot, figures.config, unit)
-        alone = turn.alone()
+    if alone is not None:
         misses += turn.misses(alone)
         method = next((one.method for one in alone.units if one.unit == unit.id), "")
     message, miss = _promise(snapshot, config, unit.id) if held is None else ("", [])
@@ -124,7 +130,7 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
         nodes=tuple(sorted(nodes, key=lambda node: natural_key(node.node))),
         domains=domains,
         message=held.text if held is not None else refusal.text(len(nodes)) if refusal is not None else message,
-        would_fit_if=tuple(misses + (node_misses(pod, figures) if not feasible else [])),
+        would_fit_if=tuple(misses + lacks),
         method=method,
         standing=standing(unit, groups, snapshot, figures.config),
         warnings=(

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from koordpy.api.quantity import quantity_text
 from koordpy.cluster.quotas import QuotaUse
-from koordpy.cluster.snapshot import Draft
+from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.quota.admission import Admission, QuotaRefusal
 from koordpy.planning.units import Unit
 
@@ -56,8 +56,18 @@ def _parts(refusal: QuotaRefusal, admission: Admission) -> list[str]:
     return out
 
 
+def let_through(unit: Unit, admission: Admission, use: QuotaUse) -> Snapshot:
+    """The snapshot with every max that refuses a unit, or whose runtime does, as large as told and no larger."""
+    return _with_limits(list(admission.core_refusals(unit, use)), admission, exactly=True)
+
+
 def _raised(refusals: Sequence[QuotaRefusal], admission: Admission) -> Admission:
     """Admission with every limit that refuses as large as it would have to be."""
+    changed = _with_limits(refusals, admission)
+    return Admission(Draft(changed), admission.settings, admission.promises)
+
+
+def _with_limits(refusals: Sequence[QuotaRefusal], admission: Admission, *, exactly: bool = False) -> Snapshot:
     quotas = admission.quotas
     tree = dict(quotas.tree.quotas)
     for refusal in refusals:
@@ -65,10 +75,10 @@ def _raised(refusals: Sequence[QuotaRefusal], admission: Admission) -> Admission
         least, most = dict(quota.min), dict(quota.max)
         for resource in refusal.limit or ():
             needed = (refusal.used or {})[resource] + (refusal.request or {})[resource]
-            most[resource] = max(most[resource], needed)
             if refusal.limit_name == "min":
                 least[resource] = needed
+            if not exactly or refusal.limit_name == "min":
+                needed = max(most[resource], needed)
+            most[resource] = needed
         tree[refusal.quota] = replace(quota, min=least, max=most)
-    snapshot = admission.draft.snapshot
-    changed = replace(snapshot, quotas=replace(quotas, tree=replace(quotas.tree, quotas=tree)))
-    return Admission(Draft(changed), admission.settings, admission.promises)
+    return replace(admission.draft.snapshot, quotas=replace(quotas, tree=replace(quotas.tree, quotas=tree)))

@@ -45,6 +45,18 @@ class Turn:
             return self._evictions(alone) or self._before()
         return self._ending() or self._held() or self._guarantee() or self._share()
 
+    def lent(self, alone: RoundPlan) -> bool:
+        """Whether it is placed and nobody leaves for it, whatever its runtime says at first."""
+        return self._placed(alone) and not self._evictions(alone)
+
+    def admitted(self, snapshot: Snapshot) -> bool:
+        """Whether it would be placed on a snapshot whose quotas let it through, with shares as they are."""
+        quota = msgspec.structs.replace(self.config.quota, enable_runtime_quota=False)
+        fairness = msgspec.structs.replace(self.config.fairness, reclaim="off")
+        queue = msgspec.structs.replace(self.config.queue, backfill=False)
+        config = msgspec.structs.replace(self.config, quota=quota, fairness=fairness, queue=queue)
+        return self._placed(self._alone(snapshot, config))
+
     def _alone(self, snapshot: Snapshot, config: KoordpyConfiguration) -> RoundPlan:
         return plan_round(snapshot, config, only=frozenset([self.unit.id]))
 
