@@ -106,12 +106,19 @@ def _line(fault: Fault, name: str, flags: Sequence[Flag]) -> str:
 
 def dangers(config: KoordpyConfiguration) -> list[str]:
     """What is allowed and can do harm, as `FIELD: TEXT`."""
-    if KUBE_SCHEDULER_NAME not in config.scheduler_names:
-        return []
-    return [
-        f"schedulerNames: {KUBE_SCHEDULER_NAME} is what pods without a schedulerName get, and kube-scheduler has it:"
-        " both would bind the same pods. Only where kube-scheduler does not run, or its profiles have other names"
-    ]
+    found = []
+    if KUBE_SCHEDULER_NAME in config.scheduler_names:
+        found.append(
+            f"schedulerNames: {KUBE_SCHEDULER_NAME} is what pods without a schedulerName get, and kube-scheduler has"
+            " it: both would bind the same pods. Only where kube-scheduler does not run, or its profiles have other"
+            " names"
+        )
+    where, trusted = config.quota.namespaces, config.quota.trusted_namespaces
+    if where and trusted and not set(where) & set(trusted):
+        found.append(
+            "quota.trustedNamespaces: none of them is one of quota.namespaces: no ElasticQuota without a parent counts"
+        )
+    return found
 
 
 def plain(config: KoordpyConfiguration) -> dict[str, Any]:

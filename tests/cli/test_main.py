@@ -307,15 +307,16 @@ def test_a_wrong_number_is_told_with_its_option(
     assert status == 2 and f"argument {words[-2]}: {words[-1]!r} {said}\n" in err
 
 
+@pytest.mark.parametrize("name", ["koordscheduler", "koordpy"])
 def test_the_table_says_of_pods_that_wait_for_somebody_else_that_they_do(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "in.yaml"
-    strange = "\n---\n".join(pod(f"p{i}", "1").replace("koord-scheduler", "koordscheduler") for i in range(6))
-    assert "koordscheduler" in strange
+    strange = "\n---\n".join(pod(f"p{i}", "1").replace("koord-scheduler", name) for i in range(6))
+    assert name in strange
     path.write_text(f"{NODES}\n---\n{strange}")
     assert main(["simulate", "-f", str(path)]) == 0
     assert capsys.readouterr().out.endswith(
         "Left alone\n  default/p0, default/p1, default/p2, default/p3 and 2 more: "
-        "pod is of scheduler koordscheduler, koordpy serves koord-scheduler, did you mean koord-scheduler?\n"
+        f"pod is of scheduler {name}, koordpy serves koord-scheduler, did you mean koord-scheduler?\n"
     )

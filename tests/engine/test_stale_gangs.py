@@ -190,6 +190,10 @@ async def test_a_gang_that_was_given_up_and_is_whole_again_says_so() -> None:
         await until(lambda: stale(cluster).get("reason") == "MinimumMet")
         assert stale(cluster)["message"] == "2 members are bound or have Succeeded, minMember is 2"
         assert (stale(cluster)["status"], stale(cluster)["lastTransitionTime"]) == ("False", since)
+        cluster.delete("g-0")
+        cluster.delete("g-1")
+        await until(lambda: stale(cluster).get("reason") == "NoneBound" and stale(cluster)["status"] == "False")
+        assert stale(cluster)["message"].endswith("bound any more")
 
 
 @in_virtual_time

@@ -191,9 +191,11 @@ def _staleness(group: PodGroup, gang: Members, text: str) -> Condition | None:
     if old is None:
         return None
     if not gang.bound:
-        if old.status != "True":
-            return None
-        return _made(group, "False", DISBANDED, f"{old.message}; none of them is bound any more", type=STALE)
+        if old.status == "True":
+            return _made(group, "False", DISBANDED, f"{old.message}; none of them is bound any more", type=STALE)
+        if old.reason == WHOLE and gang.present < group.spec.min_member:
+            return _made(group, "False", DISBANDED, "none of its members is bound any more", type=STALE)
+        return None
     if old.status != "True" and (old.reason == WHOLE or not gang.runs(group.spec.min_member)):
         return None
     text = f"{gang.present} members are bound or have Succeeded, minMember is {group.spec.min_member}"

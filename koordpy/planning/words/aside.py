@@ -7,8 +7,12 @@ not answer; `koordpy explain` and the table of `koordpy simulate` say what it is
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from koordpy.api.spelling import hint, meant
+from koordpy.api import keys
+from koordpy.api.spelling import meant
 from koordpy.cluster.pods import FINISHED, PodInfo
+
+_CALLED = frozenset({"koord", "koordinator", "koordinator-scheduler", "koordpy", "koordpy-scheduler"})
+"""What may be taken for the name that pods give."""
 
 
 class Aside(NamedTuple):
@@ -22,13 +26,19 @@ class Aside(NamedTuple):
 
 def misspelt(name: str, served: Sequence[str], others: Collection[str] = ()) -> bool:
     """Whether a schedulerName is nearly one of ours; others: names that are known to be another's."""
-    return name not in others and bool(meant(name, served))
+    return name not in others and bool(_right(name, served))
+
+
+def _right(name: str, served: Sequence[str]) -> str:
+    known = keys.DEFAULT_SCHEDULER_NAME
+    return meant(name, served) or (known if name in _CALLED and known in served else "")
 
 
 def of_another(name: str, served: Sequence[str], others: Collection[str] = ()) -> str:
     """What is said of a schedulerName that is not ours."""
-    right = hint(name, served) if misspelt(name, served, others) else ""
-    return f"of scheduler {name}, koordpy serves {' or '.join(served)}{right}"
+    right = f", did you mean {_right(name, served)}?" if misspelt(name, served, others) else ""
+    whose = name or '""'
+    return f"of scheduler {whose}, koordpy serves {' or '.join(served)}{right}"
 
 
 def aside(pod: PodInfo, served: Sequence[str], others: Collection[str] = ()) -> Aside | None:
