@@ -1,4 +1,4 @@
-"""`koordpy explain`: one pod, or its whole gang, against the same input, nothing placed (simulate.md)."""
+"""`koordpy explain`: one pod, or its whole gang, against the same input, nothing placed (simulate.md 5)."""
 
 import argparse
 import sys

@@ -1,4 +1,4 @@
-"""`koordpy fairshare`: the share calculator on its own, on queues in a file (simulate.md, quota-fairness.md 3)."""
+"""`koordpy fairshare`: the share calculator on its own, on queues in a file (simulate.md 6, quota-fairness.md 3)."""
 
 import argparse
 from typing import TYPE_CHECKING, Any

@@ -75,7 +75,7 @@ for (_, _name), _kind in _KINDS.items():
     _WITHOUT_GROUP.setdefault(_name, _kind)
 
 SILENTLY_IGNORED = {("", "ResourceQuota")}
-"""Kinds that are no part of a placement, and no surprise in a dump of a cluster (simulate.md)."""
+"""Kinds that are no part of a placement, and no surprise in a dump of a cluster (simulate.md 1.2)."""
 
 
 def find_kind(api_version: str, kind: str) -> Kind | None:

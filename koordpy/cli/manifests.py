@@ -1,6 +1,6 @@
 """Manifests in, typed objects out, or every fault of every file.
 
-Source: simulate.md (what is read) and kube-parity.md section 7 (what is a fault, and how its line looks).
+Source: simulate.md 1 (what is read) and kube-parity.md section 7 (what is a fault, and how its line looks).
 """
 
 import os

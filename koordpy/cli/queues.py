@@ -1,6 +1,6 @@
 """Queues in a file, for `koordpy fairshare`: read strictly, every fault named.
 
-Source: simulate.md, `koordpy fairshare`; quota-fairness.md 3 for what a queue's fields mean when absent.
+Source: simulate.md 6; quota-fairness.md 3 for what a queue's fields mean when absent.
 """
 
 import sys

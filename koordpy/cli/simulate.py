@@ -1,4 +1,4 @@
-"""`koordpy simulate`: the planner on manifests, round by round (simulate.md)."""
+"""`koordpy simulate`: the planner on manifests, round by round (simulate.md 2)."""
 
 import argparse
 import sys

@@ -13,7 +13,7 @@ from koordpy.cluster.pods import GangRef, GangSource
 
 
 class Proof(StrEnum):
-    """What is known of an answer (simulate.md, gangs[].proof)."""
+    """What is known of an answer (simulate.md 3.4)."""
 
     OPTIMAL = "optimal"
     FEASIBLE = "feasible"
@@ -59,7 +59,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """One pod to be evicted, under the contract of simulate.md.
+    """One pod to be evicted, under the contract of simulate.md 3.2.
 
     rule: priority, quota, fair-share, consolidation or stale-gang. unit: the unit that takes the room, whose placements
     wait for the victims. reason and message: of the event on the victim (preemption.md 8).

@@ -2,7 +2,7 @@
 
 The one function that the live scheduler, `simulate`, `explain` and the tests call. The same Snapshot and configuration
 give the same RoundPlan; nothing is remembered between calls but figures that depend on the nodes alone (PlannerCache).
-Sources: gang-network.md sections 2, 6 and 8; simulate.md.
+Sources: gang-network.md sections 2, 6 and 8; simulate.md 2.
 """
 
 from collections.abc import Callable, Hashable, Sequence

@@ -1,6 +1,6 @@
 """What an API server would have filled in, filled into typed objects read from manifests.
 
-Source: simulate.md ("What an API server would have filled in is filled in") and kube-parity.md section 2.5. The
+Source: simulate.md 1.3 and kube-parity.md section 2.5. The
 embedded API server fills in the same on the wire's own form (`koordpy.sim.defaults`); here objects are typed already.
 """
 

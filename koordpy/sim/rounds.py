@@ -1,6 +1,6 @@
 """`koordpy simulate`: rounds of the live scheduler's planner on a cluster that stands still otherwise.
 
-Source: simulate.md. One round plans on one snapshot, evicts and binds; rounds go on until one changes nothing. The
+Source: simulate.md 2. One round plans on one snapshot, evicts and binds; rounds go on until one changes nothing. The
 outcome is plain values in the order of the contract, whatever order the objects came in.
 """
 
@@ -69,7 +69,7 @@ class SimulationResult:
     """(key, figures, quota) at the end; no quota for the built-in ones."""
 
     def document(self) -> dict[str, Any]:
-        """The SimulationResult of simulate.md, keys in its order."""
+        """The SimulationResult of simulate.md 3, keys in its order."""
         return {
             "apiVersion": "koordpy.io/v1alpha1",
             "kind": "SimulationResult",

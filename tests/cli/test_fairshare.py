@@ -1,4 +1,4 @@
-"""`koordpy fairshare`: the share calculator on files (simulate.md, quota-fairness.md 3)."""
+"""`koordpy fairshare`: the share calculator on files (simulate.md 6, quota-fairness.md 3)."""
 
 import json
 from pathlib import Path

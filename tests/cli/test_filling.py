@@ -1,4 +1,4 @@
-"""What an API server would have filled in is filled in (simulate.md)."""
+"""What an API server would have filled in is filled in (simulate.md 1.3)."""
 
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The answer depends on what is in the input, not on how it is written (simulate.md, first paragraph).
+"""The answer depends on what is in the input, not on how it is written (simulate.md 1).
 
 Each example of the repository is simulated as it is, then with keys and documents in another order, then with its
 result fed back as the cluster's state: nothing more happens there, so whatever was written is also read.

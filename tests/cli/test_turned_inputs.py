@@ -1,7 +1,7 @@
 """What must not matter does not: a random cluster is simulated again under other names, in another order, with things
 beside it that concern nobody, and has to come out the same.
 
-Sources: simulate.md, first paragraph; quota-fairness.md 2; preemption.md 9, I6; kube-parity.md 2.2.
+Sources: simulate.md 1; quota-fairness.md 2; preemption.md 9, I6; kube-parity.md 2.2.
 """
 
 import contextlib

@@ -1,8 +1,8 @@
 """When running pods will have ended, as far as their gangs say (annotation scheduling.koordinator.sh/max-runtime).
 
-A gang runs from the earliest start of its pods; a pod without status.startTime started at its creation (simulate.md). A
-plain pod may carry the annotation itself. One that outlives its time counts as about to end until it has run twice as
-long; then its word is worth nothing and its end is unknown.
+A gang runs from the earliest start of its pods; a pod without status.startTime started at its creation (simulate.md
+1.3). A plain pod may carry the annotation itself. One that outlives its time counts as about to end until it has run
+twice as long; then its word is worth nothing and its end is unknown.
 """
 
 from collections.abc import Iterable, Mapping

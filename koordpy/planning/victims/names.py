@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class RuleName(StrEnum):
-    """Why a unit goes (simulate.md, evictions[].rule)."""
+    """Why a unit goes (simulate.md 3.2)."""
 
     PRIORITY = "priority"
     QUOTA = "quota"

@@ -1,6 +1,6 @@
 """Why a pod, or its gang, fits where it does: each node's verdict, each domain's slots, the nearest misses.
 
-Source: simulate.md, `koordpy explain`; gang-network.md section 6. Nothing is placed; the words are the planner's own.
+Source: simulate.md 5; gang-network.md section 6. Nothing is placed; the words are the planner's own.
 """
 
 import math

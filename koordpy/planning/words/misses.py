@@ -1,4 +1,4 @@
-"""The nearest misses of a pod that fits no node: what to free, wait for or relax (simulate.md, `koordpy explain`).
+"""The nearest misses of a pod that fits no node: what to free, wait for or relax (simulate.md 5.2).
 
 First the nodes that lack least, with figures; then every other ground on which nodes refuse, with its remedy. A node
 that refuses on several grounds is told of with all of them: to mend one would not help.

@@ -1,6 +1,6 @@
 """What would let a job through its quotas: for `koordpy explain`, with numbers that hold.
 
-Source: simulate.md, wouldFitIf; quota-fairness.md 5. Every limit that refuses has to give way, so all are named
+Source: simulate.md 5.2; quota-fairness.md 5. Every limit that refuses has to give way, so all are named
 in one line. A runtime can grow to its quota's max and no further: beyond it is max that would have to be larger, and
 what the cluster has left for it then.
 """

@@ -1,6 +1,6 @@
 """Which of a gang's own wishes keep it from room that there is: for `koordpy explain`, each one tried.
 
-Source: simulate.md, wouldFitIf. MustGather and podCountMultiple are given up one by one, else all of them together, and
+Source: simulate.md 5.2. MustGather and podCountMultiple are given up one by one, else all of them together, and
 the gang is told only of what finds it a place.
 """
 

@@ -1,4 +1,4 @@
-"""What would end each filter's refusal of a node: for `koordpy explain`, wouldFitIf (simulate.md)."""
+"""What would end each filter's refusal of a node: for `koordpy explain`, wouldFitIf (simulate.md 5.2)."""
 
 from koordpy.planning.filters import gpu_devices
 from koordpy.planning.filters.base import Code, Refusal

@@ -1,6 +1,6 @@
 """Why a job waits that would find room by itself, or with more of its own: for `koordpy explain`.
 
-Sources: simulate.md, wouldFitIf; quota-fairness.md 2; preemption.md 3.2 and 3.3. Each ground is tried: the job
+Sources: simulate.md 5.2; quota-fairness.md 2; preemption.md 3.2 and 3.3. Each ground is tried: the job
 is planned without it, and is told of it only if it finds room then.
 """
 
