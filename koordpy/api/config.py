@@ -1,7 +1,7 @@
 """KoordpyConfiguration: everything `--config` may say, with its defaults; `configfile` reads it.
 
 Sources: kube-parity.md section 5 for the process, filters and scores; preemption.md 1, quota-fairness.md 1,
-gpu-topology.md 12, ascend.md 6 and workloads.md 1 for their sections. Durations are seconds once read. Frozen: a
+gpu-topology.md 12, ascend.md 6 and gang-network.md 4 for their sections. Durations are seconds once read. Frozen: a
 configuration is part of what makes a plan reproducible.
 """
 

@@ -1,6 +1,6 @@
 """A gang with its settings: those of its PodGroup, or of its oldest pod.
 
-Source: gang-network.md sections 2.1, 2.4, 2.9 and 4; workloads.md 7.
+Source: gang-network.md 2.1, 2.4, 2.9 and 4.
 """
 
 from collections.abc import Mapping

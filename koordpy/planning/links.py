@@ -1,7 +1,7 @@
 """Which gangs are planned together: the links of their `groups` annotations.
 
 A link inside a namespace holds from either side (gang-network.md 2.2). One to another namespace holds only where both
-gangs name each other (2.2a): else a tenant could hold, or join, the gangs of another.
+gangs name each other: else a tenant could hold, or join, the gangs of another.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -1,7 +1,7 @@
 """What the planner answers: a RoundPlan of plain values, the same offline and live.
 
 One direction: nothing in here points back to the planner. Unschedulable is a value with its explanation, never an
-exception (architecture.md).
+exception.
 """
 
 from collections.abc import Mapping

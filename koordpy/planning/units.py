@@ -1,6 +1,6 @@
 """GangGroups and the units of the queue: who is planned together.
 
-Source: gang-network.md section 2; workloads.md 7 for defaults. Everything follows from the objects of the snapshot and
+Source: gang-network.md 2, and 4 for defaults. Everything follows from the objects of the snapshot and
 the configuration; nothing is remembered.
 """
 

@@ -1,4 +1,4 @@
-"""What must hold for any cluster and any gangs (architecture.md, Style): checked from outside, on whole rounds."""
+"""What must hold for any cluster and any gangs: checked from outside, on whole rounds."""
 
 from collections import Counter
 from typing import Any
