@@ -74,7 +74,7 @@ ACCELERATORS = (*GPU_RESOURCES, *NPU_RESOURCES)
 HUNDREDTHS = ("koordinator.sh/gpu",)
 """Resources counted in hundredths of a device."""
 
-# Ascend (ascend.md): what jobs and nodes say
+# Ascend (ascend.md 2 and 4 to 6): what jobs and nodes say
 ACCELERATOR_TYPE = "accelerator-type"
 SCHEDULE_POLICY = "huawei.com/schedule_policy"
 AFFINITY_CONFIG = "huawei.com/affinity-config"

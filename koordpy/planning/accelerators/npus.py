@@ -1,4 +1,4 @@
-"""Ascend NPUs as a family of devices (ascend.md); tables and jobs are in `koordpy.planning.ascend`."""
+"""Ascend NPUs as a family of devices (ascend.md 1); tables and jobs are in `koordpy.planning.ascend`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 

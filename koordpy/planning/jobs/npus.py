@@ -1,4 +1,4 @@
-"""Jobs on Ascend NPUs: by the product's table of chips, by switches or by SuperPoDs (ascend.md)."""
+"""Jobs on Ascend NPUs: by the product's table of chips, by switches or by SuperPoDs (ascend.md 2 to 5)."""
 
 from collections.abc import Mapping, Sequence
 
