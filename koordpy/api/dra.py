@@ -99,7 +99,7 @@ class ClaimTemplateSpec(Wire, frozen=True):
 
 
 class ResourceClaimTemplate(Wire, frozen=True):
-    """Read for its faults alone: claims are made from it by a controller (kube-parity.md 9.10)."""
+    """Read for its faults alone: claims are made from it by a controller (kube-parity.md 9)."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: ClaimTemplateSpec = ClaimTemplateSpec()

@@ -39,6 +39,21 @@ def test_every_citation_names_a_page_and_a_section_that_are_there(source: Path) 
         assert set(numbers) <= known.get(page, set()), f"{page}.md {numbers}"
 
 
+def test_each_topic_has_its_page() -> None:
+    topics = {
+        "kube-parity",
+        "gang-network",
+        "gpu-topology",
+        "quota-fairness",
+        "preemption",
+        "ascend",
+        "simulate",
+        "vocabulary",
+    }
+    assert sections().keys() - {"index"} == topics
+    assert all(len(found) > 5 for page, found in sections().items() if page != "index")
+
+
 def test_a_citation_is_found_however_it_is_written() -> None:
     text = "(gang-network.md sections 2, 5 and\n    # 7.1 hold), docs/gang-network.md, gang-network.md"
     assert citations(text, ["gang-network"]) == [("gang-network", ["2", "5", "7.1"]), ("gang-network", [])]
