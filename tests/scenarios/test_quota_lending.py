@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from koordpy.api.config import Fairness, KoordpyConfiguration, Preemption, Queue, Quota
 from koordpy.api.custom import ElasticQuota
-from koordpy.api.objects import PersistentVolumeClaimSource, Volume
+from koordpy.api.objects import PersistentVolumeClaimSource, TopologySpreadConstraint, Volume
 from koordpy.planning.plan import RoundPlan
 from koordpy.planning.round import plan_round
 from koordpy.sim.rounds import simulate
@@ -74,6 +74,8 @@ def claiming(name: str) -> list[Any]:
     return [asks(name, "a", 4, 9, volumes=[Volume(name="v", persistent_volume_claim=claim)])]
 
 
+SOFT = TopologySpreadConstraint(max_skew=1, topology_key="kubernetes.io/hostname", when_unsatisfiable="ScheduleAnyway")
+HARD = TopologySpreadConstraint(max_skew=1, topology_key="kubernetes.io/hostname", when_unsatisfiable="DoNotSchedule")
 STUCK: dict[str, list[Any]] = {
     "no such node": [asks("s", "a", 4, 9, node_selector={"pool": "a100"})],
     "no such node, many of them": [asks(f"s{i}", "a", 1, 9, node_selector={"pool": "a100"}) for i in range(4)],
@@ -87,6 +89,20 @@ STUCK: dict[str, list[Any]] = {
         *gang_pods("g", 2, cpu="3", labels=belongs("a"), node_selector={"kubernetes.io/hostname": "n2"}),
     ],
     "no such claim": claiming("s"),
+    "no such node, and a wish about others": [
+        asks("s", "a", 4, 9, node_selector={"pool": "a100"}, topology_spread_constraints=[SOFT])
+    ],
+    "no such node, and a rule about others": [
+        asks("s", "a", 4, 9, node_selector={"pool": "a100"}, topology_spread_constraints=[HARD])
+    ],
+    "no such node for NPUs": [
+        asks("s", "a", 4, 9, node_selector={"pool": "a100"}, requests={"huawei.com/Ascend910": "1"})
+    ],
+    "a member too many": [
+        group("g", 1),
+        asks("g-0", "a", 1, 0, gang="g", at="n2"),
+        asks("g-1", "a", 4, 9, gang="g", node_selector={"pool": "a100"}),
+    ],
 }
 
 

@@ -10,8 +10,10 @@ from dataclasses import replace
 
 from koordpy.cluster.belonging import Owner
 from koordpy.cluster.npus import npu_resource
+from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quotas import Quotas
 from koordpy.cluster.resources import Amounts
+from koordpy.cluster.ties import read_terms
 from koordpy.planning.build import build
 from koordpy.planning.emptied import emptied
 from koordpy.planning.figures import Figures
@@ -26,41 +28,65 @@ from koordpy.planning.units import Groups, Unit
 def startless(units: Iterable[Unit], groups: Groups, figures: Figures) -> list[Unit]:
     """Units that do not start on the draft as it is, however much room others leave them.
 
-    What is not told by sums and counts, or hangs on other pods, counts as able to start.
+    What is not told by nodes one by one, by sums or counts, or leans on other pods, counts as able to start.
     """
     admission, use = figures.admission, figures.draft.quotas
     known: dict[Hashable, bool] = {}
     empty: Figures | None = None
+    looked = 0
     out = []
     for unit in units:
-        key: Hashable = unit.id
-        if unit.plain is not None:
-            key = unit.plain.owner, figures.key(unit.plain)
+        key = _kind(unit, figures)
         if key not in known:
             held = gate(unit, groups) is not None or job_gate(unit, figures) is not None
             held = held or admission.refusal(unit, use) is not None
-            if not held and len(known) < STARTLESS_UNITS:
-                held = _lacks_something(unit, figures)
-                if not held and _told_by_counts(unit, figures):
-                    empty = empty or emptied(figures.snapshot, figures.config)
-                    held = _fits_nowhere(unit, empty)
+            held = held or _lacks_something(unit, figures)
+            if not held and looked < STARTLESS_UNITS and _told_by_counts(unit):
+                empty, looked = empty or emptied(figures.snapshot, figures.config), looked + 1
+                held = _fits_nowhere(unit, empty)
             known[key] = held
         if known[key]:
             out.append(unit)
     return out
 
 
+def _kind(unit: Unit, figures: Figures) -> Hashable:
+    """Equal for units that start alike."""
+    pods = tuple((pod.owner, figures.key(pod)) for pod in unit.pending)
+    if unit.plain is not None:
+        return pods
+    if unit.bound_any:
+        return unit.id
+    return pods, tuple(
+        (len(g.members), unit.need(g), g.min_member, g.wish, g.hard_keys, g.fault, g.links) for g in unit.gangs
+    )
+
+
 def _lacks_something(unit: Unit, figures: Figures) -> bool:
-    """Whether too few of its members pass what no node decides, as where a volume claim is not there."""
-    able = {pod.key for pod in unit.pending if figures.of(pod).refusal is None}
+    """Whether too few of its members pass what no node decides, as where a volume claim is not there, and have a node
+    whose labels and taints let them in and that is large enough."""
+    able = {pod.key for pod in unit.pending if _has_a_node(pod, figures)}
     needs = [(sum(pod.key in able for pod in gang.pending), unit.need(gang)) for gang in unit.gangs]
     return not able or any(have < need for have, need in needs)
 
 
-def _told_by_counts(unit: Unit, figures: Figures) -> bool:
-    pods = unit.pending
+def _has_a_node(pod: PodInfo, figures: Figures) -> bool:
+    own = figures.of(pod)
+    if own.refusal is not None:
+        return False
+    able = own.static.before.fits
+    for column, amount in own.request:
+        able = able & (figures.snapshot.allocatable[:, column] >= amount)
+    return bool(able.any())
+
+
+def _told_by_counts(unit: Unit) -> bool:
+    """Whether an empty cluster has the more room for it: not for who leans on pods that run, holds claims or NPUs."""
     return not unit.bound_any and not any(
-        figures.concerned(pod) or npu_resource(pod.requests) is not None or pod.pod.spec.resource_claims for pod in pods
+        (pod.ties is not None and read_terms(pod.ties.affinity).affinity.required)
+        or npu_resource(pod.requests) is not None
+        or pod.pod.spec.resource_claims
+        for pod in unit.pending
     )
 
 
