@@ -9,12 +9,16 @@ from itertools import islice
 
 JSON_BYTES = 1 << 16
 """UTF-8 bytes of an annotation that holds JSON."""
+NAME_BYTES = 253
+"""UTF-8 bytes of a gang's name in an annotation: those of a name in Kubernetes."""
 LINKED_GANGS = 1000
 """Gangs in one `groups` annotation, and in one GangGroup."""
 GATHER_ENTRIES = 64
 """Entries of gatherStrategy, and of parallelModel."""
 RESOURCES = 50
 """Resources that one pod asks for."""
+MIN_RESOURCES = 64
+"""Resources in minResources of a PodGroup."""
 CONTAINERS = 1000
 """Containers of a pod, of all kinds together, that the admission webhook answers for."""
 SELECTOR_TERMS = 1000
@@ -30,10 +34,10 @@ HINTS = 10
 """Doubts told of one object."""
 
 
-def too_long(text: str) -> str:
+def too_long(text: str, most: int = JSON_BYTES) -> str:
     """What is wrong with an annotation's length; empty for nothing."""
     size = len(text) if text.isascii() else len(text.encode())
-    return f"{size} bytes, at most {JSON_BYTES} are read" if size > JSON_BYTES else ""
+    return too_many(size, most, "bytes")
 
 
 def too_many(count: int, limit: int, what: str) -> str:

@@ -14,15 +14,25 @@ _AT_ONCE = 4000
 """Digits that int() takes from a text; it refuses more than 4300."""
 
 
-@lru_cache(maxsize=1 << 16)
+_LONG = 64
+"""Letters of a name above which its key, a hundred times as large, is not remembered."""
+
+
 def natural_key(name: str) -> NaturalKey:
     """Sort key of one name: digit runs as numbers before text, then the plain string."""
+    return _remembered(name) if len(name) <= _LONG else _key(name)
+
+
+def _key(name: str) -> NaturalKey:
     runs = tuple((0, number(run), "") if run[0] in "0123456789" else (1, 0, run) for run in _RUNS.findall(name))
     return runs, name
 
 
+_remembered = lru_cache(maxsize=1 << 16)(_key)
+
+
 def number(digits: str) -> int:
-    """What digits come to, however many they are: names in annotations have no limit."""
+    """What digits come to, however many they are: int() takes no more than 4300."""
     if len(digits) <= _AT_ONCE:
         return int(digits)
     value = 0

@@ -12,7 +12,7 @@ import msgspec
 
 from koordpy.api import keys
 from koordpy.api.faults import UnreadableError
-from koordpy.api.limits import RESOURCES, SELECTOR_TERMS, SPEC_BYTES, TIES_BYTES, too_many
+from koordpy.api.limits import NAME_BYTES, RESOURCES, SELECTOR_TERMS, SPEC_BYTES, TIES_BYTES, too_long, too_many
 from koordpy.api.natural import number
 from koordpy.api.objects import Pod
 from koordpy.cluster.belonging import Owner, non_preemptible, owner_in
@@ -155,8 +155,9 @@ def gang_ref(pod: Pod) -> GangRef | None:
         return GangRef(namespace, group.pod_group_name, GangSource.UPSTREAM)
     if labels.get(keys.LABEL_GANG_NAME) and keys.LABEL_GANG_MIN in labels:
         return GangRef(namespace, labels[keys.LABEL_GANG_NAME], GangSource.NAMED)
-    if annotations.get(keys.GANG_NAME) and keys.GANG_MIN in annotations:
-        return GangRef(namespace, annotations[keys.GANG_NAME], GangSource.NAMED)
+    name = annotations.get(keys.GANG_NAME)
+    if name and keys.GANG_MIN in annotations and not too_long(name, NAME_BYTES):
+        return GangRef(namespace, name, GangSource.NAMED)
     return None
 
 
@@ -282,6 +283,8 @@ def _ascend_keys(pod: Pod, requests: Amounts) -> object:
 def _above_limits(pod: Pod) -> str:
     """Which limit a pod to be placed breaks; empty for none. No quantity is read for that."""
     spec = pod.spec
+    if fault := too_long(pod.metadata.annotations.get(keys.GANG_NAME, ""), NAME_BYTES):
+        return f"metadata.annotations[{keys.GANG_NAME}]: {fault}"
     asked = [spec.resources, *(one.resources for one in (*spec.containers, *spec.init_containers))]
     names = {name for one in asked if one is not None for part in (one.requests, one.limits) for name in part}
     if fault := too_many(len(names), RESOURCES, "resources"):

@@ -11,7 +11,10 @@ from typing import Any
 from koordpy.api import keys
 from koordpy.api.config import Quota as Settings
 from koordpy.api.custom import ElasticQuota
+from koordpy.api.limits import too_long
 from koordpy.api.natural import natural_key
+from koordpy.api.objects import ObjectMeta
+from koordpy.api.once import once
 from koordpy.cluster.pods import seconds
 from koordpy.cluster.quota_faults import QuotaFault
 
@@ -54,14 +57,22 @@ def ignored_labels(namespace: str, labels: Mapping[str, str], settings: Settings
     return user + [key for key, value in rigid.items() if labels.get(key) == value]
 
 
-def names_in(notes: Mapping[str, str], key: str) -> tuple[str, ...] | None:
-    """Namespaces that an annotation lists; None where it is no JSON list of names."""
-    if key not in notes:
-        return ()
+def json_in(text: str) -> Any:
+    """The value of a JSON annotation, its odd numbers as text; None where it is none, or longer than is read."""
+    if too_long(text):
+        return None
     try:
-        raw = json.loads(notes[key], parse_float=str, parse_constant=str)
+        return json.loads(text, parse_float=str, parse_constant=str)
     except (ValueError, RecursionError):
         return None
+
+
+@once
+def names_in(key: str, meta: ObjectMeta) -> tuple[str, ...] | None:
+    """Namespaces that an annotation lists; None where it is no JSON list of names."""
+    if key not in meta.annotations:
+        return ()
+    raw = json_in(meta.annotations[key])
     proper = isinstance(raw, list) and all(isinstance(name, str) for name in raw)
     return tuple(dict.fromkeys(raw)) if proper else None
 
@@ -118,7 +129,7 @@ def that_count(objects: Iterable[ElasticQuota], settings: Settings) -> tuple[lis
 
 
 def _allows(parent: ElasticQuota, namespace: str) -> bool:
-    open_to = names_in(parent.metadata.annotations, keys.QUOTA_CHILDREN_FROM) or ()
+    open_to = names_in(keys.QUOTA_CHILDREN_FROM, parent.metadata) or ()
     return namespace == parent.metadata.namespace or namespace in open_to
 
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil
-from typing import Any
 
 from koordpy.api import keys
 from koordpy.api.config import Quota as Settings
 from koordpy.api.custom import ElasticQuota
 from koordpy.api.faults import key_path
+from koordpy.api.limits import too_long
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import Quantities
 from koordpy.api.quantity import RawQuantity, parse_exact, quantity_text, units
@@ -24,7 +24,16 @@ from koordpy.api.unread import Holder
 from koordpy.api.wirejson import unreadable
 from koordpy.cluster.pods import seconds
 from koordpy.cluster.quota_faults import QuotaFault
-from koordpy.cluster.quota_owners import EVERYBODY, PARENT, listable, may_name, names_in, parent_of, that_count
+from koordpy.cluster.quota_owners import (
+    EVERYBODY,
+    PARENT,
+    json_in,
+    listable,
+    may_name,
+    names_in,
+    parent_of,
+    that_count,
+)
 from koordpy.cluster.resources import Amounts
 
 OVER_USED = "OverUsed"
@@ -253,9 +262,10 @@ class _Reading:
         if name not in notes:
             return None
         where, remedy = f"metadata.annotations[{name}]", 'it is ignored: write JSON such as {"cpu": 8}'
-        raw = _json(notes[name])
+        raw = json_in(notes[name])
         if not isinstance(raw, dict):
-            self._fault(key, where, f"{notes[name]!r} is no JSON mapping of resources", remedy)
+            said = too_long(notes[name]) or f"{notes[name]!r} is no JSON mapping of resources"
+            self._fault(key, where, said, remedy)
             return None
         out: Amounts = {}
         for resource, text in raw.items():
@@ -272,10 +282,10 @@ class _Reading:
         meta = obj.metadata
         key, notes = f"{meta.namespace}/{meta.name}", meta.annotations
         for name in (keys.QUOTA_NAMESPACES, keys.QUOTA_CHILDREN_FROM):
-            if names_in(notes, name) is None:
-                text = f"{notes[name]!r} is no JSON list of namespaces"
+            if names_in(name, meta) is None:
+                text = too_long(notes[name]) or f"{notes[name]!r} is no JSON list of namespaces"
                 self._fault(key, f"metadata.annotations[{name}]", text, 'it is ignored: write JSON such as ["team-a"]')
-        listed = names_in(notes, keys.QUOTA_NAMESPACES) or ()
+        listed = names_in(keys.QUOTA_NAMESPACES, meta) or ()
         own = listable(listed, meta.namespace, self.settings)
         if others := [name for name in listed if name not in own]:
             text = f"namespace {', '.join(others)} is not for a quota of namespace {meta.namespace} to list"
@@ -388,10 +398,3 @@ def _thousandths(resource: str, raw: RawQuantity) -> int:
     if value < 0:
         raise ValueError(f"{str(raw)!r} is negative")
     return ceil(value * 1000)
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text, parse_float=str, parse_constant=str)
-    except (ValueError, RecursionError):
-        return None

@@ -12,7 +12,7 @@ from koordpy.api.durations import parse_duration
 from koordpy.api.faults import UnreadableError, kind_name, literal
 from koordpy.api.gangspec import TopologyWish, parse_topology_wish
 from koordpy.api.jsontext import JsonFault, read_json
-from koordpy.api.limits import LINKED_GANGS, too_many
+from koordpy.api.limits import LINKED_GANGS, MIN_RESOURCES, too_many
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import ObjectMeta
 from koordpy.api.once import once
@@ -196,8 +196,11 @@ def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
             if min_member < 1:
                 doubts = (f"spec.minMember is {min_member}: its pods start one by one",)
             timeout = group.spec.schedule_timeout_seconds
+            least = group.spec.min_resources
             try:
-                resources = amounts(group.spec.min_resources)
+                if number := too_many(len(least), MIN_RESOURCES, "resources"):
+                    raise UnreadableError(number)
+                resources = amounts(least)
             except ValueError as what:
                 fault = f"spec.minResources cannot be read: {what}"
     elif ref.source is GangSource.UPSTREAM:
@@ -215,10 +218,10 @@ def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
         labelled = meta.labels.get(keys.LABEL_GANG_NAME) and keys.LABEL_GANG_MIN in meta.labels
         where = f"label {keys.LABEL_GANG_MIN}" if labelled else f"annotation {keys.GANG_MIN}"
         text = meta.labels[keys.LABEL_GANG_MIN] if labelled else meta.annotations.get(keys.GANG_MIN, "")
-        number = whole_number(text)
-        if number is None:
+        count = whole_number(text)
+        if count is None:
             fault = f"{where} cannot be read: {text!r} is no whole number"
-        min_member = number or 0
+        min_member = count or 0
     if wrong := unreadable(meta):
         fault, doubts = f"PodGroup cannot be read: {wrong}", ()
     wish, links, odd = _settings(ref.namespace, meta)

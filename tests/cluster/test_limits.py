@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from koordpy.api import keys, limits
 from koordpy.api.faults import UnreadableError
 from koordpy.api.gangspec import parse_topology_wish
+from koordpy.api.natural import natural_key
 from koordpy.api.objects import (
     Affinity,
     LabelSelector,
@@ -242,3 +243,40 @@ def test_a_long_shape_is_known_by_its_digest_and_short_ones_apart() -> None:
     a, b, c, d = (info.shape for info in state.snapshot(0.0).pending)
     assert a == b != c != d
     assert len(a) == len(c) == 32 < len(d)
+
+
+def in_gang(letters: int, **own: str) -> Pod:
+    return pod("p", annotations={keys.GANG_NAME: "x" * letters, keys.GANG_MIN: "2"}, **own)
+
+
+def test_a_name_of_a_gang_has_the_limit_of_any_name() -> None:
+    state = ClusterState()
+    state.upsert(in_gang(limits.NAME_BYTES))
+    known = state.pod("default/p")
+    assert known is not None and known.gang is not None
+    long = in_gang(limits.NAME_BYTES + 1)
+    with pytest.raises(ValueError, match=r"^metadata\.annotations\[\S+/name\]: 254 bytes, at most 253 are read$"):
+        state.upsert(long)
+    state.upsert(replace(long, spec=replace(long.spec, node_name="n1")))
+    running = state.pod("default/p")
+    assert running is not None and running.gang is None
+
+
+def test_a_long_name_is_forgotten_when_it_is_sorted() -> None:
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    for i in range(50):
+        natural_key("1a" * 5000 + str(i))
+    held = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert held < 1_000_000, held
+
+
+def test_the_resources_of_a_group_have_a_limit() -> None:
+    def asking(count: int) -> dict[str, str]:
+        least = {f"evil.example/r{i}": "0" for i in range(count)}
+        world = World().add(node("n1:9"), group("g", 1, min_resources=least), pod("p", gang="g"))
+        return messages(world.plan())
+
+    assert asking(limits.MIN_RESOURCES) == {}
+    assert "spec.minResources cannot be read: 65 resources, at most 64 are read" in asking(65)["p"]

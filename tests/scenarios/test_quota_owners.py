@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from koordpy.api import keys
+from koordpy.api import keys, limits
 from koordpy.api.config import Fairness, KoordpyConfiguration, Quota
 from koordpy.api.custom import ElasticQuota
 from koordpy.cluster.quota_owners import EVERYBODY
@@ -268,3 +268,34 @@ def test_labels_that_do_not_count_are_told_on_the_pod() -> None:
         f"label {key}: it does not count in pods of namespace evil"
         for key in (keys.QUOTA_PREEMPTIBLE, keys.QUOTA_USER, keys.DISABLE_PREEMPTIBLE)
     ]
+
+
+# -- how much of it is read ------------------------------------------------------------------------------------------
+
+
+def lists(notes: dict[str, str]) -> ElasticQuota:
+    one = quota("long", 0, 9, namespace="evil")
+    return replace(one, metadata=replace(one.metadata, annotations=notes))
+
+
+@pytest.mark.parametrize("key", [keys.QUOTA_NAMESPACES, keys.QUOTA_CHILDREN_FROM, keys.QUOTA_WEIGHT, keys.QUOTA_TOTAL])
+def test_an_annotation_of_a_quota_has_the_limit_of_any_json(key: str) -> None:
+    text = "[]" if key in (keys.QUOTA_NAMESPACES, keys.QUOTA_CHILDREN_FROM) else "{}"
+    assert not read_quotas([lists({key: text.ljust(limits.JSON_BYTES)})]).faults
+    (fault,) = read_quotas([lists({key: text.ljust(limits.JSON_BYTES + 1)})]).faults
+    assert fault.text == "65537 bytes, at most 65536 are read"
+
+
+def test_whom_a_parent_allows_is_read_once_for_all_its_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[str] = []
+
+    def counting_reads(text: str) -> object:
+        reads.append(text)
+        return json.loads(text)
+
+    monkeypatch.setattr("koordpy.cluster.quota_owners.json_in", counting_reads)
+    org = opened(quota("org", 0, 9, inner=True, namespace="admin"), "evil")
+    below = [quota(f"q{i}", 0, 1, parent="org", namespace="evil") for i in range(20)]
+    for _ in range(3):
+        assert len(read_quotas([org, *below], trusting("admin")).quotas) == 21
+    assert reads == ['["evil"]']
