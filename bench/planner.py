@@ -169,9 +169,9 @@ def cases() -> list[Case]:
 @contextmanager
 def _solver_seconds() -> Iterator[list[float]]:
     """Adds up what the solver's runs take."""
-    from koordpy.planning.solver.budget import Budget
+    from koordpy.planning.solver.budget import TimeBudget
 
-    spent, solve = [0.0], Budget.solve
+    spent, solve = [0.0], TimeBudget.solve
 
     def timed(*args: Any, **settings: Any) -> Any:
         start = time.process_time()
@@ -180,11 +180,11 @@ def _solver_seconds() -> Iterator[list[float]]:
         finally:
             spent[0] += time.process_time() - start
 
-    Budget.solve = timed  # type: ignore[method-assign]
+    TimeBudget.solve = timed  # type: ignore[method-assign]
     try:
         yield spent
     finally:
-        Budget.solve = solve  # type: ignore[method-assign]
+        TimeBudget.solve = solve  # type: ignore[method-assign]
 
 
 def run(repeats: int = REPEATS, *, text: str = "") -> Iterator[Row]:

@@ -21,13 +21,13 @@ settings.load_profile("koordpy")
 @pytest.fixture(scope="session", autouse=True)
 def solves_end_by_their_own_clock() -> Iterator[None]:
     """On a busy machine the watchdog of the wall ends solves that their deterministic time lets prove their answer."""
-    from koordpy.planning.solver.budget import Budget
+    from koordpy.planning.solver.budget import TimeBudget
 
-    known = Budget.__init__
+    known = TimeBudget.__init__
 
-    def patient(self: Budget, deterministic_time: float, **options: Any) -> None:
+    def patient(self: TimeBudget, deterministic_time: float, **options: Any) -> None:
         known(self, deterministic_time, **{**options, "watchdog_seconds": 3600.0})
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Budget, "__init__", patient)
+        patch.setattr(TimeBudget, "__init__", patient)
         yield

@@ -6,7 +6,7 @@ Source: gpu-topology.md 9; the meaning of the codes: NVIDIA's list of Xid errors
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from koordpy.agent.machine import Gpu, XidEvent
+from koordpy.agent.machine import MachineGpu, XidEvent
 
 APPLICATION_XIDS = frozenset({13, 31, 43, 45, 68, 109})
 """A fault of the program that ran, or a stop by the user; the GPU is none the worse."""
@@ -34,15 +34,15 @@ class HealthBook:
     ignored: Collection[int] = APPLICATION_XIDS
     _sick: dict[str, _State] = field(default_factory=dict)
     _links: dict[str, int] = field(default_factory=dict)
-    _seen: dict[str, Gpu] = field(default_factory=dict)
+    _seen: dict[str, MachineGpu] = field(default_factory=dict)
     _gone: set[str] = field(default_factory=set)
 
-    def remember(self, gpus: Iterable[Gpu]) -> None:
+    def remember(self, gpus: Iterable[MachineGpu]) -> None:
         """GPUs that an earlier process of this boot reported: they count as vanished until they are seen."""
         for gpu in gpus:
             self._seen.setdefault(gpu.key, gpu)
 
-    def poll(self, gpus: Sequence[Gpu] | None, events: Sequence[XidEvent] | None) -> None:
+    def poll(self, gpus: Sequence[MachineGpu] | None, events: Sequence[XidEvent] | None) -> None:
         """Takes in one poll. gpus: those that are there, None where the driver did not answer; events: None where the
         wait for them failed, which says nothing good of any GPU."""
         if gpus is not None:
@@ -87,12 +87,12 @@ class HealthBook:
         return marked
 
     @property
-    def gpus(self) -> list[Gpu]:
+    def gpus(self) -> list[MachineGpu]:
         """Every GPU of this boot, vanished ones included: their rows stay, so that matrices keep their size."""
         return list(self._seen.values())
 
     @property
-    def present(self) -> list[Gpu]:
+    def present(self) -> list[MachineGpu]:
         return [gpu for gpu in self._seen.values() if gpu.key not in self._gone]
 
     @property

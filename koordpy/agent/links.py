@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from koordpy.agent.machine import Fabric, Gpu, NvmlBackend
+from koordpy.agent.machine import Fabric, MachineGpu, NvmlBackend
 
 SELF = "X"
 PCIE = ("PSB", "PIX", "PXB", "PHB", "NODE", "SYS")
@@ -29,14 +29,14 @@ class LinkMatrix:
         return {(a, b): self.classes[i][j] for i, a in enumerate(self.keys) for j, b in enumerate(self.keys) if i != j}
 
 
-def in_order(gpus: Sequence[Gpu]) -> list[Gpu]:
+def in_order(gpus: Sequence[MachineGpu]) -> list[MachineGpu]:
     """GPUs by minor, as the rows of every matrix stand."""
     return sorted(gpus, key=lambda gpu: (gpu.minor, gpu.index))
 
 
 def link_matrix(
     backend: NvmlBackend,
-    gpus: Sequence[Gpu],
+    gpus: Sequence[MachineGpu],
     *,
     present: Collection[str] | None = None,
     before: Mapping[tuple[str, str], str] | None = None,
@@ -82,7 +82,7 @@ def link_matrix(
     return LinkMatrix(matrix, tuple(gpu.key for gpu in rows), tuple(degraded))
 
 
-def _class(backend: NvmlBackend, pair: tuple[Gpu, Gpu], links: int, path: str | None) -> str:
+def _class(backend: NvmlBackend, pair: tuple[MachineGpu, MachineGpu], links: int, path: str | None) -> str:
     """The cell of a pair. MIG instances have no peer access whatever lies between their GPUs."""
     a, b = pair
     if a.mig or b.mig:
@@ -95,5 +95,5 @@ def _class(backend: NvmlBackend, pair: tuple[Gpu, Gpu], links: int, path: str | 
     return path or "SYS"
 
 
-def _name(gpu: Gpu) -> str:
+def _name(gpu: MachineGpu) -> str:
     return gpu.uuid or f"GPU {gpu.minor}"

@@ -15,7 +15,7 @@ class BackendError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class MachineGpu:
     """One GPU as the driver sees it. bus: PCI address, as in 0000:3b:00.0; memory_bytes: 0 where unknown."""
 
     index: int
@@ -66,19 +66,19 @@ class XidEvent:
 class NvmlBackend(Protocol):
     """A source of facts about the GPUs of one node. Every call may raise BackendError."""
 
-    def gpus(self) -> Sequence[Gpu]:
+    def gpus(self) -> Sequence[MachineGpu]:
         """The GPUs that are there now."""
         ...
 
-    def pcie(self, a: Gpu, b: Gpu) -> str | None:
+    def pcie(self, a: MachineGpu, b: MachineGpu) -> str | None:
         """Class of the PCIe path (PSB, PIX, PXB, PHB, NODE, SYS), None where unknown."""
         ...
 
-    def nvlinks(self, a: Gpu) -> Sequence[Peer]:
+    def nvlinks(self, a: MachineGpu) -> Sequence[Peer]:
         """The other end of each active NVLink of a GPU."""
         ...
 
-    def p2p(self, a: Gpu, b: Gpu) -> P2P:
+    def p2p(self, a: MachineGpu, b: MachineGpu) -> P2P:
         """Peer access between two GPUs."""
         ...
 

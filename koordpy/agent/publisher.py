@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from koordpy.agent.machine import Gpu
-from koordpy.agent.report import API_VERSION, Condition, Report
+from koordpy.agent.machine import MachineGpu
+from koordpy.agent.report import API_VERSION, DeviceCondition, Report
 from koordpy.api import keys
 from koordpy.api.custom import Device
 from koordpy.api.objects import Node
@@ -25,10 +25,10 @@ class DevicePublisher:
     def __init__(self, client: ApiClient, node: str) -> None:
         self._client, self._node = client, node
         self._written: Any = None
-        self._conditions: dict[str, tuple[Condition, str]] = {}
+        self._conditions: dict[str, tuple[DeviceCondition, str]] = {}
         self._owner: dict[str, Any] | None = None
 
-    async def reported_before(self, boot: str) -> list[Gpu]:
+    async def reported_before(self, boot: str) -> list[MachineGpu]:
         """GPUs that the Device lists from this start of the node; none after a restart of the node."""
         device = await self._client.get_or_none(f"{DEVICES}/{self._node}", type=Device)
         if device is None or not boot or device.metadata.annotations.get(keys.DEVICE_BOOT) != boot:
@@ -73,7 +73,7 @@ class DevicePublisher:
         """Writes everything anew at the next report (the Device was changed or deleted by others)."""
         self._written, self._owner, self._conditions = None, None, {}
 
-    def _stamped(self, conditions: Sequence[Condition]) -> dict[str, tuple[Condition, str]]:
+    def _stamped(self, conditions: Sequence[DeviceCondition]) -> dict[str, tuple[DeviceCondition, str]]:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         out = {}
         for condition in conditions:
@@ -85,9 +85,9 @@ class DevicePublisher:
         return out
 
 
-def _gpu(entry: Any) -> Gpu:
+def _gpu(entry: Any) -> MachineGpu:
     place = entry.topology
-    return Gpu(
+    return MachineGpu(
         index=-1,
         minor=entry.minor,
         uuid=entry.id,
@@ -98,7 +98,7 @@ def _gpu(entry: Any) -> Gpu:
     )
 
 
-def _condition(condition: Condition, since: str) -> dict[str, Any]:
+def _condition(condition: DeviceCondition, since: str) -> dict[str, Any]:
     return {
         "type": condition.type,
         "status": "True" if condition.status else "False",

@@ -11,7 +11,7 @@ from typing import Any
 
 from koordpy.agent.health import HealthBook
 from koordpy.agent.links import LinkMatrix, in_order, link_matrix
-from koordpy.agent.machine import Gpu, NvmlBackend
+from koordpy.agent.machine import MachineGpu, NvmlBackend
 from koordpy.api import keys
 from koordpy.api.faults import literal
 
@@ -29,7 +29,7 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class DeviceCondition:
     """One condition of the Device's status, without its times."""
 
     type: str
@@ -44,7 +44,7 @@ class Report:
 
     device: Mapping[str, Any]
     """The Device as server-side apply takes it; no status, no owner."""
-    conditions: tuple[Condition, ...]
+    conditions: tuple[DeviceCondition, ...]
     matrix: LinkMatrix
 
 
@@ -104,7 +104,7 @@ def make_report(
     return Report(device, _conditions(gpus, book, matrix, measurement, undeliverable), matrix)
 
 
-def _entry(gpu: Gpu, book: HealthBook) -> dict[str, Any]:
+def _entry(gpu: MachineGpu, book: HealthBook) -> dict[str, Any]:
     topology: dict[str, Any] = {}
     if gpu.socket is not None:
         topology["socketID"] = gpu.socket
@@ -129,28 +129,30 @@ def _entry(gpu: Gpu, book: HealthBook) -> dict[str, Any]:
 
 
 def _conditions(
-    gpus: Sequence[Gpu], book: HealthBook, matrix: LinkMatrix, measurement: Measurement, undeliverable: str
-) -> tuple[Condition, ...]:
+    gpus: Sequence[MachineGpu], book: HealthBook, matrix: LinkMatrix, measurement: Measurement, undeliverable: str
+) -> tuple[DeviceCondition, ...]:
     sick = [
         f"{gpu.uuid or gpu.minor}: {why}"
         for gpu in gpus
         if (why := book.why_sick(gpu.key) or ("divided into MIG instances" if gpu.mig else ""))
     ]
     return (
-        Condition("Ready", bool(gpus), "Reported" if gpus else "NoGpus", _listed(sick) or f"{len(gpus)} GPUs healthy"),
-        Condition(
+        DeviceCondition(
+            "Ready", bool(gpus), "Reported" if gpus else "NoGpus", _listed(sick) or f"{len(gpus)} GPUs healthy"
+        ),
+        DeviceCondition(
             "TopologyDegraded",
             bool(matrix.degraded),
             "LinksMissing" if matrix.degraded else "LinksComplete",
             _listed(matrix.degraded),
         ),
-        Condition(
+        DeviceCondition(
             "TopologyMalformed",
             bool(measurement.fault),
             "MeasurementUnreadable" if measurement.fault else "Readable",
             f"measured bandwidth: {measurement.fault}" if measurement.fault else "",
         ),
-        Condition(
+        DeviceCondition(
             "DeliveryUnavailable",
             bool(undeliverable),
             "CannotDeliver" if undeliverable else "Available",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from koordpy.agent.health import HealthBook
-from koordpy.agent.machine import BackendError, Gpu, NvmlBackend, XidEvent
+from koordpy.agent.machine import BackendError, MachineGpu, NvmlBackend, XidEvent
 from koordpy.agent.publisher import DevicePublisher
 from koordpy.agent.report import ENV, FOREIGN, Report, make_report
 from koordpy.engine.apiserver.client import ApiError, Unreachable
@@ -54,7 +54,7 @@ class NodeAgent:
     def look(self, *, timeout: float = 0.0) -> Report:
         """One poll: GPUs and errors are taken in, and the report is made. Raises BackendError at the first look only:
         later a driver that does not answer makes the GPUs unhealthy."""
-        gpus: Sequence[Gpu] | None
+        gpus: Sequence[MachineGpu] | None
         events: Sequence[XidEvent] | None
         try:
             if not self._watching:  # before the events are registered, the GPUs must be known
@@ -132,7 +132,7 @@ class NodeAgent:
                     await asyncio.wait_for(self.stirred.wait(), max(0.0, started + poll - time.monotonic()))
             self.stirred.clear()
 
-    async def _known(self, publisher: DevicePublisher, *, once: bool) -> list[Gpu]:
+    async def _known(self, publisher: DevicePublisher, *, once: bool) -> list[MachineGpu]:
         while True:
             try:
                 return await publisher.reported_before(self.backend.boot())

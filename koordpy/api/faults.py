@@ -38,7 +38,7 @@ def key_path(path: str, key: str) -> str:
 
 
 @dataclass(slots=True)
-class Walk:
+class FieldWalk:
     """A walk through one object, with what it found."""
 
     unknown: bool
@@ -61,7 +61,7 @@ def one_line(text: str) -> str:
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
-Read = Callable[[Any, str, Walk], Any]
+Read = Callable[[Any, str, FieldWalk], Any]
 """(raw, path, walk) -> cleaned value; faults go to the walk, and the value does not matter then."""
 
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from msgspec import inspect
 
-from koordpy.api.faults import Read, Walk, key_path, shown
+from koordpy.api.faults import FieldWalk, Read, key_path, shown
 from koordpy.api.leafreaders import (
     FORMATS,
     choice_reader,
@@ -31,7 +31,7 @@ def reader_of(kind: Any) -> Read:
     return _reader(inspect.type_info(kind))
 
 
-def _read_any(raw: Any, path: str, walk: Walk) -> Any:
+def _read_any(raw: Any, path: str, walk: FieldWalk) -> Any:
     if isinstance(raw, Number):
         value = raw.value
         return raw.text if value in (float("inf"), float("-inf")) or value != value else value
@@ -42,7 +42,7 @@ def _read_any(raw: Any, path: str, walk: Walk) -> Any:
     return raw
 
 
-def _usable(read_in: Any, raw: Any, before: int, walk: Walk) -> bool:
+def _usable(read_in: Any, raw: Any, before: int, walk: FieldWalk) -> bool:
     """Whether what was read stands in the cleaned value: a single value with a fault does not, a collection without its
     faulty parts does."""
     return len(walk.faults) == before or (isinstance(read_in, dict | list) and read_in is not raw)
@@ -55,7 +55,7 @@ def _map_reader(info: inspect.DictType) -> Read:
     read_key = _reader(info.key_type)
     texts = read_value is read_text
 
-    def read(raw: Any, path: str, walk: Walk) -> Any:
+    def read(raw: Any, path: str, walk: FieldWalk) -> Any:
         if not isinstance(raw, dict):
             walk.fault(path, f"{shown(raw)} in place of a mapping")
             return {}
@@ -81,7 +81,7 @@ def _map_reader(info: inspect.DictType) -> Read:
 def _list_reader(info: inspect.ListType | inspect.VarTupleType) -> Read:
     read_item = _reader(info.item_type)
 
-    def read(raw: Any, path: str, walk: Walk) -> Any:
+    def read(raw: Any, path: str, walk: FieldWalk) -> Any:
         if not isinstance(raw, list):
             walk.fault(path, f"{shown(raw)} in place of a list")
             return []
@@ -105,7 +105,7 @@ def _struct_reader(info: inspect.StructType) -> Read:
     readers: dict[str, Read] | None = None
     required = [part.encode_name for part in info.fields if part.required]
 
-    def read(raw: Any, path: str, walk: Walk) -> Any:
+    def read(raw: Any, path: str, walk: FieldWalk) -> Any:
         nonlocal readers
         if readers is None:
             readers = {part.encode_name: _reader(part.type) for part in info.fields}
@@ -147,7 +147,7 @@ def _union_reader(info: inspect.UnionType) -> Read:
     words = {str: "text", list: "a list", int: "a number", bool: "true or false", dict: "a mapping"}
     allowed = " or ".join(words[kinds[0]] for kinds, _ in choices)
 
-    def read(raw: Any, path: str, walk: Walk) -> Any:
+    def read(raw: Any, path: str, walk: FieldWalk) -> Any:
         for kinds, reader in choices:
             if isinstance(raw, kinds) and (bool in kinds or not isinstance(raw, bool)):
                 return reader(raw, path, walk)

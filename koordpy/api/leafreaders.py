@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from koordpy.api.durations import parse_duration
-from koordpy.api.faults import Read, Walk, key_path, kind_name, shown
+from koordpy.api.faults import FieldWalk, Read, key_path, kind_name, shown
 from koordpy.api.names import split_address
 from koordpy.api.quantity import units
 from koordpy.api.scalars import Number
@@ -50,7 +50,7 @@ def _duration(raw: Any) -> float:
     return seconds
 
 
-def read_text(raw: Any, path: str, walk: Walk) -> Any:
+def read_text(raw: Any, path: str, walk: FieldWalk) -> Any:
     if isinstance(raw, str):
         return raw
     if isinstance(raw, Number) and raw.soft:
@@ -63,7 +63,7 @@ def text_reader(pattern: str, longest: int | None, noun: str) -> Read:
     """Text of a form; noun: what it is called."""
     form = re.compile(pattern)
 
-    def read(raw: Any, path: str, walk: Walk) -> Any:
+    def read(raw: Any, path: str, walk: FieldWalk) -> Any:
         text = read_text(raw, path, walk)
         fits = form.fullmatch(text) and (longest is None or len(text) <= longest)
         if (text or raw == "") and not fits:
@@ -73,7 +73,7 @@ def text_reader(pattern: str, longest: int | None, noun: str) -> Read:
     return read
 
 
-def read_time(raw: Any, path: str, walk: Walk) -> Any:
+def read_time(raw: Any, path: str, walk: FieldWalk) -> Any:
     text = read_text(raw, path, walk)
     try:
         return time_text(text) if text else text
@@ -82,14 +82,14 @@ def read_time(raw: Any, path: str, walk: Walk) -> Any:
         return ""
 
 
-def read_truth(raw: Any, path: str, walk: Walk) -> Any:
+def read_truth(raw: Any, path: str, walk: FieldWalk) -> Any:
     if not isinstance(raw, bool):
         walk.fault(path, f"{shown(raw)} in place of true or false")
     return raw
 
 
 def int_reader(lowest: int | None, highest: int | None) -> Read:
-    def read(raw: Any, path: str, walk: Walk) -> Any:
+    def read(raw: Any, path: str, walk: FieldWalk) -> Any:
         value = raw.value if isinstance(raw, Number) else raw
         if isinstance(value, float) and value.is_integer():
             value = int(value)
@@ -107,7 +107,7 @@ def int_reader(lowest: int | None, highest: int | None) -> Read:
 
 
 def float_reader(lowest: float | None, above: float | None, highest: float | None) -> Read:
-    def read(raw: Any, path: str, walk: Walk) -> Any:
+    def read(raw: Any, path: str, walk: FieldWalk) -> Any:
         value = raw.value if isinstance(raw, Number) else raw
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             walk.fault(path, f"{shown(raw)} in place of a number")
@@ -129,7 +129,7 @@ def float_reader(lowest: float | None, above: float | None, highest: float | Non
 def choice_reader(values: list[Any]) -> Read:
     """One of some words or numbers. An unquoted `off` is a truth value in YAML 1.1."""
 
-    def read(raw: Any, path: str, walk: Walk) -> Any:
+    def read(raw: Any, path: str, walk: FieldWalk) -> Any:
         if raw is False and "off" in values:
             return "off"
         if any(type(value) is type(raw) and value == raw for value in values):
@@ -141,7 +141,7 @@ def choice_reader(values: list[Any]) -> Read:
     return read
 
 
-def quantity_values(raw: Any, path: str, walk: Walk) -> Any:
+def quantity_values(raw: Any, path: str, walk: FieldWalk) -> Any:
     if not isinstance(raw, dict):
         walk.fault(path, f"{shown(raw)} in place of a mapping")
         return {}
@@ -159,7 +159,7 @@ def quantity_values(raw: Any, path: str, walk: Walk) -> Any:
     return out
 
 
-def read_quantity(raw: Any, path: str, walk: Walk) -> Any:
+def read_quantity(raw: Any, path: str, walk: FieldWalk) -> Any:
     text = raw.text if isinstance(raw, Number) else raw
     try:
         check_quantity("", text)
@@ -168,7 +168,7 @@ def read_quantity(raw: Any, path: str, walk: Walk) -> Any:
     return text
 
 
-def read_int_or_percent(raw: Any, path: str, walk: Walk) -> Any:
+def read_int_or_percent(raw: Any, path: str, walk: FieldWalk) -> Any:
     if isinstance(raw, str):
         if not PERCENT.fullmatch(raw):
             walk.fault(path, f"{raw!r} is neither a whole number nor a percentage")
@@ -179,7 +179,7 @@ def read_int_or_percent(raw: Any, path: str, walk: Walk) -> Any:
 def duration_reader(above: float | None) -> Read:
     """Seconds of a Go duration."""
 
-    def read(raw: Any, path: str, walk: Walk) -> Any:
+    def read(raw: Any, path: str, walk: FieldWalk) -> Any:
         try:
             seconds = _duration(raw)
         except ValueError as fault:
@@ -192,7 +192,7 @@ def duration_reader(above: float | None) -> Read:
     return read
 
 
-def read_address(raw: Any, path: str, walk: Walk) -> Any:
+def read_address(raw: Any, path: str, walk: FieldWalk) -> Any:
     text = read_text(raw, path, walk)
     if text or raw == "":
         try:

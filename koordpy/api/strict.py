@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 from msgspec import inspect
 
-from koordpy.api.faults import Fault, Walk
+from koordpy.api.faults import Fault, FieldWalk
 from koordpy.api.fieldwalk import format_of, reader_of
 from koordpy.api.leafreaders import PERCENT, RFC3339, check_quantity
 from koordpy.api.quantity import units
@@ -45,13 +45,13 @@ def decode_closed(raw: Any, kind: type[T]) -> tuple[T | None, list[Fault]]:
 def decode_rest(raw: Any, kind: type[T]) -> T | None:
     """What of a faulty value can be read, its faulty parts left out; None where nothing can."""
     try:
-        return msgspec.convert(reader_of(cast(Any, kind))(raw, "", Walk(False)), kind)
+        return msgspec.convert(reader_of(cast(Any, kind))(raw, "", FieldWalk(False)), kind)
     except msgspec.ValidationError:
         return None
 
 
 def _walk(raw: Any, kind: type[T], *, unknown: bool) -> tuple[T | None, list[Fault]]:
-    walk = Walk(unknown)
+    walk = FieldWalk(unknown)
     cleaned = reader_of(cast(Any, kind))(raw, "", walk)
     if walk.faults:
         return None, walk.faults

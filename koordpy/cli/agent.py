@@ -168,7 +168,7 @@ async def _plugin(client: Any, agent: Any, args: argparse.Namespace) -> AsyncIte
 
     from koordpy.agent.health import HealthBook
     from koordpy.agent.plugin.pods import NodePods
-    from koordpy.agent.plugin.server import Offer
+    from koordpy.agent.plugin.server import PluginOffer
     from koordpy.agent.plugin.service import PluginService
 
     folder = Path(args.kubelet_folder)
@@ -183,7 +183,7 @@ async def _plugin(client: Any, agent: Any, args: argparse.Namespace) -> AsyncIte
     )
 
     def offer(book: HealthBook) -> None:
-        service.offer([Offer(gpu.key, not book.why_sick(gpu.key), gpu.numa) for gpu in book.gpus if not gpu.mig])
+        service.offer([PluginOffer(gpu.key, not book.why_sick(gpu.key), gpu.numa) for gpu in book.gpus if not gpu.mig])
 
     agent.looked, agent.obstacle, service.changed = offer, lambda: service.obstacle, agent.stirred.set
     task = asyncio.create_task(service.run())

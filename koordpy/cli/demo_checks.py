@@ -17,7 +17,7 @@ from koordpy.sim.clusters import ACCELERATOR, BLOCK
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class DemoCheck:
     """One promise: what it says, and what is wrong (empty when it holds)."""
 
     text: str
@@ -55,18 +55,18 @@ def _deviations(
             yield f"{key} is told {refusal(pod)[1]!r}, planned: {forecast.pending[key]!r}"
 
 
-def checks(forecasts: Iterable[Forecast], outcome: Outcome, *, programme: str = TRAINING.name) -> list[Check]:
+def checks(forecasts: Iterable[Forecast], outcome: Outcome, *, programme: str = TRAINING.name) -> list[DemoCheck]:
     """Every promise of a programme with its verdict."""
     forecasts = list(forecasts)
     gone = {key for forecast in forecasts for key in forecast.evicted}
     found = [
-        Check(
+        DemoCheck(
             f"{forecast.act.stem} is placed as the planner places it offline",
             tuple(_deviations(forecast, outcome.pods, exact=False, gone=gone))[:3],
         )
         for forecast in forecasts
     ]
-    return [*found, *(Check(text, tuple(find(outcome))[:3]) for text, find in _PROMISES[programme])]
+    return [*found, *(DemoCheck(text, tuple(find(outcome))[:3]) for text, find in _PROMISES[programme])]
 
 
 def _all_run(outcome: Outcome) -> Iterable[str]:

@@ -16,7 +16,7 @@ from koordpy.cli.demo_acts import Act, Forecast, Forecaster, read_acts, read_clu
 from koordpy.cli.demo_checks import checks, settled
 from koordpy.cli.demo_outcome import key_of, outcome_of
 from koordpy.cli.demo_programme import Programme
-from koordpy.cli.demo_scene import Scene, scene_of
+from koordpy.cli.demo_scene import DemoScene, scene_of
 from koordpy.cli.demo_stage import Stage
 from koordpy.cli.demo_view import Picture, Style, summary
 
@@ -75,7 +75,7 @@ async def play(programme: Programme, *, headless: bool, keep: bool, speed: float
 class Teller:
     """Tells what happens: by a live picture where somebody watches a terminal, else by lines of text."""
 
-    def __init__(self, console: Console, scene: Scene, stage: Stage, *, watched: bool) -> None:
+    def __init__(self, console: Console, scene: DemoScene, stage: Stage, *, watched: bool) -> None:
         self.console, self.scene, self.stage, self.watched = console, scene, stage, watched
         self.status = "starting the cluster"
         self._picture = Picture(scene, Style.of(console))

@@ -17,7 +17,7 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class DemoSeat:
     """One pod on a node."""
 
     letter: str
@@ -68,7 +68,7 @@ class Row:
 
 
 @dataclass(slots=True)
-class Scene:
+class DemoScene:
     """The state that is drawn. `arrive` when an act begins, `look` for every picture."""
 
     tree: Tree
@@ -77,7 +77,7 @@ class Scene:
     devices: str = "GPUs"
     """What they are called."""
     rows: list[Row] = field(default_factory=list)
-    seats: dict[str, list[Seat]] = field(default_factory=dict)
+    seats: dict[str, list[DemoSeat]] = field(default_factory=dict)
     changed: dict[str, int] = field(default_factory=dict)
     """Node -> number of the look that last saw another set of pods there."""
     headline: str = ""
@@ -107,7 +107,7 @@ class Scene:
             row.running = row.arrived = 0
             row.message = ""
             row.nodes = {}
-        seats: dict[str, list[Seat]] = {}
+        seats: dict[str, list[DemoSeat]] = {}
         for pod in sorted(pods, key=_rank_order):
             row_found = row_of.get(key_of(pod))
             if row_found is None:
@@ -119,7 +119,7 @@ class Scene:
             if node:
                 row_found.nodes[key_of(pod)] = node
                 rank = rank_of(pod)
-                seats.setdefault(node, []).append(Seat(row_found.letter, rank, gpus_of(pod), running))
+                seats.setdefault(node, []).append(DemoSeat(row_found.letter, rank, gpus_of(pod), running))
             else:
                 row_found.message = row_found.message or refusal(pod)[1]
         for row in self.rows:
@@ -138,10 +138,10 @@ class Scene:
         return sum(self.gpus[node] for node in nodes)
 
 
-def scene_of(tree: Tree, nodes: Iterable[Manifest], devices: str = "GPUs") -> Scene:
+def scene_of(tree: Tree, nodes: Iterable[Manifest], devices: str = "GPUs") -> DemoScene:
     """An empty scene of these nodes."""
     gpus = {node["metadata"]["name"]: devices_of(node["status"]["allocatable"]) for node in nodes}
-    return Scene(tree, gpus, devices)
+    return DemoScene(tree, gpus, devices)
 
 
 def _rank_order(pod: Manifest) -> tuple[Any, ...]:

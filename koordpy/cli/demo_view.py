@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from koordpy.api.natural import natural_key
-from koordpy.cli.demo_scene import Row, Scene, Seat
+from koordpy.cli.demo_scene import DemoScene, DemoSeat, Row
 
 PALETTE = (
     "bright_cyan",
@@ -72,7 +72,7 @@ class Style:
 class Picture:
     """Draws a scene."""
 
-    def __init__(self, scene: Scene, style: Style) -> None:
+    def __init__(self, scene: DemoScene, style: Style) -> None:
         self.scene, self.style, self.tree = scene, style, scene.tree
         self._block = max(1, scene.tree.depth - 2)
         self._width = _WIDEST
@@ -220,7 +220,7 @@ class Picture:
             bar.append("+").append_text(self._seat(seat))
         return bar
 
-    def _seat(self, seat: Seat) -> Text:
+    def _seat(self, seat: DemoSeat) -> Text:
         label = f"{seat.letter}{seat.rank}"
         width = seat.gpus or len(label)
         fill = " " if self.style.colour else "=" if seat.running else "-"

@@ -21,7 +21,7 @@ from koordpy.api.storage import (
 )
 
 
-class Named(Wire, frozen=True):
+class NamedObject(Wire, frozen=True):
     """An object of a kind that is known, of which nothing but the metadata is read yet."""
 
     metadata: ObjectMeta = ObjectMeta()
@@ -50,7 +50,7 @@ _KINDS: dict[tuple[str, str], Kind] = {
     (keys.GROUP_SIGS, "PodGroup"): Kind("PodGroup", PodGroup),
     (keys.GROUP_X, "PodGroup"): Kind("PodGroup", PodGroup),
     (keys.GROUP_UPSTREAM, "PodGroup"): Kind("PodGroup of scheduling.k8s.io", UpstreamPodGroup),
-    (keys.GROUP_UPSTREAM, "Workload"): Kind("Workload", Named),
+    (keys.GROUP_UPSTREAM, "Workload"): Kind("Workload", NamedObject),
     (keys.GROUP_UPSTREAM, "PriorityClass"): Kind("PriorityClass", PriorityClass, namespaced=False),
     (keys.GROUP_SIGS, "ElasticQuota"): Kind("ElasticQuota", ElasticQuota),
     (keys.GROUP_X, "ElasticQuota"): Kind("ElasticQuota", ElasticQuota),

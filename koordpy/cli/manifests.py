@@ -31,7 +31,7 @@ MAX_LINE = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DocumentPlace:
     """Where an object stands: `PATH: document N` or `PATH: document N: items[i]`."""
 
     path: str
@@ -45,7 +45,7 @@ class Place:
 class Manifest:
     """One object of the input. `title` is `KIND NAMESPACE/NAME`, or `KIND/NAME` of a cluster-scoped one."""
 
-    place: Place
+    place: DocumentPlace
     title: str
     kind: Kind
     obj: Wire
@@ -58,7 +58,7 @@ class Manifest:
 class Maker:
     """An object of a kind that is not read and makes pods."""
 
-    place: Place
+    place: DocumentPlace
     title: str
     namespace: str
     name: str
@@ -73,7 +73,7 @@ class Loaded:
     warnings: list[str] = field(default_factory=list)
     makers: list[Maker] = field(default_factory=list)
     faults: list[tuple[int, str]] = field(default_factory=list)
-    unread: list[tuple[int, Place, str]] = field(default_factory=list)
+    unread: list[tuple[int, DocumentPlace, str]] = field(default_factory=list)
     """(order, place, what was said) of objects of kinds that are not read."""
     kinds_seen: set[str] = field(default_factory=set)
     """Names of the kinds that documents named, those of faulty documents included."""
@@ -136,11 +136,11 @@ def _one_line(text: str) -> str:
 def load_manifests(paths: Sequence[str]) -> Loaded:
     """Reads files, folders (their *.yaml, *.yml and *.json, sorted) and `-`, the standard input."""
     loaded = Loaded()
-    named: dict[tuple[str, str, str], Place] = {}
+    named: dict[tuple[str, str, str], DocumentPlace] = {}
     for path, data in _files(paths, loaded):
         for document in read_documents(data, as_json=path.endswith(".json")):
             loaded.order += 1
-            place = Place(path, f"document {document.position}")
+            place = DocumentPlace(path, f"document {document.position}")
             if document.fault is not None:
                 loaded.fault(place, document.fault)
                 continue
@@ -195,9 +195,9 @@ def read_file(path: str) -> bytes:
         return (begin or b"") + (pipe.readall() or b"")
 
 
-def _items(value: Any, place: Place, loaded: Loaded) -> Iterator[tuple[Place, dict[str, Any]]]:
+def _items(value: Any, place: DocumentPlace, loaded: Loaded) -> Iterator[tuple[DocumentPlace, dict[str, Any]]]:
     """The objects of a document: itself, or the items of a List."""
-    todo: list[tuple[Place, Any, str]] = [(place, value, "")]
+    todo: list[tuple[DocumentPlace, Any, str]] = [(place, value, "")]
     while todo:
         at, raw, kind = todo.pop()
         if not isinstance(raw, dict):
@@ -216,13 +216,15 @@ def _items(value: Any, place: Place, loaded: Loaded) -> Iterator[tuple[Place, di
             loaded.fault(at, f"{name}: items: {kind_name(items)} in place of a list")
             continue
         inner = name.removesuffix("List")
-        todo.extend((Place(at.path, f"{at.within}: items[{i}]"), items[i], inner) for i in reversed(range(len(items))))
+        todo.extend(
+            (DocumentPlace(at.path, f"{at.within}: items[{i}]"), items[i], inner) for i in reversed(range(len(items)))
+        )
 
 
 # -- objects ----------------------------------------------------------------------------------------------------------
 
 
-def _text_field(raw: dict[str, Any], name: str, place: Place, loaded: Loaded) -> str | None:
+def _text_field(raw: dict[str, Any], name: str, place: DocumentPlace, loaded: Loaded) -> str | None:
     """A top-level text; empty where it is absent, None where it is no text (which is taken down)."""
     value = raw.get(name)
     if value is None:
@@ -234,7 +236,11 @@ def _text_field(raw: dict[str, Any], name: str, place: Place, loaded: Loaded) ->
 
 
 def _take(
-    raw: dict[str, Any], place: Place, plain: bool, loaded: Loaded, named: dict[tuple[str, str, str], Place]
+    raw: dict[str, Any],
+    place: DocumentPlace,
+    plain: bool,
+    loaded: Loaded,
+    named: dict[tuple[str, str, str], DocumentPlace],
 ) -> None:
     kind_text, api_version = _text_field(raw, "kind", place, loaded), _text_field(raw, "apiVersion", place, loaded)
     if kind_text == "":

@@ -129,14 +129,14 @@ def load_queues(path: str) -> tuple[QueueFile | None, list[str]]:
     broken = [f"{path}: document {d.position}: {d.fault}" for d in documents if d.fault]
     if broken or len(documents) != 1:
         return None, broken or [f"{path}: {len(documents)} documents in place of one"]
-    reading = _Reading()
+    reading = _QueueReading()
     found = reading.file(documents[0].value)
     lines = [" ".join(f"{path}: document 1: {fault}".splitlines())[:2000] for fault in reading.faults]
     return (None, lines) if lines else (found, [])
 
 
 @dataclass(slots=True)
-class _Reading:
+class _QueueReading:
     faults: list[Fault] = field(default_factory=list)
 
     def file(self, raw: Any) -> QueueFile:

@@ -14,7 +14,7 @@ from koordpy.cluster.pods import GangRef, GangSource, PodInfo
 
 
 @dataclass(slots=True)
-class Tally:
+class GangTally:
     """How many pods of a gang wait, are on nodes, have Succeeded."""
 
     pending: int = 0
@@ -34,7 +34,7 @@ class Tally:
 
 MOST_WITHOUT_PODS = 256
 """Gangs without an object that are remembered when no pod of theirs is left: suspended Jobs come back."""
-NOBODY = Tally()
+NOBODY = GangTally()
 """Of a gang that no pod names."""
 
 
@@ -52,7 +52,7 @@ class GangBook:
         self._linkers: dict[tuple[str, str], GangRef] = {}
         """(what, key) of an object or pod with a `groups` annotation -> its gang."""
         self._history = GangHistory()
-        self._tallies: dict[GangRef, Tally] = {}
+        self._tallies: dict[GangRef, GangTally] = {}
         self._uncounted: dict[GangRef, None] = {}
         """Gangs of several owners that changed since they were looked at."""
         self._podless: dict[GangRef, None] = {}
@@ -120,7 +120,7 @@ class GangBook:
             self._history.forget(gang)
 
     def _tally(self, gang: GangRef, info: PodInfo, sign: int) -> None:
-        tally = self._tallies.setdefault(gang, Tally())
+        tally = self._tallies.setdefault(gang, GangTally())
         if info.bound:
             tally.bound += sign
         elif info.pending:
@@ -168,7 +168,7 @@ class GangBook:
         meta = next(iter(self._members[gang].values())).pod.metadata if gang in self._members else ObjectMeta()
         return whole_number(meta.labels.get(keys.LABEL_GANG_MIN) or meta.annotations.get(keys.GANG_MIN, "")) or 0
 
-    def tallies(self) -> Iterator[tuple[GangRef, Tally, int]]:
+    def tallies(self) -> Iterator[tuple[GangRef, GangTally, int]]:
         """(gang, its members, its minimum) of every gang that a pod of ours names and whose object is there."""
         for ref, tally in self._tallies.items():
             if tally.ours and (need := self.minimum(ref)) is not None:

@@ -23,7 +23,7 @@ READ_LABELS = (keys.GPU_PARTITION_POLICY, keys.GPU_MODEL)
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class GpuHolding:
     """GPUs of one pod on a node. minors: None where they cannot be told."""
 
     count: int
@@ -96,7 +96,7 @@ def named_minors(annotations: Mapping[str, str], count: int) -> tuple[int, ...] 
     return tuple(sorted(found))
 
 
-def holding_of(info: PodInfo, chips: tuple[int, ...] | None = None) -> Holding | None:
+def holding_of(info: PodInfo, chips: tuple[int, ...] | None = None) -> GpuHolding | None:
     """What a pod holds of the GPUs of its node; None for a pod that asks for none, whatever is written on it.
 
     chips: of a pod that is only assumed.
@@ -110,7 +110,7 @@ def holding_of(info: PodInfo, chips: tuple[int, ...] | None = None) -> Holding |
         minors = None
     if not count and not minors:
         return None
-    return Holding(count, minors, info.group)
+    return GpuHolding(count, minors, info.group)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +118,7 @@ class NodeGpus:
     """One node's GPUs and who holds them. Nothing in it changes."""
 
     machine: Machine
-    holders: Mapping[str, Holding]
+    holders: Mapping[str, GpuHolding]
 
     @cached_property
     def masks(self) -> dict[str, int]:
@@ -208,7 +208,7 @@ class GpuBook:
     _devices: dict[str, Device] = field(default_factory=dict)
     _nodes: dict[str, tuple[dict[str, str], dict[str, str]]] = field(default_factory=dict)
     """Node -> (its GSOC annotations, its labels that are read), of nodes that have any."""
-    _holders: dict[str, dict[str, Holding]] = field(default_factory=dict)
+    _holders: dict[str, dict[str, GpuHolding]] = field(default_factory=dict)
     _groups: dict[GroupKey, dict[str, int]] = field(default_factory=dict)
     _machines: dict[str, Machine | None] = field(default_factory=dict)
     _seen: dict[str, NodeGpus] = field(default_factory=dict)

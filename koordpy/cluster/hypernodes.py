@@ -33,11 +33,11 @@ def read_hypernodes(
     objects: Mapping[str, HyperNode], nodes: Mapping[str, Labels]
 ) -> tuple[Layers, tuple[HyperNodeFault, ...]]:
     """The layers, with each node's place in them, and every fault. nodes: name -> labels."""
-    reading = _Reading(objects, nodes)
+    reading = _HyperNodeReading(objects, nodes)
     return reading.layers(), tuple(reading.faults)
 
 
-class _Reading:
+class _HyperNodeReading:
     def __init__(self, objects: Mapping[str, HyperNode], nodes: Mapping[str, Labels]) -> None:
         self.faults: list[HyperNodeFault] = []
         self._nodes = nodes

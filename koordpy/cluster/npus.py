@@ -23,7 +23,7 @@ MOST_CHIPS = 512
 among them takes grows faster than their number."""
 
 
-class Holding(NamedTuple):
+class NpuHolding(NamedTuple):
     """Chips that one pod on a node holds by its annotation."""
 
     pod_key: str
@@ -48,7 +48,7 @@ class Npus:
 
     reports: Mapping[str, Mapping[str, ChipReport]] = field(default_factory=dict)
     """Node -> resource -> report; only nodes that have NPUs."""
-    holdings: Mapping[str, tuple[Holding, ...]] = field(default_factory=dict)
+    holdings: Mapping[str, tuple[NpuHolding, ...]] = field(default_factory=dict)
     """Node -> what the pods on it hold."""
     config_maps: Mapping[str, ConfigMap] = field(default_factory=dict)
     """By name: the switch table."""
@@ -190,7 +190,7 @@ class NpuBook:
         """Node name -> its device info."""
         self._tables: dict[str, ConfigMap] = {}
         self._reports: dict[str, dict[str, ChipReport]] = {}
-        self._holdings: dict[str, tuple[Holding, ...]] = {}
+        self._holdings: dict[str, tuple[NpuHolding, ...]] = {}
         self._jobs: dict[GangRef, dict[str, PodInfo]] = {}
         self._job_views: dict[GangRef, tuple[PodInfo, ...]] = {}
         self._view: Npus | None = None
@@ -257,7 +257,7 @@ class NpuBook:
     def _hold(self, info: PodInfo, resource: str, text: str, sign: int) -> None:
         kept = tuple(h for h in self._holdings.get(info.node, ()) if (h.pod_key, h.resource) != (info.key, resource))
         if sign > 0:
-            kept = (*kept, Holding(info.key, resource, parse_chips(text, resource)))
+            kept = (*kept, NpuHolding(info.key, resource, parse_chips(text, resource)))
         if kept:
             self._holdings[info.node] = kept
         else:

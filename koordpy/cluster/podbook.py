@@ -13,7 +13,7 @@ from koordpy.api.quantity import is_extended
 from koordpy.cluster.assumed import Assumption, Assumptions
 from koordpy.cluster.devices import Grant
 from koordpy.cluster.foreseen import Foreseen
-from koordpy.cluster.gangbook import GangBook, Tally
+from koordpy.cluster.gangbook import GangBook, GangTally
 from koordpy.cluster.gpu_book import GpuBook
 from koordpy.cluster.members import Members
 from koordpy.cluster.neighbours import Neighbours
@@ -68,7 +68,7 @@ class PodBook:
         """The same, and what is remembered of others."""
         return Members(pods=self._gangs.members(ref), past=self._gangs.past(ref))
 
-    def gang_tallies(self) -> Iterator[tuple[GangRef, Tally, int]]:
+    def gang_tallies(self) -> Iterator[tuple[GangRef, GangTally, int]]:
         """(gang, how many of its members wait, stand and have Succeeded, its minimum) of every gang that has pods."""
         return self._gangs.tallies()
 

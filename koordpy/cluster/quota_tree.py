@@ -43,7 +43,7 @@ TOP = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Quota:
+class QuotaNode:
     """One ElasticQuota as it counts. Amounts in milli-cores of cpu and whole units of everything else.
 
     max: limit per counted resource; a resource that it does not name is free. min: within max, zeros left out.
@@ -85,7 +85,7 @@ class Quota:
 class QuotaTree:
     """All quotas that count, by name in natural order; `faults` in the order of the objects' keys."""
 
-    quotas: Mapping[str, Quota] = field(default_factory=dict)
+    quotas: Mapping[str, QuotaNode] = field(default_factory=dict)
     faults: tuple[QuotaFault, ...] = ()
     objects: Mapping[str, str] = field(default_factory=dict)
     """Key of an ElasticQuota that counts -> its name."""
@@ -154,7 +154,7 @@ class QuotaTree:
         return quota is not None and may_name(namespace, quota.namespace, quota.namespaces, self.settings)
 
 
-ReadQuotas = dict[str, tuple[ElasticQuota, Quota, tuple[QuotaFault, ...]]]
+ReadQuotas = dict[str, tuple[ElasticQuota, QuotaNode, tuple[QuotaFault, ...]]]
 """Key -> object as it was read, and what it says by itself."""
 
 
@@ -162,15 +162,15 @@ def read_quotas(
     objects: Iterable[ElasticQuota], settings: Settings = EVERYBODY, known: ReadQuotas | None = None
 ) -> QuotaTree:
     """The tree of all ElasticQuotas, whatever order they come in. known: what was read before by these settings."""
-    return _Reading(objects, settings, {} if known is None else known).tree()
+    return _QuotaReading(objects, settings, {} if known is None else known).tree()
 
 
-class _Reading:
+class _QuotaReading:
     """One pass over the objects by rank, so that the one of two that conflict that counts is read before the other."""
 
     def __init__(self, objects: Iterable[ElasticQuota], settings: Settings, known: ReadQuotas) -> None:
         self.settings = settings
-        self.quotas: dict[str, Quota] = {}
+        self.quotas: dict[str, QuotaNode] = {}
         counted, self.faults = that_count(objects, settings)
         for obj in counted:
             key = f"{obj.metadata.namespace}/{obj.metadata.name}"
@@ -201,13 +201,13 @@ class _Reading:
 
     # -- one object ---------------------------------------------------------------------------------------------------
 
-    def _read(self, key: str, obj: ElasticQuota) -> Quota:
+    def _read(self, key: str, obj: ElasticQuota) -> QuotaNode:
         meta = obj.metadata
         labels = meta.labels
         most = self._amounts(key, "spec.max", obj.spec.max)
         least = self._minimum(key, self._amounts(key, "spec.min", obj.spec.min), most)
         weight = self._annotated(key, meta.annotations, keys.QUOTA_WEIGHT, _thousandths) or {}
-        return Quota(
+        return QuotaNode(
             name=meta.name,
             key=key,
             created=seconds(meta.creation_timestamp),
@@ -330,7 +330,7 @@ class _Reading:
 
     def _below(self) -> None:
         """What children and their parent must agree on."""
-        families: dict[str, list[Quota]] = {}
+        families: dict[str, list[QuotaNode]] = {}
         for quota in self.quotas.values():
             if quota.parent:
                 families.setdefault(quota.parent, []).append(quota)
@@ -341,7 +341,7 @@ class _Reading:
             if not parent.forced and not any(child.forced for child in children):
                 self._sum(parent, children)
 
-    def _like_parent(self, child: Quota, parent: Quota) -> None:
+    def _like_parent(self, child: QuotaNode, parent: QuotaNode) -> None:
         if child.max.keys() != parent.max.keys():
             own, above = ", ".join(sorted(child.max)) or "none", ", ".join(sorted(parent.max)) or "none"
             text = f"keys of max ({own}) other than those of parent {parent.name} ({above})"
@@ -351,7 +351,7 @@ class _Reading:
             where = f"metadata.labels[{keys.QUOTA_TREE_ID}]"
             self._fault(child.key, where, text, "it counts in its parent's tree: give both the same tree-id")
 
-    def _sum(self, parent: Quota, children: list[Quota]) -> None:
+    def _sum(self, parent: QuotaNode, children: list[QuotaNode]) -> None:
         """Told of the child, in the order of age, with which the sum goes over."""
         for resource in sorted({name for child in children for name in child.min}):
             total, over = 0, None
@@ -368,7 +368,7 @@ class _Reading:
 
     def _namespaces(self) -> dict[str, str]:
         """Namespace -> quota: the one in it that is named like it, else the first that lists it."""
-        listed: dict[str, Quota] = {}
+        listed: dict[str, QuotaNode] = {}
         for quota in self.quotas.values():
             for namespace in quota.namespaces:
                 first = listed.setdefault(namespace, quota)

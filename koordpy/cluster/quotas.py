@@ -54,7 +54,7 @@ def card_hundredths(amounts: Mapping[str, int]) -> int:
     return gpus + npus
 
 
-class Queue(NamedTuple):
+class ShareQueue(NamedTuple):
     """A queue of the modes exact and kai: a quota, or a user beside the top quotas."""
 
     quota: str
@@ -89,7 +89,7 @@ class Quotas:
         """User of a pod: its label, else its quota unless that is built in, else its namespace."""
         return self._user(pod.owner)
 
-    def queue_of(self, pod: PodInfo) -> Queue:
+    def queue_of(self, pod: PodInfo) -> ShareQueue:
         """Queue of a pod in the modes exact and kai."""
         return self._queue(pod.owner)
 
@@ -122,10 +122,10 @@ class Quotas:
         return user
 
     @cached_property
-    def _queues_known(self) -> dict[Owner, Queue]:
+    def _queues_known(self) -> dict[Owner, ShareQueue]:
         return {}
 
-    def _queue(self, owner: Owner) -> Queue:
+    def _queue(self, owner: Owner) -> ShareQueue:
         queue = self._queues_known.get(owner)
         if queue is None:
             queue = self._queues_known[owner] = self._find_queue(owner)
@@ -137,9 +137,9 @@ class Quotas:
         quota = self.tree.quota_of(owner.namespace, owner.quota)
         return owner.namespace if quota in keys.BUILT_IN_QUOTAS else quota
 
-    def _find_queue(self, owner: Owner) -> Queue:
+    def _find_queue(self, owner: Owner) -> ShareQueue:
         quota = self.tree.quota_of(owner.namespace, owner.quota)
-        return Queue("", self._user(owner)) if quota in keys.BUILT_IN_QUOTAS else Queue(quota)
+        return ShareQueue("", self._user(owner)) if quota in keys.BUILT_IN_QUOTAS else ShareQueue(quota)
 
     # -- sums ---------------------------------------------------------------------------------------------------------
 
@@ -194,14 +194,14 @@ class Quotas:
         return max(0, self.cards - self.own_used.get(keys.SYSTEM_QUOTA, _NOTHING).get(CARDS, 0))
 
     @cached_property
-    def queues(self) -> Mapping[Queue, Mapping[str, int]]:
+    def queues(self) -> Mapping[ShareQueue, Mapping[str, int]]:
         """Queue -> requests of its assigned pods, those of the system quota left out (they are off the total)."""
         system = keys.SYSTEM_QUOTA
         owners = ((o, h) for o, h in self.held.items() if self.tree.quota_of(o.namespace, o.quota) != system)
         return _summed((self._queue(owner), held) for owner, held in owners)
 
     @cached_property
-    def queues_waiting(self) -> Mapping[Queue, Mapping[str, int]]:
+    def queues_waiting(self) -> Mapping[ShareQueue, Mapping[str, int]]:
         """Queue -> requests of its pending pods."""
         return _summed((self._queue(owner), asked) for owner, asked in self.waiting.items())
 
@@ -225,7 +225,7 @@ class QuotaUse:
         self._used: dict[str, Amounts] = {}
         self._rigid: dict[str, Amounts] = {}
         self._users: dict[str, Amounts] = {}
-        self._queues: dict[Queue, Amounts] = {}
+        self._queues: dict[ShareQueue, Amounts] = {}
         self.losses = 0
         """Grows with every pod that is taken away: somebody's use may have fallen."""
 
@@ -270,13 +270,13 @@ class QuotaUse:
         """Accelerators of a user's pods, in hundredths."""
         return self.user(user, CARDS)
 
-    def queue(self, queue: Queue, resource: str) -> int:
+    def queue(self, queue: ShareQueue, resource: str) -> int:
         """What the pods of one queue hold of a resource; of a quota with all that is below it."""
         if queue.quota:
             return self.used(queue.quota, resource)
         return _both(self.quotas.queues.get(queue), self._queues.get(queue), resource)
 
-    def queue_devices(self, queue: Queue) -> int:
+    def queue_devices(self, queue: ShareQueue) -> int:
         """Accelerators of a queue, likewise, in hundredths."""
         return self.queue(queue, CARDS)
 

@@ -18,7 +18,7 @@ from koordpy.cluster.gpu_book import NO_GPUS, GpuView
 from koordpy.cluster.npus import Npus
 from koordpy.cluster.owners import Owners
 from koordpy.cluster.pods import GangRef, PodInfo
-from koordpy.cluster.quotas import Queue, Quotas, QuotaUse
+from koordpy.cluster.quotas import Quotas, QuotaUse, ShareQueue
 from koordpy.cluster.resources import Amounts
 from koordpy.cluster.ties import PodClass, TermClass
 from koordpy.cluster.tree import Tree
@@ -141,7 +141,7 @@ class Snapshot:
     gpus: GpuView = NO_GPUS
     awaiting: Mapping[str, str] = field(default_factory=dict)
     """Pod that was seen to fit once ending pods are gone -> node name; kept for it like for a nominated one."""
-    closed: Mapping[str, frozenset[Queue]] = field(default_factory=dict)
+    closed: Mapping[str, frozenset[ShareQueue]] = field(default_factory=dict)
     """Nominated pod -> quotas and users that its room was reclaimed from."""
 
     @cached_property

@@ -17,7 +17,7 @@ from koordpy.engine.binding.commit import Committer
 from koordpy.engine.binding.unit import UnitCommit
 from koordpy.engine.evictions.room import RoomMaking
 from koordpy.engine.overtaken import by_node, leaning, overtaken
-from koordpy.engine.promises import Promises
+from koordpy.engine.promises import PromiseBook
 from koordpy.engine.queue import Entry
 from koordpy.engine.refusals import Refusals
 from koordpy.engine.status.announce import Announcer
@@ -88,7 +88,7 @@ class Dispatcher:
         *,
         refusals: Refusals,
         rooms: RoomMaking,
-        promises: Promises,
+        promises: PromiseBook,
         gangs: Sequence[GangStatusWriter],
         census: Census,
         announcer: Announcer,

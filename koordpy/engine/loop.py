@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.engine.dispatch import Dispatcher
-from koordpy.engine.promises import Promises
+from koordpy.engine.promises import PromiseBook
 from koordpy.engine.queue import Entry
 from koordpy.engine.refusals import Refusals
 from koordpy.engine.settings import EngineSettings
@@ -45,7 +45,7 @@ class SchedulingLoop:
         dispatcher: Dispatcher,
         *,
         refusals: Refusals,
-        promises: Promises,
+        promises: PromiseBook,
         watches: Watches,
         due: asyncio.Event,
         busy: Callable[[], bool],

@@ -7,17 +7,17 @@ is not tried itself: each snapshot is told of it. Nominations, which are written
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from koordpy.cluster.quotas import Queue
+from koordpy.cluster.quotas import ShareQueue
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.engine.wakeups import Wake
 from koordpy.engine.watching.feeds import Feeds
 from koordpy.planning.plan import Nomination, Reservation, RoundPlan
 
 
-class Promises:
+class PromiseBook:
     """What the last rounds have promised. Owned by the event loop."""
 
-    def __init__(self, feeds: Feeds, closed: Callable[[], Mapping[str, frozenset[Queue]]]) -> None:
+    def __init__(self, feeds: Feeds, closed: Callable[[], Mapping[str, frozenset[ShareQueue]]]) -> None:
         """`closed`: nominated pod -> quotas and users that its room was reclaimed from."""
         self._queue, self._closed = feeds.queue, closed
         self._awaiting: dict[str, list[Nomination]] = {}

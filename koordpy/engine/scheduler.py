@@ -27,7 +27,7 @@ from koordpy.engine.evictions.room import RoomMaking
 from koordpy.engine.grouping import UnitNames
 from koordpy.engine.inspection import Inspection
 from koordpy.engine.loop import Planner, SchedulingLoop
-from koordpy.engine.promises import Promises
+from koordpy.engine.promises import PromiseBook
 from koordpy.engine.queue import State, UnitQueue
 from koordpy.engine.refusals import Refusals
 from koordpy.engine.settings import EngineSettings
@@ -201,7 +201,7 @@ class Scheduler:
 
         # rounds
         census = Census(self.state)
-        promises = Promises(self.feeds, closed=self.evictor.closed if self.evictor is not None else dict)
+        promises = PromiseBook(self.feeds, closed=self.evictor.closed if self.evictor is not None else dict)
         dispatcher = Dispatcher(
             self.feeds,
             self.committer,

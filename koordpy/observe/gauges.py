@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from koordpy.api import keys
 from koordpy.api.config import Fairness
 from koordpy.api.config import Quota as QuotaSettings
-from koordpy.cluster.quotas import CARDS, Queue, Quotas, device_hundredths
+from koordpy.cluster.quotas import CARDS, Quotas, ShareQueue, device_hundredths
 from koordpy.cluster.resources import Amounts
 from koordpy.planning.quota.queues import queue_ages, queue_shares, user_shares
 from koordpy.planning.quota.runtime import quota_figures
@@ -37,7 +37,9 @@ def share_gauges(quotas: Quotas, config: Fairness) -> Gauges:
         for queue, amounts in shares.items():
             name = queue.quota or queue.user
             whole = {r: int(amount) for r, amount in amounts.items() if r in keys.ACCELERATORS}
-            held = quotas.used.get(queue.quota, {}) if queue.quota else quotas.queues.get(Queue("", queue.user), {})
+            held = (
+                quotas.used.get(queue.quota, {}) if queue.quota else quotas.queues.get(ShareQueue("", queue.user), {})
+            )
             out[name, "fair"] = device_hundredths(whole) / 100
             out[name, "used"] = held.get(CARDS, 0) / 100
     elif config.mode == "gpu-count":

@@ -25,14 +25,14 @@ class _User(msgspec.Struct):
     groups: list[str] | None = None
 
 
-class _Status(msgspec.Struct):
+class _ReviewStatus(msgspec.Struct):
     authenticated: bool = False
     allowed: bool = False
     user: _User = msgspec.field(default_factory=_User)
 
 
 class _Review(msgspec.Struct):
-    status: _Status = msgspec.field(default_factory=_Status)
+    status: _ReviewStatus = msgspec.field(default_factory=_ReviewStatus)
 
 
 class TokenGuard:

@@ -24,7 +24,7 @@ from koordpy.planning.plan import GangStatus, Method, Proof, RejectedPlan, Solve
 from koordpy.planning.quota.admission import QuotaRefusal
 from koordpy.planning.resources_gate import check_min_resources
 from koordpy.planning.units import Groups, Unit
-from koordpy.planning.verify.fault import Check, Fault, found
+from koordpy.planning.verify.fault import Check, PlanFault, found
 from koordpy.planning.verify.leaving import Taken, rejection
 from koordpy.planning.verify.plan import check_claims, check_plan
 from koordpy.planning.victims.asked import one_by_one
@@ -32,7 +32,7 @@ from koordpy.planning.victims.moving import Back
 from koordpy.planning.victims.names import RuleName
 from koordpy.planning.victims.relief import Relief, Victim
 from koordpy.planning.victims.search import Search
-from koordpy.planning.victims.units import Kind, VictimUnit
+from koordpy.planning.victims.units import UnitKind, VictimUnit
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +250,7 @@ def _make_room(unit: Unit, relief: Relief, figures: Figures, search: Search) -> 
 
 def _rejected(
     unit: Unit,
-    faults: Sequence[Fault],
+    faults: Sequence[PlanFault],
     nodes: Mapping[str, int],
     figures: Figures,
     runs: tuple[SolverRun, ...],
@@ -311,7 +311,7 @@ def _moved(unit: Unit, placed: Placed, figures: Figures, search: Search | None) 
         draft.undo(mark)
         return tried
     keep_room(placed.returns, figures)
-    victim = Victim(VictimUnit(Kind.BROKEN, placed.evicted, unit.group_id), RuleName.STALE_GANG, placed.moved)
+    victim = Victim(VictimUnit(UnitKind.BROKEN, placed.evicted, unit.group_id), RuleName.STALE_GANG, placed.moved)
     search.reread()
     return replace(tried, victims=(victim,), remark=placed.remark)
 

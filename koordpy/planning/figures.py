@@ -12,7 +12,7 @@ from koordpy.api.quantity import is_extended
 from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.among.members import Among, among, concerned
-from koordpy.planning.ascend.job import Job
+from koordpy.planning.ascend.job import AscendJob
 from koordpy.planning.ascend.jobs import Jobs
 from koordpy.planning.ascend.stock import Stock
 from koordpy.planning.filters import node as node_filters
@@ -109,7 +109,7 @@ class Figures:
         """The free NPU chips on the draft."""
         return self.scene.stock
 
-    def npu_job(self, pod: PodInfo) -> Job | str | None:
+    def npu_job(self, pod: PodInfo) -> AscendJob | str | None:
         """The Ascend job of a pending pod, or why it is illegal; None for a pod that asks for no NPUs."""
         return self.scene.npu_job(pod)
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from koordpy.planning.placement.counting import Counted, NotCountable, applies, count
+from koordpy.planning.placement.counting import NodeCounts, NotCountable, applies, count
 from koordpy.planning.placement.problem import Allowance, Problem, Solution, only_ranks
 from koordpy.planning.plan import Proof
 
@@ -180,7 +180,7 @@ def _beyond(problem: Problem, allowance: Allowance) -> bool:
     return least > allowance.room
 
 
-def _in_order(problem: Problem, counted: Counted) -> dict[int, int] | None:
+def _in_order(problem: Problem, counted: NodeCounts) -> dict[int, int] | None:
     """Ranks over the used nodes in natural order, each filled with the next; None where goal 7 asks for more."""
     if problem.gather:
         used = sorted(counted.counts)
@@ -195,7 +195,7 @@ def _in_order(problem: Problem, counted: Counted) -> dict[int, int] | None:
     return nodes
 
 
-def _groups_whole(problem: Problem, counted: Counted, filled: list[int]) -> bool:
+def _groups_whole(problem: Problem, counted: NodeCounts, filled: list[int]) -> bool:
     """Whether the plain order keeps as many pipeline groups whole, layer by layer, as the counts allow."""
     tree, size = problem.tree, problem.pipeline
     per_node = np.zeros(len(problem.free), dtype=np.int64)

@@ -17,7 +17,7 @@ import numpy as np
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.keys import BUILT_IN_QUOTAS
 from koordpy.cluster.pods import GangRef, PodInfo, seconds
-from koordpy.cluster.quotas import Queue, Quotas, QuotaUse
+from koordpy.cluster.quotas import Quotas, QuotaUse, ShareQueue
 from koordpy.cluster.resources import Amounts
 from koordpy.cluster.snapshot import Draft, Ints
 from koordpy.planning.filters import node as node_filters
@@ -160,15 +160,15 @@ class Promises:
         return bool(losers) and not losers.isdisjoint(parties(asker, self.snapshot.quotas))
 
     @cached_property
-    def _losers(self) -> dict[str, frozenset[Queue]]:
+    def _losers(self) -> dict[str, frozenset[ShareQueue]]:
         return {}
 
-    def _seen_to_lose(self, pod: PodInfo, node: int) -> frozenset[Queue]:
+    def _seen_to_lose(self, pod: PodInfo, node: int) -> frozenset[ShareQueue]:
         """Whose pods are ending on the node that is promised to a pod, by reclaim as far as that can be seen: they are
         not less important, or the eviction API says that it was asked."""
         quotas, fairness = self.snapshot.quotas, self.config.fairness
         by_quota = fairness.reclaim != "off" and self.config.preemption.across_quotas != "any"
-        out: set[Queue] = set()
+        out: set[ShareQueue] = set()
         for other in self._ending_on.get(node, ()):
             if other.priority < pod.priority and not any(
                 said.type == "DisruptionTarget" and said.reason == EVICTED for said in other.pod.status.conditions
@@ -176,7 +176,7 @@ class Promises:
                 continue
             quota = quotas.quota_of(other)
             if by_quota and quota in quotas.tree.quotas and quota != quotas.quota_of(pod) in quotas.tree.quotas:
-                out.add(Queue(quota, ""))
+                out.add(ShareQueue(quota, ""))
             if fairness.reclaim == "all" and fairness.mode != "off":
                 theirs = party_of(other, quotas, fairness.mode)
                 if theirs != party_of(pod, quotas, fairness.mode):
@@ -218,14 +218,14 @@ class Promises:
         return PromisedUse(base, pods=unit.pending, ending=ending, coming=coming)
 
 
-def party_of(pod: PodInfo, quotas: Quotas, mode: str) -> Queue:
+def party_of(pod: PodInfo, quotas: Quotas, mode: str) -> ShareQueue:
     """Who shares are counted for: a user where the mode counts accelerators of users, else a queue."""
-    return Queue("", quotas.user_of(pod)) if mode == "gpu-count" else quotas.queue_of(pod)
+    return ShareQueue("", quotas.user_of(pod)) if mode == "gpu-count" else quotas.queue_of(pod)
 
 
-def parties(pod: PodInfo, quotas: Quotas) -> tuple[Queue, ...]:
+def parties(pod: PodInfo, quotas: Quotas) -> tuple[ShareQueue, ...]:
     """Everybody that a pod counts for: its quota, its user, its queue."""
-    return Queue(quotas.quota_of(pod), ""), Queue("", quotas.user_of(pod)), quotas.queue_of(pod)
+    return ShareQueue(quotas.quota_of(pod), ""), ShareQueue("", quotas.user_of(pod)), quotas.queue_of(pod)
 
 
 class PromisedUse(QuotaUse):
@@ -260,8 +260,8 @@ class PromisedUse(QuotaUse):
     def user(self, user: str, resource: str) -> int:
         return self._promised(lambda use: use.user(user, resource), own=user in self._own_users)
 
-    def queue(self, queue: Queue, resource: str) -> int:
+    def queue(self, queue: ShareQueue, resource: str) -> int:
         return self._promised(lambda use: use.queue(queue, resource), own=self._mine(queue))
 
-    def _mine(self, queue: Queue) -> bool:
+    def _mine(self, queue: ShareQueue) -> bool:
         return queue in self._own_queues or queue.quota in self._own_quotas

@@ -11,7 +11,7 @@ from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.cluster.ties import spread_keys
-from koordpy.planning.ascend.job import Job
+from koordpy.planning.ascend.job import AscendJob
 from koordpy.planning.ascend.jobs import Jobs
 from koordpy.planning.ascend.stock import Stock
 from koordpy.planning.filters.rules import DomainTable
@@ -57,7 +57,7 @@ class Scene:
         """The free NPU chips on the draft."""
         return Stock(self.draft)
 
-    def npu_job(self, pod: PodInfo) -> Job | str | None:
+    def npu_job(self, pod: PodInfo) -> AscendJob | str | None:
         """The Ascend job of a pending pod, or why it is illegal; None for a pod that asks for no NPUs."""
         return self.jobs.of(pod) if npu_resource(pod.requests) is not None else None
 

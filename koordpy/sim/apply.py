@@ -11,7 +11,7 @@ import orjson
 
 from koordpy.sim import errors
 from koordpy.sim.patches import MERGE_KEYS
-from koordpy.sim.resources import Object, Resource
+from koordpy.sim.resources import Object, ServedResource
 
 Fields = dict[str, Any]
 """A field set in the FieldsV1 form: `f:name`, `k:{"type":"Ready"}`, `v:"x"`, leaves are empty."""
@@ -153,7 +153,14 @@ def _at(value: Any, token: str) -> Any:
 
 
 def applied(
-    resource: Resource, current: Object | None, config: Object, *, manager: str, now: str, force: bool, subresource: str
+    resource: ServedResource,
+    current: Object | None,
+    config: Object,
+    *,
+    manager: str,
+    now: str,
+    force: bool,
+    subresource: str,
 ) -> Object:
     """The object after a manager applied its configuration; `current` is None when it is to be created.
 
@@ -176,7 +183,9 @@ def applied(
         clash = _conflicts(fields, theirs, base, body, "")
         if clash and not force:
             text = f'Apply failed with {len(clash)} conflict: conflict with "{other["manager"]}": {", ".join(clash)}'
-            raise errors.ApiError(409, text, details={"causes": [{"reason": "FieldManagerConflict", "message": text}]})
+            raise errors.StatusError(
+                409, text, details={"causes": [{"reason": "FieldManagerConflict", "message": text}]}
+            )
         if clash:
             others = [{**e, "fieldsV1": _minus(theirs, fields)} if e is other else e for e in others]
     for entry in mine:

@@ -7,7 +7,7 @@ import yaml
 from aiohttp import web
 
 from koordpy.sim import protobuf
-from koordpy.sim.errors import ApiError
+from koordpy.sim.errors import StatusError
 from koordpy.sim.resources import Object
 
 _JSON = "application/json"
@@ -22,7 +22,7 @@ def answer(body: bytes | Object, code: int = 200, *, warnings: list[str] | None 
     return response
 
 
-def refusal(error: ApiError) -> web.Response:
+def refusal(error: StatusError) -> web.Response:
     """The answer of an error."""
     response = web.Response(body=error.body(), status=error.code, content_type=_JSON)
     if error.retry_after is not None:
@@ -39,21 +39,23 @@ async def read_body(request: web.BaseRequest) -> Any:
     if "protobuf" in kind:
         return protobuf.decode(raw)
     if "cbor" in kind:
-        raise ApiError(415, f"the body of the request was in an unknown format - accepted media types include: {_JSON}")
+        raise StatusError(
+            415, f"the body of the request was in an unknown format - accepted media types include: {_JSON}"
+        )
     try:
         return orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         if "yaml" not in kind:
-            raise ApiError(400, f"the body of the request is no JSON: {error}") from None
+            raise StatusError(400, f"the body of the request is no JSON: {error}") from None
     try:
         return yaml.load(raw, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.YAMLError as error:
-        raise ApiError(400, f"the body of the request is no YAML: {error}") from None
+        raise StatusError(400, f"the body of the request is no YAML: {error}") from None
 
 
 async def read_object(request: web.BaseRequest) -> Object:
     """The request's body, which must be an object. ApiError 400, 415."""
     found = await read_body(request)
     if not isinstance(found, dict):
-        raise ApiError(400, "the body of the request must be an object")
+        raise StatusError(400, "the body of the request must be an object")
     return found

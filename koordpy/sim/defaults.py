@@ -12,8 +12,8 @@ from typing import Any
 
 from koordpy.api.quantity import is_extended, parse_exact
 from koordpy.sim import errors
-from koordpy.sim.errors import ApiError
-from koordpy.sim.resources import Object, Resource
+from koordpy.sim.errors import StatusError
+from koordpy.sim.resources import Object, ServedResource
 from koordpy.sim.schema import Fault
 
 SYSTEM_PRIORITY_CLASSES = (("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000))
@@ -51,7 +51,7 @@ def _quantity(raw: str | int | float) -> Fraction:
     try:
         return parse_exact(raw)
     except ValueError as error:
-        raise ApiError(400, f'Pod in version "v1" cannot be handled as a Pod: {error}') from None
+        raise StatusError(400, f'Pod in version "v1" cannot be handled as a Pod: {error}') from None
 
 
 def _resource_faults(container: Object, path: str) -> Iterable[Fault]:
@@ -82,11 +82,11 @@ def _resource_faults(container: Object, path: str) -> Iterable[Fault]:
             )
 
 
-def check_metadata(resource: Resource, meta: Object) -> None:
+def check_metadata(resource: ServedResource, meta: Object) -> None:
     """Raises ApiError where name, labels or annotations cannot be stored."""
     name = meta["name"]
     if not isinstance(name, str):
-        raise ApiError(400, "metadata.name must be a string")
+        raise StatusError(400, "metadata.name must be a string")
     if resource.shelf not in _NAMES_OF_ANY_FORM and (len(name) > 253 or not _SUBDOMAIN.fullmatch(name)):
         fault = ("metadata.name", "FieldValueInvalid", f'Invalid value: "{name}": {_RULE}')
         raise errors.invalid(resource.kind, resource.group, name, [fault])
@@ -95,10 +95,12 @@ def check_metadata(resource: Resource, meta: Object) -> None:
         if values is None:
             continue
         if not isinstance(values, dict):
-            raise ApiError(400, f"{resource.kind} in version {resource.version!r} cannot be handled: metadata.{field}")
+            raise StatusError(
+                400, f"{resource.kind} in version {resource.version!r} cannot be handled: metadata.{field}"
+            )
         for key, value in values.items():
             if not isinstance(value, str):
-                raise ApiError(
+                raise StatusError(
                     400,
                     f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
                     f"json: cannot unmarshal {type(value).__name__} into Go struct field ObjectMeta.metadata.{field} "
@@ -108,7 +110,7 @@ def check_metadata(resource: Resource, meta: Object) -> None:
 
 def _container(container: Any, *, host_network: bool) -> Object:
     if not isinstance(container, dict):
-        raise ApiError(400, "a container must be an object")
+        raise StatusError(400, "a container must be an object")
     filled = {**_CONTAINER, **container}
     image = str(filled.get("image", ""))
     latest = ":" not in image.rpartition("/")[2] or image.endswith(":latest")
@@ -262,7 +264,7 @@ def _only_images(field: str, before: Object, after: Object) -> bool:
     return rest(before) == rest(after)
 
 
-def new_object(resource: Resource, obj: Object) -> Object:
+def new_object(resource: ServedResource, obj: Object) -> Object:
     """Defaults of the other built-in resources that clients wait for."""
     shelf = resource.shelf
     if shelf == "namespaces":

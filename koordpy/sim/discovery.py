@@ -8,7 +8,7 @@ that want protobuf there fall back.
 
 from typing import Any
 
-from koordpy.sim.resources import REVIEWS, Object, Registry, Resource
+from koordpy.sim.resources import REVIEWS, Object, Registry, ServedResource
 
 VERSION: Object = {
     "major": "1",
@@ -26,7 +26,7 @@ _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "updat
 _POD_PARTS = (("binding", "Binding", "v1", ""), ("eviction", "Eviction", "v1", "policy"))
 
 
-def _listed(resource: Resource) -> list[Object]:
+def _listed(resource: ServedResource) -> list[Object]:
     entry: Object = {
         "name": resource.plural,
         "singularName": resource.singular or resource.kind.lower(),

@@ -6,7 +6,7 @@ Expected pods are those that match now (a real controller asks their owner for t
 import asyncio
 from math import ceil
 
-from koordpy.sim.errors import ApiError
+from koordpy.sim.errors import StatusError
 from koordpy.sim.resources import Object
 from koordpy.sim.selectors import object_selector_match
 from koordpy.sim.shelf import Change
@@ -97,7 +97,7 @@ class DisruptionBudgets:
             name = budget["metadata"]["name"]
             needs = f"The disruption budget {name} needs {status['desiredHealthy']} healthy pods and has"
             text = f"{needs} {status['currentHealthy']} currently"
-            raise ApiError(
+            raise StatusError(
                 429,
                 "Cannot evict pod as it would violate the pod's disruption budget.",
                 details={"causes": [{"reason": "DisruptionBudget", "message": text}]},

@@ -31,7 +31,7 @@ OF_CONTAINERS = ("log", "exec", "attach", "portforward")
 SUCCESS_201 = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}\n'
 
 
-class ApiError(Exception):
+class StatusError(Exception):
     """A refusal with its HTTP code, machine-readable reason, message, details and Retry-After seconds."""
 
     def __init__(
@@ -81,18 +81,18 @@ def _subject(plural: str, group: str, name: str) -> dict[str, Any]:
     return {**details, "group": group} if group else details
 
 
-def not_found(plural: str, group: str, name: str) -> ApiError:
-    return ApiError(404, f'{_qualified(plural, group)} "{name}" not found', details=_subject(plural, group, name))
+def not_found(plural: str, group: str, name: str) -> StatusError:
+    return StatusError(404, f'{_qualified(plural, group)} "{name}" not found', details=_subject(plural, group, name))
 
 
-def no_such_path(part: str = "") -> ApiError:
+def no_such_path(part: str = "") -> StatusError:
     """404; part: the subresource that was asked for."""
     why = f": there is no {part}, for no container runs on this embedded cluster" if part in OF_CONTAINERS else ""
-    return ApiError(404, f"the server could not find the requested resource{why}")
+    return StatusError(404, f"the server could not find the requested resource{why}")
 
 
-def already_exists(plural: str, group: str, name: str) -> ApiError:
-    return ApiError(
+def already_exists(plural: str, group: str, name: str) -> StatusError:
+    return StatusError(
         409,
         f'{_qualified(plural, group)} "{name}" already exists',
         reason="AlreadyExists",
@@ -100,25 +100,25 @@ def already_exists(plural: str, group: str, name: str) -> ApiError:
     )
 
 
-def conflict(plural: str, group: str, name: str, why: str) -> ApiError:
-    return ApiError(
+def conflict(plural: str, group: str, name: str, why: str) -> StatusError:
+    return StatusError(
         409,
         f'Operation cannot be fulfilled on {_qualified(plural, group)} "{name}": {why}',
         details=_subject(plural, group, name),
     )
 
 
-def forbidden(plural: str, group: str, name: str, why: str) -> ApiError:
-    return ApiError(
+def forbidden(plural: str, group: str, name: str, why: str) -> StatusError:
+    return StatusError(
         403, f'{_qualified(plural, group)} "{name}" is forbidden: {why}', details=_subject(plural, group, name)
     )
 
 
-def invalid(kind: str, group: str, name: str, faults: Sequence[tuple[str, str, str]]) -> ApiError:
+def invalid(kind: str, group: str, name: str, faults: Sequence[tuple[str, str, str]]) -> StatusError:
     """422 with one cause a fault; a fault is (field, cause reason as FieldValueInvalid, message)."""
     texts = [f"{field}: {message}" for field, _, message in faults]
     joined = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
-    return ApiError(
+    return StatusError(
         422,
         f'{_qualified(kind, group)} "{name}" is invalid: {joined}',
         details={
@@ -128,5 +128,5 @@ def invalid(kind: str, group: str, name: str, faults: Sequence[tuple[str, str, s
     )
 
 
-def expired(message: str = "The provided resource version is too old.") -> ApiError:
-    return ApiError(410, message, reason="Expired")
+def expired(message: str = "The provided resource version is too old.") -> StatusError:
+    return StatusError(410, message, reason="Expired")

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Literal
 
-from koordpy.sim.errors import ApiError
+from koordpy.sim.errors import StatusError
 from koordpy.sim.store import Store
 
 Effect = Literal["timeout", "drop", "garbage"]
 
 
 @dataclass(slots=True)
-class Fault:
+class InjectedFault:
     """One kind of failure on one route."""
 
     effect: int | Effect
@@ -37,7 +37,7 @@ class Fault:
     hits: int = field(default=0)
     """How many requests it failed so far."""
 
-    def error(self) -> ApiError:
+    def error(self) -> StatusError:
         """The answer of an HTTP status."""
         code = self.effect
         assert isinstance(code, int)
@@ -46,7 +46,7 @@ class Fault:
             429: "The apiserver is currently unable to handle the request (injected fault)",
             410: "The provided resource version is too old (injected fault)",
         }.get(code, "An error on the server has prevented the request from succeeding (injected fault)")
-        return ApiError(code, message, retry_after=self.retry_after)
+        return StatusError(code, message, retry_after=self.retry_after)
 
 
 class Faults:
@@ -56,7 +56,7 @@ class Faults:
         self._store = store
         self.latency_seconds = 0.0
         """Added to every request but watches."""
-        self._rules: list[Fault] = []
+        self._rules: list[InjectedFault] = []
         self._random = random.Random(0)
         self._running = asyncio.Event()
         self._running.set()
@@ -75,12 +75,12 @@ class Faults:
         share: float = 1.0,
         after: bool = False,
         retry_after: int | None = None,
-    ) -> Fault:
+    ) -> InjectedFault:
         """Let requests of a method and path (wildcards: `*/binding`) fail: the next `times` ones, or a share of all.
 
         `method` WATCH means watches, which GET does not. Returns the fault, whose `hits` count.
         """
-        fault = Fault(effect, method, path, times, share, after, retry_after)
+        fault = InjectedFault(effect, method, path, times, share, after, retry_after)
         self._rules.append(fault)
         return fault
 
@@ -115,7 +115,7 @@ class Faults:
         if self.latency_seconds and not watch:
             await asyncio.sleep(self.latency_seconds)
 
-    def drawn(self, method: str, path: str) -> Fault | None:
+    def drawn(self, method: str, path: str) -> InjectedFault | None:
         """The fault that hits a request, if any."""
         for fault in self._rules:
             if fault.times == 0 or fault.method not in ("*", method) or not fnmatchcase(path, fault.path):

@@ -9,9 +9,9 @@ from koordpy.sim import discovery, errors, patches, schema, views
 from koordpy.sim.apply import applied
 from koordpy.sim.bodies import answer, read_body, read_object
 from koordpy.sim.disruption import DisruptionBudgets
-from koordpy.sim.errors import SUCCESS_201, ApiError
+from koordpy.sim.errors import SUCCESS_201, StatusError
 from koordpy.sim.listing import list_body, page, wants_table
-from koordpy.sim.resources import REVIEWS, Object, Resource
+from koordpy.sim.resources import REVIEWS, Object, ServedResource
 from koordpy.sim.routes import Query, Route, route, split
 from koordpy.sim.store import Store
 from koordpy.sim.subresources import bind, evict
@@ -22,22 +22,22 @@ _PATCHES = "application/json-patch+json, application/merge-patch+json, applicati
 _PATCHES += "application/apply-patch+yaml"
 
 
-def _check_kind(resource: Resource, obj: Object) -> None:
+def _check_kind(resource: ServedResource, obj: Object) -> None:
     version, kind = obj.get("apiVersion"), obj.get("kind")
     if version is not None and version != resource.api_version:
-        raise ApiError(
+        raise StatusError(
             400,
             f"the API version in the data ({version}) does not match the expected API version ({resource.api_version})",
         )
     if kind is not None and kind != resource.kind:
-        raise ApiError(400, f"the kind in the data ({kind}) does not match the expected kind ({resource.kind})")
+        raise StatusError(400, f"the kind in the data ({kind}) does not match the expected kind ({resource.kind})")
 
 
-def _unreadable(resource: Resource) -> str:
+def _unreadable(resource: ServedResource) -> str:
     return f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}'
 
 
-def _unknown(resource: Resource, obj: Object, query: Query) -> list[str]:
+def _unknown(resource: ServedResource, obj: Object, query: Query) -> list[str]:
     """Warnings about fields that a custom resource's schema lacks; ApiError 400 with fieldValidation=Strict."""
     how = query.text("fieldValidation") or "Warn"
     if resource.schema is None or how == "Ignore":
@@ -46,7 +46,7 @@ def _unknown(resource: Resource, obj: Object, query: Query) -> list[str]:
     texts = [f'unknown field "{path}"' for path in unknown]
     if texts and how == "Strict":
         shown = ", ".join(texts)
-        raise ApiError(400, f"{_unreadable(resource)}: strict decoding error: {shown}")
+        raise StatusError(400, f"{_unreadable(resource)}: strict decoding error: {shown}")
     return texts
 
 
@@ -86,7 +86,7 @@ class Handlers:
             return await self._patch(request, found, resource, query)
         elif method == "DELETE" and not found.part:
             return await self._delete(request, found, resource, query)
-        raise ApiError(405, "the server does not allow this method on the requested resource")
+        raise StatusError(405, "the server does not allow this method on the requested resource")
 
     def _other_path(self, path: str) -> web.Response:
         registry = self._store.registry
@@ -122,14 +122,14 @@ class Handlers:
         return answer(document)
 
     async def _collection(
-        self, request: web.BaseRequest, found: Route, resource: Resource, query: Query
+        self, request: web.BaseRequest, found: Route, resource: ServedResource, query: Query
     ) -> web.StreamResponse:
         accept = request.headers.get("Accept", "")
         if query.flag("watch"):
             return await watch(request, self._stream(found, resource, query, accept))
         return answer(list_body(self._store, resource, found.namespace, query, accept=accept))
 
-    def _stream(self, found: Route, resource: Resource, query: Query, accept: str) -> Stream:
+    def _stream(self, found: Route, resource: ServedResource, query: Query, accept: str) -> Stream:
         seconds = self.bookmark_seconds
         return Stream(self._store, resource, found.namespace, query, accept=accept, bookmark_seconds=seconds)
 
@@ -141,7 +141,7 @@ class Handlers:
             raise errors.no_such_path()
         return self._stream(found, found.resource, query, "application/json")
 
-    def _get(self, request: web.BaseRequest, found: Route, resource: Resource, query: Query) -> web.Response:
+    def _get(self, request: web.BaseRequest, found: Route, resource: ServedResource, query: Query) -> web.Response:
         entry = self._store.entry(resource, found.name, found.namespace)
         if wants_table(request.headers.get("Accept", "")):
             obj = views.served(resource, entry.obj)
@@ -150,21 +150,23 @@ class Handlers:
             return answer(table(resource, [obj], meta, now=self._store.seconds(), include=include))
         return answer(views.encoded(resource, entry))
 
-    async def _create(self, request: web.BaseRequest, found: Route, resource: Resource, query: Query) -> web.Response:
+    async def _create(
+        self, request: web.BaseRequest, found: Route, resource: ServedResource, query: Query
+    ) -> web.Response:
         if resource.namespaced and not found.namespace:
-            raise ApiError(405, "the server does not allow this method on the requested resource")
+            raise StatusError(405, "the server does not allow this method on the requested resource")
         obj = await read_object(request)
         _check_kind(resource, obj)
         given = (obj.get("metadata") or {}).get("namespace")
         if given and found.namespace and given != found.namespace:
             text = f"the namespace of the provided object does not match the namespace sent on the request ({given}, "
-            raise ApiError(400, f"{text}{found.namespace})")
+            raise StatusError(400, f"{text}{found.namespace})")
         warnings = _unknown(resource, obj, query)
         entry = self._store.create_entry(resource, obj, namespace=found.namespace, dry_run=query.dry_run)
         return answer(views.encoded(resource, entry), 201, warnings=warnings)
 
     def _update(
-        self, found: Route, resource: Resource, query: Query, change: Callable[[Object], Object]
+        self, found: Route, resource: ServedResource, query: Query, change: Callable[[Object], Object]
     ) -> web.Response:
         """Change an object through the form in which the resource shows it."""
         warnings: list[str] = []
@@ -184,12 +186,14 @@ class Handlers:
         )
         return answer(views.encoded(resource, entry), warnings=warnings)
 
-    async def _put(self, request: web.BaseRequest, found: Route, resource: Resource, query: Query) -> web.Response:
+    async def _put(
+        self, request: web.BaseRequest, found: Route, resource: ServedResource, query: Query
+    ) -> web.Response:
         obj = await read_object(request)
         _check_kind(resource, obj)
         meta = obj.get("metadata")
         if not isinstance(meta, dict) or meta.get("name") != found.name:
-            raise ApiError(400, f"the name of the object does not match the name on the URL ({found.name})")
+            raise StatusError(400, f"the name of the object does not match the name on the URL ({found.name})")
         if resource.custom and not meta.get("resourceVersion"):
             fault = (
                 "metadata.resourceVersion",
@@ -203,7 +207,9 @@ class Handlers:
             raise errors.conflict(resource.plural, resource.group, found.name, why)
         return self._update(found, resource, query, lambda old: obj)
 
-    async def _patch(self, request: web.BaseRequest, found: Route, resource: Resource, query: Query) -> web.Response:
+    async def _patch(
+        self, request: web.BaseRequest, found: Route, resource: ServedResource, query: Query
+    ) -> web.Response:
         kind = request.headers.get("Content-Type", "").partition(";")[0].strip()
         patch = await read_body(request)
         if kind == "application/apply-patch+yaml":
@@ -211,21 +217,21 @@ class Handlers:
         if kind == "application/json-patch+json":
             return self._update(found, resource, query, lambda old: patches.json_patch(old, patch))
         if not isinstance(patch, dict):
-            raise ApiError(400, "the body of the request must be an object")
+            raise StatusError(400, "the body of the request must be an object")
         if kind == "application/merge-patch+json":
             return self._update(found, resource, query, lambda old: patches.merge(old, patch))
         if kind == "application/strategic-merge-patch+json" and not resource.custom:
             return self._update(found, resource, query, lambda old: patches.strategic(old, patch))
-        raise ApiError(
+        raise StatusError(
             415, f"the body of the request was in an unknown format - accepted media types include: {_PATCHES}"
         )
 
-    def _apply(self, found: Route, resource: Resource, query: Query, config: Any) -> web.Response:
+    def _apply(self, found: Route, resource: ServedResource, query: Query, config: Any) -> web.Response:
         manager = query.text("fieldManager")
         if not manager:
-            raise ApiError(400, "fieldManager is required for apply patch")
+            raise StatusError(400, "fieldManager is required for apply patch")
         if not isinstance(config, dict):
-            raise ApiError(400, "the body of the request must be an object")
+            raise StatusError(400, "the body of the request must be an object")
         _check_kind(resource, config)
         now, force = self._store.now(), query.flag("force")
 
@@ -234,7 +240,7 @@ class Handlers:
 
         try:
             return self._update(found, resource, query, change)
-        except ApiError as error:
+        except StatusError as error:
             if error.code != 404 or found.part:
                 raise
         warnings = _unknown(resource, config, query)
@@ -253,7 +259,9 @@ class Handlers:
             options["dryRun"] = ["All"]
         return options
 
-    async def _delete(self, request: web.BaseRequest, found: Route, resource: Resource, query: Query) -> web.Response:
+    async def _delete(
+        self, request: web.BaseRequest, found: Route, resource: ServedResource, query: Query
+    ) -> web.Response:
         options = await self._options(request, query)
         last, gone = self._store.delete(resource, found.name, namespace=found.namespace, options=options)
         if not gone or resource.name == "pods":
@@ -264,7 +272,7 @@ class Handlers:
         return answer({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
 
     async def _delete_all(
-        self, request: web.BaseRequest, found: Route, resource: Resource, query: Query
+        self, request: web.BaseRequest, found: Route, resource: ServedResource, query: Query
     ) -> web.Response:
         options = await self._options(request, query)
         entries, meta = page(self._store, resource, found.namespace, query)

@@ -6,8 +6,8 @@ Pure functions on objects as they are stored; the store calls them and keeps the
 from datetime import UTC, datetime
 
 from koordpy.sim import defaults, errors, schema
-from koordpy.sim.errors import ApiError
-from koordpy.sim.resources import Object, Resource
+from koordpy.sim.errors import StatusError
+from koordpy.sim.resources import Object, ServedResource
 
 _KEPT_BY_SERVER = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 _NOT_GIVEN = (*_KEPT_BY_SERVER, "resourceVersion", "selfLink", "name", "namespace")
@@ -24,15 +24,15 @@ def metadata_of_create(given: Object) -> Object:
     return {key: value for key, value in given.items() if key not in _NOT_GIVEN}
 
 
-def metadata_of_update(resource: Resource, current: Object, wanted: Object) -> Object:
+def metadata_of_update(resource: ServedResource, current: Object, wanted: Object) -> Object:
     """Metadata of an update: what is the server's stays, preconditions are checked."""
     old = current["metadata"]
     given = wanted.get("metadata")
     if not isinstance(given, dict):
-        raise ApiError(400, "metadata must be an object")
+        raise StatusError(400, "metadata must be an object")
     name = old["name"]
     if given.get("name", name) != name or (given.get("namespace") or old.get("namespace")) != old.get("namespace"):
-        raise ApiError(400, f"the name and namespace of the object ({name}) cannot be changed")
+        raise StatusError(400, f"the name and namespace of the object ({name}) cannot be changed")
     if given.get("resourceVersion") and given["resourceVersion"] != old["resourceVersion"]:
         raise errors.conflict(resource.plural, resource.group, name, _MODIFIED)
     if given.get("uid") and given["uid"] != old["uid"]:
@@ -52,7 +52,7 @@ def metadata_of_update(resource: Resource, current: Object, wanted: Object) -> O
     return meta
 
 
-def checked_custom_object(resource: Resource, new: Object) -> Object:
+def checked_custom_object(resource: ServedResource, new: Object) -> Object:
     """A custom resource pruned, defaulted and validated against its schema."""
     defaults.check_metadata(resource, new["metadata"])
     if resource.schema is None:
@@ -65,7 +65,7 @@ def checked_custom_object(resource: Resource, new: Object) -> Object:
     return filled
 
 
-def grace_seconds(resource: Resource, obj: Object, options: Object) -> int:
+def grace_seconds(resource: ServedResource, obj: Object, options: Object) -> int:
     """Seconds a deleted object may stay: only a pod on a node that still runs needs any."""
     if resource.shelf != "pods":
         return 0

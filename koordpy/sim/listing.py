@@ -7,11 +7,11 @@ from bisect import bisect_right
 import orjson
 
 from koordpy.sim import views
-from koordpy.sim.errors import ApiError
-from koordpy.sim.resources import Object, Resource
+from koordpy.sim.errors import StatusError
+from koordpy.sim.resources import Object, ServedResource
 from koordpy.sim.routes import Query
 from koordpy.sim.selectors import Match, both, field_match, label_match
-from koordpy.sim.shelf import Entry
+from koordpy.sim.shelf import ShelfEntry
 from koordpy.sim.store import Store
 from koordpy.sim.tables import table
 
@@ -27,10 +27,10 @@ def _read_token(text: str) -> tuple[int, tuple[str, str]]:
         namespace, name = found["start"]
         return int(found["rv"]), (str(namespace), str(name))
     except (ValueError, KeyError, TypeError):
-        raise ApiError(400, "continue key is not valid") from None
+        raise StatusError(400, "continue key is not valid") from None
 
 
-def matcher(resource: Resource, query: Query) -> Match | None:
+def matcher(resource: ServedResource, query: Query) -> Match | None:
     """The test of a query's selectors, None for everything. Raises ApiError 400."""
     return both(label_match(query.text("labelSelector")), field_match(resource, query.text("fieldSelector")))
 
@@ -38,17 +38,17 @@ def matcher(resource: Resource, query: Query) -> Match | None:
 def _check_version(store: Store, query: Query) -> None:
     version = query.version()
     if version and version > store.version:
-        raise ApiError(
+        raise StatusError(
             504,
             f"Too large resource version: {version}, current: {store.version}",
             details={"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]},
             retry_after=1,
         )
     if query.text("resourceVersionMatch") == "Exact" and version and version < store.version:
-        raise ApiError(410, "The provided resource version is too old.", reason="Expired")
+        raise StatusError(410, "The provided resource version is too old.", reason="Expired")
 
 
-def page(store: Store, resource: Resource, namespace: str, query: Query) -> tuple[list[Entry], Object]:
+def page(store: Store, resource: ServedResource, namespace: str, query: Query) -> tuple[list[ShelfEntry], Object]:
     """The entries of one page and the list's metadata. Raises ApiError 400, 410, 504."""
     match = matcher(resource, query)
     limit = query.number("limit") or 0
@@ -62,7 +62,7 @@ def page(store: Store, resource: Resource, namespace: str, query: Query) -> tupl
         _check_version(store, query)
         version, everything = store.pages(resource, None)
     meta: Object = {"resourceVersion": str(version)}
-    found: list[Entry] = []
+    found: list[ShelfEntry] = []
     if not limit and match is None and not namespace and not start:
         return [entry for _, entry in everything], meta
     total = len(everything)
@@ -86,7 +86,7 @@ def wants_table(accept: str) -> bool:
     return "as=Table" in first and "v=v1" in first
 
 
-def list_body(store: Store, resource: Resource, namespace: str, query: Query, *, accept: str) -> bytes:
+def list_body(store: Store, resource: ServedResource, namespace: str, query: Query, *, accept: str) -> bytes:
     """The answer of a list, as JSON."""
     entries, meta = page(store, resource, namespace, query)
     if wants_table(accept):

@@ -6,7 +6,7 @@ API server. Which lists merge by key follows the patchMergeKey tags of k8s.io/ap
 
 from typing import Any
 
-from koordpy.sim.errors import ApiError
+from koordpy.sim.errors import StatusError
 from koordpy.sim.resources import Object
 
 MERGE_KEYS: dict[str, tuple[str, ...]] = {
@@ -52,8 +52,8 @@ def _unescape(token: str) -> str:
     return token.replace("~1", "/").replace("~0", "~")
 
 
-def _refused(why: str) -> ApiError:
-    return ApiError(422, f"the server rejected our request due to an error in our request: {why}", reason="Invalid")
+def _refused(why: str) -> StatusError:
+    return StatusError(422, f"the server rejected our request due to an error in our request: {why}", reason="Invalid")
 
 
 def _index(token: str, size: int, *, end: bool) -> int:
@@ -115,7 +115,7 @@ def _edit(document: Any, tokens: list[str], operation: str, value: Any, path: st
 def json_patch(document: Object, operations: Any) -> Object:
     """RFC 6902. Raises ApiError 422 where an operation cannot be done, 400 where the patch is none."""
     if not isinstance(operations, list):
-        raise ApiError(400, "a JSON patch must be a list of operations")
+        raise StatusError(400, "a JSON patch must be a list of operations")
     result: Any = document
     for operation in operations:
         try:
@@ -123,7 +123,7 @@ def json_patch(document: Object, operations: Any) -> Object:
             source = operation["from"] if kind in ("move", "copy") else ""
             value = operation["value"] if kind in ("add", "replace", "test") else None
         except (KeyError, TypeError) as error:
-            raise ApiError(400, f"a JSON patch operation lacks {error}") from None
+            raise StatusError(400, f"a JSON patch operation lacks {error}") from None
         tokens = path.split("/")[1:]
         if kind == "test":
             if _read(result, path) != value:
@@ -136,7 +136,7 @@ def json_patch(document: Object, operations: Any) -> Object:
                 result = _edit(result, source.split("/")[1:], "remove", None, source)
             result = _edit(result, tokens, "add", value, path)
         else:
-            raise ApiError(400, f"unexpected kind of JSON patch operation: {kind!r}")
+            raise StatusError(400, f"unexpected kind of JSON patch operation: {kind!r}")
     if not isinstance(result, dict):
         raise _refused("the result is no object")
     return result

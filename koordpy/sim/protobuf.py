@@ -8,7 +8,7 @@ k8s.io/apimachinery 1.36. Bodies of other kinds are refused (415).
 from collections.abc import Iterator
 from typing import Any
 
-from koordpy.sim.errors import ApiError
+from koordpy.sim.errors import StatusError
 
 MAGIC = b"k8s\x00"
 
@@ -143,11 +143,11 @@ def decode(data: bytes) -> dict[str, Any]:
         version, kind = meta.get("apiVersion", ""), meta.get("kind", "")
         message = _KINDS.get((version, kind)) or (_OPTIONS if kind == "DeleteOptions" else None)
         if message is None:
-            raise ApiError(
+            raise StatusError(
                 415,
                 f"this embedded server reads no protobuf of {kind or 'an unknown kind'} - accepted media types include:"
                 " application/json. Try: kubectl create ... --dry-run=client -o yaml | kubectl apply -f -",
             )
         return {"apiVersion": version, "kind": kind, **_message(message, envelope.get("raw", b""))}
     except (ValueError, IndexError, AttributeError) as error:
-        raise ApiError(400, f"the body of the request is no protobuf: {error}") from None
+        raise StatusError(400, f"the body of the request is no protobuf: {error}") from None

@@ -23,7 +23,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Resource:
+class ServedResource:
     """One served resource in one version."""
 
     group: str
@@ -57,7 +57,7 @@ class Resource:
         return self.storage or self.name
 
 
-def _built_in() -> Iterator[Resource]:
+def _built_in() -> Iterator[ServedResource]:
     core = [
         ("Pod", "pods", True, ("po",), True, ("all",)),
         ("Node", "nodes", False, ("no",), True, ()),
@@ -72,7 +72,7 @@ def _built_in() -> Iterator[Resource]:
         ("Event", "events", True, ("ev",), False, ()),
     ]
     for kind, plural, namespaced, short, status, categories in core:
-        yield Resource(
+        yield ServedResource(
             "", "v1", kind, plural, namespaced, short, kind.lower(), has_status=status, categories=categories
         )
     others = [
@@ -95,9 +95,9 @@ def _built_in() -> Iterator[Resource]:
         ("resource.k8s.io", "v1", "DeviceClass", "deviceclasses", False, (), False),
     ]
     for group, version, kind, plural, namespaced, short, status in others:
-        yield Resource(group, version, kind, plural, namespaced, short, kind.lower(), has_status=status)
-    yield Resource("events.k8s.io", "v1", "Event", "events", True, ("ev",), "event", storage="events")
-    yield Resource(
+        yield ServedResource(group, version, kind, plural, namespaced, short, kind.lower(), has_status=status)
+    yield ServedResource("events.k8s.io", "v1", "Event", "events", True, ("ev",), "event", storage="events")
+    yield ServedResource(
         "apiextensions.k8s.io",
         "v1",
         "CustomResourceDefinition",
@@ -128,12 +128,12 @@ class Registry:
     """The resources served now, by path and by name."""
 
     def __init__(self) -> None:
-        self._by_path: dict[tuple[str, str, str], Resource] = {}
-        self._by_name: dict[str, Resource] = {}
+        self._by_path: dict[tuple[str, str, str], ServedResource] = {}
+        self._by_name: dict[str, ServedResource] = {}
         for resource in _built_in():
             self.add(resource)
 
-    def add(self, resource: Resource) -> None:
+    def add(self, resource: ServedResource) -> None:
         """Serve a resource; one of the same group, version and plural is replaced."""
         self._by_path[resource.group, resource.version, resource.plural] = resource
         known = self._by_name.get(resource.name)
@@ -146,14 +146,14 @@ class Registry:
         for key in [key for key, resource in self._by_path.items() if resource.name == name]:
             del self._by_path[key]
 
-    def at(self, group: str, version: str, plural: str) -> Resource | None:
+    def at(self, group: str, version: str, plural: str) -> ServedResource | None:
         return self._by_path.get((group, version, plural))
 
-    def named(self, name: str) -> Resource:
+    def named(self, name: str) -> ServedResource:
         """The resource of a name like `pods` or `podgroups.scheduling.sigs.k8s.io`; KeyError when not served."""
         return self._by_name[name]
 
-    def __iter__(self) -> Iterator[Resource]:
+    def __iter__(self) -> Iterator[ServedResource]:
         return iter(self._by_path.values())
 
     def groups(self) -> dict[str, list[str]]:
@@ -166,7 +166,7 @@ class Registry:
         return found
 
 
-def resources_of_definition(definition: Object) -> list[Resource]:
+def resources_of_definition(definition: Object) -> list[ServedResource]:
     """The served versions of a CustomResourceDefinition, the stored version first."""
     spec = definition["spec"]
     names = spec["names"]
@@ -179,7 +179,7 @@ def resources_of_definition(definition: Object) -> list[Resource]:
             for c in version.get("additionalPrinterColumns", ())
         )
         found.append(
-            Resource(
+            ServedResource(
                 group=spec["group"],
                 version=version["name"],
                 kind=names["kind"],

@@ -16,7 +16,7 @@ from koordpy.api.natural import NaturalKey, natural_key
 from koordpy.api.objects import Pod, PodStatus
 from koordpy.api.quantity import cpu_text
 from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.quota_tree import Quota
+from koordpy.cluster.quota_tree import QuotaNode
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.cluster.state import ClusterState
 from koordpy.planning.plan import Eviction, GangReport, PendingPod, Reason, RoundPlan
@@ -33,7 +33,7 @@ Evicted = Literal["recreate", "drop"]
 
 
 @dataclass(frozen=True, slots=True)
-class Binding:
+class RoundBinding:
     """A pod bound in a round, counted from 1."""
 
     pod_key: str
@@ -56,7 +56,7 @@ class SimulationResult:
 
     rounds: int
     stable: bool
-    bindings: tuple[Binding, ...]
+    bindings: tuple[RoundBinding, ...]
     evictions: tuple[PodEviction, ...]
     pending: tuple[PendingPod, ...]
     gangs: tuple[tuple[GangReport, str], ...]
@@ -65,7 +65,7 @@ class SimulationResult:
     """(pod key, node) of every assigned pod."""
     warnings: tuple[tuple[str, str], ...] = ()
     """(object, text)."""
-    quotas: tuple[tuple[str, QuotaFigures, Quota | None], ...] = ()
+    quotas: tuple[tuple[str, QuotaFigures, QuotaNode | None], ...] = ()
     """(key, figures, quota) at the end; no quota for the built-in ones."""
 
     def document(self) -> dict[str, Any]:
@@ -126,7 +126,7 @@ class _Run:
     state: ClusterState
     now: datetime
     budgets: BudgetLedger
-    bindings: list[Binding] = field(default_factory=list)
+    bindings: list[RoundBinding] = field(default_factory=list)
     evictions: list[PodEviction] = field(default_factory=list)
     bound_proofs: dict[str, str] = field(default_factory=dict)
     last_proofs: dict[str, str] = field(default_factory=dict)
@@ -160,7 +160,7 @@ class _Run:
         for placement in plan.placements:
             annotations = dict(placement.annotations)
             self.state.bind(placement.pod_key, placement.node, annotations, placement.claims, placement.devices)
-            self.bindings.append(Binding(placement.pod_key, placement.node, number, annotations))
+            self.bindings.append(RoundBinding(placement.pod_key, placement.node, number, annotations))
         come = [info for one in plan.placements if (info := self.state.pod(one.pod_key)) is not None]
         self.budgets.changed(gone=[info for _, _, info in gone], come=come)
         for eviction, pod, _ in gone:
@@ -188,7 +188,7 @@ class _Run:
         self.state.upsert(again)
         self.untried.append(again.key)
 
-    def quotas(self, config: KoordpyConfiguration) -> tuple[tuple[str, QuotaFigures, Quota | None], ...]:
+    def quotas(self, config: KoordpyConfiguration) -> tuple[tuple[str, QuotaFigures, QuotaNode | None], ...]:
         """Every quota as it stands now, by key; built-in ones where pods use them."""
         quotas = self.state.snapshot(self.now.timestamp()).quotas
         own = quotas.tree.quotas
@@ -203,7 +203,7 @@ class _Run:
         plan: RoundPlan | None,
         number: int,
         stable: bool,
-        quotas: tuple[tuple[str, QuotaFigures, Quota | None], ...],
+        quotas: tuple[tuple[str, QuotaFigures, QuotaNode | None], ...],
     ) -> SimulationResult:
         """The outcome, everything in the contract's order."""
         gangs = sorted(plan.gangs if plan else (), key=lambda report: object_order(report.name))
@@ -247,7 +247,7 @@ def _pod_fields(key: str) -> dict[str, str]:
     return {"namespace": namespace, "pod": name}
 
 
-def _quota_fields(key: str, figures: QuotaFigures, quota: Quota | None) -> dict[str, Any]:
+def _quota_fields(key: str, figures: QuotaFigures, quota: QuotaNode | None) -> dict[str, Any]:
     def shown(amounts: Mapping[str, int]) -> dict[str, Any]:
         return {r: cpu_text(amount) if r == "cpu" else amount for r, amount in sorted(amounts.items())}
 

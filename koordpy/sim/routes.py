@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote
 
 from koordpy.sim import errors
-from koordpy.sim.errors import ApiError
-from koordpy.sim.resources import Registry, Resource
+from koordpy.sim.errors import StatusError
+from koordpy.sim.resources import Registry, ServedResource
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +15,7 @@ class Route:
     group: str
     version: str
     plural: str
-    resource: Resource | None
+    resource: ServedResource | None
     """None for what is answered without being stored (reviews, bindings)."""
 
     namespace: str
@@ -44,13 +44,13 @@ class Query:
         try:
             return int(raw)
         except ValueError:
-            raise ApiError(400, f"invalid value {raw!r} for {name}") from None
+            raise StatusError(400, f"invalid value {raw!r} for {name}") from None
 
     def version(self) -> int | None:
         """resourceVersion; None when it is not given."""
         found = self.number("resourceVersion")
         if found is not None and found < 0:
-            raise ApiError(400, "invalid resourceVersion")
+            raise StatusError(400, "invalid resourceVersion")
         return found
 
     @property

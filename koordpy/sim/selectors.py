@@ -8,8 +8,8 @@ import msgspec
 
 from koordpy.api.objects import LabelSelector
 from koordpy.cluster.selectors import selector_matches
-from koordpy.sim.errors import ApiError
-from koordpy.sim.resources import Object, Resource
+from koordpy.sim.errors import StatusError
+from koordpy.sim.resources import Object, ServedResource
 
 Match = Callable[[Object], bool]
 
@@ -71,7 +71,7 @@ def _label_requirement(part: str) -> Callable[[Mapping[str, str]], bool]:
         key = part[1:].strip()
         return lambda labels: key not in labels
     if re.search(r"[\s()]", part):
-        raise ApiError(400, f"unable to parse requirement: {part!r}")
+        raise StatusError(400, f"unable to parse requirement: {part!r}")
     return lambda labels: part in labels
 
 
@@ -101,7 +101,7 @@ def _value(obj: Object, path: tuple[str, ...]) -> str:
     return str(found)
 
 
-def field_match(resource: Resource, text: str) -> Match | None:
+def field_match(resource: ServedResource, text: str) -> Match | None:
     """The test of a fieldSelector; None when it is empty. Raises ApiError 400 for a field that the resource lacks."""
     tests: list[tuple[tuple[str, ...], str, bool]] = []
     for part in _split(text):
@@ -111,7 +111,7 @@ def field_match(resource: Resource, text: str) -> Match | None:
         if not sign:
             name, sign, value = part.partition("=")
         if not sign:
-            raise ApiError(400, f"invalid selector: {text!r}; can't understand {part!r}")
+            raise StatusError(400, f"invalid selector: {text!r}; can't understand {part!r}")
         name = name.strip()
         head, dot, rest = name.partition(".")
         if resource.shelf == "events" and head in _EVENT_FIELDS:
@@ -122,7 +122,7 @@ def field_match(resource: Resource, text: str) -> Match | None:
             and name not in allowed
             and not (name == "metadata.namespace" and resource.namespaced)
         ):
-            raise ApiError(400, f"field label not supported: {name}")
+            raise StatusError(400, f"field label not supported: {name}")
         tests.append((tuple(name.split(".")), value.strip(), sign != "!="))
     if not tests:
         return None

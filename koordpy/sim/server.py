@@ -17,8 +17,8 @@ from koordpy.sim.bodies import refusal
 from koordpy.sim.defaults import SYSTEM_PRIORITY_CLASSES
 from koordpy.sim.definitions import DEFINITIONS, Definitions, shipped_definitions
 from koordpy.sim.disruption import DisruptionBudgets
-from koordpy.sim.errors import ApiError
-from koordpy.sim.faults import Fault, Faults
+from koordpy.sim.errors import StatusError
+from koordpy.sim.faults import Faults, InjectedFault
 from koordpy.sim.handlers import Handlers
 from koordpy.sim.store import Store
 from koordpy.sim.watching import Stream
@@ -126,18 +126,18 @@ class ApiServer:
         response: web.StreamResponse
         try:
             response = await self._handlers.handle(request)
-        except ApiError as error:
+        except StatusError as error:
             response = refusal(error)
         except (ConnectionError, asyncio.CancelledError):
             raise
         except Exception:
             _LOG.exception("%s %s failed", request.method, path)
-            response = refusal(ApiError(500, f"{request.method} {path}: internal error of the embedded API server"))
+            response = refusal(StatusError(500, f"{request.method} {path}: internal error of the embedded API server"))
         if fault is not None:
             return await self._fail(request, fault)
         return response
 
-    async def _fail(self, request: web.BaseRequest, fault: Fault) -> web.StreamResponse:
+    async def _fail(self, request: web.BaseRequest, fault: InjectedFault) -> web.StreamResponse:
         if fault.effect == "timeout":
             await self._stopping.wait()
         if fault.effect in ("timeout", "drop"):

@@ -17,7 +17,7 @@ Key = tuple[str, str]
 """(namespace or "", name)"""
 
 
-class Entry:
+class ShelfEntry:
     """An object as it was at one version."""
 
     __slots__ = ("_raw", "obj", "version")
@@ -40,7 +40,7 @@ class Change:
 
     __slots__ = ("before", "entry", "kind")
 
-    def __init__(self, kind: str, entry: Entry, before: Entry | None) -> None:
+    def __init__(self, kind: str, entry: ShelfEntry, before: ShelfEntry | None) -> None:
         self.kind = kind
         self.entry = entry
         self.before = before
@@ -103,26 +103,26 @@ class Shelf:
     """Objects of one storage. Versions are the store's: one sequence over all shelves."""
 
     def __init__(self, history: int) -> None:
-        self.entries: dict[Key, Entry] = {}
+        self.entries: dict[Key, ShelfEntry] = {}
         self.horizon = 0
         self.history = history
         self._changes: deque[Change] = deque()
         self._watchers: dict[Watcher, None] = {}
-        self._ordered: list[tuple[Key, Entry]] | None = None
+        self._ordered: list[tuple[Key, ShelfEntry]] | None = None
 
-    def ordered(self) -> list[tuple[Key, Entry]]:
+    def ordered(self) -> list[tuple[Key, ShelfEntry]]:
         """Every entry by namespace and name. The list is shared: it must not be changed."""
         if self._ordered is None:
             self._ordered = sorted(self.entries.items(), key=lambda item: item[0])
         return self._ordered
 
-    def put(self, key: Key, entry: Entry) -> Change:
+    def put(self, key: Key, entry: ShelfEntry) -> Change:
         """Add or replace an object and tell the watchers."""
         before = self.entries.get(key)
         self.entries[key] = entry
         return self._record(Change("MODIFIED" if before else "ADDED", entry, before))
 
-    def remove(self, key: Key, last: Entry) -> Change:
+    def remove(self, key: Key, last: ShelfEntry) -> Change:
         """Take an object away; `last` is its final state, with the version of its removal."""
         before = self.entries.pop(key)
         return self._record(Change("DELETED", last, before))

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from koordpy.sim import defaults, errors, lifecycle
-from koordpy.sim.errors import ApiError
-from koordpy.sim.resources import Object, Registry, Resource
-from koordpy.sim.shelf import Change, ChangeListener, Entry, Key, Shelf
+from koordpy.sim.errors import StatusError
+from koordpy.sim.resources import Object, Registry, ServedResource
+from koordpy.sim.shelf import Change, ChangeListener, Key, Shelf, ShelfEntry
 from koordpy.sim.views import stored
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
@@ -23,7 +23,7 @@ _PAGED_LISTS = 32
 _HISTORY = 10_000
 """Changes of each resource that a watch can resume over, unless `limit_history` says otherwise."""
 
-Pages = list[tuple[Key, Entry]]
+Pages = list[tuple[Key, ShelfEntry]]
 
 
 class Store:
@@ -47,12 +47,12 @@ class Store:
 
     # Reading
 
-    def resource(self, resource: str | Resource) -> Resource:
+    def resource(self, resource: str | ServedResource) -> ServedResource:
         """The resource of a name; KeyError when there is none."""
-        return resource if isinstance(resource, Resource) else self.registry.named(resource)
+        return resource if isinstance(resource, ServedResource) else self.registry.named(resource)
 
-    def shelf(self, resource: str | Resource) -> Shelf:
-        name = resource.shelf if isinstance(resource, Resource) else self.registry.named(resource).shelf
+    def shelf(self, resource: str | ServedResource) -> Shelf:
+        name = resource.shelf if isinstance(resource, ServedResource) else self.registry.named(resource).shelf
         shelf = self._shelves.get(name)
         if shelf is None:
             shelf = self._shelves[name] = Shelf(self._history)
@@ -69,7 +69,7 @@ class Store:
         """The time in epoch seconds."""
         return self._clock()
 
-    def entry(self, resource: str | Resource, name: str, namespace: str = "") -> Entry:
+    def entry(self, resource: str | ServedResource, name: str, namespace: str = "") -> ShelfEntry:
         """An object with its version; ApiError 404 when it is not there."""
         resource = self.resource(resource)
         found = self.shelf(resource).entries.get(self._key(resource, name, namespace))
@@ -77,16 +77,16 @@ class Store:
             raise errors.not_found(resource.plural, resource.group, name)
         return found
 
-    def get(self, resource: str | Resource, name: str, namespace: str = "") -> Object:
+    def get(self, resource: str | ServedResource, name: str, namespace: str = "") -> Object:
         """An object, not to be changed in place; ApiError 404 when it is not there."""
         return self.entry(resource, name, namespace).obj
 
-    def list(self, resource: str | Resource, namespace: str | None = None) -> "list[Object]":
+    def list(self, resource: str | ServedResource, namespace: str | None = None) -> "list[Object]":
         """Objects by namespace and name, of all namespaces unless one is given."""
         ordered = self.shelf(self.resource(resource)).ordered()
         return [entry.obj for (space, _), entry in ordered if namespace is None or space == namespace]
 
-    def pages(self, resource: Resource, version: int | None) -> tuple[int, Pages]:
+    def pages(self, resource: ServedResource, version: int | None) -> tuple[int, Pages]:
         """Every entry in order as of a version (None = now), kept so that later pages see the same state.
 
         Raises ApiError 410 when that state is no longer kept.
@@ -101,7 +101,7 @@ class Store:
             )
         return version, kept
 
-    def keep_pages(self, resource: Resource, version: int, pages: Pages) -> None:
+    def keep_pages(self, resource: ServedResource, version: int, pages: Pages) -> None:
         """Keep a state for later pages; the oldest one kept is dropped when there are too many."""
         self._pages[resource.shelf, version] = pages
         self._pages.move_to_end((resource.shelf, version))
@@ -112,7 +112,7 @@ class Store:
 
     def create(
         self,
-        resource: str | Resource,
+        resource: str | ServedResource,
         obj: Mapping[str, Any],
         *,
         namespace: str = "",
@@ -127,18 +127,18 @@ class Store:
 
     def create_entry(
         self,
-        resource: str | Resource,
+        resource: str | ServedResource,
         obj: Mapping[str, Any],
         *,
         namespace: str = "",
         with_status: bool = False,
         dry_run: bool = False,
-    ) -> Entry:
+    ) -> ShelfEntry:
         """`create`, with the version."""
         resource = self.resource(resource)
         given = obj.get("metadata") or {}
         if not isinstance(given, dict):
-            raise ApiError(400, "metadata must be an object")
+            raise StatusError(400, "metadata must be an object")
         if resource.namespaced:
             namespace = namespace or given.get("namespace") or "default"
             self._check_namespace(resource, namespace)
@@ -169,14 +169,14 @@ class Store:
 
     def update(
         self,
-        resource: str | Resource,
+        resource: str | ServedResource,
         name: str,
         change: Callable[[Object], Object],
         *,
         namespace: str = "",
         status: bool = False,
         dry_run: bool = False,
-    ) -> Entry:
+    ) -> ShelfEntry:
         """Replace an object by `change(object)`, which must not change its argument in place.
 
         With `status` only the status is taken over (of built-in objects the metadata, too), without it everything but
@@ -218,12 +218,12 @@ class Store:
             self.remove(resource, name, namespace)
         return entry
 
-    def replace(self, resource: Resource, key: Key, new: Object) -> Entry:
+    def replace(self, resource: ServedResource, key: Key, new: Object) -> ShelfEntry:
         """Store a new state of an object without any check; `new` and its metadata must be fresh mappings."""
         return self._commit(resource, key, new, dry_run=False)
 
     def delete(
-        self, resource: str | Resource, name: str, *, namespace: str = "", options: Object | None = None
+        self, resource: str | ServedResource, name: str, *, namespace: str = "", options: Object | None = None
     ) -> tuple[Object, bool]:
         """Delete an object: its last state, and whether it is gone (else finalizers or a kubelet have to end first).
 
@@ -252,13 +252,13 @@ class Store:
         key = self._key(resource, name, namespace)
         return self.replace(resource, key, lifecycle.marked(entry.obj, self._clock(), grace)).obj, False
 
-    def remove(self, resource: str | Resource, name: str, namespace: str = "") -> Object:
+    def remove(self, resource: str | ServedResource, name: str, namespace: str = "") -> Object:
         """Take an object away at once, whatever its finalizers; returns its last state."""
         resource = self.resource(resource)
         last = self.entry(resource, name, namespace).obj
         self.version += 1
         gone = {**last, "metadata": {**last["metadata"], "resourceVersion": str(self.version)}}
-        change = self.shelf(resource).remove(self._key(resource, name, namespace), Entry(gone, self.version))
+        change = self.shelf(resource).remove(self._key(resource, name, namespace), ShelfEntry(gone, self.version))
         self._tell(resource, change)
         return last
 
@@ -282,24 +282,24 @@ class Store:
 
     # Inner parts
 
-    def _key(self, resource: Resource, name: str, namespace: str) -> Key:
+    def _key(self, resource: ServedResource, name: str, namespace: str) -> Key:
         return ((namespace or "default") if resource.namespaced else "", name)
 
-    def _commit(self, resource: Resource, key: Key, new: Object, *, dry_run: bool) -> Entry:
+    def _commit(self, resource: ServedResource, key: Key, new: Object, *, dry_run: bool) -> ShelfEntry:
         new = stored(resource, new)
         if dry_run:
-            return Entry(new, self.version)
+            return ShelfEntry(new, self.version)
         self.version += 1
         new["metadata"]["resourceVersion"] = str(self.version)
-        entry = Entry(new, self.version)
+        entry = ShelfEntry(new, self.version)
         self._tell(resource, self.shelf(resource).put(key, entry))
         return entry
 
-    def _tell(self, resource: Resource, change: Change) -> None:
+    def _tell(self, resource: ServedResource, change: Change) -> None:
         for listener in self.listeners:
             listener(resource.shelf, change)
 
-    def _check_namespace(self, resource: Resource, namespace: str) -> None:
+    def _check_namespace(self, resource: ServedResource, namespace: str) -> None:
         found = self.shelf("namespaces").entries.get(("", namespace))
         if found is None:
             raise errors.not_found("namespaces", "", namespace)
@@ -307,7 +307,7 @@ class Store:
             why = f"unable to create new content in namespace {namespace} because it is being terminated"
             raise errors.forbidden(resource.plural, resource.group, "", why)
 
-    def _generated(self, resource: Resource, prefix: str, namespace: str) -> str:
+    def _generated(self, resource: ServedResource, prefix: str, namespace: str) -> str:
         if not prefix:
             fault = ("metadata.name", "FieldValueRequired", "Required value: name or generateName is required")
             raise errors.invalid(resource.kind, resource.group, "", [fault])
@@ -317,7 +317,7 @@ class Store:
             if (namespace, name) not in taken:
                 return name
 
-    def _admitted(self, resource: Resource, new: Object, *, with_status: bool, now: str) -> Object:
+    def _admitted(self, resource: ServedResource, new: Object, *, with_status: bool, now: str) -> Object:
         if resource.custom:
             return lifecycle.checked_custom_object(resource, new)
         if resource.shelf == "pods":

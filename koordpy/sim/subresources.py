@@ -8,17 +8,17 @@ from typing import Any
 
 from koordpy.sim import errors
 from koordpy.sim.disruption import DisruptionBudgets
-from koordpy.sim.errors import ApiError
+from koordpy.sim.errors import StatusError
 from koordpy.sim.resources import Object
-from koordpy.sim.shelf import Entry
+from koordpy.sim.shelf import ShelfEntry
 from koordpy.sim.store import Store
 
 
-def _refused(name: str, why: str) -> ApiError:
+def _refused(name: str, why: str) -> StatusError:
     return errors.conflict("pods/binding", "", name, why)
 
 
-def bind(store: Store, namespace: str, name: str, binding: Object) -> Entry:
+def bind(store: Store, namespace: str, name: str, binding: Object) -> ShelfEntry:
     """Bind a pod to `target.name` and return its new state.
 
     Raises ApiError: 404 no such pod; 409 another uid or version, already bound, being deleted, or gated; 400 or 422
@@ -30,7 +30,7 @@ def bind(store: Store, namespace: str, name: str, binding: Object) -> Entry:
     target: Object = binding.get("target") or {}
     node = target.get("name")
     if given.get("name", name) != name:
-        raise ApiError(400, f"name in URL does not match name in Binding object: {name}, {given['name']}")
+        raise StatusError(400, f"name in URL does not match name in Binding object: {name}, {given['name']}")
     if not node:
         fault = ("target.name", "FieldValueRequired", "Required value")
         raise errors.invalid("Binding", "", name, [fault])
@@ -78,7 +78,7 @@ def evict(store: Store, budgets: DisruptionBudgets, namespace: str, name: str, e
     if not free:
         covering = budgets.covering(pod)
         if len(covering) > 1:
-            raise ApiError(
+            raise StatusError(
                 500, "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
             )
         if covering:

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from koordpy.sim.resources import Object, Resource
+from koordpy.sim.resources import Object, ServedResource
 
 Cells = list[Any]
 Definition = tuple[str, str, int]
@@ -225,7 +225,7 @@ _EVENTS: Sequence[Definition] = [
 ]
 
 
-def columns(resource: Resource) -> list[Object]:
+def columns(resource: ServedResource) -> list[Object]:
     """The column definitions of a resource."""
     definitions: Sequence[Definition]
     if resource.shelf == "events":
@@ -247,7 +247,7 @@ def columns(resource: Resource) -> list[Object]:
     ]
 
 
-def row(resource: Resource, obj: Object, *, now: float, include: str = "Metadata") -> Object:
+def row(resource: ServedResource, obj: Object, *, now: float, include: str = "Metadata") -> Object:
     """One object as a row; `include` as in the request: Metadata, Object or None."""
     if resource.shelf == "events":
         cells = _event(obj, now)
@@ -270,7 +270,7 @@ def row(resource: Resource, obj: Object, *, now: float, include: str = "Metadata
 
 
 def table(
-    resource: Resource, objects: Sequence[Object], meta: Object, *, now: float, include: str = "Metadata"
+    resource: ServedResource, objects: Sequence[Object], meta: Object, *, now: float, include: str = "Metadata"
 ) -> Object:
     """A Table of objects."""
     return {

@@ -6,8 +6,8 @@ resource with several versions is stored as it came and served under the version
 
 import orjson
 
-from koordpy.sim.resources import Object, Resource
-from koordpy.sim.shelf import Entry
+from koordpy.sim.resources import Object, ServedResource
+from koordpy.sim.shelf import ShelfEntry
 
 _TO_CORE = {
     "note": "message",
@@ -21,14 +21,14 @@ _TO_CORE = {
 _FROM_CORE = {core: other for other, core in _TO_CORE.items()}
 
 
-def stored(resource: Resource, obj: Object) -> Object:
+def stored(resource: ServedResource, obj: Object) -> Object:
     """The form in which an object is stored; the object itself where that is the same."""
     if resource.group == "events.k8s.io":
         return {_TO_CORE.get(key, key): value for key, value in obj.items()} | {"apiVersion": "v1"}
     return obj
 
 
-def served(resource: Resource, obj: Object) -> Object:
+def served(resource: ServedResource, obj: Object) -> Object:
     """A stored object as the resource shows it; the object itself where that is the same."""
     if obj["apiVersion"] == resource.api_version:
         return obj
@@ -37,7 +37,7 @@ def served(resource: Resource, obj: Object) -> Object:
     return {**obj, "apiVersion": resource.api_version, "kind": resource.kind}
 
 
-def encoded(resource: Resource, entry: Entry) -> bytes:
+def encoded(resource: ServedResource, entry: ShelfEntry) -> bytes:
     """A stored object as the resource shows it, as JSON."""
     if entry.obj["apiVersion"] == resource.api_version:
         return entry.raw

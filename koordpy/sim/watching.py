@@ -10,10 +10,10 @@ from aiohttp import web
 
 from koordpy.sim import errors, views
 from koordpy.sim.listing import matcher, wants_table
-from koordpy.sim.resources import Object, Resource
+from koordpy.sim.resources import Object, ServedResource
 from koordpy.sim.routes import Query
 from koordpy.sim.selectors import Match
-from koordpy.sim.shelf import Change, Entry, Key
+from koordpy.sim.shelf import Change, Key, ShelfEntry
 from koordpy.sim.store import Store
 from koordpy.sim.tables import table
 
@@ -21,26 +21,26 @@ _INITIAL_END = {"k8s.io/initial-events-end": "true"}
 _DEFAULT_TIMEOUT_SECONDS = 3600
 _BATCH = 500
 
-Encode = Callable[[str, Entry], bytes]
+Encode = Callable[[str, ShelfEntry], bytes]
 
 
 def _event(kind: str, obj: Object) -> bytes:
     return orjson.dumps({"type": kind, "object": obj}) + b"\n"
 
 
-def _bookmark(resource: Resource, version: int, annotations: Object | None = None) -> bytes:
+def _bookmark(resource: ServedResource, version: int, annotations: Object | None = None) -> bytes:
     meta: Object = {"resourceVersion": str(version), "creationTimestamp": None}
     if annotations:
         meta["annotations"] = annotations
     return _event("BOOKMARK", {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": meta})
 
 
-def _encoder(resource: Resource, query: Query, accept: str) -> Encode | None:
+def _encoder(resource: ServedResource, query: Query, accept: str) -> Encode | None:
     """How an event is written; None = as it lies in the history, encoded once for all."""
     if wants_table(accept):
         include = query.text("includeObject") or "Metadata"
 
-        def as_table(kind: str, entry: Entry) -> bytes:
+        def as_table(kind: str, entry: ShelfEntry) -> bytes:
             obj = views.served(resource, entry.obj)
             meta = {"resourceVersion": obj["metadata"]["resourceVersion"]}
             return _event(kind, table(resource, [obj], meta, now=time.time(), include=include))
@@ -51,28 +51,28 @@ def _encoder(resource: Resource, query: Query, accept: str) -> Encode | None:
     return None
 
 
-def _left(change: Change) -> Entry:
+def _left(change: Change) -> ShelfEntry:
     """The last state that a selector matched, under the version at which it matched no longer."""
     assert change.before is not None
     obj = change.before.obj
     version = change.entry.version
-    return Entry({**obj, "metadata": {**obj["metadata"], "resourceVersion": str(version)}}, version)
+    return ShelfEntry({**obj, "metadata": {**obj["metadata"], "resourceVersion": str(version)}}, version)
 
 
-class Lines:
+class StreamLines:
     """The lines that one watch sends for changes: its namespace, selectors and form."""
 
-    def __init__(self, resource: Resource, namespace: str, query: Query, accept: str) -> None:
+    def __init__(self, resource: ServedResource, namespace: str, query: Query, accept: str) -> None:
         self._namespace = namespace
         self._match: Match | None = matcher(resource, query)
         self._encode = _encoder(resource, query, accept)
 
-    def _seen(self, entry: Entry) -> bool:
+    def _seen(self, entry: ShelfEntry) -> bool:
         if self._namespace and entry.obj["metadata"].get("namespace") != self._namespace:
             return False
         return self._match is None or self._match(entry.obj)
 
-    def initial(self, entries: Iterable[Entry]) -> list[bytes]:
+    def initial(self, entries: Iterable[ShelfEntry]) -> list[bytes]:
         """ADDED for every object there is."""
         return [self._line(Change("ADDED", entry, None)) for entry in entries if self._seen(entry)]
 
@@ -107,10 +107,17 @@ class Stream:
     """
 
     def __init__(
-        self, store: Store, resource: Resource, namespace: str, query: Query, *, accept: str, bookmark_seconds: float
+        self,
+        store: Store,
+        resource: ServedResource,
+        namespace: str,
+        query: Query,
+        *,
+        accept: str,
+        bookmark_seconds: float,
     ) -> None:
         self._store, self._resource, self._query = store, resource, query
-        self._lines = Lines(resource, namespace, query, accept)
+        self._lines = StreamLines(resource, namespace, query, accept)
         self._version = version = query.version()
         self._seconds = query.number("timeoutSeconds") or _DEFAULT_TIMEOUT_SECONDS
         self._shelf = shelf = store.shelf(resource)
@@ -119,7 +126,7 @@ class Stream:
         wants_initial = query.flag("sendInitialEvents") if query.text("sendInitialEvents") else not version
         self._watcher = shelf.watch()
         self._begun = store.version
-        self._entries: list[tuple[Key, Entry]] = []
+        self._entries: list[tuple[Key, ShelfEntry]] = []
         self._missed: list[Change] | None = []
         if wants_initial:
             self._entries = shelf.ordered()

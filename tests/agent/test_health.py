@@ -3,9 +3,9 @@
 import pytest
 
 from koordpy.agent.health import HealthBook
-from koordpy.agent.machine import Gpu, XidEvent
+from koordpy.agent.machine import MachineGpu, XidEvent
 
-GPUS = [Gpu(index=i, minor=i, uuid=f"GPU-{i}") for i in range(3)]
+GPUS = [MachineGpu(index=i, minor=i, uuid=f"GPU-{i}") for i in range(3)]
 
 
 def book(**options: int) -> HealthBook:

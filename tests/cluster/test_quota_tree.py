@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from koordpy.api import keys
 from koordpy.api.custom import ElasticQuota
 from koordpy.cluster.quota_owners import EVERYBODY
-from koordpy.cluster.quota_tree import Quota, _Reading, read_quotas
-from koordpy.cluster.quotas import Queue, QuotaBook
+from koordpy.cluster.quota_tree import QuotaNode, _QuotaReading, read_quotas
+from koordpy.cluster.quotas import QuotaBook, ShareQueue
 from koordpy.cluster.snapshot import Draft
 from tests.scenarios.cluster import World, node, pod
 from tests.scenarios.quotas import belongs, quota
@@ -191,20 +191,20 @@ def owned(name: str, namespace: str, labels: dict[str, str] | None = None, **set
 
 
 PLACES = [
-    ("by label", owned("p", "ml", belongs("shared")), "shared", "shared", Queue("shared")),
-    ("named like the namespace", owned("p", "ml"), "ml", "ml", Queue("ml")),
-    ("named like another namespace", owned("p", "shared"), keys.DEFAULT_QUOTA, "shared", Queue("", "shared")),
-    ("listed", owned("p", "web"), "shared", "shared", Queue("shared")),
-    ("of the system", owned("p", "kube-system"), keys.SYSTEM_QUOTA, "kube-system", Queue("", "kube-system")),
-    ("nobody's", owned("p", "free"), keys.DEFAULT_QUOTA, "free", Queue("", "free")),
-    ("of an unknown quota", owned("p", "ml", belongs("typo")), keys.DEFAULT_QUOTA, "ml", Queue("", "ml")),
-    ("of a user", owned("p", "free", belongs(user="bob")), keys.DEFAULT_QUOTA, "bob", Queue("", "bob")),
-    ("of a user in a quota", owned("p", "ml", belongs(user="bob")), "ml", "bob", Queue("ml")),
+    ("by label", owned("p", "ml", belongs("shared")), "shared", "shared", ShareQueue("shared")),
+    ("named like the namespace", owned("p", "ml"), "ml", "ml", ShareQueue("ml")),
+    ("named like another namespace", owned("p", "shared"), keys.DEFAULT_QUOTA, "shared", ShareQueue("", "shared")),
+    ("listed", owned("p", "web"), "shared", "shared", ShareQueue("shared")),
+    ("of the system", owned("p", "kube-system"), keys.SYSTEM_QUOTA, "kube-system", ShareQueue("", "kube-system")),
+    ("nobody's", owned("p", "free"), keys.DEFAULT_QUOTA, "free", ShareQueue("", "free")),
+    ("of an unknown quota", owned("p", "ml", belongs("typo")), keys.DEFAULT_QUOTA, "ml", ShareQueue("", "ml")),
+    ("of a user", owned("p", "free", belongs(user="bob")), keys.DEFAULT_QUOTA, "bob", ShareQueue("", "bob")),
+    ("of a user in a quota", owned("p", "ml", belongs(user="bob")), "ml", "bob", ShareQueue("ml")),
 ]
 
 
 @pytest.mark.parametrize(("wire", "name", "user", "queue"), [p[1:] for p in PLACES], ids=[p[0] for p in PLACES])
-def test_where_a_pod_belongs(wire: Any, name: str, user: str, queue: Queue) -> None:
+def test_where_a_pod_belongs(wire: Any, name: str, user: str, queue: ShareQueue) -> None:
     quotas = [quota("ml", 0, 9, namespace="ml"), quota("shared", 0, 9, namespaces=["web", "ml"])]
     snapshot = World().add(node("n1:4"), quotas, wire).snapshot()
     info = snapshot.pending[0]
@@ -256,7 +256,7 @@ def test_a_draft_counts_what_it_places_and_takes_away_and_undoes_it() -> None:
     draft.assign(snapshot.pods["default/p"], 0)
     assert (use.used("org", "cpu"), use.used("a", "cpu"), use.rigid_used("org", "cpu")) == (3000, 3000, 2000)
     draft.evict(snapshot.pods["default/r"])
-    assert (use.used("a", "cpu"), use.user("a", "cpu"), use.queue(Queue("a"), "cpu")) == (2000, 2000, 2000)
+    assert (use.used("a", "cpu"), use.user("a", "cpu"), use.queue(ShareQueue("a"), "cpu")) == (2000, 2000, 2000)
     draft.undo(mark)
     assert (use.used("org", "cpu"), use.rigid_used("a", "cpu"), use.user("a", "cpu")) == (1000, 0, 1000)
 
@@ -304,13 +304,13 @@ def test_what_says_nothing_of_quotas_leaves_the_tree_as_it_is_and_one_change_rea
     book.put(made("q3", 9, **misspelt))
     assert book.tree.quotas["q3"].doubts
     read: list[str] = []
-    whole = _Reading._read
+    whole = _QuotaReading._read
 
-    def counting(self: _Reading, key: str, obj: ElasticQuota) -> Quota:
+    def counting(self: _QuotaReading, key: str, obj: ElasticQuota) -> QuotaNode:
         read.append(key)
         return whole(self, key, obj)
 
-    monkeypatch.setattr(_Reading, "_read", counting)
+    monkeypatch.setattr(_QuotaReading, "_read", counting)
     book.put(made("q4", 7))
     assert book.tree.quotas["q4"].max == {"cpu": 7000}
     assert read == ["default/q4"]

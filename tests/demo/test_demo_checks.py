@@ -12,7 +12,7 @@ from koordpy.cli.demo_acts import Forecast, Forecaster, read_acts, read_cluster
 from koordpy.cli.demo_checks import checks
 from koordpy.cli.demo_outcome import key_of, outcome_of
 from koordpy.cli.demo_programme import ASCEND
-from koordpy.cli.demo_scene import Scene, scene_of
+from koordpy.cli.demo_scene import DemoScene, scene_of
 from koordpy.cli.demo_view import Picture, Style
 
 NODES = [one for one in read_cluster() if one["kind"] == "Node"]
@@ -202,7 +202,7 @@ def test_superpods_of_many_nodes_take_several_lines(npu_forecasts: list[Forecast
 
 
 def drawn(forecasts: list[Forecast], *, height: int, width: int = 100) -> list[str]:
-    scene: Scene = scene_of(Forecaster().state.tree, NODES)
+    scene: DemoScene = scene_of(Forecaster().state.tree, NODES)
     for forecast in forecasts:
         scene.arrive(forecast)
     scene.look(as_forecast(forecasts).values())

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from koordpy.api import keys
 from koordpy.engine.scheduler import Scheduler
-from koordpy.sim.errors import ApiError
+from koordpy.sim.errors import StatusError
 from tests.engine.live import Live, pod, small
 from tests.engine.manifests import GROUPS, Manifest
 from tests.engine.replica import Replica
@@ -481,7 +481,7 @@ def main() -> int:
         for seed in range(int(first), int(last or int(first) + 1)):
             try:
                 tally += live_through(seed, driven=options.driven).tally
-            except (AssertionError, ApiError) as error:
+            except (AssertionError, StatusError) as error:
                 failed += 1
                 print(f"seed {seed}: {error}", flush=True)
     print(dict(tally), f"{failed} failed")

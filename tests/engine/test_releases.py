@@ -8,7 +8,7 @@ import pytest
 
 from koordpy.engine.binding.releases import ASKED_AGAIN_SWEEPS, MAX_TRIES
 from koordpy.engine.queue import State
-from koordpy.sim.faults import Fault
+from koordpy.sim.faults import InjectedFault
 from tests.engine.live import LONG_LEASE, Live, in_virtual_time, live, node, small, until
 from tests.engine.test_reservations import claim, claiming, devices, die_after_allocation, offer, status, users
 
@@ -213,7 +213,7 @@ async def test_a_claim_that_cannot_be_released_stands_in_the_way_of_no_other() -
         offer(cluster, "n1", "a", "b")
         for name in ("first", "second"):
             claim(cluster, name)
-        stuck: list[Fault] = []
+        stuck: list[InjectedFault] = []
         deleted_instead_of_bound(cluster, scheduler, "p", lambda: stuck.append(refuse(cluster, "first")))
         cluster.create(claiming("p", "first"))
         await until(lambda: bool(stuck))
@@ -223,7 +223,7 @@ async def test_a_claim_that_cannot_be_released_stands_in_the_way_of_no_other() -
         assert (users(cluster, "first"), stuck[0].hits) == ({"p"}, MAX_TRIES)
 
 
-def refuse(cluster: Live, name: str) -> Fault:
+def refuse(cluster: Live, name: str) -> InjectedFault:
     """No more writes of a claim's status."""
     return cluster.server.faults.fail(500, method="PATCH", path=f"*/resourceclaims/{name}/status")
 

@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from koordpy.api import keys
-from koordpy.sim.errors import ApiError
-from koordpy.sim.faults import Fault
+from koordpy.sim.errors import StatusError
+from koordpy.sim.faults import InjectedFault
 from tests.engine.live import gang
 from tests.engine.machines import Machines
 from tests.engine.manifests import DEVICES, GPU, GROUPS, QUOTAS, Manifest
@@ -47,7 +47,7 @@ class Unrest:
         self._dice = random.Random(f"unrest {self.stage.dice.getstate()[1][:8]}")
         self._made = 0
         self._over = False
-        self._faults: list[Fault] = []
+        self._faults: list[InjectedFault] = []
 
     def over(self) -> None:
         """Nobody changes anything any more; what was taken away for a moment is there again."""
@@ -235,7 +235,7 @@ class Unrest:
             with self.by_others():
                 try:
                     act()
-                except ApiError:
+                except StatusError:
                     self.stage.tally["unrest came too late"] += 1
 
         if self._dice.random() < 0.5:

@@ -21,7 +21,7 @@ from yarl import URL
 
 from koordpy.engine.apiserver.client import ApiClient, Unreachable
 from koordpy.engine.apiserver.credentials import ClusterAccess
-from koordpy.sim.errors import ApiError
+from koordpy.sim.errors import StatusError
 from koordpy.sim.server import ApiServer
 from koordpy.sim.store import Store
 
@@ -306,7 +306,7 @@ class Wire(ApiClient):
         fault = self._server.faults.drawn("WATCH", request.raw_path.partition("?")[0])
         try:
             if fault is not None:
-                raise fault.error() if isinstance(fault.effect, int) else ApiError(503, "dropped (injected fault)")
+                raise fault.error() if isinstance(fault.effect, int) else StatusError(503, "dropped (injected fault)")
             return _Answer(request, 200, {}, b"", _Watched(self, self._server, request.raw_path))
-        except ApiError as error:
+        except StatusError as error:
             return _Answer(request, error.code, CIMultiDict(), error.body())

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from koordpy.api import keys
 from koordpy.engine.scheduler import Scheduler
-from koordpy.sim.errors import ApiError
+from koordpy.sim.errors import StatusError
 from koordpy.sim.server import ApiServer
 from koordpy.sim.shelf import Change
 from tests.engine.evictions import EvictionWatch
@@ -201,7 +201,7 @@ class Watchman:
         ours = [obj for obj in self._on(node) if obj["spec"]["schedulerName"] == OURS]
         try:
             room = self.server.store.get("nodes", node)["status"]["allocatable"]
-        except ApiError:
+        except StatusError:
             self.faults.append(f"{ours[-1]['metadata']['name']} is bound to {node}, which is not there")
             return
         for resource in resources:

@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from koordpy.sim.faults import Fault, Faults
+from koordpy.sim.faults import Faults, InjectedFault
 
 ROUTES = (
     ("POST", "*/binding"),
@@ -34,7 +34,7 @@ class Weather:
     faults: Faults
     dice: random.Random
     tally: Counter[str]
-    _rules: list[Fault] = field(default_factory=list)
+    _rules: list[InjectedFault] = field(default_factory=list)
 
     def comes(self) -> None:
         """Some faults that last until they are cleared."""

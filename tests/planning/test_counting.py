@@ -8,7 +8,7 @@ import pytest
 from koordpy.planning.place import place
 from koordpy.planning.placement import cost_tables
 from koordpy.planning.placement.cost_tables import CostTables
-from koordpy.planning.placement.counting import Counted, applies, count
+from koordpy.planning.placement.counting import NodeCounts, applies, count
 from koordpy.planning.placement.goals import goal_vector, violations
 from koordpy.planning.placement.problem import Problem
 from koordpy.planning.plan import Proof
@@ -74,7 +74,7 @@ def test_cost_vectors_too_wide_for_a_word_are_still_exact() -> None:
         best = best_placement(problem)
         if best is not None:
             counted = count(problem) if problem.pipeline == 1 else None
-            if isinstance(counted, Counted):
+            if isinstance(counted, NodeCounts):
                 assert goal_vector(problem, place(problem).nodes) == goal_vector(problem, best), seed
                 checked += 1
     assert checked > 20

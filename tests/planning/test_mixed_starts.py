@@ -10,7 +10,7 @@ from koordpy.planning.placement.problem import Problem
 from koordpy.planning.placement.rank_order import assign_groups
 from koordpy.planning.plan import Proof
 from koordpy.planning.solver import solve
-from koordpy.planning.solver.budget import Budget
+from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.counts import CountModel
 from koordpy.planning.solver.cover import Cover
 from koordpy.planning.solver.greedy import Greedy
@@ -81,7 +81,7 @@ def test_a_first_placement_is_valid_and_a_model_takes_it_as_it_is(seed: int) -> 
     if pods is None:
         return
     assert violations(problem, assigned(problem, room, pods)) == []
-    model = CountModel(room, (0, 0), counts=counts.tolist(), budget=Budget(1.0), ordered=False)
+    model = CountModel(room, (0, 0), counts=counts.tolist(), budget=TimeBudget(1.0), ordered=False)
     model.add_used()
     adopt(model, pods)
     for index, value in enumerate(model.values):

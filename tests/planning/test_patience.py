@@ -234,7 +234,7 @@ def test_a_search_that_is_given_up_leaves_the_round_as_it_found_it() -> None:
 
 
 def test_a_solve_is_ended_by_who_comes_meanwhile() -> None:
-    from koordpy.planning.solver.budget import Budget
+    from koordpy.planning.solver.budget import TimeBudget
     from koordpy.planning.solver.cpsat import cp_model
 
     rng, model = random.Random(1), cp_model.CpModel()
@@ -255,22 +255,22 @@ def test_a_solve_is_ended_by_who_comes_meanwhile() -> None:
     other.start()
     try:
         with pytest.raises(Interrupted):
-            Budget(1e9, watchdog_seconds=3600, interrupts=interrupts).solve("hard", model)
+            TimeBudget(1e9, watchdog_seconds=3600, interrupts=interrupts).solve("hard", model)
     finally:
         ended.set()
         other.join()
 
 
 def test_offline_no_solve_ends_by_the_wall(monkeypatch: pytest.MonkeyPatch) -> None:
-    from koordpy.planning.solver.budget import Budget
+    from koordpy.planning.solver.budget import TimeBudget
 
-    known, seconds = Budget.__init__, list[float]()
+    known, seconds = TimeBudget.__init__, list[float]()
 
-    def asked(self: Budget, deterministic_time: float, **options: Any) -> None:
+    def asked(self: TimeBudget, deterministic_time: float, **options: Any) -> None:
         seconds.append(options.get("watchdog_seconds", 10))
         known(self, deterministic_time, **options)
 
-    monkeypatch.setattr(Budget, "__init__", asked)
+    monkeypatch.setattr(TimeBudget, "__init__", asked)
     world = World().add(node("n1:3"), node("n2:3"), pod("r-0", at="n1", priority=0), pod("r-1", at="n2", priority=0))
     world.add(group("train", 3), gang_pods("train", 2, priority=100), pod("q", gang="train", priority=100, cpu="3"))
     plan = plan_round(world.state.snapshot(0.0))

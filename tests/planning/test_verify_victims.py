@@ -22,7 +22,7 @@ from koordpy.planning.figures import Figures
 from koordpy.planning.plan import Proof
 from koordpy.planning.round import plan_round
 from koordpy.planning.units import Groups, Unit
-from koordpy.planning.verify.fault import Check, Fault
+from koordpy.planning.verify.fault import Check, PlanFault
 from koordpy.planning.verify.leaving import Round, Taken, check_given_back, check_stale
 from koordpy.planning.verify.plan import check_returns
 from koordpy.planning.verify.victims import check_moves, check_victims
@@ -147,7 +147,7 @@ CASES = [
 ]  # fmt: skip
 
 
-def checked(case: Case, world: World | None = None) -> list[Fault]:
+def checked(case: Case, world: World | None = None) -> list[PlanFault]:
     config = KoordpyConfiguration(
         preemption=Preemption(enabled=case.enabled, across_quotas=case.across),  # type: ignore[arg-type]
         fairness=Fairness(reclaim=case.reclaim),  # type: ignore[arg-type]
@@ -281,7 +281,7 @@ def test_a_gang_that_gives_up_is_checked(least: int, going: str, text: str) -> N
 
 
 def test_what_is_refused_of_them_stays_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    on_purpose = [Fault("on purpose", Check.UNITS)]
+    on_purpose = [PlanFault("on purpose", Check.UNITS)]
     world = World().add(node("n1", cpu="64"), quota("a", 2, 2), group("g", 3, {keys.GANG_STALE_GRACE: "0s"}))
     world.add(*(pod(f"p{i}", at="n1", labels=belongs("a")) for i in range(3)))
     world.add(*(pod(f"g-{i}", gang="g", at="n1") for i in range(2)))
@@ -304,9 +304,9 @@ def refused(monkeypatch: pytest.MonkeyPatch, *, times: int) -> None:
     left = [times]
     known = search.check_victims
 
-    def check(unit: Unit, *rest: Any) -> list[Fault]:
+    def check(unit: Unit, *rest: Any) -> list[PlanFault]:
         left[0] -= 1
-        return [Fault("on purpose", Check.UNITS)] if left[0] >= 0 else known(unit, *rest)
+        return [PlanFault("on purpose", Check.UNITS)] if left[0] >= 0 else known(unit, *rest)
 
     monkeypatch.setattr(search, "check_victims", check)
 

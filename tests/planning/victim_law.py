@@ -16,7 +16,7 @@ from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import Pod, PodDisruptionBudget
 from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.quotas import Queue
+from koordpy.cluster.quotas import ShareQueue
 from koordpy.cluster.selectors import selector_matches
 from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.accelerators.registry import give
@@ -147,7 +147,7 @@ class Judge:
         if mode == "gpu-count":
             return {(user, GPU): (a, Fraction(b)) for user, (a, b) in self._users().items()}
         known = [pod for pod in self.snapshot.pods.values() if pod.bound or pod.pending]
-        ages: dict[Queue, float] = {}
+        ages: dict[ShareQueue, float] = {}
         for pod in known:
             queue = self.snapshot.quotas.queue_of(pod)
             ages[queue] = min(ages.get(queue, pod.created), pod.created)

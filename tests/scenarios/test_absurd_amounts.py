@@ -8,7 +8,7 @@ import pytest
 
 from koordpy.cli.main import main as koordpy
 from koordpy.planning.plan import Proof
-from koordpy.planning.solver.budget import Budget
+from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.cpsat import cp_model
 from tests.scenarios.cluster import World, group, node, pod, whole_messages
 
@@ -29,7 +29,7 @@ def test_a_model_that_leaves_64_bits_is_no_answer_and_no_error() -> None:
     model = cp_model.CpModel()
     numbers = [model.new_int_var(0, 100, "") for _ in range(200)]
     model.add(sum(one * MOST for one in numbers) <= MOST)
-    budget = Budget(1.0)
+    budget = TimeBudget(1.0)
     assert budget.solve("room", model) == (Proof.UNKNOWN, [])
     assert not budget.proven
     assert [(run.stage, run.status, run.fault) for run in budget.runs] == [
@@ -38,7 +38,7 @@ def test_a_model_that_leaves_64_bits_is_no_answer_and_no_error() -> None:
 
 
 def test_an_answer_that_contradicts_an_earlier_one_is_noted() -> None:
-    budget = Budget(1.0)
+    budget = TimeBudget(1.0)
     budget.broken("nodes", "a solved model became infeasible")
     assert not budget.proven and budget.runs[0].fault == "a solved model became infeasible"
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from koordpy.sim import patches
-from koordpy.sim.errors import ApiError
+from koordpy.sim.errors import StatusError
 from koordpy.sim.server import ApiServer
 from tests.sim.client import PODS, Client, pod
 
@@ -60,7 +60,7 @@ def test_json_patch(target: Any, operations: Any, expected: Any) -> None:
     ],
 )
 def test_json_patches_that_cannot_be_done(operations: Any, code: int) -> None:
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(StatusError) as refused:
         patches.json_patch({"a": 1, "list": [1]}, operations)
     assert refused.value.code == code
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from koordpy.sim.errors import ApiError
+from koordpy.sim.errors import StatusError
 from koordpy.sim.server import ApiServer
 from tests.sim.client import PODS, Client, pod
 
@@ -41,7 +41,7 @@ async def test_priorities_come_from_classes(server: ApiServer) -> None:
     assert (usual["priority"], usual["priorityClassName"]) == (7, "usual")
     critical = store.create("pods", pod("c", priorityClassName="system-node-critical"))["spec"]
     assert critical["priority"] == 2_000_001_000
-    with pytest.raises(ApiError, match="no PriorityClass with name none was found") as refused:
+    with pytest.raises(StatusError, match="no PriorityClass with name none was found") as refused:
         store.create("pods", pod("d", priorityClassName="none"))
     assert refused.value.code == 403
 

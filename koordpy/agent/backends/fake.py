@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import msgspec
 
 from koordpy.agent.links import NO_PEER, NO_PEER_SHARED, PCIE, SELF
-from koordpy.agent.machine import P2P, BackendError, Fabric, Gpu, Peer, XidEvent
+from koordpy.agent.machine import P2P, BackendError, Fabric, MachineGpu, Peer, XidEvent
 from koordpy.api.documents import read_documents
 from koordpy.api.strict import decode_closed
 
@@ -66,16 +66,16 @@ class FakeBackend:
         self._gone: set[str] = set()
         self._fail = ""
 
-    def gpus(self) -> Sequence[Gpu]:
+    def gpus(self) -> Sequence[MachineGpu]:
         if self._fail == "gpus":
             raise BackendError("fake: the driver does not answer")
         return [gpu for gpu in self._gpus if gpu.key not in self._gone]
 
-    def pcie(self, a: Gpu, b: Gpu) -> str | None:
+    def pcie(self, a: MachineGpu, b: MachineGpu) -> str | None:
         path = self._cell(a, b)[1]
         return {NO_PEER: "SYS", NO_PEER_SHARED: "PIX"}.get(path, path) or None
 
-    def nvlinks(self, a: Gpu) -> Sequence[Peer]:
+    def nvlinks(self, a: MachineGpu) -> Sequence[Peer]:
         fabric = self._machine.fabric
         own = fabric[self._gpus.index(a)] if isinstance(fabric, list) else fabric
         ends: list[Peer] = [Fabric.SWITCH] * own
@@ -84,7 +84,7 @@ class FakeBackend:
                 ends += [b.key] * self._cell(a, b)[0]
         return ends
 
-    def p2p(self, a: Gpu, b: Gpu) -> P2P:
+    def p2p(self, a: MachineGpu, b: MachineGpu) -> P2P:
         links, path = self._cell(a, b)
         return P2P(read=path not in (NO_PEER, NO_PEER_SHARED), nvlink=True if links else None)
 
@@ -112,7 +112,7 @@ class FakeBackend:
     def measured(self) -> list[list[float]] | None:
         return self._machine.bandwidth
 
-    def _cell(self, a: Gpu, b: Gpu) -> tuple[int, str]:
+    def _cell(self, a: MachineGpu, b: MachineGpu) -> tuple[int, str]:
         """(NVLinks, PCIe class) of a pair; rows of the file stand in the order of its GPUs."""
         if not self._machine.links:
             return 0, "SYS"
@@ -120,11 +120,11 @@ class FakeBackend:
         return (int(found[1] or 0), found[2] or "") if found else (0, "")
 
 
-def _gpus(machine: FakeMachine) -> list[Gpu]:
+def _gpus(machine: FakeMachine) -> list[MachineGpu]:
     if isinstance(machine.gpus, int):
-        return [Gpu(index=n, minor=n, uuid=f"GPU-{n}") for n in range(machine.gpus)]
+        return [MachineGpu(index=n, minor=n, uuid=f"GPU-{n}") for n in range(machine.gpus)]
     return [
-        Gpu(
+        MachineGpu(
             index=n if gpu.index is None else gpu.index,
             minor=n if gpu.minor is None else gpu.minor,
             uuid=gpu.uuid or f"GPU-{n}",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from koordpy.agent.machine import P2P, BackendError, Fabric, Gpu, Peer, XidEvent
+from koordpy.agent.machine import P2P, BackendError, Fabric, MachineGpu, Peer, XidEvent
 from koordpy.agent.pci import path_class, read_path, read_socket, sysfs_address
 
 READ_INDEX = 0
@@ -36,7 +36,7 @@ class NvmlLibrary:
 
     # -- what is there -------------------------------------------------------------------------------------------
 
-    def gpus(self) -> Sequence[Gpu]:
+    def gpus(self) -> Sequence[MachineGpu]:
         try:
             return self._list()
         except BackendError as fault:
@@ -51,9 +51,9 @@ class NvmlLibrary:
         except self._nvml.NVMLError as why:
             raise BackendError(f"{fault}, and when opened anew: {why}") from None
 
-    def _list(self) -> list[Gpu]:
+    def _list(self) -> list[MachineGpu]:
         nvml = self._nvml
-        found: list[Gpu] = []
+        found: list[MachineGpu] = []
         handles: dict[str, Any] = {}
         for index in range(int(self._must(nvml.nvmlDeviceGetCount))):
             handle = self._may(nvml.nvmlDeviceGetHandleByIndex, index)
@@ -72,7 +72,7 @@ class NvmlLibrary:
         self._by_bus = {gpu.bus: gpu.key for gpu in found if gpu.bus}
         return found
 
-    def _gpu(self, index: int, handle: Any) -> Gpu:
+    def _gpu(self, index: int, handle: Any) -> MachineGpu:
         nvml = self._nvml
         uuid = _text(self._there(nvml.nvmlDeviceGetUUID, handle))
         minor = self._there(nvml.nvmlDeviceGetMinorNumber, handle, needed=False)
@@ -81,7 +81,7 @@ class NvmlLibrary:
         path = read_path(bus) if bus else None
         memory = self._may(nvml.nvmlDeviceGetMemoryInfo, handle)
         mig = self._may(nvml.nvmlDeviceGetMigMode, handle)
-        return Gpu(
+        return MachineGpu(
             index=index,
             minor=index if minor is None else int(minor),
             uuid=uuid,
@@ -96,7 +96,7 @@ class NvmlLibrary:
 
     # -- how it is linked ----------------------------------------------------------------------------------------
 
-    def pcie(self, a: Gpu, b: Gpu) -> str | None:
+    def pcie(self, a: MachineGpu, b: MachineGpu) -> str | None:
         nvml = self._nvml
         classes = {
             nvml.NVML_TOPOLOGY_INTERNAL: "PSB",
@@ -112,7 +112,7 @@ class NvmlLibrary:
         here, there = (read_path(gpu.bus) if gpu.bus else None for gpu in (a, b))
         return path_class(here, there) if here is not None and there is not None else None
 
-    def nvlinks(self, a: Gpu) -> Sequence[Peer]:
+    def nvlinks(self, a: MachineGpu) -> Sequence[Peer]:
         nvml, handle = self._nvml, self._handle(a)
         ends: list[Peer] = []
         for link in range(int(nvml.NVML_NVLINK_MAX_LINKS)):
@@ -138,7 +138,7 @@ class NvmlLibrary:
         bus = sysfs_address(_text(info.busId)) if info is not None else ""
         return self._by_bus.get(bus, Fabric.UNKNOWN)
 
-    def p2p(self, a: Gpu, b: Gpu) -> P2P:
+    def p2p(self, a: MachineGpu, b: MachineGpu) -> P2P:
         nvml = self._nvml
         read = self._peer(a, b, READ_INDEX)
         nvlink = self._peer(a, b, nvml.NVML_P2P_CAPS_INDEX_NVLINK)
@@ -148,7 +148,7 @@ class NvmlLibrary:
             nvlink=None if nvlink is None else nvlink == nvml.NVML_P2P_STATUS_OK,
         )
 
-    def _peer(self, a: Gpu, b: Gpu, what: int) -> int | None:
+    def _peer(self, a: MachineGpu, b: MachineGpu, what: int) -> int | None:
         status = self._may(self._nvml.nvmlDeviceGetP2PStatus, self._handle(a), self._handle(b), what)
         return None if status is None else int(status)
 
@@ -199,7 +199,7 @@ class NvmlLibrary:
 
     # -- calls ---------------------------------------------------------------------------------------------------
 
-    def _handle(self, gpu: Gpu) -> Any:
+    def _handle(self, gpu: MachineGpu) -> Any:
         handle = self._handles.get(gpu.key)
         if handle is None:
             raise BackendError(f"NVML: {gpu.uuid} is not there")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from koordpy.agent.links import PCIE, SELF
-from koordpy.agent.machine import P2P, BackendError, Gpu, Peer, XidEvent
+from koordpy.agent.machine import P2P, BackendError, MachineGpu, Peer, XidEvent
 
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _GPU = re.compile(r"GPU(\d+)$")
@@ -34,14 +34,14 @@ class TopoBackend:
     cells: dict[tuple[int, int], str]
     numa: dict[int, int] = field(default_factory=dict)
 
-    def gpus(self) -> Sequence[Gpu]:
-        return [Gpu(index=n, minor=n, numa=self.numa.get(n)) for n in self.rows]
+    def gpus(self) -> Sequence[MachineGpu]:
+        return [MachineGpu(index=n, minor=n, numa=self.numa.get(n)) for n in self.rows]
 
-    def pcie(self, a: Gpu, b: Gpu) -> str | None:
+    def pcie(self, a: MachineGpu, b: MachineGpu) -> str | None:
         cell = self.cells[a.index, b.index]
         return None if _NVLINK.match(cell) else cell
 
-    def nvlinks(self, a: Gpu) -> Sequence[Peer]:
+    def nvlinks(self, a: MachineGpu) -> Sequence[Peer]:
         out: list[Peer] = []
         for n in self.rows:
             found = _NVLINK.match(self.cells[a.index, n])
@@ -49,7 +49,7 @@ class TopoBackend:
                 out += [f"index-{n}"] * int(found[1])
         return out
 
-    def p2p(self, a: Gpu, b: Gpu) -> P2P:
+    def p2p(self, a: MachineGpu, b: MachineGpu) -> P2P:
         return P2P()
 
     def health_events(self, timeout: float) -> Sequence[XidEvent]:

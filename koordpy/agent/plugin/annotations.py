@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from koordpy.agent.machine import Gpu
+from koordpy.agent.machine import MachineGpu
 from koordpy.api import keys
 
 ALLOCATED, VISIBLE = "allocatedGPUs", "visibleGPUs"
@@ -27,7 +27,7 @@ def places_of(annotations: Mapping[str, str], minors: Mapping[str, int]) -> dict
         return None
 
 
-def both(annotations: Mapping[str, str], places: Mapping[str, Sequence[Gpu]]) -> dict[str, str | None]:
+def both(annotations: Mapping[str, str], places: Mapping[str, Sequence[MachineGpu]]) -> dict[str, str | None]:
     """The pod holds what it had and what it was given: what two pods say while their exchange is written, so that at no
     moment one of their GPUs looks free to the scheduler."""
     if (known := _held(annotations)) is None:
@@ -37,7 +37,7 @@ def both(annotations: Mapping[str, str], places: Mapping[str, Sequence[Gpu]]) ->
     return {keys.GPU_ALLOCATION: _json({ALLOCATED: {"0": _texts(held)}, VISIBLE: _texts(sorted({*visible, *held}))})}
 
 
-def given(annotations: Mapping[str, str], places: Mapping[str, Sequence[Gpu]]) -> dict[str, str | None]:
+def given(annotations: Mapping[str, str], places: Mapping[str, Sequence[MachineGpu]]) -> dict[str, str | None]:
     """What differs once the pod's containers, by place, have the GPUs that they were given; None for a key that goes.
 
     A GPU that others of the pod's group show stays visible. Keys that the pod lacks are not added.
@@ -81,7 +81,7 @@ def _names(annotations: Mapping[str, str], ids: Mapping[int, str]) -> dict[int, 
     return {**known, **{minor: uuid or str(minor) for minor, uuid in ids.items()}}
 
 
-def _cards(annotations: Mapping[str, str], before: set[int], gpus: Mapping[int, Gpu]) -> dict[str, str | None]:
+def _cards(annotations: Mapping[str, str], before: set[int], gpus: Mapping[int, MachineGpu]) -> dict[str, str | None]:
     """Koordinator's list of cards, and the keys of the gpushare form."""
     out: dict[str, str | None] = {}
     if keys.DEVICE_ALLOCATED in annotations:

@@ -34,7 +34,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Reserved:
+class ReservedGpus:
     """A pod with GPUs that is assigned to the node. parts: in the order in which the kubelet asks for them; settled:
     whether the kubelet has admitted it, or it was deleted, so that nothing more is asked for it."""
 
@@ -58,7 +58,7 @@ class Reserved:
     def gpus(self) -> tuple[tuple[str, ...], ...]:
         return tuple(part.gpus for part in self.parts)
 
-    def with_gpus(self, gpus: Sequence[tuple[str, ...]]) -> "Reserved":
+    def with_gpus(self, gpus: Sequence[tuple[str, ...]]) -> "ReservedGpus":
         return replace(self, parts=tuple(replace(p, gpus=own) for p, own in zip(self.parts, gpus, strict=True)))
 
     def slot(self, at: int) -> Slot:
@@ -82,8 +82,8 @@ class Ledger:
     def __init__(
         self, deliveries: Iterable[Delivery] = (), exchanged: Mapping[str, Sequence[tuple[str, ...]]] | None = None
     ) -> None:
-        self._annotated: dict[str, Reserved] = {}
-        self._pods: dict[str, Reserved] = {}
+        self._annotated: dict[str, ReservedGpus] = {}
+        self._pods: dict[str, ReservedGpus] = {}
         self._delivered: dict[Slot, Delivery] = {one.slot: one for one in deliveries}
         self._anew, self._doubtful = False, dict[str, int]()
         self.exchanged: dict[str, tuple[tuple[str, ...], ...]] = {u: tuple(g) for u, g in (exchanged or {}).items()}
@@ -93,7 +93,7 @@ class Ledger:
         """In the order of their slots: what a checkpoint keeps."""
         return tuple(self._delivered[slot] for slot in sorted(self._delivered))
 
-    def pods(self, reserved: Iterable[Reserved], view: View) -> None:
+    def pods(self, reserved: Iterable[ReservedGpus], view: View) -> None:
         """The node's pods as they are now. What was delivered to pods that are gone is forgotten once the kubelet has
         forgotten them, too: a pod that was deleted by force still runs until then."""
         self._annotated = {one.uid: one for one in reserved}
@@ -116,7 +116,7 @@ class Ledger:
         known = sorted(self._annotated.values(), key=lambda one: (one.created, one.uid))
         self._pods = {p.uid: p.with_gpus(self.exchanged[p.uid]) if p.uid in self.exchanged else p for p in known}
 
-    def corrections(self) -> list[Reserved]:
+    def corrections(self) -> list[ReservedGpus]:
         """Pods whose annotations are to say something else, with what they really have."""
         return [self._pods[uid] for uid in sorted(self.exchanged)]
 
@@ -134,7 +134,7 @@ class Ledger:
 
     # -- who asks -------------------------------------------------------------------------------------------------
 
-    def asking(self, view: View, size: int) -> tuple[Reserved, int]:
+    def asking(self, view: View, size: int) -> tuple[ReservedGpus, int]:
         """The pod that the kubelet asks for now, and which of its parts. Raises NoCandidateError."""
         found = [
             (pod, at)
@@ -151,7 +151,7 @@ class Ledger:
             raise NoCandidateError(f"it cannot be told which of these pods asks for {size} GPUs: {names}")
         return found[0]
 
-    def _next(self, pod: Reserved, booked: Mapping[str, Sequence[str]], size: int) -> int:
+    def _next(self, pod: ReservedGpus, booked: Mapping[str, Sequence[str]], size: int) -> int:
         """Which part of a pod the kubelet asks for next, by what it lists; of parts that it does not list, by what was
         served. A listed one that was served and is not booked was never begun: the kubelet ended before."""
         at = max((i + 1 for i, part in enumerate(pod.parts) if part.container in booked), default=0)
@@ -219,7 +219,7 @@ class Ledger:
                     # from before the checkpoint: it runs, so it was given what it had reserved
                     self._delivered[slot] = Delivery(ids, gpus, slot)
 
-    def _meant(self, pod: Reserved, at: int, ids: tuple[str, ...], view: View) -> Reserved | None:
+    def _meant(self, pod: ReservedGpus, at: int, ids: tuple[str, ...], view: View) -> ReservedGpus | None:
         """The pod for which ids were delivered that the kubelet books for another one."""
         if any(pod.slot(i) in self._delivered for i in range(len(pod.parts))):
             return None
@@ -231,7 +231,7 @@ class Ledger:
                     return other
         return None
 
-    def _exchange(self, one: Reserved, other: Reserved) -> None:
+    def _exchange(self, one: ReservedGpus, other: ReservedGpus) -> None:
         """Each has what the other had reserved and was served."""
         a, b = self._pods[one.uid], self._pods[other.uid]
         self.exchanged |= {a.uid: b.gpus, b.uid: a.gpus}

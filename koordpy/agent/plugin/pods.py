@@ -5,9 +5,9 @@ Source: gpu-topology.md 7 and 10. The scheduler wrote minors; the kubelet knows 
 
 from collections.abc import Callable, Mapping, Sequence
 
-from koordpy.agent.machine import Gpu
+from koordpy.agent.machine import MachineGpu
 from koordpy.agent.plugin.annotations import both, given, places_of
-from koordpy.agent.plugin.ledger import Part, Reserved
+from koordpy.agent.plugin.ledger import Part, ReservedGpus
 from koordpy.api.keys import INIT_PREFIX
 from koordpy.api.objects import Container, Pod
 from koordpy.api.quantity import units
@@ -19,7 +19,7 @@ GONE = (404, 409)
 INVALID = 422
 
 
-def reserved_of(pod: Pod, gpus: Sequence[Gpu], resource: str) -> Reserved | None:
+def reserved_of(pod: Pod, gpus: Sequence[MachineGpu], resource: str) -> ReservedGpus | None:
     """What the containers of an assigned pod have reserved of a resource; None for one that has ended or asks for none.
 
     Containers come in the order in which the kubelet asks for them. One of whose GPUs the annotations do not tell, or
@@ -45,7 +45,7 @@ def reserved_of(pod: Pod, gpus: Sequence[Gpu], resource: str) -> Reserved | None
     meta = pod.metadata
     # the kubelet says when a pod started once it is admitted
     settled = meta.deletion_timestamp is not None or pod.status.start_time is not None
-    return Reserved(meta.uid, meta.namespace, meta.name, parts, seconds(meta.creation_timestamp), settled)
+    return ReservedGpus(meta.uid, meta.namespace, meta.name, parts, seconds(meta.creation_timestamp), settled)
 
 
 def _size(container: Container, resource: str) -> int:
@@ -56,11 +56,13 @@ def _size(container: Container, resource: str) -> int:
 class NodePods:
     """The pods of one node. gpus: the node's GPUs as they are now."""
 
-    def __init__(self, client: ApiClient, node: str, *, resource: str, gpus: Callable[[], Sequence[Gpu]]) -> None:
+    def __init__(
+        self, client: ApiClient, node: str, *, resource: str, gpus: Callable[[], Sequence[MachineGpu]]
+    ) -> None:
         self._client, self._node, self._resource, self._gpus = client, node, resource, gpus
         self._pods: dict[str, Pod] = {}
 
-    async def read(self) -> Sequence[Reserved]:
+    async def read(self) -> Sequence[ReservedGpus]:
         """What is reserved now. Raises ApiError, Unreachable."""
         page = await self._client.list_page(
             "/api/v1/pods", type=Pod, limit=PAGE, params={"fieldSelector": f"spec.nodeName={self._node}"}
@@ -70,7 +72,7 @@ class NodePods:
         found = [reserved_of(pod, gpus, self._resource) for pod in page.items or ()]
         return [one for one in found if one is not None]
 
-    async def write(self, pods: Sequence[Reserved]) -> None:
+    async def write(self, pods: Sequence[ReservedGpus]) -> None:
         """Writes what pods have after exchanges: first every pod holds both sets, then its own. A pod that is gone is
         passed over. Raises ApiError, Unreachable; then all of it is to be written again."""
         by_key = {gpu.key: gpu for gpu in self._gpus()}

@@ -38,7 +38,7 @@ CDI_KIND = "nvidia.com/gpu"
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class PluginOffer:
     """One GPU as the kubelet is told of it."""
 
     id: str
@@ -67,13 +67,13 @@ class PluginServer:
         cdi: bool = False,
     ) -> None:
         self._ledger, self._refresh, self._delivered, self._cdi = ledger, refresh, delivered, cdi
-        self._offers: tuple[Offer, ...] = ()
+        self._offers: tuple[PluginOffer, ...] = ()
         self._changed = asyncio.Event()
         self._server: Any = None
         self.turn = asyncio.Lock()
         """Held by whoever asks or changes the ledger."""
 
-    def offer(self, offers: Sequence[Offer]) -> None:
+    def offer(self, offers: Sequence[PluginOffer]) -> None:
         """The GPUs of the node; open ListAndWatch streams are told what changed."""
         if tuple(offers) != self._offers:
             self._offers = tuple(offers)
@@ -159,7 +159,7 @@ class PluginServer:
         return message("PreStartContainerResponse")
 
 
-def _device(offer: Offer) -> Any:
+def _device(offer: PluginOffer) -> Any:
     device = message("Device", ID=offer.id, health=HEALTHY if offer.healthy else UNHEALTHY)
     if offer.numa is not None:
         device.topology.nodes.add(ID=offer.numa)

@@ -12,8 +12,8 @@ from pathlib import Path
 import grpc
 
 from koordpy.agent.plugin.checkpoint import read_checkpoint, write_checkpoint
-from koordpy.agent.plugin.ledger import Delivery, Reserved, View
-from koordpy.agent.plugin.server import Offer, PluginServer, listed_pods, register, said
+from koordpy.agent.plugin.ledger import Delivery, ReservedGpus, View
+from koordpy.agent.plugin.server import PluginOffer, PluginServer, listed_pods, register, said
 
 logger = logging.getLogger(__name__)
 
@@ -25,9 +25,9 @@ CHECKPOINT = "koordpy-gpu-checkpoint.json"
 LOOK_SECONDS = 1.0
 RECONCILE_SECONDS = 30.0
 
-PodSource = Callable[[], Awaitable[Sequence[Reserved]]]
+PodSource = Callable[[], Awaitable[Sequence[ReservedGpus]]]
 """The node's assigned pods now; raises where the API server cannot be asked."""
-PodWriter = Callable[[Sequence[Reserved]], Awaitable[None]]
+PodWriter = Callable[[Sequence[ReservedGpus]], Awaitable[None]]
 """Writes what pods have into their annotations; raises where one could not be written."""
 
 
@@ -58,7 +58,7 @@ class PluginService:
         self.changed: Callable[[], None] = lambda: None
         """Told when `obstacle` is another one."""
 
-    def offer(self, offers: Sequence[Offer]) -> None:
+    def offer(self, offers: Sequence[PluginOffer]) -> None:
         """The GPUs of the node as they are now."""
         self.server.offer(offers)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from koordpy.engine.apiserver.kubeconfig import CredentialError, Section, merged
+from koordpy.engine.apiserver.kubeconfig import CredentialError, KubeconfigSection, merged
 from koordpy.engine.apiserver.trust import trusting
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -141,7 +141,7 @@ async def _from_kubeconfig(paths: list[Path]) -> ClusterAccess:
     context = config.entry("contexts", wanted)
     cluster = config.entry("clusters", context.text("cluster", required=True))
     user_name = context.text("user")
-    user = config.entry("users", user_name) if user_name else Section({}, where, "users", paths[0].parent)
+    user = config.entry("users", user_name) if user_name else KubeconfigSection({}, where, "users", paths[0].parent)
 
     server = cluster.text("server", required=True).rstrip("/")
     if not server.startswith(("http://", "https://")):

@@ -18,7 +18,7 @@ class CredentialError(Exception):
 
 
 @dataclass(slots=True)
-class Section:
+class KubeconfigSection:
     """The fields of one named entry of a kubeconfig, with the file they came from for messages and relative paths."""
 
     fields: Mapping[str, Any]
@@ -66,9 +66,9 @@ class Kubeconfig:
     def __init__(self) -> None:
         self.current_context = ""
         self.files: list[str] = []
-        self.sections: dict[str, dict[str, Section]] = {"contexts": {}, "clusters": {}, "users": {}}
+        self.sections: dict[str, dict[str, KubeconfigSection]] = {"contexts": {}, "clusters": {}, "users": {}}
 
-    def entry(self, section: str, name: str) -> Section:
+    def entry(self, section: str, name: str) -> KubeconfigSection:
         """A named entry of contexts, clusters or users. Raises CredentialError."""
         try:
             return self.sections[section][name]
@@ -135,5 +135,7 @@ def merged(paths: list[Path]) -> Kubeconfig:
                     raise CredentialError(f"{path}: {section}[{index}].{singular}: {what}")
                 name = entry["name"]
                 at = f"{section}[{name}].{singular}"
-                config.sections[section].setdefault(name, Section(fields, str(path), at, path.resolve().parent))
+                config.sections[section].setdefault(
+                    name, KubeconfigSection(fields, str(path), at, path.resolve().parent)
+                )
     return config

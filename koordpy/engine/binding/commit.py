@@ -22,7 +22,7 @@ from koordpy.engine.binding.claims import ClaimBinder, ClaimsFailed, PodClaims, 
 from koordpy.engine.binding.confirming import Confirmations
 from koordpy.engine.binding.releases import DeviceReleaser
 from koordpy.engine.binding.reservations import DeviceReserver
-from koordpy.engine.binding.unit import EXPECTED, OVERTAKEN, Job, Obstacles, UnitCommit
+from koordpy.engine.binding.unit import EXPECTED, OVERTAKEN, Obstacles, PendingBinding, UnitCommit
 from koordpy.engine.queue import QueuedPod
 from koordpy.engine.settings import EngineSettings
 from koordpy.engine.status.announce import Announcer
@@ -69,7 +69,7 @@ class Committer:
         self._confirmations = Confirmations(
             client, feeds, unconfirmed_seconds=settings.unconfirmed_seconds, clock=clock
         )
-        self._jobs: asyncio.Queue[Job] = asyncio.Queue()
+        self._jobs: asyncio.Queue[PendingBinding] = asyncio.Queue()
         self._open = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -120,7 +120,7 @@ class Committer:
                 if (unbound := unbound_claims(self._state, info, placement)) is not None:
                     claims.append(unbound)
                 mark = self._feeds.pods.foreign_marks.get(placement.node, 0)
-                commit.jobs.append(Job(commit, info, placement, queued, mark, unbound))
+                commit.jobs.append(PendingBinding(commit, info, placement, queued, mark, unbound))
         self._queue.broadcast(Wake.POD_BOUND, "AssignedPodAdd")
         if self._dry_run:
             commit.left, commit.bound = 0, len(placements)
@@ -221,7 +221,7 @@ class Committer:
                 if not self._open:
                     self._idle.set()
 
-    async def _bind(self, job: Job) -> None:
+    async def _bind(self, job: PendingBinding) -> None:
         commit, placement = job.commit, job.placement
         if commit.gang and not commit.sent and not commit.withdrawn:
             commit.withdrawn = bool(self._obstacles.of_unit(commit))
@@ -238,7 +238,7 @@ class Committer:
         outcome = await self._binder.bind(binding, may_send=self._may_send)
         self._settle(job, outcome)
 
-    def _settle(self, job: Job, outcome: BindOutcome) -> None:
+    def _settle(self, job: PendingBinding, outcome: BindOutcome) -> None:
         key, result = job.placement.pod_key, outcome.result
         if result is BindResult.BOUND:
             self._bound(job, outcome)
@@ -262,7 +262,7 @@ class Committer:
         if result is BindResult.REFUSED and (again or not outcome.passing) and now is not None and now.pending:
             self._failed(now, job.commit.unit, f"to {outcome.binding.node}: {outcome.message}")
 
-    def _bound(self, job: Job, outcome: BindOutcome) -> None:
+    def _bound(self, job: PendingBinding, outcome: BindOutcome) -> None:
         placement = job.placement
         try:
             self._confirmations.bound(placement.pod_key, placement.uid, placement.node)
@@ -272,7 +272,7 @@ class Committer:
             logger.exception("pod %s is bound, and what is told of it failed", placement.pod_key)
         self._count(job, lost=False)
 
-    def _say_bound(self, job: Job, outcome: BindOutcome) -> None:
+    def _say_bound(self, job: PendingBinding, outcome: BindOutcome) -> None:
         now = self._clock()
         self._metrics.pod_bound(
             job.queued.profile,
@@ -287,7 +287,7 @@ class Committer:
         else:
             self._announcer.scheduled(job.info, job.placement.node)
 
-    def _give_back(self, *jobs: Job, errors: int, at_least_seconds: float = 0.0, gone: bool = False) -> None:
+    def _give_back(self, *jobs: PendingBinding, errors: int, at_least_seconds: float = 0.0, gone: bool = False) -> None:
         """Takes assumptions back, and before that the resource claims that were written for the pods. gone: the API
         server has no such pods any more."""
         reserved = [job.claims for job in jobs if job.claims is not None and job.commit.reserving]
@@ -309,7 +309,7 @@ class Committer:
         self._releasing.add(task)
         task.add_done_callback(self._releasing.discard)
 
-    def _take_back(self, job: Job, *, errors: int, at_least_seconds: float, gone: bool) -> None:
+    def _take_back(self, job: PendingBinding, *, errors: int, at_least_seconds: float, gone: bool) -> None:
         """Takes the assumption back; the pod, if it still waits for a place, returns to the queue."""
         key = job.placement.pod_key
         now = self._state.pod(key)
@@ -326,7 +326,7 @@ class Committer:
                 )
         self._count(job, lost=True)
 
-    def _count(self, job: Job, *, lost: bool) -> None:
+    def _count(self, job: PendingBinding, *, lost: bool) -> None:
         commit = job.commit
         commit.left -= 1
         if lost:

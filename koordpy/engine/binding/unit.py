@@ -40,11 +40,11 @@ class UnitCommit:
     """Keys of the pods that were not bound."""
     reserving: bool = False
     """Resource claims may have been written for it."""
-    jobs: list["Job"] = field(default_factory=list)
+    jobs: list["PendingBinding"] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class Job:
+class PendingBinding:
     """One Binding of a unit, with what must be known to take it back."""
 
     commit: UnitCommit
@@ -66,7 +66,7 @@ class Obstacles:
         """The first obstacle of any of a unit's Bindings."""
         return next((why for job in commit.jobs if (why := self.of(job))), "")
 
-    def of(self, job: Job) -> str:
+    def of(self, job: PendingBinding) -> str:
         """`not_sent`, `pod`, `node`, `room`, `gpus`, `npus`, `late` or `withdrawn`."""
         if not self._may_send():
             return "not_sent"

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from koordpy.api.keys import DEFAULT_SCHEDULER_NAME
 from koordpy.cluster.pods import GangRef, PodInfo
-from koordpy.cluster.quotas import Queue
+from koordpy.cluster.quotas import ShareQueue
 from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.evictions.calls import Dropped, EvictionCalls, Wanted
 from koordpy.engine.evictions.nominations import Kept, Nominations
@@ -45,7 +45,7 @@ class EvictionPlan:
     beneficiary: ObjectReference | None = None
     rooms: Callable[[], int] = lambda: 0
     """How often room came: where that changes while the nominations are written, nobody may need to go any more."""
-    losers: frozenset[Queue] = frozenset()
+    losers: frozenset[ShareQueue] = frozenset()
     """Quotas and users that its room is reclaimed from: closed to them until it is taken (preemption.md 4)."""
 
 
@@ -86,7 +86,7 @@ class Evictor:
         """Plans whose evictions are being sent, and void nominations that are being cleared."""
         return len(self._jobs) + len(self.nominations.tasks)
 
-    def closed(self) -> dict[str, frozenset[Queue]]:
+    def closed(self) -> dict[str, frozenset[ShareQueue]]:
         """Nominated pod -> quotas and users that its room was reclaimed from, as far as this process knows."""
         out = {one.pod_key: plan.losers for plan in self._begun.values() if plan.losers for one in plan.nominations}
         return out | self.nominations.closed()

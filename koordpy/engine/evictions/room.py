@@ -6,7 +6,7 @@ then their unit is planned once more. Without an evictor (dry run) they are coun
 
 from collections.abc import Iterable, Sequence
 
-from koordpy.cluster.quotas import Queue
+from koordpy.cluster.quotas import ShareQueue
 from koordpy.engine.evictions.evictor import OUTDATED, EvictionPlan, Evictor
 from koordpy.engine.queue import Entry
 from koordpy.engine.status.references import References
@@ -103,14 +103,14 @@ class RoomMaking:
 
         self._evictor.submit(chosen, done)
 
-    def _losers(self, victims: Iterable[Eviction]) -> frozenset[Queue]:
+    def _losers(self, victims: Iterable[Eviction]) -> frozenset[ShareQueue]:
         """The quotas and users that victims are reclaimed from."""
         quotas = self._state.quota_view()
-        out: set[Queue] = set()
+        out: set[ShareQueue] = set()
         for victim in victims:
             info = self._state.pod(victim.pod_key)
             if info is not None and victim.rule == RuleName.QUOTA:
-                out.add(Queue(quotas.quota_of(info), ""))
+                out.add(ShareQueue(quotas.quota_of(info), ""))
             elif info is not None and victim.rule == RuleName.FAIR_SHARE:
                 out.add(party_of(info, quotas, self._mode))
         return frozenset(out)

@@ -31,7 +31,7 @@ MADE_AGAIN_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class GangVerdict:
     """What the last round said about a gang."""
 
     report: GangReport
@@ -102,7 +102,7 @@ def _ended_from_outside(pod: PodInfo) -> bool:
 def group_status(
     group: PodGroup,
     gang: Members,
-    verdict: Verdict | None,
+    verdict: GangVerdict | None,
     *,
     stale: str = "",
     evicted: Said = UNSAID,
@@ -151,7 +151,13 @@ def _occupied(group: PodGroup, gang: Members) -> dict[str, str]:
 
 
 def _scheduled(
-    group: PodGroup, gang: Members, counts: Mapping[str, int], verdict: Verdict | None, started: str, *, now: datetime
+    group: PodGroup,
+    gang: Members,
+    counts: Mapping[str, int],
+    verdict: GangVerdict | None,
+    started: str,
+    *,
+    now: datetime,
 ) -> Condition | None:
     """None where it stays as it is."""
     have, least = counts["scheduled"], group.spec.min_member

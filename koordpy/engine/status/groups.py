@@ -17,8 +17,8 @@ from koordpy.engine.status.gangwriter import GangStatusWriter
 from koordpy.engine.status.group_status import (
     TIMED_OUT,
     UNSAID,
+    GangVerdict,
     Said,
-    Verdict,
     current_status,
     group_status,
     made_again_until,
@@ -40,7 +40,7 @@ class GroupStatusWriter(GangStatusWriter):
         """`stale` says what is to be said of gangs that have lost members."""
         super().__init__(writing)
         self._stale = stale
-        self._verdicts: dict[str, Verdict] = {}
+        self._verdicts: dict[str, GangVerdict] = {}
         self._writes: LastWrites[dict[str, Any]] = LastWrites(writing.clock)
         self._announced: dict[str, tuple[str, str]] = {}
         self._tried: set[str] = set()
@@ -106,7 +106,7 @@ class GroupStatusWriter(GangStatusWriter):
         if self._about(report.name) is None:
             return
         self._tried.add(report.name)
-        self._verdicts[report.name] = Verdict(report, waiting_seconds)
+        self._verdicts[report.name] = GangVerdict(report, waiting_seconds)
         if report.status in (GangStatus.UNSCHEDULABLE, GangStatus.INVALID) and not report.awaits:
             self._announce(report.name, report.status.value, report.message)
 

@@ -28,7 +28,7 @@ MOST_HOLDS = 5
 
 
 @dataclass(slots=True)
-class _Want:
+class _WantedStatus:
     uid: str
     reason: str
     message: str
@@ -54,7 +54,7 @@ class PodStatusWriter:
         self.sent = 0
         self._writing = writing
         self._told: dict[str, _Told] = {}
-        self._wanted: dict[str, _Want] = {}
+        self._wanted: dict[str, _WantedStatus] = {}
         self._ready: asyncio.Queue[str] = asyncio.Queue()
         self._queued: set[str] = set()
         self._sending: set[str] = set()
@@ -81,7 +81,7 @@ class PodStatusWriter:
             grows = told is None and pending.gated and waiting.message != message
             # held since it first differed, not since it last did
             due = min(due, since + MOST_HOLDS * hold if grows else waiting.due)
-        self._wanted[key] = _Want(info.uid, reason, message, since, due)
+        self._wanted[key] = _WantedStatus(info.uid, reason, message, since, due)
         if due <= now:
             self._line_up(key)
 

@@ -23,7 +23,7 @@ OLDER_NAMES = {"v1alpha2": "PodGroupScheduled"}
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class UpstreamCondition:
     """Status, reason and message of the condition."""
 
     status: str
@@ -36,7 +36,9 @@ def conditions_of_version(version: str) -> tuple[str, ...]:
     return (CONDITION, OLDER_NAMES[version]) if version in OLDER_NAMES else (CONDITION,)
 
 
-def wanted_condition(group: UpstreamPodGroup, pods: Iterable[PodInfo], report: GangReport | None) -> Said | None:
+def wanted_condition(
+    group: UpstreamPodGroup, pods: Iterable[PodInfo], report: GangReport | None
+) -> UpstreamCondition | None:
     """What the condition should say; None where it stays as it is, as it does for ever once it is True."""
     old = condition_of(group.status.conditions, CONDITION)
     if old is not None and old.status == "True":
@@ -45,11 +47,11 @@ def wanted_condition(group: UpstreamPodGroup, pods: Iterable[PodInfo], report: G
     need = max(1, gang.min_count) if gang is not None else 1
     have = sum(pod.pod.status.phase == "Succeeded" or (pod.bound and bool(pod.pod.spec.node_name)) for pod in pods)
     if have >= need:
-        return Said("True", "Scheduled", f"{have} pods have a node, {need} were needed")
+        return UpstreamCondition("True", "Scheduled", f"{have} pods have a node, {need} were needed")
     if report is None or report.status not in (GangStatus.UNSCHEDULABLE, GangStatus.INVALID):
         return None
     reason = "Unschedulable" if report.status is GangStatus.UNSCHEDULABLE else "SchedulerError"
-    return Said("False", reason, report.message)
+    return UpstreamCondition("False", reason, report.message)
 
 
 class UpstreamStatusWriter(GangStatusWriter):
@@ -60,7 +62,7 @@ class UpstreamStatusWriter(GangStatusWriter):
     def __init__(self, writing: Writing) -> None:
         super().__init__(writing)
         self._reports: dict[str, GangReport] = {}
-        self._writes: LastWrites[Said] = LastWrites(writing.clock)
+        self._writes: LastWrites[UpstreamCondition] = LastWrites(writing.clock)
 
     def _hear(self, report: GangReport, waiting_seconds: float) -> None:
         self._reports[report.name] = report
@@ -77,7 +79,7 @@ class UpstreamStatusWriter(GangStatusWriter):
         there = condition_of(group.status.conditions, CONDITION)
         said = self._writes.last(key, meta.uid)
         if said is None and there is not None:
-            said = Said(there.status, there.reason, there.message)
+            said = UpstreamCondition(there.status, there.reason, there.message)
         if wanted is None or wanted == said or (said is not None and said.status == "True"):
             return True
         if (
@@ -103,7 +105,7 @@ class UpstreamStatusWriter(GangStatusWriter):
         self._announce(key, wanted)
         return True
 
-    def _bodies(self, group: UpstreamPodGroup, wanted: Said, version: str) -> list[dict[str, Any]]:
+    def _bodies(self, group: UpstreamPodGroup, wanted: UpstreamCondition, version: str) -> list[dict[str, Any]]:
         made = []
         for name in conditions_of_version(version):
             body = condition_patch(
@@ -119,7 +121,7 @@ class UpstreamStatusWriter(GangStatusWriter):
                 made.append(body)
         return made
 
-    def _announce(self, key: str, wanted: Said) -> None:
+    def _announce(self, key: str, wanted: UpstreamCondition) -> None:
         about = self._about(key)
         if about is not None and wanted.status == "False":
             if wanted.reason != "Unschedulable":

@@ -37,7 +37,7 @@ class _Named(msgspec.Struct, frozen=True, gc=False):
     metadata: Names = Names()
 
 
-class _Status(msgspec.Struct, frozen=True, gc=False):
+class _ErrorStatus(msgspec.Struct, frozen=True, gc=False):
     code: int = 500
     reason: str = ""
     message: str = ""
@@ -45,7 +45,7 @@ class _Status(msgspec.Struct, frozen=True, gc=False):
 
 _raw_events = msgspec.json.Decoder(RawEvent)
 _named = msgspec.json.Decoder(_Named)
-_statuses = msgspec.json.Decoder(_Status)
+_statuses = msgspec.json.Decoder(_ErrorStatus)
 OBJECT_EVENTS = (b'{"type":"MODIFIED"', b'{"type":"ADDED"', b'{"type":"DELETED"')
 
 
@@ -85,5 +85,5 @@ def refusal(raw: msgspec.Raw) -> ApiError:
     try:
         status = _statuses.decode(raw)
     except ValueError:
-        status = _Status(message="unreadable error event")
+        status = _ErrorStatus(message="unreadable error event")
     return ApiError(status.code, status.reason, status.message)

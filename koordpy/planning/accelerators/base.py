@@ -18,7 +18,7 @@ from koordpy.planning.placement.problem import ByCount
 from koordpy.planning.scene import Scene
 
 
-class Round(Protocol):
+class FamilyRound(Protocol):
     """What a family sees of a round."""
 
     scene: Scene
@@ -48,7 +48,7 @@ def merged(*parts: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]
     return out
 
 
-class Worth(NamedTuple):
+class NodeWorth(NamedTuple):
     """What nodes are worth to a unit by how many of its pods each takes. standing: [nodes] 1 where one counts as used
     already, for a unit without a gather goal; None for none."""
 
@@ -87,19 +87,21 @@ class Accelerator(ABC):
         """Devices of that room that a pod takes."""
         return 0
 
-    def worth(self, kinds: Sequence[PodInfo], members: Sequence[PodInfo], now: Round, *, gather: bool) -> Worth | None:
+    def worth(
+        self, kinds: Sequence[PodInfo], members: Sequence[PodInfo], now: FamilyRound, *, gather: bool
+    ) -> NodeWorth | None:
         """What nodes are worth to a unit. kinds: a pod of each shape of its problem, in order; gather: whether it has a
         gather goal."""
         return None
 
-    def serves(self, node: int, pods: Sequence[PodInfo], now: Round) -> bool:
+    def serves(self, node: int, pods: Sequence[PodInfo], now: FamilyRound) -> bool:
         """Whether a node has devices for pods of different shapes together, each of which it serves alone."""
         return True
 
     # -- the plan ----------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def give(self, nodes: Mapping[str, int], now: Round) -> Given:
+    def give(self, nodes: Mapping[str, int], now: FamilyRound) -> Given:
         """Devices for a plan (pod key -> node position, in rank order), on the draft as it is before it."""
 
     # -- words -------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from koordpy.api import keys
 from koordpy.cluster.gpu_env import is_injected
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Ints
-from koordpy.planning.accelerators.base import Accelerator, Given, Round, Worth
+from koordpy.planning.accelerators.base import Accelerator, FamilyRound, Given, NodeWorth
 from koordpy.planning.filters.base import Refusal
 from koordpy.planning.filters.gpu_devices import PLUGIN, GPUDevices, gpu_refusal
 from koordpy.planning.filters.rules import Rule
@@ -53,15 +53,17 @@ class Gpus(Accelerator):
     def asked(self, pod: PodInfo) -> int:
         return pod.gpus.count if pod.gpus is not None else 0
 
-    def worth(self, kinds: Sequence[PodInfo], members: Sequence[PodInfo], now: Round, *, gather: bool) -> Worth | None:
+    def worth(
+        self, kinds: Sequence[PodInfo], members: Sequence[PodInfo], now: FamilyRound, *, gather: bool
+    ) -> NodeWorth | None:
         if all(pod.gpus is None for pod in kinds):
             return None
         table = by_count(kinds, now.scene.gpus)
         if table is None:
             return None
-        return Worth(table, None if gather else standing_nodes(members, now.scene.gpus))
+        return NodeWorth(table, None if gather else standing_nodes(members, now.scene.gpus))
 
-    def give(self, nodes: Mapping[str, int], now: Round) -> Given:
+    def give(self, nodes: Mapping[str, int], now: FamilyRound) -> Given:
         pods = now.scene.snapshot.pods
         placed = [(pods[key], node) for key, node in nodes.items() if pods[key].gpus is not None]
         if not placed or not now.scene.gpus.view.nodes:

@@ -3,18 +3,18 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from koordpy.cluster.pods import PodInfo
-from koordpy.planning.accelerators.base import Accelerator, Given, Round, Worth
+from koordpy.planning.accelerators.base import Accelerator, FamilyRound, Given, NodeWorth
 from koordpy.planning.ascend.between import npu_by_count
 from koordpy.planning.ascend.dealing import deal, deal_node
 from koordpy.planning.ascend.filter import PLUGIN, AscendChips, illegal
-from koordpy.planning.ascend.job import Job
+from koordpy.planning.ascend.job import AscendJob
 from koordpy.planning.ascend.notes import chip_notes
 from koordpy.planning.filters.base import Refusal
 from koordpy.planning.filters.rules import Rule
 from koordpy.planning.scene import Scene
 
 
-class Npus(Accelerator):
+class NpuFamily(Accelerator):
     """Chips of one product a node, in jobs of one pod or several."""
 
     plugin = PLUGIN
@@ -25,17 +25,19 @@ class Npus(Accelerator):
 
     def rules(self, pod: PodInfo, scene: Scene) -> Iterator[Rule]:
         job = scene.npu_job(pod)
-        if isinstance(job, Job):
+        if isinstance(job, AscendJob):
             yield AscendChips(pod, job, scene.jobs, scene.stock)
 
-    def worth(self, kinds: Sequence[PodInfo], members: Sequence[PodInfo], now: Round, *, gather: bool) -> Worth | None:
+    def worth(
+        self, kinds: Sequence[PodInfo], members: Sequence[PodInfo], now: FamilyRound, *, gather: bool
+    ) -> NodeWorth | None:
         table = npu_by_count(kinds, now) if gather else None
-        return Worth(table) if table is not None else None
+        return NodeWorth(table) if table is not None else None
 
-    def serves(self, node: int, pods: Sequence[PodInfo], now: Round) -> bool:
+    def serves(self, node: int, pods: Sequence[PodInfo], now: FamilyRound) -> bool:
         return deal_node(pods, node, now) is not None
 
-    def give(self, nodes: Mapping[str, int], now: Round) -> Given:
+    def give(self, nodes: Mapping[str, int], now: FamilyRound) -> Given:
         snapshot = now.scene.snapshot
         chips = deal([(snapshot.pods[key], node) for key, node in nodes.items()], now)
         if isinstance(chips, str):
@@ -45,6 +47,6 @@ class Npus(Accelerator):
         for key, own in chips.items():
             pod = snapshot.pods[key]
             job = now.scene.npu_job(pod)
-            if isinstance(job, Job):
+            if isinstance(job, AscendJob):
                 notes[key] = chip_notes(job, pod, own)
         return Given(chips, notes)

@@ -4,20 +4,20 @@ from collections.abc import Hashable, Mapping, Sequence
 
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Ints
-from koordpy.planning.accelerators.base import Accelerator, Given, Round, Worth, merged
+from koordpy.planning.accelerators.base import Accelerator, FamilyRound, Given, NodeWorth, merged
 from koordpy.planning.accelerators.gpus import Gpus
-from koordpy.planning.accelerators.npus import Npus
+from koordpy.planning.accelerators.npus import NpuFamily
 from koordpy.planning.scene import Scene
 
 ACCELERATORS: tuple[Accelerator, ...] = (
     Gpus(),
-    Npus(),
+    NpuFamily(),
 )
 PLUGINS = frozenset(family.plugin for family in ACCELERATORS)
 """Filters whose word on a node evictions may change."""
 
 
-def give(nodes: Mapping[str, int], now: Round) -> Given:
+def give(nodes: Mapping[str, int], now: FamilyRound) -> Given:
     """Devices of every family for a plan (pod key -> node position), on the draft as it is before it."""
     given = [family.give(nodes, now) for family in ACCELERATORS]
     chips = {key: own for one in given for key, own in one.chips.items()}
@@ -35,7 +35,7 @@ def shared_room(pods: Sequence[PodInfo], scene: Scene) -> list[tuple[Accelerator
     return [(family, room) for family, room in found if room is not None]
 
 
-def worth(kinds: Sequence[PodInfo], members: Sequence[PodInfo], now: Round, *, gather: bool) -> Worth | None:
+def worth(kinds: Sequence[PodInfo], members: Sequence[PodInfo], now: FamilyRound, *, gather: bool) -> NodeWorth | None:
     """What nodes are worth to a unit by the first family that has something to say of it."""
     for family in ACCELERATORS:
         found = family.worth(kinds, members, now, gather=gather)

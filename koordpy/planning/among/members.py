@@ -80,10 +80,10 @@ def among(
 ) -> Among:
     """What the pending members of a unit are to each other, on the draft as it is. spare: how many of them a plan may
     leave out."""
-    return _Reader(pending, draft, table, spread_defaults, spare).read()
+    return _MemberReader(pending, draft, table, spread_defaults, spare).read()
 
 
-class _Reader:
+class _MemberReader:
     def __init__(
         self,
         pending: Sequence[PodInfo],

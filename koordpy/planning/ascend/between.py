@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from koordpy.cluster.pods import PodInfo
-from koordpy.planning.accelerators.base import Round
+from koordpy.planning.accelerators.base import FamilyRound
 from koordpy.planning.ascend.chips import affinity
 from koordpy.planning.ascend.dealing import demand_of
 from koordpy.planning.ascend.division import Demand, divide
@@ -20,13 +20,13 @@ _MOST = 1 << 14
 """Above every AscendAffinity: what a pod costs at most."""
 
 
-def npu_by_count(pods: Sequence[PodInfo], now: Round) -> ByCount | None:
+def npu_by_count(pods: Sequence[PodInfo], now: FamilyRound) -> ByCount | None:
     """The table of a unit whose shapes are those of the given pods, in order; None where it would say nothing."""
     rules = [chips_rule(now.rules(pod)) for pod in pods]
     active = tuple(i for i, rule in enumerate(rules) if rule is not None)
     if not active:
         return None
-    table = _Table(pods, now)
+    table = _ChipTable(pods, now)
     kinds = table.kinds(len(now.scene.snapshot.nodes))
     alone = len(active) == 1 and all(rule is None or int(rule.copies().max(initial=0)) <= 1 for rule in rules)
     if alone and len({int(value) for value in table.alone if value >= 0}) <= 1:
@@ -34,10 +34,10 @@ def npu_by_count(pods: Sequence[PodInfo], now: Round) -> ByCount | None:
     return ByCount(kinds, table.cost, 1, active)
 
 
-class _Table:
+class _ChipTable:
     """Costs by kind of node and pods per shape."""
 
-    def __init__(self, pods: Sequence[PodInfo], now: Round) -> None:
+    def __init__(self, pods: Sequence[PodInfo], now: FamilyRound) -> None:
         self._pods, self._now = pods, now
         self._rules: list[AscendChips | None] = [chips_rule(now.rules(pod)) for pod in pods]
         self._states: list[tuple[tuple[Demand | None, int, int], ...]] = []

@@ -10,7 +10,7 @@ from koordpy.api import keys
 from koordpy.api.counted import counted
 from koordpy.api.natural import natural_key
 from koordpy.cluster.pods import PodInfo
-from koordpy.planning.ascend.job import Blocks, Job
+from koordpy.planning.ascend.job import AscendJob, Blocks
 from koordpy.planning.ascend.superpods import Grid, by_code, by_objective, short_blocks
 from koordpy.planning.ascend.switch_jobs import Bools, Seated
 from koordpy.planning.figures import Figures
@@ -21,7 +21,7 @@ class BlockJob:
 
     def __init__(
         self,
-        job: Job,
+        job: AscendJob,
         figures: Figures,
         *,
         within: Bools | None = None,

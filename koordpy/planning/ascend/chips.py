@@ -6,7 +6,7 @@ Sets of chips are bit masks. Lower costs are better; None is infeasible, never a
 from collections.abc import Iterable
 from functools import lru_cache
 
-from koordpy.planning.ascend.presets import MESH_WEIGHT, MODULE, Preset, Rule
+from koordpy.planning.ascend.presets import MESH_WEIGHT, MODULE, PickRule, Preset
 
 DIES = 2
 """Dies of a card of those that have two."""
@@ -43,20 +43,20 @@ def cost(preset: Preset, request: int, free: int, several: bool) -> int | None:
     if count < request:
         return None
     match preset.rule:
-        case Rule.RINGS | Rule.CARD:
+        case PickRule.RINGS | PickRule.CARD:
             if preset is MODULE and request == preset.size:
                 return 0 if count == preset.size else None
             best = [c for group in _groups(free, preset.group) if (c := _by_table(preset, request, group)) is not None]
             return min(best, default=None)
-        case Rule.FIT | Rule.CARDS_TIGHT:
+        case PickRule.FIT | PickRule.CARDS_TIGHT:
             return count - request
-        case Rule.HALVES:
+        case PickRule.HALVES:
             return _halves(request, free, several)
-        case Rule.DIES:
+        case PickRule.DIES:
             return _dies(preset.size, request, free)
-        case Rule.DUO:
+        case PickRule.DUO:
             return _duo(request, free)
-        case Rule.MESH:
+        case PickRule.MESH:
             return _mesh(preset.size, request, free)
 
 
@@ -109,15 +109,15 @@ def _mesh(size: int, request: int, free: int) -> int | None:
 def score(preset: Preset, best: int, *, free: int, height: int) -> int:
     """AscendAffinity of a node: more is better. free: number of free chips; height: H of the node."""
     match preset.rule:
-        case Rule.RINGS if preset is MODULE:
+        case PickRule.RINGS if preset is MODULE:
             return 8 * (4 * height - best) + (8 - free)
-        case Rule.HALVES:
+        case PickRule.HALVES:
             return 16 * (height - best) + (16 - free)
-        case Rule.DIES:
+        case PickRule.DIES:
             return preset.size * (2 * preset.size - best)
-        case Rule.CARD:
+        case PickRule.CARD:
             return 8 * (preset.group - best)
-        case Rule.DUO:
+        case PickRule.DUO:
             return 8 * (16 - best)
         case _:
             return 8 * (height - best)
@@ -137,7 +137,7 @@ def affinity(preset: Preset, request: int, free: int, height: int, several: bool
     best = cost(preset, request, free, several)
     if best is None:
         return None
-    if preset.rule is Rule.MESH:
+    if preset.rule is PickRule.MESH:
         return mesh_score(preset, request, best)
     return score(preset, best, free=free.bit_count(), height=height)
 
@@ -148,25 +148,25 @@ def take(preset: Preset, request: int, free: int, several: bool) -> int:
     if cost(preset, request, free, several) is None:
         raise ValueError(f"{request} chips cannot be taken of {free:#x} by {preset.name}")
     match preset.rule:
-        case Rule.RINGS | Rule.CARD:
+        case PickRule.RINGS | PickRule.CARD:
             if request > preset.group:
                 return free
             groups = [g for g in _groups(free, preset.group) if _by_table(preset, request, g) is not None]
             return _lowest(min(groups, key=lambda g: _by_table(preset, request, g) or 0), request)
-        case Rule.FIT:
+        case PickRule.FIT:
             return _lowest(free, request)
-        case Rule.CARDS_TIGHT:
+        case PickRule.CARDS_TIGHT:
             return _fill(sorted(_groups(free, preset.group), key=int.bit_count), request)
-        case Rule.HALVES:
+        case PickRule.HALVES:
             return _take_halves(request, free, several)
-        case Rule.DIES:
+        case PickRule.DIES:
             if request == 1:
                 half = [card for card in _groups(free, DIES) if card.bit_count() == 1]
                 return half[0] if half else _lowest(free, 1)
             return _fill(_full(free, DIES), request)
-        case Rule.DUO:
+        case PickRule.DUO:
             return _take_duo(request, free)
-        case Rule.MESH:
+        case PickRule.MESH:
             return _take_mesh(request, free)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from koordpy.cluster.npus import chip_numbers, npu_resource
 from koordpy.cluster.pods import PodInfo
-from koordpy.planning.accelerators.base import Round
+from koordpy.planning.accelerators.base import FamilyRound
 from koordpy.planning.ascend.chips import take
 from koordpy.planning.ascend.division import Demand, divide
 from koordpy.planning.ascend.filter import chips_rule
@@ -13,7 +13,7 @@ Chips = tuple[int, ...]
 """Numbers of the chips of one pod, ascending."""
 
 
-def demand_of(pod: PodInfo, node: int, now: Round) -> tuple[Demand, int] | None:
+def demand_of(pod: PodInfo, node: int, now: FamilyRound) -> tuple[Demand, int] | None:
     """(what a pod asks of a node's chips, mask of the free ones whoever may take them); None for a pod that asks for
     none, or that the product of the node cannot serve."""
     job = now.scene.npu_job(pod)
@@ -28,7 +28,7 @@ def demand_of(pod: PodInfo, node: int, now: Round) -> tuple[Demand, int] | None:
     return Demand(preset, rule.request, job.several, ~lost), free
 
 
-def pick(pod: PodInfo, node: int, now: Round) -> Chips:
+def pick(pod: PodInfo, node: int, now: FamilyRound) -> Chips:
     """Chips that a pod takes on a node, on the draft as it is; none for a pod that asks for none."""
     job = now.scene.npu_job(pod)
     if job is None or isinstance(job, str):
@@ -40,7 +40,7 @@ def pick(pod: PodInfo, node: int, now: Round) -> Chips:
     return chip_numbers(take(demand.preset, demand.request, free & demand.usable, demand.several))
 
 
-def deal_node(pods: Sequence[PodInfo], node: int, now: Round) -> dict[str, Chips] | None:
+def deal_node(pods: Sequence[PodInfo], node: int, now: FamilyRound) -> dict[str, Chips] | None:
     """Pod key -> chips of pods on one node, those of lower rank first; None where its chips do not serve them all.
 
     Pods that ask for no NPUs are left out.
@@ -67,7 +67,7 @@ def deal_node(pods: Sequence[PodInfo], node: int, now: Round) -> dict[str, Chips
     return out
 
 
-def deal(places: Iterable[tuple[PodInfo, int]], now: Round) -> dict[str, Chips] | str:
+def deal(places: Iterable[tuple[PodInfo, int]], now: FamilyRound) -> dict[str, Chips] | str:
     """Pod key -> chips of all NPU pods of a plan (pods in rank order with their nodes), on the draft before it; the key
     of a pod whose node does not serve all that stand there."""
     by_node: dict[int, list[PodInfo]] = {}

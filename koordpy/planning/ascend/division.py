@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from koordpy.planning.ascend.chips import DIES, cost, take
-from koordpy.planning.ascend.presets import MODULE, Preset, Rule
+from koordpy.planning.ascend.presets import MODULE, PickRule, Preset
 
 _MESH = 4
 _EVERY = -1
@@ -28,9 +28,9 @@ class Demand(NamedTuple):
     def flexible(self) -> bool:
         """Whether any chips will do."""
         match self.preset.rule:
-            case Rule.FIT | Rule.CARDS_TIGHT:
+            case PickRule.FIT | PickRule.CARDS_TIGHT:
                 return True
-            case Rule.MESH:
+            case PickRule.MESH:
                 return self.request > _MESH and self.request % _MESH > 0
         return False
 
@@ -90,9 +90,9 @@ def options(demand: Demand, free: int, rest: Sequence[Demand] = ()) -> Iterator[
 def _group(demand: Demand) -> int:
     """Size of the groups of which one has to hold the whole request; 0 where there is nothing to choose."""
     match demand.preset.rule:
-        case Rule.RINGS | Rule.CARD | Rule.HALVES:
+        case PickRule.RINGS | PickRule.CARD | PickRule.HALVES:
             return demand.preset.group if demand.request <= demand.preset.group else 0
-        case Rule.MESH:
+        case PickRule.MESH:
             return _MESH if demand.request < _MESH else 0
     return 0
 
@@ -126,7 +126,7 @@ def servable(demands: Sequence[Demand], free: int) -> bool:
     if len(demands) == 1:
         return cost(preset, demands[0].request, free & usable, several) is not None
     alike = all(one.preset is preset and one.usable == usable and one.several == several for one in demands)
-    if alike and (several or preset.rule is not Rule.HALVES):
+    if alike and (several or preset.rule is not PickRule.HALVES):
         return _alike(preset, tuple(sorted((one.request for one in demands), reverse=True)), free & usable)
     # those that have no choice come last: they take what is left over
     order = sorted(demands, key=lambda one: (one.flexible, one.usable == _EVERY, -one.request))
@@ -146,21 +146,21 @@ def _alike(preset: Preset, requests: tuple[int, ...], free: int) -> bool:
     if total > count:
         return False
     match preset.rule:
-        case Rule.FIT | Rule.CARDS_TIGHT:
+        case PickRule.FIT | PickRule.CARDS_TIGHT:
             return True
-        case Rule.DIES | Rule.DUO:
+        case PickRule.DIES | PickRule.DUO:
             full = sum(card.bit_count() == DIES for card in _cut(free, DIES))
             return sum(request // DIES for request in requests) <= full
-        case Rule.RINGS | Rule.CARD:
+        case PickRule.RINGS | PickRule.CARD:
             if preset is MODULE and requests[0] == preset.size:
                 return False  # more than one pod, and this one asks for all
             return _packs(_counts(free, preset.group), requests)
-        case Rule.HALVES:
+        case PickRule.HALVES:
             across = sum(request // 2 for request in requests if request > preset.group)
             rings = [(free >> k & 0xFF).bit_count() - across for k in (0, preset.group)]
             small = tuple(request for request in requests if request <= preset.group)
             return min(rings) >= 0 and _packs(tuple(sorted(rings, reverse=True)), small)
-        case Rule.MESH:
+        case PickRule.MESH:
             meshes = _counts(free, _MESH)
             whole = sum(request // _MESH for request in requests if request % _MESH == 0)
             if meshes.count(_MESH) < whole:

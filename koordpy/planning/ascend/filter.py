@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Ints
 from koordpy.planning.ascend.chips import affinity, copies, take
-from koordpy.planning.ascend.job import Job, Tor
+from koordpy.planning.ascend.job import AscendJob, Tor
 from koordpy.planning.ascend.jobs import Jobs
 from koordpy.planning.ascend.presets import MESH_X8, MESH_X16, NPU, NPU_910, Preset
 from koordpy.planning.ascend.stock import Stock
@@ -41,7 +41,7 @@ class AscendChips(Rule):
     plugin = PLUGIN
     local = True
 
-    def __init__(self, pod: PodInfo, job: Job, jobs: Jobs, stock: Stock) -> None:
+    def __init__(self, pod: PodInfo, job: AscendJob, jobs: Jobs, stock: Stock) -> None:
         want = job.want(pod)
         self._stock, self._several = stock, job.several
         self.resource, self.request = want.resource, want.request

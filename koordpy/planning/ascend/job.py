@@ -47,7 +47,7 @@ class Blocks:
 
 
 @dataclass(frozen=True)
-class Job:
+class AscendJob:
     """A legal job. pods: its NPU pods in rank order, bound and pending. needs_super_pod: only nodes with an id will do;
     blocks: None where the pods are placed as section 3 says."""
 

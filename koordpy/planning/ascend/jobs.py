@@ -14,7 +14,7 @@ from koordpy.cluster.npus import npu_resource, super_pod_of
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.planning.ascend import presets as table
-from koordpy.planning.ascend.job import Asked, Blocks, Job, JobKeys, Tor, Want, asked_of
+from koordpy.planning.ascend.job import AscendJob, Asked, Blocks, JobKeys, Tor, Want, asked_of
 from koordpy.planning.ascend.multilevel import LevelsFaultError, check_levels
 from koordpy.planning.ascend.presets import Preset
 from koordpy.planning.ascend.switches import Switches, TableFaultError, read_table, resolve
@@ -75,11 +75,11 @@ class Jobs:
     def __init__(self, snapshot: Snapshot, config: Ascend) -> None:
         self.snapshot = snapshot
         self.config = config
-        self._gangs: dict[GangRef, Job | str] = {}
-        self._plain: dict[tuple[str, bytes], Job | str] = {}
+        self._gangs: dict[GangRef, AscendJob | str] = {}
+        self._plain: dict[tuple[str, bytes], AscendJob | str] = {}
         self._tor: dict[GangRef, Tor] = {}
 
-    def of(self, pod: PodInfo) -> Job | str:
+    def of(self, pod: PodInfo) -> AscendJob | str:
         """The job of a pending pod that asks for NPUs, or why it is illegal."""
         if pod.gang is not None:
             found = self._gangs.get(pod.gang)
@@ -89,8 +89,8 @@ class Jobs:
         known = self._plain.get((pod.namespace, pod.shape))
         if known is None:
             known = self._plain[pod.namespace, pod.shape] = self._attempt(pod.key, (pod,), None)
-        if isinstance(known, Job) and known.pods[0] is not pod:
-            return Job(pod.key, (pod,), known.keys, known.wants, known.tor, known.needs_super_pod, known.blocks)
+        if isinstance(known, AscendJob) and known.pods[0] is not pod:
+            return AscendJob(pod.key, (pod,), known.keys, known.wants, known.tor, known.needs_super_pod, known.blocks)
         return known
 
     def tor(self, ref: GangRef) -> Tor:
@@ -147,16 +147,16 @@ class Jobs:
         held = {self.preset_of(i) for i in self.super_pods}
         return tuple(preset for preset in (table.A3_X16, table.A3_X8) if preset in held)
 
-    def _read(self, ref: GangRef) -> Job | str:
+    def _read(self, ref: GangRef) -> AscendJob | str:
         return self._attempt(ref.key, self.members(ref), group_meta(self.snapshot, ref))
 
-    def _attempt(self, name: str, pods: tuple[PodInfo, ...], meta: ObjectMeta | None) -> Job | str:
+    def _attempt(self, name: str, pods: tuple[PodInfo, ...], meta: ObjectMeta | None) -> AscendJob | str:
         try:
             return self._checked(name, pods, meta)
         except JobFaultError as fault:
             return str(fault)
 
-    def _checked(self, name: str, pods: tuple[PodInfo, ...], meta: ObjectMeta | None) -> Job:
+    def _checked(self, name: str, pods: tuple[PodInfo, ...], meta: ObjectMeta | None) -> AscendJob:
         # bound pods have no shape
         shapes = {pod.shape if pod.pending else pod.key: pod for pod in reversed(pods)}
         for pod in shapes.values():
@@ -180,7 +180,7 @@ class Jobs:
         if policy == table.MULTILEVEL:
             self._check_levels(own, pods)
         blocks = self._blocks(own, pods, wants) if in_blocks else None
-        return Job(name, pods, own, wants, tor, in_blocks, blocks)
+        return AscendJob(name, pods, own, wants, tor, in_blocks, blocks)
 
     def _want(self, asked: Asked, own: JobKeys, *, several: bool) -> Want:
         resource, request, selected = asked

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from koordpy.api import keys
 from koordpy.cluster.pods import GangRef, PodInfo
-from koordpy.planning.ascend.job import Job, Tor
+from koordpy.planning.ascend.job import AscendJob, Tor
 from koordpy.planning.ascend.jobs import Jobs
 from koordpy.planning.ascend.switches import Switches
 
@@ -162,7 +162,9 @@ def read_leaves(
     return tuple(out)
 
 
-def bound_seats(job: Job, switches: Switches, index: Mapping[str, int], gone: Mapping[str, PodInfo]) -> dict[int, int]:
+def bound_seats(
+    job: AscendJob, switches: Switches, index: Mapping[str, int], gone: Mapping[str, PodInfo]
+) -> dict[int, int]:
     """Rank -> node position of the job's pods that stand under a leaf."""
     out = {}
     for rank, pod in enumerate(job.pods):

@@ -11,7 +11,7 @@ from koordpy.api import keys
 from koordpy.cluster.npus import chip_numbers, npu_resource
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.ascend.blocks import BlockJob
-from koordpy.planning.ascend.job import Job
+from koordpy.planning.ascend.job import AscendJob
 from koordpy.planning.ascend.switch_jobs import Bools, Seated
 from koordpy.planning.figures import Figures
 from koordpy.planning.victims.units import untouchable
@@ -29,13 +29,13 @@ class Move:
     why: str
 
 
-def may_move_blocks(job: Job) -> bool:
+def may_move_blocks(job: AscendJob) -> bool:
     """Whether a job asks for its stuck blocks to be moved."""
     asked = job.keys.labels.get(keys.FAULT_SCHEDULING) in ASKED
     return asked and job.blocks is not None and job.keys.annotations.get(keys.RECOVER_POLICY) != "pod"
 
 
-def move(job: Job, figures: Figures, pods: Sequence[PodInfo], *, within: Bools | None) -> Move | None:
+def move(job: AscendJob, figures: Figures, pods: Sequence[PodInfo], *, within: Bools | None) -> Move | None:
     """A plan for the pending pods of a job of which a block is stuck; None where it may not move, or has no way out."""
     path = job.keys.annotations.get(keys.RECOVER_POLICY)
     if not may_move_blocks(job):

@@ -3,10 +3,10 @@
 from koordpy.api import keys
 from koordpy.cluster.npus import chip_ids, npu_resource
 from koordpy.cluster.pods import PodInfo
-from koordpy.planning.ascend.job import Job
+from koordpy.planning.ascend.job import AscendJob
 
 
-def chip_notes(job: Job, pod: PodInfo, chips: tuple[int, ...]) -> dict[str, str]:
+def chip_notes(job: AscendJob, pod: PodInfo, chips: tuple[int, ...]) -> dict[str, str]:
     """Annotations of one NPU pod; chips ascending."""
     resource = npu_resource(pod.requests)
     if resource is None:

@@ -15,7 +15,7 @@ from koordpy.api import keys
 from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.ascend.blocks import BlockJob, step
-from koordpy.planning.ascend.job import Job
+from koordpy.planning.ascend.job import AscendJob
 from koordpy.planning.ascend.moves import Move, keep_room, may_move_blocks, move
 from koordpy.planning.ascend.ranked import assign, place_ranked
 from koordpy.planning.ascend.standing import after, placed_of, settled
@@ -44,12 +44,12 @@ def npu_gate(unit: Unit, figures: Figures) -> Gate | None:
 
 def has_own_order(unit: Unit, figures: Figures) -> bool:
     """Whether switches or SuperPoDs decide where some job of a unit goes."""
-    return any(isinstance(job := figures.npu_job(pod), Job) and job.own_order for pod in unit.pending)
+    return any(isinstance(job := figures.npu_job(pod), AscendJob) and job.own_order for pod in unit.pending)
 
 
 def place_npus(unit: Unit, figures: Figures) -> Placed | None:
     """The placement of a unit with NPU pods; None where the generic planner places it."""
-    jobs = {pod.gang: job for pod in unit.pending if isinstance(job := figures.npu_job(pod), Job)}
+    jobs = {pod.gang: job for pod in unit.pending if isinstance(job := figures.npu_job(pod), AscendJob)}
     unit = after(unit, placed_of(unit, figures), figures)
     if any(job.own_order for job in jobs.values()):
         waiting = {pod.gang for pod in unit.pending}
@@ -66,7 +66,7 @@ class _OwnOrder:
     """A unit of which some jobs ask for switches or SuperPoDs."""
 
     unit: Unit
-    jobs: Sequence[Job]
+    jobs: Sequence[AscendJob]
     figures: Figures
 
     def place(self) -> Placed:
@@ -134,7 +134,7 @@ class _OwnOrder:
             moved="; ".join(one.why for one in moves),
         )
 
-    def _job(self, job: Job, within: Bools | None) -> tuple[Seated | None, str]:
+    def _job(self, job: AscendJob, within: Bools | None) -> tuple[Seated | None, str]:
         """(the largest size of a job that has a plan, why it is not the whole job)."""
         pods = [pod for pod in job.pods if pod.pending]
         kind = BlockJob if job.blocks is not None else SwitchJob
@@ -149,7 +149,7 @@ class _OwnOrder:
             remark = remark or planner.remark()
         return None, remark
 
-    def _sizes(self, job: Job, pods: Sequence[PodInfo]) -> Iterator[int]:
+    def _sizes(self, job: AscendJob, pods: Sequence[PodInfo]) -> Iterator[int]:
         """Numbers of pending NPU pods to try, the largest first."""
         yield len(pods)
         gang = self._gang(pods[0])
@@ -207,7 +207,7 @@ def affinity_scores(pod: PodInfo, unit: Unit, figures: Figures) -> list[int]:
     yet; of a job with switches or SuperPoDs by its plan."""
     job = figures.npu_job(pod)
     chips = figures.of(pod).chips
-    if not isinstance(job, Job) or not job.own_order or chips is None:
+    if not isinstance(job, AscendJob) or not job.own_order or chips is None:
         return [int(value) for value in chips.affinity.tolist()] if chips is not None else []
     out = [0] * len(figures.snapshot.nodes)
     placed = place_npus(unit, figures)

@@ -14,7 +14,7 @@ NPU_910, NPU_310, NPU_310P, NPU = (
 MULTILEVEL = "multilevel"
 
 
-class Rule(Enum):
+class PickRule(Enum):
     """How a preset picks chips; the methods are in `chips`."""
 
     RINGS = "rings"
@@ -43,7 +43,7 @@ class Preset:
     name: str
     resource: str
     size: int
-    rule: Rule
+    rule: PickRule
     legal: frozenset[int]
     group: int = 0
     labels: tuple[str, ...] = ()
@@ -75,7 +75,15 @@ CARD_310_TABLE: Mapping[int, tuple[int | None, ...]] = {
 DUO_CARD_TABLE: Mapping[int, tuple[int | None, ...]] = {1: (0, 1), 2: (None, 0)}
 
 MODULE = Preset(
-    "910-module", NPU_910, 8, Rule.RINGS, frozenset({1, 2, 4, 8}), 4, ("module",), ("chip4-node8",), table=RING_TABLE
+    "910-module",
+    NPU_910,
+    8,
+    PickRule.RINGS,
+    frozenset({1, 2, 4, 8}),
+    4,
+    ("module",),
+    ("chip4-node8",),
+    table=RING_TABLE,
 )
 """Also what a node without the label is."""
 
@@ -83,7 +91,7 @@ A3_X16 = Preset(
     "a3-x16",
     NPU_910,
     16,
-    Rule.DIES,
+    PickRule.DIES,
     _upto(16, 2),
     2,
     ("module-a3-16", "module-a3-16-super-pod"),
@@ -94,20 +102,20 @@ A3_X8 = Preset(
     "a3-x8",
     NPU_910,
     8,
-    Rule.DIES,
+    PickRule.DIES,
     _upto(8, 2),
     2,
     ("module-a3-8-super-pod",),
     ("chip2-node8", "chip2-node8-sp"),
     alone=frozenset({1}),
 )
-CARD_310 = Preset("310-card", NPU_310, 64, Rule.CARD, _upto(4), 4, table=CARD_310_TABLE)
-CHIP_310 = Preset("310-chip", NPU_310, 64, Rule.CARDS_TIGHT, _upto(64), 4)
-CARDS_310P = Preset("310p", NPU_310P, 8, Rule.FIT, _upto(8))
-DUO_CARD = Preset("310p-duo-card", NPU_310P, 8, Rule.CARD, _upto(2), 2, table=DUO_CARD_TABLE)
-DUO_CHIP = Preset("310p-duo-chip", NPU_310P, 8, Rule.DUO, _upto(8), 2)
-MESH_X8 = Preset("mesh-x8", NPU, 8, Rule.MESH, _upto(8), 4, policies=("chip4-node8",))
-MESH_X16 = Preset("mesh-x16", NPU, 16, Rule.MESH, _upto(16), 4, policies=("chip4-node16",))
+CARD_310 = Preset("310-card", NPU_310, 64, PickRule.CARD, _upto(4), 4, table=CARD_310_TABLE)
+CHIP_310 = Preset("310-chip", NPU_310, 64, PickRule.CARDS_TIGHT, _upto(64), 4)
+CARDS_310P = Preset("310p", NPU_310P, 8, PickRule.FIT, _upto(8))
+DUO_CARD = Preset("310p-duo-card", NPU_310P, 8, PickRule.CARD, _upto(2), 2, table=DUO_CARD_TABLE)
+DUO_CHIP = Preset("310p-duo-chip", NPU_310P, 8, PickRule.DUO, _upto(8), 2)
+MESH_X8 = Preset("mesh-x8", NPU, 8, PickRule.MESH, _upto(8), 4, policies=("chip4-node8",))
+MESH_X16 = Preset("mesh-x16", NPU, 16, PickRule.MESH, _upto(16), 4, policies=("chip4-node16",))
 
 PRESETS: tuple[Preset, ...] = (
     MODULE,
@@ -115,20 +123,20 @@ PRESETS: tuple[Preset, ...] = (
         "910-half",
         NPU_910,
         4,
-        Rule.RINGS,
+        PickRule.RINGS,
         frozenset({1, 2, 4}),
         4,
         ("half",),
         ("chip4-node4",),
         table=RING_TABLE,
     ),
-    Preset("910-card", NPU_910, 2, Rule.FIT, _upto(2), 0, ("card",), ("chip1-node2",)),
-    Preset("910b-x8", NPU_910, 8, Rule.FIT, _upto(8), 0, ("module-910b-8",), ("chip8-node8", "chip8-node8-sp")),
+    Preset("910-card", NPU_910, 2, PickRule.FIT, _upto(2), 0, ("card",), ("chip1-node2",)),
+    Preset("910b-x8", NPU_910, 8, PickRule.FIT, _upto(8), 0, ("module-910b-8",), ("chip8-node8", "chip8-node8-sp")),
     Preset(
         "910b-x16",
         NPU_910,
         16,
-        Rule.HALVES,
+        PickRule.HALVES,
         _upto(8) | {10, 12, 14, 16},
         8,
         ("module-910b-16",),

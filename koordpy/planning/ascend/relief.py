@@ -14,7 +14,7 @@ from koordpy.api.natural import natural_key
 from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.ascend.blocks import BlockJob, step
-from koordpy.planning.ascend.job import Job, Tor
+from koordpy.planning.ascend.job import AscendJob, Tor
 from koordpy.planning.ascend.leaves import Uplinks
 from koordpy.planning.ascend.place import has_own_order, place_npus
 from koordpy.planning.ascend.ranked import best_node
@@ -28,7 +28,7 @@ Nodes = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Regions:
+class NodeLots:
     """lots: (nodes, k): pods there come in multiples of k, beside those that stand; one_of: all pods on nodes of one
     of these sets, empty where that is not asked."""
 
@@ -38,7 +38,9 @@ class Regions:
 
 def one_each(unit: Unit, problem: Problem, figures: Figures) -> Problem:
     """The problem with a server of its own for each pod of a job with an order of its own."""
-    jobs = {id(job): job for pod in unit.pending if isinstance(job := figures.npu_job(pod), Job) and job.own_order}
+    jobs = {
+        id(job): job for pod in unit.pending if isinstance(job := figures.npu_job(pod), AscendJob) and job.own_order
+    }
     if not jobs:
         return problem
     columns: list[Ints] = []
@@ -58,26 +60,26 @@ def one_each(unit: Unit, problem: Problem, figures: Figures) -> Problem:
     return replace(problem, free=free, shapes=tuple(shapes))
 
 
-def regions(unit: Unit, figures: Figures) -> Regions:
+def regions(unit: Unit, figures: Figures) -> NodeLots:
     """What blocks and leaves ask of the places of a unit that is one job and nothing else."""
-    jobs = {pod.gang: job for pod in unit.pending if isinstance(job := figures.npu_job(pod), Job)}
+    jobs = {pod.gang: job for pod in unit.pending if isinstance(job := figures.npu_job(pod), AscendJob)}
     if len(jobs) != 1 or any(npu_resource(pod.requests) is None for pod in unit.pending):
-        return Regions()
+        return NodeLots()
     job = next(iter(jobs.values()))
     if any(pod.bound for pod in job.pods):
-        return Regions()
+        return NodeLots()
     if job.blocks is not None and not job.blocks.soft:
         found: dict[str, list[int]] = {}
         for node, name in figures.jobs.super_pods.items():
             found.setdefault(name, []).append(node)
-        return Regions(lots=tuple((tuple(nodes), job.blocks.size) for nodes in found.values()))
+        return NodeLots(lots=tuple((tuple(nodes), job.blocks.size) for nodes in found.values()))
     switches = figures.jobs.switches if job.tor is not Tor.NONE else ""
     if isinstance(switches, Switches) and (job.tor is Tor.PADDING or switches.table.single_layer):
         leaves: dict[int, list[int]] = {}
         for node, leaf in switches.leaf_of.items():
             leaves.setdefault(leaf, []).append(node)
-        return Regions(one_of=tuple(tuple(nodes) for _, nodes in sorted(leaves.items())))
-    return Regions()
+        return NodeLots(one_of=tuple(tuple(nodes) for _, nodes in sorted(leaves.items())))
+    return NodeLots()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ def place_chosen(unit: Unit, wanted: Collection[str], figures: Figures) -> Chose
 def whole_blocks(unit: Unit, ranks: Sequence[int], figures: Figures) -> tuple[int, ...] | None:
     """A core grown by the lowest ranks to what its jobs can be planned with; None where they have too few members."""
     chosen = set(ranks)
-    jobs = {pod.gang: job for pod in unit.pending if isinstance(job := figures.npu_job(pod), Job)}
+    jobs = {pod.gang: job for pod in unit.pending if isinstance(job := figures.npu_job(pod), AscendJob)}
     for job in jobs.values():
         if job.blocks is None:
             continue
@@ -133,13 +135,13 @@ def more_is_no_harm(unit: Unit, figures: Figures) -> bool:
     return all(len(jobs) < 2 or not any(job.marks[leaf] == {"2"} for job in jobs) for leaf, jobs in spanning.items())
 
 
-def jobs_to_return(again: Iterable[PodInfo], figures: Figures) -> Iterator[tuple[Job, list[PodInfo]]]:
+def jobs_to_return(again: Iterable[PodInfo], figures: Figures) -> Iterator[tuple[AscendJob, list[PodInfo]]]:
     """The moved pods of each job that has an order of its own, by rank; jobs in natural order. again: as they come
     back."""
-    jobs: dict[str, tuple[Job, list[PodInfo]]] = {}
+    jobs: dict[str, tuple[AscendJob, list[PodInfo]]] = {}
     for pod in again:
         job = figures.npu_job(pod)
-        if isinstance(job, Job) and job.own_order:
+        if isinstance(job, AscendJob) and job.own_order:
             jobs.setdefault(job.name, (job, []))[1].append(pod)
     for name in sorted(jobs, key=natural_key):
         job, pods = jobs[name]
@@ -147,7 +149,7 @@ def jobs_to_return(again: Iterable[PodInfo], figures: Figures) -> Iterator[tuple
         yield job, [moved[pod.key] for pod in job.pods if pod.key in moved]
 
 
-def seats_again(job: Job, again: Sequence[PodInfo], figures: Figures) -> Mapping[str, int]:
+def seats_again(job: AscendJob, again: Sequence[PodInfo], figures: Figures) -> Mapping[str, int]:
     """Pod key -> node of moved members, by rank, as the job's own planner puts them back; empty where it has no place
     for them."""
     kind = BlockJob if job.blocks is not None else SwitchJob

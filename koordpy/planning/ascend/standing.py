@@ -9,7 +9,7 @@ from dataclasses import replace
 from msgspec.structs import replace as changed
 
 from koordpy.cluster.pods import PodInfo
-from koordpy.planning.ascend.job import Job
+from koordpy.planning.ascend.job import AscendJob
 from koordpy.planning.figures import Figures
 from koordpy.planning.units import Unit
 
@@ -32,7 +32,7 @@ def placed_of(unit: Unit, figures: Figures) -> dict[str, int]:
     return {pod.key: draft.placed[pod.key] for pod in unit.pending if pod.key in draft.placed}
 
 
-def settled(job: Job, figures: Figures) -> Job:
+def settled(job: AscendJob, figures: Figures) -> AscendJob:
     """The job with its members on the draft as if they were bound; itself where there are none."""
     placed, nodes = figures.draft.placed, figures.snapshot.nodes
     if not any(pod.pending and pod.key in placed for pod in job.pods):

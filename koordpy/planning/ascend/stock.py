@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.cluster.npus import Holding, npu_resource
+from koordpy.cluster.npus import NpuHolding, npu_resource
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Draft
 
@@ -116,5 +116,5 @@ class Stock:
                         mask |= 1 << chip
         return mask
 
-    def _stays(self, holding: Holding) -> bool:
+    def _stays(self, holding: NpuHolding) -> bool:
         return holding.pod_key not in self.draft.evicted

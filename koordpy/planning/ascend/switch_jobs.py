@@ -9,7 +9,7 @@ import numpy as np
 from koordpy.api import keys
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.ascend import tor1, tor2
-from koordpy.planning.ascend.job import Job, Tor
+from koordpy.planning.ascend.job import AscendJob, Tor
 from koordpy.planning.ascend.leaves import (
     LeafState,
     Seat,
@@ -40,7 +40,7 @@ class SwitchJob:
     """One job on a draft; `plan` answers for any of its pending pods."""
 
     def __init__(
-        self, job: Job, figures: Figures, *, within: Bools | None = None, again: Sequence[PodInfo] = ()
+        self, job: AscendJob, figures: Figures, *, within: Bools | None = None, again: Sequence[PodInfo] = ()
     ) -> None:
         """within: [nodes] where members may go at all; again: evicted members as they come back."""
         switches = figures.jobs.switches

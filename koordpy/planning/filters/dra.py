@@ -158,7 +158,7 @@ def _fitting(objects: DeviceObjects, selectors: tuple[str, ...]) -> _Fitting:
 
 
 @dataclass(frozen=True, eq=False)
-class _Want:
+class _DeviceWant:
     """One device that a request asks for, and those that would do."""
 
     claim: str
@@ -177,7 +177,7 @@ class DynamicResources(Rule):
         self._objects = objects
         self._nodes = draft.snapshot.nodes
         self._keys = resource_claims(pod)
-        self._wants: list[_Want] = []
+        self._wants: list[_DeviceWant] = []
         self._beyond: list[Offered] = []
         self._reach: dict[str, Mask] = {}
         for key in self._keys:
@@ -193,7 +193,7 @@ class DynamicResources(Rule):
             fitting = _fitting(self._objects, texts)
             self._beyond += fitting.beyond
             count = 1 if exact.count is None else exact.count
-            self._wants += [_Want(key, request.name, fitting)] * count
+            self._wants += [_DeviceWant(key, request.name, fitting)] * count
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
         return bool(pod.pod.spec.resource_claims)
@@ -251,11 +251,11 @@ class DynamicResources(Rule):
             ]
         )
 
-    def _open(self) -> list[_Want]:
+    def _open(self) -> list[_DeviceWant]:
         """What no other pod of the plan has been given already."""
         return [want for want in self._wants if want.claim not in self._draft.devices]
 
-    def _kinds(self, wants: Sequence[_Want]) -> list[_Fitting]:
+    def _kinds(self, wants: Sequence[_DeviceWant]) -> list[_Fitting]:
         return list({id(want.devices): want.devices for want in wants}.values())
 
     def _offering(self, fitting: _Fitting, held: set[DeviceId]) -> Mask:
@@ -270,7 +270,7 @@ class DynamicResources(Rule):
                 here |= self._on(offered)
         return here
 
-    def _choices(self, wants: Sequence[_Want], held: set[DeviceId], node: int) -> list[list[DeviceId]]:
+    def _choices(self, wants: Sequence[_DeviceWant], held: set[DeviceId], node: int) -> list[list[DeviceId]]:
         name = self._nodes[node].name
         found: dict[int, list[DeviceId]] = {}
         for fitting in self._kinds(wants):

@@ -16,8 +16,8 @@ from koordpy.cluster.snapshot import Ints
 from koordpy.planning.filters.base import Code, Refusal, Verdict
 from koordpy.planning.filters.rules import ANY_NUMBER, Rule
 from koordpy.planning.gpu.choosers import chooser_of
-from koordpy.planning.gpu.nodes import GpuNodes, State, Unreadable, want_of
-from koordpy.planning.gpu.wants import PodWant, Want, want_on
+from koordpy.planning.gpu.nodes import GpuNodes, GpuState, UnreadableWish, want_of
+from koordpy.planning.gpu.wants import GpuWant, PodWant, want_on
 
 PLUGIN = "GPUDevices"
 INSUFFICIENT = "Insufficient gpu devices"
@@ -37,7 +37,7 @@ def gpu_refusal(pod: PodInfo) -> Refusal | None:
         return None
     try:
         want_of(pod)
-    except Unreadable as what:
+    except UnreadableWish as what:
         return Refusal(PLUGIN, Code.UNRESOLVABLE, (str(what),))
     return None
 
@@ -115,7 +115,7 @@ class GPUDevices(Rule):
         label = self._nodes[node].labels.get(keys.GPU_PARTITION_POLICY) == "Honor"
         return self._want.restricted or (machine.honor if machine is not None else label)
 
-    def _hard(self, node: int, state: State) -> Refusal | None:
+    def _hard(self, node: int, state: GpuState) -> Refusal | None:
         """What is wrong with a node whatever is free on it."""
         want, machine = self._want, state.machine
         if want.least_kbs and want.count > 1 and state.by_name is None:
@@ -140,7 +140,7 @@ class GPUDevices(Rule):
         able = False
         if machine is not None and machine.has_matrix:
             own = want_on(machine, self._want)
-            only = Want(own.count, own.containers, own.near)
+            only = GpuWant(own.count, own.containers, own.near)
             able = chooser_of(machine).can(machine.healthy, (only,))
         code = Code.UNSCHEDULABLE if able else Code.UNRESOLVABLE
         return Refusal(PLUGIN, code, (f"node(s) lack free GPUs linked at {text} GB/s or more",))
@@ -162,7 +162,7 @@ class GPUDevices(Rule):
             if machine is None:
                 return self._too_slow(state.machine)
             own = want_on(machine, want)
-            if not chooser_of(machine).can(state.free, (Want(own.count, own.containers, own.near),)):
+            if not chooser_of(machine).can(state.free, (GpuWant(own.count, own.containers, own.near),)):
                 return self._too_slow(machine)
         hard = self._hard(node, state)
         if hard is not None and hard.reasons[0] not in _OF_DELIVERY:

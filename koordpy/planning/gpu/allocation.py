@@ -18,7 +18,7 @@ WHOLE_CARD = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio
 
 
 @dataclass(frozen=True, slots=True)
-class Allocation:
+class GpuAllocation:
     """GPUs by name. chips: pod -> minors; notes: pod -> annotations of its Binding; faults: pods that cannot have what
     they were placed for."""
 
@@ -67,7 +67,7 @@ def choice_sets(pods: Sequence[PodInfo]) -> list[list[PodInfo]]:
     return list(sets.values())
 
 
-def allocate(placed: Sequence[tuple[PodInfo, int]], gpus: GpuNodes) -> Allocation:
+def allocate(placed: Sequence[tuple[PodInfo, int]], gpus: GpuNodes) -> GpuAllocation:
     """The GPUs of pods that a plan puts on nodes, on the draft as it is before them."""
     at: dict[int, list[PodInfo]] = {}
     for pod, node in placed:
@@ -89,7 +89,7 @@ def allocate(placed: Sequence[tuple[PodInfo, int]], gpus: GpuNodes) -> Allocatio
             chips[one.pod.key] = machine.minors_of(one.mask)
             visible = _visible(one, given, node, gpus)
             notes[one.pod.key] = _annotations(one, visible, machine, gpus)
-    return Allocation(chips, notes, tuple(faults))
+    return GpuAllocation(chips, notes, tuple(faults))
 
 
 def _on_node(pods: Sequence[PodInfo], node: int, machine: Machine, gpus: GpuNodes) -> list[_Given] | None:

@@ -14,7 +14,7 @@ from koordpy.cluster.gpus import GroupKey, Machine
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Ints
 from koordpy.planning.gpu.allocation import choice_sets
-from koordpy.planning.gpu.nodes import GpuNodes, State, Unreadable, want_of
+from koordpy.planning.gpu.nodes import GpuNodes, GpuState, UnreadableWish, want_of
 from koordpy.planning.gpu.wants import PodWant
 from koordpy.planning.placement.problem import ByCount, Devices
 
@@ -68,17 +68,17 @@ def by_count(pods: Sequence[PodInfo], gpus: GpuNodes) -> ByCount | None:
     for pod in pods:
         try:
             kinds.append(_Kind(pod, want_of(pod) if pod.gpus is not None else None))
-        except Unreadable:
+        except UnreadableWish:
             return None
     if all(kind.want is None for kind in kinds):
         return None
-    table = _Table(tuple(kinds), gpus)
+    table = _GpuTable(tuple(kinds), gpus)
     active = tuple(i for i, kind in enumerate(kinds) if kind.want is not None)
     devices = table.numbers()
     return ByCount(table.kinds(), table.cost, table.width, active, table.always, lambda: table.exact, devices)
 
 
-class _Table:
+class _GpuTable:
     """Vectors by kind of node and pods per shape."""
 
     def __init__(self, kinds: tuple[_Kind, ...], gpus: GpuNodes) -> None:
@@ -112,7 +112,7 @@ class _Table:
             out[node] = number
         return out
 
-    def _held(self, state: State) -> tuple[int, ...]:
+    def _held(self, state: GpuState) -> tuple[int, ...]:
         return tuple(state.groups.get(group, 0) for group in self._groups)
 
     def numbers(self) -> Devices | None:

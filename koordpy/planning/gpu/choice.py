@@ -19,7 +19,7 @@ from koordpy.planning.gpu.shares import Shares
 from koordpy.planning.gpu.splits import Divider, counted
 from koordpy.planning.gpu.submasks import Masks, bits_of, reversed_bits
 from koordpy.planning.gpu.tables import Tables, tables
-from koordpy.planning.gpu.wants import Sets, Want
+from koordpy.planning.gpu.wants import GpuWant, Sets
 from koordpy.planning.limits import JUDGEMENTS_KEPT
 
 Objective = Literal["bottleneck", "sum", "partition"]
@@ -34,10 +34,12 @@ class Chooser:
         self.matrix, self.places, self.listed = board.matrix, board.places, board.listed
         self.tables: Tables = tables(board.matrix.pattern)
         self.divider = Divider(self.tables, board.matrix.floors)
-        self._known: dict[tuple[int, int, tuple[Want, ...], Objective], Sets | None] = {}
+        self._known: dict[tuple[int, int, tuple[GpuWant, ...], Objective], Sets | None] = {}
         self._covers: dict[int, int] = {}
 
-    def choose(self, free: int, held: int, wants: tuple[Want, ...], objective: Objective = "bottleneck") -> Sets | None:
+    def choose(
+        self, free: int, held: int, wants: tuple[GpuWant, ...], objective: Objective = "bottleneck"
+    ) -> Sets | None:
         """The GPUs of each pod, pods in order; None where they cannot all be given what they want.
 
         free: GPUs that may be given; held: those that bound members of the pods' group hold.
@@ -49,17 +51,17 @@ class Chooser:
             self._known[key] = self._choose(free, held, wants, objective)
         return self._known[key]
 
-    def judge(self, free: int, held: int, wants: tuple[Want, ...]) -> Judged | None:
+    def judge(self, free: int, held: int, wants: tuple[GpuWant, ...]) -> Judged | None:
         """What the choice is worth to a comparison of nodes."""
         if all(want.plain for want in wants):
             return judge_of(self.matrix.pattern).judge(free, held, tuple(sorted(want.count for want in wants)))
         return judge_of(self.matrix.pattern).judge_wanted(free, held, wants)
 
-    def can(self, free: int, wants: tuple[Want, ...]) -> bool:
+    def can(self, free: int, wants: tuple[GpuWant, ...]) -> bool:
         """Whether pods can all be given what they want."""
         return self.judge(free, 0, wants) is not None
 
-    def is_exact(self, free: int, held: int, wants: tuple[Want, ...], objective: Objective = "bottleneck") -> bool:
+    def is_exact(self, free: int, held: int, wants: tuple[GpuWant, ...], objective: Objective = "bottleneck") -> bool:
         """Whether `choose` compares all sets: always, up to EXACT_GPUS GPUs."""
         return True
 
@@ -69,7 +71,7 @@ class Chooser:
 
     # -- the rules ----------------------------------------------------------------------------------------------------
 
-    def _choose(self, free: int, held: int, wants: tuple[Want, ...], objective: Objective) -> Sets | None:
+    def _choose(self, free: int, held: int, wants: tuple[GpuWant, ...], objective: Objective) -> Sets | None:
         if not wants:
             return ()
         if objective == "partition":
@@ -88,7 +90,7 @@ class Chooser:
         rules.apply()
         return self._with_containers(rules.division(), wants)
 
-    def _with_containers(self, masks: Sequence[int], wants: tuple[Want, ...]) -> Sets:
+    def _with_containers(self, masks: Sequence[int], wants: tuple[GpuWant, ...]) -> Sets:
         return tuple(
             (mask, self.divider.containers(mask, want.containers)) for mask, want in zip(masks, wants, strict=True)
         )
@@ -146,7 +148,9 @@ def _distinct(of: Sequence[object], masks: Masks) -> NDArray[np.int64]:
 class _Rules:
     """The candidates that are left as rule after rule is applied."""
 
-    def __init__(self, owner: Chooser, us: Masks, free: int, held: int, wants: tuple[Want, ...], *, flat: bool) -> None:
+    def __init__(
+        self, owner: Chooser, us: Masks, free: int, held: int, wants: tuple[GpuWant, ...], *, flat: bool
+    ) -> None:
         self.owner, self.us, self.free, self.held, self.wants, self.flat = owner, us, free, held, wants, flat
         self.tables, self.divider = owner.tables, owner.divider
         self._kinds = counted(wants)
@@ -238,7 +242,7 @@ class _Rules:
         return self._shares().deal([kinds.index(want) for want in self.wants])
 
 
-def _cut(mask: int, wants: Sequence[Want]) -> tuple[int, ...]:
+def _cut(mask: int, wants: Sequence[GpuWant]) -> tuple[int, ...]:
     """A set dealt out in ascending order."""
     bits, out, at = bits_of(mask), [], 0
     for want in wants:

@@ -8,7 +8,7 @@ from koordpy.planning.gpu.board import Board
 from koordpy.planning.gpu.choice import Chooser, Objective
 from koordpy.planning.gpu.judge import Judged
 from koordpy.planning.gpu.large import LargeMachine
-from koordpy.planning.gpu.wants import Sets, Want
+from koordpy.planning.gpu.wants import GpuWant, Sets
 from koordpy.planning.limits import EXACT_GPUS, JUDGEMENTS_KEPT
 
 
@@ -17,9 +17,11 @@ class LargeChooser:
 
     def __init__(self, large: LargeMachine) -> None:
         self.large, self.matrix = large, large.matrix
-        self._known: dict[tuple[int, int, tuple[Want, ...]], Sets | None] = {}
+        self._known: dict[tuple[int, int, tuple[GpuWant, ...]], Sets | None] = {}
 
-    def choose(self, free: int, held: int, wants: tuple[Want, ...], objective: Objective = "bottleneck") -> Sets | None:
+    def choose(
+        self, free: int, held: int, wants: tuple[GpuWant, ...], objective: Objective = "bottleneck"
+    ) -> Sets | None:
         """The GPUs of each pod; of the objectives only the first is known here."""
         key = (free, held, wants)
         if key not in self._known:
@@ -28,7 +30,7 @@ class LargeChooser:
             self._known[key] = self.large.choose(free, held, wants)
         return self._known[key]
 
-    def judge(self, free: int, held: int, wants: tuple[Want, ...]) -> Judged | None:
+    def judge(self, free: int, held: int, wants: tuple[GpuWant, ...]) -> Judged | None:
         """What the choice is worth to a comparison of nodes."""
         sets = self.choose(free, held, wants)
         if sets is None:
@@ -38,11 +40,11 @@ class LargeChooser:
             union |= own
         return Judged(self.low(union), tuple(sorted(self.low(own) for own, _ in sets)))
 
-    def can(self, free: int, wants: tuple[Want, ...]) -> bool:
+    def can(self, free: int, wants: tuple[GpuWant, ...]) -> bool:
         """Whether pods can all be given what they want, as far as the search goes."""
         return self.choose(free, 0, wants) is not None
 
-    def is_exact(self, free: int, held: int, wants: tuple[Want, ...], objective: Objective = "bottleneck") -> bool:
+    def is_exact(self, free: int, held: int, wants: tuple[GpuWant, ...], objective: Objective = "bottleneck") -> bool:
         """Whether the choice is the best of all by all rules."""
         return objective == "bottleneck" and self.large.is_exact(free, held, wants)
 

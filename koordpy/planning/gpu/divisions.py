@@ -9,10 +9,10 @@ from itertools import combinations
 
 from koordpy.cluster.gpus import Matrix
 from koordpy.planning.gpu.submasks import bits_of
-from koordpy.planning.gpu.wants import Want
+from koordpy.planning.gpu.wants import GpuWant
 
 
-def division_choice(matrix: Matrix, size: int, free: int, wants: tuple[Want, ...]) -> tuple[int, ...] | None:
+def division_choice(matrix: Matrix, size: int, free: int, wants: tuple[GpuWant, ...]) -> tuple[int, ...] | None:
     """The set of each pod; None where they do not fit, or where what the library would give breaks a hard wish."""
     out: list[int] = []
     for want in wants:

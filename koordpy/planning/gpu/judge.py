@@ -12,7 +12,7 @@ from koordpy.cluster.gpus import Pattern
 from koordpy.planning.gpu.splits import Divider, counted
 from koordpy.planning.gpu.submasks import Masks, masks_of_size
 from koordpy.planning.gpu.tables import tables
-from koordpy.planning.gpu.wants import Want
+from koordpy.planning.gpu.wants import GpuWant
 from koordpy.planning.limits import JUDGEMENTS_KEPT
 
 
@@ -32,7 +32,7 @@ class Judge:
         self.tables = tables(pattern)
         self._divider = Divider(self.tables, (0,) * self.tables.classes)
         self._known: dict[tuple[int, int, tuple[int, ...]], Judged | None] = {}
-        self._wanted: dict[tuple[int, int, tuple[Want, ...]], Judged | None] = {}
+        self._wanted: dict[tuple[int, int, tuple[GpuWant, ...]], Judged | None] = {}
 
     def judge(self, free: int, held: int, sizes: tuple[int, ...]) -> Judged | None:
         """For pods of the given sizes (ascending) that take any sets; None where there are too few GPUs."""
@@ -58,7 +58,7 @@ class Judge:
             return Judged(top, tuple(sorted(pairs if size > 1 else self.tables.classes for size in sizes)))
         return Judged(top, tuple(self._divider.slowest_pairs(us, sizes, int(low[us].min()))))
 
-    def judge_wanted(self, free: int, held: int, wants: tuple[Want, ...]) -> Judged | None:
+    def judge_wanted(self, free: int, held: int, wants: tuple[GpuWant, ...]) -> Judged | None:
         """For pods with thresholds or listed sets; None where they cannot all be given what they want."""
         key = (free, held, wants)
         if key not in self._wanted:
@@ -67,7 +67,7 @@ class Judge:
             self._wanted[key] = self._judge_wanted(*key)
         return self._wanted[key]
 
-    def _judge_wanted(self, free: int, held: int, wants: tuple[Want, ...]) -> Judged | None:
+    def _judge_wanted(self, free: int, held: int, wants: tuple[GpuWant, ...]) -> Judged | None:
         us = candidates(self.tables.size, free, sum(want.count for want in wants))
         if not len(us):
             return None

@@ -15,7 +15,7 @@ import numpy as np
 from koordpy.cluster.partitions import PartitionTable
 from koordpy.planning.gpu.board import Board
 from koordpy.planning.gpu.submasks import bits_of, reversed_bits
-from koordpy.planning.gpu.wants import Sets, Want
+from koordpy.planning.gpu.wants import GpuWant, Sets
 from koordpy.planning.limits import CLIQUE_STEPS, CLIQUES, NUMA_CHOICES, NUMA_NODES
 
 _BLOCK = 16
@@ -187,7 +187,7 @@ class LargeMachine:
 
     # -- the answer ---------------------------------------------------------------------------------------------------
 
-    def is_exact(self, free: int, held: int, wants: tuple[Want, ...]) -> bool:
+    def is_exact(self, free: int, held: int, wants: tuple[GpuWant, ...]) -> bool:
         """Whether `choose` gives what comparing all sets by all rules would: where links, PCIe roots and listed sets
         leave nothing that blocks cannot add up."""
         count = sum(want.count for want in wants)
@@ -200,7 +200,7 @@ class LargeMachine:
             return False
         return self._places_add_up(whole) and self._table_adds_up
 
-    def _makes_no_difference(self, want: Want, free: int) -> bool:
+    def _makes_no_difference(self, want: GpuWant, free: int) -> bool:
         """Whether a threshold leaves all sets of the free GPUs."""
         return want.linked(free) and not want.listed and not want.must
 
@@ -217,7 +217,7 @@ class LargeMachine:
         inside = all(_block_of(one.mask) == _block_of(one.mask, last=True) for one in sets)
         return inside and all(a.mask & b.mask in (0, a.mask, b.mask) for a, b in combinations(sets, 2))
 
-    def choose(self, free: int, held: int, wants: tuple[Want, ...]) -> Sets | None:
+    def choose(self, free: int, held: int, wants: tuple[GpuWant, ...]) -> Sets | None:
         """The GPUs of each pod; None where they cannot all be given what they want."""
         if any(not want.plain for want in wants):
             return self._one_by_one(free, wants)
@@ -244,7 +244,7 @@ class LargeMachine:
         ranks = self.matrix.pattern.ranks
         return len({ranks[i][j] for i, j in combinations(bits_of(mask), 2)}) < 2
 
-    def _one_by_one(self, free: int, wants: tuple[Want, ...]) -> Sets | None:
+    def _one_by_one(self, free: int, wants: tuple[GpuWant, ...]) -> Sets | None:
         """With thresholds or listed sets each pod gets its best set in turn."""
         out = []
         for want in wants:
@@ -255,7 +255,7 @@ class LargeMachine:
             free &= ~own
         return tuple(out)
 
-    def _wanted(self, free: int, want: Want) -> int | None:
+    def _wanted(self, free: int, want: GpuWant) -> int | None:
         if free.bit_count() < want.count:
             return None
         listed = [one for one in want.listed or () if not one.mask & ~free and want.linked(one.mask)]

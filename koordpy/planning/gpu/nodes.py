@@ -30,7 +30,7 @@ MOST_GPUS = 1 << 20
 """GPUs of a node that are told apart: what states more, by mistake, shall not overflow the sums of a choice."""
 
 
-class Unreadable(ValueError):
+class UnreadableWish(ValueError):
     """Why a pod's wishes about GPUs cannot be read."""
 
 
@@ -40,7 +40,7 @@ def want_of(pod: PodInfo) -> PodWant:
     if ask is None:
         raise ValueError(f"{pod.key} asks for no GPU")
     if ask.fault:
-        raise Unreadable(ask.fault)
+        raise UnreadableWish(ask.fault)
     annotations = pod.pod.metadata.annotations
     least = 0
     text = annotations.get(keys.GPU_MIN_BANDWIDTH)
@@ -56,7 +56,9 @@ def _positive(text: str) -> int:
     except ValueError:
         value = 0.0
     if not 0 < value <= MAX_GBS:  # also false of NaN
-        raise Unreadable(f"annotation {keys.GPU_MIN_BANDWIDTH} cannot be read: {text!r} is no positive number of GB/s")
+        raise UnreadableWish(
+            f"annotation {keys.GPU_MIN_BANDWIDTH} cannot be read: {text!r} is no positive number of GB/s"
+        )
     return max(1, kbs(value))
 
 
@@ -82,12 +84,12 @@ def _partition_spec(text: str | None) -> tuple[bool, int | None]:
         except ValueError as fault:
             what = f"ringBusBandwidth {fault}"
     if what:
-        raise Unreadable(f"annotation {keys.GPU_PARTITION_SPEC} cannot be read: {what}")
+        raise UnreadableWish(f"annotation {keys.GPU_PARTITION_SPEC} cannot be read: {what}")
     return policy == "Restricted", ring
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class GpuState:
     """The GPUs of one node. machine: None where none is known by name; free: those that may be given; unknown: whether
     a holder's GPUs cannot be told; requested: GPUs that pods on the node ask for."""
 
@@ -108,7 +110,7 @@ class State:
         return self.machine.healthy.bit_count() if self.machine is not None else None
 
 
-NOTHING = State(None, 0, False, 0)
+NOTHING = GpuState(None, 0, False, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,7 @@ class GpuNodes:
     def __init__(self, draft: Draft, config: Gpu) -> None:
         self.draft, self.config = draft, config
         self.view: GpuView = draft.snapshot.gpus
-        self._states: dict[int, State] = {}
+        self._states: dict[int, GpuState] = {}
         self._seen = 0
         self._changed: set[int] = set()
 
@@ -135,7 +137,7 @@ class GpuNodes:
         """Number of classes between nodes; it stands for no limit, too."""
         return self.view.comparison.classes
 
-    def state(self, node: int) -> State:
+    def state(self, node: int) -> GpuState:
         """A node's GPUs as the draft leaves them."""
         touched = self.draft.touched
         if self._seen < len(touched):
@@ -148,16 +150,16 @@ class GpuNodes:
             found = self._states[node] = self._read(node)
         return found
 
-    def _read(self, node: int) -> State:
+    def _read(self, node: int) -> GpuState:
         known = self.view.nodes.get(self.draft.snapshot.nodes[node].name)
         if known is None:
             return NOTHING
         if node not in self._changed:
             groups = {one.group: known.group(one.group) for one in known.holders.values() if one.group is not None}
-            return State(known.machine, known.machine.healthy & ~known.held, known.unknown, known.requested, groups)
+            return GpuState(known.machine, known.machine.healthy & ~known.held, known.unknown, known.requested, groups)
         return self._drafted(node, known)
 
-    def _drafted(self, node: int, known: NodeGpus) -> State:
+    def _drafted(self, node: int, known: NodeGpus) -> GpuState:
         machine, draft = known.machine, self.draft
         held, requested, unknown = 0, 0, False
         groups: dict[GroupKey, int] = {}
@@ -179,7 +181,7 @@ class GpuNodes:
             held |= mask
             if pod.group is not None:
                 groups[pod.group] = groups.get(pod.group, 0) | mask
-        return State(machine, machine.healthy & ~held, unknown, requested, groups)
+        return GpuState(machine, machine.healthy & ~held, unknown, requested, groups)
 
     def allocatable(self, node: int, pod: PodInfo) -> int:
         """GPUs that a node has by the resource that a pod asks by."""
@@ -301,7 +303,7 @@ class GpuNodes:
             return None
         return sum(one.mark for one in marks if one is not None) / len(marks)
 
-    def _unlinked(self, state: State, wants: Sequence[PodWant], group: GroupKey | None) -> Worth | None:
+    def _unlinked(self, state: GpuState, wants: Sequence[PodWant], group: GroupKey | None) -> Worth | None:
         """On a node without links every pair counts 0; where there is no pair nothing limits."""
         machine = state.by_name
         held = state.groups.get(group, 0).bit_count() if group is not None else 0

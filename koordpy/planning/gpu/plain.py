@@ -8,7 +8,7 @@ import numpy as np
 
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Ints
-from koordpy.planning.gpu.nodes import GpuNodes, Unreadable, want_of
+from koordpy.planning.gpu.nodes import GpuNodes, UnreadableWish, want_of
 from koordpy.planning.gpu.wants import PodWant
 
 
@@ -20,7 +20,7 @@ class PlainGpus:
         self._pod, self._gpus = pod, gpus
         try:
             self._want: PodWant | None = want_of(pod)
-        except Unreadable:
+        except UnreadableWish:
             self._want = None
         count = len(gpus.draft.snapshot.nodes)
         self.slow: Ints = np.full(count, -1, dtype=np.int64)

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from koordpy.planning.gpu.shares import Charge, Shares
 from koordpy.planning.gpu.submasks import Masks
 from koordpy.planning.gpu.tables import Tables
-from koordpy.planning.gpu.wants import Want
+from koordpy.planning.gpu.wants import GpuWant
 
-Kinds = tuple[tuple[Want, int], ...]
+Kinds = tuple[tuple[GpuWant, int], ...]
 """Pods by what they want: (want, number of them)."""
 
 
@@ -148,7 +148,7 @@ class _Containers:
         masks, figures = known
         return figures if len(masks) == len(own) else figures[np.searchsorted(masks, own)]
 
-    def _figures(self, want: Want, own: Masks) -> NDArray[np.int64]:
+    def _figures(self, want: GpuWant, own: Masks) -> NDArray[np.int64]:
         tables = self._divider.tables
         if not len(own) or not want.containers:
             return np.zeros((len(own), tables.classes + 1), dtype=np.int64)
@@ -158,12 +158,12 @@ class _Containers:
         return np.concatenate([links.astype(np.int64), self._divider.sums[own][:, None]], axis=1)
 
 
-def _is_whole(want: Want) -> bool:
+def _is_whole(want: GpuWant) -> bool:
     """Whether one container has all that its pod gets."""
     return want.containers == (want.count,)
 
 
-def _scores(want: Want, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _scores(want: GpuWant, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """[sets] 1 where a set is listed for a want; the highest score it is listed with."""
     listed, score = np.zeros(1 << count, dtype=np.int64), np.zeros(1 << count, dtype=np.int64)
     for one in want.listed or ():
@@ -173,9 +173,9 @@ def _scores(want: Want, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64
 
 
 @lru_cache(maxsize=4096)
-def counted(wants: tuple[Want, ...]) -> Kinds:
+def counted(wants: tuple[GpuWant, ...]) -> Kinds:
     """Pods by what they want, in a fixed order."""
-    numbers: dict[Want, int] = {}
+    numbers: dict[GpuWant, int] = {}
     for want in wants:
         numbers[want] = numbers.get(want, 0) + 1
     return tuple(sorted(numbers.items(), key=lambda item: repr(item[0])))

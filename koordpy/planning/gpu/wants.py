@@ -21,7 +21,7 @@ class PodWant:
 
 
 @dataclass(frozen=True, slots=True)
-class Want:
+class GpuWant:
     """A PodWant on a machine. near: per GPU those linked fast enough, None for no threshold; listed: listed sets of the
     size, None where the machine has no table; must: whether nothing but these will do."""
 
@@ -42,13 +42,13 @@ class Want:
         return self.near is None and not self.listed and not self.must
 
 
-def want_on(machine: Machine, want: PodWant) -> Want:
+def want_on(machine: Machine, want: PodWant) -> GpuWant:
     """A pod's want on a machine."""
     listed = None
     if machine.table is not None:
         listed = tuple(one for one in machine.table.of(want.count) if _states(one, want.ring_bandwidth))
     near = _near(machine.matrix, want.least_kbs) if want.least_kbs and want.count > 1 else None
-    return Want(want.count, want.containers, near, listed, machine.honor or want.restricted)
+    return GpuWant(want.count, want.containers, near, listed, machine.honor or want.restricted)
 
 
 def _states(one: Partition, asked: int | None) -> bool:

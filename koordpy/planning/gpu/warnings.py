@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from koordpy.api import keys
 from koordpy.cluster.pods import PodInfo
-from koordpy.planning.gpu.nodes import Unreadable, want_of
+from koordpy.planning.gpu.nodes import UnreadableWish, want_of
 
 
 def gpu_warnings(pod: PodInfo) -> Iterator[str]:
@@ -15,5 +15,5 @@ def gpu_warnings(pod: PodInfo) -> Iterator[str]:
     if pod.gpus is not None:
         try:
             want_of(pod)
-        except Unreadable as what:
+        except UnreadableWish as what:
             yield str(what)

@@ -6,7 +6,7 @@ from typing import Any
 from koordpy.api.config import Fairness
 from koordpy.api.natural import natural_key
 from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.quotas import Queue, QuotaUse
+from koordpy.cluster.quotas import QuotaUse, ShareQueue
 from koordpy.planning.orders.keys import QueueKeys
 from koordpy.planning.quota.queues import QueueShares, queue_ages, queue_shares
 
@@ -21,18 +21,18 @@ class ByShare(QueueKeys):
         self.shares: QueueShares = queue_shares(self.quotas, config, self.ages)
         self.limits = {name: quota.max for name, quota in self.quotas.tree.quotas.items()}
 
-    def oldest(self, pods: Iterable[PodInfo]) -> Mapping[Queue, float]:
+    def oldest(self, pods: Iterable[PodInfo]) -> Mapping[ShareQueue, float]:
         """Age of the oldest job of each queue, where the order of ages decides anything: not for unrounded shares."""
         return {}
 
-    def queue_of_pod(self, pod: PodInfo) -> Queue:
+    def queue_of_pod(self, pod: PodInfo) -> ShareQueue:
         return self.quotas.queue_of(pod)
 
-    def above(self, queue: Queue) -> tuple[Queue, ...]:
-        return tuple(Queue(name) for name in reversed(self.quotas.tree.path(queue.quota)[:-1]))
+    def above(self, queue: ShareQueue) -> tuple[ShareQueue, ...]:
+        return tuple(ShareQueue(name) for name in reversed(self.quotas.tree.path(queue.quota)[:-1]))
 
-    def quota(self, queue: Queue, resource: str) -> int:
+    def quota(self, queue: ShareQueue, resource: str) -> int:
         return self.quotas.tree.quotas[queue.quota].least(resource) if queue.quota else 0
 
-    def name(self, queue: Queue) -> Any:
+    def name(self, queue: ShareQueue) -> Any:
         return natural_key(queue.quota or queue.user), queue.user

@@ -3,7 +3,7 @@
 from fractions import Fraction
 from typing import Any
 
-from koordpy.cluster.quotas import Queue
+from koordpy.cluster.quotas import ShareQueue
 from koordpy.planning.orders.by_share import ByShare
 from koordpy.planning.orders.keys import Job
 from koordpy.planning.quota.queues import counts
@@ -15,7 +15,7 @@ _WITH_A_SHARE, _WITHOUT_A_SHARE, _BEYOND_ANY_SHARE = range(3)
 class Exact(ByShare):
     """Queues by what they hold of their exact share."""
 
-    def key(self, queue: Queue, job: Job, oldest: float) -> Any:
+    def key(self, queue: ShareQueue, job: Job, oldest: float) -> Any:
         asked = job.requests()
         shares = self.shares.exact.get(queue, {})
         within = all(

@@ -8,7 +8,7 @@ from typing import Any
 from koordpy.api import keys
 from koordpy.api.config import Fairness
 from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.quotas import Queue, QuotaUse
+from koordpy.cluster.quotas import QuotaUse, ShareQueue
 from koordpy.planning.orders.by_share import ByShare
 from koordpy.planning.orders.keys import INFINITE, Job
 from koordpy.planning.quota.queues import counts, oldest_jobs
@@ -23,15 +23,15 @@ class Kai(ByShare):
 
     def __init__(self, use: QuotaUse, config: Fairness, pods: Iterable[PodInfo]) -> None:
         super().__init__(use, config, pods)
-        self._most: dict[Queue, Mapping[str, Any]] = {}
+        self._most: dict[ShareQueue, Mapping[str, Any]] = {}
         named = {r for quota in self.quotas.tree.quotas.values() for r in quota.min}
         asked = {r for shares in self.shares.whole.values() for r in shares}
         self._resources = [r for r in _WITHIN if r in named or r in asked]
 
-    def oldest(self, pods: Iterable[PodInfo]) -> Mapping[Queue, float]:
+    def oldest(self, pods: Iterable[PodInfo]) -> Mapping[ShareQueue, float]:
         return oldest_jobs(self.quotas, pods)
 
-    def allocatable(self, queue: Queue) -> Mapping[str, Any]:
+    def allocatable(self, queue: ShareQueue) -> Mapping[str, Any]:
         """Resource that is counted -> min(limit, max(quota, share)); constants of the round."""
         found = self._most.get(queue)
         if found is None:
@@ -44,7 +44,7 @@ class Kai(ByShare):
             }
         return found
 
-    def key(self, queue: Queue, job: Job, oldest: float) -> Any:
+    def key(self, queue: ShareQueue, job: Job, oldest: float) -> Any:
         asked = job.requests()
         shares, most = self.shares.whole.get(queue, {}), self.allocatable(queue)
         held = {r: self.use.queue(queue, r) for r in most}
@@ -58,11 +58,11 @@ class Kai(ByShare):
             self._weakness(queue, oldest),
         )
 
-    def _weakness(self, queue: Queue, oldest: float) -> "_Weakness":
+    def _weakness(self, queue: ShareQueue, oldest: float) -> "_Weakness":
         most = self.allocatable(queue)
         return _Weakness(tuple(most.get(r) for r in self._resources), self.ages.get(queue, oldest), self.name(queue))
 
-    def _above(self, queue: Queue, held: Mapping[str, int], shares: Mapping[str, Any]) -> bool:
+    def _above(self, queue: ShareQueue, held: Mapping[str, int], shares: Mapping[str, Any]) -> bool:
         """Whether a queue holds more than its share of each kind that it counts; what nobody asks nobody exceeds."""
         kinds = [kind for kind in _KINDS if any(counts(self.quotas, queue, r) for r in kind)]
         return bool(kinds) and all(

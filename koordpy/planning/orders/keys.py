@@ -6,7 +6,7 @@ from typing import Any
 from koordpy.api.config import Fairness
 from koordpy.api.natural import natural_key
 from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.quotas import Queue, QuotaUse
+from koordpy.cluster.quotas import QuotaUse, ShareQueue
 from koordpy.cluster.resources import Amounts
 from koordpy.planning.units import Unit
 
@@ -46,18 +46,18 @@ class QueueKeys:
         """use: what users and quotas hold, which changes as units are placed; pods: all that are known."""
         self.use, self.config = use, config
 
-    def queue_of(self, job: Job) -> Queue:
+    def queue_of(self, job: Job) -> ShareQueue:
         """The queue of a job: that of its member with the lowest index."""
         return self.queue_of_pod(job.unit.members[0])
 
-    def queue_of_pod(self, pod: PodInfo) -> Queue:
+    def queue_of_pod(self, pod: PodInfo) -> ShareQueue:
         """The queue of a pod."""
-        return Queue("", "")
+        return ShareQueue("", "")
 
-    def above(self, queue: Queue) -> tuple[Queue, ...]:
+    def above(self, queue: ShareQueue) -> tuple[ShareQueue, ...]:
         """The queues above one, the nearest first."""
         return ()
 
-    def key(self, queue: Queue, job: Job, oldest: float) -> Any:
+    def key(self, queue: ShareQueue, job: Job, oldest: float) -> Any:
         """Key of a queue with the job that it offers; oldest: age of the oldest pending job in it."""
         return ()

@@ -5,14 +5,14 @@ An order is `QueueKeys` in a module of its own, and one line here (docs/extendin
 
 from collections.abc import Mapping
 
-from koordpy.planning.orders.by_count import ByCount
+from koordpy.planning.orders.by_count import CountOrder
 from koordpy.planning.orders.exact import Exact
 from koordpy.planning.orders.kai import Kai
 from koordpy.planning.orders.keys import QueueKeys
 
 ORDERS: Mapping[str, type[QueueKeys]] = {
     "off": QueueKeys,
-    "gpu-count": ByCount,
+    "gpu-count": CountOrder,
     "exact": Exact,
     "kai": Kai,
 }

@@ -40,7 +40,7 @@ def applies(problem: Problem) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class NodeCounts:
     """Where the chosen pods go: pods per node, and the domain c that was decided for."""
 
     ranks: tuple[int, ...]
@@ -49,7 +49,7 @@ class Counted:
     domain: int
 
 
-def count(problem: Problem) -> Counted | Solution:
+def count(problem: Problem) -> NodeCounts | Solution:
     """Goals 0 to 6 (or the order without a gather goal). A Solution instead where there is no plan at all.
 
     Raises NotCountable where pipeline groups turn out not to divide the chosen pods.
@@ -63,7 +63,7 @@ def count(problem: Problem) -> Counted | Solution:
         return Solution({}, Proof.INFEASIBLE)
     if not problem.gather:
         extra = _extra(problem, slots, shape, n=len(ranks), nodes=len(ranks))
-        return Counted(ranks, spread_flat(problem, slots, shape, len(ranks), extra), 0, 0)
+        return NodeCounts(ranks, spread_flat(problem, slots, shape, len(ranks), extra), 0, 0)
     if problem.pipeline > 1 and (len(ranks) % problem.pipeline or ranks != tuple(range(len(ranks)))):
         raise NotCountable
     return _Gather(problem, shape, reach, ranks).solve()
@@ -100,7 +100,7 @@ class _Gather:
 
     # -- choosing the domain -------------------------------------------------------------------------------------------
 
-    def solve(self) -> Counted:
+    def solve(self) -> NodeCounts:
         level, candidates = self._lowest()
         candidates = self._most_attracted(level, candidates)
         candidates = self._prepare(level, candidates)
@@ -124,7 +124,7 @@ class _Gather:
                 best, chosen, spread = key, d, found
         counts: dict[int, int] = {}
         self._descend(level, chosen, tables.n, counts, spread)
-        return Counted(self.ranks, counts, level, chosen)
+        return NodeCounts(self.ranks, counts, level, chosen)
 
     def _prepare(self, level: int, candidates: list[int]) -> list[int]:
         """Makes the tables; the domains that can be best in goal 3 as far as sums tell.

@@ -15,7 +15,7 @@ from koordpy.api import keys
 from koordpy.api.config import Fairness
 from koordpy.api.natural import natural_key
 from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.quotas import Queue, QuotaUse
+from koordpy.cluster.quotas import QuotaUse, ShareQueue
 from koordpy.planning.orders.keys import INFINITE, Job, QueueKeys
 from koordpy.planning.orders.registry import ORDERS
 from koordpy.planning.units import Unit
@@ -31,14 +31,14 @@ def half_bound(unit: Unit) -> bool:
 
 
 @dataclass(eq=False, slots=True)
-class _Node:
+class _QueueNode:
     """A queue: with jobs of its own, or with queues below it, or both."""
 
-    queue: Queue
-    parent: "_Node | None" = None
+    queue: ShareQueue
+    parent: "_QueueNode | None" = None
     jobs: list[Job] = field(default_factory=list)
     """Its own, the next one last."""
-    children: list["_Node"] = field(default_factory=list)
+    children: list["_QueueNode"] = field(default_factory=list)
     heap: list[Any] = field(default_factory=list)
     """(key, tie-break, child) of the children that have a job to offer."""
     ages: list[tuple[float, str]] = field(default_factory=list)
@@ -56,7 +56,7 @@ class _Node:
         return not self.jobs and not self.heap
 
 
-def _by_name(node: _Node) -> Any:
+def _by_name(node: _QueueNode) -> Any:
     return natural_key(node.queue.quota), natural_key(node.queue.user)
 
 
@@ -116,20 +116,20 @@ class UnitOrder:
             else:
                 self._ascend(leaf, keys_)
 
-    def _tree(self, keys_: QueueKeys) -> _Node:
-        root = _Node(Queue(""))
-        nodes: dict[Queue, _Node] = {}
+    def _tree(self, keys_: QueueKeys) -> _QueueNode:
+        root = _QueueNode(ShareQueue(""))
+        nodes: dict[ShareQueue, _QueueNode] = {}
         for job in self._rest:
             queue = keys_.queue_of(job)
             node = nodes.get(queue)
             if node is None:
-                node = nodes[queue] = _Node(queue)
+                node = nodes[queue] = _QueueNode(queue)
                 below = node
                 for above in keys_.above(queue):
                     parent = nodes.get(above)
                     known = parent is not None
                     if parent is None:
-                        parent = nodes[above] = _Node(above)
+                        parent = nodes[above] = _QueueNode(above)
                     below.parent = parent
                     parent.children.append(below)
                     below = parent
@@ -139,7 +139,7 @@ class UnitOrder:
                     below.parent = root
                     root.children.append(below)
             node.jobs.append(job)
-            at: _Node | None = node
+            at: _QueueNode | None = node
             while at is not None:
                 at.ages.append((job.age, job.unit.id))
                 at = at.parent
@@ -151,7 +151,7 @@ class UnitOrder:
         self._fill(root, keys_)
         return root
 
-    def _fill(self, root: _Node, keys_: QueueKeys) -> None:
+    def _fill(self, root: _QueueNode, keys_: QueueKeys) -> None:
         """Gives every queue its key, the lowest first."""
         order = [root]
         for node in order:
@@ -163,23 +163,23 @@ class UnitOrder:
                     node.heap.append(self._entry(child, keys_))
             heapq.heapify(node.heap)
 
-    def _entry(self, node: _Node, keys_: QueueKeys) -> Any:
+    def _entry(self, node: _QueueNode, keys_: QueueKeys) -> Any:
         return keys_.key(node.queue, node.head(), self._oldest(node)), natural_key(node.queue.user), node
 
-    def _oldest(self, node: _Node) -> float:
+    def _oldest(self, node: _QueueNode) -> float:
         """Age of the oldest job that has not had its turn, in the queue or below it."""
         while node.ages and node.ages[-1][1] in self._gone:
             node.ages.pop()
         return node.ages[-1][0] if node.ages else INFINITE
 
-    def _descend(self, root: _Node) -> _Node:
+    def _descend(self, root: _QueueNode) -> _QueueNode:
         """The queue whose turn it is; it and the queues above it are off their heaps until `_ascend`."""
         node = root
         while not node.jobs:
             node = heapq.heappop(node.heap)[-1]
         return node
 
-    def _ascend(self, leaf: _Node, keys_: QueueKeys) -> None:
+    def _ascend(self, leaf: _QueueNode, keys_: QueueKeys) -> None:
         node = leaf
         while node.parent is not None:
             if not node.empty:

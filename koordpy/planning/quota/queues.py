@@ -12,7 +12,7 @@ from fractions import Fraction
 from koordpy.api.config import Fairness
 from koordpy.api.natural import natural_key
 from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.quotas import CARDS, COUNT, Queue, Quotas
+from koordpy.cluster.quotas import CARDS, COUNT, Quotas, ShareQueue
 from koordpy.planning.quota.shares import Claim, Rational, exact_and_whole_shares, kai_shares
 
 _MILLI = Fraction(1, 1000)
@@ -27,8 +27,8 @@ class QueueShares:
     exact: unrounded (by KAI's formula they are whole anyway). whole: in whole units.
     """
 
-    exact: Mapping[Queue, Mapping[str, Rational]] = field(default_factory=dict)
-    whole: Mapping[Queue, Mapping[str, Rational]] = field(default_factory=dict)
+    exact: Mapping[ShareQueue, Mapping[str, Rational]] = field(default_factory=dict)
+    whole: Mapping[ShareQueue, Mapping[str, Rational]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class UserShares:
     whole: Mapping[str, Rational] = field(default_factory=dict)
 
 
-def oldest_jobs(quotas: Quotas, pods: Iterable[PodInfo]) -> dict[Queue, float]:
+def oldest_jobs(quotas: Quotas, pods: Iterable[PodInfo]) -> dict[ShareQueue, float]:
     """Queue -> creation of the oldest of its pods; those that run count: a share must not move with what is placed."""
-    oldest: dict[Queue, float] = {}
+    oldest: dict[ShareQueue, float] = {}
     for pod in pods:
         if pod.bound or pod.pending:
             queue = quotas.queue_of(pod)
@@ -49,9 +49,9 @@ def oldest_jobs(quotas: Quotas, pods: Iterable[PodInfo]) -> dict[Queue, float]:
     return oldest
 
 
-def queue_ages(quotas: Quotas, oldest: Mapping[Queue, float]) -> dict[Queue, float]:
+def queue_ages(quotas: Quotas, oldest: Mapping[ShareQueue, float]) -> dict[ShareQueue, float]:
     """Every queue, from the oldest on: creation of its ElasticQuota, else its oldest job; ties by name."""
-    ages = {Queue(name): quota.created for name, quota in quotas.tree.quotas.items()}
+    ages = {ShareQueue(name): quota.created for name, quota in quotas.tree.quotas.items()}
     for queue in (*quotas.queues, *quotas.queues_waiting):
         if not queue.quota:
             ages[queue] = oldest.get(queue, NEVER)
@@ -59,10 +59,10 @@ def queue_ages(quotas: Quotas, oldest: Mapping[Queue, float]) -> dict[Queue, flo
     return {queue: ages[queue] for queue in order}
 
 
-def queue_shares(quotas: Quotas, config: Fairness, ages: Mapping[Queue, float]) -> QueueShares:
+def queue_shares(quotas: Quotas, config: Fairness, ages: Mapping[ShareQueue, float]) -> QueueShares:
     """Shares of all queues in the modes exact and kai; ages: every queue, the oldest first (`queue_ages`)."""
-    exact: dict[Queue, dict[str, Rational]] = {queue: {} for queue in ages}
-    whole: dict[Queue, dict[str, Rational]] = {queue: {} for queue in ages}
+    exact: dict[ShareQueue, dict[str, Rational]] = {queue: {} for queue in ages}
+    whole: dict[ShareQueue, dict[str, Rational]] = {queue: {} for queue in ages}
     asked = {name for sums in (quotas.queues, quotas.queues_waiting) for held in sums.values() for name in held}
     for resource in sorted(asked - {COUNT, CARDS}):
         queues = [queue for queue in ages if counts(quotas, queue, resource)]
@@ -77,12 +77,12 @@ def queue_shares(quotas: Quotas, config: Fairness, ages: Mapping[Queue, float]) 
     return QueueShares(exact, whole)
 
 
-def counts(quotas: Quotas, queue: Queue, resource: str) -> bool:
+def counts(quotas: Quotas, queue: ShareQueue, resource: str) -> bool:
     """Whether a resource is counted for a queue: the keys of max; everything for a user."""
     return not queue.quota or resource in quotas.tree.quotas[queue.quota].max
 
 
-def _claims(quotas: Quotas, config: Fairness, queues: Sequence[Queue], resource: str) -> list[Claim]:
+def _claims(quotas: Quotas, config: Fairness, queues: Sequence[ShareQueue], resource: str) -> list[Claim]:
     position = {queue.quota: i for i, queue in enumerate(queues) if queue.quota}
     held, waiting, every = quotas.queues, quotas.queues_waiting, quotas.tree.quotas
     claims = []

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from koordpy.api import keys
 from koordpy.api.config import Quota as QuotaSettings
-from koordpy.cluster.quota_tree import TOP, Quota
+from koordpy.cluster.quota_tree import TOP, QuotaNode
 from koordpy.cluster.quotas import CARDS, COUNT, Quotas
 from koordpy.cluster.resources import Amounts
 
@@ -109,10 +109,10 @@ class _Level:
             tops = [name for name in quotas.tree.children.get(TOP, ()) if quotas.tree.quotas[name].tree_id == tree_id]
             self._share(tops, total)
 
-    def _lends(self, quota: Quota) -> bool:
+    def _lends(self, quota: QuotaNode) -> bool:
         return quota.lends and not self.settings.guarantee_usage
 
-    def _ask(self, quota: Quota) -> None:
+    def _ask(self, quota: QuotaNode) -> None:
         """Request and guarantee of a quota whose children have theirs; pods in an inner quota count beside them."""
         resource, name = self.resource, quota.name
         if resource not in quota.max:

@@ -14,10 +14,10 @@ from koordpy.planning.placement.problem import Problem, Solution
 from koordpy.planning.placement.rank_order import assign_groups
 from koordpy.planning.plan import Proof
 from koordpy.planning.solver.assignment import assign, settle_ranks
-from koordpy.planning.solver.budget import Budget
+from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.gather import Gather
 from koordpy.planning.solver.greedy import Greedy
-from koordpy.planning.solver.members import Members
+from koordpy.planning.solver.members import MemberSearch
 from koordpy.planning.solver.plain import Plain
 from koordpy.planning.solver.room import Room
 
@@ -30,7 +30,7 @@ def solve(problem: Problem) -> Solution:
     OPTIMAL when every stage was proven, FEASIBLE when the deterministic time ran out on the way, INFEASIBLE when no
     placement exists, UNKNOWN (no nodes) when the time ran out and filling node after node finds none either.
     """
-    budget = Budget.of(problem)
+    budget = TimeBudget.of(problem)
     nodes = _place(problem, budget)
     if not nodes and not budget.proven:
         nodes = _first_found(problem, budget)
@@ -46,13 +46,13 @@ def can_place(problem: Problem) -> Proof:
     pending = problem.pending
     if not problem.allowed(pending):
         return Proof.INFEASIBLE
-    budget = Budget.of(problem)
+    budget = TimeBudget.of(problem)
     if _first_found(problem, budget):
         return Proof.FEASIBLE
     return Plain(problem, pending, room=_room(problem, pending), budget=budget).could()
 
 
-def _place(problem: Problem, budget: Budget) -> dict[int, int]:
+def _place(problem: Problem, budget: TimeBudget) -> dict[int, int]:
     pending = problem.pending
     core = core_of(problem, pending)
     if core is None or not pending:
@@ -62,13 +62,13 @@ def _place(problem: Problem, budget: Budget) -> dict[int, int]:
         return nodes
     if core == pending:
         return {}
-    ranks = Members(problem, room=room, budget=budget).choose()
+    ranks = MemberSearch(problem, room=room, budget=budget).choose()
     if ranks is None:
         return {}
     return _best(problem, ranks, _room(problem, ranks), budget) or {}
 
 
-def _first_found(problem: Problem, budget: Budget) -> dict[int, int]:
+def _first_found(problem: Problem, budget: TimeBudget) -> dict[int, int]:
     """All pending members by `Greedy` in the lowest domains that have room; empty where it finds no valid placement."""
     ranks, tree = problem.pending, problem.tree
     room = _room(problem, ranks)
@@ -92,7 +92,7 @@ def _room(problem: Problem, ranks: Sequence[int]) -> Room:
     return Room(problem, dict(Counter(problem.members[rank].shape for rank in ranks)))
 
 
-def _best(problem: Problem, ranks: Sequence[int], room: Room, budget: Budget) -> dict[int, int] | None:
+def _best(problem: Problem, ranks: Sequence[int], room: Room, budget: TimeBudget) -> dict[int, int] | None:
     """The best placement of exactly these ranks; None where there is none."""
     if not problem.gather:
         return Plain(problem, ranks, room=room, budget=budget).solve()

@@ -10,13 +10,15 @@ from koordpy.planning.limits import RING_PODS
 from koordpy.planning.placement.goals import Goals, faults_together
 from koordpy.planning.placement.problem import Problem
 from koordpy.planning.placement.rank_order import assign_groups, order_ranks
-from koordpy.planning.solver.budget import Budget
+from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.gather import Gather
 from koordpy.planning.solver.reached import Found
 from koordpy.planning.solver.ring import Ring
 
 
-def assign(problem: Problem, ranks: Sequence[int], gather: Gather, found: Found, *, budget: Budget) -> dict[int, int]:
+def assign(
+    problem: Problem, ranks: Sequence[int], gather: Gather, found: Found, *, budget: TimeBudget
+) -> dict[int, int]:
     """Rank -> node for the region that won goals 1 to 5."""
     pods = {
         node: {shape: n for shape, n in zip(gather.room.shapes, held, strict=True) if n}
@@ -26,7 +28,7 @@ def assign(problem: Problem, ranks: Sequence[int], gather: Gather, found: Found,
     return settle_ranks(problem, start, budget=budget)
 
 
-def settle_ranks(problem: Problem, start: Mapping[int, int], *, budget: Budget) -> dict[int, int]:
+def settle_ranks(problem: Problem, start: Mapping[int, int], *, budget: TimeBudget) -> dict[int, int]:
     """The best assignment in goal 7 with the pods per node, goal 3 and score of an assignment that is best in 0-6.
 
     Above 64 pods the start serves where no order of whole domains exists, and unproven where it is not known whether.

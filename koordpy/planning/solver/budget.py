@@ -18,7 +18,7 @@ _PROOFS = {
 _SEED = 0
 
 
-class Budget:
+class TimeBudget:
     """Runs CP-SAT models in order until the shared limit is spent. `proven` turns false with the first open answer."""
 
     def __init__(
@@ -38,7 +38,7 @@ class Budget:
         self.runs: list[SolverRun] = []
 
     @classmethod
-    def of(cls, problem: Problem) -> "Budget":
+    def of(cls, problem: Problem) -> "TimeBudget":
         """What a problem allows."""
         watchdog, interrupts = problem.watchdog_seconds, problem.interrupts
         return cls(problem.deterministic_time, watchdog_seconds=watchdog, interrupts=interrupts)

@@ -13,7 +13,7 @@ from koordpy.planning.solver.cpsat import cp_model
 Term = tuple[cp_model.IntVar, int]
 
 
-class Counted:
+class CountedTable:
     """Adds the table to a model. components: per number of the vector what the nodes add to it, against none."""
 
     def __init__(self, model: cp_model.CpModel, table: ByCount, *, shapes: int) -> None:

@@ -11,9 +11,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.planning.solver.budget import Budget
+from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.cells import Cell
-from koordpy.planning.solver.counted import Counted, Fits, Numbered
+from koordpy.planning.solver.counted import CountedTable, Fits, Numbered
 from koordpy.planning.solver.cpsat import cp_model
 from koordpy.planning.solver.interacting import Interacting
 from koordpy.planning.solver.room import Room
@@ -35,7 +35,7 @@ class CountModel(StagedModel):
         region: tuple[int, int],
         *,
         counts: Sequence[int] | None,
-        budget: Budget,
+        budget: TimeBudget,
         split: bool = False,
         keep: Sequence[int] | None = None,
         opened: Mapping[int, int] | None = None,
@@ -205,12 +205,12 @@ class CountModel(StagedModel):
         most = dict(zip(shapes, self.room.wanted, strict=True))
         Interacting(self.model, places, most=most).add(self.problem.interactions)
 
-    def _counted(self) -> Counted | None:
+    def _counted(self) -> CountedTable | None:
         table = self.problem.by_count
         if table is None or table.devices is not None:
             return None
         room = self.room
-        counted = Counted(self.model, table, shapes=len(self.problem.shapes))
+        counted = CountedTable(self.model, table, shapes=len(self.problem.shapes))
         request = {shape: room.request[i].tolist() for i, shape in enumerate(room.shapes)}
         for cell in self.cells:
             kind = room.types[room.type_of[cell.nodes[0]]]

@@ -11,7 +11,7 @@ import numpy as np
 
 from koordpy.planning.placement.goals import domain_order, pipeline_groups
 from koordpy.planning.placement.problem import Problem
-from koordpy.planning.solver.budget import Budget
+from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.inside import Held, settle_inside
 from koordpy.planning.solver.placed import node_pods
 from koordpy.planning.solver.reached import Found, Reached, Reaching
@@ -23,7 +23,7 @@ from koordpy.planning.solver.whole_groups import GroupType
 class Gather:
     """Searches the best counts per node for the pods of given ranks."""
 
-    def __init__(self, problem: Problem, ranks: Sequence[int], *, room: Room, budget: Budget) -> None:
+    def __init__(self, problem: Problem, ranks: Sequence[int], *, room: Room, budget: TimeBudget) -> None:
         self.problem, self.tree, self.room, self.budget = problem, problem.tree, room, budget
         self.groups: dict[GroupType, list[list[int]]] = self._group_types(set(ranks))
         self.types = tuple(self.groups)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from koordpy.planning.limits import MEASURE_UNITS, MEASURES
-from koordpy.planning.placement.counting import Counted, count
+from koordpy.planning.placement.counting import NodeCounts, count
 from koordpy.planning.placement.problem import ByCount, Devices, Ints, Member, Problem, Shape
-from koordpy.planning.solver.budget import Budget
+from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.counts import CountModel
 from koordpy.planning.solver.placed import node_pods
 from koordpy.planning.solver.regions import Regions
@@ -43,7 +43,9 @@ class Met:
     worth: tuple[int, ...]
 
 
-def meet_measures(regions: Regions, region: tuple[int, int], *, devices: Devices | None, budget: Budget) -> Met | None:
+def meet_measures(
+    regions: Regions, region: tuple[int, int], *, devices: Devices | None, budget: TimeBudget
+) -> Met | None:
     """A placement in a region that meets the bound of one of its tightest measures; None where none is found."""
     measures = regions.measures()
     tight = sorted(measures, key=lambda one: regions.fewest_by([one], region), reverse=True)
@@ -70,7 +72,7 @@ def _is_of(asks: Ints, per_node: Ints, room: Room) -> bool:
 
 
 def _onto(
-    regions: Regions, region: tuple[int, int], least: Least, asks: Ints | None, budget: Budget
+    regions: Regions, region: tuple[int, int], least: Least, asks: Ints | None, budget: TimeBudget
 ) -> Mapping[int, Sequence[int]] | None:
     """All pods onto the nodes that a measure found, where each gives as much as it found, else anyhow."""
     room = regions.room
@@ -118,7 +120,7 @@ def least_domains(
         by_count=_what_is_left(caps) if left and scale == 1 else None,
     )
     found = count(one)
-    if not isinstance(found, Counted):
+    if not isinstance(found, NodeCounts):
         return None
     nodes = dict(sorted(found.counts.items()))
     domains = tuple(len(set(row.tolist())) for row in tree.domain_of[1:, list(nodes)])

@@ -11,7 +11,7 @@ import numpy as np
 from koordpy.planning.placement.goals import core_of
 from koordpy.planning.placement.problem import Ints, Problem, hard_regions
 from koordpy.planning.plan import Proof
-from koordpy.planning.solver.budget import Budget
+from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.counts import CountModel
 from koordpy.planning.solver.cpsat import cp_model
 from koordpy.planning.solver.room import Room
@@ -24,10 +24,10 @@ Chosen = tuple[tuple[int, ...], int, tuple[int, ...]]
 """Core, negated number, ranks: smaller is better."""
 
 
-class Members:
+class MemberSearch:
     """Searches which pending members can be placed together."""
 
-    def __init__(self, problem: Problem, *, room: Room, budget: Budget) -> None:
+    def __init__(self, problem: Problem, *, room: Room, budget: TimeBudget) -> None:
         self.problem, self.room, self.budget = problem, room, budget
         self.kinds: dict[Kind, list[int]] = {}
         for rank in problem.pending:

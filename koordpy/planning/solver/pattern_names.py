@@ -13,7 +13,7 @@ from koordpy.planning.solver.staged import StagedModel, Term, linear
 
 
 @dataclass(slots=True)
-class Way:
+class NodePattern:
     """Nodes of one kind that take the same. pods: per shape (position in Room); costs: what a node adds to the vector
     of the ByCount, against none."""
 
@@ -23,11 +23,11 @@ class Way:
 
 
 @dataclass(slots=True)
-class Kind:
+class NodeKind:
     """Nodes that are alike, in the order in which they are taken."""
 
     nodes: list[int]
-    ways: list[Way] = field(default_factory=list)
+    ways: list[NodePattern] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class _Opened:
     """A node that pods are dealt to. pods: so far; filled: per way of its kind whether it is the one, None where the
     way has too little."""
 
-    kind: Kind
+    kind: NodeKind
     pods: list[int]
     filled: list[cp_model.IntVar | None]
 
@@ -47,7 +47,7 @@ class PatternNames:
     each way that may be its own.
     """
 
-    def __init__(self, model: StagedModel, kinds: Sequence[Kind], name_rank: Ints) -> None:
+    def __init__(self, model: StagedModel, kinds: Sequence[NodeKind], name_rank: Ints) -> None:
         """model: with a solution, all goals before the names held; name_rank: [nodes] place in the order of names."""
         self._staged, self.model, self._kinds = model, model.model, kinds
         self._name = name_rank
@@ -105,7 +105,7 @@ class PatternNames:
             if nodes and terms:
                 yield nodes[-1], terms
 
-    def _left(self, kind: Kind, at: int) -> list[Term]:
+    def _left(self, kind: NodeKind, at: int) -> list[Term]:
         """Untouched nodes that are filled in a way."""
         own = [o.filled[at] for o in self._opened.values() if o.kind is kind]
         return [(kind.ways[at].number, 1), *((var, -1) for var in own if var is not None)]

@@ -20,9 +20,9 @@ from koordpy.planning.limits import (
 )
 from koordpy.planning.placement.problem import Ints, Problem
 from koordpy.planning.plan import Proof
-from koordpy.planning.solver.budget import Budget
+from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.counted import Fits
-from koordpy.planning.solver.pattern_names import Kind, PatternNames, Way
+from koordpy.planning.solver.pattern_names import NodeKind, NodePattern, PatternNames
 from koordpy.planning.solver.room import Room
 from koordpy.planning.solver.staged import StagedModel, Term, linear
 
@@ -41,13 +41,13 @@ def pays(problem: Problem, room: Room, nodes: Sequence[int]) -> bool:
 class Patterns:
     """Searches the best nodes for the pods of given ranks. counts: pods per shape position."""
 
-    def __init__(self, problem: Problem, ranks: Sequence[int], *, room: Room, counts: Ints, budget: Budget) -> None:
+    def __init__(self, problem: Problem, ranks: Sequence[int], *, room: Room, counts: Ints, budget: TimeBudget) -> None:
         self.problem, self.ranks, self.room, self.budget = problem, tuple(ranks), room, budget
         self.counts = [int(n) for n in counts]
         self.model = StagedModel(budget)
         self._reference = problem.copies_of[problem.reference(self.ranks)]
         self._fine = True
-        self._kinds: list[Kind] = []
+        self._kinds: list[NodeKind] = []
         self._known: dict[tuple[int, tuple[int, ...]], tuple[int, ...] | None] = {}
 
     def solve(self, nodes: Sequence[int]) -> dict[int, int] | None:
@@ -180,7 +180,7 @@ class Patterns:
         largest = np.max(list(used.values()), axis=0)
         least = np.array(self.counts, dtype=np.int64) @ request - (most - 1) * largest
         for nodes in groups:
-            kind = Kind(nodes)
+            kind = NodeKind(nodes)
             for pods in fillings[int(self.room.type_of[nodes[0]])]:
                 times = min(len(nodes), *(n // k for n, k in zip(self.counts, pods, strict=True) if k))
                 if not times or not bool((used[pods] >= least).all()):
@@ -188,7 +188,7 @@ class Patterns:
                 costs = self._costs(nodes[0], pods)
                 if costs is not None:
                     number = self.model.model.new_int_var(0, times, "")
-                    kind.ways.append(Way(pods, costs, number))
+                    kind.ways.append(NodePattern(pods, costs, number))
                     for i, k in enumerate(pods):
                         if k:
                             taken[i].append((number, k))
@@ -198,10 +198,10 @@ class Patterns:
         for terms, wanted in zip(taken, self.counts, strict=True):
             self.model.model.add(linear(terms) == wanted)
 
-    def _all(self) -> Iterator[tuple[Kind, Way]]:
+    def _all(self) -> Iterator[tuple[NodeKind, NodePattern]]:
         return ((kind, way) for kind in self._kinds for way in kind.ways)
 
-    def _loss(self, kind: Kind, way: Way) -> int:
+    def _loss(self, kind: NodeKind, way: NodePattern) -> int:
         shapes = self.problem.shapes
         node = kind.nodes[0]
         return -sum(k * int(shapes[s].score[node]) for s, k in zip(self.room.shapes, way.pods, strict=True))

@@ -11,7 +11,7 @@ import numpy as np
 from koordpy.planning.placement.goals import Goals, faults_together
 from koordpy.planning.placement.problem import Ints, Problem, hard_regions
 from koordpy.planning.plan import Proof
-from koordpy.planning.solver.budget import Budget
+from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.cells import lost_score
 from koordpy.planning.solver.counts import CountModel
 from koordpy.planning.solver.patterns import Patterns, pays
@@ -23,7 +23,7 @@ from koordpy.planning.solver.staged import Term
 class Plain:
     """Searches the best nodes for the pods of given ranks without a gather goal."""
 
-    def __init__(self, problem: Problem, ranks: Sequence[int], *, room: Room, budget: Budget) -> None:
+    def __init__(self, problem: Problem, ranks: Sequence[int], *, room: Room, budget: TimeBudget) -> None:
         self.problem, self.ranks, self.room, self.budget = problem, tuple(ranks), room, budget
         self.shape_at = {s: i for i, s in enumerate(room.shapes)}
         counts = [0] * len(room.shapes)

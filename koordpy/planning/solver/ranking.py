@@ -12,12 +12,12 @@ from koordpy.planning.placement.problem import Problem, Solution
 from koordpy.planning.placement.rank_order import assign_groups
 from koordpy.planning.plan import Proof
 from koordpy.planning.solver.assignment import settle_ranks
-from koordpy.planning.solver.budget import Budget
+from koordpy.planning.solver.budget import TimeBudget
 
 
 def rank_counts(problem: Problem, ranks: Sequence[int], counts: Mapping[int, int]) -> Solution:
     """Rank -> node for equal pods whose counts per node are optimal in goals 0 to 6."""
-    budget = Budget.of(problem)
+    budget = TimeBudget.of(problem)
     nodes = settle_ranks(problem, _start(problem, ranks, counts), budget=budget)
     return Solution(nodes, Proof.OPTIMAL if budget.proven else Proof.FEASIBLE, tuple(budget.runs))
 

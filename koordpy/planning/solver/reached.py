@@ -14,7 +14,7 @@ from koordpy.planning.limits import COVER_ENTRIES
 from koordpy.planning.placement.goals import domain_order
 from koordpy.planning.placement.problem import Ints, Problem
 from koordpy.planning.placement.ties import faults
-from koordpy.planning.solver.budget import Budget
+from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.cells import lost_score
 from koordpy.planning.solver.counts import CountModel
 from koordpy.planning.solver.cover import Cover, TooMuchWork
@@ -61,7 +61,7 @@ class Reaching:
     """Solves regions for the pods of given ranks."""
 
     def __init__(
-        self, problem: Problem, ranks: Sequence[int], *, room: Room, types: Sequence[GroupType], budget: Budget
+        self, problem: Problem, ranks: Sequence[int], *, room: Room, types: Sequence[GroupType], budget: TimeBudget
     ) -> None:
         self.problem, self.tree, self.room, self.budget, self.types = problem, problem.tree, room, budget, tuple(types)
         counts = Counter(problem.members[rank].shape for rank in ranks)

@@ -12,8 +12,8 @@ from koordpy.planning.placement.goals import Goals, pipeline_groups
 from koordpy.planning.placement.problem import Problem
 from koordpy.planning.placement.rank_ring import RankRing
 from koordpy.planning.placement.rank_search import RankSearch
-from koordpy.planning.solver.budget import Budget
-from koordpy.planning.solver.counted import Counted, Fits
+from koordpy.planning.solver.budget import TimeBudget
+from koordpy.planning.solver.counted import CountedTable, Fits
 from koordpy.planning.solver.cpsat import cp_model
 from koordpy.planning.solver.interacting import Interacting
 from koordpy.planning.solver.staged import Term, hint, linear
@@ -22,7 +22,7 @@ from koordpy.planning.solver.staged import Term, hint, linear
 class Ring:
     """Assigns new pods to nodes with given totals; bound members are fixed places of the ring."""
 
-    def __init__(self, problem: Problem, start: Mapping[int, int], *, budget: Budget) -> None:
+    def __init__(self, problem: Problem, start: Mapping[int, int], *, budget: TimeBudget) -> None:
         """start: a valid assignment, optimal in goals 0-6, whose counts per node and goal 3 are kept."""
         self.problem, self.tree, self.budget, self.start = problem, problem.tree, budget, dict(start)
         self.model = cp_model.CpModel()
@@ -78,7 +78,7 @@ class Ring:
         wanted = Counter(shape_of.values())
         if table is None or len(wanted) == 1:
             return
-        counted = Counted(self.model, table, shapes=len(problem.shapes))
+        counted = CountedTable(self.model, table, shapes=len(problem.shapes))
         for node in self.nodes:
             held: dict[int, list[Term]] = {}
             for (rank, at), var in self.at.items():

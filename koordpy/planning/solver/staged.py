@@ -7,7 +7,7 @@ and a stage whose optimum is known by a bound, or met already, is not solved at 
 from collections.abc import Iterable, Sequence
 
 from koordpy.planning.plan import Proof
-from koordpy.planning.solver.budget import Budget
+from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.cpsat import cp_model
 
 Term = tuple[cp_model.IntVar, int]
@@ -28,7 +28,7 @@ def hint(model: cp_model.CpModel, values: Sequence[int]) -> None:
 class StagedModel:
     """A model with its current solution; values are empty until one is found."""
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: TimeBudget) -> None:
         self.budget = budget
         self.model = cp_model.CpModel()
         self.values: list[int] = []

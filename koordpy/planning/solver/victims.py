@@ -9,7 +9,7 @@ from math import gcd
 
 from koordpy.planning.limits import LEVEL_9_UNITS, LEVEL_WEIGHT, PRIORITY_PARTS, VICTIM_TRIES
 from koordpy.planning.plan import Proof
-from koordpy.planning.solver.budget import Budget
+from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.cpsat import cp_model
 from koordpy.planning.solver.staged import Term, hint
 from koordpy.planning.solver.staged import linear as _sum
@@ -25,7 +25,7 @@ Check = Callable[[tuple[int, ...], Layout], Sequence[Cut | Need]]
 def choose(choices: Choices, check: Check, *, most_tries: int = VICTIM_TRIES) -> Choice:
     """The least harmful options with which all members can be placed. most_tries: answers that a check may refuse."""
     watchdog, interrupts = choices.problem.watchdog_seconds, choices.problem.interrupts
-    budget = Budget(choices.deterministic_time, watchdog_seconds=watchdog, probing=False, interrupts=interrupts)
+    budget = TimeBudget(choices.deterministic_time, watchdog_seconds=watchdog, probing=False, interrupts=interrupts)
     steps = priorities(choices)
     if not steps:
         return Choice((), Proof.INFEASIBLE)
@@ -54,7 +54,7 @@ def choose(choices: Choices, check: Check, *, most_tries: int = VICTIM_TRIES) ->
 class _Levels:
     """The cost levels of one model, solved anew whenever it has grown."""
 
-    def __init__(self, model: VictimsModel, budget: Budget) -> None:
+    def __init__(self, model: VictimsModel, budget: TimeBudget) -> None:
         self.model, self.budget = model, budget
 
     def best(self) -> tuple[tuple[int, ...], Layout, bool] | None:
@@ -102,7 +102,7 @@ class _Levels:
 class _Stages:
     """Solves of one model after another, each holding what the ones before reached."""
 
-    def __init__(self, model: cp_model.CpModel, budget: Budget) -> None:
+    def __init__(self, model: cp_model.CpModel, budget: TimeBudget) -> None:
         self.model, self.budget = model, budget
         self.values: list[int] = []
 

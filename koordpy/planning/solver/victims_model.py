@@ -13,7 +13,7 @@ from koordpy.planning.solver.staged import Term
 from koordpy.planning.solver.staged import linear as _sum
 from koordpy.planning.solver.victims_bounds import Bounds, freed_by, wanted_of
 from koordpy.planning.solver.victims_topology import Stage, Topology
-from koordpy.planning.victims.choice import Choices, Crossing, Cut, Kind, Need, Rejoin
+from koordpy.planning.victims.choice import Choices, Crossing, Cut, MovedKind, Need, Rejoin
 
 
 class VictimsModel:
@@ -150,11 +150,11 @@ class VictimsModel:
 
     def _returns(self, loads: dict[int, list[tuple[cp_model.IntVar, tuple[tuple[int, int], ...], int]]]) -> None:
         """Pods of one kind that come back, by node: whose they are makes no difference to the room."""
-        moved: dict[Kind, list[Term]] = {}
+        moved: dict[MovedKind, list[Term]] = {}
         for u, parts in enumerate(self.choices.returns):
             for part in parts if u in self.of_unit else ():
                 moved.setdefault(part.kind, []).extend(self.unit(u, part.pods))
-        self.back: dict[Kind, dict[int, cp_model.IntVar]] = {}
+        self.back: dict[MovedKind, dict[int, cp_model.IntVar]] = {}
         for kind, terms in moved.items():
             most = sum(pods for _, pods in terms)
             here = self.back[kind] = {node: self.base.new_int_var(0, most, "") for node in kind.nodes}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from koordpy.api import keys
 from koordpy.cluster.npus import npu_resource, super_pod_of
 from koordpy.cluster.pods import GangRef, PodInfo
-from koordpy.planning.ascend.job import Job, Tor
+from koordpy.planning.ascend.job import AscendJob, Tor
 from koordpy.planning.ascend.standing import settled
 from koordpy.planning.ascend.switches import Switches
 from koordpy.planning.figures import Figures
@@ -22,10 +22,10 @@ Notes = Mapping[str, Mapping[str, str]]
 def check_places(placed: Sequence[tuple[PodInfo, str]], notes: Notes, figures: Figures) -> list[str]:
     """Faults of pods placed on nodes, by name, on the draft as it was before them. notes: pod key -> annotations of its
     Binding."""
-    jobs: dict[int, tuple[Job, dict[str, str]]] = {}
+    jobs: dict[int, tuple[AscendJob, dict[str, str]]] = {}
     for pod, node in placed:
         job = figures.npu_job(pod)
-        if isinstance(job, Job) and job.own_order:
+        if isinstance(job, AscendJob) and job.own_order:
             key = id(job) if pod.gang is not None else id(pod)
             if key not in jobs:
                 jobs[key] = settled(job, figures), {}
@@ -41,13 +41,15 @@ def check_places(placed: Sequence[tuple[PodInfo, str]], notes: Notes, figures: F
     return faults
 
 
-def _own_servers(job: Job, new: Mapping[str, str], old: Mapping[str, str]) -> list[str]:
+def _own_servers(job: AscendJob, new: Mapping[str, str], old: Mapping[str, str]) -> list[str]:
     """Each pod has a server of its own."""
     on = Counter([*new.values(), *old.values()])
     return [f"{job.name}: {on[node]} pods on server {node}" for node in dict.fromkeys(new.values()) if on[node] > 1]
 
 
-def _blocks(job: Job, new: Mapping[str, str], old: Mapping[str, str], notes: Notes, figures: Figures) -> list[str]:
+def _blocks(
+    job: AscendJob, new: Mapping[str, str], old: Mapping[str, str], notes: Notes, figures: Figures
+) -> list[str]:
     """A block is in one SuperPoD, on whole nodes; in a hard job it has all its ranks."""
     wish = job.blocks
     assert wish is not None
@@ -94,7 +96,7 @@ def _said(pod: PodInfo, rank: int, size: int) -> str:
 class _Network:
     """One job under leaf switches."""
 
-    job: Job
+    job: AscendJob
     new: Mapping[str, str]
     old: Mapping[str, str]
     notes: Notes

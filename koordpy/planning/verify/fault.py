@@ -29,7 +29,7 @@ class Check(StrEnum):
     VAIN = "vain"
 
 
-class Fault(str):
+class PlanFault(str):
     """One fault as text, and the check that found it."""
 
     check: Check
@@ -40,6 +40,6 @@ class Fault(str):
         return out
 
 
-def found(check: Check, texts: Iterable[str]) -> list[Fault]:
+def found(check: Check, texts: Iterable[str]) -> list[PlanFault]:
     """The texts of one check as faults."""
-    return [Fault(text, check) for text in texts]
+    return [PlanFault(text, check) for text in texts]

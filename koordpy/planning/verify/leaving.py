@@ -19,7 +19,7 @@ from koordpy.planning.figures import Figures
 from koordpy.planning.gangs import Gang
 from koordpy.planning.plan import RejectedPlan
 from koordpy.planning.units import Groups, Unit
-from koordpy.planning.verify.fault import Check, Fault, found
+from koordpy.planning.verify.fault import Check, PlanFault, found
 from koordpy.planning.victims.lines import Lines
 
 PRIORITY, QUOTA, SHARE, MOVE = "priority", "quota", "fair-share", "consolidation"
@@ -45,7 +45,7 @@ class Round:
     budgets: Sequence[tuple[PodDisruptionBudget, int]]
 
 
-def check_given_back(name: str, limit: Amounts, taken: Sequence[Taken], at: Round) -> list[Fault]:
+def check_given_back(name: str, limit: Amounts, taken: Sequence[Taken], at: Round) -> list[PlanFault]:
     """Faults of what a quota above its limit gives back, on the draft as it was before."""
     plan = Leaving(at)
     faults = [*found(Check.VICTIMS, plan.may_go(taken)), *found(Check.UNITS, plan.whole(taken))]
@@ -77,7 +77,7 @@ def check_given_back(name: str, limit: Amounts, taken: Sequence[Taken], at: Roun
     ]
 
 
-def check_stale(gang: Gang, pods: Sequence[PodInfo], at: Round) -> list[Fault]:
+def check_stale(gang: Gang, pods: Sequence[PodInfo], at: Round) -> list[PlanFault]:
     """Faults of a stale gang that gives up, on the draft as it was before."""
     plan, taken = Leaving(at), [Taken(tuple(pods), STALE_GANG)]
     texts, going = plan.may_go(taken), {pod.key for pod in pods}
@@ -92,7 +92,7 @@ def check_stale(gang: Gang, pods: Sequence[PodInfo], at: Round) -> list[Fault]:
 
 
 def rejection(
-    unit: str, faults: Sequence[Fault], taken: Sequence[Taken], nodes: Sequence[tuple[str, str]] = (), way: str = ""
+    unit: str, faults: Sequence[PlanFault], taken: Sequence[Taken], nodes: Sequence[tuple[str, str]] = (), way: str = ""
 ) -> RejectedPlan:
     """A plan that is not carried out, with all that is needed to look into it."""
     victims = tuple((pod.key, one.rule) for one in taken for pod in one.pods)

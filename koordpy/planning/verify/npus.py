@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from koordpy.api import keys
 from koordpy.cluster.npus import chip_numbers
 from koordpy.cluster.pods import PodInfo
-from koordpy.planning.ascend.job import Job
+from koordpy.planning.ascend.job import AscendJob
 from koordpy.planning.figures import Figures
 
 _SINGLE_CARD = "card"
@@ -27,7 +27,7 @@ def check_npus(
         if resource is None:
             continue
         job = figures.npu_job(pod)
-        if not isinstance(job, Job):
+        if not isinstance(job, AscendJob):
             faults.append(f"{pod.key}: its job is illegal")
             continue
         given = chips.get(pod.key, ())
@@ -80,7 +80,7 @@ def _usable(node: str, resource: str, figures: Figures, *, several: bool) -> set
     return out - set(chip_numbers(report.unlinked)) if several else out
 
 
-def _group_fault(resource: str, chips: set[int], job: Job, figures: Figures, node: str, *, several: bool) -> str:
+def _group_fault(resource: str, chips: set[int], job: AscendJob, figures: Figures, node: str, *, several: bool) -> str:
     """What is wrong with a set of chips on the product of a node; empty where it may be given."""
     number = len(chips)
     labels = job.keys.labels

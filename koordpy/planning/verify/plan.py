@@ -15,7 +15,7 @@ from koordpy.planning.figures import Figures
 from koordpy.planning.filters import node as node_filters
 from koordpy.planning.units import Unit
 from koordpy.planning.verify.ascend import check_places
-from koordpy.planning.verify.fault import Check, Fault, found
+from koordpy.planning.verify.fault import Check, PlanFault, found
 from koordpy.planning.verify.gpus import check_containers, check_gpus
 from koordpy.planning.verify.npus import check_npus
 from koordpy.planning.verify.quotas import check_quotas
@@ -28,7 +28,7 @@ def check_plan(
     figures: Figures,
     chips: Mapping[str, tuple[int, ...]] | None = None,
     notes: Mapping[str, Mapping[str, str]] | None = None,
-) -> list[Fault]:
+) -> list[PlanFault]:
     """Faults of a plan (pod key -> node name) on the draft as it was before it; none where it may be carried out.
 
     chips: pod key -> accelerators of its node that it is given by name; notes: what Bindings say.
@@ -54,19 +54,19 @@ def check_plan(
     return faults
 
 
-def check_filters(placed: Sequence[tuple[PodInfo, str]], figures: Figures) -> list[Fault]:
+def check_filters(placed: Sequence[tuple[PodInfo, str]], figures: Figures) -> list[PlanFault]:
     """Faults by what nodes say, and by what pods ask of each other."""
     return [*found(Check.NODES, _static(placed, figures)), *found(Check.TIES, check_ties(placed, figures.draft))]
 
 
-def check_returns(placed: Sequence[tuple[PodInfo, str]], figures: Figures) -> list[Fault]:
+def check_returns(placed: Sequence[tuple[PodInfo, str]], figures: Figures) -> list[PlanFault]:
     """Faults of pods that are moved, as they are made again, and the names of their nodes; the draft has them out, and
     the beneficiary in place."""
     faults = [*_room(placed, figures), *check_quotas([pod for pod, _ in placed], figures)]
     return found(Check.RETURNS, [*faults, *check_filters(placed, figures)])
 
 
-def check_claims(placed: Iterable[PodInfo], draft: Draft) -> list[Fault]:
+def check_claims(placed: Iterable[PodInfo], draft: Draft) -> list[PlanFault]:
     """Resource claims of pods on the draft that were not given the devices they ask for."""
     objects, faults = draft.snapshot.devices, []
     for pod in placed if objects is not None else ():

@@ -13,14 +13,14 @@ from functools import cached_property
 import numpy as np
 
 from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.quotas import Queue
+from koordpy.cluster.quotas import ShareQueue
 from koordpy.cluster.snapshot import Ints
 from koordpy.cluster.tree import domain_parts
 from koordpy.planning.accelerators.registry import give
 from koordpy.planning.figures import Figures
 from koordpy.planning.limits import REFITTED_UNITS
 from koordpy.planning.units import Unit
-from koordpy.planning.verify.fault import Check, Fault, found
+from koordpy.planning.verify.fault import Check, PlanFault, found
 from koordpy.planning.verify.leaving import MOVE, PRIORITY, QUOTA, SHARE, Leaving, Round, Taken
 from koordpy.planning.verify.plan import check_filters, check_gathered, check_plan, check_returns
 from koordpy.planning.victims.lines import Lines
@@ -30,7 +30,7 @@ Sums = Mapping[str, Counter[str]]
 
 def check_victims(
     unit: Unit, taken: Sequence[Taken], nodes: Mapping[str, int], back: Mapping[str, int], at: Round
-) -> list[Fault]:
+) -> list[PlanFault]:
     """Faults of evicting units for members of a unit, on the draft as it was before. nodes: pod key -> node position
     of each member placed; back: the same of pods that are moved."""
     plan = _Plan(unit, nodes, back, at)
@@ -40,7 +40,7 @@ def check_victims(
     return plan.lawful(taken) or found(Check.VAIN, plan.in_vain(taken))
 
 
-def check_moves(unit: Unit, moved: Mapping[str, str], figures: Figures) -> list[Fault]:
+def check_moves(unit: Unit, moved: Mapping[str, str], figures: Figures) -> list[PlanFault]:
     """Faults of where the members of a gang stand once some have moved (pod key -> node name): no further apart than
     before, and as the gang asks."""
     layers, snapshot = figures.snapshot.tree.layers, figures.snapshot
@@ -114,7 +114,7 @@ class _Plan(Leaving):
 
     # --- section 3 ----------------------------------------------------------------------------------------------------
 
-    def lawful(self, taken: Sequence[Taken]) -> list[Fault]:
+    def lawful(self, taken: Sequence[Taken]) -> list[PlanFault]:
         """What the rules ask of all that goes together."""
         gone = [pod for one in taken for pod in one.pods if pod.key not in self.back]
         lost = self._sums(gone)
@@ -203,14 +203,14 @@ class _Plan(Leaving):
 
     # --- shares -------------------------------------------------------------------------------------------------------
 
-    def _held(self, pods: Iterable[PodInfo], lines: Lines) -> dict[Queue, Counter[str]]:
-        out: dict[Queue, Counter[str]] = {}
+    def _held(self, pods: Iterable[PodInfo], lines: Lines) -> dict[ShareQueue, Counter[str]]:
+        out: dict[ShareQueue, Counter[str]] = {}
         for pod in pods:
             for party in lines.path(pod):
                 out.setdefault(party, Counter()).update(lines.amounts(pod.requests))
         return out
 
-    def _aside(self, pod: PodInfo, other: PodInfo, lines: Lines) -> list[Queue]:
+    def _aside(self, pod: PodInfo, other: PodInfo, lines: Lines) -> list[ShareQueue]:
         """The parties of a pod that are not the other's, from the top down."""
         theirs = set(lines.path(other))
         return [party for party in lines.path(pod) if party not in theirs]
@@ -221,7 +221,7 @@ class _Plan(Leaving):
         if lines is None:
             return []
         lost = self._held(gone, lines)
-        touched: dict[Queue, set[str]] = {}
+        touched: dict[ShareQueue, set[str]] = {}
         for pod in own:
             for party in self._aside(pod, self.placed[0], lines):
                 touched.setdefault(party, set()).update(r for r, n in lines.amounts(pod.requests).items() if n)
@@ -247,7 +247,7 @@ class _Plan(Leaving):
         wanted = sorted(r for r, amount in asked.items() if amount > 0)
         faults = self._guarded((name for pod in own for name in self._theirs(pod)), lost)
         less = self._held(gone, lines)
-        losers: dict[Queue, None] = {}
+        losers: dict[ShareQueue, None] = {}
         for path in dict.fromkeys(lines.path(pod) for pod in own):
             pod = next(pod for pod in own if lines.path(pod) == path)
             mine, theirs = self._aside(first, pod, lines), self._aside(pod, first, lines)
@@ -304,7 +304,7 @@ class _Plan(Leaving):
         npus = any(self.figures.npu_job(pod) is not None for pod in self.placed)
         if told_apart or npus or any(self.figures.of(pod).has_rules for pod in kinds):
             return []
-        room, faults, tries = _Room(self, taken), [], 0
+        room, faults, tries = _CheckedRoom(self, taken), [], 0
         for one in taken:
             if not room.may_stay(one) or not all(pod.node in index for pod in one.pods):
                 continue
@@ -343,7 +343,7 @@ class _Plan(Leaving):
         return refused
 
 
-class _Room:
+class _CheckedRoom:
     """What is free once a plan is carried out, by sums."""
 
     def __init__(self, plan: _Plan, taken: Sequence[Taken]) -> None:

@@ -27,7 +27,7 @@ Rules = Mapping[RuleName, Mask]
 
 
 @dataclass(frozen=True, eq=False)
-class Candidates:
+class OfferedChoice:
     """A choice, and for each of its units its position in the pool. rules: of the options' numbers."""
 
     choices: Choices
@@ -51,7 +51,7 @@ def eligible_under(rules: Rules) -> Mask:
 
 def candidates(
     asked: Asked, part: Problem, *, rules: Rules, law: Law, open_to: Opened, pool: Pool, figures: Figures
-) -> Candidates:
+) -> OfferedChoice:
     """What may be chosen from. part: the problem, cut down to some nodes."""
     budgets = pool.budgets
     units = np.nonzero(eligible_under(rules))[0].tolist()
@@ -67,7 +67,7 @@ def candidates(
                 named.setdefault(name, {})[i] = len(options)
                 options.append(Option(number[i], r))
     selectors = {pod.selector for pod in asked.unit.pending if pod.selector} if part.gather else set[str]()
-    read = _Reader(pool, figures, coverage(budgets), devices=asked.devices, selectors=selectors)
+    read = _ChoiceReader(pool, figures, coverage(budgets), devices=asked.devices, selectors=selectors)
     own = tuple(read.unit(i) for i in units)
     moves = RuleName.CONSOLIDATION in rules
     if moves:  # whoever comes back costs no level 2
@@ -98,7 +98,7 @@ def candidates(
         ties=_ties(open_to, covering_units) if not moves else (),
         deterministic_time=figures.config.preemption.time_limit,
     )
-    return Candidates(choices, tuple(units), tuple(rules))
+    return OfferedChoice(choices, tuple(units), tuple(rules))
 
 
 def _covering(open_to: Opened, pool: Pool, units: Sequence[int]) -> dict[str, tuple[int, ...]]:
@@ -135,7 +135,7 @@ def _ties(open_to: Opened, covering: Mapping[str, tuple[int, ...]]) -> tuple[Tie
 
 
 @dataclass(frozen=True, eq=False)
-class _Reader:
+class _ChoiceReader:
     """What units free and cost. covers: numbers of the budgets that count a pod; devices: column of GPUs that Devices
     list; selectors: of pods that attract."""
 

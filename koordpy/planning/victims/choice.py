@@ -85,7 +85,7 @@ class Shortfall:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class MovedKind:
     """Moved pods that are alike: what they ask, (column, amount), and the nodes that they may come back to.
 
     group: id of their GangGroup, empty without one; where its members stand is looked at together (Rejoin).
@@ -101,7 +101,7 @@ class Return:
     """Pods of a moved unit that come back."""
 
     pods: int
-    kind: Kind
+    kind: MovedKind
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +164,7 @@ class Layout:
     """Where a choice puts everybody. places: (shape, node) -> pods; returns: kind of moved pods -> node -> pods."""
 
     places: Mapping[tuple[int, int], int] = field(default_factory=dict)
-    returns: Mapping[Kind, Mapping[int, int]] = field(default_factory=dict)
+    returns: Mapping[MovedKind, Mapping[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

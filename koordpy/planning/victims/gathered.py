@@ -25,7 +25,7 @@ Early = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class NodeOffer:
     """What one node offers for m = 0, 1, ... pods: levels 3 to 5, the rest of the cost, the options taken."""
 
     early: tuple[Early, ...]
@@ -48,7 +48,7 @@ class _Domain:
 class Gathered:
     """The cheapest way to place `number` pods in one of the regions, gather goals looked at."""
 
-    def __init__(self, problem: Problem, regions: Sequence[int], offers: dict[int, Offer], number: int) -> None:
+    def __init__(self, problem: Problem, regions: Sequence[int], offers: dict[int, NodeOffer], number: int) -> None:
         self.problem, self.regions, self.number = problem, regions, number
         self.tree, self.offers = problem.tree, offers
         self._steps = 0
@@ -222,7 +222,7 @@ class Gathered:
 
 def offers_of(
     nodes: Iterable[tuple[int, Sequence[int], tuple[tuple[int, ...], ...]]], *, shift: int, field_bits: int
-) -> dict[int, Offer]:
+) -> dict[int, NodeOffer]:
     """Offers from costs that carry levels 3 to 5 in fields of so many bits above `shift`: (node, costs, options)."""
     mask, rest = (1 << field_bits) - 1, (1 << shift) - 1
 
@@ -231,6 +231,6 @@ def offers_of(
         return early >> 2 * field_bits, early >> field_bits & mask, early & mask
 
     return {
-        node: Offer(tuple(parts(cost) for cost in costs), tuple(cost & rest for cost in costs), taken)
+        node: NodeOffer(tuple(parts(cost) for cost in costs), tuple(cost & rest for cost in costs), taken)
         for node, costs, taken in nodes
     }

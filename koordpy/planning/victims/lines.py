@@ -13,7 +13,7 @@ from typing import Protocol
 from koordpy.api import keys
 from koordpy.api.config import Fairness
 from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.quotas import Queue, QuotaUse, card_hundredths
+from koordpy.cluster.quotas import QuotaUse, ShareQueue, card_hundredths
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.planning.quota.queues import (
     QueueShares,
@@ -28,7 +28,7 @@ from koordpy.planning.quota.queues import (
 ACCELERATORS = "accelerators"
 """What gpu-count counts, in hundredths of a device."""
 
-Party = Queue
+Party = ShareQueue
 Path = tuple[Party, ...]
 """A party and those above it, from the top down."""
 
@@ -78,7 +78,7 @@ class _Users:
 
     def path(self, pod: PodInfo) -> Path:
         quotas = self.snapshot.quotas
-        return () if quotas.quota_of(pod) == keys.SYSTEM_QUOTA else (Queue("", quotas.user_of(pod)),)
+        return () if quotas.quota_of(pod) == keys.SYSTEM_QUOTA else (ShareQueue("", quotas.user_of(pod)),)
 
     def amounts(self, requests: Mapping[str, int]) -> Mapping[str, int]:
         devices = card_hundredths(requests)
@@ -107,7 +107,7 @@ class _Queues:
         if quotas.quota_of(pod) == keys.SYSTEM_QUOTA:
             return ()
         queue = quotas.queue_of(pod)
-        return tuple(Queue(name) for name in quotas.tree.path(queue.quota)) if queue.quota else (queue,)
+        return tuple(ShareQueue(name) for name in quotas.tree.path(queue.quota)) if queue.quota else (queue,)
 
     def amounts(self, requests: Mapping[str, int]) -> Mapping[str, int]:
         return requests

@@ -16,7 +16,7 @@ from koordpy.planning.figures import Figures
 from koordpy.planning.placement.problem import Problem
 from koordpy.planning.victims.cover import Item, Unwieldy, covers
 from koordpy.planning.victims.pool import Pool
-from koordpy.planning.victims.units import Kind
+from koordpy.planning.victims.units import UnitKind
 
 _FIELD = 64
 _SHIFT = 1 << 31
@@ -26,7 +26,7 @@ Answer = tuple[int, int, tuple[int, ...]]
 
 
 @dataclass
-class _Table:
+class _UnitTable:
     """Answers of one kind of pod, current up to a length of the draft's list of touched nodes."""
 
     seen: int = -1
@@ -38,7 +38,7 @@ class Lone:
 
     def __init__(self, pool: Pool, figures: Figures) -> None:
         self.pool, self.figures = pool, figures
-        self._tables: dict[Hashable, _Table] = {}
+        self._tables: dict[Hashable, _UnitTable] = {}
         self._size = 0
         self._on: dict[int, list[int]] = {}
 
@@ -50,7 +50,7 @@ class Lone:
         if self._size != len(self.pool.units):
             self._read()
         key = self.figures.key(pod), pod.priority
-        table = self._tables.setdefault(key, _Table())
+        table = self._tables.setdefault(key, _UnitTable())
         touched = self.figures.draft.touched
         shape = problem.shapes[problem.members[problem.pending[0]].shape]
         if table.seen < 0:
@@ -98,7 +98,7 @@ class Lone:
             held = dict(next(amounts for n, amounts in pool.free_of(i) if n == node))
             frees = tuple(held.get(column, 0) for column in columns)
             gang = gangs.setdefault(unit.group, len(gangs)) if unit.group else -1
-            items.append(Item(i, frees, self._cost(i), gang, unit.kind is Kind.CORE))
+            items.append(Item(i, frees, self._cost(i), gang, unit.kind is UnitKind.CORE))
             whole = [have + amount for have, amount in zip(whole, frees, strict=True)]
             last = at + 1 == len(order) or pool.units[order[at + 1]].priority > unit.priority
             if last and all(have >= asked for have, asked in zip(whole, request, strict=True)):

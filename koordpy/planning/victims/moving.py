@@ -24,10 +24,10 @@ from koordpy.planning.jobs.registry import job_gate
 from koordpy.planning.joint import place_jointly
 from koordpy.planning.placement.problem import Problem, at_most
 from koordpy.planning.units import Groups, Unit
-from koordpy.planning.victims.choice import Kind as Alike
+from koordpy.planning.victims.choice import MovedKind as Alike
 from koordpy.planning.victims.choice import Rejoin, Return
 from koordpy.planning.victims.pool import Mask, Pool
-from koordpy.planning.victims.units import Kind, VictimUnit
+from koordpy.planning.victims.units import UnitKind, VictimUnit
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def movable(pool: Pool, free: Mask, figures: Figures, *, priority: int) -> Mask:
     out = free & (pool.priority <= priority)
     for i in np.nonzero(out)[0].tolist():
         unit = pool.units[i]
-        fixed = unit.kind is Kind.BROKEN or pool.foreign(i) or any(figures.concerned(pod) for pod in unit.pods)
+        fixed = unit.kind is UnitKind.BROKEN or pool.foreign(i) or any(figures.concerned(pod) for pod in unit.pods)
         out[i] = not fixed and not _held(unit, pool.groups, figures)
     return out
 

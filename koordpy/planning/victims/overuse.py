@@ -20,7 +20,7 @@ from koordpy.planning.victims.budgets import violations
 from koordpy.planning.victims.candidates import multiples_of
 from koordpy.planning.victims.choice import Multiple
 from koordpy.planning.victims.pool import Pool
-from koordpy.planning.victims.units import Kind, VictimUnit
+from koordpy.planning.victims.units import UnitKind, VictimUnit
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +117,11 @@ def _uneven(multiples: Sequence[Multiple], taken: Collection[int]) -> list[Multi
 def _with(pool: Pool, taken: list[int], i: int) -> list[int]:
     """What is taken with one unit more; empty where a gang's surplus does not allow it."""
     unit = pool.units[i]
-    if unit.kind is Kind.CORE:
+    if unit.kind is UnitKind.CORE:
         return [*(k for k in taken if pool.units[k].group != unit.group), i]
-    if unit.kind is not Kind.SURPLUS:
+    if unit.kind is not UnitKind.SURPLUS:
         return [*taken, i]
-    if any(pool.units[k].group == unit.group and pool.units[k].kind is Kind.CORE for k in taken):
+    if any(pool.units[k].group == unit.group and pool.units[k].kind is UnitKind.CORE for k in taken):
         return []
     for lending in pool.lendings.get(unit.group, ()):
         own = [pool.at(one) for one in lending.surplus]

@@ -15,7 +15,7 @@ from koordpy.api import keys
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.quantity import quantity_text
 from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.quota_tree import Quota
+from koordpy.cluster.quota_tree import QuotaNode
 from koordpy.cluster.quotas import QuotaUse
 from koordpy.cluster.resources import Amounts
 from koordpy.planning.victims.choice import Crossing, Limit, Shortfall
@@ -101,7 +101,7 @@ class Law:
                     return False
         return True
 
-    def _counted(self, quota: Quota) -> list[str]:
+    def _counted(self, quota: QuotaNode) -> list[str]:
         """Requested resources that a quota counts."""
         return [name for name in sorted(self.requested) if name in quota.max and self.requested[name] > 0]
 

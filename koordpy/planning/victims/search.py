@@ -19,12 +19,12 @@ from koordpy.planning.patience import Patience
 from koordpy.planning.placement.problem import Problem, only_ranks
 from koordpy.planning.plan import Proof, RejectedPlan, SolverRun
 from koordpy.planning.units import Groups, Unit
-from koordpy.planning.verify.fault import Fault
+from koordpy.planning.verify.fault import PlanFault
 from koordpy.planning.verify.leaving import Round, Taken
 from koordpy.planning.verify.plan import check_returns
 from koordpy.planning.verify.victims import check_moves, check_victims
 from koordpy.planning.victims.asked import Asked, beneficiaries
-from koordpy.planning.victims.candidates import Candidates, Rules, candidates, device_relief, eligible_under
+from koordpy.planning.victims.candidates import OfferedChoice, Rules, candidates, device_relief, eligible_under
 from koordpy.planning.victims.choice import reachable
 from koordpy.planning.victims.devices import with_devices
 from koordpy.planning.victims.ending import await_ending, waits_on_nominated
@@ -104,7 +104,7 @@ class Search:
         """Pods have left the draft by no plan of this search: the victim units are read anew when next asked for."""
         self._pool = None
 
-    def faults(self, unit: Unit, relief: Relief) -> list[Fault]:
+    def faults(self, unit: Unit, relief: Relief) -> list[PlanFault]:
         """What an independent check finds wrong with a plan, on the draft as it was before."""
         taken = [Taken(victim.unit.pods, str(victim.rule)) for victim in relief.victims]
         budgets = [(one.budget, one.allowed) for one in self.pool.budgets]
@@ -112,7 +112,7 @@ class Search:
         at = Round(self.groups, self.figures, self._lines, budgets)
         return check_victims(unit, taken, dict(relief.nodes), back, at)
 
-    def faults_of_returns(self, relief: Relief) -> list[Fault]:
+    def faults_of_returns(self, relief: Relief) -> list[PlanFault]:
         """The same of where moved pods return to; the draft has the beneficiary in place, and the victims out."""
         if not relief.back:
             return []
@@ -293,7 +293,7 @@ class Search:
         proof = Proof.UNKNOWN if Proof.UNKNOWN in proofs else Proof.INFEASIBLE
         return Relief(proof=proof, runs=tuple(runs), reasons=tuple(reasons[:1]))
 
-    def _candidates(self, asked: Asked, part: Problem, *, rules: Rules, law: Law, open_to: Opened) -> Candidates:
+    def _candidates(self, asked: Asked, part: Problem, *, rules: Rules, law: Law, open_to: Opened) -> OfferedChoice:
         """Who may be taken, but for twins beyond what is asked."""
         pool, figures = self.pool, self.figures
         eligible = eligible_under(rules)

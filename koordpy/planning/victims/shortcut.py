@@ -35,7 +35,7 @@ Link = Any
 
 
 @dataclass(frozen=True, slots=True)
-class _Node:
+class _NodeTable:
     """What one node offers: for m = 0, 1, ... pods the cost and the options taken."""
 
     costs: tuple[int, ...]
@@ -191,7 +191,7 @@ class _Search:
             return self._giving(on) if not cores.intersection(usable) else None
         room = self.problem.free
         able = np.nonzero(self.asked.allowed)[0].tolist()
-        nodes: dict[int, _Node] = {}
+        nodes: dict[int, _NodeTable] = {}
         for node in able:
             free = [int(room[node, column]) for column in self.columns]
             items = on.get(node, [])
@@ -200,7 +200,7 @@ class _Search:
             if most > 0:
                 found = covers(free, self.request, items, most)
                 if len(found) > 1:
-                    nodes[node] = _Node(tuple(c for c, _ in found), tuple(t for _, t in found))
+                    nodes[node] = _NodeTable(tuple(c for c, _ in found), tuple(t for _, t in found))
         if not nodes:
             return None
         return self._gathered(nodes) if self.problem.gather else self._flat(nodes)
@@ -281,7 +281,7 @@ class _Search:
 
     # --- without a gather goal --------------------------------------------------------------------------------------
 
-    def _flat(self, nodes: dict[int, _Node]) -> list[int] | None:
+    def _flat(self, nodes: dict[int, _NodeTable]) -> list[int] | None:
         """The least sum over nodes: by the cheapest steps where steps only get dearer, else by a table."""
         if self.number == 1:
             best = min(nodes.values(), key=lambda one: one.costs[1])
@@ -305,7 +305,7 @@ class _Search:
             counts = found
         return [o for node, m in counts.items() for o in nodes[node].taken[m]]
 
-    def _table(self, nodes: dict[int, _Node]) -> dict[int, int] | None:
+    def _table(self, nodes: dict[int, _NodeTable]) -> dict[int, int] | None:
         if sum(len(one.costs) for one in nodes.values()) * self.number > COUNTED_VICTIMS_STEPS:
             raise Unwieldy
         order = sorted(nodes)
@@ -325,7 +325,7 @@ class _Search:
 
     # --- with one ---------------------------------------------------------------------------------------------------
 
-    def _gathered(self, nodes: dict[int, _Node]) -> list[int] | None:
+    def _gathered(self, nodes: dict[int, _NodeTable]) -> list[int] | None:
         """Levels 1 to 6 of the whole hard layer, then goals 1 to 4 among the domains that reach them, then 8 and 9."""
         entries = ((node, one.costs, one.taken) for node, one in nodes.items())
         offers = offers_of(entries, shift=self.late, field_bits=_FIELD)

@@ -57,7 +57,7 @@ def cheapest(choices: Choices, enough: Enough) -> tuple[int, ...]:
     all are not enough."""
     taken: list[int] = []
     units: set[int] = set()
-    room = _Room(choices)
+    room = _SparedRoom(choices)
     for o in _cheap_first(choices):
         unit = choices.options[o].unit
         if unit not in units and room.take(o):
@@ -138,7 +138,7 @@ def _cheap_first(choices: Choices) -> list[int]:
     return sorted(range(len(choices.options)), key=cost)
 
 
-class _Room:
+class _SparedRoom:
     """What the upper limits, crossings and multiples leave, option by option. A limit that holds for some only is taken
     to hold for all."""
 
@@ -187,7 +187,7 @@ def _most(choices: Choices) -> tuple[int, ...]:
     order = sorted(range(len(choices.options)), key=lambda o: (-choices.units[choices.options[o].unit].pods, o))
     taken: list[int] = []
     units: set[int] = set()
-    room = _Room(choices)
+    room = _SparedRoom(choices)
     for o in order:
         unit = choices.options[o].unit
         if unit not in units and room.take(o):

@@ -11,7 +11,7 @@ from koordpy.planning.ascend.relief import more_is_no_harm
 from koordpy.planning.limits import ASCEND_VICTIM_TRIES, REPRIEVE_SHARE, REPRIEVES, VICTIM_TRIALS, VICTIM_TRIES
 from koordpy.planning.placement.goals import Goals
 from koordpy.planning.plan import Proof
-from koordpy.planning.victims.candidates import Candidates
+from koordpy.planning.victims.candidates import OfferedChoice
 from koordpy.planning.victims.choice import Choice, Choices, Cut, Layout, Need, cost_levels, fewest_pods, late_levels
 from koordpy.planning.victims.names import EVERY_WAY, RuleName, Way
 from koordpy.planning.victims.relief import Relief, Victim
@@ -25,7 +25,7 @@ class Taking:
     """One choice on its way. `looked_at`: keys of pods that some filter of the members looks at."""
 
     def __init__(
-        self, found: Candidates, trial: Trial, looked_at: frozenset[str], ways: Collection[Way] = EVERY_WAY
+        self, found: OfferedChoice, trial: Trial, looked_at: frozenset[str], ways: Collection[Way] = EVERY_WAY
     ) -> None:
         self.found, self.choices, self.trial, self.ways = found, found.choices, trial, ways
         self.way = Way.COUNTING
@@ -177,7 +177,7 @@ class Taking:
 
 
 def take(
-    found: Candidates, trial: Trial, law: Law, looked_at: frozenset[str], ways: Collection[Way] = EVERY_WAY
+    found: OfferedChoice, trial: Trial, law: Law, looked_at: frozenset[str], ways: Collection[Way] = EVERY_WAY
 ) -> tuple[object, Relief]:
     """(what it costs by all levels, the plan) of the least harmful choice; no nodes where there is none."""
     taking = Taking(found, trial, looked_at, ways)
@@ -207,7 +207,7 @@ def _cost(choices: Choices, choice: Choice, stand: Stand) -> tuple[object, ...]:
     return cost_levels(choices, choice.options), goals, late_levels(choices, choice.options)
 
 
-def _victim(found: Candidates, option: int, law: Law, stand: Stand, trial: Trial) -> Victim:
+def _victim(found: OfferedChoice, option: int, law: Law, stand: Stand, trial: Trial) -> Victim:
     """One option's unit with its rule, and the numbers that the rule goes by."""
     [i] = found.of([option])
     unit, rule = trial.pool.units[i], found.rules[found.choices.options[option].rule]

@@ -17,7 +17,7 @@ from koordpy.planning.limits import TWIN_MEMBERS, TWIN_UNITS
 from koordpy.planning.placement.problem import Problem
 from koordpy.planning.victims.budgets import Budget, coverage
 from koordpy.planning.victims.pool import Mask, Pool
-from koordpy.planning.victims.units import Kind, VictimUnit
+from koordpy.planning.victims.units import UnitKind, VictimUnit
 
 
 @dataclass
@@ -85,7 +85,7 @@ class Twins:
         self, i: int, unit: VictimUnit, snapshot: Snapshot, covers: Callable[[PodInfo], tuple[int, ...]]
     ) -> Hashable | None:
         """Equal for twins; None of a unit that has none: of a gang, or with devices that are told apart."""
-        if unit.kind is not Kind.PLAIN:
+        if unit.kind is not UnitKind.PLAIN:
             return None
         pod, held = unit.pods[0], self.pool.free_of(i)
         named = pod.gpus is not None and pod.node in snapshot.gpus.nodes

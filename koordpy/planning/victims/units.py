@@ -17,7 +17,7 @@ from koordpy.planning.gangs import Gang
 from koordpy.planning.units import Groups, Unit
 
 
-class Kind(Enum):
+class UnitKind(Enum):
     """What makes a unit of its pods."""
 
     PLAIN = "plain"
@@ -31,7 +31,7 @@ class Kind(Enum):
 class VictimUnit:
     """Pods that are evicted together. group: id of the GangGroup, empty for a plain pod."""
 
-    kind: Kind
+    kind: UnitKind
     pods: tuple[PodInfo, ...]
     group: str = ""
     gang: GangRef | None = None
@@ -59,7 +59,7 @@ class VictimUnit:
     @property
     def breaks(self) -> int:
         """Gangs broken: one for the core of a GangGroup."""
-        return int(self.kind is Kind.CORE)
+        return int(self.kind is UnitKind.CORE)
 
     @cached_property
     def importance(self) -> tuple[object, ...]:
@@ -112,7 +112,7 @@ class Lending:
 
 
 @dataclass(frozen=True, eq=False)
-class Candidates:
+class VictimUnits:
     """Every victim unit of the running pods, whatever the rule, and what ties units of one gang."""
 
     units: tuple[VictimUnit, ...]
@@ -121,7 +121,7 @@ class Candidates:
 
 def find_candidates(
     groups: Groups, pods: Iterable[PodInfo], *, gone: Collection[str] = (), below: int | None = None
-) -> Candidates:
+) -> VictimUnits:
     """The victim units among bound pods; gone: keys of evicted pods; below: plain pods of this priority and more are of
     no use to anyone."""
     units: list[VictimUnit] = []
@@ -132,14 +132,14 @@ def find_candidates(
             continue
         if pod.gang is None:
             if (below is None or pod.priority < below) and pod.key not in gone and not untouchable(pod):
-                units.append(VictimUnit(Kind.PLAIN, (pod,)))
+                units.append(VictimUnit(UnitKind.PLAIN, (pod,)))
         elif pod.gang not in seen:
             unit = groups.unit(pod.gang)
             seen.update(gang.ref for gang in unit.gangs)
             found, tied = _of_group(unit, gone)
             units += found
             lendings += tied
-    return Candidates(tuple(units), tuple(lendings))
+    return VictimUnits(tuple(units), tuple(lendings))
 
 
 def _of_group(unit: Unit, gone: Collection[str]) -> tuple[list[VictimUnit], list[Lending]]:
@@ -153,7 +153,7 @@ def _of_group(unit: Unit, gone: Collection[str]) -> tuple[list[VictimUnit], list
     whole = [gang for gang in unit.gangs if staying[gang.ref] and gang.ref not in below]
     held = any(gang.min_member > 0 or gang.one_victim for gang in whole)
     if held and not any(untouchable(pod) for pod in everyone):
-        core = VictimUnit(Kind.CORE, everyone, unit.group_id)
+        core = VictimUnit(UnitKind.CORE, everyone, unit.group_id)
     units: list[VictimUnit] = []
     lendings: list[Lending] = []
     for gang in unit.gangs:
@@ -162,7 +162,7 @@ def _of_group(unit: Unit, gone: Collection[str]) -> tuple[list[VictimUnit], list
             continue
         if gang.ref in below:
             if not any(untouchable(pod) for pod in bound):
-                units.append(VictimUnit(Kind.BROKEN, bound, unit.group_id, gang.ref))
+                units.append(VictimUnit(UnitKind.BROKEN, bound, unit.group_id, gang.ref))
                 if core is not None:
                     lendings.append(Lending(gang, unit, (units[-1],), 1, core))
             continue
@@ -171,7 +171,7 @@ def _of_group(unit: Unit, gone: Collection[str]) -> tuple[list[VictimUnit], list
         surplus: tuple[VictimUnit, ...] = ()
         if most:
             free = (pod for pod in bound if not untouchable(pod))
-            surplus = tuple(VictimUnit(Kind.SURPLUS, (pod,), unit.group_id, gang.ref) for pod in free)
+            surplus = tuple(VictimUnit(UnitKind.SURPLUS, (pod,), unit.group_id, gang.ref) for pod in free)
         if surplus or core is not None:
             lendings.append(Lending(gang, unit, surplus, most, core))
         units += surplus

@@ -22,7 +22,7 @@ from koordpy.planning.victims.ending import waits_on_nominated
 from koordpy.planning.victims.names import RuleName
 from koordpy.planning.victims.overuse import GivenBack
 from koordpy.planning.victims.stale import StaleGang
-from koordpy.planning.victims.units import Kind
+from koordpy.planning.victims.units import UnitKind
 
 NO_VICTIMS = "No preemption victims found for incoming pod"
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
@@ -97,7 +97,7 @@ def evictions(one: Tried, figures: Figures) -> list[Eviction]:
         for pod in victim.unit.pods:
             if victim.rule is RuleName.PRIORITY:
                 text = f"Preempted by {who} over {pod.priority}) on node {pod.node}"
-                if victim.unit.kind is Kind.CORE and pod.node not in taken:
+                if victim.unit.kind is UnitKind.CORE and pod.node not in taken:
                     text += ", goes with its gang"
             elif victim.rule in (RuleName.QUOTA, RuleName.FAIR_SHARE):
                 text = f"Reclaimed for {kind} {name}: {victim.why}"
@@ -153,7 +153,7 @@ def benefit(one: Tried, figures: Figures) -> Benefit:
     """The totals of one unit's plan with victims."""
     pods = [pod for victim in one.victims for pod in victim.unit.pods]
     devices = sum(card_hundredths(pod.requests) for pod in pods)
-    broken = sum(victim.unit.kind is Kind.CORE for victim in one.victims)
+    broken = sum(victim.unit.kind is UnitKind.CORE for victim in one.victims)
     parts = [counted(len(pods), "pod"), counted(devices / 100, "accelerator")]
     if broken:
         parts.append(f"{counted(broken, 'gang')} broken")

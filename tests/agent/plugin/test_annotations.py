@@ -2,7 +2,7 @@
 
 import json
 
-from koordpy.agent.machine import Gpu
+from koordpy.agent.machine import MachineGpu
 from koordpy.agent.plugin.annotations import both, given
 from koordpy.cluster.gpu_book import named_minors
 
@@ -10,7 +10,7 @@ GPU = "topology.scheduling.koordinator.sh/gpu"
 VISIBLE = "topology.scheduling.koordinator.sh/nvidia-visible-devices"
 CUDA = "topology.scheduling.koordinator.sh/cuda-visible-devices."
 CARDS = "scheduling.koordinator.sh/device-allocated"
-GPUS = [Gpu(index=n, minor=n, uuid=f"GPU-{n}") for n in range(8)]
+GPUS = [MachineGpu(index=n, minor=n, uuid=f"GPU-{n}") for n in range(8)]
 
 
 def notes(*containers: list[int], visible: list[int] | None = None, side: list[int] | None = None) -> dict[str, str]:

@@ -10,17 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from koordpy.agent.machine import Gpu
+from koordpy.agent.machine import MachineGpu
 from koordpy.agent.plugin import annotations
 from koordpy.agent.plugin.checkpoint import read_checkpoint, write_checkpoint
-from koordpy.agent.plugin.ledger import Ledger, NoCandidateError, Reserved
+from koordpy.agent.plugin.ledger import Ledger, NoCandidateError, ReservedGpus
 from koordpy.agent.plugin.pods import reserved_of
 from koordpy.api.objects import Pod
 from tests.agent.plugin.manager import MAIN, ONCE, SIDE, CrashError, DeviceManager, PodAsk, RefusedError
 from tests.scenarios.gpus import GPU, GpuWorld, gpu_pod, measured
 from tests.scenarios.test_gpu_inits import with_inits
 
-GPUS = [Gpu(index=n, minor=n, uuid=f"GPU-n1-{n}") for n in range(8)]
+GPUS = [MachineGpu(index=n, minor=n, uuid=f"GPU-n1-{n}") for n in range(8)]
 
 
 class Node:
@@ -56,7 +56,7 @@ class Node:
     def refresh(self) -> None:
         self.book.pods([one for pod in self.pods.values() if (one := self.reserved(pod))], self.kubelet.listed())
 
-    def reserved(self, pod: Pod) -> Reserved | None:
+    def reserved(self, pod: Pod) -> ReservedGpus | None:
         return reserved_of(pod, GPUS, GPU)
 
     def reconcile(self) -> None:

@@ -2,18 +2,18 @@
 
 import pytest
 
-from koordpy.agent.plugin.ledger import Delivery, Ledger, NoCandidateError, Part, Reserved, View
+from koordpy.agent.plugin.ledger import Delivery, Ledger, NoCandidateError, Part, ReservedGpus, View
 
 
 def part(name: str, *gpus: str, once: bool = False) -> Part:
     return Part(name, name, len(gpus), gpus, once)
 
 
-def pod(name: str, *parts: Part | str, created: float = 0.0, settled: bool = False) -> Reserved:
+def pod(name: str, *parts: Part | str, created: float = 0.0, settled: bool = False) -> ReservedGpus:
     """With one container of the GPUs that are given, or with these parts."""
     gpus = tuple(one for one in parts if isinstance(one, str))
     own = tuple(one for one in parts if isinstance(one, Part)) or (part("c", *gpus),)
-    return Reserved(f"uid-{name}", "default", name, own, created, settled)
+    return ReservedGpus(f"uid-{name}", "default", name, own, created, settled)
 
 
 def listed(*names: str, **booked: dict[str, list[str]]) -> View:
@@ -25,7 +25,7 @@ A, B, C = pod("a", "g0", "g1"), pod("b", "g2", "g3", created=1), pod("c", "g4", 
 LONG = pod("long", part("i", "g0", once=True), part("s", "g4"), part("c", "g0", "g1"))
 
 
-def ledger(*pods: Reserved, deliveries: tuple[Delivery, ...] = (), view: View | None = None) -> Ledger:
+def ledger(*pods: ReservedGpus, deliveries: tuple[Delivery, ...] = (), view: View | None = None) -> Ledger:
     found = Ledger(deliveries)
     found.pods(pods, view or {})
     return found
@@ -66,7 +66,7 @@ def test_after_a_restart_of_both_the_kubelet_s_list_says_how_far_a_pod_is() -> N
         ([pod("x", Part("0", "c", 2, ())), A], listed("x", "a"), 2, "cannot be told"),
     ],
 )
-def test_what_is_not_sure_is_refused(pods: list[Reserved], view: View, size: int, why: str) -> None:
+def test_what_is_not_sure_is_refused(pods: list[ReservedGpus], view: View, size: int, why: str) -> None:
     with pytest.raises(NoCandidateError, match=why):
         ledger(*pods).deliver(view, [f"g{n}" for n in range(size)])
 

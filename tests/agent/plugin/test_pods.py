@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from koordpy.agent.machine import Gpu
-from koordpy.agent.plugin.ledger import Reserved
+from koordpy.agent.machine import MachineGpu
+from koordpy.agent.plugin.ledger import ReservedGpus
 from koordpy.agent.plugin.pods import NodePods
 from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.apiserver.credentials import ClusterAccess
@@ -15,7 +15,7 @@ from koordpy.sim.clusters import node
 from koordpy.sim.server import ApiServer
 from tests.agent.plugin.test_annotations import CUDA, GPU, notes
 
-GPUS = [Gpu(index=n, minor=n, uuid=f"GPU-{n}") for n in range(4)]
+GPUS = [MachineGpu(index=n, minor=n, uuid=f"GPU-{n}") for n in range(4)]
 PODS = "/api/v1/namespaces/default/pods"
 
 
@@ -78,7 +78,7 @@ async def test_a_pod_that_was_admitted_or_deleted_is_asked_for_nothing_more(clie
     assert {one.pod: one.settled for one in await pods_of(client).read()} == {"a": False, "b": True}
 
 
-def exchanged(*pods: Reserved) -> list[Reserved]:
+def exchanged(*pods: ReservedGpus) -> list[ReservedGpus]:
     """Each with the GPUs of the next."""
     return [one.with_gpus(other.gpus) for one, other in zip(pods, [*pods[1:], pods[0]], strict=True)]
 

@@ -8,33 +8,33 @@ from pathlib import Path
 
 import pytest
 
-from koordpy.agent.plugin.ledger import Part, Reserved
-from koordpy.agent.plugin.server import Offer
+from koordpy.agent.plugin.ledger import Part, ReservedGpus
+from koordpy.agent.plugin.server import PluginOffer
 from koordpy.agent.plugin.service import CHECKPOINT, PluginService
 from tests.agent.plugin.kubelet import Kubelet, RefusedError
 
 GPUS = [f"GPU-{n}" for n in range(4)]
-OFFERS = [Offer(gpu, True, n // 2) for n, gpu in enumerate(GPUS)]
+OFFERS = [PluginOffer(gpu, True, n // 2) for n, gpu in enumerate(GPUS)]
 
 
-def pod(name: str, *gpus: int, created: float = 0.0) -> Reserved:
+def pod(name: str, *gpus: int, created: float = 0.0) -> ReservedGpus:
     parts = (Part("0", "c", len(gpus), tuple(GPUS[n] for n in gpus)),)
-    return Reserved(f"uid-{name}", "default", name, parts, created)
+    return ReservedGpus(f"uid-{name}", "default", name, parts, created)
 
 
 class Node:
     """The pods of the node as the API server has them, and their annotations once they were corrected."""
 
     def __init__(self) -> None:
-        self.pods: dict[str, Reserved] = {}
+        self.pods: dict[str, ReservedGpus] = {}
         self.fail = False
-        self.corrections: list[Reserved] = []
+        self.corrections: list[ReservedGpus] = []
         self.corrected = asyncio.Event()
 
-    def add(self, *pods: Reserved) -> None:
+    def add(self, *pods: ReservedGpus) -> None:
         self.pods |= {one.pod: one for one in pods}
 
-    async def read(self) -> Sequence[Reserved]:
+    async def read(self) -> Sequence[ReservedGpus]:
         if self.fail:
             raise ConnectionError("no API server")
         return list(self.pods.values())
@@ -42,7 +42,7 @@ class Node:
     def corrected_to(self) -> dict[str, tuple[str, ...]]:
         return {one.pod: one.parts[0].gpus for one in self.corrections}
 
-    async def correct(self, corrections: Sequence[Reserved]) -> None:
+    async def correct(self, corrections: Sequence[ReservedGpus]) -> None:
         if self.fail:
             raise ConnectionError("no API server")
         self.corrections += corrections
@@ -86,7 +86,7 @@ async def test_the_kubelet_is_told_of_gpus_their_health_and_numa_nodes(kubelet: 
         assert (registration.version, registration.resource_name) == ("v1beta1", "nvidia.com/gpu")
         assert registration.options.get_preferred_allocation_available
         assert kubelet.devices["GPU-3"] == ("Healthy", (1,))
-        service.offer([Offer("GPU-0", False, 0), *OFFERS[1:]])
+        service.offer([PluginOffer("GPU-0", False, 0), *OFFERS[1:]])
         await kubelet.until(lambda: kubelet.devices["GPU-0"][0] == "Unhealthy")
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from koordpy.planning.ascend.chips import affinity, copies, cost, take
 from koordpy.planning.ascend.division import Demand, divide
-from koordpy.planning.ascend.presets import PRESETS, Preset, Rule
+from koordpy.planning.ascend.presets import PRESETS, PickRule, Preset
 
 BY_NAME = {preset.name: preset for preset in PRESETS}
 
@@ -171,16 +171,16 @@ def possible(preset: Preset, request: int, free: int, several: bool) -> bool:
     for tried in combinations(own, request):
         count = [sum(k // preset.group == g for k in tried) for g in range(16)] if preset.group else []
         match preset.rule:
-            case Rule.RINGS | Rule.CARD:
+            case PickRule.RINGS | PickRule.CARD:
                 good = request == preset.size or max(count) == request
-            case Rule.HALVES:
+            case PickRule.HALVES:
                 pairs = all((k ^ 8) in tried for k in tried)
                 good = max(count) == request if request <= 8 else pairs or (several and count[0] == count[1])
-            case Rule.DIES:
+            case PickRule.DIES:
                 good = request == 1 or all(n in (0, 2) for n in count)
-            case Rule.DUO:
+            case PickRule.DUO:
                 good = sum(n == 1 for n in count) <= 1
-            case Rule.MESH:
+            case PickRule.MESH:
                 good = max(count) == request if request < 4 else request % 4 > 0 or all(n in (0, 4) for n in count)
             case _:
                 good = True

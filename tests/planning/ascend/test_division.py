@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from koordpy.planning.ascend.chips import cost, take
 from koordpy.planning.ascend.division import Demand, divide, servable
-from koordpy.planning.ascend.presets import PRESETS, Preset, Rule
+from koordpy.planning.ascend.presets import PRESETS, PickRule, Preset
 from tests.planning.ascend.test_chips import BY_NAME, chips, legal, mask
 
 
@@ -17,16 +17,16 @@ def keeps_to_groups(demand: Demand, tried: tuple[int, ...]) -> bool:
     preset, request = demand.preset, demand.request
     count = [sum(k // preset.group == g for k in tried) for g in range(16)] if preset.group else []
     match preset.rule:
-        case Rule.RINGS | Rule.CARD:
+        case PickRule.RINGS | PickRule.CARD:
             return request == preset.size or max(count) == request
-        case Rule.HALVES:
+        case PickRule.HALVES:
             across = count[0] == count[1] if demand.several else all((k ^ 8) in tried for k in tried)
             return max(count) == request if request <= 8 else across
-        case Rule.DIES:
+        case PickRule.DIES:
             return request == 1 or all(n in (0, 2) for n in count)
-        case Rule.DUO:
+        case PickRule.DUO:
             return sum(n == 1 for n in count) <= 1
-        case Rule.MESH:
+        case PickRule.MESH:
             return max(count) == request if request < 4 else request % 4 > 0 or all(n in (0, 4) for n in count)
     return True
 
