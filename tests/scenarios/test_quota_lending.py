@@ -118,8 +118,50 @@ def test_who_could_never_start_keeps_no_room_from_others(which: str) -> None:
 def test_who_waits_for_those_that_run_keeps_his_room(where: str) -> None:
     world = World().add(node("n1:7"), node("n2:4"), quota("a", 4, 11), quota("b", 3, 11), quota("c", 2, 9))
     world.add(asks("r", "c", 2, 0, at=where), asks("s", "a", 4, 9, node_selector={"kubernetes.io/hostname": "n2"}))
-    done = plan(world.add(asks("new", "b", 7 if where == "n2" else 5, 1)))
-    assert set(bound(done)) == (set() if where == "n2" else {"s", "new"})
+    gang = [group("new", 4), *gang_pods("new", 4, cpu="2" if where == "n2" else "1", labels=belongs("b"), prefix="new")]
+    done = plan(world.add(*gang))
+    assert set(bound(done)) == (set() if where == "n2" else {"s", *(f"new-{i}" for i in range(4))})
+
+
+POOLS = [node(f"h{i}:4", {"pool": "h"}) for i in (1, 2)] + [node(f"f{i}:4", {"pool": "f"}) for i in (1, 2)]
+FULL = [asks(f"r{i}", "a", 4, 50, at=f"h{i}", node_selector={"pool": "h"}) for i in (1, 2)]
+
+
+def pools(waits: str = "h") -> World:
+    """Two pools of nodes, one of them full of a's pods; small pods of a wait for one of the pools."""
+    world = World().add(*POOLS, *FULL, quota("a", 4, 16), quota("b", 4, 16))
+    wanted = {"node_selector": {"pool": waits}} if waits else {}
+    return world.add(*(asks(f"s{i}", "a", 1, 9 - i, **wanted) for i in range(4)))
+
+
+@pytest.mark.parametrize("wanted", [{}, {"node_selector": {"pool": "f"}}])
+def test_who_waits_for_a_full_pool_keeps_no_room_in_another(wanted: dict[str, Any]) -> None:
+    """Of 16 cores a's runtime keeps 12, so that b may have 4."""
+    world = pools().add(group("g", 2), *gang_pods("g", 2, cpu="4", labels=belongs("b"), prefix="g", **wanted))
+    assert set(bound(plan(world))) == {"g-0", "g-1"}
+
+
+def test_what_others_could_use_is_closed_to_who_is_above_his_runtime() -> None:
+    """A core of each full node is free, but too little for a pod of a that waits there."""
+    world = World().add(*POOLS, quota("a", 16, 16), quota("b", 0, 16))
+    world.add(*(asks(f"r{i}", "a", 3, 50, at=f"h{i}", node_selector={"pool": "h"}) for i in (1, 2)))
+    world.add(*(asks(f"s{i}", "a", 2, 9, node_selector={"pool": "h"}) for i in range(5)))
+    world.add(*(asks(f"n{i}", "b", 1, 1) for i in range(10)))
+    done = bound(plan(world))
+    assert len(done) == 8 and {at[0] for at in done.values()} == {"f"}
+
+
+def test_what_was_lent_in_another_pool_is_not_taken_back() -> None:
+    """a's pods wait in the full pool. Only what is there could help them."""
+    at_once = Quota(monitor_all_quotas=True, delay_evict_time=0.0)
+    for there, gone in ((False, []), (True, ["y"])):
+        world = pools() if not there else World().add(*POOLS, FULL[0], quota("a", 4, 16), quota("b", 4, 16))
+        if there:
+            world.add(*(asks(f"s{i}", "a", 1, 9 - i, node_selector={"pool": "h"}) for i in range(4)))
+            world.add(asks("y", "b", 4, 5, at="h2"))
+        world.add(*(asks(f"x{i}", "b", 4, 2 - i, at=f"f{i}") for i in (1, 2)))
+        done = plan(world, quota=at_once)
+        assert sorted(one.pod_key.removeprefix("default/") for one in done.evictions) == gone
 
 
 def test_gangs_start_whole() -> None:
@@ -145,27 +187,33 @@ def test_what_was_lent_is_not_taken_back_for_a_job_that_could_not_start_anyway()
 
 @dataclass
 class Pool:
-    """One node, quotas under a root or a parent, and jobs of some cores each."""
+    """Some nodes, quotas under a root or a parent, and jobs of some cores each, a few for one node alone."""
 
-    cores: int
+    cores: dict[str, int]
     quotas: list[ElasticQuota]
     most: dict[str, int]
     parent: dict[str, str]
-    jobs: list[tuple[str, str, int]]
+    jobs: list[tuple[str, str, int, str]]
 
     def world(self, order: Sequence[int]) -> World:
-        world = World().add(node(f"n1:{self.cores}"), *self.quotas)
+        world = World().add(*(node(f"{name}:{cores}") for name, cores in self.cores.items()), *self.quotas)
         for place in order:
-            name, team, cores = self.jobs[place]
-            world.add(asks(name, team, cores, 99 - place))
+            name, team, cores, at = self.jobs[place]
+            wanted = {"node_selector": {"kubernetes.io/hostname": at}} if at else {}
+            world.add(asks(name, team, cores, 99 - place, **wanted))
         return world
+
+    def could_use(self, at: str) -> set[str]:
+        """Jobs that a node could hold, were it empty."""
+        return {name for name, _, cores, where in self.jobs if where in ("", at) and cores <= self.cores[at]}
 
     def path(self, team: str) -> list[str]:
         return [team, *([self.parent[team]] if team in self.parent else [])]
 
 
 def pool(random: Random) -> Pool:
-    cores = random.randint(4, 24)
+    nodes = {f"n{i}": random.randint(4, 24) for i in range(random.choice((1, 1, 2, 3)))}
+    cores = sum(nodes.values())
     most, parent = dict[str, int](), dict[str, str]()
     quotas = []
     inner = random.random() < 0.5
@@ -180,14 +228,19 @@ def pool(random: Random) -> Pool:
             parent[team] = "org"
         quotas.append(quota(team, least, most[team], parent=parent.get(team, ""), forced=True))
     teams = [team for team in most if team != "org"]
-    jobs = [(f"j{i}", random.choice(teams), random.randint(1, cores)) for i in range(random.randint(2, 9))]
-    return Pool(cores, quotas, most, parent, jobs)
+    jobs = []
+    for i in range(random.randint(2, 9)):
+        at = random.choice(["", *nodes]) if len(nodes) > 1 else ""
+        largest = nodes[at] if at else max(nodes.values())
+        jobs.append((f"j{i}", random.choice(teams), random.randint(1, largest), at))
+    return Pool(nodes, quotas, most, parent, jobs)
 
 
 @settings(max_examples=250, deadline=None)
 @given(st.integers(0, 1 << 32))
 def test_no_room_stays_empty_while_everybody_who_waits_is_refused(seed: int) -> None:
-    """Counted by hand: who would fit the free room and every max waits only where another waits for room."""
+    """Counted by hand: who would fit the free room of a node and every max waits only where another that is not refused
+    waits for that node."""
     random = Random(seed)
     case = pool(random)
     witness = Witness()
@@ -195,16 +248,18 @@ def test_no_room_stays_empty_while_everybody_who_waits_is_refused(seed: int) -> 
     state, now = case.world(order).state, datetime(2026, 1, 1, tzinfo=UTC)
     done = simulate(state, KoordpyConfiguration(**CALM), planner=witness, now=now)
     assert witness.faults == [] and done.stable
-    team_of, cores_of = {n: t for n, t, _ in case.jobs}, {n: c for n, _, c in case.jobs}
-    started = [key.partition("/")[2] for key, _ in done.final]
-    used = dict.fromkeys(case.most, 0)
-    for name in started:
-        for at in case.path(team_of[name]):
-            used[at] += cores_of[name]
-    assert all(used[at] <= case.most[at] for at in used)
+    team_of, cores_of = {n: t for n, t, _, _ in case.jobs}, {n: c for n, _, c, _ in case.jobs}
+    free, used = dict(case.cores), dict.fromkeys(case.most, 0)
+    for key, at in done.final:
+        name = key.partition("/")[2]
+        free[at] -= cores_of[name]
+        for above in case.path(team_of[name]):
+            used[above] += cores_of[name]
+    assert all(left >= 0 for left in free.values()) and all(used[at] <= case.most[at] for at in used)
     waiting = {one.pod_key.partition("/")[2]: one.message for one in done.pending}
-    if all("Insufficient quotas" in text for text in waiting.values()):
-        free = case.cores - sum(cores_of[name] for name in started)
-        for name, text in waiting.items():
-            fits = all(used[at] + cores_of[name] <= case.most[at] for at in case.path(team_of[name]))
-            assert cores_of[name] > free or not fits, (seed, name, text)
+    refused = {name for name, text in waiting.items() if "Insufficient quotas" in text}
+    for name in refused:
+        if all(used[at] + cores_of[name] <= case.most[at] for at in case.path(team_of[name])):
+            for at, left in free.items():
+                fits = name in case.could_use(at) and cores_of[name] <= left
+                assert not fits or case.could_use(at) & (waiting.keys() - refused), (seed, name, waiting[name])

@@ -4,7 +4,7 @@ It stands between `simulate` and the planner and sums up requests itself; the se
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from koordpy.api import keys
@@ -126,7 +126,7 @@ class _Round:
         left = [pod for pod in before if pod.key not in {p.key for p, _ in victims}]
         self._budgets(victims, members if self._one_by_one(unit_id) else members[:1])
         self._lines(unit_id, victims, members, before, [*left, *members])
-        self._limits(unit_id, members, before, [*left, *members])
+        self._limits(unit_id, placed, before, [*left, *members])
         rules = {one.rule for _, one in victims}
         # room that the round keeps for somebody is not on any pod yet
         kept = any(one.returns_to for one in self.plan.evictions)
@@ -218,15 +218,16 @@ class _Round:
         return any(not other.pod.metadata.deletion_timestamp for other in mates)
 
     def _limits(
-        self, unit_id: str, members: Sequence[PodInfo], before: Sequence[PodInfo], after: Sequence[PodInfo]
+        self, unit_id: str, placed: Mapping[str, str], before: Sequence[PodInfo], after: Sequence[PodInfo]
     ) -> None:
-        """I3 and I10: above its limit a quota ends in free room only, and only by what refused units ask for."""
+        """I3 and I10: above its limit a quota ends in free room only, and only by what others ask for in vain."""
+        members = [self.snapshot.pods[key] for key in placed]
         lent: Mapping[str, Mapping[str, int]] | None = None
         for name in dict.fromkeys(name for pod in members for name in self.path(pod)):
             for resource in self.quotas[name].max:
                 ends, most = self.used(name, resource, after), self.limits[name][resource]
                 if ends > most and len(before) + len(members) == len(after) and lent is None:
-                    lent = self._lent(members, [*before, *self.moved])
+                    lent = self._lent(placed, [*before, *self.moved])
                 if lent is not None:
                     most = max(most, min(lent[name][resource], self.quotas[name].max[resource]))
                 if ends > most and self.used(name, resource, members):
@@ -236,8 +237,11 @@ class _Round:
                 if rises and rigid > self.quotas[name].least(resource):
                     self.fault(f"I3: {unit_id} brings {name} to {rigid} non-preemptible {resource}")
 
-    def _lent(self, members: Sequence[PodInfo], before: Sequence[PodInfo]) -> Mapping[str, Mapping[str, int]]:
-        """The limits where those ask for nothing who wait in other quotas and would end above theirs."""
+    def _lent(self, placed: Mapping[str, str], before: Sequence[PodInfo]) -> Mapping[str, Mapping[str, int]]:
+        """The limits where those ask for nothing who wait in other quotas and would end above theirs, or could use none
+        of the nodes that the members are placed on."""
+        members, at = [self.snapshot.pods[key] for key in placed], [self.snapshot.index[n] for n in placed.values()]
+        empty = self._emptied(())
         quotas = self.snapshot.quotas
         waiting = {owner: dict(amounts) for owner, amounts in quotas.waiting.items()}
         own = [self.path(pod)[-1:] for pod in members]
@@ -247,7 +251,9 @@ class _Round:
         promised = {one.id: [pod for pod in core_members(one) if pod.key in ending] for one in units}
         for unit in units:
             others = [pod for name, pods in promised.items() if name != unit.id for pod in pods]
-            if not self._never(unit) and not self._above(list(core_members(unit)), [*before, *others]):
+            elsewhere = not any(empty.of(pod).slots[at].any() for pod in unit.pending)
+            above = elsewhere or self._above(list(core_members(unit)), [*before, *others])
+            if not above and not self._never(unit):
                 continue
             for pod in unit.pending:
                 if self.path(pod)[-1:] not in own:
@@ -260,12 +266,15 @@ class _Round:
         """Whether it does not start in a cluster of its own: by its gate, or by room."""
         if gate(unit, self.groups) is not None:
             return True
+        figures = self._emptied({one.key for one in unit.members})
+        return not place_jointly(unit, build(unit, figures), figures).placed
+
+    def _emptied(self, staying: Container[str]) -> Figures:
         draft = Draft(self.snapshot)
         for pod in self.snapshot.pods.values():
-            if pod.bound and pod.key not in {one.key for one in unit.members}:
+            if pod.bound and pod.key not in staying:
                 draft.evict(pod)
-        figures = Figures(draft, self.config)
-        return not place_jointly(unit, build(unit, figures), figures).placed
+        return Figures(draft, self.config)
 
     def _above(self, pods: Sequence[PodInfo], before: Sequence[PodInfo]) -> bool:
         """Whether some quota would end above its limit with these pods, or above its min with non-preemptible ones."""

@@ -39,9 +39,7 @@ class KeptRoom:
                 continue
             self._seen.add(key)
             own = figures.of(pod)
-            able = own.static.before.fits
-            for column, amount in own.request:
-                able = able & (figures.snapshot.allocatable[:, column] >= amount)
+            able = own.could_hold
             for column, amount in own.request[1:]:
                 if amount:
                     known = self._nodes.get(column)

@@ -1,5 +1,5 @@
 """Requests that stand for nobody who could start: those of units that a quota refuses, that a gate holds, or that no
-node could hold if all others were gone.
+node could hold if all others were gone; and, for some nodes, those of units that could use none of these.
 
 A runtime leaves room for what waits in other quotas (quota-fairness.md 4), also for a job that asks for more
 than its own runtime, or for a node that is not there, and so does not start.
@@ -7,6 +7,9 @@ than its own runtime, or for a node that is not there, and so does not start.
 
 from collections.abc import Collection, Hashable, Iterable
 from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from koordpy.cluster.belonging import Owner
 from koordpy.cluster.npus import npu_resource
@@ -23,6 +26,8 @@ from koordpy.planning.limits import STARTLESS_UNITS
 from koordpy.planning.place import hopeless, needs_solver, place
 from koordpy.planning.quota.admission import Asking
 from koordpy.planning.units import Groups, Unit
+
+Mask = NDArray[np.bool_]
 
 
 def startless(units: Iterable[Unit], groups: Groups, figures: Figures) -> list[Unit]:
@@ -72,12 +77,7 @@ def _lacks_something(unit: Unit, figures: Figures) -> bool:
 
 def _has_a_node(pod: PodInfo, figures: Figures) -> bool:
     own = figures.of(pod)
-    if own.refusal is not None:
-        return False
-    able = own.static.before.fits
-    for column, amount in own.request:
-        able = able & (figures.snapshot.allocatable[:, column] >= amount)
-    return bool(able.any())
+    return own.refusal is None and bool(own.could_hold.any())
 
 
 def _told_by_counts(unit: Unit) -> bool:
@@ -95,6 +95,23 @@ def _fits_nowhere(unit: Unit, empty: Figures) -> bool:
         return not empty.of(unit.plain).slots.any()
     problem = build(unit, empty)
     return hopeless(problem) or (not needs_solver(problem) and not place(problem).placed)
+
+
+class Reaches:
+    """Nodes that waiting units could use: by labels, taints and size, were the nodes empty."""
+
+    def __init__(self, figures: Figures) -> None:
+        self._figures = figures
+        self._of: dict[frozenset[bytes], Mask] = {}
+
+    def of(self, unit: Unit) -> Mask:
+        """[nodes] True where some pending pod of the unit could be."""
+        figures = self._figures
+        pods = {figures.key(pod): pod for pod in (unit.pending if unit.plain is None else (unit.plain,))}
+        kind = frozenset(pods)
+        if kind not in self._of:
+            self._of[kind] = np.any([figures.of(pod).could_hold for pod in pods.values()], axis=0)
+        return self._of[kind]
 
 
 def without(refused: Iterable[Unit], quotas: Quotas, names: Collection[str]) -> Asking:

@@ -5,15 +5,17 @@ runtime; then, from the most important of these, each that fits again is kept. B
 What pods hold that are ending counts as given back: else every round until they are gone would take more.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from koordpy.api.quantity import quantity_text
 from koordpy.cluster.resources import Amounts
 from koordpy.planning.figures import Figures
 from koordpy.planning.plan import RejectedPlan
 from koordpy.planning.quota.runtime import overdue
-from koordpy.planning.quota.vain import startless, without
+from koordpy.planning.quota.vain import Reaches, startless, without
 from koordpy.planning.units import Groups
 from koordpy.planning.verify.leaving import QUOTA, Round, Taken, check_given_back, rejection
 from koordpy.planning.victims.budgets import violations
@@ -34,7 +36,8 @@ class GivenBack:
 def give_back(pool: Pool, groups: Groups, figures: Figures) -> tuple[list[GivenBack], list[RejectedPlan]]:
     """What overdue quotas give back, which leaves the draft, and what the independent check refuses of it.
 
-    Nothing for units that do not start in any case: what these ask for would stay empty.
+    Nothing for units that do not start in any case, or could use no node of the quota's pods: what these ask for would
+    stay empty. For those that wait only what is on nodes that they could use.
     """
     draft, admission = figures.draft, figures.admission
     quotas, now = figures.snapshot.quotas, figures.snapshot.now
@@ -42,16 +45,29 @@ def give_back(pool: Pool, groups: Groups, figures: Figures) -> tuple[list[GivenB
     out: list[GivenBack] = []
     rejected: list[RejectedPlan] = []
     due = overdue(quotas, admission.figures, figures.config.quota, now=now)
-    refused = startless(groups.units(), groups, figures) if due else []
+    waiting = groups.units() if due else []
+    refused = {unit.id for unit in startless(waiting, groups, figures)}
+    reaches = Reaches(figures)
     for name in due:
-        with admission.among(without(refused, quotas, {name})):
+        held = _inside(pool, figures, name)
+        at_nodes = {i: [node for node, _ in pool.free_of(i)] for i in held}
+        own = [node for nodes in at_nodes.values() for node in nodes]
+        able = [unit for unit in waiting if unit.id not in refused and reaches.of(unit)[own].any()]
+        asking = {unit.id for unit in able}
+        with admission.among(without([unit for unit in waiting if unit.id not in asking], quotas, {name})):
             limit = admission.limits[name]
         over = {}
         for r, most in limit.items():
             leaving = sum(requests.get(r, 0) for path, requests in ending if name in path)
             if (amount := draft.quotas.used(name, r) - leaving - most) > 0:
                 over[r] = amount
-        taken = _least(pool, figures, name, over) if over else []
+        if over and able:
+            with admission.among(without(waiting, quotas, {name})):
+                alone = admission.limits[name]
+            if all(draft.quotas.used(name, r) <= alone[r] for r in over):
+                useful = np.any([reaches.of(unit) for unit in able], axis=0)
+                held = {i: amounts for i, amounts in held.items() if useful[at_nodes[i]].any()}
+        taken = _least(pool, figures, held, over) if over else []
         at = Round(groups, figures, None, [(one.budget, one.allowed) for one in pool.budgets])
         going = [Taken(pool.units[i].pods, QUOTA) for i in taken]
         if faults := check_given_back(name, limit, going, at):
@@ -72,9 +88,9 @@ def give_back(pool: Pool, groups: Groups, figures: Figures) -> tuple[list[GivenB
     return out, rejected
 
 
-def _least(pool: Pool, figures: Figures, name: str, over: Amounts) -> list[int]:
-    """Positions of the units to take."""
-    held = {i: amounts for i, amounts in _inside(pool, figures, name).items() if any(amounts.get(r) for r in over)}
+def _least(pool: Pool, figures: Figures, inside: Mapping[int, Amounts], over: Amounts) -> list[int]:
+    """Positions of the units to take. inside: unit -> what it holds."""
+    held = {i: amounts for i, amounts in inside.items() if any(amounts.get(r) for r in over)}
     order = sorted(held, key=lambda i: pool.ranks[i])
     budgets = pool.budgets
     own = {i: [i] for i in held}
