@@ -71,7 +71,12 @@ def of_quota(text: str, name: str) -> str:
     [
         (4, 3, "", []),  # one is free, and runtimes keep it for nobody
         (3, 0, "", ["max of quota team were 4 nvidia.com/gpu (it is 3)"]),
-        (4, 3, "waits", ["runtime of quota team left 1 more nvidia.com/gpu"]),
+        (
+            4,
+            3,
+            "waits",
+            ["runtime of quota team left 1 more nvidia.com/gpu (what waits in other quotas asks for 1 in others)"],
+        ),
         (
             3,
             1,

@@ -327,10 +327,12 @@ async def test_kubectl_shows_what_a_quota_has_of_the_gpus(api: Client, crds: lis
     path, gpu = PATHS["ElasticQuota"][1], "nvidia.com/gpu"
     await api.create(path, object_of("ElasticQuota", {"min": {gpu: 8, "cpu": 1}, "max": {gpu: "32", "cpu": 1}}))
     try:
-        await api.patch(f"{path}/one/status", {"status": {"used": {gpu: "12", "cpu": "1"}, "runtime": {gpu: "24"}}})
+        status = {"used": {gpu: "12", "cpu": "1"}, "runtime": {gpu: "24"}, "request": {gpu: "28"}}
+        await api.patch(f"{path}/one/status", {"status": status})
         shown = await columns(api, path)
         gpus = {name: cell for name, cell in shown.items() if name.startswith("GPU-")}
-        assert gpus == {"GPU-Used": "12", "GPU-Runtime": "24", "GPU-Min": "8", "GPU-Max": "32"}
+        told = {"GPU-Used": "12", "GPU-Runtime": "24", "GPU-Request": "28", "GPU-Min": "8", "GPU-Max": "32"}
+        assert gpus == told
     finally:
         await api.delete(f"{path}/one")
 

@@ -50,13 +50,18 @@ def test_within_max_the_runtime_is_short() -> None:
     made = world(quota("a", {}, {GPU: 8}), quota("b", {GPU: 7}, {GPU: 8}), of("r", "b", 6, at="n1"), of("p", "a", 2))
     assert misses(made) == []
     made.add(of("q", "b", 1))
-    assert misses(made) == [f"runtime of quota a left 1 more {GPU}"]
+    waits = "what waits in other quotas asks for 1 in b"
+    assert misses(made) == [f"runtime of quota a left 1 more {GPU} ({waits})", f"min of quota a were 2 {GPU} (it is 0)"]
+    assert not helps(made, QUIET)
+    assert helps(made, QUIET, quota("a", {GPU: 2}, {GPU: 8}))
 
 
 def test_a_larger_max_is_not_said_to_be_enough_where_nothing_is_left() -> None:
     owned = [quota("a", {}, {GPU: 4}), quota("b", {GPU: 4}, {GPU: 8}), of("r", "a", 4, at="n1"), of("s", "b", 4)]
     made = world(*owned, of("p", "a", 2))
-    assert misses(made) == [f"max of quota a were 6 {GPU} (it is 4), and runtime of quota a left 2 more {GPU}"]
+    waits = "what waits in other quotas asks for 4 in b"
+    lacks = f"max of quota a were 6 {GPU} (it is 4), and runtime of quota a left 2 more {GPU} ({waits})"
+    assert misses(made) == [lacks]
     assert not helps(made, QUIET, quota("a", {}, {GPU: 6}))
     assert helps(made, QUIET, quota("a", {}, {GPU: 6}), node("n2:64", **gpus(2)))
 

@@ -119,7 +119,7 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
     if held is not None:
         misses += _meant_group(pod, snapshot)
     if alone is not None:
-        misses += turn.misses(alone)
+        misses += [one for one in turn.misses(alone) if one not in misses]
         method = next((one.method for one in alone.units if one.unit == unit.id), "")
     message, miss = _promise(snapshot, config, unit.id) if held is None else ("", [])
     misses += miss

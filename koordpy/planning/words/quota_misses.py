@@ -13,6 +13,7 @@ from koordpy.cluster.quotas import QuotaUse
 from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.quota.admission import Admission, QuotaRefusal
 from koordpy.planning.units import Unit
+from koordpy.planning.words.misses import NEAREST
 
 
 def quota_misses(unit: Unit, admission: Admission, use: QuotaUse) -> list[str]:
@@ -48,12 +49,28 @@ def _parts(refusal: QuotaRefusal, admission: Admission) -> list[str]:
         needed = refusal.used[resource] + refusal.request[resource]
         if refusal.limit_name == "runtime" and needed <= quota.max[resource]:
             more = quantity_text(resource, needed - limit)
-            out.append(f"runtime of quota {quota.name} left {more} more {resource}")
+            waits = _kept_for(refusal, resource, admission)
+            out.append(f"runtime of quota {quota.name} left {more} more {resource}{waits}")
             continue
         name, bound = ("min", limit) if refusal.limit_name == "min" else ("max", quota.max[resource])
         text = f"{quantity_text(resource, needed)} {resource} (it is {quantity_text(resource, bound)})"
         out.append(f"{name} of quota {quota.name} were {text}")
     return out
+
+
+def _kept_for(refusal: QuotaRefusal, resource: str, admission: Admission) -> str:
+    """For whom a runtime may keep room: what waits in other quotas, the largest first."""
+    quotas = admission.quotas
+    asked = {
+        name: amounts[resource]
+        for name, amounts in quotas.own_waiting.items()
+        if name in quotas.tree.quotas and refusal.quota not in quotas.tree.path(name) and amounts.get(resource, 0) > 0
+    }
+    largest = sorted(asked, key=lambda name: -asked[name])
+    if not largest:
+        return ""
+    texts = [f"{quantity_text(resource, asked[name])} in {name}" for name in largest[:NEAREST]]
+    return f" (what waits in other quotas asks for {', '.join(texts)}{', ...' if len(largest) > NEAREST else ''})"
 
 
 def let_through(unit: Unit, admission: Admission, use: QuotaUse) -> Snapshot:

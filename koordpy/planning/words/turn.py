@@ -98,9 +98,7 @@ class Turn:
         return ["no nodes were held for a job that has waited long (fairness.starvationAfter)"]
 
     def _guarantee(self) -> list[str]:
-        """Whether a larger min of its quota would let it claim room from others."""
-        if self.config.fairness.reclaim == "off":
-            return []
+        """Whether a larger min of its quota would let it claim room, or take what a runtime keeps for others."""
         quotas = self.snapshot.quotas
         leaf = quotas.tree.quotas.get(quotas.quota_of(self.unit.pending[0]))
         if leaf is None:
@@ -116,13 +114,14 @@ class Turn:
         raised = replace(leaf, min={**leaf.min, **asked})
         tree = replace(quotas.tree, quotas={**quotas.tree.quotas, leaf.name: raised})
         plan = self._alone(replace(self.snapshot, quotas=replace(quotas, tree=tree)), self.config)
-        if not self._placed(plan) or not self._evictions(plan):
+        if not self._placed(plan):
             return []
         mins = ", ".join(
             f"{quantity_text(r, needed)} {r} (it is {quantity_text(r, leaf.least(r))})"
             for r, needed in sorted(asked.items())
         )
-        return [f"min of quota {leaf.name} were {mins}: others would give back"]
+        claimed = ": others would give back" if self._evictions(plan) else ""
+        return [f"min of quota {leaf.name} were {mins}{claimed}"]
 
     def _share(self) -> list[str]:
         """What share would let it claim room from users or queues above theirs, where shares are taken back."""
