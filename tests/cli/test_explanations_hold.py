@@ -34,9 +34,12 @@ def unfounded(seed: int, folder: Path) -> Iterator[str]:
             verdicts = reading.verdicts(pod)
             expected = sentence(verdicts, gang=bool(wait["gang"]))
             if after.config["preemption"]["enabled"]:
-                own = classes.get(pod["spec"].get("priorityClassName", ""), {})
-                never = "preemption: not eligible due to preemptionPolicy=Never."
-                expected += " " + (never if own.get("preemptionPolicy") == "Never" else helpless(verdicts))
+                job = Job(after, wait["pod"], folder)
+                mates = [mate for mate in reading.pods.values() if job.gangs and gang_of(mate) in job.gangs]
+                own = [classes.get(one["spec"].get("priorityClassName", ""), {}) for one in mates or [pod]]
+                never = any(one.get("preemptionPolicy") == "Never" for one in own)
+                said_never = "preemption: not eligible due to preemptionPolicy=Never."
+                expected += " " + (said_never if never else helpless(verdicts))
             if not text.startswith(expected):
                 yield f"{wait['pod']}: {text} instead of {expected}"
         if "available in " in text and "podCountMultiple" not in text:

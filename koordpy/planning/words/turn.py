@@ -50,12 +50,15 @@ class Turn:
         return self._placed(alone) and not self._evictions(alone)
 
     def admitted(self, snapshot: Snapshot) -> bool:
-        """Whether it would be placed on a snapshot whose quotas let it through, with shares as they are."""
+        """Whether it would be placed on a snapshot whose quotas let it through, with shares as they are: where they
+        are not taken back, and where plans have to respect them."""
         quota = msgspec.structs.replace(self.config.quota, enable_runtime_quota=False)
-        fairness = msgspec.structs.replace(self.config.fairness, reclaim="off")
         queue = msgspec.structs.replace(self.config.queue, backfill=False)
-        config = msgspec.structs.replace(self.config, quota=quota, fairness=fairness, queue=queue)
-        return self._placed(self._alone(snapshot, config))
+        config = msgspec.structs.replace(self.config, quota=quota, queue=queue)
+        calm = msgspec.structs.replace(config, fairness=msgspec.structs.replace(config.fairness, reclaim="off"))
+        return self._placed(self._alone(snapshot, calm)) and (
+            config.fairness.reclaim == "off" or self._placed(self._alone(snapshot, config))
+        )
 
     def _alone(self, snapshot: Snapshot, config: KoordpyConfiguration) -> RoundPlan:
         return plan_round(snapshot, config, only=frozenset([self.unit.id]))
