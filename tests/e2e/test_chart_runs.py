@@ -104,8 +104,10 @@ async def test_a_dry_run_with_rights_to_read_plans_and_sends_nothing_but_reads(
 
             for what in (planned, handled):
                 await eventually(what, what=what.__name__, processes=[process])
-            # longer than any status, event or lease is held back
-            await asyncio.sleep(3)
+            # longer than any status, event or lease is held back, by the loop that would send them
+            since = await waited(process)
+            await eventually(lambda: waited_longer(process, since + 3), what="a later scrape", processes=[process])
+            await metrics(process)
             assert await asyncio.to_thread(process.stop) == 0
 
     assert {call.method for call in recorder.calls} == {"GET"}
@@ -116,12 +118,27 @@ async def test_a_dry_run_with_rights_to_read_plans_and_sends_nothing_but_reads(
     assert await api.items(installed.leases) == []
 
 
-async def gang_attempts(process: Process) -> dict[str, float]:
-    """scheduler_podgroup_schedule_attempts_total of a running process by its label `result`; empty until it listens."""
+async def metrics(process: Process) -> str:
+    """What /metrics of a running process says; empty until it listens."""
     found = re.search(r"health and metrics on port (\d+)", process.log.read_text())
     if found is None:
-        return {}
+        return ""
     async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{found[1]}/metrics") as answer:
-        text = await answer.text()
+        return await answer.text()
+
+
+async def waited(process: Process) -> float:
+    """Seconds that the oldest pending pod has waited, by the loop of the process."""
+    [text] = re.findall(r"^koordpy_pending_oldest_seconds (\S+)$", await metrics(process), re.MULTILINE)
+    return float(text)
+
+
+async def waited_longer(process: Process, seconds: float) -> bool:
+    return await waited(process) > seconds
+
+
+async def gang_attempts(process: Process) -> dict[str, float]:
+    """scheduler_podgroup_schedule_attempts_total of a running process by its label `result`; empty until it listens."""
+    text = await metrics(process)
     samples = re.findall(r"^scheduler_podgroup_schedule_attempts_total{(.*)} (\S+)$", text, re.MULTILINE)
     return {re.findall(r'result="(\w+)"', labels)[0]: float(value) for labels, value in samples}
