@@ -1,5 +1,6 @@
 """The independent check of a plan finds what may not be carried out, however it came there, and nothing else."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -83,6 +84,11 @@ class Case:
     chips: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
+TABLE = {"annotations": {keys.GPU_PARTITIONS: json.dumps({"2": [
+    {"minors": [0, 1], "allocationScore": 1}, {"minors": [2, 3], "allocationScore": 1, "ringBusBandwidth": "300"}
+]})}}  # fmt: skip
+RESTRICTED = {keys.GPU_PARTITION_SPEC: json.dumps({"allocatePolicy": "Restricted"})}
+FAST = {keys.GPU_PARTITION_SPEC: json.dumps({"allocatePolicy": "Restricted", "ringBusBandwidth": "200"})}
 CASES: dict[str, Case] = {
     "it fits to the last core": Case([node("n1:2"), pod("x", at="n1"), pod("p")], {"p": "n1"}),
     "one core too many": Case(
@@ -295,6 +301,33 @@ CASES: dict[str, Case] = {
         ["default/g: 2 pods on server as0"],
         chips={"p-0": (0, 1, 2, 3), "p-1": (4, 5, 6, 7)},
     ),
+    "GPUs that are linked as asked": Case(
+        [*measured("n1"), gpu_pod("p", 2, annotations={keys.GPU_MIN_BANDWIDTH: "24"})],
+        {"p": "n1"},
+        [],
+        chips={"p": (0, 1)},
+    ),
+    "GPUs that are not": Case(
+        [*measured("n1"), gpu_pod("p", 2, annotations={keys.GPU_MIN_BANDWIDTH: "900"})],
+        {"p": "n1"},
+        ["default/p: GPUs 0, 1 are not linked at 900 GB/s of node n1"],
+        chips={"p": (0, 1)},
+    ),
+    "a listed set": Case(
+        [*measured("n1", **TABLE), gpu_pod("p", 2, annotations=RESTRICTED)], {"p": "n1"}, [], chips={"p": (2, 3)}
+    ),
+    "no listed set": Case(
+        [*measured("n1", **TABLE), gpu_pod("p", 2, annotations=RESTRICTED)],
+        {"p": "n1"},
+        ["default/p: GPUs 1, 2 are no listed set of node n1"],
+        chips={"p": (1, 2)},
+    ),
+    "a listed set that is too slow": Case(
+        [*measured("n1", **TABLE), gpu_pod("p", 2, annotations=FAST)],
+        {"p": "n1"},
+        ["default/p: GPUs 0, 1 are no listed set of node n1"],
+        chips={"p": (0, 1)},
+    ),
     "GPUs for a pod that asks for none": Case(
         [*measured("n1"), pod("p")],
         {"p": "n1"},
@@ -351,6 +384,16 @@ LATER: dict[str, Later] = {
         [*measured("n1"), gpu_pod("a", 1), gpu_pod("p", 1)], ["default/p: no GPU of node n1 is named"], {"a": (1,)}
     ),
     "GPUs without names beside others": Later([*measured("n1"), gpu_pod("a", 1), gpu_pod("p", 1)], [], {"a": ()}),
+    "GPUs without names, more than are healthy": Later(
+        [*measured("n1", sick=range(1, 8)), gpu_pod("a", 1), gpu_pod("p", 1)],
+        ["node n1: 1 + 1 GPUs of 1 that are healthy"],
+        {"a": ()},
+    ),
+    "GPUs without names that are to be linked": Later(
+        [*measured("n1"), gpu_pod("a", 1), gpu_pod("p", 2, annotations={keys.GPU_MIN_BANDWIDTH: "1"})],
+        ["default/p: GPUs without names are not linked at 1 GB/s of node n1"],
+        {"a": ()},
+    ),
     "a GPU of one that goes": Later(
         [*measured("n1"), gpu_pod("x", 1, at="n1", held={1}), gpu_pod("p", 1)], [], evicted=("x",), chips=(1,)
     ),

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from koordpy.api.objects import GceDisk, Volume
+from koordpy.api.objects import GceDisk, LabelSelector, TopologySpreadConstraint, Volume
 from koordpy.cluster.snapshot import Draft
 from koordpy.planning.verify.ties import check_ties
 from tests.planning.node_rules import anti, node, pod, states, term
@@ -80,3 +80,30 @@ def test_pods_that_hold_the_node_already(how: str) -> None:
     placed = [(snapshot.pods["default/b"], "n1")]
     assert check_ties(placed, draft) != []
     assert check_ties([(snapshot.pods["default/b"], "n2")], draft) == []
+
+
+@pytest.mark.parametrize("how", ["running", "placed before", "evicted"])
+def test_members_that_say_nothing_are_shunned_by_pods_elsewhere(how: str) -> None:
+    there = pod("a", affinity=anti(term("zone", WEB)), at="" if how == "placed before" else "n1")
+    snapshot = states([*NODES, there, pod("b", labels=WEB), pod("c", labels=WEB)]).snapshot(0.0)
+    draft = Draft(snapshot)
+    if how == "placed before":
+        draft.assign(snapshot.pods["default/a"], snapshot.index["n1"])
+    elif how == "evicted":
+        draft.evict(snapshot.pods["default/a"])
+    placed = [(snapshot.pods["default/b"], "n2"), (snapshot.pods["default/c"], "n3")]
+    fault = "default/a on n1: its anti-affinity shuns default/b on n2 (zone)"
+    assert set(check_ties(placed, draft)) == (set() if how == "evicted" else {fault})
+    assert set(check_ties(placed[:1], draft, whole=True)) == (set() if how == "evicted" else {fault})
+
+
+def test_a_pod_by_itself_is_held_against_all_others_where_that_is_asked_for() -> None:
+    spread = TopologySpreadConstraint(
+        max_skew=1, topology_key="zone", when_unsatisfiable="DoNotSchedule", label_selector=LabelSelector(WEB)
+    )
+    here = [pod(name, labels=WEB, at="n1") for name in "ac"]
+    far = node("n4:8", {"zone": "b"})
+    snapshot = states([*NODES, far, *here, pod("b", topology_spread_constraints=[spread])]).snapshot(0.0)
+    placed = [(snapshot.pods["default/b"], "n2")]
+    assert check_ties(placed, Draft(snapshot)) == []
+    assert check_ties(placed, Draft(snapshot), whole=True) != []

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from koordpy.api import keys
 from koordpy.api.config import Fairness, KoordpyConfiguration, Preemption, Quota
 from koordpy.planning.quota.runtime import quota_figures
 from koordpy.planning.round import plan_round
@@ -88,6 +89,16 @@ ROWS: dict[str, tuple[list[Any], list[str]]] = {
         [],
     ),
 }
+
+
+@pytest.mark.parametrize("age", [1, 5, 9])
+def test_a_broken_gang_goes_once_where_those_that_it_is_linked_to_go(age: int) -> None:
+    """Six cores too many; four are protected, and the linked gangs hold five."""
+    links = {keys.GANG_GROUPS: '["default/g", "default/h"]'}
+    world = World().add(node("n1:10"), LOAN, group("g", 2, links), group("h", 1, links))
+    world.add(run("g-0", 3, age=5, gang="g"), run("h-0", 2, age=age, gang="h"))
+    world.add(run("stays", 4, rigid=True), run("last", 1, priority=5))
+    assert given_back(world) == ["g-0", "h-0", "last"]
 
 
 @pytest.mark.parametrize("row", ROWS)

@@ -1,16 +1,27 @@
-"""An independent check of the GPUs that a plan gives by name: none twice, none sick, as many as asked; within a pod by
-following its containers as they start and end.
+"""An independent check of the GPUs that a plan gives by name: none twice, none sick, as many as asked, and as linked or
+listed as asked; within a pod by following its containers as they start and end.
 
 It reads minors from the objects and the draft and shares nothing with the choice.
 """
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from itertools import combinations
 
-from koordpy.api.keys import GPU_ALLOCATION, GPU_CUDA_VISIBLE_PREFIX, HUNDREDTHS, NPU_RESOURCES
+from koordpy.api.keys import (
+    GPU_ALLOCATION,
+    GPU_CUDA_VISIBLE_PREFIX,
+    GPU_MIN_BANDWIDTH,
+    GPU_PARTITION_POLICY,
+    GPU_PARTITION_SPEC,
+    HUNDREDTHS,
+    NPU_RESOURCES,
+)
 from koordpy.api.objects import Container
 from koordpy.api.quantity import units
 from koordpy.cluster.gpu_env import is_injected
+from koordpy.cluster.links import KBS_PER_GBS
+from koordpy.cluster.partitions import quantity
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Draft
 
@@ -19,11 +30,15 @@ def check_gpus(placed: Sequence[tuple[PodInfo, str]], chips: Mapping[str, tuple[
     """Faults of the GPUs of pods placed on nodes, by name, on the draft as it was before them."""
     faults: list[str] = []
     taken: dict[str, set[int]] = {}
+    counted: dict[str, int] = {}
     for pod, node in placed:
         given = chips.get(pod.key, ())
         known = draft.snapshot.gpus.nodes.get(node)
         if pod.gpus is not None and not given and is_injected(pod.pod, pod.gpus.resources):
             faults.append(f"{pod.key}: reads its GPUs from variables, and none is named")
+        if pod.gpus is not None:
+            unmet = _unmet(pod, given, node, draft)
+            faults += [f"{pod.key}: {fault} of node {node}" for fault in unmet]
         if pod.gpus is None or known is None:
             if given and known is not None and not any(pod.requests.get(name) for name in NPU_RESOURCES):
                 faults.append(f"{pod.key}: is given GPUs that it did not ask for")
@@ -31,6 +46,7 @@ def check_gpus(placed: Sequence[tuple[PodInfo, str]], chips: Mapping[str, tuple[
         if not given:
             if not _counted_only(node, draft):
                 faults.append(f"{pod.key}: no GPU of node {node} is named")
+            counted[node] = counted.get(node, 0) + pod.gpus.count
             continue
         if len(set(given)) != pod.gpus.count:
             faults.append(f"{pod.key}: {len(set(given))} GPUs of {pod.gpus.count}")
@@ -44,6 +60,39 @@ def check_gpus(placed: Sequence[tuple[PodInfo, str]], chips: Mapping[str, tuple[
             elif minor in used:
                 faults.append(f"{pod.key}: GPU {minor} of node {node} is taken")
             used.add(minor)
+    for node, asked in counted.items():
+        known = draft.snapshot.gpus.nodes[node]
+        requested = sum(one.count for key, one in known.holders.items() if key not in draft.evicted)
+        here = draft.placed_on.get(draft.snapshot.index[node], {}).values()
+        requested += sum(pod.gpus.count for pod in here if pod.gpus is not None)
+        sound = sum(entry.health for entry in known.machine.entries)
+        if requested + asked > sound:
+            faults.append(f"node {node}: {requested} + {asked} GPUs of {sound} that are healthy")
+    return faults
+
+
+def _unmet(pod: PodInfo, given: Sequence[int], node: str, draft: Draft) -> list[str]:
+    """What a pod asks of its GPUs and does not get: the bandwidth of all pairs, a listed set (gpu-topology.md 6, 8)."""
+    known, notes, faults = draft.snapshot.gpus.nodes.get(node), pod.pod.metadata.annotations, []
+    assert pod.gpus is not None
+    slowest, sets = 0, list[set[int]]()
+    spec = json.loads(notes.get(GPU_PARTITION_SPEC, "{}"))
+    if known is not None:
+        machine = known.machine
+        place = {minor: i for i, minor in enumerate(machine.minors)}
+        pairs = [machine.matrix.lowest[place[a]][place[b]] for a, b in combinations(given, 2) if {a, b} <= place.keys()]
+        slowest = min(pairs, default=0) if machine.has_matrix else 0
+        least = quantity(spec["ringBusBandwidth"]) if spec.get("ringBusBandwidth") is not None else -1
+        listed = machine.table.sets if machine.table is not None else ()
+        fast = [one for one in listed if (-1 if one.ring_bandwidth is None else one.ring_bandwidth) >= least]
+        sets = [set(machine.minors_of(one.mask)) for one in fast]
+    text = ", ".join(map(str, given)) or "without names"
+    gbs = notes.get(GPU_MIN_BANDWIDTH, "0")
+    if pod.gpus.count > 1 and slowest + 1 < float(gbs) * KBS_PER_GBS:
+        faults.append(f"GPUs {text} are not linked at {gbs} GB/s")
+    honor = draft.snapshot.nodes[draft.snapshot.index[node]].labels.get(GPU_PARTITION_POLICY) == "Honor"
+    if (honor or spec.get("allocatePolicy") == "Restricted") and set(given) not in sets:
+        faults.append(f"GPUs {text} are no listed set")
     return faults
 
 

@@ -28,10 +28,13 @@ def check_plan(
     figures: Figures,
     chips: Mapping[str, tuple[int, ...]] | None = None,
     notes: Mapping[str, Mapping[str, str]] | None = None,
+    *,
+    whole: bool = False,
 ) -> list[PlanFault]:
     """Faults of a plan (pod key -> node name) on the draft as it was before it; none where it may be carried out.
 
-    chips: pod key -> accelerators of its node that it is given by name; notes: what Bindings say.
+    chips: pod key -> accelerators of its node that it is given by name; notes: what Bindings say; whole: a pod alone is
+    held against all others, too.
     """
     pods = {pod.key: pod for pod in unit.members}
     unknown = [f"{key} is no pending member" for key in nodes if key not in pods or not pods[key].pending]
@@ -42,7 +45,7 @@ def check_plan(
     placed = [(pods[key], node) for key, node in nodes.items()]
     faults = found(Check.ROOM, _room(placed, figures))
     faults += found(Check.QUOTAS, check_quotas([pod for pod, _ in placed], figures))
-    faults += check_filters(placed, figures)
+    faults += check_filters(placed, figures, whole=whole)
     faults += found(Check.GPUS, check_gpus(placed, chips or {}, figures.draft))
     faults += found(Check.GPUS, check_containers(placed, chips or {}, notes or {}, figures.draft))
     if any(figures.npu_job(pod) is not None for pod, _ in placed):
@@ -54,9 +57,10 @@ def check_plan(
     return faults
 
 
-def check_filters(placed: Sequence[tuple[PodInfo, str]], figures: Figures) -> list[PlanFault]:
+def check_filters(placed: Sequence[tuple[PodInfo, str]], figures: Figures, *, whole: bool = False) -> list[PlanFault]:
     """Faults by what nodes say, and by what pods ask of each other."""
-    return [*found(Check.NODES, _static(placed, figures)), *found(Check.TIES, check_ties(placed, figures.draft))]
+    ties = check_ties(placed, figures.draft, whole=whole)
+    return [*found(Check.NODES, _static(placed, figures)), *found(Check.TIES, ties)]
 
 
 def check_returns(placed: Sequence[tuple[PodInfo, str]], figures: Figures) -> list[PlanFault]:

@@ -12,14 +12,18 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.selectors import selector_matches
 from koordpy.cluster.selectors import term_matches as node_matches
 from koordpy.cluster.snapshot import Draft, NodeInfo
+from koordpy.cluster.ties import read_terms
 from koordpy.planning.filters import node as node_filters
 
 _WILDCARDS = ("", "0.0.0.0")
 
 
-def check_ties(placed: Sequence[tuple[PodInfo, str]], draft: Draft) -> list[str]:
-    """Faults of the placements (pod, node name) towards each other and the pods that hold the same node."""
-    if not any(pod.ties is not None or pod.pod.spec.topology_spread_constraints for pod, _ in placed):
+def check_ties(placed: Sequence[tuple[PodInfo, str]], draft: Draft, *, whole: bool = False) -> list[str]:
+    """Faults of the placements (pod, node name) towards each other and the pods that hold the same node. Of one pod by
+    itself the pods elsewhere are looked at only where that is asked for: that takes time by the size of the cluster."""
+    whole = whole or len(placed) > 1
+    own = any(pod.ties is not None or pod.pod.spec.topology_spread_constraints for pod, _ in placed)
+    if not own and not (whole and _is_shunned(placed, draft)):
         return []
     there: list[tuple[PodInfo, str]] = []
     for name in dict.fromkeys(name for _, name in placed):
@@ -31,14 +35,29 @@ def check_ties(placed: Sequence[tuple[PodInfo, str]], draft: Draft) -> list[str]
             if node == at:
                 faults += _ports(pod, other, node) + _disks(pod, other, node)
             faults += _anti_affinity(pod, node, other, at, draft) + _anti_affinity(other, at, pod, node, draft)
-    if len(placed) > 1:
+    if whole:
         faults += _in_the_end(placed, draft)
     return faults
 
 
+def _is_shunned(placed: Sequence[tuple[PodInfo, str]], draft: Draft) -> bool:
+    """Whether required anti-affinity of some pod that is there speaks of one of these, near or far."""
+    snapshot, kinds = draft.snapshot, {pod.shape: pod for pod, _ in placed}.values()
+    theirs = [(kind.namespace, read_terms(kind.affinity)) for kind in snapshot.terms]
+    here = (pod for pods in draft.placed_on.values() for pod in pods.values())
+    theirs += [(pod.namespace, read_terms(pod.ties.affinity)) for pod in here if pod.ties is not None and pod.ties.anti]
+    return any(
+        _speaks(term, namespace, pod, snapshot.namespaces)
+        for namespace, terms in theirs
+        for term in terms.anti_affinity.required
+        for pod in kinds
+    )
+
+
 def _in_the_end(placed: Sequence[tuple[PodInfo, str]], draft: Draft) -> list[str]:
     """Faults by affinity, anti-affinity and spread towards every pod there is, all of the plan's in place."""
-    if not any((pod.ties is not None and pod.ties.affinity) or _constraints(pod) for pod, _ in placed):
+    own = any((pod.ties is not None and pod.ties.affinity) or _constraints(pod) for pod, _ in placed)
+    if not own and not _is_shunned(placed, draft):
         return []
     everyone = list(placed)
     for name in draft.snapshot.index:
@@ -82,7 +101,7 @@ def _affinity(same: Sequence[tuple[PodInfo, str]], everyone: Sequence[tuple[PodI
     meant = [
         (other.key, [_label(at, term.topology_key, draft) for term in terms])
         for other, at in everyone
-        if all(_speaks(term, same[0][0], other, namespaces) for term in terms)
+        if all(_speaks(term, same[0][0].namespace, other, namespaces) for term in terms)
     ]
     meant = [(key, labels) for key, labels in meant if any(label is not None for label in labels)]
     for pod, node in same:
@@ -183,7 +202,7 @@ def _anti_affinity(pod: PodInfo, node: str, other: PodInfo, at: str, draft: Draf
         return []
     for term in affinity.pod_anti_affinity.required:
         here, there = _label(node, term.topology_key, draft), _label(at, term.topology_key, draft)
-        if here is not None and here == there and _speaks(term, pod, other, draft.snapshot.namespaces):
+        if here is not None and here == there and _speaks(term, pod.namespace, other, draft.snapshot.namespaces):
             return [f"{pod.key} on {node}: its anti-affinity shuns {other.key} on {at} ({term.topology_key})"]
     return []
 
@@ -193,10 +212,11 @@ def _label(node: str, key: str, draft: Draft) -> str | None:
     return None if at is None else draft.snapshot.nodes[at].labels.get(key)
 
 
-def _speaks(term: PodAffinityTerm, owner: PodInfo, other: PodInfo, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
+def _speaks(term: PodAffinityTerm, owner: str, other: PodInfo, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
+    """Whether a term of a pod in a namespace means another pod."""
     if term.namespaces or term.namespace_selector is not None:
         labels = namespaces.get(other.namespace, {})
         inside = other.namespace in term.namespaces or selector_matches(term.namespace_selector, labels)
     else:
-        inside = owner.namespace == other.namespace
+        inside = owner == other.namespace
     return inside and selector_matches(term.label_selector, other.pod.metadata.labels)

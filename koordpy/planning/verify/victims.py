@@ -296,14 +296,8 @@ class _Plan(Leaving):
 
     def in_vain(self, taken: Sequence[Taken]) -> list[str]:
         """Units that could stay: with one of them back, each by itself, the members stand where they are, or those who
-        stand in its place go elsewhere, and pods that are moved return where they do. Left out are
-        members that look at other pods, and devices that are told apart."""
+        stand in its place go elsewhere, and pods that are moved return where they do."""
         index = self.snapshot.index
-        kinds = {pod.shape: pod for pod in self.placed}.values()
-        told_apart = any(pod.gpus is not None for pod in self.placed) and self.snapshot.gpus.nodes
-        npus = any(self.figures.npu_job(pod) is not None for pod in self.placed)
-        if told_apart or npus or any(self.figures.of(pod).has_rules for pod in kinds):
-            return []
         room, faults, tries = _CheckedRoom(self, taken), [], 0
         for one in taken:
             if not room.may_stay(one) or not all(pod.node in index for pod in one.pods):
@@ -330,7 +324,7 @@ class _Plan(Leaving):
             draft.evict(pod)
         given = give(nodes, self.figures)
         at = {key: names[node].name for key, node in nodes.items()}
-        refused = bool(given.faults or check_plan(self.unit, at, self.figures, given.chips, given.notes))
+        refused = bool(given.faults or check_plan(self.unit, at, self.figures, given.chips, given.notes, whole=True))
         if self.back and not refused:
             for pod in self.placed:
                 draft.assign(pod, nodes[pod.key], chips=given.chips.get(pod.key, ()))

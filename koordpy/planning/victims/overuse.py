@@ -131,14 +131,16 @@ def _uneven(multiples: Sequence[Multiple], taken: Collection[int]) -> list[Multi
 
 
 def _with(pool: Pool, taken: list[int], i: int) -> list[int]:
-    """What is taken with one unit more; empty where a gang's surplus does not allow it."""
+    """What is taken with one unit more; empty where its gang goes whole already, or may not lose as much."""
     unit = pool.units[i]
     if unit.kind is UnitKind.CORE:
         return [*(k for k in taken if pool.units[k].group != unit.group), i]
-    if unit.kind is not UnitKind.SURPLUS:
+    if unit.kind is UnitKind.PLAIN:
         return [*taken, i]
     if any(pool.units[k].group == unit.group and pool.units[k].kind is UnitKind.CORE for k in taken):
         return []
+    if unit.kind is UnitKind.BROKEN:
+        return [*taken, i]
     for lending in pool.lendings.get(unit.group, ()):
         own = [pool.at(one) for one in lending.surplus]
         if i in own and sum(k in own for k in taken) >= lending.most:
