@@ -57,27 +57,33 @@ class VictimsModel:
     def _limits(self) -> None:
         for limit in self.choices.limits:
             total = _sum(self._terms(limit.terms))
-            wheres: list[cp_model.IntVar | None] = [self.taken[o] for o in limit.when if o not in self.closed]
-            if not limit.when:
-                wheres = [None]
-            for where in wheres:
-                for bound in (
-                    limit.most is not None and total <= limit.most,
-                    limit.least is not None and total >= limit.least,
-                ):
-                    if bound is False:
-                        continue
-                    added = self.base.add(bound)
-                    if where is not None:
-                        added.only_enforce_if(where)
+            when = [self.taken[o] for o in limit.when if o not in self.closed]
+            if limit.when and not when:
+                continue
+            bounds = [total <= limit.most] if limit.most is not None else []
+            bounds += [total >= limit.least] if limit.least is not None else []
+            where = self._any(when) if when else None
+            for bound in bounds:
+                added = self.base.add(bound)
+                if where is not None:
+                    added.only_enforce_if(where)
         for crossing in self.choices.crossings:
             self._crossing(crossing)
         for one in self.choices.multiples:
             # of a gang that has fewer than a multiple already, nobody has to go for that
-            times, some = self.base.new_int_var(0, one.have // one.k + 1, ""), self.base.new_bool_var("")
-            for var, _ in self._terms(one.terms):
-                self.base.add_implication(var, some)
-            self.base.add(_sum([*self._terms(one.terms), (times, one.k)]) == one.have).only_enforce_if(some)
+            times, terms = self.base.new_int_var(0, one.have // one.k + 1, ""), self._terms(one.terms)
+            if terms:
+                some = self._any([var for var, _ in terms])
+                self.base.add(_sum([*terms, (times, one.k)]) == one.have).only_enforce_if(some)
+
+    def _any(self, some: list[cp_model.IntVar]) -> cp_model.IntVar:
+        """True at least where any of some is."""
+        if len(some) == 1:
+            return some[0]
+        out = self.base.new_bool_var("")
+        for var in some:
+            self.base.add_implication(var, out)
+        return out
 
     def _crossing(self, crossing: Crossing) -> None:
         everyone = dict.fromkeys(o for terms, _ in crossing.resources for o, _ in terms if o not in self.closed)
