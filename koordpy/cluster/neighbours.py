@@ -46,7 +46,7 @@ class Neighbours:
         if ties is None:
             return
         if ties.affinity:
-            self.terms.add(TermClass(info.namespace, ties.affinity), info.node, sign)
+            self.terms.add(TermClass(info.namespace, ties.affinity, ties.audience), info.node, sign)
         for volume in ties.volumes:
             key = claim_key(info.namespace, info.name, volume)
             if key:

@@ -53,9 +53,10 @@ def selector_matches(selector: LabelSelector | None, labels: Labels) -> bool:
     """A label selector: absent matches nothing, an empty one everything."""
     if selector is None:
         return False
-    return all(labels.get(key) == value for key, value in selector.match_labels.items()) and all(
-        expression_matches(requirement, labels) for requirement in selector.match_expressions
-    )
+    for key, value in selector.match_labels.items():  # no generator: it is asked millions of times
+        if labels.get(key) != value:
+            return False
+    return all(expression_matches(requirement, labels) for requirement in selector.match_expressions)
 
 
 def field_valid(requirement: Requirement) -> bool:

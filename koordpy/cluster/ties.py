@@ -4,7 +4,7 @@ Read once when a pod arrives, so that the accounting and a plan's draft need not
 none of it. Sources: kube-parity.md 2.4, 2.7 and 2.8.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -38,11 +38,33 @@ class PodClass(NamedTuple):
     labels: frozenset[tuple[str, str]]
 
 
+@dataclass(frozen=True, slots=True)
+class Audience:
+    """Whom terms may speak of, told without reading them. near: pods of the own namespace alone. items, keys: all these
+    pods carry one of these label items or keys; items are None where that is not so."""
+
+    near: bool = True
+    items: frozenset[tuple[str, str]] | None = frozenset()
+    keys: frozenset[str] = frozenset()
+
+    def may_have(self, owner: str, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Whether terms of a pod in namespace `owner` may speak of pods with these labels in `namespace`."""
+        if self.near and namespace != owner:
+            return False
+        if self.items is None or not self.items.isdisjoint(labels.items()):
+            return True
+        return not self.keys.isdisjoint(labels)
+
+
+NOBODY = Audience()
+
+
 class TermClass(NamedTuple):
     """Pods whose terms of pod affinity and anti-affinity say the same of others."""
 
     namespace: str
     affinity: bytes
+    audience: Audience
 
 
 class Terms(NamedTuple):
@@ -68,12 +90,13 @@ NO_TERMS = Terms(PodAffinity(), PodAffinity())
 @dataclass(frozen=True, slots=True)
 class Ties:
     """ports: without doubles. affinity: the pod's terms, encoded; empty for none. anti: whether a required
-    anti-affinity is among them. volumes: those with a source that a filter looks at."""
+    anti-affinity is among them. volumes: those with a source that a filter looks at. audience: of all the terms."""
 
     ports: tuple[HostPort, ...] = ()
     affinity: bytes = b""
     anti: bool = False
     volumes: tuple[Volume, ...] = ()
+    audience: Audience = NOBODY
 
 
 def host_ports(pod: Pod) -> tuple[HostPort, ...]:
@@ -110,16 +133,37 @@ def ties_of(pod: Pod) -> Ties | None:
     spec = pod.spec
     ports = host_ports(pod)
     volumes = tuple(volume for volume in spec.volumes if looked_at(volume)) if spec.volumes else ()
-    encoded, anti = b"", False
+    encoded, anti, audience = b"", False, NOBODY
     affinity = spec.affinity
     if affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None):
         terms = Terms(affinity.pod_affinity or PodAffinity(), affinity.pod_anti_affinity or PodAffinity())
         if terms.every:
             encoded = msgspec.json.encode(terms)
-            anti = bool(terms.anti_affinity.required)
+            anti, audience = bool(terms.anti_affinity.required), audience_of(terms.every)
     if not ports and not volumes and not encoded:
         return None
-    return Ties(ports, encoded, anti, volumes)
+    return Ties(ports, encoded, anti, volumes, audience)
+
+
+def audience_of(terms: Iterable[PodAffinityTerm]) -> Audience:
+    """By one requirement of each term that a pod cannot meet without a label."""
+    near, everyone, items, keys = True, False, set[tuple[str, str]](), set[str]()
+    for term in terms:
+        selector = term.label_selector
+        if selector is None:
+            continue  # it speaks of nobody
+        near = near and not term.namespaces and term.namespace_selector is None
+        listed = next((one for one in selector.match_expressions if one.operator == "In"), None)
+        there = next((one for one in selector.match_expressions if one.operator in ("Exists", "Gt", "Lt")), None)
+        if selector.match_labels:
+            items.add(next(iter(selector.match_labels.items())))
+        elif listed is not None:
+            items.update((listed.key, value) for value in listed.values)
+        elif there is not None:
+            keys.add(there.key)
+        else:
+            everyone = True
+    return Audience(near, None if everyone else frozenset(items), frozenset(keys))
 
 
 def read_terms(encoded: bytes) -> Terms:

@@ -12,7 +12,7 @@ from koordpy.api.objects import PodAffinityTerm
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.selectors import Labels, selector_matches
 from koordpy.cluster.snapshot import Ints, Snapshot
-from koordpy.cluster.ties import NO_TERMS, read_terms
+from koordpy.cluster.ties import NO_TERMS, NOBODY, Audience, read_terms
 from koordpy.planning.filters.base import Code, Refusal, Verdict, all_fit, chain, refused_where
 from koordpy.planning.filters.rules import ANY_NUMBER, Domains, DomainTable, Rule
 
@@ -62,6 +62,7 @@ class OwnTerms(Rule):
         self._nodes = snapshot.nodes
         self._namespaces = snapshot.namespaces
         terms = read_terms(pod.ties.affinity) if pod.ties is not None else NO_TERMS
+        self._audience = pod.ties.audience if pod.ties is not None else NOBODY
         self._wanted = terms.affinity.required
         self._shunned = terms.anti_affinity.required
         labels = pod.pod.metadata.labels
@@ -79,6 +80,8 @@ class OwnTerms(Rule):
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
         namespace, labels = pod.namespace, pod.pod.metadata.labels
+        if not self._audience.may_have(self._owner, namespace, labels):
+            return False
         changed = False
         if self._wanted_pods is not None and all(self._speaks_of(term, namespace, labels) for term in self._wanted):
             self._wanted_pods[node] += sign
@@ -143,15 +146,17 @@ class ExistingTerms(Rule):
         """Topology key -> [nodes] terms of pods there that speak of the pod."""
         self._domains: dict[str, Domains] = {}
         for kind, places in snapshot.terms.items():
-            for key in self._keys(kind.namespace, kind.affinity):
+            for key in self._keys(kind.namespace, kind.affinity, kind.audience):
                 for name, count in places.items():
                     if name in snapshot.index:
                         self._add(key, snapshot.index[name], count)
 
-    def _keys(self, owner: str, affinity: bytes) -> list[str]:
+    def _keys(self, owner: str, affinity: bytes, audience: Audience) -> list[str]:
         """Topology keys of the terms that speak of the pod."""
-        required = read_terms(affinity).anti_affinity.required
         namespace, labels = self._pod.namespace, self._pod.pod.metadata.labels
+        if not audience.may_have(owner, namespace, labels):
+            return []
+        required = read_terms(affinity).anti_affinity.required
         namespaces = self._snapshot.namespaces
         return [t.topology_key for t in required if term_matches(t, owner, namespace, labels, namespaces)]
 
@@ -165,7 +170,7 @@ class ExistingTerms(Rule):
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
         if pod.ties is None or not pod.ties.anti:
             return False
-        keys = self._keys(pod.namespace, pod.ties.affinity)
+        keys = self._keys(pod.namespace, pod.ties.affinity, pod.ties.audience)
         for key in keys:
             self._add(key, node, sign)
         return bool(keys)

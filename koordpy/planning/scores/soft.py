@@ -13,7 +13,7 @@ from koordpy.api.config import InterPodAffinityArgs
 from koordpy.api.objects import PodAffinityTerm
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Ints, Snapshot
-from koordpy.cluster.ties import NO_TERMS, Terms, read_terms
+from koordpy.cluster.ties import NO_TERMS, NOBODY, Audience, read_terms
 from koordpy.planning.filters.interpod import pods_matching, term_matches
 from koordpy.planning.filters.rules import DomainTable
 from koordpy.planning.filters.spread import Constraint, Spreading
@@ -49,6 +49,7 @@ class InterPodAffinity(SoftScore):
         self._table = table
         self._hard = args.hard_pod_affinity_weight
         own = read_terms(pod.ties.affinity) if pod.ties is not None else NO_TERMS
+        self._audience = pod.ties.audience if pod.ties is not None else NOBODY
         self._own = [(item.pod_affinity_term, item.weight) for item in own.affinity.preferred]
         self._own += [(item.pod_affinity_term, -item.weight) for item in own.anti_affinity.preferred]
         # kube-scheduler leaves the plugin out altogether for a pod without wishes where others' wishes are ignored.
@@ -60,7 +61,7 @@ class InterPodAffinity(SoftScore):
             self._at(term.topology_key)[:] += weight * pods_matching([term], pod.namespace, snapshot)
         if not self._deaf:
             for kind, places in snapshot.terms.items():
-                for key, weight in self._towards(kind.namespace, read_terms(kind.affinity)):
+                for key, weight in self._towards(kind.namespace, kind.affinity, kind.audience):
                     for name, count in places.items():
                         if name in snapshot.index:
                             self._at(key)[snapshot.index[name]] += weight * count
@@ -72,24 +73,28 @@ class InterPodAffinity(SoftScore):
             found = self._weights[key] = np.zeros(len(self._snapshot.nodes), dtype=np.int64)
         return found
 
-    def _towards(self, owner: str, terms: Terms) -> list[tuple[str, int]]:
+    def _towards(self, owner: str, affinity: bytes, audience: Audience) -> list[tuple[str, int]]:
         """(topology key, weight) of what another pod's terms say of this one."""
+        namespace, labels = self._pod.namespace, self._pod.pod.metadata.labels
+        if not audience.may_have(owner, namespace, labels):
+            return []
+        terms = read_terms(affinity)
         said: list[tuple[PodAffinityTerm, int]] = [(term, self._hard) for term in terms.affinity.required if self._hard]
         said += [(item.pod_affinity_term, item.weight) for item in terms.affinity.preferred]
         said += [(item.pod_affinity_term, -item.weight) for item in terms.anti_affinity.preferred]
-        namespace, labels = self._pod.namespace, self._pod.pod.metadata.labels
         namespaces = self._snapshot.namespaces
         return [(t.topology_key, w) for t, w in said if term_matches(t, owner, namespace, labels, namespaces)]
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
         changed = False
         owner, namespaces = self._pod.namespace, self._snapshot.namespaces
-        for term, weight in self._own:
+        heard = self._own and self._audience.may_have(owner, pod.namespace, pod.pod.metadata.labels)
+        for term, weight in self._own if heard else ():
             if term_matches(term, owner, pod.namespace, pod.pod.metadata.labels, namespaces):
                 self._at(term.topology_key)[node] += sign * weight
                 changed = True
         if pod.ties is not None and pod.ties.affinity and not self._deaf:
-            for key, weight in self._towards(pod.namespace, read_terms(pod.ties.affinity)):
+            for key, weight in self._towards(pod.namespace, pod.ties.affinity, pod.ties.audience):
                 self._at(key)[node] += sign * weight
                 changed = True
         return changed

@@ -200,9 +200,15 @@ def _anti_affinity(pod: PodInfo, node: str, other: PodInfo, at: str, draft: Draf
     affinity = pod.pod.spec.affinity
     if affinity is None or affinity.pod_anti_affinity is None:
         return []
+    snapshot = draft.snapshot
+    if at not in snapshot.index:
+        return []
+    here, there = (snapshot.nodes[snapshot.index[name]].labels for name in (node, at))
     for term in affinity.pod_anti_affinity.required:
-        here, there = _label(node, term.topology_key, draft), _label(at, term.topology_key, draft)
-        if here is not None and here == there and _speaks(term, pod.namespace, other, draft.snapshot.namespaces):
+        place = here.get(term.topology_key)
+        if place is None or place != there.get(term.topology_key):
+            continue
+        if _speaks(term, pod.namespace, other, snapshot.namespaces):
             return [f"{pod.key} on {node}: its anti-affinity shuns {other.key} on {at} ({term.topology_key})"]
     return []
 
