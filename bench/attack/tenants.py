@@ -161,6 +161,21 @@ async def spread(arena: Arena) -> None:
 
 
 @attack
+async def anti_affinity(arena: Arena) -> None:
+    """200 pods that fit, with as many terms of anti-affinity as are read, all different."""
+
+    async def pod(i: int) -> None:
+        some = [
+            {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {f"k{i}-{k}": "v"}}}
+            for k in range(TIES_BYTES // 91)
+        ]
+        anti = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": some}}
+        await arena.pod(f"a-{i}", requests={"cpu": "10m"}, spec={"affinity": anti})
+
+    await arena.many(200, pod)
+
+
+@attack
 async def label_keys(arena: Arena) -> None:
     """Pods that each look for labels that nobody has looked for before."""
     for i in _while():
