@@ -19,6 +19,8 @@ from math import inf
 from koordpy.engine.turns import SearchTurns
 from koordpy.engine.wakeups import ROOM_CAME, Wake
 
+LOAD_BYTES = 256
+"""Of what a pod says of other pods, compact: as long again costs a round as much as an ordinary pod (a quarter ms)."""
 PACE = 10.0
 GATED_PACE_SECONDS = 0.02
 SHORT_PACE_SECONDS = 0.25
@@ -47,6 +49,8 @@ class QueuedPod:
     created: float
     light: bool
     """A plain pod that asks for no accelerator: rounds may take such pods in parts."""
+    load: int = 1
+    """What it costs a round, by how much it says of other pods; 1 for most."""
     profile: str = ""
     attempts: int = 0
     failures: int = 0
@@ -107,6 +111,35 @@ class Entry:
     @property
     def light(self) -> bool:
         return all(pod.light for pod in self.pods.values())
+
+    @property
+    def load(self) -> int:
+        return sum(pod.load for pod in self.pods.values())
+
+
+def pod_load(affinity: bytes) -> int:
+    """What a pod with these terms of pod affinity costs a round: the time grows with their length."""
+    return 1 + len(affinity) // LOAD_BYTES
+
+
+def first_of(light: list[Entry], most: int) -> list[Entry]:
+    """The light units that a round takes of many: of the highest priority first, of equal ones the oldest of each
+    namespace by turns, until they cost `most` together; one at least."""
+    light.sort(key=lambda entry: (-entry.priority, entry.created, entry.unit))
+    had: dict[tuple[int, str], int] = {}
+    turns = []
+    for place, entry in enumerate(light):
+        whose = entry.priority, entry.namespace
+        had[whose] = had.get(whose, 0) + entry.load
+        turns.append((-entry.priority, had[whose], place))
+    out: list[Entry] = []
+    cost = 0
+    for _, _, place in sorted(turns) if len(had) > 1 else turns:
+        cost += light[place].load
+        if out and cost > most:
+            break
+        out.append(light[place])
+    return out
 
 
 class UnitQueue:
@@ -266,8 +299,8 @@ class UnitQueue:
         return min(times, default=None)
 
     def take(self, *, light_pods: int, alone: bool = False) -> list[Entry]:
-        """Moves the units that are due into flight: all of them, but of light plain pods at most `light_pods`,
-        those of the highest priority first, then the oldest. Those that wait for a search go only where no others are
+        """Moves the units that are due into flight: all of them, but of light plain pods what costs as much as
+        `light_pods` ordinary ones (`first_of`). Those that wait for a search go only where no others are
         due. The planner orders a round by itself. `alone`: only one unit."""
         now = self.clock()
         if not self._states[State.IN_FLIGHT]:
@@ -275,9 +308,8 @@ class UnitQueue:
         due = [entry for entry in self._states[State.ACTIVE].values() if entry.due <= now]
         due = [entry for entry in due if entry.deferred is None or entry.resumes <= now] or self.turns.next(due)
         light = [entry for entry in due if entry.light]
-        if len(light) > light_pods:
-            light.sort(key=lambda entry: (-entry.priority, entry.created, entry.unit))
-            due = [entry for entry in due if not entry.light] + light[:light_pods]
+        if sum(entry.load for entry in light) > light_pods:
+            due = [entry for entry in due if not entry.light] + first_of(light, light_pods)
         if alone:
             due = due[:1]
         for entry in due:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from koordpy.engine.queue import QueuedPod, State, UnitQueue
+from koordpy.engine.queue import LOAD_BYTES, QueuedPod, State, UnitQueue, pod_load
 from koordpy.engine.wakeups import GANG, Wake, helpful
 
 
@@ -228,6 +228,20 @@ def test_light_pods_are_taken_in_parts_the_most_important_first_and_everything_e
     queue.add("gang:default/g", pod("g-0", light=False))
     taken = {entry.unit for entry in queue.take(light_pods=2)}
     assert taken == {"gang:default/g", "default/vip", "default/early"}
+
+
+def test_of_many_light_pods_namespaces_take_turns_by_what_their_pods_cost(queue: UnitQueue) -> None:
+    for i in range(6):
+        queue.add(f"evil/{i}", QueuedPod(f"evil/{i}", f"evil-{i}", 0.0, 0, i, light=True, load=4))
+    for i in range(3):
+        queue.add(f"good/{i}", QueuedPod(f"good/{i}", f"good-{i}", 0.0, 0, 100.0 + i, light=True))
+    assert [entry.unit for entry in queue.take(light_pods=8)] == ["good/0", "good/1", "good/2", "evil/0"]
+    assert [entry.unit for entry in queue.take(light_pods=8)] == ["evil/1", "evil/2"]
+    assert [entry.unit for entry in queue.take(light_pods=3)] == ["evil/3"]
+
+
+def test_the_load_of_a_pod_grows_with_what_it_says_of_others() -> None:
+    assert [pod_load(b"x" * size) for size in (0, LOAD_BYTES - 1, LOAD_BYTES, 8192)] == [1, 1, 2, 33]
 
 
 def test_a_pod_that_is_gone_leaves_no_trace(queue: UnitQueue) -> None:

@@ -11,7 +11,7 @@ from koordpy.cluster.quotas import card_hundredths
 from koordpy.engine.apiserver.versions import is_older
 from koordpy.engine.changes.hub import Hub
 from koordpy.engine.claimusers import ClaimUsers
-from koordpy.engine.queue import QueuedPod
+from koordpy.engine.queue import QueuedPod, pod_load
 from koordpy.engine.wakeups import Wake, changes_itself, of_pod
 from koordpy.engine.watching.intake import PodIntake
 
@@ -168,6 +168,7 @@ class PodChanges:
             priority=info.priority,
             created=info.created,
             light=info.gang is None and not card_hundredths(info.requests),
+            load=pod_load(info.ties.affinity if info.ties is not None else b""),
             profile=info.pod.spec.scheduler_name,
         )
         self._queue.add(self._hub.names.of_pod(info), pod, event=event)

@@ -296,7 +296,10 @@ class _Plan(Leaving):
 
     def in_vain(self, taken: Sequence[Taken]) -> list[str]:
         """Units that could stay: with one of them back, each by itself, the members stand where they are, or those who
-        stand in its place go elsewhere, and pods that are moved return where they do."""
+        stand in its place go elsewhere, and pods that are moved return where they do. Left out are members with volumes
+        or resource claims: where those may be is not checked here."""
+        if any(pod.pod.spec.resource_claims or (pod.ties is not None and pod.ties.volumes) for pod in self.placed):
+            return []
         index = self.snapshot.index
         room, faults, tries = _CheckedRoom(self, taken), [], 0
         for one in taken:
