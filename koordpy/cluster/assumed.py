@@ -78,7 +78,7 @@ class Assumptions:
         return annotated(pod, found.annotations)
 
     def bare(self, pod: Pod) -> Pod:
-        """A pod as the cluster knows it, of one that plans read."""
+        """The pod as the API server has it, without the annotations that plans see on an assumed one."""
         found = self._by_pod.get(pod.key)
         return found.pod if found is not None and found.pod is not None else pod
 

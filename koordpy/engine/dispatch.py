@@ -201,7 +201,8 @@ class Dispatcher:
         if left:
             self._refusals.void_rooms(name, left, found.snapshot)
         short = sum(max(0, report.min_member - report.members) for report in reports)
-        # a verdict is worded when the round ends, and names no node that lacks nothing once its victims are gone
+        # Verdicts are worded at the end of the round, on the draft without its victims. A node that fits then refuses
+        # nothing and gives no hint, so capacity is added to the hints here.
         also = Wake.ROOM if found.evictions else Wake.NOTHING
         seconds = share * len(unit.pod_keys)
         self._refusals.settle(entry, left, gang=bool(gangs), seconds=seconds, short=short, also=also)

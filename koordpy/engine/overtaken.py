@@ -98,11 +98,11 @@ def chips_taken(state: ClusterState, placements: Sequence[Placement]) -> str:
 
 
 def leaning(plan: RoundPlan, snapshot: Snapshot) -> frozenset[str]:
-    """Units whose placements may take room, quota or neighbours that victims of the same plan leave behind.
+    """Units whose placement may depend on evictions of the same plan: on capacity, quota or neighbours of its victims.
 
-    On the planner's draft the victims of one unit are gone for those after it, too; in the cluster they are still
-    there. Such units must wait for a round that sees them end. Those before it leaned on nothing: were they to wait,
-    the room that they were given would be another's by then.
+    On the planner's draft the victims of earlier units are gone; in the cluster they are still terminating. Units
+    planned after such an eviction wait for a round that sees the capacity. Units planned before it do not depend on it
+    and are bound now: a later round might give their capacity to others.
     """
     if not plan.evictions:
         return frozenset()

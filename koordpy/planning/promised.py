@@ -1,10 +1,9 @@
-"""Room that is promised: what ending pods leave, and the pods that it is for.
+"""Capacity reserved for nominated pods, and for units of this round, while their victims terminate.
 
-Sources: preemption.md 4, kube-parity.md 2.2. Promised to: pods nominated to a node, if they can still fit there
-once the ending pods are gone, and units of this round that wait for just that. Theirs is, first of all, what the ending
-pods leave: whoever looks for victims meanwhile must not count both, the ending pod and the one that comes in its place,
-or two would go for one. Likewise in the quotas: what ends is not theirs to lose any more, and what was promised to a
-quota counts as its own.
+Sources: preemption.md 4, kube-parity.md 2.2. A terminating pod and the pod nominated to its node stand for the same
+capacity. Counting both would evict two pods where one is enough. A search for victims therefore sees the node without
+the terminating pod and with the nominated one. Quota usage is netted alike. A nomination counts only while the pod
+would still fit the node once the terminating pods are gone.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

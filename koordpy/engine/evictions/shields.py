@@ -1,8 +1,9 @@
-"""Pods whose Bindings are not confirmed are no victims: who might take their room looks again once they are.
+"""Queueing hint: wakes units that found no victims because pods were still assumed.
 
-A unit is refused on a snapshot in which such pods were assumed, or not even placed. By the time its verdict is in, all
-of them may be confirmed, and no other event says that there are victims now: a quota that borrows more is no room. A
-gang that has its minimum again has members to spare, which may be less important than the one that was confirmed.
+An assumed pod is never a victim. It may be one once the watch has confirmed its Binding, and no other event tells that:
+a quota that borrows more is no capacity. Units refused on a snapshot with such pods are therefore tried again, by
+priority, by quota owner and by whether the confirmed pods hold accelerators. A gang that has its minimum again has
+surplus members, which may be less important than the member that was confirmed.
 """
 
 from collections.abc import Callable, Iterable

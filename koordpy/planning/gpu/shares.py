@@ -1,8 +1,9 @@
-"""All ways to deal out sets of GPUs among parts of given sizes, narrowed to the best as rule after rule is charged.
+"""Optimal partition of a set of GPUs among parts of given sizes: dynamic programming over subsets (bit masks).
 
-A set is dealt out part by part, each time to the part that holds its lowest GPU; remainders that many ways share are
-looked at once. What a rule charges is a sum over the parts, so the least charge of every remainder follows from smaller
-ones, and a way is among the best where it charges the least at every step. Charges are arrays over all sets at once.
+Canonical form: each step assigns the part that contains the lowest remaining GPU, so that no partition is met twice.
+Results are memoised by the remaining subset. Costs are lexicographic: pass k keeps, for every subset, the parts that
+attain the minimum of costs 1 to k. The cost of a partition is a sum over its parts, so the minimum of a subset follows
+from smaller ones. Arrays hold all subsets at once.
 """
 
 from collections.abc import Callable, Iterator, Sequence

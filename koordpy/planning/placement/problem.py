@@ -68,7 +68,7 @@ class Devices:
 
 @dataclass(frozen=True, eq=False)
 class ByCount:
-    """What a placement is worth by how many pods of each shape a node takes, where that is no sum over pods.
+    """A cost vector per node that depends on the number of pods of each shape there, and is no sum over the pods.
 
     kinds: [nodes] number of a node's kind; nodes of one kind cost alike. cost: (kind, pods per shape) -> vector of
     `width` numbers, none negative, None where the node cannot take them so. The vectors of all nodes add up, also of

@@ -39,8 +39,8 @@ class Reached:
     counted: tuple[int, ...] = ()
     score: int = 0
     model: CountModel | None = None
-    """Holds all that is reached; None for a single node, where nothing is to be solved, and where a table or a measure
-    told the goals."""
+    """The CP-SAT model with the values of the solved goals fixed. None where none was built: for a single node, and
+    where a cost table or a single-resource bound gave the goals."""
     pods: Pods | None = None
     """A placement that reaches them, where a measure told."""
     least: tuple[int, ...] = ()

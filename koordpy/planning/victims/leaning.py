@@ -1,8 +1,8 @@
-"""Affinity and spread of the members counted with victims there, and which of their counts leaves with whom.
+"""Affinity and topology-spread counts as linear terms of the model of victims.
 
-Sources: preemption.md 5 (all filters run on the state after the evictions), kube-parity.md 2.6 and 2.7. A pod
-that goes takes a neighbour away, or lowers the least of a spread: both are sums over who is taken, so the exact model
-knows them and is not told of them by one refused choice after the other.
+Sources: preemption.md 5 (all filters run on the state after the evictions), kube-parity.md 2.6 and 2.7. Evicting a pod
+changes the counts that affinity and spread filters read. Both are sums over the 0/1 variables of the victims, so they
+are constraints of the model. Without them each infeasible choice would have to be cut off by a no-good cut.
 """
 
 from collections.abc import Sequence

@@ -43,9 +43,10 @@ class Lone:
         self._on: dict[int, list[int]] = {}
 
     def find(self, pod: PodInfo, problem: Problem) -> tuple[int, ...] | None:
-        """Units of the cheapest set for one pod; none where no node can be emptied for it, None where this cannot say.
+        """The cheapest set of victim units for one pod; an empty tuple where no node can be freed for it.
 
-        problem: of the pod alone, without a gather goal.
+        problem: of the pod alone, without a gather goal. None where the pod has a feature that this method does not
+        model: the caller then takes another one.
         """
         if self._size != len(self.pool.units):
             self._read()

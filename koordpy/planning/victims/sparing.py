@@ -81,8 +81,11 @@ def cheapest(choices: Choices, enough: Enough) -> tuple[int, ...]:
 
 
 def in_vain(choices: Choices, taken: Sequence[int], fits: Enough, *, most_trials: int) -> list[int]:
-    """Options with whose units gone the members still find no place: more than the given ones, the cheap ones first,
-    limits left aside. For beneficiaries to whom more victims never do harm: one of the others has to go."""
+    """A no-good cut: a large set of options, the given ones among them, that does not make enough room.
+
+    Options are added cheapest first, without regard to limits. The members find no place with all these units evicted,
+    so at least one other option has to be taken. Only valid where more evictions never make a placement infeasible.
+    """
     whole, have = list(taken), {choices.options[o].unit for o in taken}
     coming: dict[int, int] = {}
     for o in _cheap_first(choices):

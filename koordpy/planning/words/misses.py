@@ -91,7 +91,7 @@ class _Lack(NamedTuple):
 
 
 def _lack(node: int, pod: PodInfo, figures: Figures) -> _Lack | None:
-    """What a node lacks in resources, in words; None where that is not what it refuses for."""
+    """The resources that a node lacks, in words; None where it refuses for another reason."""
     own, snapshot, draft = figures.of(pod), figures.snapshot, figures.draft
     parts: dict[str, str] = {}
     worst = 0
