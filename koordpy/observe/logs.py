@@ -8,6 +8,7 @@ from copy import copy
 from typing import Literal, TextIO
 
 import orjson
+from aiohttp.http_exceptions import HttpProcessingError
 
 LogFormat = Literal["text", "json"]
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -66,6 +67,11 @@ class TextFormatter(logging.Formatter):
         return super().format(shown)
 
 
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Whether a line of the HTTP server is no doing of a caller, who could fill the log with what is no HTTP."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
 def configure(*, level: str = "info", format: LogFormat = "text", stream: TextIO | None = None) -> None:
     """Sends all log lines to one stream (stderr). Raises ValueError for an unknown level."""
     number = logging.getLevelNamesMapping().get(level.upper())
@@ -79,5 +85,8 @@ def configure(*, level: str = "info", format: LogFormat = "text", stream: TextIO
     logging.getLogger("koordpy").setLevel(number)
     for chatty in ("aiohttp.access", "asyncio", "kubernetes_asyncio"):
         logging.getLogger(chatty).setLevel(max(number, logging.WARNING))
+    server = logging.getLogger("aiohttp.server")
+    if _is_ours not in server.filters:
+        server.addFilter(_is_ours)
     # why kopf ended, and that it is started again, is said by our own lines
     logging.getLogger("kopf").setLevel(number if number <= logging.DEBUG else logging.CRITICAL)

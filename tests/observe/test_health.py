@@ -1,6 +1,9 @@
 """The HTTP endpoints as somebody on the pod network asks them."""
 
 import asyncio
+import contextlib
+import io
+import logging
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,7 +13,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from koordpy.observe import health
+from koordpy.observe import health, logs
 from koordpy.observe.health import HealthServer, from_loopback
 from koordpy.observe.metrics import Metrics
 
@@ -116,3 +119,22 @@ async def test_only_who_is_let_in_sees_debug_and_configz() -> None:
 async def test_the_loopback_interface_is_told_by_the_address(remote: str, may: bool) -> None:
     request: Any = type("Request", (), {"remote": remote})()
     assert (await from_loopback(request) == "") is may
+
+
+@pytest.mark.parametrize("size", [8_000, 100_000, 5_000_000])
+async def test_a_long_header_is_refused_and_fills_no_log(size: int) -> None:
+    root, server, lines = logging.getLogger(), logging.getLogger("aiohttp.server"), io.StringIO()
+    kept = root.handlers[:], root.level
+    try:
+        logs.configure(stream=lines)
+        async with serving() as (session, url):
+            with contextlib.suppress(aiohttp.ClientError, ConnectionError):  # closed while it was still sent
+                async with session.get(f"{url}/livez", headers={"X-Long": "x" * size}) as response:
+                    assert response.status == (200 if size < 8_190 else 400)
+            async with session.get(f"{url}/livez") as response:
+                assert response.status == 200
+        assert "ERROR" not in lines.getvalue()
+        server.error("a fault of ours")
+        assert "a fault of ours" in lines.getvalue()
+    finally:
+        root.handlers[:], root.level = kept
