@@ -19,6 +19,8 @@ RESOURCES = 50
 """Resources that one pod asks for."""
 MIN_RESOURCES = 64
 """Resources in minResources of a PodGroup."""
+QUOTA_RESOURCES = 64
+"""Resources in min or max of an ElasticQuota, and in an annotation of it."""
 CONTAINERS = 1000
 """Containers of a pod, of all kinds together, that the admission webhook answers for."""
 SELECTOR_TERMS = 1000

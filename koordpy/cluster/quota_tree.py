@@ -9,13 +9,14 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from math import ceil
 
 from koordpy.api import keys
 from koordpy.api.config import Quota as Settings
 from koordpy.api.custom import ElasticQuota
 from koordpy.api.faults import key_path
-from koordpy.api.limits import too_long
+from koordpy.api.limits import QUOTA_RESOURCES, too_long, too_many
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import Quantities
 from koordpy.api.quantity import RawQuantity, parse_exact, quantity_text, units
@@ -224,13 +225,15 @@ class _QuotaReading:
             total=self._annotated(key, meta.annotations, keys.QUOTA_TOTAL, units),
             namespaces=self._listed(obj),
             over_since=over_since(obj),
-            closed=bool(unreadable(meta)),
+            closed=bool(unreadable(meta)) or max(len(obj.spec.min), len(obj.spec.max)) > QUOTA_RESOURCES,
             doubts=tuple(odd_settings(Holder.QUOTA, meta)),
         )
 
     def _amounts(self, key: str, where: str, raw: Quantities) -> Amounts:
         out: Amounts = {}
-        for name, text in raw.items():
+        if said := too_many(len(raw), QUOTA_RESOURCES, "resources"):
+            self._fault(key, where, said, "no more pods start in it: name fewer")
+        for name, text in islice(raw.items(), QUOTA_RESOURCES):
             if name == "pods":
                 said = "the number of pods is not counted, only what they request"
                 self._fault(key, key_path(where, name), said, "it is ignored: leave it out")
@@ -266,6 +269,9 @@ class _QuotaReading:
         if not isinstance(raw, dict):
             said = too_long(notes[name]) or f"{notes[name]!r} is no JSON mapping of resources"
             self._fault(key, where, said, remedy)
+            return None
+        if said := too_many(len(raw), QUOTA_RESOURCES, "resources"):
+            self._fault(key, where, said, "it is ignored: name fewer")
             return None
         out: Amounts = {}
         for resource, text in raw.items():

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from koordpy.api import keys
 from koordpy.api.custom import ElasticQuota
+from koordpy.api.limits import QUOTA_RESOURCES
 from koordpy.cluster.quota_owners import EVERYBODY
 from koordpy.cluster.quota_tree import QuotaNode, _QuotaReading, read_quotas
 from koordpy.cluster.quotas import QuotaBook, ShareQueue
@@ -53,6 +54,21 @@ FAULTS: list[tuple[str, list[ElasticQuota], dict[str, list[str]]]] = [
         "a min key that max lacks",
         [quota("a", {"cpu": 1, "memory": 5}, {"cpu": 2})],
         {"default/a": ["spec.min.memory: min names memory, max does not"]},
+    ),
+    (
+        "too many resources",
+        [quota("a", {}, {f"example.com/r{i}": 1 for i in range(QUOTA_RESOURCES + 1)})],
+        {"default/a": ["spec.max: 65 resources, at most 64 are read"]},
+    ),
+    (
+        "too many weights",
+        [quota("a", 0, 10, weight={f"r{i}": "x" for i in range(QUOTA_RESOURCES + 1)})],
+        {"default/a": [f"metadata.annotations[{keys.QUOTA_WEIGHT}]: 65 resources, at most 64 are read"]},
+    ),
+    (
+        "as many as are read",
+        [quota("a", {}, {f"example.com/r{i}": 1 for i in range(QUOTA_RESOURCES)})],
+        {},
     ),
     (
         "a number of pods",
@@ -318,3 +334,11 @@ def test_what_says_nothing_of_quotas_leaves_the_tree_as_it_is_and_one_change_rea
     book.put(made("q4", 5, **misspelt))
     assert book.tree.quotas["q4"].max == {"cpu": 5000}
     assert len(book.tree.quotas) == 20
+
+
+def test_in_a_quota_that_is_not_read_whole_nothing_starts() -> None:
+    many = {"cpu": 8, **{f"example.com/r{i}": 1 for i in range(QUOTA_RESOURCES)}}
+    world = World().add(node("n1:8"), quota("a", 0, many), pod("p", labels=belongs("a")))
+    plan = world.plan()
+    assert not plan.placements
+    assert "quota a cannot be read: no more pods start in it" in plan.pending[0].message
