@@ -18,7 +18,7 @@ from koordpy.cli.kinds import MAKERS_READ, UNMADE
 from koordpy.cli.output import named
 from koordpy.cluster.pods import GangSource, gang_ref
 from koordpy.cluster.selectors import selector_matches
-from koordpy.planning.words.aside import misspelt, of_another
+from koordpy.planning.words.ignored_pods import misspelt, of_another
 
 if TYPE_CHECKING:
     from koordpy.cli.manifests import Loaded, Maker, Manifest

@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
         from koordpy.api.natural import natural_key
         from koordpy.cli import output
         from koordpy.planning.round import plan_round
-        from koordpy.planning.words.aside import aside
+        from koordpy.planning.words.ignored_pods import aside
         from koordpy.sim.rounds import simulate
 
     result = simulate(

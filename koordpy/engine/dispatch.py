@@ -16,15 +16,15 @@ from koordpy.cluster.snapshot import Snapshot
 from koordpy.engine.binding.commit import Committer
 from koordpy.engine.binding.unit import UnitCommit
 from koordpy.engine.evictions.room import RoomMaking
-from koordpy.engine.overtaken import by_node, leaning, overtaken
-from koordpy.engine.promises import PromiseBook
 from koordpy.engine.queue import Entry
-from koordpy.engine.refusals import Refusals
+from koordpy.engine.round_reservations import PromiseBook
+from koordpy.engine.staleness import by_node, leaning, overtaken
 from koordpy.engine.status.announce import Announcer
 from koordpy.engine.status.census import Census
 from koordpy.engine.status.gangwriter import GangStatusWriter
 from koordpy.engine.status.references import References
 from koordpy.engine.status.told import Told
+from koordpy.engine.unschedulable import Refusals
 from koordpy.engine.wakeups import Wake
 from koordpy.engine.watching.feeds import Feeds
 from koordpy.observe.logs import MOST_CHARACTERS

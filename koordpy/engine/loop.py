@@ -11,10 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.engine.dispatch import Dispatcher
-from koordpy.engine.promises import PromiseBook
 from koordpy.engine.queue import Entry
-from koordpy.engine.refusals import Refusals
+from koordpy.engine.round_reservations import PromiseBook
 from koordpy.engine.settings import EngineSettings
+from koordpy.engine.unschedulable import Refusals
 from koordpy.engine.watching.feeds import Feeds
 from koordpy.engine.watching.watches import Watches
 from koordpy.observe.decisions import DecisionLog

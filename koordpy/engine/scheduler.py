@@ -27,9 +27,8 @@ from koordpy.engine.evictions.room import RoomMaking
 from koordpy.engine.grouping import UnitNames
 from koordpy.engine.inspection import Inspection
 from koordpy.engine.loop import Planner, SchedulingLoop
-from koordpy.engine.promises import PromiseBook
 from koordpy.engine.queue import State, UnitQueue
-from koordpy.engine.refusals import Refusals
+from koordpy.engine.round_reservations import PromiseBook
 from koordpy.engine.settings import EngineSettings
 from koordpy.engine.status.announce import Announcer
 from koordpy.engine.status.census import Census
@@ -39,6 +38,7 @@ from koordpy.engine.status.writers import Writers
 from koordpy.engine.status.writing import Writing
 from koordpy.engine.steadytime import SteadyTime
 from koordpy.engine.takeover import Takeover
+from koordpy.engine.unschedulable import Refusals
 from koordpy.engine.watching.feeds import Feeds
 from koordpy.engine.watching.reflector import Unreadable
 from koordpy.engine.watching.watches import Watches

@@ -28,9 +28,9 @@ from koordpy.planning.verify.fault import Check, PlanFault, found
 from koordpy.planning.verify.leaving import Taken, rejection
 from koordpy.planning.verify.plan import check_claims, check_plan
 from koordpy.planning.victims.asked import one_by_one
-from koordpy.planning.victims.moving import Back
 from koordpy.planning.victims.names import RuleName
 from koordpy.planning.victims.relief import Relief, Victim
+from koordpy.planning.victims.relocation import Back
 from koordpy.planning.victims.search import Search
 from koordpy.planning.victims.units import UnitKind, VictimUnit
 

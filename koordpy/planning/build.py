@@ -13,9 +13,9 @@ import numpy as np
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Ints
 from koordpy.planning.accelerators.registry import PLUGINS, apart, shared_room, worth
-from koordpy.planning.alike import alike
 from koordpy.planning.among.members import Among
 from koordpy.planning.attraction import attraction
+from koordpy.planning.equivalence import alike
 from koordpy.planning.figures import Figures
 from koordpy.planning.filters.rules import ANY_NUMBER
 from koordpy.planning.placement.problem import Allowance, Member, Problem, Shape, slots

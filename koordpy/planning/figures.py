@@ -26,9 +26,9 @@ from koordpy.planning.gpu.nodes import GpuNodes
 from koordpy.planning.gpu.plain import PlainGpus
 from koordpy.planning.limits import DOMAIN_LABELS, SHAPES_KEPT
 from koordpy.planning.nominated import Reserved, reserve
+from koordpy.planning.nominated_capacity import Promises, parties
 from koordpy.planning.patience import NEVER
 from koordpy.planning.placement.problem import Problem
-from koordpy.planning.promised import Promises, parties
 from koordpy.planning.quota.admission import Admission
 from koordpy.planning.scene import Scene
 from koordpy.planning.scores.nodes import (

@@ -1,4 +1,4 @@
-"""Nodes that are kept for a starving job: the guard (`holding.py`) decides it, the job's verdict (`attempt.py`) tells.
+"""Nodes that are kept for a starving job: the guard (`starvation.py`) decides, the job's verdict (`attempt.py`) tells.
 
 Source: quota-fairness.md 2.
 """

@@ -18,10 +18,10 @@ from koordpy.planning.limits import OFFLINE_WATCHDOG_SECONDS
 from koordpy.planning.patience import NEVER, Interrupted, Patience
 from koordpy.planning.plan import Proof, RoundPlan
 from koordpy.planning.queue.backfill import Backfill
-from koordpy.planning.queue.holding import Guard, starving_beside
 from koordpy.planning.queue.kept import KeptRoom
 from koordpy.planning.queue.lending import lend
 from koordpy.planning.queue.order import UnitOrder
+from koordpy.planning.queue.starvation import Guard, starving_beside
 from koordpy.planning.units import Groups, Unit
 from koordpy.planning.victims.names import EVERY_WAY, Way
 from koordpy.planning.victims.search import Search

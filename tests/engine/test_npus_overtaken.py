@@ -9,7 +9,7 @@ import pytest
 from koordpy.api import keys
 from koordpy.api.objects import Node, Pod
 from koordpy.cluster.state import ClusterState
-from koordpy.engine.overtaken import by_node, chips_taken, overtaken
+from koordpy.engine.staleness import by_node, chips_taken, overtaken
 from tests.scenarios.cluster import World
 from tests.scenarios.npus import N910, device_info, ids, npu_gang, npu_node, npu_pod
 

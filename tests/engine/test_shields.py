@@ -8,7 +8,7 @@ from koordpy.api import keys
 from koordpy.api.objects import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.state import ClusterState
-from koordpy.engine.evictions.shields import Shields
+from koordpy.engine.evictions.unconfirmed import Shields
 from koordpy.engine.queue import Entry
 
 GPU = "nvidia.com/gpu"

@@ -6,7 +6,7 @@ from koordpy.cluster.state import ClusterState
 from koordpy.engine.apiserver.resources import ELASTIC_QUOTAS, ELASTIC_QUOTAS_X
 from koordpy.engine.changes.groups import QuotaChanges
 from koordpy.engine.changes.hub import Hub
-from koordpy.engine.changes.twins import TwinObjects
+from koordpy.engine.changes.served_versions import TwinObjects
 from koordpy.engine.grouping import UnitNames
 from koordpy.engine.queue import UnitQueue
 

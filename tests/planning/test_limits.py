@@ -8,7 +8,7 @@ import koordpy.planning
 ROOT = Path(koordpy.planning.__file__).parent
 KNOWN = {
     # encodings: widths of fields, signs, what stands for never
-    "victims/lone.py": {"_FIELD", "_SHIFT"},
+    "victims/single_pod.py": {"_FIELD", "_SHIFT"},
     "victims/shortcut.py": {"_FIELD", "_SHIFT", "_NEVER"},
     "victims/gathered.py": {"_NEVER", "_BITS"},
     "solver/regions.py": {"_LEAST"},
@@ -19,20 +19,20 @@ KNOWN = {
     "scores/nodes.py": {"_EXACT_BELOW", "_IMAGE_MIN_BYTES", "_IMAGE_MAX_BYTES"},  # the latter of kube-scheduler
     "queue/standing.py": {"_HUNDREDTHS"},
     "gpu/nodes.py": {"MOST_GPUS"},
-    "gpu/shares.py": {"FORBIDDEN", "_ROOM"},
+    "gpu/partitioning.py": {"FORBIDDEN", "_ROOM"},
     "gpu/large.py": {"_BLOCK"},
     "ascend/between.py": {"_MOST"},
     "build.py": {"BEYOND_PODS"},
     # rules of the formats and of what is said
-    "victims/ending.py": {"_LISTED"},
+    "victims/terminating.py": {"_LISTED"},
     "victims/wording.py": {"DEFAULT_GRACE_SECONDS"},
-    "promised.py": {"STUCK_SECONDS"},
+    "nominated_capacity.py": {"STUCK_SECONDS"},
     "gangs.py": {"DEFAULT_WAITING_SECONDS"},
     "filters/dra.py": {"MAX_CONSUMERS"},
     "ascend/jobs.py": {"PADDING_BELOW"},
     "ascend/division.py": {"_MESH", "_EVERY"},
     "ascend/chips.py": {"DIES"},
-    "words/misses.py": {"NEAREST", "NAMED"},
+    "words/suggestions.py": {"NEAREST", "NAMED"},
     "words/denial.py": {"_LISTED_DOMAINS"},
 }
 

@@ -12,7 +12,7 @@ from koordpy.api.config import Fairness, KoordpyConfiguration, Preemption
 from koordpy.planning.plan import RoundPlan
 from koordpy.planning.round import plan_round
 from koordpy.planning.units import Groups
-from koordpy.planning.victims import twins
+from koordpy.planning.victims import equivalent_units
 from koordpy.planning.victims.names import EVERY_WAY, Way
 from tests.scenarios.cluster import TWO_LAYERS, World, group, node, pod, wish
 from tests.scenarios.quotas import belongs, quota
@@ -90,7 +90,7 @@ def compared(seed: int, *, modelled: bool) -> tuple[str, ...]:
     assert Groups(snapshot).units()
 
     def planned(least: int) -> RoundPlan:
-        with patch.object(twins, "TWIN_UNITS", least):
+        with patch.object(equivalent_units, "TWIN_UNITS", least):
             return plan_round(snapshot, settings, ways=(Way.MODEL,) if modelled else EVERY_WAY)
 
     without = planned(0)

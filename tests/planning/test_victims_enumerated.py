@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from koordpy.planning.round import plan_round
-from koordpy.planning.victims import twins
+from koordpy.planning.victims import equivalent_units
 from koordpy.planning.victims.names import EVERY_WAY, Way
 from tests.planning.victim_oracle import least_harmful, tiny_world
 
@@ -33,7 +33,7 @@ def test_the_model_alone_takes_the_least_harmful_set() -> None:
 
 
 def test_twins_that_are_not_looked_at_are_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(twins, "TWIN_UNITS", 0)
+    monkeypatch.setattr(equivalent_units, "TWIN_UNITS", 0)
     assert sum(compared(seed) for seed in range(400, 480)) > 12
 
 

@@ -16,7 +16,7 @@ from koordpy.api.objects import (
 )
 from koordpy.planning.round import plan_round
 from koordpy.planning.units import Groups
-from koordpy.planning.victims import twins
+from koordpy.planning.victims import equivalent_units
 from koordpy.planning.victims.names import EVERY_WAY, Way
 from tests.planning.victim_law import GPU, Judge
 from tests.scenarios.cluster import World, group, hierarchy, node, pod, wish
@@ -153,7 +153,7 @@ def test_the_model_alone_takes_the_least_harmful_lawful_set() -> None:
 
 
 def test_twins_that_are_not_looked_at_are_not_missed_by_any_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(twins, "TWIN_UNITS", 0)
+    monkeypatch.setattr(equivalent_units, "TWIN_UNITS", 0)
     assert any(compared(seed) for seed in range(2000, 2060))
 
 

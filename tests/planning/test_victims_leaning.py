@@ -1,6 +1,6 @@
 """Victims whose going moves what members lean on, neighbours and spreads; against brute force over all subsets.
 
-The exact model counts who leaves (planning/victims/leaning.py); the oracle evicts each subset and asks all filters.
+The exact model counts who leaves (victims/affinity_terms.py); the oracle evicts each subset and asks all filters.
 """
 
 from random import Random

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from koordpy.cluster.pods import PodInfo
 from koordpy.engine.binding.claims import PodClaims
-from koordpy.engine.overtaken import chips_taken, overcommitted
 from koordpy.engine.queue import QueuedPod
+from koordpy.engine.staleness import chips_taken, overcommitted
 from koordpy.engine.watching.feeds import Feeds
 from koordpy.planning.plan import Placement
 

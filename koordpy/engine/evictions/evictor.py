@@ -23,8 +23,8 @@ from koordpy.engine.status.patches import pod_unschedulable, rfc3339
 from koordpy.engine.status.recorder import ObjectReference
 from koordpy.engine.watching.feeds import Feeds
 from koordpy.observe.metrics import Metrics
+from koordpy.planning.nominated_capacity import parties
 from koordpy.planning.plan import Benefit, Eviction, Nomination, Reason
-from koordpy.planning.promised import parties
 
 logger = logging.getLogger(__name__)
 

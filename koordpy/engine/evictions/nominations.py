@@ -18,7 +18,7 @@ from koordpy.engine.apiserver.client import ApiError, Unreachable
 from koordpy.engine.evictions.calls import Dropped, EvictionCalls
 from koordpy.engine.wakeups import Wake
 from koordpy.engine.watching.feeds import Feeds
-from koordpy.planning.promised import coming_free
+from koordpy.planning.nominated_capacity import coming_free
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from koordpy.engine.wakeups import ROOM_CAME
 from koordpy.engine.watching.feeds import Feeds
 from koordpy.observe.decisions import DecisionLog
 from koordpy.observe.metrics import Metrics
+from koordpy.planning.nominated_capacity import party_of
 from koordpy.planning.plan import Eviction, RoundPlan
-from koordpy.planning.promised import party_of
 from koordpy.planning.victims.names import RuleName
 
 

@@ -55,7 +55,7 @@ from koordpy.engine.changes.nodes import (
     TopologyChanges,
 )
 from koordpy.engine.changes.pods import PodChanges
-from koordpy.engine.changes.twins import TwinObjects
+from koordpy.engine.changes.served_versions import TwinObjects
 from koordpy.engine.claimusers import ClaimUsers
 from koordpy.engine.grouping import UnitNames
 from koordpy.engine.queue import UnitQueue

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from koordpy.planning.gpu.board import Board
 from koordpy.planning.gpu.divisions import division_choice
 from koordpy.planning.gpu.judge import Judged, candidates, judge_of
-from koordpy.planning.gpu.shares import Shares
+from koordpy.planning.gpu.partitioning import Shares
 from koordpy.planning.gpu.splits import Divider, counted
 from koordpy.planning.gpu.submasks import Masks, bits_of, reversed_bits
 from koordpy.planning.gpu.tables import Tables, tables

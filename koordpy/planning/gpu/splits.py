@@ -12,7 +12,7 @@ from math import gcd
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.planning.gpu.shares import Charge, Shares
+from koordpy.planning.gpu.partitioning import Charge, Shares
 from koordpy.planning.gpu.submasks import Masks
 from koordpy.planning.gpu.tables import Tables
 from koordpy.planning.gpu.wants import GpuWant

@@ -18,8 +18,8 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quotas import Quotas, QuotaUse
 from koordpy.cluster.resources import Amounts
 from koordpy.cluster.snapshot import Draft, Snapshot
+from koordpy.planning.nominated_capacity import Promises
 from koordpy.planning.placement.problem import Allowance
-from koordpy.planning.promised import Promises
 from koordpy.planning.quota.runtime import QuotaFigures, limits, quota_figures
 from koordpy.planning.units import Unit
 

@@ -16,10 +16,10 @@ from koordpy.planning.victims.asked import Asked
 from koordpy.planning.victims.budgets import coverage
 from koordpy.planning.victims.choice import Choices, Limit, Multiple, Option, Tie, UnitFigures
 from koordpy.planning.victims.devices import held_devices
-from koordpy.planning.victims.moving import rejoins_of, returns_of
 from koordpy.planning.victims.names import RuleName
 from koordpy.planning.victims.pool import Mask, Pool
 from koordpy.planning.victims.reach import Opened
+from koordpy.planning.victims.relocation import rejoins_of, returns_of
 from koordpy.planning.victims.rules import Law
 
 Rules = Mapping[RuleName, Mask]

@@ -21,7 +21,7 @@ from koordpy.planning.filters.spread import PLUGIN as SPREAD
 from koordpy.planning.limits import BLOCKERS
 from koordpy.planning.placement.problem import Problem, Shape
 from koordpy.planning.units import Unit
-from koordpy.planning.victims.leaning import Leaning, leanings
+from koordpy.planning.victims.affinity_terms import Leaning, leanings
 
 
 @dataclass(frozen=True, eq=False)

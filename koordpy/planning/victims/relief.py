@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from koordpy.planning.plan import Proof, SolverRun
-from koordpy.planning.victims.ending import Awaited
-from koordpy.planning.victims.moving import Back
 from koordpy.planning.victims.names import RuleName, Way
+from koordpy.planning.victims.relocation import Back
+from koordpy.planning.victims.terminating import Awaited
 from koordpy.planning.victims.units import VictimUnit
 
 Notes = Mapping[str, Mapping[str, str]]

@@ -27,20 +27,20 @@ from koordpy.planning.victims.asked import Asked, beneficiaries
 from koordpy.planning.victims.candidates import OfferedChoice, Rules, candidates, device_relief, eligible_under
 from koordpy.planning.victims.choice import reachable
 from koordpy.planning.victims.devices import with_devices
-from koordpy.planning.victims.ending import await_ending, waits_on_nominated
+from koordpy.planning.victims.dry_run import Trial
+from koordpy.planning.victims.equivalent_units import Twins
 from koordpy.planning.victims.lines import Lines, lines_of
-from koordpy.planning.victims.lone import Lone
-from koordpy.planning.victims.moving import movable
+from koordpy.planning.victims.lower_bounds import lacking, most_freed
 from koordpy.planning.victims.names import EVERY_WAY, RuleName, Way
-from koordpy.planning.victims.necessary import lacking, most_freed
 from koordpy.planning.victims.overuse import GivenBack, give_back
 from koordpy.planning.victims.pool import Mask, Pool
 from koordpy.planning.victims.reach import Opened, opened
 from koordpy.planning.victims.relief import Relief, Victim
+from koordpy.planning.victims.relocation import movable
 from koordpy.planning.victims.rules import Law
+from koordpy.planning.victims.single_pod import Lone
 from koordpy.planning.victims.taking import take
-from koordpy.planning.victims.trial import Trial
-from koordpy.planning.victims.twins import Twins
+from koordpy.planning.victims.terminating import await_ending, waits_on_nominated
 
 
 class Search:

@@ -13,12 +13,12 @@ from koordpy.planning.placement.goals import Goals
 from koordpy.planning.plan import Proof
 from koordpy.planning.victims.candidates import OfferedChoice
 from koordpy.planning.victims.choice import Choice, Choices, Cut, Layout, Need, cost_levels, fewest_pods, late_levels
+from koordpy.planning.victims.dry_run import Stand, Trial
 from koordpy.planning.victims.names import EVERY_WAY, RuleName, Way
 from koordpy.planning.victims.relief import Relief, Victim
+from koordpy.planning.victims.reprieve import cheapest, counts_allow, in_vain, spared
 from koordpy.planning.victims.rules import Law
 from koordpy.planning.victims.shortcut import shortcut
-from koordpy.planning.victims.sparing import cheapest, counts_allow, in_vain, spared
-from koordpy.planning.victims.trial import Stand, Trial
 
 
 class Taking:

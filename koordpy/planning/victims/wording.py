@@ -18,10 +18,10 @@ from koordpy.planning.plan import Benefit, Eviction, Nomination, Proof
 from koordpy.planning.quota.admission import core_members
 from koordpy.planning.units import Unit
 from koordpy.planning.victims.asked import one_by_one
-from koordpy.planning.victims.ending import waits_on_nominated
 from koordpy.planning.victims.names import RuleName
 from koordpy.planning.victims.overuse import GivenBack
 from koordpy.planning.victims.stale import StaleGang
+from koordpy.planning.victims.terminating import waits_on_nominated
 from koordpy.planning.victims.units import UnitKind
 
 NO_VICTIMS = "No preemption victims found for incoming pod"

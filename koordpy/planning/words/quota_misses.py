@@ -13,7 +13,7 @@ from koordpy.cluster.quotas import QuotaUse
 from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.quota.admission import Admission, QuotaRefusal
 from koordpy.planning.units import Unit
-from koordpy.planning.words.misses import NEAREST
+from koordpy.planning.words.suggestions import NEAREST
 
 
 def quota_misses(unit: Unit, admission: Admission, use: QuotaUse) -> list[str]:

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koordpy.planning.gpu.shares import Shares
+from koordpy.planning.gpu.partitioning import Shares
 from koordpy.planning.gpu.submasks import bits_of, masks_of_size
 
 GPUS = 7

@@ -16,7 +16,7 @@ from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
 from koordpy.planning.filters.base import Code
 from koordpy.planning.joint import place_jointly
-from koordpy.planning.promised import coming_free
+from koordpy.planning.nominated_capacity import coming_free
 from koordpy.planning.units import Unit
 
 _LISTED = 3

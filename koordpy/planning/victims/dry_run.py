@@ -21,9 +21,9 @@ from koordpy.planning.placement.problem import Problem, at_most, only_ranks
 from koordpy.planning.plan import Proof
 from koordpy.planning.victims.asked import Asked
 from koordpy.planning.victims.choice import Layout, Load
-from koordpy.planning.victims.moving import Back, Returning
 from koordpy.planning.victims.pool import Pool
 from koordpy.planning.victims.relief import Notes
+from koordpy.planning.victims.relocation import Back, Returning
 
 Places = Mapping[tuple[int, int], int]
 """(shape, node) -> pods."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.engine.evictions.evictor import Evictor
-from koordpy.engine.evictions.shields import Shields
+from koordpy.engine.evictions.unconfirmed import Shields
 from koordpy.engine.queue import Entry
 from koordpy.engine.settings import EngineSettings
 from koordpy.engine.status.pods import PodStatusWriter

@@ -20,9 +20,9 @@ from koordpy.planning.plan import RoundPlan
 from koordpy.planning.queue.standing import share_name, share_text
 from koordpy.planning.round import plan_round
 from koordpy.planning.units import Unit
-from koordpy.planning.victims.ending import await_ending
 from koordpy.planning.victims.lines import lines_of
-from koordpy.planning.words.misses import NEAREST
+from koordpy.planning.victims.terminating import await_ending
+from koordpy.planning.words.suggestions import NEAREST
 
 _MOVED = "consolidation"
 
