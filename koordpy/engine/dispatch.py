@@ -17,14 +17,14 @@ from koordpy.engine.binding.commit import Committer
 from koordpy.engine.binding.unit import UnitCommit
 from koordpy.engine.evictions.room import RoomMaking
 from koordpy.engine.queue import Entry
-from koordpy.engine.round_reservations import PromiseBook
+from koordpy.engine.round_reservations import RoundReservations
 from koordpy.engine.staleness import by_node, leaning, overtaken
 from koordpy.engine.status.announce import Announcer
 from koordpy.engine.status.census import Census
 from koordpy.engine.status.gangwriter import GangStatusWriter
 from koordpy.engine.status.references import References
 from koordpy.engine.status.told import Told
-from koordpy.engine.unschedulable import Refusals
+from koordpy.engine.unschedulable import UnschedulableHandler
 from koordpy.engine.wakeups import Wake
 from koordpy.engine.watching.feeds import Feeds
 from koordpy.observe.logs import MOST_CHARACTERS
@@ -86,9 +86,9 @@ class Dispatcher:
         feeds: Feeds,
         committer: Committer,
         *,
-        refusals: Refusals,
+        refusals: UnschedulableHandler,
         rooms: RoomMaking,
-        promises: PromiseBook,
+        promises: RoundReservations,
         gangs: Sequence[GangStatusWriter],
         census: Census,
         announcer: Announcer,

@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.engine.dispatch import Dispatcher
 from koordpy.engine.queue import Entry
-from koordpy.engine.round_reservations import PromiseBook
+from koordpy.engine.round_reservations import RoundReservations
 from koordpy.engine.settings import EngineSettings
-from koordpy.engine.unschedulable import Refusals
+from koordpy.engine.unschedulable import UnschedulableHandler
 from koordpy.engine.watching.feeds import Feeds
 from koordpy.engine.watching.watches import Watches
 from koordpy.observe.decisions import DecisionLog
@@ -44,8 +44,8 @@ class SchedulingLoop:
         planner: Planner,
         dispatcher: Dispatcher,
         *,
-        refusals: Refusals,
-        promises: PromiseBook,
+        refusals: UnschedulableHandler,
+        promises: RoundReservations,
         watches: Watches,
         due: asyncio.Event,
         busy: Callable[[], bool],

@@ -14,7 +14,7 @@ from koordpy.engine.watching.feeds import Feeds
 from koordpy.planning.plan import Nomination, Reservation, RoundPlan
 
 
-class PromiseBook:
+class RoundReservations:
     """What the last rounds have promised. Owned by the event loop."""
 
     def __init__(self, feeds: Feeds, closed: Callable[[], Mapping[str, frozenset[ShareQueue]]]) -> None:

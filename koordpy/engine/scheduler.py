@@ -28,7 +28,7 @@ from koordpy.engine.grouping import UnitNames
 from koordpy.engine.inspection import Inspection
 from koordpy.engine.loop import Planner, SchedulingLoop
 from koordpy.engine.queue import State, UnitQueue
-from koordpy.engine.round_reservations import PromiseBook
+from koordpy.engine.round_reservations import RoundReservations
 from koordpy.engine.settings import EngineSettings
 from koordpy.engine.status.announce import Announcer
 from koordpy.engine.status.census import Census
@@ -38,7 +38,7 @@ from koordpy.engine.status.writers import Writers
 from koordpy.engine.status.writing import Writing
 from koordpy.engine.steadytime import SteadyTime
 from koordpy.engine.takeover import Takeover
-from koordpy.engine.unschedulable import Refusals
+from koordpy.engine.unschedulable import UnschedulableHandler
 from koordpy.engine.watching.feeds import Feeds
 from koordpy.engine.watching.reflector import Unreadable
 from koordpy.engine.watching.watches import Watches
@@ -174,7 +174,7 @@ class Scheduler:
             )
             if self.writers is not None:
                 self.evictor.gang_evicted.append(self.writers.evicted)
-        refusals = Refusals(
+        refusals = UnschedulableHandler(
             self.feeds,
             pod_status=self.writers.pods if self.writers is not None else None,
             evictor=self.evictor,
@@ -201,7 +201,7 @@ class Scheduler:
 
         # rounds
         census = Census(self.state)
-        promises = PromiseBook(self.feeds, closed=self.evictor.closed if self.evictor is not None else dict)
+        promises = RoundReservations(self.feeds, closed=self.evictor.closed if self.evictor is not None else dict)
         dispatcher = Dispatcher(
             self.feeds,
             self.committer,

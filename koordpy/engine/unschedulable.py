@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.engine.evictions.evictor import Evictor
-from koordpy.engine.evictions.unconfirmed import Shields
+from koordpy.engine.evictions.unconfirmed import UnconfirmedHint
 from koordpy.engine.queue import Entry
 from koordpy.engine.settings import EngineSettings
 from koordpy.engine.status.pods import PodStatusWriter
@@ -19,7 +19,7 @@ from koordpy.planning.plan import PendingPod, Reason
 logger = logging.getLogger(__name__)
 
 
-class Refusals:
+class UnschedulableHandler:
     """What becomes of pods without a place."""
 
     def __init__(
@@ -37,10 +37,10 @@ class Refusals:
         self._state, self._queue = feeds.state, feeds.queue
         self._pod_status, self._evictor, self._metrics, self._stuck = pod_status, evictor, metrics, stuck
         self._any_profile = settings.scheduler_names[0]
-        self._shields: Shields | None = None
+        self._shields: UnconfirmedHint | None = None
         if evictor is not None:
             reclaim, quotas = settings.fairness.reclaim, feeds.state.quotas
-            self._shields = Shields(
+            self._shields = UnconfirmedHint(
                 feeds.state,
                 feeds.queue,
                 owners_matter=lambda: reclaim == "all" or (reclaim == "quotas" and bool(quotas.objects)),

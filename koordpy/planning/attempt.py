@@ -29,9 +29,9 @@ from koordpy.planning.verify.leaving import Taken, rejection
 from koordpy.planning.verify.plan import check_claims, check_plan
 from koordpy.planning.victims.asked import one_by_one
 from koordpy.planning.victims.names import RuleName
-from koordpy.planning.victims.relief import Relief, Victim
+from koordpy.planning.victims.relief import PreemptionPlan, Victim
 from koordpy.planning.victims.relocation import Back
-from koordpy.planning.victims.search import Search
+from koordpy.planning.victims.search import Preemptor
 from koordpy.planning.victims.units import UnitKind, VictimUnit
 
 
@@ -120,7 +120,7 @@ def gate_of(unit: Unit, groups: Groups, figures: Figures) -> Gate | None:
 
 
 def try_unit(
-    unit: Unit, groups: Groups, figures: Figures, search: Search | None = None, patience: Patience | None = None
+    unit: Unit, groups: Groups, figures: Figures, search: Preemptor | None = None, patience: Patience | None = None
 ) -> Tried:
     """Places one unit on the draft, whole or not at all; the figures' draft carries what it got.
 
@@ -161,7 +161,7 @@ def _by(method: str, tried: Tried) -> Tried:
     return tried if tried.method else replace(tried, method=method)
 
 
-def _relieved(refused: Tried, figures: Figures, search: Search | None) -> Tried:
+def _relieved(refused: Tried, figures: Figures, search: Preemptor | None) -> Tried:
     """A unit that found no room, with the room that victims make for it, or why there is none."""
     if search is None:
         return refused
@@ -201,8 +201,8 @@ def _relieved(refused: Tried, figures: Figures, search: Search | None) -> Tried:
 
 
 def _sought(
-    unit: Unit, figures: Figures, search: Search, placed: Mapping[str, int] | None = None
-) -> tuple[Relief, Tried | None]:
+    unit: Unit, figures: Figures, search: Preemptor, placed: Mapping[str, int] | None = None
+) -> tuple[PreemptionPlan, Tried | None]:
     """The first plan with victims that its check lets pass, way by way of choosing them; the refused one where none
     does, None where nobody is found. placed: pod key -> node of members that got room just before."""
     rejected: tuple[RejectedPlan, ...] = ()
@@ -224,7 +224,7 @@ def _sought(
             return relief, last
 
 
-def _make_room(unit: Unit, relief: Relief, figures: Figures, search: Search) -> Tried:
+def _make_room(unit: Unit, relief: PreemptionPlan, figures: Figures, search: Preemptor) -> Tried:
     """Puts a plan with victims on the draft, checked as one; nothing of it stays where it fails."""
     draft = figures.draft
     mark = draft.mark()
@@ -254,10 +254,10 @@ def _rejected(
     nodes: Mapping[str, int],
     figures: Figures,
     runs: tuple[SolverRun, ...],
-    relief: Relief | None,
+    relief: PreemptionPlan | None,
 ) -> Tried:
     """A unit whose plan its check refuses."""
-    relief = relief or Relief()
+    relief = relief or PreemptionPlan()
     every = [*nodes.items(), *((back.pod.key, back.node) for back in relief.back)]
     taken = [Taken(victim.unit.pods, str(victim.rule)) for victim in relief.victims]
     names = [(key, figures.snapshot.nodes[node].name) for key, node in every]
@@ -286,7 +286,7 @@ def _best_node(pod: PodInfo, figures: Figures) -> int | None:
     return int(able[0])
 
 
-def _accepted(unit: Unit, placed: Placed, figures: Figures, search: Search | None) -> Tried:
+def _accepted(unit: Unit, placed: Placed, figures: Figures, search: Preemptor | None) -> Tried:
     """The same for the answer of rules of its own."""
     if not placed.nodes:
         refusal = figures.admission.core_refusal(unit, figures.draft.quotas)
@@ -298,7 +298,7 @@ def _accepted(unit: Unit, placed: Placed, figures: Figures, search: Search | Non
     return replace(tried, remark=placed.remark)
 
 
-def _moved(unit: Unit, placed: Placed, figures: Figures, search: Search | None) -> Tried:
+def _moved(unit: Unit, placed: Placed, figures: Figures, search: Preemptor | None) -> Tried:
     """Members of the unit are evicted so that others, and they, stand together (ascend.md 5.3)."""
     if search is None:
         return Tried(unit, Proof.INFEASIBLE, remark=placed.remark)
@@ -323,7 +323,7 @@ def _accept(
     proof: Proof,
     runs: tuple[SolverRun, ...],
     notes: Mapping[str, Mapping[str, str]] | None = None,
-    relief: Relief | None = None,
+    relief: PreemptionPlan | None = None,
 ) -> Tried:
     """Checks a plan independently and puts it on the draft. relief: whose victims are off the draft for it."""
     names = {key: figures.snapshot.nodes[node].name for key, node in nodes.items()}

@@ -26,7 +26,7 @@ from koordpy.planning.gpu.nodes import GpuNodes
 from koordpy.planning.gpu.plain import PlainGpus
 from koordpy.planning.limits import DOMAIN_LABELS, SHAPES_KEPT
 from koordpy.planning.nominated import Reserved, reserve
-from koordpy.planning.nominated_capacity import Promises, parties
+from koordpy.planning.nominated_capacity import NominatedCapacity, parties
 from koordpy.planning.patience import NEVER
 from koordpy.planning.placement.problem import Problem
 from koordpy.planning.quota.admission import Admission
@@ -72,7 +72,7 @@ class Figures:
         self._static = standing.shapes
         self.domains = standing.domains
         self.scene = Scene(draft, config, self.domains)
-        self.promises = Promises(draft, config)
+        self.promises = NominatedCapacity(draft, config)
         self.admission = Admission(draft, config.quota, self.promises)
         self.notes: dict[str, Mapping[str, str]] = {}
         """Pod key -> what the Binding of a pod says that this round has placed."""

@@ -35,7 +35,7 @@ def coming_free(pod: PodInfo, now: float) -> bool:
     return pod.bound and stamp is not None and now <= seconds(stamp) + STUCK_SECONDS
 
 
-class Promises:
+class NominatedCapacity:
     """The promises of one round."""
 
     def __init__(self, draft: Draft, config: KoordpyConfiguration) -> None:
@@ -214,7 +214,7 @@ class Promises:
         gone = self.draft.evicted
         ending = [pod for pod in self.ending if pod.key not in gone] if netted else []
         coming = [self.snapshot.pods[key] for key in self.coming(asker, but=own)]
-        return PromisedUse(base, pods=unit.pending, ending=ending, coming=coming)
+        return NominatedUse(base, pods=unit.pending, ending=ending, coming=coming)
 
 
 def party_of(pod: PodInfo, quotas: Quotas, mode: str) -> ShareQueue:
@@ -227,7 +227,7 @@ def parties(pod: PodInfo, quotas: Quotas) -> tuple[ShareQueue, ...]:
     return ShareQueue(quotas.quota_of(pod), ""), ShareQueue("", quotas.user_of(pod)), quotas.queue_of(pod)
 
 
-class PromisedUse(QuotaUse):
+class NominatedUse(QuotaUse):
     """A use with promises in it. Quotas and users of the pods that ask, and all above them: what they hold, and what
     is promised there beyond what is ending. All others: what they hold without what is ending."""
 

@@ -21,10 +21,10 @@ from koordpy.planning.queue.backfill import Backfill
 from koordpy.planning.queue.kept import KeptRoom
 from koordpy.planning.queue.lending import lend
 from koordpy.planning.queue.order import UnitOrder
-from koordpy.planning.queue.starvation import Guard, starving_beside
+from koordpy.planning.queue.starvation import StarvationGuard, starving_beside
 from koordpy.planning.units import Groups, Unit
 from koordpy.planning.victims.names import EVERY_WAY, Way
-from koordpy.planning.victims.search import Search
+from koordpy.planning.victims.search import Preemptor
 from koordpy.planning.victims.stale import give_up
 from koordpy.planning.words.report import report
 
@@ -57,7 +57,7 @@ def plan_round(
     figures = Figures(draft, config, planner_cache)
     if config.queue.backfill:
         patience = None  # who may pass the first of the queue is known only when that is decided
-    search = Search(groups, figures, ways, patience=patience) if evict else None
+    search = Preemptor(groups, figures, ways, patience=patience) if evict else None
     given, rejected = search.give_back() if search is not None else ([], [])
     backfill: Backfill | None = None
     if config.queue.backfill:
@@ -80,7 +80,7 @@ def plan_round(
     tried: list[Tried] = []
     failed: dict[Hashable, Tried] = {}
     later: list[int] = []
-    guard = Guard(groups, figures, planner_cache)
+    guard = StarvationGuard(groups, figures, planner_cache)
     beside = Beside(figures, patience, attempt)
     for unit in queue:
         if backfill is not None and not backfill.wanted(unit):

@@ -21,7 +21,7 @@ from koordpy.planning.filters.registry import rules_of
 from koordpy.planning.filters.rules import ANY_NUMBER, Rule
 from koordpy.planning.limits import FEW_ROWS, RANKED_AFTER
 from koordpy.planning.nominated import Reserved
-from koordpy.planning.nominated_capacity import Promises
+from koordpy.planning.nominated_capacity import NominatedCapacity
 from koordpy.planning.scene import Scene
 from koordpy.planning.scores.nodes import (
     BALANCED,
@@ -58,7 +58,7 @@ class Ground(Protocol):
     snapshot: Snapshot
     config: KoordpyConfiguration
     scene: Scene
-    promises: Promises
+    promises: NominatedCapacity
 
     def ignored(self, resource: str) -> bool:
         """Whether the configuration takes a resource out of the fit check."""

@@ -8,7 +8,7 @@ from koordpy.api import keys
 from koordpy.api.objects import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.state import ClusterState
-from koordpy.engine.evictions.unconfirmed import Shields
+from koordpy.engine.evictions.unconfirmed import UnconfirmedHint
 from koordpy.engine.queue import Entry
 
 GPU = "nvidia.com/gpu"
@@ -36,7 +36,7 @@ class Cluster:
         for one in pods:
             self.state.upsert(one)
         self.woken: list[str] = []
-        self.shields = Shields(self.state, self, owners_matter=lambda: quotas)  # type: ignore[arg-type]
+        self.shields = UnconfirmedHint(self.state, self, owners_matter=lambda: quotas)  # type: ignore[arg-type]
 
     def __len__(self) -> int:
         return 0

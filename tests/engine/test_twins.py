@@ -6,7 +6,7 @@ from koordpy.cluster.state import ClusterState
 from koordpy.engine.apiserver.resources import ELASTIC_QUOTAS, ELASTIC_QUOTAS_X
 from koordpy.engine.changes.groups import QuotaChanges
 from koordpy.engine.changes.hub import Hub
-from koordpy.engine.changes.served_versions import TwinObjects
+from koordpy.engine.changes.served_versions import ServedVersions
 from koordpy.engine.grouping import UnitNames
 from koordpy.engine.queue import UnitQueue
 
@@ -21,7 +21,7 @@ class Cluster:
     def __init__(self) -> None:
         self.state = ClusterState()
         changes = QuotaChanges(Hub(self.state, UnitQueue(), UnitNames()))
-        self.twins: TwinObjects[ElasticQuota] = TwinObjects(
+        self.twins: ServedVersions[ElasticQuota] = ServedVersions(
             ELASTIC_QUOTAS, ELASTIC_QUOTAS_X, put=changes.put, drop=changes.drop
         )
         (_, self.first), (_, self.second) = self.twins.sinks()

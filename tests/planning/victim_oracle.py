@@ -24,7 +24,7 @@ from koordpy.planning.victims.candidates import candidates
 from koordpy.planning.victims.choice import cost_levels, keeps, late_levels
 from koordpy.planning.victims.names import RuleName
 from koordpy.planning.victims.reach import Opened
-from koordpy.planning.victims.search import Search
+from koordpy.planning.victims.search import Preemptor
 from tests.scenarios.cluster import World, group, hierarchy, node, pod, wish
 
 GPU = "nvidia.com/gpu"
@@ -35,7 +35,7 @@ def least_harmful(snapshot: Snapshot) -> list[str] | None:
     """Names of the pods that priority preemption evicts for the one pending unit; None where it fits without."""
     groups, draft = Groups(snapshot), Draft(snapshot)
     figures = Figures(draft, KoordpyConfiguration())
-    search = Search(groups, figures)
+    search = Preemptor(groups, figures)
     [unit] = groups.units()
     problem = build(unit, figures)
     if place_jointly(unit, problem, figures).placed:

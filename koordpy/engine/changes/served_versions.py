@@ -11,7 +11,7 @@ from koordpy.engine.apiserver.resources import Resource
 T = TypeVar("T", bound=Wire)
 
 
-class TwinObjects(Generic[T]):
+class ServedVersions(Generic[T]):
     """Tells `put` of the object that counts under each key, and `drop` of the last one when none is left."""
 
     def __init__(
@@ -57,7 +57,7 @@ class TwinObjects(Generic[T]):
 class _One(Generic[T]):
     """The sink of one of the two."""
 
-    twins: TwinObjects[T]
+    twins: ServedVersions[T]
     resource: Resource
 
     def upsert(self, obj: T, old: T | None) -> None:

@@ -18,7 +18,7 @@ _Kind = tuple[int, Owner, bool]
 """What tells victims apart: priority, owner, whether it holds accelerators."""
 
 
-class Shields:
+class UnconfirmedHint:
     """Units that were refused, as long as pods that are bound later may be their victims."""
 
     def __init__(self, state: ClusterState, queue: UnitQueue, *, owners_matter: Callable[[], bool]) -> None:

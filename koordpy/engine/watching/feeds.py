@@ -55,7 +55,7 @@ from koordpy.engine.changes.nodes import (
     TopologyChanges,
 )
 from koordpy.engine.changes.pods import PodChanges
-from koordpy.engine.changes.served_versions import TwinObjects
+from koordpy.engine.changes.served_versions import ServedVersions
 from koordpy.engine.claimusers import ClaimUsers
 from koordpy.engine.grouping import UnitNames
 from koordpy.engine.queue import UnitQueue
@@ -86,8 +86,10 @@ class Feeds:
         self.listeners = hub.listeners
         self.pods = PodChanges(hub, claiming)
         groups, quotas = GroupChanges(hub), QuotaChanges(hub)
-        self.groups: TwinObjects[PodGroup] = TwinObjects(POD_GROUPS, POD_GROUPS_X, put=groups.put, drop=groups.drop)
-        self.quotas: TwinObjects[ElasticQuota] = TwinObjects(
+        self.groups: ServedVersions[PodGroup] = ServedVersions(
+            POD_GROUPS, POD_GROUPS_X, put=groups.put, drop=groups.drop
+        )
+        self.quotas: ServedVersions[ElasticQuota] = ServedVersions(
             ELASTIC_QUOTAS, ELASTIC_QUOTAS_X, put=quotas.put, drop=quotas.drop
         )
         self._served: dict[Wanted, Resource | None] = {}
@@ -195,7 +197,7 @@ class Feeds:
 
         Pods are those of the state, which may be ahead of the watch.
         """
-        twins: dict[str, TwinObjects[Any]] = {
+        twins: dict[str, ServedVersions[Any]] = {
             one.name: both for both in (self.groups, self.quotas) for one, _ in both.sinks()
         }
         for name, reflector in self._reflectors.items():

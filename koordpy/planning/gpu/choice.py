@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from koordpy.planning.gpu.board import Board
 from koordpy.planning.gpu.divisions import division_choice
 from koordpy.planning.gpu.judge import Judged, candidates, judge_of
-from koordpy.planning.gpu.partitioning import Shares
+from koordpy.planning.gpu.partitioning import Partitioner
 from koordpy.planning.gpu.splits import Divider, counted
 from koordpy.planning.gpu.submasks import Masks, bits_of, reversed_bits
 from koordpy.planning.gpu.tables import Tables, tables
@@ -154,7 +154,7 @@ class _Rules:
         self.owner, self.us, self.free, self.held, self.wants, self.flat = owner, us, free, held, wants, flat
         self.tables, self.divider = owner.tables, owner.divider
         self._kinds = counted(wants)
-        self._divided: Shares | None = None
+        self._divided: Partitioner | None = None
 
     def _keep(self, values: Callable[[], Any]) -> None:
         """Leaves the candidates of the largest value; nothing is computed for one that is alone."""
@@ -162,7 +162,7 @@ class _Rules:
             found = np.asarray(values())
             self.us = self.us[found == found.max()]
 
-    def _shares(self) -> Shares:
+    def _shares(self) -> Partitioner:
         """The ways to divide what is left of the candidates."""
         if self._divided is None:
             self._divided = self.divider.shares(self.us, self._kinds)

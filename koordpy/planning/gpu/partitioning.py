@@ -36,7 +36,7 @@ class _Ways:
     own: Masks | None = None
 
 
-class Shares:
+class Partitioner:
     """Ways to deal out each of some sets of one size completely."""
 
     def __init__(self, count: int, us: Masks, sizes: Sequence[int], numbers: Sequence[int]) -> None:
@@ -254,7 +254,7 @@ def _in_order(rows: list[Numbers], own: list[Masks]) -> tuple[Numbers, Masks]:
 class _Digits:
     """Charges of a pass written as digits of one number, so that least means least lexicographically."""
 
-    def __init__(self, shares: Shares) -> None:
+    def __init__(self, shares: Partitioner) -> None:
         self._shares = shares
         self.costs = [np.zeros(1 << shares._count, dtype=np.int64) for _ in shares._sizes]
         self._radixes: list[int] = []

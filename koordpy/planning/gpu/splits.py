@@ -12,7 +12,7 @@ from math import gcd
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.planning.gpu.partitioning import Charge, Shares
+from koordpy.planning.gpu.partitioning import Charge, Partitioner
 from koordpy.planning.gpu.submasks import Masks
 from koordpy.planning.gpu.tables import Tables
 from koordpy.planning.gpu.wants import GpuWant
@@ -41,11 +41,11 @@ class Divider:
 
     # -- pods ---------------------------------------------------------------------------------------------------------
 
-    def shares(self, us: Masks, kinds: Kinds) -> Shares:
+    def shares(self, us: Masks, kinds: Kinds) -> Partitioner:
         """The ways to divide each of some sets among pods."""
-        return Shares(self.tables.size, us, [want.count for want, _ in kinds], [number for _, number in kinds])
+        return Partitioner(self.tables.size, us, [want.count for want, _ in kinds], [number for _, number in kinds])
 
-    def able(self, shares: Shares, kinds: Kinds) -> None:
+    def able(self, shares: Partitioner, kinds: Kinds) -> None:
         """Leaves the ways in which each pod gets what it may, and of them those with most listed sets, then with the
         highest sum of their scores (gpu-topology.md 8)."""
         scores = [_scores(want, self.tables.size) for want, _ in kinds]
@@ -59,7 +59,7 @@ class Divider:
         if len(shares.us):
             shares.charge_best([lambda kind, own: -scores[kind][0][own], lambda kind, own: -scores[kind][1][own]])
 
-    def charge_links(self, shares: Shares, kinds: Kinds, slowest: int) -> None:
+    def charge_links(self, shares: Partitioner, kinds: Kinds, slowest: int) -> None:
         """Rule 2, and of rule 3 what concerns each pod. slowest: class below which no pair is."""
         tables = self.tables
         classes = range(slowest, tables.classes)
@@ -71,7 +71,7 @@ class Divider:
         if any(want.count > 3 for want, _ in kinds):
             shares.charge_best([lambda _, own, c=c: (tables.rings(own) == c).astype(np.int64) for c in classes])  # type: ignore[misc]
 
-    def charge_sums(self, shares: Shares, kinds: Kinds) -> None:
+    def charge_sums(self, shares: Partitioner, kinds: Kinds) -> None:
         """Of rule 5 what concerns containers and pods."""
         charges: list[Charge] = [lambda _, own: -self.sums[own]]
         if any(not _is_whole(want) for want, _ in kinds):
@@ -79,7 +79,7 @@ class Divider:
             charges.insert(0, lambda kind, own: -figures.of(kind, own)[:, -1])
         shares.charge_best(charges)
 
-    def charge_slowest(self, shares: Shares, slowest: int) -> None:
+    def charge_slowest(self, shares: Partitioner, slowest: int) -> None:
         """Of rule 2 what concerns pods. slowest: class below which no pair is."""
         low = self.tables.low
         shares.charge_best(
@@ -89,7 +89,7 @@ class Divider:
     def slowest_pairs(self, us: Masks, sizes: Sequence[int], slowest: int) -> list[int]:
         """Classes of the pods' slowest pairs, ascending, of the best of all divisions of some sets by rule 2 alone."""
         kinds = sorted(set(sizes))
-        shares = Shares(self.tables.size, us, kinds, [list(sizes).count(size) for size in kinds])
+        shares = Partitioner(self.tables.size, us, kinds, [list(sizes).count(size) for size in kinds])
         self.charge_slowest(shares, slowest)
         return sorted(self.tables.low_list[own] for own in shares.any_way())
 
@@ -114,13 +114,13 @@ class Divider:
     def _signs(self) -> NDArray[np.int64]:
         return np.array([1] * self.tables.classes + [-1], dtype=np.int64)
 
-    def _split(self, masks: Masks, sizes: tuple[int, ...]) -> tuple[Shares, list[int]]:
+    def _split(self, masks: Masks, sizes: tuple[int, ...]) -> tuple[Partitioner, list[int]]:
         """The ways to split sets, and the containers by their sizes; what is left over comes last."""
         kinds = sorted(set(sizes))
         numbers = [sizes.count(size) for size in kinds]
         left = int(masks[0]).bit_count() - sum(sizes)
         extra = [left] if left else []
-        return Shares(self.tables.size, masks, [*kinds, *extra], [*numbers, *([1] * len(extra))]), kinds
+        return Partitioner(self.tables.size, masks, [*kinds, *extra], [*numbers, *([1] * len(extra))]), kinds
 
     def _inner_links(self, kinds: Sequence[int]) -> list[Charge]:
         low = self.tables.low

@@ -22,7 +22,7 @@ from koordpy.planning.figures import Figures, PlannerCache
 from koordpy.planning.plan import Proof, Reservation
 from koordpy.planning.queue.known_ends import Runtimes
 from koordpy.planning.units import Groups, Unit
-from koordpy.planning.victims.search import Search
+from koordpy.planning.victims.search import Preemptor
 
 NO_PROMISE = "no start can be promised: too few running pods say when they end"
 
@@ -58,7 +58,7 @@ class Backfill:
         cache: PlannerCache | None,
         *,
         due: Callable[[Unit], bool],
-        search: Search | None = None,
+        search: Preemptor | None = None,
     ) -> None:
         """due: whether the round may place a unit; others are looked at only as far as they hold room.
 
@@ -210,7 +210,7 @@ class Backfill:
         figures = self._figures if in_time else held.figures
         mark = figures.draft.mark()
         # a search of its own: victims are those of the draft that it is tried on, and as it is now
-        search = Search(self._groups, figures, self._search.ways) if self._search is not None else None
+        search = Preemptor(self._groups, figures, self._search.ways) if self._search is not None else None
         outcome = try_unit(unit, self._groups, figures, search)
         if outcome.nodes:
             if not in_time and self._disturbs(outcome, held):

@@ -45,7 +45,7 @@ def starving_beside(groups: Groups, only: Collection[str] | None, after: float) 
     return list(out.values())
 
 
-class Guard:
+class StarvationGuard:
     """The guard of one round: at most one hold."""
 
     def __init__(self, groups: Groups, figures: Figures, cache: PlannerCache | None = None) -> None:

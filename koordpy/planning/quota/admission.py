@@ -18,7 +18,7 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quotas import Quotas, QuotaUse
 from koordpy.cluster.resources import Amounts
 from koordpy.cluster.snapshot import Draft, Snapshot
-from koordpy.planning.nominated_capacity import Promises
+from koordpy.planning.nominated_capacity import NominatedCapacity
 from koordpy.planning.placement.problem import Allowance
 from koordpy.planning.quota.runtime import QuotaFigures, limits, quota_figures
 from koordpy.planning.units import Unit
@@ -105,7 +105,7 @@ class Asking:
 class Admission:
     """The limits of one round. Asked with the use of a draft, it answers for the moment."""
 
-    def __init__(self, draft: Draft, settings: QuotaSettings, promises: Promises) -> None:
+    def __init__(self, draft: Draft, settings: QuotaSettings, promises: NominatedCapacity) -> None:
         self.draft, self.promises = draft, promises
         self.quotas: Quotas = draft.snapshot.quotas
         self.settings = settings

@@ -19,7 +19,7 @@ from koordpy.planning.placement.ties import Apart, Interaction, Near, Spread
 
 
 @dataclass(frozen=True, eq=False)
-class Leaning:
+class AffinityTerm:
     """An interaction as it stands with all victims there. leaving: per label that it goes by (domain, key of a pod that
     counts there and may go)."""
 
@@ -27,14 +27,14 @@ class Leaning:
     leaving: tuple[tuple[tuple[int, str], ...], ...] = ()
 
 
-def leanings(
+def affinity_terms(
     kinds: Sequence[PodInfo], among: Sequence[Interaction], victims: Sequence[PodInfo], figures: Figures
-) -> tuple[Leaning, ...]:
+) -> tuple[AffinityTerm, ...]:
     """All that pods of some kinds ask of places: of each other, and of running pods of which `victims` may go.
 
     kinds: one pod per shape of the problem, by number. among: what its members ask of each other, as the draft is.
     """
-    out = [Leaning(one) for one in among if isinstance(one, Apart)]
+    out = [AffinityTerm(one) for one in among if isinstance(one, Apart)]
     index = figures.snapshot.index
     standing = [(pod, index[pod.node]) for pod in victims]
     for shape, pod in enumerate(kinds):
@@ -48,19 +48,19 @@ def leanings(
 
 def _near(
     shape: int, rule: OwnTerms, kinds: Sequence[PodInfo], standing: Sequence[tuple[PodInfo, int]]
-) -> list[Leaning]:
+) -> list[AffinityTerm]:
     domains, existing = rule.neighbours()
     if not existing:
         return []
     meant = tuple(i for i, other in enumerate(kinds) if rule.wants(other))
     there = [(pod.key, node) for pod, node in standing if rule.wants(pod)]
     leaving = tuple(tuple((int(one.of[node]), key) for key, node in there if one.of[node] >= 0) for one in domains)
-    return [Leaning(Near(shape, meant, tuple(one.of for one in domains), tuple(existing)), leaving)]
+    return [AffinityTerm(Near(shape, meant, tuple(one.of for one in domains), tuple(existing)), leaving)]
 
 
 def _spread(
     shape: int, rule: TopologySpread, kinds: Sequence[PodInfo], standing: Sequence[tuple[PodInfo, int]]
-) -> list[Leaning]:
+) -> list[AffinityTerm]:
     own = kinds[shape]
     counted = [(pod.key, node, rule.counting(pod, node)) for pod, node in standing]
     out = []
@@ -80,5 +80,5 @@ def _spread(
             min_domains=one.min_domains,
         )
         leaving = tuple((int(one.domains.of[node]), key) for key, node, counts in counted if counts[number])
-        out.append(Leaning(spread, (leaving,)))
+        out.append(AffinityTerm(spread, (leaving,)))
     return out

@@ -30,7 +30,7 @@ Places = Mapping[tuple[int, int], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Stand:
+class DryRunResult:
     """Rank -> node of the members with the victims gone, empty where they find no room. back: where moved pods return
     to. sure: whether it is proven that they find none."""
 
@@ -40,7 +40,7 @@ class Stand:
     sure: bool = True
 
 
-class Trial:
+class DryRun:
     """Trials for one beneficiary. Units are positions in the pool."""
 
     def __init__(self, asked: Asked, pool: Pool, figures: Figures) -> None:
@@ -64,7 +64,7 @@ class Trial:
             if pod.key not in draft.evicted:
                 draft.evict(pod)
 
-    def stand(self, units: Sequence[int], places: Places | None = None) -> Stand:
+    def stand(self, units: Sequence[int], places: Places | None = None) -> DryRunResult:
         """Where the members stand once some units are gone. places: the only ones looked at, if any."""
         with self.gone(units):
             return self._place(places)
@@ -95,7 +95,7 @@ class Trial:
             found = fit_jointly(unit, problem, figures)
             return bool(self._place().nodes) if found is None else found
 
-    def stand_and_return(self, units: Sequence[int], layout: Layout) -> Stand:
+    def stand_and_return(self, units: Sequence[int], layout: Layout) -> DryRunResult:
         """Where the members stand, and the units come back to: as they like best, else as a layout plans it."""
         with self.gone(units):
             sure = True
@@ -110,36 +110,36 @@ class Trial:
                 back = self._bring_back(found.nodes, units, layout)
                 self.figures.draft.undo(mark)
                 if back is not None:
-                    return Stand(found.nodes, found.notes, tuple(back))
+                    return DryRunResult(found.nodes, found.notes, tuple(back))
             else:
                 # sums say that all find room: of what they leave out (links of GPUs) not every way was tried
                 sure = False
-            return Stand(sure=sure)
+            return DryRunResult(sure=sure)
 
-    def _place(self, places: Places | None = None) -> Stand:
+    def _place(self, places: Places | None = None) -> DryRunResult:
         """places: of the asked problem's shapes, the only ones that are looked at."""
         asked, figures = self.asked, self.figures
         unit = asked.unit
         own = place_chosen(unit, [pod.key for pod in asked.pods], figures)
         if own is not None:
-            return Stand(
+            return DryRunResult(
                 {rank: own.nodes[pod.key] for rank, pod in enumerate(unit.members) if pod.key in own.nodes}, own.notes
             )
         if has_own_order(unit, figures):
-            return Stand()
+            return DryRunResult()
         ranks = set(asked.problem.pending)
         problem = only_ranks(build(unit, figures), ranks)
         if places is not None:
             problem = _within(problem, asked.problem, places)
         found = place_jointly(unit, problem, figures)
         if len(found.nodes) < len(ranks):
-            return Stand(sure=found.proof is not Proof.UNKNOWN)
+            return DryRunResult(sure=found.proof is not Proof.UNKNOWN)
         if figures.gpus.view.nodes and any(pod.gpus is not None for pod in asked.pods):
             # numbers and links of GPUs may be enough for each of them, and not for all
             given = allocate([(unit.members[rank], node) for rank, node in found.nodes.items()], figures.gpus)
             if given.faults:
-                return Stand(sure=False)
-        return Stand(dict(found.nodes))
+                return DryRunResult(sure=False)
+        return DryRunResult(dict(found.nodes))
 
     def _bring_back(self, nodes: Mapping[int, int], units: Sequence[int], moved: Layout) -> list[Back] | None:
         """Where moved units return to, beside the beneficiary (rank -> node); None where one finds no room."""

@@ -21,7 +21,7 @@ from koordpy.planning.victims.units import UnitKind, VictimUnit
 
 
 @dataclass
-class Twins:
+class EquivalentUnits:
     """The twins of a pool. of: [units] number of the set, -1 without; node and frees: of each set."""
 
     pool: Pool

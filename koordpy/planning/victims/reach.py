@@ -21,7 +21,7 @@ from koordpy.planning.filters.spread import PLUGIN as SPREAD
 from koordpy.planning.limits import BLOCKERS
 from koordpy.planning.placement.problem import Problem, Shape
 from koordpy.planning.units import Unit
-from koordpy.planning.victims.affinity_terms import Leaning, leanings
+from koordpy.planning.victims.affinity_terms import AffinityTerm, affinity_terms
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class Opened:
     problem: Problem
     blockers: dict[tuple[int, int], tuple[str, ...]]
     looked_at: frozenset[str]
-    ties: tuple[Leaning, ...] = ()
+    ties: tuple[AffinityTerm, ...] = ()
 
 
 def opened(unit: Unit, problem: Problem, figures: Figures, victims: Sequence[PodInfo]) -> Opened:
@@ -67,7 +67,7 @@ def opened(unit: Unit, problem: Problem, figures: Figures, victims: Sequence[Pod
     before = [shape.allowed for shape in problem.shapes]
     blockers: dict[tuple[int, int], tuple[str, ...]] = {}
     shapes: list[Shape] = []
-    ties = leanings(kinds, problem.interactions, list(relevant.values()), figures)
+    ties = affinity_terms(kinds, problem.interactions, list(relevant.values()), figures)
     mark = draft.mark()
     for other in relevant.values():
         draft.evict(other)

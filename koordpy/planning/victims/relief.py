@@ -23,7 +23,7 @@ class Victim:
 
 
 @dataclass(frozen=True, slots=True)
-class Relief:
+class PreemptionPlan:
     """What came of looking for victims. nodes: pod key -> node of every member placed; empty without a plan.
 
     reasons: what the text of a pod that waits says of the rules tried, after the count of nodes.

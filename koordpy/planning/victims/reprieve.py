@@ -15,7 +15,7 @@ Enough = Callable[[tuple[int, ...]], bool]
 """Whether the beneficiary can be placed with the units of these options gone."""
 
 
-def spared(choices: Choices, enough: Enough, start: tuple[int, ...] = (), *, sure: bool = False) -> tuple[int, ...]:
+def reprieved(choices: Choices, enough: Enough, start: tuple[int, ...] = (), *, sure: bool = False) -> tuple[int, ...]:
     """Options without any one of which there is no room; none where even all of them are not enough.
 
     start: options to give back from; by default all that may be taken together. sure: it is known that they are enough.

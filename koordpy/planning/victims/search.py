@@ -27,23 +27,23 @@ from koordpy.planning.victims.asked import Asked, beneficiaries
 from koordpy.planning.victims.candidates import OfferedChoice, Rules, candidates, device_relief, eligible_under
 from koordpy.planning.victims.choice import reachable
 from koordpy.planning.victims.devices import with_devices
-from koordpy.planning.victims.dry_run import Trial
-from koordpy.planning.victims.equivalent_units import Twins
+from koordpy.planning.victims.dry_run import DryRun
+from koordpy.planning.victims.equivalent_units import EquivalentUnits
 from koordpy.planning.victims.lines import Lines, lines_of
 from koordpy.planning.victims.lower_bounds import lacking, most_freed
 from koordpy.planning.victims.names import EVERY_WAY, RuleName, Way
 from koordpy.planning.victims.overuse import GivenBack, give_back
 from koordpy.planning.victims.pool import Mask, Pool
 from koordpy.planning.victims.reach import Opened, opened
-from koordpy.planning.victims.relief import Relief, Victim
+from koordpy.planning.victims.relief import PreemptionPlan, Victim
 from koordpy.planning.victims.relocation import movable
 from koordpy.planning.victims.rules import Law
-from koordpy.planning.victims.single_pod import Lone
+from koordpy.planning.victims.single_pod import SinglePod
 from koordpy.planning.victims.taking import take
 from koordpy.planning.victims.terminating import await_ending, waits_on_nominated
 
 
-class Search:
+class Preemptor:
     """Looks for victims in one round; plans that are accepted are told with `took`. ways: the only ways of choosing."""
 
     def __init__(
@@ -54,8 +54,8 @@ class Search:
         self.config = figures.config
         self._tried_ways = ways
         self._pool: Pool | None = None
-        self._alone: Lone | None = None
-        self._known_twins: Twins | None = None
+        self._alone: SinglePod | None = None
+        self._known_twins: EquivalentUnits | None = None
 
     @property
     def pool(self) -> Pool:
@@ -65,9 +65,9 @@ class Search:
         return self._pool
 
     @property
-    def _twins(self) -> Twins:
+    def _twins(self) -> EquivalentUnits:
         if self._known_twins is None or self._known_twins.pool is not self.pool:
-            self._known_twins = Twins(self.pool)
+            self._known_twins = EquivalentUnits(self.pool)
         return self._known_twins
 
     @property
@@ -104,7 +104,7 @@ class Search:
         """Pods have left the draft by no plan of this search: the victim units are read anew when next asked for."""
         self._pool = None
 
-    def faults(self, unit: Unit, relief: Relief) -> list[PlanFault]:
+    def faults(self, unit: Unit, relief: PreemptionPlan) -> list[PlanFault]:
         """What an independent check finds wrong with a plan, on the draft as it was before."""
         taken = [Taken(victim.unit.pods, str(victim.rule)) for victim in relief.victims]
         budgets = [(one.budget, one.allowed) for one in self.pool.budgets]
@@ -112,7 +112,7 @@ class Search:
         at = Round(self.groups, self.figures, self._lines, budgets)
         return check_victims(unit, taken, dict(relief.nodes), back, at)
 
-    def faults_of_returns(self, relief: Relief) -> list[PlanFault]:
+    def faults_of_returns(self, relief: PreemptionPlan) -> list[PlanFault]:
         """The same of where moved pods return to; the draft has the beneficiary in place, and the victims out."""
         if not relief.back:
             return []
@@ -123,26 +123,28 @@ class Search:
             faults += check_moves(self.groups.unit(gang), names, figures)
         return faults
 
-    def relieve(self, unit: Unit, placed: Mapping[str, int] | None = None, ways: Sequence[Way] | None = None) -> Relief:
+    def relieve(
+        self, unit: Unit, placed: Mapping[str, int] | None = None, ways: Sequence[Way] | None = None
+    ) -> PreemptionPlan:
         """The first step that makes room for all pending members, else for the core, else why there is none.
 
         placed: pod key -> node of members that got room just before, one by one. ways: of choosing, all by default.
         """
         self._tried_ways = self.ways if ways is None else ways
         if not self.figures.snapshot.nodes:
-            return Relief()
+            return PreemptionPlan()
         if not placed:
             awaited = await_ending(unit, self.figures)
             if awaited is not None:
-                return Relief(awaited=awaited)
+                return PreemptionPlan(awaited=awaited)
         if not self.open or any(waits_on_nominated(pod, self.figures) for pod in unit.pending):
-            return Relief()
+            return PreemptionPlan()
         if self.patience is not None and self.patience.defers():
-            return Relief(deferred=True)
+            return PreemptionPlan(deferred=True)
         with self.figures.promises.net():
             return self._search(unit, placed)
 
-    def _search(self, unit: Unit, placed: Mapping[str, int] | None) -> Relief:
+    def _search(self, unit: Unit, placed: Mapping[str, int] | None) -> PreemptionPlan:
         problem = one_each(unit, build(unit, self.figures, emptied=True), self.figures)
         problem, devices = with_devices(unit, problem, self.figures)
         if placed:
@@ -151,7 +153,7 @@ class Search:
                 for member, pod in zip(problem.members, unit.members, strict=True)
             )
             problem = replace(problem, members=members)
-        last: Relief | None = None
+        last: PreemptionPlan | None = None
         for ranks in beneficiaries(unit, problem, self.figures):
             pods = tuple(unit.members[rank] for rank in ranks)
             asked = Asked(unit, only_ranks(problem, ranks), pods, devices)
@@ -159,13 +161,13 @@ class Search:
             if found.nodes:
                 return found
             last = found if last is None or last.proof is Proof.INFEASIBLE else last
-        return last or Relief()
+        return last or PreemptionPlan()
 
-    def _steps(self, asked: Asked) -> Relief:
+    def _steps(self, asked: Asked) -> PreemptionPlan:
         """Steps 4, 5 and 7: each rule alone, then the open ones together."""
         law = self._law(asked)
         if not law.admissible:
-            return Relief()
+            return PreemptionPlan()
         free = self._free(asked)
         reasons: list[str] = []
         runs: list[SolverRun] = []
@@ -199,21 +201,21 @@ class Search:
                 proof = Proof.UNKNOWN
         if law.reclaims and law.closed:
             reasons.append(f"{law.closed}.")
-        return Relief(proof=proof, runs=tuple(runs), reasons=tuple(reasons))
+        return PreemptionPlan(proof=proof, runs=tuple(runs), reasons=tuple(reasons))
 
-    def _consolidate(self, asked: Asked, law: Law, free: Mask) -> Relief:
+    def _consolidate(self, asked: Asked, law: Law, free: Mask) -> PreemptionPlan:
         """Step 3: units move, nobody loses anything; a quota that has no room for the beneficiary is no reason to.
 
         Unknown where moves are too many to be looked at.
         """
         if self.figures.admission.core_refusal(asked.unit, self.figures.draft.quotas) is not None:
-            return Relief()
+            return PreemptionPlan()
         eligible = movable(self.pool, free, self.figures, priority=asked.priority)
         pods = sum(len(self.pool.units[i].pods) for i in np.nonzero(eligible)[0].tolist())
         if not pods or self._too_little_free(asked):
-            return Relief()
+            return PreemptionPlan()
         if pods * len(self.figures.snapshot.nodes) > MOVES:
-            return Relief(proof=Proof.UNKNOWN)
+            return PreemptionPlan(proof=Proof.UNKNOWN)
         return self._take(asked, law, {RuleName.CONSOLIDATION: eligible})
 
     def _too_little_free(self, asked: Asked) -> bool:
@@ -257,22 +259,22 @@ class Search:
 
     # --- one step ---------------------------------------------------------------------------------------------------
 
-    def _take(self, asked: Asked, law: Law, rules: Rules) -> Relief:
+    def _take(self, asked: Asked, law: Law, rules: Rules) -> PreemptionPlan:
         """The least harmful victims under some rules, in the order in which a victim would carry them."""
         eligible = eligible_under(rules)
         open_to = self._opened(asked, eligible)
         lack = lacking(open_to.problem, self._relief(asked, eligible), self._names)
         if lack is not None:
-            return Relief(reasons=(f"preemption: {lack.text}.",) if lack.reclaimable else ())
+            return PreemptionPlan(reasons=(f"preemption: {lack.text}.",) if lack.reclaimable else ())
         if not eligible.any():
-            return Relief()
+            return PreemptionPlan()
         quick = self._lone(asked, rules, open_to) if Way.LONE in self._tried_ways else None
         if quick is not None:
             return quick
-        best: tuple[object, Relief] | None = None
+        best: tuple[object, PreemptionPlan] | None = None
         proofs, runs = set[Proof](), list[SolverRun]()
         reasons: list[str] = []
-        trial = Trial(asked, self.pool, self.figures)
+        trial = DryRun(asked, self.pool, self.figures)
         for part in partitions(asked.unit, open_to.problem, self.figures):
             self.figures.interrupts.step()
             found = self._candidates(asked, part, rules=rules, law=law, open_to=open_to)
@@ -291,7 +293,7 @@ class Search:
         if best is not None:
             return replace(best[1], runs=tuple(runs))
         proof = Proof.UNKNOWN if Proof.UNKNOWN in proofs else Proof.INFEASIBLE
-        return Relief(proof=proof, runs=tuple(runs), reasons=tuple(reasons[:1]))
+        return PreemptionPlan(proof=proof, runs=tuple(runs), reasons=tuple(reasons[:1]))
 
     def _candidates(self, asked: Asked, part: Problem, *, rules: Rules, law: Law, open_to: Opened) -> OfferedChoice:
         """Who may be taken, but for twins beyond what is asked."""
@@ -323,7 +325,7 @@ class Search:
         columns = self.figures.snapshot.columns
         return tuple(sorted(columns, key=lambda name: columns[name]))
 
-    def _lone(self, asked: Asked, rules: Rules, open_to: Opened) -> Relief | None:
+    def _lone(self, asked: Asked, rules: Rules, open_to: Opened) -> PreemptionPlan | None:
         """The answer for a plain pod where a node's cheapest victims depend on the node alone; None elsewhere."""
         snapshot = self.figures.snapshot
         plain = asked.unit.plain
@@ -332,19 +334,19 @@ class Search:
         if snapshot.quotas.tree.quotas or snapshot.budgets or snapshot.nominated or self.figures.of(plain).has_rules:
             return None
         if self._alone is None:
-            self._alone = Lone(self.pool, self.figures)
+            self._alone = SinglePod(self.pool, self.figures)
         taken = self._alone.find(plain, asked.problem)
         if taken == ():
-            return Relief()
+            return PreemptionPlan()
         mask = rules[RuleName.PRIORITY]
         if taken is None or self._multiplied(taken) or not all(mask[i] for i in taken):
             return None
-        stand = Trial(asked, self.pool, self.figures).stand(taken)
+        stand = DryRun(asked, self.pool, self.figures).stand(taken)
         if not stand.nodes:
             return None
         nodes = tuple((asked.unit.members[rank].key, node) for rank, node in stand.nodes.items())
         victims = tuple(Victim(self.pool.units[i], RuleName.PRIORITY) for i in taken)
-        return Relief(victims, nodes, Proof.OPTIMAL, notes=stand.notes, way=Way.LONE)
+        return PreemptionPlan(victims, nodes, Proof.OPTIMAL, notes=stand.notes, way=Way.LONE)
 
     def _multiplied(self, taken: Sequence[int]) -> bool:
         """Whether a gang of a unit has a podCountMultiple."""

@@ -33,7 +33,7 @@ class _UnitTable:
     answers: dict[int, Answer] = field(default_factory=dict)
 
 
-class Lone:
+class SinglePod:
     """The answers of a round. Holds for one pool; a pool that reads gangs anew starts it over."""
 
     def __init__(self, pool: Pool, figures: Figures) -> None:

@@ -13,10 +13,10 @@ from koordpy.planning.placement.goals import Goals
 from koordpy.planning.plan import Proof
 from koordpy.planning.victims.candidates import OfferedChoice
 from koordpy.planning.victims.choice import Choice, Choices, Cut, Layout, Need, cost_levels, fewest_pods, late_levels
-from koordpy.planning.victims.dry_run import Stand, Trial
+from koordpy.planning.victims.dry_run import DryRun, DryRunResult
 from koordpy.planning.victims.names import EVERY_WAY, RuleName, Way
-from koordpy.planning.victims.relief import Relief, Victim
-from koordpy.planning.victims.reprieve import cheapest, counts_allow, in_vain, spared
+from koordpy.planning.victims.relief import PreemptionPlan, Victim
+from koordpy.planning.victims.reprieve import cheapest, counts_allow, in_vain, reprieved
 from koordpy.planning.victims.rules import Law
 from koordpy.planning.victims.shortcut import shortcut
 
@@ -25,12 +25,12 @@ class Taking:
     """One choice on its way. `looked_at`: keys of pods that some filter of the members looks at."""
 
     def __init__(
-        self, found: OfferedChoice, trial: Trial, looked_at: frozenset[str], ways: Collection[Way] = EVERY_WAY
+        self, found: OfferedChoice, trial: DryRun, looked_at: frozenset[str], ways: Collection[Way] = EVERY_WAY
     ) -> None:
         self.found, self.choices, self.trial, self.ways = found, found.choices, trial, ways
         self.way = Way.COUNTING
         """Which gave the choice."""
-        self.stand = Stand()
+        self.stand = DryRunResult()
         """Of the choice tried last that holds."""
         unit, figures = trial.asked.unit, trial.figures
         self.own_order = has_own_order(unit, figures)
@@ -157,7 +157,7 @@ class Taking:
             tries, used = 0, None
             start = found.options if way is Way.MODEL else cheapest(self.choices, enough)
             used = self._used(start)
-            options = spared(self.choices, enough, start, sure=True) if start else ()
+            options = reprieved(self.choices, enough, start, sure=True) if start else ()
             if options:
                 cost = cost_levels(self.choices, options), late_levels(self.choices, options)
                 if best is None or cost < best[0]:  # type: ignore[operator]
@@ -168,7 +168,7 @@ class Taking:
     def _used(self, taken: Sequence[int]) -> set[int] | None:
         """Options whose units hold something where the members stand with all of these gone; None where that is not
         known, or where others count as well."""
-        stand = self.trial.stand(self.found.of(taken)) if taken and self._apart else Stand()
+        stand = self.trial.stand(self.found.of(taken)) if taken and self._apart else DryRunResult()
         if not stand.nodes:
             return None
         nodes = set(stand.nodes.values())
@@ -177,16 +177,16 @@ class Taking:
 
 
 def take(
-    found: OfferedChoice, trial: Trial, law: Law, looked_at: frozenset[str], ways: Collection[Way] = EVERY_WAY
-) -> tuple[object, Relief]:
+    found: OfferedChoice, trial: DryRun, law: Law, looked_at: frozenset[str], ways: Collection[Way] = EVERY_WAY
+) -> tuple[object, PreemptionPlan]:
     """(what it costs by all levels, the plan) of the least harmful choice; no nodes where there is none."""
     taking = Taking(found, trial, looked_at, ways)
     choice = taking.choose()
     stand = taking.stand
     if not stand.nodes or not choice.options:
-        return (), Relief(proof=choice.proof, runs=choice.runs)
+        return (), PreemptionPlan(proof=choice.proof, runs=choice.runs)
     members = trial.asked.unit.members
-    relief = Relief(
+    relief = PreemptionPlan(
         victims=tuple(_victim(found, o, law, stand, trial) for o in choice.options),
         nodes=tuple((members[rank].key, node) for rank, node in sorted(stand.nodes.items())),
         proof=choice.proof,
@@ -199,7 +199,7 @@ def take(
     return _cost(found.choices, choice, stand), relief
 
 
-def _cost(choices: Choices, choice: Choice, stand: Stand) -> tuple[object, ...]:
+def _cost(choices: Choices, choice: Choice, stand: DryRunResult) -> tuple[object, ...]:
     goals: tuple[object, ...] = ()
     if choices.problem.gather:
         worth, nodes = Goals(choices.problem), dict(stand.nodes)
@@ -207,7 +207,7 @@ def _cost(choices: Choices, choice: Choice, stand: Stand) -> tuple[object, ...]:
     return cost_levels(choices, choice.options), goals, late_levels(choices, choice.options)
 
 
-def _victim(found: OfferedChoice, option: int, law: Law, stand: Stand, trial: Trial) -> Victim:
+def _victim(found: OfferedChoice, option: int, law: Law, stand: DryRunResult, trial: DryRun) -> Victim:
     """One option's unit with its rule, and the numbers that the rule goes by."""
     [i] = found.of([option])
     unit, rule = trial.pool.units[i], found.rules[found.choices.options[option].rule]

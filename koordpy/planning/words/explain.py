@@ -26,12 +26,12 @@ from koordpy.planning.queue.standing import Standing, standing
 from koordpy.planning.round import plan_round
 from koordpy.planning.units import Groups, Unit
 from koordpy.planning.words.denial import domain_slots
-from koordpy.planning.words.ignored_pods import Aside, aside
+from koordpy.planning.words.ignored_pods import IgnoredPod, aside
 from koordpy.planning.words.quota_misses import let_through, quota_misses
 from koordpy.planning.words.relaxations import relaxed_misses
 from koordpy.planning.words.suggestions import NEAREST, closed_misses, node_misses
 from koordpy.planning.words.warnings import goal_remark, warnings_of
-from koordpy.planning.words.what_if import Turn
+from koordpy.planning.words.what_if import WhatIf
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
     groups = Groups(snapshot, figures.config.gangs, figures.config.stale_gangs)
     unit = groups.unit_of(pod)
     if not pod.pending:
-        left = aside(pod, figures.config.scheduler_names) or Aside(f"pod is {_state(pod)}", "")
+        left = aside(pod, figures.config.scheduler_names) or IgnoredPod(f"pod is {_state(pod)}", "")
         return Explanation(
             pod=pod.key,
             gang=pod.gang.key if pod.gang else None,
@@ -98,7 +98,7 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
     domains: tuple[DomainExplanation, ...] = ()
     misses, method = list[str](), ""
     admission, use = figures.admission, figures.draft.quotas
-    turn = Turn(snapshot, figures.config, unit)
+    turn = WhatIf(snapshot, figures.config, unit)
     alone = turn.alone() if held is None else None
     lent = alone is not None and turn.lent(alone)
     refusal = admission.refusal(unit, use) if held is None and not lent else None

@@ -15,7 +15,7 @@ _CALLED = frozenset({"koord", "koordinator", "koordinator-scheduler", "koordpy",
 """What may be taken for the name that pods give."""
 
 
-class Aside(NamedTuple):
+class IgnoredPod(NamedTuple):
     """Why a pod is left alone, and what would have to be otherwise."""
 
     why: str
@@ -41,7 +41,7 @@ def of_another(name: str, served: Sequence[str], others: Collection[str] = ()) -
     return f"of scheduler {whose}, koordpy serves {' or '.join(served)}{right}"
 
 
-def aside(pod: PodInfo, served: Sequence[str], others: Collection[str] = ()) -> Aside | None:
+def aside(pod: PodInfo, served: Sequence[str], others: Collection[str] = ()) -> IgnoredPod | None:
     """Of a pod without a node; None for a pod that waits for koordpy, has a node, ends or has ended.
 
     served: the scheduler names that are koordpy's; others: those that are known to be another's.
@@ -51,12 +51,12 @@ def aside(pod: PodInfo, served: Sequence[str], others: Collection[str] = ()) -> 
         return None
     if spec.scheduler_name not in served:
         name = spec.scheduler_name
-        return Aside(
+        return IgnoredPod(
             f"pod is {of_another(name, served, others)}",
             f"its schedulerName were {' or '.join(served)}",
             ours=misspelt(name, served, others),
         )
     gates = ", ".join(gate.name for gate in spec.scheduling_gates)
-    return Aside(
+    return IgnoredPod(
         f"pod is held by scheduling gates: {gates}", f"its scheduling gates were taken away: {gates}", ours=True
     )

@@ -28,7 +28,7 @@ _MOVED = "consolidation"
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class WhatIf:
     """One unit, planned as if nobody were before it."""
 
     snapshot: Snapshot

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koordpy.planning.gpu.partitioning import Shares
+from koordpy.planning.gpu.partitioning import Partitioner
 from koordpy.planning.gpu.submasks import bits_of, masks_of_size
 
 GPUS = 7
@@ -51,11 +51,11 @@ def test_what_is_dealt_is_the_least_of_all_ways_and_the_first_of_equals(deal: di
         for way in _ways(u, [sizes[k] for k in order])
     }
     charges = [lambda _, own, table=table: table[own] for table in tables]
-    each = Shares(GPUS, np.array(deal["us"], dtype=np.int64), sizes, deal["numbers"])
+    each = Partitioner(GPUS, np.array(deal["us"], dtype=np.int64), sizes, deal["numbers"])
     totals = [one.tolist() for one in each.charge(charges)]
     for i, u in enumerate(deal["us"]):
         assert [row[i] for row in totals] == min(cost for (v, _), cost in listed.items() if v == u)
-    best = Shares(GPUS, np.array(deal["us"], dtype=np.int64), sizes, deal["numbers"])
+    best = Partitioner(GPUS, np.array(deal["us"], dtype=np.int64), sizes, deal["numbers"])
     best.charge_best(charges)
     least = min(listed.values())
     assert best.us.tolist() == sorted({u for (u, _), cost in listed.items() if cost == least})
@@ -68,7 +68,7 @@ def test_what_is_dealt_is_the_least_of_all_ways_and_the_first_of_equals(deal: di
 @given(deals(), st.sets(st.integers(0, 127), max_size=30))
 @settings(max_examples=80, deadline=None)
 def test_forbidden_parts_are_in_no_way(deal: dict[str, Any], bad: set[int]) -> None:
-    shares = Shares(GPUS, np.array(deal["us"], dtype=np.int64), deal["sizes"], deal["numbers"])
+    shares = Partitioner(GPUS, np.array(deal["us"], dtype=np.int64), deal["sizes"], deal["numbers"])
     shares.forbid(lambda _, own: np.array([mask not in bad for mask in own.tolist()], dtype=bool))
     able = [
         u
