@@ -88,6 +88,9 @@ class Nominations:
         """Takes nominations back, here at once and at the API server as well as that can be done."""
 
         async def one(info: PodInfo) -> None:
+            if (earlier := self._clearing.get(info.key)) is not None:
+                # a nomination may have been written after that one was sent
+                await earlier.wait()
             self._state.foresee_nomination(info.key, "")
             self._uncleared[info.key] = info.uid
             done = self._clearing[info.key] = asyncio.Event()
@@ -103,7 +106,7 @@ class Nominations:
                 if self._clearing.get(info.key) is done:
                     del self._clearing[info.key]
 
-        await self._calls.each([info for info in pods if not info.node and info.key not in self._clearing], one)
+        await self._calls.each([info for info in pods if not info.node], one)
         self._queue.broadcast(Wake.ROOM, "NominationEnd")
 
     def restore(self) -> None:
