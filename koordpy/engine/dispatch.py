@@ -66,6 +66,8 @@ class _Round:
     foreign: Mapping[str, list[PodInfo]]
     early: frozenset[str]
     pods: int
+    cut: bool
+    """Somebody came who need not wait for those that it leaves undecided."""
     void: set[str] = field(default_factory=set)
     """Units with placements that are not carried out: whoever was planned with them found less room than there is."""
 
@@ -105,10 +107,17 @@ class Dispatcher:
         self._told = Told(clock)
 
     def apply(
-        self, plan: RoundPlan, snapshot: Snapshot, entries: Mapping[str, Entry], *, began: float, seconds: float
+        self,
+        plan: RoundPlan,
+        snapshot: Snapshot,
+        entries: Mapping[str, Entry],
+        *,
+        began: float,
+        seconds: float,
+        cut: bool = False,
     ) -> None:
         """Hands a round's plan on. entries: the units that it was to plan; every one of them is settled here, or will
-        be by whom it is handed to."""
+        be by whom it is handed to. cut: whether those left undecided go on in the next round."""
         self._promises.found(plan)
         searched = [*(unit.unit for unit in plan.units), *(one.unit for one in plan.deferred if one.interrupted)]
         for name in searched:
@@ -126,6 +135,7 @@ class Dispatcher:
             foreign=by_node(self._feeds.pods.foreign),
             early=leaning(plan, snapshot),
             pods=sum(len(unit.pod_keys) for unit in plan.units) or 1,
+            cut=cut,
         )
         refused = [
             entry
@@ -212,8 +222,12 @@ class Dispatcher:
 
     def _defer(self, entry: Entry, how: Deferred, found: _Round) -> None:
         """A unit that was not decided: it is told so where that takes long."""
+        interrupted = found.seconds * how.interrupted
+        if entry.ahead or (found.cut and entry.deferred is None):
+            self._queue.settle_behind(entry, interrupted=interrupted)
+            return
         keep = self._keep_seconds if how.kept_off else None
-        self._queue.settle_deferred(entry, kept_off_seconds=keep, interrupted=found.seconds * how.interrupted)
+        self._queue.settle_deferred(entry, kept_off_seconds=keep, interrupted=interrupted)
         waits = entry.deferred is not None and self._clock() - entry.deferred >= self._keep_seconds
         if waits and not how.kept_off and not entry.looked_for:
             entry.looked_for = True

@@ -67,6 +67,8 @@ class SchedulingLoop:
         self._metrics, self._decisions, self._settings = metrics, decisions, settings
         self._clock, self._now = clock, now
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="planner")
+        self._light_seconds = 0.0
+        """What an ordinary pod took in the last round of such pods alone."""
         self._alone = 0
         """Rounds that take one unit each: after the planner has failed, so that one bad unit holds up no other."""
 
@@ -119,13 +121,13 @@ class SchedulingLoop:
         self._refusals.round_begins()
         if self._feeds.names.refresh(snapshot):
             self._queue.regroup(self._unit_now)
-        light = self._settings.most_light_pods if self._busy() else self._settings.first_light_pods
+        light = self._light_pods()
         # gangs that are to be given up unless they find room now: tried again if they have somebody to place
         stale = self._watches.stale_units()
         for unit in stale:
             self._queue.hurry(unit, "StaleGang")
         over = self._watches.over_used()
-        entries = self._queue.take(light_pods=light, alone=self._alone > 0)
+        entries = self._queue.take(light_pods=light, alone=self._alone > 0, newcomers=self._settings.newcomers_first)
         if not entries and not stale and not over:
             return
         self._alone = max(0, self._alone - 1)
@@ -148,23 +150,37 @@ class SchedulingLoop:
             self._planner_failed(entries, error)
             return
         seconds = self._clock() - began
+        if all(entry.light for entry in entries):
+            self._light_seconds = seconds / max(1, sum(entry.load for entry in entries))
         self._metrics.planned(plan, seconds=seconds)
         self._metrics.snapshot_age.observe(self._clock() - taken_at)
         self._decisions.record(plan, number=self.rounds, at=self._now())
         tried = {entry.unit: entry for entry in entries}
-        self._dispatcher.apply(plan, snapshot, tried, began=taken_at, seconds=seconds)
+        self._dispatcher.apply(plan, snapshot, tried, began=taken_at, seconds=seconds, cut=patience.cut())
         self._promises.reserve(plan.reservation)
 
+    def _light_pods(self) -> int:
+        """Of how many ordinary pods a round takes what they cost: no more than was planned in time the last time."""
+        settings = self._settings
+        most = settings.most_light_pods if self._busy() else settings.first_light_pods
+        if self._light_seconds <= 0.0:
+            return most
+        return min(most, max(settings.least_light_pods, int(settings.newcomer_seconds / self._light_seconds)))
+
     def _patience(self, entries: list[Entry], began: float) -> Patience:
-        """While units wait for a search, what is due besides is only placed; they are searched for when nothing is."""
-        waiting = self._queue.deferred()
+        """Of a round of those that are new alone: what fits beside the room of those that wait is placed. Of others:
+        while units wait for a search, what is due besides is only placed; they are searched for when nothing is."""
+        ahead = self._queue.ahead
+        waiting = self._queue.behind() if ahead else self._queue.deferred()
         stops = bool(entries) and all(entry.deferred is not None for entry in entries)
+        # they were told once, and go on in the next round
+        patient = not stops and all(entry.woken for entry in entries)
         searches = stops or not waiting
         seconds, keeps = self._settings.round_seconds, self._settings.search_seconds
+        leaves = 0.0 if stops else self._settings.newcomer_seconds if patient else seconds
 
         def came() -> bool:
-            # where nobody waits for a search, a round plans as offline for as long as its time lasts
-            return self._queue.last_added > began and (stops or self._clock() - began >= seconds)
+            return self._queue.last_added > began and self._clock() - began >= leaves
 
         def spent() -> bool:
             return self._clock() - began >= seconds or came()
@@ -173,6 +189,7 @@ class SchedulingLoop:
             searches=searches,
             spent=spent,
             stops=stops,
+            cut=came if patient else lambda: False,
             waiting=frozenset(entry.unit for entry in waiting),
             lapsed=frozenset(
                 entry.unit

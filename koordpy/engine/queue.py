@@ -73,6 +73,10 @@ class Entry:
     errors: int = 0
     wakes: Wake = Wake.NOTHING
     """Changes that could turn the last verdict."""
+    woken: bool = False
+    """It had an answer and is tried again for a change elsewhere, or was new and has to wait for others."""
+    ahead: bool = False
+    """It was taken before those that wait already, beside the room that they could use."""
     touched: bool = False
     """The unit itself changed since the attempt under way began."""
     missed: Wake = Wake.NOTHING
@@ -111,6 +115,11 @@ class Entry:
     @property
     def light(self) -> bool:
         return all(pod.light for pod in self.pods.values())
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it waits for its first answer, or for one since it changed itself."""
+        return not self.woken and self.deferred is None
 
     @property
     def load(self) -> int:
@@ -172,6 +181,8 @@ class UnitQueue:
         """Changes since the round under way took its units."""
         self.last_added = 0.0
         self.turns = SearchTurns(clock, search_part_seconds)
+        self.ahead = False
+        """Whether the last units taken were those that are new alone."""
 
     # -- what happens -------------------------------------------------------------------------------------------------
 
@@ -189,7 +200,7 @@ class UnitQueue:
         entry.pods[pod.key] = pod
         self._unit_of[pod.key] = unit
         self.last_added = self.clock()
-        entry.resumes = 0.0
+        entry.resumes, entry.woken = 0.0, False
         if entry.whole and len(entry.pods) >= entry.whole:
             entry.due, entry.whole = entry.not_before, 0
         self._touch(entry, event)
@@ -211,14 +222,14 @@ class UnitQueue:
     def touch(self, unit: str, event: str) -> None:
         """The unit itself changed: a member came or went, its PodGroup or settings changed."""
         if (entry := self._entries.get(unit)) is not None:
-            entry.resumes = 0.0
+            entry.resumes, entry.woken = 0.0, event == "PlanOvertaken"
             self._touch(entry, event)
 
     def hurry(self, unit: str, event: str) -> None:
         """A unit is to be in the round that begins now, whatever it waits for."""
         entry = self._entries.get(unit)
         if entry is not None and entry.state is not State.IN_FLIGHT:
-            entry.due = entry.not_before
+            entry.due, entry.woken = entry.not_before, False
             self._touch(entry, event)
 
     def touch_gangs(self, event: str) -> None:
@@ -242,7 +253,7 @@ class UnitQueue:
         for a change."""
         for entry in list(self._states[State.UNSCHEDULABLE].values()):
             if entry.wakes & wake:
-                self._enter(entry, State.ACTIVE, event)
+                self._wake(entry, event)
 
     def wake(self, key: str, wake: Wake, event: str) -> None:
         """Something changed that a pod of the queue names; no other unit is concerned."""
@@ -253,7 +264,7 @@ class UnitQueue:
         if entry.state is State.IN_FLIGHT:
             entry.missed |= wake
         elif entry.state is State.UNSCHEDULABLE and entry.wakes & wake:
-            self._enter(entry, State.ACTIVE, event)
+            self._wake(entry, event)
 
     def regroup(self, unit_of: Callable[[str], str | None]) -> None:
         """Moves pods to the units they belong to now (GangGroups change with the `groups` annotations)."""
@@ -281,7 +292,7 @@ class UnitQueue:
                 if entry.since + self._flush > now:
                     break  # in the order of entering
                 entry.due = 0.0
-                self._enter(entry, State.ACTIVE, "UnschedulableTimeout")
+                self._wake(entry, "UnschedulableTimeout")
 
     def ready(self) -> bool:
         """Whether a `take` would give anything."""
@@ -298,15 +309,21 @@ class UnitQueue:
                 times.append(first.since + self._flush)
         return min(times, default=None)
 
-    def take(self, *, light_pods: int, alone: bool = False) -> list[Entry]:
+    def take(self, *, light_pods: int, alone: bool = False, newcomers: bool = True) -> list[Entry]:
         """Moves the units that are due into flight: all of them, but of light plain pods what costs as much as
-        `light_pods` ordinary ones (`first_of`). Those that wait for a search go only where no others are
-        due. The planner orders a round by itself. `alone`: only one unit."""
+        `light_pods` ordinary ones (`first_of`). With `newcomers` those that are new go before those that wait already,
+        every other time at most. Those that wait for a search go only where no others are due. The planner orders a
+        round by itself. `alone`: only one unit."""
         now = self.clock()
         if not self._states[State.IN_FLIGHT]:
             self._missed = Wake.NOTHING
         due = [entry for entry in self._states[State.ACTIVE].values() if entry.due <= now]
-        due = [entry for entry in due if entry.deferred is None or entry.resumes <= now] or self.turns.next(due)
+        new = [entry for entry in due if entry.is_new]
+        self.ahead = 0 < len(new) < len(due) and not self.ahead and newcomers and not alone
+        if self.ahead:
+            due = new
+        else:
+            due = [entry for entry in due if entry.deferred is None or entry.resumes <= now] or self.turns.next(due)
         light = [entry for entry in due if entry.light]
         if sum(entry.load for entry in light) > light_pods:
             due = [entry for entry in due if not entry.light] + first_of(light, light_pods)
@@ -315,7 +332,7 @@ class UnitQueue:
         for entry in due:
             entry.attempts += 1
             entry.first_tried = now if entry.first_tried is None else entry.first_tried
-            entry.touched, entry.missed = False, Wake.NOTHING
+            entry.touched, entry.missed, entry.ahead = False, Wake.NOTHING, self.ahead
             entry.taken, entry.whole = len(entry.pods), 0
             for pod in entry.pods.values():
                 pod.attempts += 1
@@ -339,8 +356,10 @@ class UnitQueue:
         if gated and short and len(entry.pods) < entry.taken + short:
             entry.whole, pause = entry.taken + short, SHORT_PACE_SECONDS
         entry.due = self.clock() + min(pause, self._most)
-        if entry.touched or (self._missed | self._wakes | entry.missed) & wakes:
+        if entry.touched:
             self._enter(entry, State.ACTIVE, "ScheduleAttemptFailure")
+        elif (self._missed | self._wakes | entry.missed) & wakes:
+            self._wake(entry, "ScheduleAttemptFailure")
         else:
             self._enter(entry, State.GATED if gated else State.UNSCHEDULABLE, "ScheduleAttemptFailure")
 
@@ -356,10 +375,27 @@ class UnitQueue:
         if entry.touched:
             entry.resumes = 0.0
         entry.due = entry.not_before
+        self._undecided(entry)
+
+    def settle_behind(self, entry: Entry, *, interrupted: float = 0.0) -> None:
+        """The attempt did not decide, for want of room beside those that wait already, or for somebody who came: it is
+        tried with them in the next round."""
+        if self._ended(entry):
+            return
+        entry.woken = True
+        entry.interrupted += interrupted
+        self._undecided(entry)
+
+    def _undecided(self, entry: Entry) -> None:
         entry.attempts -= 1
         for pod in entry.pods.values():
             pod.attempts = max(0, pod.attempts - 1)
         self._move(entry, State.ACTIVE)
+
+    def behind(self) -> list[Entry]:
+        """Those that are due and not new, and are not in flight."""
+        now = self.clock()
+        return [entry for entry in self._states[State.ACTIVE].values() if entry.due <= now and not entry.is_new]
 
     def deferred(self) -> list[Entry]:
         """Those that wait for a search and are not in flight."""
@@ -369,6 +405,7 @@ class UnitQueue:
         """The plan was overtaken by changes: the unit is tried again at once."""
         if not self._ended(entry):
             entry.due = 0.0
+            entry.woken = True
             self._enter(entry, State.ACTIVE, "PlanOvertaken")
 
     def settle_error(self, entry: Entry) -> None:
@@ -436,6 +473,10 @@ class UnitQueue:
         return out
 
     # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _wake(self, entry: Entry, event: str) -> None:
+        entry.woken = True
+        self._enter(entry, State.ACTIVE, event)
 
     def _touch(self, entry: Entry, event: str) -> None:
         if entry.state is State.IN_FLIGHT:

@@ -44,10 +44,17 @@ class EngineSettings:
     """What searches of one round may take, but for the one under way."""
     search_seconds: float = 2.0
     """How long room is kept from those behind a unit that has no answer yet; then it is told that it is looked for."""
+    newcomer_seconds: float = 0.1
+    """What a round may take before those that came meanwhile, and who is new in it, wait no longer for the others."""
     quiet_seconds: float = 0.004
     """A round starts once no pod came for this long ..."""
     max_gather_seconds: float = 0.05
     """... or this long after the first; a gang's members arrive one after the other."""
+    newcomers_first: bool = True
+    """Whether who is new goes before those that wait already, beside the room that they could use; with backfill that
+    room is known only when all of them were planned."""
+    least_light_pods: int = 64
+    """Plain pods of a round at least, however long the last one took ..."""
     first_light_pods: int = 256
     """Plain pods of the first round of a burst, so that Bindings start early ..."""
     most_light_pods: int = 1024
@@ -102,6 +109,7 @@ def engine_settings(config: KoordpyConfiguration, *, dry_run: bool = False) -> E
         max_unschedulable_seconds=config.pod_max_in_unschedulable,
         round_seconds=config.planning.round_seconds,
         search_seconds=config.planning.search_seconds,
+        newcomers_first=not config.queue.backfill,
         max_binds_in_flight=config.client_connection.max_binds_in_flight,
         volume_bind_seconds=config.filters.volume_binding.bind_timeout,
     )

@@ -157,7 +157,7 @@ class Beside:
         patience = self._patience
         if patience is None:
             return self._attempt(unit)
-        if patience.stops and self._begun and (self.over or patience.spent()):
+        if self._begun and (self.over or patience.cut() or (patience.stops and patience.spent())):
             self.over = True
             return Tried(unit, Proof.UNKNOWN, deferred=True)
         self._begun = True
@@ -180,7 +180,7 @@ class Beside:
             return self._tried(unit)
         except Interrupted:
             figures.draft.undo(mark)
-            self.over = patience.stops
+            self.over = patience.stops or patience.cut()
             return Tried(unit, Proof.UNKNOWN, deferred=True, interrupted=True)
         finally:
             figures.interrupts = NEVER

@@ -271,7 +271,14 @@ class EvictionWatch:
             if any(self._broken.get(gang, plan.at) > plan.at for gang in gangs):
                 # its own gang went for others
                 continue
-            waiting = sorted(pods[uid]["metadata"]["name"] for uid in plan.members if not live_on_node(pods[uid]))
+            left = [pods[uid] for uid in plan.members if not live_on_node(pods[uid])]
+            # a member that ran is gone with its node
+            waiting = sorted(obj["metadata"]["name"] for obj in left if "waiting for members" not in _told(obj))
             there = [obj for obj in pods.values() if live_on_node(obj) and obj["spec"]["nodeName"] in plan.nodes]
             over = any(obj["spec"].get("priority", 0) > plan.priority for obj in there)
             assert over or not waiting, f"{list(plan.victims.values())} went for {waiting}, that wait all the same"
+
+
+def _told(obj: Manifest) -> str:
+    """What a pod is told of why it waits."""
+    return "; ".join(one.get("message", "") for one in obj.get("status", {}).get("conditions", ()))

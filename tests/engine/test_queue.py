@@ -416,3 +416,54 @@ def test_nobody_is_searched_for_again_before_all_others_had_an_answer(queue: Uni
         for again in queue.take(light_pods=100):
             queue.settle_deferred(again)
     assert asked == ["a", "b", "c", "a", "b", "c"]
+
+
+def wake(queue: UnitQueue, *names: str) -> None:
+    """These units, the only ones there are, were told that there is no room, and some came since."""
+    for entry in queue.take(light_pods=100):
+        assert entry.unit.removeprefix("default/") in names
+        queue.settle_unschedulable(entry, wakes=Wake.ROOM, plugins=("NodeResourcesFit",), gated=False, seconds=0.0)
+    queue.broadcast(Wake.ROOM, "test")
+    queue.poll()
+
+
+def test_who_is_new_goes_before_those_that_wait_already_every_other_time(queue: UnitQueue, clock: Clock) -> None:
+    add(queue, "a", "b")
+    wake(queue, "a", "b")
+    add(queue, "c")
+    (new,) = queue.take(light_pods=100)
+    assert (new.unit, new.ahead, queue.ahead) == ("default/c", True, True)
+    assert [entry.unit for entry in queue.behind()] == ["default/a", "default/b"]
+    queue.settle_behind(new)
+    add(queue, "d")
+    taken = queue.take(light_pods=100)
+    assert [entry.unit.removeprefix("default/") for entry in taken] == ["a", "b", "c", "d"]
+    assert not queue.ahead and not any(entry.ahead for entry in taken)
+    assert {entry.unit: entry.attempts for entry in taken}["default/c"] == 1
+
+
+def test_who_is_new_goes_with_the_others_where_rounds_are_not_cut(queue: UnitQueue, clock: Clock) -> None:
+    add(queue, "a")
+    wake(queue, "a")
+    add(queue, "b")
+    assert len(queue.take(light_pods=100, newcomers=False)) == 2
+
+
+def test_who_is_new_alone_waits_for_nobody(queue: UnitQueue, clock: Clock) -> None:
+    add(queue, "a", "b")
+    assert len(queue.take(light_pods=100)) == 2 and not queue.ahead
+
+
+def test_what_a_unit_itself_does_makes_it_new_again(queue: UnitQueue, clock: Clock) -> None:
+    add(queue, "a", "b")
+    wake(queue, "a", "b")
+    queue.touch("default/a", "PodGroup")
+    assert units(queue) == ["a"]
+
+
+def test_a_search_that_was_given_up_counts_in_the_next_round(queue: UnitQueue, clock: Clock) -> None:
+    add(queue, "a")
+    (entry,) = queue.take(light_pods=100)
+    queue.settle_behind(entry, interrupted=0.5)
+    (entry,) = queue.take(light_pods=100)
+    assert (entry.interrupted, entry.deferred, entry.woken, entry.attempts) == (0.5, None, True, 1)

@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from koordpy.api import keys
 from koordpy.api.objects import PodStatus
 from koordpy.cluster.state import ClusterState
 from koordpy.planning.patience import Interrupted, Interrupts, Patience
 from koordpy.planning.plan import Deferred, RoundPlan
 from koordpy.planning.round import plan_round
 from tests.scenarios.cluster import World, bound, gang_pods, group, messages, node, pod
+from tests.scenarios.quotas import quota
 
 GANG = "gang:default/train"
 
@@ -172,6 +174,29 @@ def test_without_preemption_everybody_is_told_at_once() -> None:
     config = KoordpyConfiguration(preemption=Preemption(enabled=False))
     plan = plan_round(world.snapshot(), config, only=frozenset([GANG]), patience=patience)
     assert not plan.deferred and set(messages(plan)) == {"p-0", "p-1"}
+
+
+def test_what_those_ahead_ask_of_a_quota_is_kept_for_them() -> None:
+    world = World().add(node("n1:4", {"for": "gang"}), node("n2:4"), quota("team", {"cpu": "4"}, {"cpu": "4"}))
+    of_team = {keys.QUOTA_NAME: "team"}
+    world.add(pod("r", cpu="3", at="n1", labels=of_team), group("train", 2))
+    world.add(gang_pods("train", 2, labels=of_team, node_selector={"for": "gang"}), small("s", labels=of_team))
+    plan = cut(world.state, ["default/s"], waiting=[GANG])
+    assert plan.deferred == (Deferred("default/s", kept_off=True),)
+    assert set(bound(cut(world.state, ["default/s"], waiting=[GANG], lapsed=[GANG]))) == {"s"}
+    world.add(quota("team", {"cpu": "6"}, {"cpu": "6"}))
+    assert set(bound(cut(world.state, ["default/s"], waiting=[GANG]))) == {"s"}
+    world.add(quota("team", {"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "1"}))
+    assert set(bound(cut(world.state, ["default/s"], waiting=[GANG]))) == {"s"}
+
+
+def test_a_round_is_cut_after_one_unit_for_who_came_meanwhile() -> None:
+    world = World().add(node("n1:3"), small("a"), small("b"), small("c"))
+    names = [f"default/{name}" for name in "abc"]
+    patience = Patience(searches=True, spent=lambda: False, cut=lambda: True)
+    plan = plan_round(world.snapshot(), only=frozenset(names), patience=patience)
+    assert set(bound(plan)) == {"a"}
+    assert plan.deferred == (Deferred("default/b"), Deferred("default/c"))
 
 
 def test_rounds_that_are_cut_decide_as_one_that_is_not() -> None:

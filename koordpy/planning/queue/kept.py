@@ -1,10 +1,10 @@
 """Room that units further ahead could use while their search has no answer: nobody behind them is given it.
 
 Else a small pod would take what a gang needs beside its victims, and be evicted for it a moment later. What such a unit
-cannot use, by its filters and what it asks for, is given at once.
+cannot use, by its filters and what it asks for, is given at once. Likewise with what it asks of quotas.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from math import inf
 
@@ -25,15 +25,20 @@ class KeptRoom:
         self._figures = figures
         self._nodes: dict[int, Mask] = {}
         """Column -> [nodes] where what is free of it is kept."""
+        self._quotas: dict[tuple[str, str], int] = {}
+        """(quota, resource that it limits) -> what those ask of it that room is kept for."""
         self._seen: set[bytes] = set()
         self._highest: float = -inf
         """Priority of the most important that room is kept for."""
 
     def keep(self, unit: Unit) -> None:
-        """Keeps what the unit's pending pods could use, now or once others have left: by labels, taints and size."""
+        """Keeps what the unit's pending pods could use, now or once others have left: by labels, taints and size; and
+        what they ask of their quotas."""
         figures = self._figures
         for pod in unit.pending if unit.plain is None else (unit.plain,):
             self._highest = max(self._highest, pod.priority)
+            for asked, amount in self._asked(pod):
+                self._quotas[asked] = self._quotas.get(asked, 0) + amount
             key = figures.key(pod)
             if key in self._seen:
                 continue
@@ -46,10 +51,10 @@ class KeptRoom:
                     self._nodes[column] = able if known is None else known | able
 
     def taken(self, pods: list[tuple[PodInfo, int]]) -> bool:
-        """Whether any of these (pod, node) asks for what is kept there. What was promised to a pod is its own, unless
-        somebody more important may take it."""
+        """Whether any of these (pod, node), placed on the draft, has what is kept there. What was promised to a pod is
+        its own, unless somebody more important may take it."""
         snapshot = self._figures.snapshot
-        return any(
+        return self._short(pod for pod, _ in pods) or any(
             amount and (mask := self._nodes.get(snapshot.columns[name])) is not None and mask[node]
             for pod, node in pods
             if pod.nominated_node != snapshot.nodes[node].name or pod.priority < self._highest
@@ -57,8 +62,33 @@ class KeptRoom:
         )
 
     def leaves(self, unit: Unit) -> bool:
-        """Whether each of the unit's pending pods has room on some node beside what is kept."""
-        return all(self._leaves(pod) for pod in (unit.pending if unit.plain is None else (unit.plain,)))
+        """Whether each of the unit's pending pods has room on some node beside what is kept, and all of them in their
+        quotas."""
+        pods = unit.pending if unit.plain is None else (unit.plain,)
+        return not self._short(pods, placed=False) and all(self._leaves(pod) for pod in pods)
+
+    def _asked(self, pod: PodInfo) -> Iterator[tuple[tuple[str, str], int]]:
+        """((quota, resource), amount) of a pod, of each quota above it that limits what it asks for."""
+        quotas = self._figures.snapshot.quotas
+        if quotas.tree.quotas:
+            for name in quotas.tree.path(quotas.quota_of(pod)):
+                most = quotas.tree.quotas[name].max
+                yield from (((name, r), amount) for r, amount in pod.requests.items() if amount and r in most)
+
+    def _short(self, pods: Iterable[PodInfo], *, placed: bool = True) -> bool:
+        """Whether these pods, placed on the draft or not yet, leave their quotas less than is kept there."""
+        if not self._quotas:
+            return False
+        asked: dict[tuple[str, str], int] = {}
+        for pod in pods:
+            for where, amount in self._asked(pod):
+                asked[where] = asked.get(where, 0) + amount
+        limits, use = self._figures.admission.limits, self._figures.draft.quotas
+        return any(
+            limits[name][r] - use.used(name, r) - (0 if placed else amount) < self._quotas[name, r]
+            for (name, r), amount in asked.items()
+            if (name, r) in self._quotas
+        )
 
     def _leaves(self, pod: PodInfo) -> bool:
         own = self._figures.of(pod)

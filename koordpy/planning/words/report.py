@@ -148,7 +148,7 @@ def report(
         ),
         rejected=(*(plan for one in tried for plan in one.rejected), *rejected),
         benefits=tuple(benefit(one, figures) for one in tried if one.victims),
-        warnings=tuple(warnings_of([one.unit for one in tried], groups)),
+        warnings=tuple(warnings_of([one.unit for one in tried if not one.deferred], groups)),
         deferred=tuple(deferred),
     )
 
