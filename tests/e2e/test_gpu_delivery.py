@@ -70,6 +70,13 @@ async def test_a_gpu_pod_gets_its_variables_its_gpus_and_their_names(
             others = await api.create(pods_path(), gpu_pod("others", scheduler=OTHERS))
             assert "env" not in others["spec"]["containers"][0]
 
+            # as much as an API server lets a pod have: it is answered, container by container
+            dry = pods_path() + "?dryRun=All"
+            made = await api.create(dry, of_containers(1_000))
+            assert all([one["name"] for one in c["env"]][:1] == ["B"] and len(c["env"]) > 1 for c in containers(made))
+            with pytest.raises(Refused, match="1001 containers"):
+                await api.create(dry, of_containers(1_001))
+
             async def bound() -> Json | None:
                 found = await api.get(f"{pods_path()}/train")
                 return found if found["spec"].get("nodeName") else None
@@ -91,6 +98,19 @@ async def test_a_gpu_pod_gets_its_variables_its_gpus_and_their_names(
         await api.create(pods_path(), pod_manifest("unharmed", scheduler=OTHERS))
     finally:
         await api.delete(f"{DEVICES}/{node}")
+
+
+def containers(pod: Json) -> list[Json]:
+    found: list[Json] = pod["spec"]["containers"]
+    return found
+
+
+def of_containers(count: int) -> Json:
+    """A pod of so many containers with a GPU each, above a megabyte in all."""
+    pod = gpu_pod("large", env=[{"name": "B", "value": "b" * 1_200}])
+    (one,) = containers(pod)
+    pod["spec"]["containers"] = [{**one, "name": f"c{number}"} for number in range(count)]
+    return pod
 
 
 async def served(api: Client, process: Process) -> None:
