@@ -15,6 +15,8 @@ LINKED_GANGS = 1000
 """Gangs in one `groups` annotation, and in one GangGroup."""
 GATHER_ENTRIES = 64
 """Entries of gatherStrategy, and of parallelModel."""
+ANNOTATIONS = 256
+"""Annotations of one object; beyond, only those are kept that are read on some object."""
 RESOURCES = 50
 """Resources that one pod asks for."""
 MIN_RESOURCES = 64

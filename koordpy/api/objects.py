@@ -6,10 +6,15 @@ Sources: the Kubernetes API 1.36 and vocabulary.md 3. Times are RFC 3339 text as
 are raw (`koordpy.api.quantity` reads them).
 """
 
+from itertools import islice
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import force_setattr
+
+from koordpy.api.limits import ANNOTATIONS
+from koordpy.api.unread import is_read
 
 Quantity = Annotated[str | int | float, Meta(extra={"format": "quantity"})]
 Quantities = dict[str, Quantity]
@@ -44,6 +49,14 @@ class ObjectMeta(Wire, frozen=True, gc=True, weakref=True):
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     owner_references: list[OwnerReference] = []
+
+    def __post_init__(self) -> None:
+        notes = self.annotations
+        if len(notes) > ANNOTATIONS:
+            # else thousands of names that mean nothing stay in memory for as long as the object is there
+            first = islice((key for key in notes if not is_read(key)), ANNOTATIONS)
+            kept = {*first, *(key for key in notes if is_read(key))}
+            force_setattr(self, "annotations", {key: text for key, text in notes.items() if key in kept})
 
 
 class Requirement(Wire, frozen=True):

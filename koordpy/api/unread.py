@@ -74,6 +74,11 @@ _PLACES: Places = dict(chain.from_iterable(places.items() for places in READ.val
 _SILENT = frozenset((*keys.WRITTEN, *keys.KOORDINATOR_KEYS))
 
 
+def is_read(key: str) -> bool:
+    """Whether an annotation or label of this name is read, or written, on some object."""
+    return key in _PLACES or key in _SILENT or key.startswith(keys.WRITTEN_PREFIXES)
+
+
 def unread_keys(holder: Holder, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Iterator[str]:
     """Words for each key of an object that its author may think is read."""
     for place, own in ((LABEL, labels), (ANNOTATION, annotations)):

@@ -1,8 +1,11 @@
 """Keys that nobody reads are told of, with what was meant; keys that are read, or that others write, are not."""
 
+import msgspec
 import pytest
 
 from koordpy.api import keys
+from koordpy.api.limits import ANNOTATIONS
+from koordpy.api.objects import ObjectMeta
 from koordpy.api.unread import READ, Holder, unread_keys
 
 GANG, QUOTA, SCHEDULING = keys.GANG_PREFIX, keys.QUOTA_PREFIX, "scheduling.koordinator.sh/"
@@ -127,3 +130,14 @@ def test_a_slip_beside_the_right_key_is_told_of_below_our_prefixes_alone() -> No
     right = keys.LABEL_POD_GROUP
     assert said(Holder.GROUPED, "pod-group.scheduling.sig.k8s.io", "label", beside=right) == ""
     assert said(Holder.GROUP, GANG + "Mode", beside=keys.GANG_MODE) == "is not read by koordpy"
+
+
+def test_of_thousands_of_annotations_those_that_are_read_are_kept() -> None:
+    many = {f"{keys.GANG_PREFIX}mod{number}": "x" for number in range(3000)}
+    told = {keys.GANG_NAME: "train", keys.GANG_MIN: "2", f"{keys.GPU_CUDA_VISIBLE_PREFIX}0": "GPU-1"}
+    written = msgspec.json.encode({"name": "p", "annotations": {**many, **told}})
+    kept = msgspec.json.decode(written, type=ObjectMeta).annotations
+    assert kept.items() >= told.items()
+    assert len(kept) == ANNOTATIONS + len(told)
+    few = {key: many[key] for key in list(many)[:ANNOTATIONS]}
+    assert ObjectMeta(annotations=few).annotations == few

@@ -11,7 +11,8 @@ from bench.reflector import pod_json
 from koordpy.api.objects import Pod
 from koordpy.cluster.pods import gang_ref
 from koordpy.cluster.resources import pod_requests
-from koordpy.engine.watching.intake import PodIntake
+from koordpy.engine.watching import intake as intake_module
+from koordpy.engine.watching.intake import TEXTS_KEPT, PodIntake
 
 GANG = {"pod-group.scheduling.sigs.k8s.io": "g"}
 
@@ -115,6 +116,17 @@ def test_siblings_share_what_is_equal_and_keep_what_is_their_own() -> None:
             assert getattr(pod.spec, field) == getattr(whole.spec, field)
         assert (pod.metadata.uid, pod.metadata.name) == (whole.metadata.uid, whole.metadata.name)
         assert pod.metadata.owner_references == whole.metadata.owner_references
+
+
+def test_names_of_strangers_are_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake_module, "_TEXTS", {})
+    intake = PodIntake()
+    for index in range(TEXTS_KEPT + 100):
+        body = a_pod(phase="Pending")
+        body["metadata"] |= {"annotations": {f"strange-{index}": "x"}, "labels": {f"strange-label-{index}": "x"}}
+        pod = intake(decoded(body))
+        assert pod is not None and pod.metadata.annotations == {f"strange-{index}": "x"}
+    assert len(intake_module._TEXTS) == TEXTS_KEPT
 
 
 def test_a_sibling_that_differs_shares_nothing_false() -> None:
