@@ -13,9 +13,7 @@ NEVER_WAITED_AT = {
     "calls.EvictionCalls.each.one: with self._slots": "no plan here has so many victims",
     "evictor.Evictor._confirmed: asyncio.sleep(0.02)": "a plan is not made on victims whose Bindings are under way",
     "evictor.Evictor._evict: self._confirmed(eviction)": "the same",
-    "evictor.Evictor._nominate.one: self.nominations.before_writing(nomination.pod_key)": "as the last of these",
     "evictor.Evictor.run: asyncio.gather(*jobs, return_exceptions=True)": "this is the end",
-    "nominations.Nominations.before_writing: cleared.wait()": "nobody is nominated anew while his unit is cleared",
 }
 
 
