@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from koordpy.api.config import Fairness, KoordpyConfiguration, Preemption, Queue, Quota
@@ -263,3 +263,46 @@ def test_no_room_stays_empty_while_everybody_who_waits_is_refused(seed: int) -> 
             for at, left in free.items():
                 fits = name in case.could_use(at) and cores_of[name] <= left
                 assert not fits or case.could_use(at) & (waiting.keys() - refused), (seed, name, waiting[name])
+
+
+def test_what_is_taken_back_is_not_lent_again() -> None:
+    """b is above its runtime beside both jobs of a, and within the one that it has beside the job that could use n2."""
+    world = World().add(node("n0:8", {"pool": "a"}), node("n1:8", {"pool": "a"}), node("n2:8"), node("n3:8"))
+    world.add(quota("a", 16, 48), quota("b", 8, 24), *(pod(f"d{i}", cpu="3", at=f"n{i}") for i in (1, 2, 3)))
+    world.add(asks("rb", "b", 5, 9, at="n0"), asks("rd", "b", 5, 8, at="n2"))
+    world.add(asks("here", "a", 8, 2, node_selector={"pool": "a"}), asks("any", "a", 8, 1))
+    assert at_rest(world) == {"rb"}
+
+
+def at_rest(world: World) -> set[str]:
+    """Who went once nothing changes any more, where quotas are watched."""
+    config = KoordpyConfiguration(**CALM, quota=Quota(monitor_all_quotas=True, delay_evict_time=0.0))
+    done = simulate(world.state, config, planner=plan_round, now=datetime(2026, 1, 1, tzinfo=UTC))
+    assert done.stable
+    return {one.eviction.pod_key.partition("/")[2] for one in done.evictions}
+
+
+@settings(max_examples=250, deadline=None)
+@given(st.integers(0, 1 << 32))
+@example(1129)
+def test_what_quotas_give_back_and_lend_comes_to_rest(seed: int) -> None:
+    """Nodes of three pools, pods without a quota among them, jobs of three teams that run and wait here or anywhere."""
+    random = Random(seed)
+    free = {f"n{i}": 8 for i in range(6)}
+    pool_of = {name: random.choice("hax") for name in free}
+    world = World().add(*(node(f"{name}:8", {"pool": pool_of[name]}) for name in free))
+    for team in "abc":
+        world.add(quota(team, random.choice((0, 8, 16)), random.choice((24, 48))))
+    for name in free:
+        if random.random() < 0.5:
+            free[name] -= 2
+            world.add(pod(f"of-nobody-{name}", cpu="2", at=name))
+    for number in range(random.randint(4, 14)):
+        cores, team, where = random.choice((2, 3, 5, 8)), random.choice("abc"), random.choice("haxxx---")
+        fits = [name for name, left in free.items() if cores <= left and where in ("-", pool_of[name])]
+        at = random.choice(fits) if fits and random.random() < 0.6 else ""
+        if at:
+            free[at] -= cores
+        wanted = {"node_selector": {"pool": where}} if where != "-" else {}
+        world.add(asks(f"j{number}", team, cores, 99 - number, at=at, **wanted))
+    at_rest(world)

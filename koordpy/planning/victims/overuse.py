@@ -8,21 +8,22 @@ What pods hold that are ending counts as given back: else every round until they
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from koordpy.api.quantity import quantity_text
 from koordpy.cluster.resources import Amounts
 from koordpy.planning.figures import Figures
 from koordpy.planning.plan import RejectedPlan
 from koordpy.planning.quota.runtime import overdue
 from koordpy.planning.quota.vain import Reaches, startless, without
-from koordpy.planning.units import Groups
+from koordpy.planning.units import Groups, Unit
 from koordpy.planning.verify.leaving import QUOTA, Round, Taken, check_given_back, rejection
 from koordpy.planning.victims.budgets import violations
 from koordpy.planning.victims.candidates import multiples_of
 from koordpy.planning.victims.choice import Multiple
 from koordpy.planning.victims.pool import Pool
 from koordpy.planning.victims.units import UnitKind, VictimUnit
+
+
+Ending = tuple[Sequence[str], Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +37,8 @@ class GivenBack:
 def give_back(pool: Pool, groups: Groups, figures: Figures) -> tuple[list[GivenBack], list[RejectedPlan]]:
     """What overdue quotas give back, which leaves the draft, and what the independent check refuses of it.
 
-    Nothing for units that do not start in any case, or could use no node of the quota's pods: what these ask for would
-    stay empty. For those that wait only what is on nodes that they could use.
+    Nothing for units that do not start in any case. What is on some nodes goes only as far as the quota is above the
+    runtime that it has beside those that could use these nodes: else it would be lent there again (`queue/lending.py`).
     """
     draft, admission = figures.draft, figures.admission
     quotas, now = figures.snapshot.quotas, figures.snapshot.now
@@ -53,21 +54,19 @@ def give_back(pool: Pool, groups: Groups, figures: Figures) -> tuple[list[GivenB
         at_nodes = {i: [node for node, _ in pool.free_of(i)] for i in held}
         own = [node for nodes in at_nodes.values() for node in nodes]
         able = [unit for unit in waiting if unit.id not in refused and reaches.of(unit)[own].any()]
-        asking = {unit.id for unit in able}
-        with admission.among(without([unit for unit in waiting if unit.id not in asking], quotas, {name})):
-            limit = admission.limits[name]
-        over = {}
-        for r, most in limit.items():
-            leaving = sum(requests.get(r, 0) for path, requests in ending if name in path)
-            if (amount := draft.quotas.used(name, r) - leaving - most) > 0:
-                over[r] = amount
-        if over and able:
-            with admission.among(without(waiting, quotas, {name})):
-                alone = admission.limits[name]
-            if all(draft.quotas.used(name, r) <= alone[r] for r in over):
-                useful = np.any([reaches.of(unit) for unit in able], axis=0)
-                held = {i: amounts for i, amounts in held.items() if useful[at_nodes[i]].any()}
-        taken = _least(pool, figures, held, over) if over else []
+        runtime = _Runtime(name, waiting, figures, ending)
+        limit = runtime.beside({unit.id for unit in able})
+        over = runtime.exceeded(limit)
+        spans = [(unit.id, reaches.of(unit)) for unit in able]
+        overs: dict[frozenset[str], Amounts] = {}
+        over_of: dict[int, Amounts] = {}
+        for i in held if over else ():
+            # what stands where few of them could go is given back for these few alone
+            asking = frozenset(one for one, nodes in spans if nodes[at_nodes[i]].any())
+            if asking not in overs:
+                overs[asking] = runtime.exceeded(runtime.beside(asking))
+            over_of[i] = overs[asking]
+        taken = _least(pool, figures, held, over_of)
         at = Round(groups, figures, None, [(one.budget, one.allowed) for one in pool.budgets])
         going = [Taken(pool.units[i].pods, QUOTA) for i in taken]
         if faults := check_given_back(name, limit, going, at):
@@ -88,35 +87,54 @@ def give_back(pool: Pool, groups: Groups, figures: Figures) -> tuple[list[GivenB
     return out, rejected
 
 
-def _least(pool: Pool, figures: Figures, inside: Mapping[int, Amounts], over: Amounts) -> list[int]:
-    """Positions of the units to take. inside: unit -> what it holds."""
-    held = {i: amounts for i, amounts in inside.items() if any(amounts.get(r) for r in over)}
+class _Runtime:
+    """What a quota's use is held against."""
+
+    def __init__(self, name: str, waiting: Sequence[Unit], figures: Figures, ending: Sequence[Ending]) -> None:
+        """ending: quotas from the top down to a pod's, and its requests, of pods that are ending."""
+        self._name, self._waiting, self._figures, self._ending = name, waiting, figures, ending
+
+    def beside(self, asking: Collection[str]) -> Amounts:
+        """The runtime where of all units that wait only these ask."""
+        admission, quotas = self._figures.admission, self._figures.snapshot.quotas
+        others = [unit for unit in self._waiting if unit.id not in asking]
+        with admission.among(without(others, quotas, {self._name})):
+            return dict(admission.limits[self._name])
+
+    def exceeded(self, limit: Amounts) -> Amounts:
+        """By how much the use is above a limit, where it is."""
+        use, name = self._figures.draft.quotas, self._name
+        leaving = {r: sum(asked.get(r, 0) for path, asked in self._ending if name in path) for r in limit}
+        return {r: amount for r, most in limit.items() if (amount := use.used(name, r) - leaving[r] - most) > 0}
+
+
+def _least(pool: Pool, figures: Figures, inside: Mapping[int, Amounts], over_of: Mapping[int, Amounts]) -> list[int]:
+    """Positions of the units to take. inside: unit -> what it holds; over_of: unit -> what must go before it stays."""
+    held = {i: inside[i] for i, over in over_of.items() if any(inside[i].get(r) for r in over)}
     order = sorted(held, key=lambda i: pool.ranks[i])
     budgets = pool.budgets
     own = {i: [i] for i in held}
     groups = {unit.group: pool.groups.unit(unit.gang) for i in held if (unit := pool.units[i]).gang is not None}
     multiples = [one for group in groups.values() for one in multiples_of(group, pool, figures, own)]
 
-    def enough(some: list[int]) -> bool:
-        return all(sum(held[k].get(r, 0) for k in some) >= amount for r, amount in over.items())
+    def stays(i: int, some: list[int]) -> bool:
+        return all(sum(held[k].get(r, 0) for k in some) >= amount for r, amount in over_of[i].items())
 
     taken: list[int] = []
     for i in order:
-        if enough(taken):
-            uneven = _uneven(multiples, taken)
-            if not uneven:
-                break
-            if not any(i in dict(one.terms) for one in uneven):
-                continue
+        if stays(i, taken) and not any(i in dict(one.terms) for one in _uneven(multiples, taken)):
+            continue
         trial = _with(pool, taken, i)
         if trial and not violations(budgets, [pod for k in trial for pod in pool.units[k].pods]):
             taken = trial
     while uneven := _uneven(multiples, taken):
         taken = [k for k in taken if k not in dict(uneven[0].terms)]
+    left = [i for i in order if i not in taken and stays(i, taken)]
     for i in sorted(taken, key=lambda i: -pool.ranks[i]):
         rest = [k for k in taken if k != i]
-        if enough(rest) and not _uneven(multiples, rest):
+        if all(stays(k, rest) for k in (*left, i)) and not _uneven(multiples, rest):
             taken = rest
+            left.append(i)
     return taken
 
 
