@@ -22,7 +22,6 @@ from koordpy.planning.victims.choice import Multiple
 from koordpy.planning.victims.pool import Pool
 from koordpy.planning.victims.units import UnitKind, VictimUnit
 
-
 Ending = tuple[Sequence[str], Mapping[str, int]]
 
 
