@@ -187,7 +187,31 @@ class GangDefaults(Section, frozen=True):
     gather: tuple[GatherEntry, ...] = ()
 
 
+Auto = Literal["workloads", "labels", "off"]
+GANG_KINDS = (
+    "Job",
+    "JobSet",
+    "LeaderWorkerSet",
+    "PyTorchJob",
+    "TFJob",
+    "XGBoostJob",
+    "PaddleJob",
+    "JAXJob",
+    "MPIJob",
+    "TrainJob",
+    "RayCluster",
+    "PodGang",
+    "StatefulSet",
+)
+"""Kinds of workloads whose pods may be gangs that nobody names (workloads.md 1)."""
+if TYPE_CHECKING:
+    GangKind = str
+else:
+    GangKind = Literal[GANG_KINDS]
+
+
 class GangNamespace(Section, frozen=True):
+    auto: Auto | None = None
     gather: tuple[GatherEntry, ...] | None = None
     """None: that of `gangs.defaults`."""
 
@@ -195,8 +219,15 @@ class GangNamespace(Section, frozen=True):
 class Gangs(Section, frozen=True):
     """What holds for gangs that say nothing themselves; a field that is given for a namespace replaces the default."""
 
+    auto: Auto = "workloads"
+    kinds: tuple[GangKind, ...] = GANG_KINDS
     defaults: GangDefaults = GangDefaults()
     namespaces: dict[NamespaceName, GangNamespace] = {}
+    volcano: Literal["read", "take", "off"] = "read"
+
+    def auto_of(self, namespace: str) -> str:
+        """How gangs are found that nobody names."""
+        return self.namespaces.get(namespace, GangNamespace()).auto or self.auto
 
     def gather(self, namespace: str) -> tuple[tuple[str, GatherRule], ...]:
         """(path, rule) of each entry that holds in a namespace."""

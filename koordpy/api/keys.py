@@ -17,6 +17,7 @@ GANG_WAITING_TIME = GANG_PREFIX + "waiting-time"
 GANG_TOTAL = GANG_PREFIX + "total-number"
 GANG_TOPOLOGY = GANG_PREFIX + "networkTopologyAware"
 GANG_TOPOLOGY_ALIAS = GANG_PREFIX + "network-topology-spec"
+GANG_AUTO = GANG_PREFIX + "auto"
 GANG_STALE_GRACE = GANG_PREFIX + "stale-grace"
 MAX_RUNTIME = "scheduling.koordinator.sh/max-runtime"
 
@@ -174,7 +175,7 @@ KOORDINATOR_KEYS = (
 # Of versions to come
 LATER = frozenset(
     (
-        *(GANG_PREFIX + name for name in ("auto", "repair", "seat-hold", "provisioning-class", "slice")),
+        *(GANG_PREFIX + name for name in ("repair", "seat-hold", "provisioning-class", "slice")),
         *(
             "scheduling.koordinator.sh/" + name
             for name in ("spare", "defrag", "min-runtime", "last-checkpoint", "gpu-mig", "gpu-isolation")

@@ -56,11 +56,12 @@ _OF_GANG = _RUNTIME | _places(
         keys.GANG_WAITING_TIME, keys.GANG_TOTAL, keys.GANG_STALE_GRACE,
     ),
 )  # fmt: skip
+_AUTO = _places((), (keys.GANG_AUTO,))
 _NAME = _places((keys.LABEL_GANG_NAME, keys.LABEL_GANG_MIN), (keys.GANG_NAME, keys.GANG_MIN))
 READ: Mapping[Holder, Places] = {
     Holder.GROUP: _OF_GANG | _places(keys.ASCEND_LABELS, keys.ASCEND_ANNOTATIONS),
-    Holder.PLAIN: _ANY_POD | _RUNTIME,
-    Holder.MEMBER: _ANY_POD | _NAME | _OF_GANG,
+    Holder.PLAIN: _ANY_POD | _RUNTIME | _AUTO,
+    Holder.MEMBER: _ANY_POD | _NAME | _OF_GANG | _AUTO,
     Holder.GROUPED: _ANY_POD,
     Holder.QUOTA: _places(
         (keys.QUOTA_PARENT, keys.QUOTA_IS_PARENT, keys.QUOTA_LENDS, keys.QUOTA_TREE_ID, keys.QUOTA_FORCE),

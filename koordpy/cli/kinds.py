@@ -19,6 +19,7 @@ from koordpy.api.storage import (
     StorageClass,
     VolumeAttachment,
 )
+from koordpy.workloads.kinds.registry import KINDS
 
 
 class NamedObject(Wire, frozen=True):
@@ -85,26 +86,21 @@ def find_kind(api_version: str, kind: str) -> Kind | None:
     return _KINDS.get((group_of(api_version), kind))
 
 
-_MAKERS_UNREAD = {
-    "apps": ("DaemonSet", "Deployment"),
-    "batch": ("CronJob", "Job"),
-    "batch.volcano.sh": ("Job",),
-    "jobset.x-k8s.io": ("JobSet",),
-    "kubeflow.org": ("JAXJob", "MPIJob", "PaddleJob", "PyTorchJob", "TFJob", "XGBoostJob"),
-    "leaderworkerset.x-k8s.io": ("LeaderWorkerSet",),
-    "ray.io": ("RayCluster", "RayJob", "RayService"),
-    "sparkoperator.k8s.io": ("SparkApplication",),
-    "trainer.kubeflow.org": ("TrainJob",),
-}
-"""API group -> kinds that make pods and are not read."""
-MAKERS_READ = ("ReplicationController", "ReplicaSet", "StatefulSet")
-"""Names of kinds that make pods and of which the selector is read, not the template."""
+_MAKERS_UNREAD = (("batch.volcano.sh", "Job"), ("sparkoperator.k8s.io", "SparkApplication"))
+"""(API group, kind) of what makes pods and is not read."""
+CLUSTER_SCOPED = ("ClusterTrainingRuntime",)
+"""Of the kinds of workloads."""
 UNMADE = "its pods are not made (write the pods that it would make)"
 
 
 def makes_pods(api_version: str, kind: str) -> bool:
     """Whether it is a kind that makes pods and is not read."""
-    return kind in _MAKERS_UNREAD.get(group_of(api_version), ())
+    return (group_of(api_version), kind) in _MAKERS_UNREAD
+
+
+def is_workload(api_version: str, kind: str) -> bool:
+    """Whether it is a kind whose pods are made, or what such a kind is made of."""
+    return (group_of(api_version), kind) in KINDS
 
 
 def not_read(api_version: str, kind: str) -> str:

@@ -7,21 +7,16 @@ A dump of a cluster that leaves PodGroups or quotas out is planned on all the sa
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from msgspec.structs import replace
-
 from koordpy.api.configfile import KUBE_SCHEDULER_NAME
 from koordpy.api.counted import counted
-from koordpy.api.objects import LabelSelector, Pod
-from koordpy.api.owners import ReplicationController
-from koordpy.api.strict import decode_rest
-from koordpy.cli.kinds import MAKERS_READ, UNMADE
+from koordpy.api.objects import Pod
+from koordpy.cli.kinds import UNMADE
 from koordpy.cli.output import named
-from koordpy.cluster.pods import GangSource, gang_ref
-from koordpy.cluster.selectors import selector_matches
+from koordpy.cluster.pods import GangSource
 from koordpy.planning.words.ignored_pods import misspelt, of_another
 
 if TYPE_CHECKING:
-    from koordpy.cli.manifests import Loaded, Maker, Manifest
+    from koordpy.cli.manifests import Loaded, Maker
     from koordpy.cluster.state import ClusterState
 
 
@@ -52,8 +47,6 @@ class Unmade(NamedTuple):
 
     place: str
     title: str
-    gang: str
-    """Key of the gang that the pods would be in, empty for none."""
     schedulers: Sequence[str]
     """Of its pods, as far as it says so."""
 
@@ -75,18 +68,10 @@ def unmade_pods(loaded: "Loaded") -> list[Unmade]:
     for manifest in loaded.manifests:
         if isinstance(manifest.obj, Pod):
             pods.setdefault(manifest.obj.metadata.namespace, []).append(manifest.obj)
-    found = [
-        (maker.place, maker.title, maker.namespace, maker.raw)
+    return [
+        Unmade(str(maker.place), maker.title, _schedulers(maker.raw))
         for maker in loaded.makers
         if _asks(maker.raw) and not _has_pods(maker, pods)
-    ]
-    found += [
-        (manifest.place, manifest.title, manifest.obj.metadata.namespace, manifest.raw)  # type: ignore[attr-defined]
-        for manifest in loaded.manifests
-        if manifest.kind.name in MAKERS_READ and _asks(manifest.raw) and not _owns_any(manifest, pods)
-    ]
-    return [
-        Unmade(str(place), title, _gang_of(namespace, raw), _schedulers(raw)) for place, title, namespace, raw in found
     ]
 
 
@@ -101,29 +86,6 @@ def _has_pods(maker: "Maker", pods: Mapping[str, Sequence[Pod]]) -> bool:
         for pod in pods.get(maker.namespace, ())
         for name in (pod.metadata.name, *(owner.name for owner in pod.metadata.owner_references))
     )
-
-
-def _owns_any(manifest: "Manifest", pods: Mapping[str, Sequence[Pod]]) -> bool:
-    meta = manifest.obj.metadata  # type: ignore[attr-defined]
-    mine = pods.get(meta.namespace, ())
-    return _selected(manifest, mine) or any(
-        (owner.kind, owner.name) == (manifest.kind.name, meta.name)
-        for pod in mine
-        for owner in pod.metadata.owner_references
-    )
-
-
-def _gang_of(namespace: str, raw: Mapping[str, Any]) -> str:
-    """The gang of the pods of a template."""
-    spec = raw.get("spec")
-    if isinstance(spec, dict) and isinstance(inner := spec.get("jobTemplate"), dict):
-        spec = inner.get("spec")
-    template = spec.get("template") if isinstance(spec, dict) else None
-    pod = decode_rest(template, Pod)
-    if pod is None:
-        return ""
-    ref = gang_ref(replace(pod, metadata=replace(pod.metadata, namespace=namespace)))
-    return ref.key if ref is not None else ""
 
 
 _NONE_OF = ("replicas", "parallelism", "completions")
@@ -166,11 +128,3 @@ def _pod_specs(raw: Any) -> Iterator[Mapping[str, Any]]:
                 yield one
             else:
                 todo += reversed(one.values())
-
-
-def _selected(manifest: "Manifest", pods: Sequence[Pod]) -> bool:
-    """Whether one of the pods is of the controller's selector."""
-    selector = manifest.obj.spec.selector  # type: ignore[attr-defined]
-    if isinstance(manifest.obj, ReplicationController):
-        selector = LabelSelector(match_labels=selector) if selector else None
-    return any(selector_matches(selector, pod.metadata.labels) for pod in pods)

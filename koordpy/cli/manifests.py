@@ -19,7 +19,16 @@ from koordpy.api.doubts import doubts
 from koordpy.api.faults import Fault, kind_name, one_line
 from koordpy.api.objects import ObjectMeta, Wire
 from koordpy.api.strict import decode, decode_rest
-from koordpy.cli.kinds import SILENTLY_IGNORED, Kind, find_kind, group_of, makes_pods, not_read
+from koordpy.cli.kinds import (
+    CLUSTER_SCOPED,
+    SILENTLY_IGNORED,
+    Kind,
+    find_kind,
+    group_of,
+    is_workload,
+    makes_pods,
+    not_read,
+)
 from koordpy.cluster.topology import read_layers
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -56,13 +65,14 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """An object of a kind that is not read and makes pods."""
+    """An object that makes pods: of a kind whose pods are made here, or of one that is not read."""
 
     place: DocumentPlace
     title: str
     namespace: str
     name: str
     raw: dict[str, Any]
+    order: int = 0
 
 
 @dataclass(slots=True)
@@ -72,6 +82,9 @@ class Loaded:
     manifests: list[Manifest] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     makers: list[Maker] = field(default_factory=list)
+    """Those of kinds that are not read."""
+    workloads: list[Maker] = field(default_factory=list)
+    """Those whose pods are made, and what they are made of."""
     faults: list[tuple[int, str]] = field(default_factory=list)
     unread: list[tuple[int, DocumentPlace, str]] = field(default_factory=list)
     """(order, place, what was said) of objects of kinds that are not read."""
@@ -248,7 +261,11 @@ def _take(
     if not kind_text or api_version is None:
         return
     kind = find_kind(api_version, kind_text)
+    if is_workload(api_version, kind_text):
+        _take_workload(raw, place, kind_text, kind, loaded, named)
     if kind is None:
+        if is_workload(api_version, kind_text):
+            return
         if makes_pods(api_version, kind_text):
             namespace, name = _identity(raw, namespaced=True)
             title = f"{kind_text} {namespace}/{name}" if name else kind_text
@@ -286,6 +303,30 @@ def _take(
         loaded.manifests.append(manifest)
     else:
         loaded.took_faulty(manifest, kind.name, name)
+
+
+def _take_workload(
+    raw: dict[str, Any],
+    place: DocumentPlace,
+    kind_text: str,
+    kind: Kind | None,
+    loaded: Loaded,
+    named: dict[tuple[str, str, str], DocumentPlace],
+) -> None:
+    """kind: where it is read for something else, too, which tells of its metadata."""
+    namespace, name = _identity(raw, namespaced=kind_text not in CLUSTER_SCOPED)
+    title = f"{kind_text} {namespace}/{name}" if namespace else f"{kind_text}/{name}"
+    if kind is None:
+        loaded.kinds_seen.add(kind_text)
+        for fault in _name_faults(raw, name):
+            loaded.fault(f"{place}: {kind_text}", fault)
+        first = named.setdefault((kind_text, namespace, name), place)
+        if name and first is not place:
+            loaded.fault(f"{place}: {title}", f"metadata.name: the same object stands in {first}")
+            loaded.repeats.setdefault((place.path, first.path), []).append(loaded.faults[-1])
+            return
+    if name:
+        loaded.workloads.append(Maker(place, title, namespace, name, raw, loaded.order))
 
 
 def _identity(raw: dict[str, Any], namespaced: bool) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 import argparse
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from koordpy.api.objects import Wire
     from koordpy.cli.lacking import Unmade
     from koordpy.cli.manifests import Loaded, Manifest
+    from koordpy.cli.workloads import Growth, Read
     from koordpy.cluster.state import ClusterState
     from koordpy.sim.filling import Priorities
 
@@ -40,6 +41,24 @@ class Offline(NamedTuple):
     unmade: "list[Unmade]"
     others: frozenset[str]
     """Scheduler names of others, as pods that run have them."""
+    growth: "Growth"
+    """Pods that workloads make."""
+
+    def grow(self) -> bool:
+        """Makes the pods of workloads that begin now; whether there are any."""
+        return self.growth.begin(self.node_of, self.label_of, later=True)
+
+    def workloads(self) -> "list[dict[str, Any]]":
+        """What became of each workload of the input."""
+        return self.growth.document(self.node_of)
+
+    def node_of(self, key: str) -> str:
+        """Node of a pod, empty for none."""
+        return _node_of(self.state, key)
+
+    def label_of(self, key: str, label: str) -> str:
+        """A label of the node of a pod."""
+        return _label_of(self.state, key, label)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,6 +80,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         action="append",
         help="scheduler name to serve, in place of the configured ones; repeatable",
+    )
+    add_started(parser)
+
+
+def add_started(parser: argparse.ArgumentParser) -> None:
+    """The option that says which steps of workloads have begun."""
+    parser.add_argument(
+        "--started",
+        metavar="[NAMESPACE/][NAME:]ROLE",
+        action="append",
+        default=[],
+        help="a role of a workload that has begun, in place of those that it follows; repeatable",
     )
 
 
@@ -86,6 +117,7 @@ def _prepare(args: argparse.Namespace) -> Offline:
     from koordpy.api.config import KoordpyConfiguration
     from koordpy.api.configfile import KUBE_SCHEDULER_NAME, ConfigError, Flag, load_config
     from koordpy.api.leafreaders import parse_moment
+    from koordpy.api.objects import Pod
     from koordpy.cli.lacking import missing_objects, unmade_pods
     from koordpy.cli.manifests import load_manifests
     from koordpy.cluster.state import ClusterState
@@ -104,7 +136,8 @@ def _prepare(args: argparse.Namespace) -> Offline:
     except ConfigError as fault:
         faults += fault.lines
     loaded = load_manifests(args.paths)
-    objects = fill(loaded, now)
+    objects, read = _filled_all(loaded, now)
+    started = read.started(args.started, faults)
     _check_quotas(loaded, objects, config.quota)
     faults += loaded.fault_lines
     if faults:
@@ -117,15 +150,23 @@ def _prepare(args: argparse.Namespace) -> Offline:
         owners=spread.reads_owners,
         gpu=config.gpu,
         quota=config.quota,
+        gangs=config.gangs,
     )
     state.look_for(spread_keys(spread.constraints))
     pods = set()
+    found = [obj for obj in objects if isinstance(obj, Pod)]
+    assert state.workloads is not None
+    state.workloads.know(read.known(found))
     by_env = config.gpu.delivery == "env" or any(map(_delivers_by_env, objects))
     for manifest, obj in zip(loaded.manifests, objects, strict=True):
         state.upsert(_admitted(obj, config) if by_env else obj)
         if manifest.kind.name == "Pod":
             meta = manifest.obj.metadata  # type: ignore[attr-defined]
             pods.add(f"{meta.namespace}/{meta.name}")
+    growth = _growth(read, objects, started, now, lambda obj: state.upsert(_admitted(obj, config) if by_env else obj))
+    before = {pod.key for pod in found}
+    growth.begin(lambda key: _node_of(state, key), lambda key, label: _label_of(state, key, label), later=False)
+    pods |= {pod.key for pod in state.pods() if pod.key not in before}
     served = config.scheduler_names
     others = {KUBE_SCHEDULER_NAME, *(pod.pod.spec.scheduler_name for pod in state.pods() if pod.bound)} - {*served}
     unmade = unmade_pods(loaded)
@@ -134,10 +175,51 @@ def _prepare(args: argparse.Namespace) -> Offline:
         config,
         now,
         frozenset(pods),
-        [*loaded.warnings, *(one.line(served, others) for one in unmade), *missing_objects(state)],
+        [*loaded.warnings, *read.warnings, *(one.line(served, others) for one in unmade), *missing_objects(state)],
         unmade,
         frozenset(others),
+        growth,
     )
+
+
+def _node_of(state: "ClusterState", key: str) -> str:
+    info = state.pod(key)
+    return info.node if info is not None else ""
+
+
+def _label_of(state: "ClusterState", key: str, label: str) -> str:
+    node = state.node(_node_of(state, key))
+    return node.labels.get(label, "") if node is not None else ""
+
+
+def _growth(
+    read: "Read",
+    objects: "list[Wire]",
+    started: "frozenset[tuple[str, str, str]]",
+    now: "datetime",
+    put: "Callable[[Wire], None]",
+) -> "Growth":
+    """What makes the pods of workloads."""
+    from koordpy.api.objects import Node, Pod, PriorityClass
+    from koordpy.api.storage import PersistentVolumeClaim
+    from koordpy.cli.workloads import Growth, daemon_nodes
+    from koordpy.sim.filling import Priorities
+    from koordpy.workloads.making import Expansion
+
+    pods = [obj for obj in objects if isinstance(obj, Pod)]
+    nodes = [obj for obj in objects if isinstance(obj, Node)]
+    claims = [obj.metadata for obj in objects if isinstance(obj, PersistentVolumeClaim)]
+    expansion = Expansion(
+        read.known(pods),
+        read.tops,
+        read.templates,
+        pods,
+        claims=[f"{meta.namespace}/{meta.name}" for meta in claims],
+        daemons=lambda _, pod: daemon_nodes(nodes, pod),
+        started=started,
+    )
+    priorities = Priorities.of(obj for obj in objects if isinstance(obj, PriorityClass))
+    return Growth(expansion, priorities, put, now)
 
 
 def _delivers_by_env(obj: "Wire") -> bool:
@@ -160,17 +242,27 @@ def _admitted(obj: "Wire", config: "KoordpyConfiguration") -> "Wire":
 
 def fill(loaded: "Loaded", now: "datetime") -> "list[Wire]":
     """The objects with everything an API server would have filled in; what it would refuse becomes a fault."""
+    return _filled_all(loaded, now)[0]
+
+
+def _filled_all(loaded: "Loaded", now: "datetime") -> "tuple[list[Wire], Read]":
+    """The same, and the workloads."""
     from koordpy.api.objects import PriorityClass
+    from koordpy.cli.workloads import Read
     from koordpy.sim.filling import Priorities, creation_times, with_identity
 
     priorities = Priorities.of(m.obj for m in loaded.manifests if isinstance(m.obj, PriorityClass))
     for rest in loaded.rests:
         _check_class(rest, loaded, priorities)
-    times = creation_times(len(loaded.manifests), now)
-    return [
-        with_identity(_filled(manifest, loaded, priorities), kind=manifest.kind.name, created=times[i])
-        for i, manifest in enumerate(loaded.manifests)
+    orders = sorted({*(one.order for one in loaded.manifests), *(one.order for one in loaded.workloads)})
+    times = dict(zip(orders, creation_times(len(orders), now), strict=True))
+    read = Read(loaded, times.__getitem__)
+    read.check(priorities)
+    objects = [
+        with_identity(_filled(manifest, loaded, priorities), kind=manifest.kind.name, created=times[manifest.order])
+        for manifest in loaded.manifests
     ]
+    return objects, read
 
 
 def _check_quotas(loaded: "Loaded", objects: "list[Wire]", settings: "Quota") -> None:

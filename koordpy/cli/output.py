@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 from koordpy.api.counted import counted
 from koordpy.api.faults import one_line
 from koordpy.api.natural import natural_key
-from koordpy.cli.kinds import UNMADE
 
 if TYPE_CHECKING:
-    from koordpy.cli.lacking import Unmade
     from koordpy.planning.queue.standing import Standing
     from koordpy.planning.words.explain import Explanation
 
@@ -58,6 +56,7 @@ def explanation_document(found: "Explanation") -> Document:
     return {
         "pod": found.pod,
         "gang": found.gang,
+        "origin": found.origin,
         "feasibleNodes": found.feasible_nodes,
         "nodes": [
             {
@@ -126,10 +125,10 @@ def _key(entry: Document) -> str:
     return f"{entry['namespace']}/{entry['pod']}"
 
 
-def simulation_table(document: Document, left_alone: Mapping[str, str], unmade: "Sequence[Unmade]") -> str:
+def simulation_table(document: Document, left_alone: Mapping[str, str]) -> str:
     """A SimulationResult for people: gangs with their domains, bindings, pending pods with reasons.
 
-    left_alone: pods that wait for somebody else -> why; unmade: what makes pods that are not there.
+    left_alone: pods that wait for somebody else -> why.
     """
     bindings, pending, gangs = document["bindings"], document["pending"], document["gangs"]
     end = "stable" if document["stable"] else "not at rest yet"
@@ -148,12 +147,10 @@ def simulation_table(document: Document, left_alone: Mapping[str, str], unmade: 
         )
         for gang in gangs
     ]
-    alone = [
-        "; ".join((gang["message"], *(f"{one.title}: {UNMADE}" for one in unmade if one.gang == gang["name"])))
-        for gang in gangs
-        if not gang["members"] and gang["message"]
-    ]
+    alone = [gang["message"] for gang in gangs if not gang["members"] and gang["message"]]
     lines += _part("Gangs", [*table(("NAME", "STATUS", "BOUND", "MIN", "DOMAIN", "PROOF"), rows), *alone])
+    lines += _part("Why they are gangs", [f"{gang['name']}: {gang['origin']}" for gang in gangs if gang["workload"]])
+    lines += _part("Workloads", _workload_lines(document["workloads"]))
     places = _merged([(_key(b), b["node"], b["round"]) for b in bindings])
     lines += _part("Bindings", table(("POD", "NODE", "ROUND"), places))
     evictions = [(_key(e), e["node"], e["round"], e["rule"], e["beneficiary"] or "-") for e in document["evictions"]]
@@ -161,6 +158,19 @@ def simulation_table(document: Document, left_alone: Mapping[str, str], unmade: 
     lines += _part("Pending", _pending_lines(pending))
     lines += _part("Left alone", _left_alone_lines(left_alone))
     return "\n".join(lines) + "\n"
+
+
+def _workload_lines(workloads: list[Document]) -> list[str]:
+    rows = [
+        (f"{one['namespace']}/{one['name']}", one["kind"], one["made"], one["present"], one["note"])
+        for one in workloads
+    ]
+    waiting = [
+        f"{one['namespace']}/{one['name']}: {counted(later['pods'], 'pod')} of role {later['role']} when {later['for']}"
+        for one in workloads
+        for later in one["waiting"]
+    ]
+    return [*table(("NAME", "KIND", "MADE", "PRESENT", ""), rows), *waiting]
 
 
 def _proof(gang: Document) -> str:
@@ -202,6 +212,8 @@ def explanation_table(document: Document) -> str:
     gang = f" of gang {document['gang']}" if document["gang"] else ""
     nodes = document["nodes"]
     lines = [f"{document['pod']}{gang}: {document['feasibleNodes']} of {counted(len(nodes), 'node')} would take it"]
+    if document["origin"]:
+        lines.append(f"gang {document['gang']}: {document['origin']}")
     if document["message"]:
         lines.append(document["message"])
     rows = [(node["node"], "yes" if node["feasible"] else "no", _verdict(node)) for node in nodes]

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from dataclasses import replace
 
 from koordpy.cli import offline
 from koordpy.cli.numbers import COUNT
@@ -39,8 +40,15 @@ def run(args: argparse.Namespace) -> int:
         from koordpy.sim.rounds import simulate
 
     result = simulate(
-        ready.state, ready.config, planner=plan_round, now=ready.now, rounds=args.rounds, evicted=args.evicted
+        ready.state,
+        ready.config,
+        planner=plan_round,
+        now=ready.now,
+        rounds=args.rounds,
+        evicted=args.evicted,
+        grow=ready.grow,
     )
+    result = replace(result, workloads=tuple(ready.workloads()))
     for line in ready.warnings:
         print(f"warning: {line}", file=sys.stderr)
     for line in output.warning_lines(result.warnings):
@@ -55,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
         for line in output.warning_lines(waiting):
             print(line, file=sys.stderr)
     output.say(
-        output.simulation_table(document, {key: found.why for key, found in left.items()}, ready.unmade)
+        output.simulation_table(document, {key: found.why for key, found in left.items()})
         if args.output == "table"
         else output.text(document, args.output)
     )

@@ -38,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the cluster to read, without -f; default: $KUBECONFIG, the service account, ~/.kube/config",
     )
+    offline.add_started(parser)
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--pod", metavar="NAMESPACE/NAME", help="count free slots for copies of this pod")
     shape.add_argument(

@@ -165,6 +165,8 @@ class GangBook:
             upstream = self.upstream.get(gang.key)
             policy = upstream.spec.scheduling_policy.gang if upstream is not None else None
             return policy.min_count if policy is not None else 0 if upstream is not None else None
+        if gang.source is GangSource.WORKLOAD:
+            return None
         meta = next(iter(self._members[gang].values())).pod.metadata if gang in self._members else ObjectMeta()
         return whole_number(meta.labels.get(keys.LABEL_GANG_MIN) or meta.annotations.get(keys.GANG_MIN, "")) or 0
 
@@ -232,6 +234,10 @@ class GangBook:
         for info in self.members(ref):
             if info.group_priority != priority:
                 yield info, priority
+
+    def named(self) -> list[GangRef]:
+        """The gangs that pods name."""
+        return [ref for ref in self._members if ref.source is not GangSource.WORKLOAD]
 
     def members(self, ref: GangRef) -> tuple[PodInfo, ...]:
         """Every known pod that names the gang."""

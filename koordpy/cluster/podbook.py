@@ -25,6 +25,8 @@ from koordpy.cluster.resources import Amounts
 from koordpy.cluster.ties import looks_at_pods, selected_keys
 from koordpy.cluster.usage import Usage
 from koordpy.cluster.volumes import Promise
+from koordpy.cluster.workloadbook import WorkloadBook
+from koordpy.workloads.gangs import DerivedGangs
 
 MOST_LABEL_KEYS = 1 << 10
 """Label keys looked for, above which those are forgotten that no pod names any more."""
@@ -51,6 +53,8 @@ class PodBook:
         self._most_keys = MOST_LABEL_KEYS
         self._gpus = GpuBook(gpu)
         self._npus = NpuBook()
+        self.workloads: WorkloadBook | None = None
+        """None where no gangs follow from workloads."""
 
     def pod(self, key: str) -> PodInfo | None:
         """A known pod by `namespace/name`."""
@@ -100,6 +104,10 @@ class PodBook:
         )
         if looks_at_pods(pod):
             self._look_for(selected_keys(pod))  # its shape has them already
+        if self.workloads is not None:
+            derived = self.workloads.put_pod(info)
+            if info.gang is None and derived is not None:
+                info = replace(info, gang=derived, index=old.index if old is not None else None)
         if info.gang is not None and info.gang.source is GangSource.UPSTREAM:
             info = in_group(info, self._gangs.group_priority(info.gang))
         if not assumed or info.finished:
@@ -124,11 +132,33 @@ class PodBook:
         """Forgets a pod; an unknown one is no fault."""
         old = self._pods.pop(key, None)
         self._assumed.drop(key)
+        if self.workloads is not None:
+            self.workloads.drop_pod(key)
         if old is not None:
             self._foreseen.forget(old.uid)
             self._remove(old)
             if old.gang is not None:
                 self._gangs.end_member(old.gang, old)
+
+    def _regroup(self) -> DerivedGangs | None:
+        """Finds the gangs that follow from workloads, and files the pods whose gang or rank is another one now."""
+        if self.workloads is None:
+            return None
+        plain = [pod for pod in self._pods.values() if pod.gang is None or pod.gang.source is GangSource.WORKLOAD]
+        found, anew = self.workloads.gangs(self._gangs.named(), plain)
+        if not anew:
+            return found
+        for info in list(self._pods.values()):
+            gang = info.gang
+            if gang is None or gang.source is GangSource.WORKLOAD:
+                gang = self.workloads.ref(info.key)
+            index = self.workloads.index(info, found) if gang is not None else None
+            if gang != info.gang or (gang is not None and index != info.index):
+                self._remove(info)
+                if info.gang is not None and info.gang != gang:
+                    self._gangs.left(info.gang)
+                self._add(replace(info, gang=gang, index=index if gang is not None else info.index))
+        return found
 
     def look_for(self, label_keys: Iterable[str]) -> None:
         """Takes in label keys that the configuration's selectors look at pods by, for good."""

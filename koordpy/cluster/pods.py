@@ -34,6 +34,8 @@ class GangSource(Enum):
     """By spec.schedulingGroup; the settings are those of a scheduling.k8s.io PodGroup."""
     NAMED = "named"
     """By labels or annotations of its own; the oldest pod decides the settings."""
+    WORKLOAD = "workload"
+    """By nothing: it follows from the workload that the pod belongs to, or from what pods of one owner say."""
     GPUS = "gpus"
     """By nothing: the pods of one GPU group outside any gang, which are planned together without a minimum."""
 
@@ -179,12 +181,13 @@ _TRAILING = re.compile(r"([0-9]+)$", re.ASCII)
 _WHOLE = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
-def rank_index(pod: Pod) -> int | None:
-    """Index of a pod within its gang (gang-network.md 2.5); None sorts last."""
+def rank_index(pod: Pod, by_workload: int | None = None) -> int | None:
+    """Index of a pod within its gang (gang-network.md 2.5); None sorts last. by_workload: what its workload gives."""
     labels, annotations = pod.metadata.labels, pod.metadata.annotations
     for text in (
         labels.get(keys.RANK_INDEX_LABEL),
         annotations.get(keys.RANK_INDEX_ANNOTATION) or annotations.get(keys.RANK_INDEX_ANNOTATION_LONG),
+        str(by_workload) if by_workload is not None else "",
         labels.get(keys.JOB_COMPLETION_INDEX),
         annotations.get(keys.JOB_COMPLETION_INDEX),
     ):

@@ -23,6 +23,7 @@ from koordpy.cluster.resources import Amounts
 from koordpy.cluster.ties import PodClass, TermClass
 from koordpy.cluster.tree import Tree
 from koordpy.cluster.volumes import CsiVolume, Disk, Promise, VolumeObjects
+from koordpy.workloads.gangs import Derived
 
 Ints = NDArray[np.int64]
 
@@ -139,6 +140,10 @@ class Snapshot:
     budgets: tuple[PodDisruptionBudget, ...] = ()
     """PodDisruptionBudgets in natural order."""
     gpus: GpuView = NO_GPUS
+    derived: Mapping[GangRef, Derived] = field(default_factory=dict)
+    """The gangs that follow from workloads."""
+    meant: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """`namespace/name` of a workload -> its gangs, where these have other names."""
     awaiting: Mapping[str, str] = field(default_factory=dict)
     """Pod that was seen to fit once ending pods are gone -> node name; kept for it like for a nominated one."""
     closed: Mapping[str, frozenset[ShareQueue]] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace as changed
 
 from koordpy.api import keys
-from koordpy.api.config import Gpu, Quota
+from koordpy.api.config import Gangs, Gpu, Quota
 from koordpy.api.custom import ClusterNetworkTopology, Device, ElasticQuota
 from koordpy.api.dra import Allocation, ResourceClaim
 from koordpy.api.groups import PodGroup, UpstreamPodGroup
@@ -32,6 +32,8 @@ from koordpy.cluster.snapshot import NodeInfo, Snapshot
 from koordpy.cluster.topology import Layers, TopologyFault
 from koordpy.cluster.tree import Tree
 from koordpy.cluster.volumes import VolumeBook
+from koordpy.cluster.workloadbook import WorkloadBook, ref_of
+from koordpy.workloads.gangs import Settings
 
 
 class ClusterState(PodBook):
@@ -46,15 +48,19 @@ class ClusterState(PodBook):
         owners: bool = False,
         gpu: Gpu | None = None,
         quota: Quota | None = None,
+        gangs: Gangs | None = None,
     ) -> None:
         """storage, devices: whether claims, volumes and their like, and resource claims and slices, are given.
 
         Without them pods that need them are refused. owners: whether services and controllers are, by which default
-        constraints spread pods. gpu: how GPUs are counted and their links are read. quota: whose quotas count.
+        constraints spread pods. gpu: how GPUs are counted and their links are read. quota: whose quotas count. gangs:
+        how gangs are found that nobody names; without it there are none.
         """
         super().__init__(
             scheduler_names=frozenset(scheduler_names), owned=owners, gpu=gpu or Gpu(), quota=quota or Quota()
         )
+        if gangs is not None:
+            self.workloads = WorkloadBook(Settings(gangs.auto_of, frozenset(gangs.kinds), self.scheduler_names))
         self._nodes = NodeBook()
         self._storage = VolumeBook() if storage else None
         self._devices = DeviceBook() if devices else None
@@ -263,6 +269,7 @@ class ClusterState(PodBook):
     def snapshot(self, now: float) -> Snapshot:
         """The picture of this moment; `now` in seconds since the epoch."""
         nodes, neighbours = self._nodes, self._neighbours
+        derived = self._regroup()
         tree = nodes.tree
         allocatable, used, score_used = self._usage.arrays(nodes)
         return Snapshot(
@@ -306,6 +313,8 @@ class ClusterState(PodBook):
             topology_fault="; ".join(map(str, nodes.topology_faults)),
             node_warnings=nodes.warnings,
             budgets=self.disruption_budgets(),
+            derived={ref_of(gang): gang for gang in derived.gangs.values()} if derived is not None else {},
+            meant=derived.meant if derived is not None else {},
         )
 
     def quota_view(self) -> Quotas:

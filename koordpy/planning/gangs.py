@@ -5,6 +5,7 @@ Source: gang-network.md 2.1, 2.4, 2.9 and 4.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from koordpy.api import keys
 from koordpy.api.config import Gangs
@@ -19,7 +20,7 @@ from koordpy.api.once import once
 from koordpy.api.settings import OF_GANGS, odd_settings, odd_values, whole_number
 from koordpy.api.unread import Holder
 from koordpy.api.wirejson import unreadable
-from koordpy.cluster.ganghistory import NO_PAST
+from koordpy.cluster.ganghistory import NO_PAST, Ended
 from koordpy.cluster.members import Members
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
 from koordpy.cluster.resources import Amounts, amounts
@@ -27,6 +28,7 @@ from koordpy.cluster.snapshot import Snapshot
 from koordpy.cluster.topology import Layers
 from koordpy.planning.ascend.multilevel import with_levels
 from koordpy.planning.links import Named
+from koordpy.workloads.gangs import Derived
 
 DEFAULT_WAITING_SECONDS = 600.0
 
@@ -60,6 +62,18 @@ class Gang(Members):
     """How many members its owner says there will be, for messages alone."""
     doubts: tuple[str, ...] = ()
     """Settings that cannot be read and decide nothing."""
+    derived: Derived | None = None
+    """What it follows from, where nobody names it."""
+
+    @property
+    def origin(self) -> str:
+        """Why it is a gang."""
+        if self.derived is not None:
+            return self.derived.origin
+        if self.ref.source is GangSource.NAMED and self.pods:
+            by = "labels" if _labelled(self.oldest.pod.metadata) else "annotations"
+            return f"{by} of pod {self.oldest.name}"
+        return f"PodGroup {self.ref.name}{' of scheduling.k8s.io' if self.ref.source is GangSource.UPSTREAM else ''}"
 
     @property
     def key(self) -> str:
@@ -74,6 +88,13 @@ class Gang(Members):
     def has_object(self) -> bool:
         """Whether an object carries its settings; else its oldest pod does."""
         return self.ref.source in (GangSource.GROUP, GangSource.UPSTREAM)
+
+    @property
+    def subject(self) -> str:
+        """The object that its settings stand on."""
+        if self.derived is not None and self.derived.title is not None:
+            return f"{self.derived.title.kind}/{self.ref.namespace}/{self.derived.title.name}"
+        return f"PodGroup/{self.key}" if self.has_object else f"Pod/{self.oldest.key}"
 
     @property
     def oldest(self) -> PodInfo:
@@ -170,6 +191,8 @@ def _metadata(snapshot: Snapshot, ref: GangRef) -> ObjectMeta | None:
     if ref.source is GangSource.UPSTREAM:
         upstream = snapshot.upstream_groups.get(ref.key)
         return upstream.metadata if upstream is not None else None
+    if (derived := snapshot.derived.get(ref)) is not None:
+        return derived.meta
     pods = snapshot.members.get(ref, ())
     return _oldest(pods).pod.metadata if pods else None
 
@@ -178,8 +201,53 @@ def _oldest(pods: tuple[PodInfo, ...]) -> PodInfo:
     return min(pods, key=lambda pod: (pod.created, natural_key(pod.name)))
 
 
+def _labelled(meta: ObjectMeta) -> bool:
+    """Whether a pod names its gang by labels."""
+    return bool(meta.labels.get(keys.LABEL_GANG_NAME)) and keys.LABEL_GANG_MIN in meta.labels
+
+
+class DerivedGang(Gang):
+    """A gang that follows from a workload.
+
+    Pods that are being deleted are no members, and those that have Succeeded are wanted no more (workloads.md 5.4).
+    """
+
+    @cached_property
+    def members(self) -> tuple[PodInfo, ...]:
+        return tuple(pod for pod in self.pods if (pod.bound or pod.pending) and not pod.pod.metadata.deletion_timestamp)
+
+    @cached_property
+    def ended(self) -> tuple[Ended, ...]:
+        return ()
+
+
+def _derived_gang(snapshot: Snapshot, ref: GangRef, derived: Derived) -> Gang:
+    meta, notes = derived.meta, derived.meta.annotations
+    wish, _, fault = _settings(ref.namespace, meta)
+    wish = with_levels(wish, notes.get(keys.SCHEDULE_POLICY), notes.get(keys.AFFINITY_CONFIG), snapshot.tree.layers)
+    return DerivedGang(
+        ref=ref,
+        exists=True,
+        min_member=derived.min_member,
+        match_policy=notes.get(keys.GANG_MATCH_POLICY, ""),
+        strict=notes.get(keys.GANG_MODE) != "NonStrict",
+        waiting_seconds=_waiting(notes, None),
+        links=(),
+        wish=wish,
+        has_wish=bool(wish.gather) or keys.GANG_TOPOLOGY in notes or keys.GANG_TOPOLOGY_ALIAS in notes,
+        hard_keys=(),
+        min_resources={},
+        fault=derived.fault or fault,
+        pods=snapshot.members.get(ref, ()),
+        doubts=(*odd_values(OF_GANGS, {}, notes), *(f"networkTopologyAware: {doubt}" for doubt in wish.doubts)),
+        derived=derived,
+    )
+
+
 def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
     """A gang of the snapshot with its settings."""
+    if (derived := snapshot.derived.get(ref)) is not None:
+        return _derived_gang(snapshot, ref, derived)
     pods = snapshot.members.get(ref, ())
     min_member, exists, fault = 0, True, ""
     timeout: int | None = None
@@ -215,7 +283,7 @@ def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
                 hard = tuple(c.key for c in upstream.spec.scheduling_constraints.topology if c.key)
     elif pods:
         meta = _oldest(pods).pod.metadata
-        labelled = meta.labels.get(keys.LABEL_GANG_NAME) and keys.LABEL_GANG_MIN in meta.labels
+        labelled = _labelled(meta)
         where = f"label {keys.LABEL_GANG_MIN}" if labelled else f"annotation {keys.GANG_MIN}"
         text = meta.labels[keys.LABEL_GANG_MIN] if labelled else meta.annotations.get(keys.GANG_MIN, "")
         count = whole_number(text)

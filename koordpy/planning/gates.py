@@ -39,6 +39,8 @@ def gate(unit: Unit, groups: Groups) -> Gate | None:
     if mixed is not None:
         return mixed
     for gang in unit.gangs:
+        if gang.derived is not None and gang.bound:
+            continue  # it runs: a hole never waits for a pod that its controller holds back
         if (have := unit.present(gang)) < gang.min_member:
             return Gate(gang.waits_for_members(have), GangStatus.INCOMPLETE)
         if gang.pending and gang.match_policy == "only-waiting" and len(gang.pending) < unit.need(gang):
@@ -96,7 +98,7 @@ def wish_warnings(units: Iterable[Unit], groups: Groups) -> list[tuple[str, str]
         if unit.is_gang and not any(gang.has_wish for gang in unit.gangs):
             spaces.update(dict.fromkeys(gang.ref.namespace for gang in unit.gangs))
         for gang in unit.gangs:
-            name = f"PodGroup/{gang.key}" if gang.has_object else f"Pod/{gang.oldest.key}"
+            name = gang.subject
             out += [(name, doubt) for doubt in (*gang.doubts, *groups.links.doubts.get(gang.ref, ()))]
             out += [
                 (name, f'networkTopologyAware: unknown layer "{rule.layer}" under PreferGather is not used{why}')

@@ -36,6 +36,8 @@ def _meta(gang: Gang, snapshot: Snapshot) -> ObjectMeta | None:
         return snapshot.pod_groups[key].metadata if key in snapshot.pod_groups else None
     if gang.ref.source is GangSource.UPSTREAM:
         return snapshot.upstream_groups[key].metadata if key in snapshot.upstream_groups else None
+    if gang.derived is not None:
+        return gang.derived.meta
     oldest = min(gang.pods, key=lambda pod: (pod.created, natural_key(pod.name)), default=None)
     return oldest.pod.metadata if oldest is not None else None
 

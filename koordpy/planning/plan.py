@@ -128,6 +128,10 @@ class GangReport:
     proof: Proof | None
     message: str
     source: GangSource = GangSource.GROUP
+    origin: str = ""
+    """Why it is a gang."""
+    workload: Mapping[str, str] | None = None
+    """Which workload it follows from."""
     remark: str = ""
     """What its owner should know of the plan that starts it."""
     awaits: bool = False

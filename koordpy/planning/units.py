@@ -7,6 +7,7 @@ the configuration; nothing is remembered.
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from koordpy.api import keys
 from koordpy.api.config import Gangs, StaleGangs
 from koordpy.api.gangspec import TopologyWish
 from koordpy.api.natural import natural_key
@@ -16,6 +17,7 @@ from koordpy.cluster.snapshot import Snapshot
 from koordpy.planning.gangs import DEFAULT_WAITING_SECONDS, Gang, links_named, read_gang, with_default
 from koordpy.planning.grace import owed
 from koordpy.planning.links import Links, Named, links_of
+from koordpy.workloads.gangs import Derived
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,8 @@ class Unit:
         """
         if gang.min_member < 1:
             return 0
+        if gang.derived is not None and not gang.match_policy:
+            return max(0, min(gang.min_member, len(gang.members)) - len(gang.bound))
         if gang.match_policy == "only-waiting":
             return max(0, gang.min_member - gang.done)
         if gang.match_policy == "waiting-and-running":
@@ -123,8 +127,32 @@ class Groups:
         return found
 
     def named_by(self, ref: GangRef) -> Named:
-        """The gangs that a gang names."""
-        return links_named(self.snapshot, ref)
+        """The gangs that a gang names, and those of its workload that are planned with it."""
+        named, meant = links_named(self.snapshot, ref), self.snapshot.meant
+        every = [other for key in named.every for other in meant.get(key, (key,))]
+        derived = self.snapshot.derived.get(ref)
+        if derived is not None and _joins(derived):
+            every += [key for key in self._runs[derived.run] if key != ref.key]
+        return named if every == list(named.every) else Named.of(ref.namespace, every)
+
+    @cached_property
+    def _runs(self) -> dict[tuple[str, ...], list[str]]:
+        """Run of a workload -> its gangs that are planned together."""
+        out: dict[tuple[str, ...], list[str]] = {}
+        for derived in self.snapshot.derived.values():
+            if _joins(derived):
+                out.setdefault(derived.run, []).append(derived.key)
+        return out
+
+    def _linkers(self) -> tuple[GangRef, ...]:
+        """The gangs that name others."""
+        derived = self.snapshot.derived.items()
+        more = (
+            ref
+            for ref, one in derived
+            if keys.GANG_GROUPS in one.meta.annotations or (_joins(one) and len(self._runs[one.run]) > 1)
+        )
+        return tuple(dict.fromkeys((*self.snapshot.linkers, *more)))
 
     def find(self, key: str) -> GangRef | None:
         """The gang that a `namespace/name` means: one of a PodGroup first, then upstream's, then one by name."""
@@ -137,7 +165,7 @@ class Groups:
 
     def every(self) -> list[GangRef]:
         """Every gang that an object or a pod names."""
-        refs = dict.fromkeys(self.snapshot.members)
+        refs = dict.fromkeys((*self.snapshot.members, *self.snapshot.derived))
         for source, objects in (
             (GangSource.GROUP, self.snapshot.pod_groups),
             (GangSource.UPSTREAM, self.snapshot.upstream_groups),
@@ -150,9 +178,10 @@ class Groups:
     @cached_property
     def links(self) -> Links:
         """Which gangs are planned together."""
-        if not self.snapshot.linkers:
+        linkers = self._linkers()
+        if not linkers:
             return Links({}, {})
-        return links_of(self.snapshot.linkers, self.named_by, self._named)
+        return links_of(linkers, self.named_by, self._named)
 
     def id_of(self, ref: GangRef) -> str:
         """Id of the unit a gang belongs to."""
@@ -226,6 +255,11 @@ class Groups:
                 if only is None or self.id_of(pod.gang) in only:
                     out.append(self.unit(pod.gang))
         return out
+
+
+def _joins(gang: Derived) -> bool:
+    """Whether it is planned together with the other gangs of its run."""
+    return gang.joined and not gang.apart
 
 
 def group_unit_id(group: GroupKey) -> str:

@@ -67,6 +67,8 @@ class SimulationResult:
     """(object, text)."""
     quotas: tuple[tuple[str, QuotaFigures, QuotaNode | None], ...] = ()
     """(key, figures, quota) at the end; no quota for the built-in ones."""
+    workloads: tuple[dict[str, Any], ...] = ()
+    """What became of each workload of the input."""
 
     def document(self) -> dict[str, Any]:
         """The SimulationResult of simulate.md 3, keys in its order."""
@@ -94,6 +96,7 @@ class SimulationResult:
                 for p in self.pending
             ],
             "gangs": [_gang_fields(report, proof) for report, proof in self.gangs],
+            "workloads": list(self.workloads),
             "quotas": [_quota_fields(name, figures, quota) for name, figures, quota in self.quotas],
             "final": [{**_pod_fields(key), "node": node} for key, node in self.final],
         }
@@ -107,8 +110,12 @@ def simulate(
     now: datetime,
     rounds: int = DEFAULT_ROUNDS,
     evicted: Evicted = "recreate",
+    grow: Callable[[], bool] | None = None,
 ) -> SimulationResult:
-    """Runs up to `rounds` rounds on the state, which is changed. The same input gives the same result."""
+    """Runs up to `rounds` rounds on the state, which is changed. The same input gives the same result.
+
+    grow: makes the pods that begin after a round, whether there are any.
+    """
     run = _Run(state, now, BudgetLedger(state))
     number, stable = 0, False
     plan: RoundPlan | None = None
@@ -117,7 +124,8 @@ def simulate(
         snapshot = state.snapshot(now.timestamp())
         plan = planner(snapshot, config)
         run.apply(plan, number, evicted)
-        stable = not plan.placements and not plan.evictions
+        grown = grow is not None and grow()
+        stable = not plan.placements and not plan.evictions and not grown
     return run.result(plan, number, stable, run.quotas(config))
 
 
@@ -279,4 +287,6 @@ def _gang_fields(report: GangReport, proof: str) -> dict[str, Any]:
         "domain": None if domain is None else {"layer": domain[0], "name": domain[1]},
         "proof": proof,
         "message": report.message,
+        "origin": report.origin,
+        "workload": dict(report.workload) if report.workload is not None else None,
     }

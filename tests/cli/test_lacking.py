@@ -79,7 +79,7 @@ def test_pending_pods_fail_the_command_where_that_is_asked_for(
     assert "default/q: Unschedulable" in capsys.readouterr().out
 
 
-JOB = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: train}\n"
+JOB = "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nmetadata: {name: train}\n"
 OWNED = """kind: Pod
 metadata: {name: p, ownerReferences: [{apiVersion: batch/v1, kind: Job, name: %s, uid: u, controller: true}]}
 spec: {nodeName: n1, containers: [{name: c}]}
@@ -93,11 +93,8 @@ spec: {nodeName: n1, containers: [{name: c}]}
         ([JOB, OWNED % "train"], 0),
         ([JOB, OWNED % "other"], 1),
         ([JOB, "kind: Pod\nmetadata: {name: train-0}\nspec: {nodeName: n1, containers: [{name: c}]}\n"], 0),
-        ([JOB.replace("Job", "CronJob"), OWNED % "train-2951"], 0),
         ([APPS.format(kind="StatefulSet", spec=MATCHING)], 1),
-        (["apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata: {name: train}\n"], 1),
-        (["apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\nmetadata: {name: train}\n"], 1),
-        (["apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\nmetadata: {name: train}\n", OWNED % "train"], 0),
+        (["apiVersion: sparkoperator.k8s.io/v1beta2\nkind: SparkApplication\nmetadata: {name: train}\n"], 1),
     ],
 )
 def test_what_makes_pods_that_nobody_wrote_fails_it_too(objects: list[str], status: int, tmp_path: Path) -> None:
@@ -107,26 +104,7 @@ def test_what_makes_pods_that_nobody_wrote_fails_it_too(objects: list[str], stat
     assert main(["simulate", "-f", str(path), "--fail-pending"]) == status
 
 
-@pytest.mark.parametrize("kind", ["Job", "CronJob", "StatefulSet"])
-def test_the_table_says_who_would_make_members(tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str) -> None:
-    group = f"apiVersion: {keys.GROUP_SIGS}/v1alpha1\nkind: PodGroup\nmetadata: {{name: %s}}\nspec: {{minMember: 4}}\n"
-    spec = {"template": {"metadata": {"labels": {keys.LABEL_POD_GROUP: "train"}}, "spec": {"containers": []}}}
-    if kind == "CronJob":
-        spec = {"jobTemplate": {"spec": spec}}
-    version = "apps/v1" if kind == "StatefulSet" else "batch/v1"
-    maker = yaml.safe_dump({"apiVersion": version, "kind": kind, "metadata": {"name": "w"}, "spec": spec})
-    path = tmp_path / "in.yaml"
-    path.write_text("---\n".join((NODE, group % "other", group % "train", maker)))
-    assert main(["simulate", "-f", str(path)]) == 0
-    lines = [line.strip() for line in capsys.readouterr().out.splitlines() if line.startswith("  gang ")]
-    assert lines == [
-        "gang default/other: waiting for members, 0 of minMember 4 exist",
-        "gang default/train: waiting for members, 0 of minMember 4 exist; "
-        f"{kind} default/w: its pods are not made (write the pods that it would make)",
-    ]
-
-
-@pytest.mark.parametrize("spec", ["", "spec: 1", "spec: {template: []}", "spec: {jobTemplate: {spec: {template: 1}}}"])
+@pytest.mark.parametrize("spec", ["", "spec: 1", "spec: {template: []}"])
 def test_a_template_that_cannot_be_read_is_of_no_gang(tmp_path: Path, spec: str) -> None:
     path = tmp_path / "in.yaml"
     path.write_text(f"{NODE}---\n{JOB}{spec}\n")
@@ -136,7 +114,7 @@ def test_a_template_that_cannot_be_read_is_of_no_gang(tmp_path: Path, spec: str)
 def job(schedulerName: str = "koord-scheduler", kind: str = "Job", status: Any = None, **spec: Any) -> str:
     """A Job whose pods nobody wrote."""
     template = {"spec": {"schedulerName": schedulerName, "containers": [{"name": "c"}]}}
-    raw = {"apiVersion": "batch/v1", "kind": kind, "metadata": {"name": "train"}, "status": status}
+    raw = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": kind, "metadata": {"name": "train"}, "status": status}
     return yaml.safe_dump({**raw, "spec": {"template": template, **spec}})
 
 
@@ -162,10 +140,6 @@ def ended(kind: str, status: str = "True") -> dict[str, Any]:
         (job("koord-schedular"), 1),
         (job("default-scheduler", template={"spec": {"template": {"spec": {"containers": []}}}}), 0),
         (job(template={"spec": {"template": {"spec": {"containers": [], "schedulerName": "koord-scheduler"}}}}), 1),
-        (job().replace("batch/v1", "apps/v1").replace("Job", "Deployment"), 1),
-        (job(replicas=0).replace("batch/v1", "apps/v1").replace("Job", "Deployment"), 0),
-        (job("other").replace("batch/v1", "apps/v1").replace("Job", "StatefulSet"), 0),
-        ("apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata: {name: t}\nspec: {runPolicy: {suspend: true}}\n", 0),
         (
             "apiVersion: batch.volcano.sh/v1\nkind: Job\nmetadata: {name: t}\nspec: {schedulerName: koord-scheduler,"
             " tasks: [{template: {spec: {containers: []}}}]}\n",

@@ -170,7 +170,8 @@ def test_the_document_has_the_keys_and_the_order_of_the_contract() -> None:
     result = run(state, script)
     document = result.document()
     assert list(document) == [
-        "apiVersion", "kind", "rounds", "stable", "bindings", "evictions", "pending", "gangs", "quotas", "final",
+        "apiVersion", "kind", "rounds", "stable", "bindings", "evictions", "pending", "gangs", "workloads", "quotas",
+        "final",
     ]  # fmt: skip
     assert document["bindings"] == [
         {"namespace": "default", "pod": "w-9", "node": "n2", "round": 1, "annotations": {"a": "1", "b": "n2"}},
@@ -191,6 +192,8 @@ def test_the_document_has_the_keys_and_the_order_of_the_contract() -> None:
             "domain": {"layer": "blockLayer", "name": "s1/b2"},
             "proof": "optimal",
             "message": "",
+            "origin": "",
+            "workload": None,
         },
         {
             "name": "default/g-10",
@@ -201,6 +204,8 @@ def test_the_document_has_the_keys_and_the_order_of_the_contract() -> None:
             "domain": None,
             "proof": "unknown",
             "message": "",
+            "origin": "",
+            "workload": None,
         },
     ]
     assert result.warnings == (("PodGroup/default/g", "a"),)

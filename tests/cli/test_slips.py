@@ -132,7 +132,7 @@ GROUP = "apiVersion: scheduling.sigs.k8s.io/v1alpha1\nkind: PodGroup\nmetadata: 
             " scheduling.koordinator.sh?",
         ),
         (
-            "apiVersion: batch/v1\nkind: Job\nmetadata: {name: p}\n",
+            "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nmetadata: {name: p}\n",
             "Job default/p: its pods are not made (write the pods that it would make)",
         ),
     ],

@@ -49,6 +49,7 @@ def test_each_topic_has_its_page() -> None:
         "ascend",
         "simulate",
         "vocabulary",
+        "workloads",
     }
     assert sections().keys() - {"index"} == topics
     assert all(len(found) > 5 for page, found in sections().items() if page != "index")

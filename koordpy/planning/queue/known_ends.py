@@ -52,6 +52,8 @@ class Runtimes:
             elif ref.source is GangSource.UPSTREAM:
                 upstream = self._snapshot.upstream_groups.get(ref.key)
                 meta = upstream.metadata if upstream is not None else None
+            elif ref in self._snapshot.derived:
+                meta = self._snapshot.derived[ref].meta
             else:
                 pods = self._snapshot.members.get(ref, ())
                 oldest = min(pods, key=lambda pod: (pod.created, natural_key(pod.name)), default=None)

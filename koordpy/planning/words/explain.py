@@ -69,6 +69,8 @@ class Explanation:
     would_fit_if: tuple[str, ...]
     method: str = ""
     """What found its plan, or that there is none, in a round of its own; empty where nothing was looked for."""
+    origin: str | None = None
+    """Why its gang is one; None for a plain pod."""
     standing: Standing | None = None
     """Its place in the queue; None for a pod that does not wait."""
     warnings: tuple[tuple[str, str], ...] = ()
@@ -86,6 +88,7 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
         return Explanation(
             pod=pod.key,
             gang=pod.gang.key if pod.gang else None,
+            origin=groups.gang(pod.gang).origin if pod.gang else None,
             feasible_nodes=0,
             nodes=(),
             domains=(),
@@ -126,6 +129,7 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
     return Explanation(
         pod=pod.key,
         gang=pod.gang.key if pod.gang is not None else None,
+        origin=groups.gang(pod.gang).origin if pod.gang is not None else None,
         feasible_nodes=feasible,
         nodes=tuple(sorted(nodes, key=lambda node: natural_key(node.node))),
         domains=domains,

@@ -283,7 +283,9 @@ def _gang_report(gang: Gang, unit: Unit, figures: Figures, one: Tried | None, me
     waits = gang.waits_for_members(unit.present(gang))
     if not message and not gang.members and gang.succeeded < gang.min_member:
         message = waits  # there is nobody whose message could be taken
-    if bound and not gang.whole:
+    if bound and not gang.whole and gang.derived is not None and not gang.pending:
+        message = f"{bound} of {gang.min_member} members, {gang.derived.title} has not made the others"
+    elif bound and not gang.whole:
         message = below_minimum(gang, message or waits)
     return GangReport(
         name=gang.key,
@@ -295,9 +297,17 @@ def _gang_report(gang: Gang, unit: Unit, figures: Figures, one: Tried | None, me
         proof=one.proof if one is not None else None,
         message=message,
         source=gang.ref.source,
+        origin=gang.origin,
+        workload=_workload(gang),
         remark=goal_remark(one.unit, figures) if one is not None and one.nodes else "",
         awaits=one is not None and bool(one.awaits),
     )
+
+
+def _workload(gang: Gang) -> dict[str, str] | None:
+    if gang.derived is None or (title := gang.derived.title) is None:
+        return None
+    return {"kind": title.kind, "namespace": title.namespace, "name": title.name, "role": gang.derived.role}
 
 
 def _unit_report(one: Tried, after: Unit, figures: Figures) -> UnitReport:

@@ -1,0 +1,288 @@
+"""Workloads of the input: read, told apart, and their pods made.
+
+Source: workloads.md 10.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from koordpy.api.faults import Fault
+from koordpy.api.natural import natural_key
+from koordpy.api.objects import Node, Pod, Wire
+from koordpy.api.spelling import hint
+from koordpy.api.storage import PersistentVolumeClaim
+from koordpy.api.strict import decode
+from koordpy.cli.kinds import group_of
+from koordpy.sim.filling import Priorities, filled_pod, made_up_uid, time_text, with_identity
+from koordpy.workloads.kinds.jobsets import read_jobset
+from koordpy.workloads.kinds.registry import CHILDREN, READERS, RUNTIMES, TRAIN_JOB, child_of
+from koordpy.workloads.kinds.trainer import jobset_of, runtime_key
+from koordpy.workloads.known import Known
+from koordpy.workloads.making import (
+    MOST_PODS,
+    Batch,
+    Expansion,
+    RoleKey,
+    Templates,
+    Top,
+    daemon_tolerations,
+    templates_of,
+)
+from koordpy.workloads.model import Workload
+from koordpy.workloads.source import Head, Source, head_of
+
+if TYPE_CHECKING:
+    from koordpy.cli.manifests import Loaded, Maker
+
+RUNTIME_KINDS = {kind for _, kind in RUNTIMES}
+SIZES = {"Job": "parallelism", "JobSet": "replicatedJobs"}
+"""Kind -> the field that is named where it makes too many pods; replicas of the others."""
+
+
+class Read:
+    """The workloads of the input."""
+
+    def __init__(self, loaded: "Loaded", created: Callable[[int], datetime]) -> None:
+        """created: order in the input -> made-up time."""
+        self._loaded = loaded
+        self.templates = Templates()
+        self.workloads: list[Workload] = []
+        self.tops: list[Top] = []
+        self.warnings: list[str] = []
+        self._makers: dict[str, Maker] = {}
+        self._heads: list[tuple[Maker, Source, Head]] = []
+        self._runtimes: dict[tuple[str, str, str], Mapping[str, Any]] = {}
+        for maker in loaded.workloads:
+            kind = str(maker.raw.get("kind"))
+            if kind in RUNTIME_KINDS:
+                self._runtimes[kind, maker.namespace, maker.name] = maker.raw
+                continue
+            if group_of(str(maker.raw.get("apiVersion"))) in ("", "apps") and _is_bare(kind, maker.raw):
+                loaded.makers.append(maker)
+                continue
+            source = Source(maker.raw)
+            uid = made_up_uid(kind, maker.namespace, maker.name)
+            head = replaced(head_of(source, uid=uid, created=time_text(created(maker.order))), maker)
+            self._heads.append((maker, source, head))
+        self._owned = {head.uid: owner for _, _, head in self._heads if (owner := self._owner_of(head)) is not None}
+        jobs = {
+            (head.namespace, head.name): source
+            for _, source, head in self._heads
+            if head.kind == "Job" and head.uid in self._owned
+        }
+        for maker, source, head in self._heads:
+            self._read(maker, source, head, jobs)
+        for maker, source, _ in self._heads:
+            for fault in source.faults:
+                self._fault(maker, fault)
+
+    def _owner_of(self, head: Head) -> Head | None:
+        """The object of the input that controls another."""
+        owner = head.owner
+        if owner is None:
+            return None
+        for _, _, other in self._heads:
+            same = (other.kind, other.name, other.namespace) == (owner.kind, owner.name, head.namespace)
+            if same and (other.uid == owner.uid or not other.has_uid):
+                return other
+        return None
+
+    def _top(self, head: Head) -> Head:
+        for _ in range(8):
+            above = self._owned.get(head.uid)
+            if above is None:
+                break
+            head = above
+        return head
+
+    def _fault(self, maker: "Maker", fault: Fault) -> None:
+        self._loaded.fault(f"{maker.place}: {maker.title}", fault, maker.order)
+
+    def _read(self, maker: "Maker", source: Source, head: Head, jobs: Mapping[tuple[str, str], Source]) -> None:
+        group = group_of(head.api_version)
+        top = self._top(head)
+        if (group, head.kind) in CHILDREN:
+            self._read_parent(maker, source, head, group)
+            return
+        above = self._owned.get(head.uid)
+        workload = self._workload(group, source, head, jobs)
+        self.workloads.append(workload)
+        if above is not None and above.kind not in _STAND_FOR_ALL:
+            return  # the one above makes these pods
+        note = "suspended" if top is not head and self._source(top).at("spec").flag("suspend") else ""
+        self._add(maker, Top(top, workload, note))
+
+    def _source(self, head: Head) -> Source:
+        return next(source for _, source, other in self._heads if other is head)
+
+    def _workload(self, group: str, source: Source, head: Head, jobs: Mapping[tuple[str, str], Source]) -> Workload:
+        return read_jobset(source, head, jobs) if head.kind == "JobSet" else READERS[group, head.kind](source, head)
+
+    def _read_parent(self, maker: "Maker", source: Source, head: Head, group: str) -> None:
+        """An object that makes another, which makes the pods: in the input that stands for it."""
+        child = CHILDREN[group, head.kind]
+        there = any(
+            above is head and other.kind == child.kind
+            for _, _, other in self._heads
+            if (above := self._owned.get(other.uid)) is not None
+        )
+        empty = Workload(head=head, roles=(), seat=lambda _: None, is_kind=head.kind == "TrainJob")
+        self.workloads.append(empty)
+        if there:
+            return
+        if source.at("spec").has("clusterSelector"):
+            self.warnings.append(f"RayJob {head.key}: uses a cluster that exists: no pods")
+            self.tops.append(Top(head, None))
+            return
+        if (group, head.kind) == TRAIN_JOB:
+            key = runtime_key(source, head.namespace)
+            runtime = self._runtimes.get(key)
+            if runtime is None:
+                source.at("spec").fault("runtimeRef", f'{key[0]} "{key[2]}" is not in the input')
+                return
+            raw = jobset_of(source, head, runtime)
+        else:
+            raw = child_of(group, source, head)
+        inner = Source(raw)
+        made = replaced(head_of(inner, created=head.created), maker)
+        workload = self._workload(group_of(child.api_version), inner, made, {})
+        path = ".".join(child.path)
+        for fault in inner.faults:
+            moved = path + fault.path.removeprefix("spec") if path and fault.path.startswith("spec") else fault.path
+            self._fault(maker, Fault(moved, fault.text))
+        self.workloads.append(workload)
+        self._add(maker, Top(head, workload, workload.note))
+
+    def _add(self, maker: "Maker", top: Top) -> None:
+        workload = top.workload
+        assert workload is not None
+        self.tops.append(top)
+        self._makers[workload.head.uid] = maker
+        number = sum(role.number for role in workload.roles)
+        if number > MOST_PODS:
+            field = f"spec.{SIZES.get(workload.head.kind, 'replicas')}"
+            self._fault(maker, Fault(field, f"makes {number} pods, {MOST_PODS} at most"))
+
+    def check(self, priorities: Priorities) -> None:
+        """Reads the templates; takes down what is wrong with them."""
+        for top in self.tops:
+            if top.workload is None:
+                continue
+            maker = self._makers[top.workload.head.uid]
+            for template in templates_of(top.workload):
+                if not template.raw:
+                    continue
+                for fault in self.templates.read(template):
+                    self._fault(maker, fault)
+                pod = self.templates.pod(template)
+                if pod is not None and priorities.of_pod(pod.spec) is None:
+                    name = pod.spec.priority_class_name
+                    if not self._loaded.is_faulty("PriorityClass", name):
+                        text = f"no PriorityClass {name} in the input{hint(name, priorities.classes)}"
+                        self._fault(maker, Fault(f"{template.path}.spec.priorityClassName", text))
+
+    def known(self, pods: Iterable[Pod]) -> Known:
+        """All of them, with the owners of the pods of the input."""
+        known = Known()
+        for workload in self.workloads:
+            known.put(workload)
+        for pod in pods:
+            known.owned_by(pod)
+        return known
+
+    def started(self, given: Sequence[str], faults: list[str]) -> frozenset[RoleKey]:
+        """What `--started` names."""
+        found: set[RoleKey] = set()
+        for text in given:
+            namespace, slash, rest = text.partition("/")
+            name, colon, role = (rest if slash else text).rpartition(":")
+            here = {
+                (top.workload.head.uid, one.group, one.name)
+                for top in self.tops
+                if top.workload is not None
+                and (not slash or top.head.namespace == namespace)
+                and (not colon or name in (top.head.name, top.workload.head.name))
+                for one in top.workload.roles
+                if role in (one.name, one.name.removesuffix("-leaders"), one.name.removesuffix("-followers"))
+            }
+            if not here:
+                faults.append(f"--started {text}: no workload of the input has such a role")
+            found |= here
+        return frozenset(found)
+
+
+_STAND_FOR_ALL = ("Deployment", "CronJob", "TrainJob", "RayJob", "RayService")
+
+
+def replaced(head: Head, maker: "Maker") -> Head:
+    """The head with the namespace that holds where none is given."""
+    from dataclasses import replace as changed
+
+    return changed(head, namespace=maker.namespace, name=maker.name)
+
+
+def _is_bare(kind: str, raw: Mapping[str, Any]) -> bool:
+    """Whether only its selector is given, as for spreading."""
+    spec = raw.get("spec")
+    selects = kind in ("StatefulSet", "ReplicaSet", "ReplicationController")
+    return selects and not (isinstance(spec, Mapping) and "template" in spec)
+
+
+class Growth:
+    """Pods of workloads as a simulation makes them: those of the first steps, and later ones as they begin."""
+
+    def __init__(
+        self, expansion: Expansion, priorities: Priorities, put: Callable[[Wire], None], now: datetime
+    ) -> None:
+        self._expansion, self._priorities, self._put, self._now = expansion, priorities, put, now
+        self._later = 0
+
+    def objects(self, batch: Batch, *, later: bool) -> list[Wire]:
+        """What is made, as an API server would have it."""
+        out: list[Wire] = []
+        for claim in batch.claims:
+            meta = {"name": claim.name, "namespace": claim.namespace, "creationTimestamp": claim.created}
+            found, _ = decode({"metadata": meta, "spec": claim.spec}, PersistentVolumeClaim)
+            if found is not None:
+                out.append(with_identity(found, kind="PersistentVolumeClaim", created=self._now))
+        for pod in batch.pods:
+            if later:
+                self._later += 1
+                created = time_text(self._now + timedelta(milliseconds=self._later))
+                pod = replace(pod, metadata=replace(pod.metadata, creation_timestamp=created))
+            out.append(filled_pod(pod, self._priorities))
+        return out
+
+    def begin(self, node_of: Callable[[str], str], label_of: Callable[[str, str], str], *, later: bool) -> bool:
+        """Makes the pods that begin now; whether there are any."""
+        batch = self._expansion.make(node_of, label_of)
+        for one in self.objects(batch, later=later):
+            self._put(one)
+        return bool(batch.pods)
+
+    def document(self, node_of: Callable[[str], str]) -> list[dict[str, Any]]:
+        """`workloads` of the output, in its order."""
+        found = self._expansion.document(node_of)
+        return sorted(found, key=lambda one: (natural_key(one["namespace"]), natural_key(one["name"]), one["kind"]))
+
+
+def daemon_nodes(nodes: Sequence[Node], pod: Pod) -> list[str]:
+    """Names of the nodes that a DaemonSet's pod is for: by labels, required affinity and taints."""
+    from koordpy.cluster.selectors import term_matches
+    from koordpy.planning.filters.node import repels
+
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
+    required = affinity.required if affinity is not None else None
+    out = []
+    for node in nodes:
+        name, labels = node.metadata.name, node.metadata.labels
+        if not pod.spec.node_selector.items() <= labels.items():
+            continue
+        if required is not None and not any(term_matches(one, name, labels) for one in required.node_selector_terms):
+            continue
+        if not any(repels(taint, daemon_tolerations(pod.spec)) for taint in node.spec.taints):
+            out.append(name)
+    return sorted(out, key=natural_key)

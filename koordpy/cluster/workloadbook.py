@@ -1,0 +1,77 @@
+"""Workloads that are known, and the gangs that follow from them and from pods.
+
+Source: workloads.md 2.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from koordpy.cluster.pods import GangRef, GangSource, PodInfo, rank_index
+from koordpy.workloads.bylabels import by_labels, kueue_index
+from koordpy.workloads.gangs import Derived, DerivedGangs, Settings, WorkloadPod, derive
+from koordpy.workloads.known import Known
+
+
+class WorkloadBook:
+    """What pods belong to; gangs are derived anew where something of it changed."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.known = Known()
+        self._members: dict[str, WorkloadPod] = {}
+        self._refs: dict[str, GangRef] = {}
+        self._gangs: DerivedGangs | None = None
+
+    def know(self, known: Known) -> None:
+        """Takes all workloads at once. Pods come after them."""
+        self.known, self._gangs = known, None
+
+    def put_pod(self, info: PodInfo) -> GangRef | None:
+        """Takes a pod; the gang that followed for it so far."""
+        pod, known = info.pod, self._members.get(info.key)
+        self.known.owned_by(pod)
+        if known is not None and known.pod.metadata.uid == pod.metadata.uid:
+            place = known.place
+        else:
+            place = self.known.place(pod)
+            self._refs.pop(info.key, None)
+        self._members[info.key] = WorkloadPod(pod, bool(info.node), info.created, place)
+        self._gangs = None
+        return self._refs.get(info.key)
+
+    def drop_pod(self, key: str) -> None:
+        """Forgets a pod."""
+        if self._members.pop(key, None) is not None:
+            self._gangs = None
+        self._refs.pop(key, None)
+
+    def gangs(self, named: Iterable[GangRef], plain: Iterable[PodInfo]) -> tuple[DerivedGangs, bool]:
+        """(what follows now, whether that is anew). named: gangs that pods name; plain: pods that name none."""
+        if self._gangs is not None:
+            return self._gangs, False
+        members = [self._members[info.key] for info in plain]
+        refs = {info.key for info in plain}
+        # who has ended is not kept among the pods, and counts here
+        ended = [one for key, one in self._members.items() if key not in refs and one.pod.status.phase == "Succeeded"]
+
+        def more(rest: Sequence[WorkloadPod]) -> Iterable[Derived]:
+            return by_labels(rest, [self._settings.auto(one.pod.metadata.namespace) for one in rest])
+
+        found = derive(self.known, [*members, *ended], self._settings, (ref.key for ref in named), more)
+        self._gangs = found
+        self._refs = {key: ref_of(found.gangs[gang]) for key, gang in found.of_pod.items()}
+        return found, True
+
+    def ref(self, key: str) -> GangRef | None:
+        """The gang that follows for a pod."""
+        return self._refs.get(key)
+
+    def index(self, info: PodInfo, found: DerivedGangs) -> int | None:
+        """Rank index of a pod in a gang."""
+        place = self._members[info.key].place
+        own = found.index.get(info.key, place.seat.index if place is not None else None)
+        return rank_index(info.pod, own if own is not None else kueue_index(info.pod))
+
+
+def ref_of(gang: Derived) -> GangRef:
+    """Identity of a gang that follows."""
+    return GangRef(gang.namespace, gang.name, GangSource.WORKLOAD)

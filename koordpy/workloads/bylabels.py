@@ -1,0 +1,164 @@
+"""Gangs of pods whose workload cannot be read: what the pods say themselves, and Kueue's pod groups.
+
+Sources: workloads.md 2 (8) and 3 (labels).
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from koordpy.api import keys
+from koordpy.api.faults import literal
+from koordpy.api.objects import Pod
+from koordpy.api.settings import whole_number
+from koordpy.workloads.gangs import AUTO, Derived, WorkloadPod, count_of
+from koordpy.workloads.kinds.leaderworkersets import PREFIX as LWS
+from koordpy.workloads.kinds.leaderworkersets import WORKERS
+from koordpy.workloads.known import controller
+
+KUEUE = "kueue.x-k8s.io/pod-group-name"
+KUEUE_TOTAL = "kueue.x-k8s.io/pod-group-total-count"
+KUEUE_FREE = ("kueue.x-k8s.io/pod-group-fast-admission", "kueue.x-k8s.io/pod-group-serving")
+KUEUE_INDEX = "kueue.x-k8s.io/pod-group-pod-index"
+JOB_NAME = "training.kubeflow.org/job-name"
+NNODES = "PET_NNODES"
+_RANGE = re.compile(r"(?:([0-9]{1,9}):)?([0-9]{1,9})", re.ASCII)
+
+
+def kueue_index(pod: Pod) -> int | None:
+    """Rank index in a pod group of Kueue."""
+    labels, notes = pod.metadata.labels, pod.metadata.annotations
+    text = labels.get(KUEUE_INDEX) or labels.get(notes.get(KUEUE_INDEX + "-label", ""), "")
+    return int(text) if text.isdecimal() else None
+
+
+def _nnodes(pod: Pod) -> tuple[int, int] | None:
+    """(least, most) of PET_NNODES in a container."""
+    for container in pod.spec.containers:
+        for one in container.env:
+            if one.name == NNODES and (match := _RANGE.fullmatch(one.value)):
+                return int(match[1] or match[2]), int(match[2])
+    return None
+
+
+def _group(pod: Pod) -> tuple[str, str, str] | None:
+    """(what makes it, name, uid of the owner): equal for pods of one gang."""
+    labels, notes = pod.metadata.labels, pod.metadata.annotations
+    owner = controller(pod)
+    if LWS + "size" in notes and LWS + "name" in labels:
+        group = labels.get(LWS + "group-index", "")
+        uid = labels.get(LWS + "group-key", "") + labels.get(LWS + "template-revision-hash", "")
+        return "lws", f"{labels[LWS + 'name']}-{group}", uid
+    if _nnodes(pod) is not None and (labels.get(JOB_NAME) or owner is not None):
+        return "pet", labels.get(JOB_NAME) or (owner.name if owner is not None else ""), owner.uid if owner else ""
+    if owner is not None and keys.GANG_MIN in notes and keys.GANG_NAME not in notes:
+        return "owner", owner.name, owner.uid
+    return None
+
+
+def by_labels(members: Sequence[WorkloadPod], auto: Iterable[str]) -> Iterator[Derived]:
+    """The gangs of pods that are in none by 1 to 7. auto: how gangs are found for each of them."""
+    groups: dict[tuple[str, str, str, str], list[WorkloadPod]] = {}
+    kueue: dict[tuple[str, str], list[WorkloadPod]] = {}
+    for one, how in zip(members, auto, strict=True):
+        meta = one.pod.metadata
+        if how == "off" or meta.annotations.get(AUTO) == "off":
+            continue
+        is_known = one.place is not None and how == "workloads"
+        if not is_known and (found := _group(one.pod)) is not None:
+            groups.setdefault((meta.namespace, *found), []).append(one)
+        elif name := meta.labels.get(KUEUE):
+            kueue.setdefault((meta.namespace, name), []).append(one)
+    for (namespace, how, name, uid), pods in groups.items():
+        pods.sort(key=lambda one: (one.created, one.pod.metadata.name))
+        if how == "lws":
+            yield from _leader_workers(namespace, name, uid, pods)
+        else:
+            yield (_elastic if how == "pet" else _owned)(namespace, name, uid, pods)
+    for (namespace, name), pods in kueue.items():
+        pods.sort(key=lambda one: (one.created, one.pod.metadata.name))
+        yield _kueue(namespace, name, pods)
+
+
+def _keys(pods: Sequence[WorkloadPod]) -> tuple[str, ...]:
+    return tuple(one.pod.key for one in pods)
+
+
+def _elastic(namespace: str, name: str, uid: str, pods: Sequence[WorkloadPod]) -> Derived:
+    least, most = _nnodes(pods[0].pod) or (0, 0)
+    by = f", at least {least} by {NNODES}" if least < most else ""
+    return Derived(
+        namespace=namespace,
+        name=name,
+        pods=_keys(pods),
+        min_member=max(0, least - sum(one.succeeded for one in pods)),
+        origin=f"{count_of(most)} by {NNODES} of job {name}{by}",
+        meta=pods[0].pod.metadata,
+        run=("pet", namespace, name, uid),
+        source="labels",
+    )
+
+
+def _owned(namespace: str, name: str, uid: str, pods: Sequence[WorkloadPod]) -> Derived:
+    notes = pods[0].pod.metadata.annotations
+    owner = controller(pods[0].pod)
+    number = whole_number(notes[keys.GANG_MIN])
+    fault = ""
+    if number is None:
+        fault = f"annotation {keys.GANG_MIN} cannot be read: {literal(notes[keys.GANG_MIN])} is no whole number"
+    alive = sum(one.alive for one in pods)
+    by = f", at least {number} by {keys.GANG_MIN}" if number is not None and number < alive else ""
+    return Derived(
+        namespace=namespace,
+        name=name,
+        pods=_keys(pods),
+        min_member=max(0, number or 0),
+        origin=f"{count_of(alive)} of {owner.kind if owner else ''} {name}{by}",
+        meta=pods[0].pod.metadata,
+        fault=fault,
+        run=("owner", namespace, name, uid),
+        source="labels",
+    )
+
+
+def _leader_workers(namespace: str, name: str, uid: str, pods: Sequence[WorkloadPod]) -> Iterator[Derived]:
+    """A group of a LeaderWorkerSet: its leader, and its workers once they exist."""
+    text = pods[0].pod.metadata.annotations[LWS + "size"]
+    size = int(text) if text.isdecimal() else 1
+    title, _, group = name.rpartition("-")
+    split: dict[str, list[WorkloadPod]] = {"leader": [], WORKERS: []}
+    for one in pods:
+        split["leader" if one.pod.metadata.labels.get(LWS + "worker-index") == "0" else WORKERS].append(one)
+    for role, found in split.items():
+        least = 1 if role == "leader" else size - 1
+        if found:
+            yield Derived(
+                namespace=namespace,
+                name=f"{name}:{role}",
+                pods=_keys(found),
+                min_member=least,
+                origin=f"{count_of(least)} of LeaderWorkerSet {title}, group {group}, role {role} (size {size})",
+                meta=found[0].pod.metadata,
+                run=("lws", namespace, name, uid),
+                source="labels",
+            )
+
+
+def _kueue(namespace: str, name: str, pods: Sequence[WorkloadPod]) -> Derived:
+    notes = pods[0].pod.metadata.annotations
+    text = notes.get(KUEUE_TOTAL, "")
+    number, fault = whole_number(text), ""
+    if any(notes.get(key) == "true" for key in KUEUE_FREE):
+        number = 0
+    elif number is None:
+        fault = f"annotation {KUEUE_TOTAL} cannot be read: {literal(text)} is no whole number"
+    return Derived(
+        namespace=namespace,
+        name=name,
+        pods=_keys(pods),
+        min_member=max(0, (number or 0) - sum(one.succeeded for one in pods)),
+        origin=f"{count_of(whole_number(text) or len(pods))} of pod group {name} (Kueue)",
+        meta=pods[0].pod.metadata,
+        fault=fault,
+        run=("kueue", namespace, name),
+        source="kueue",
+    )

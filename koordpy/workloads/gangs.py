@@ -1,0 +1,374 @@
+"""Gangs that follow from workloads: which pods, how many of them together, and why.
+
+Sources: workloads.md 2 to 5.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from koordpy.api import keys
+from koordpy.api.faults import UnreadableError, literal
+from koordpy.api.gangspec import parse_topology_wish
+from koordpy.api.natural import natural_key
+from koordpy.api.objects import ObjectMeta, Pod
+from koordpy.workloads.known import Known, PodPlace, Title, controller
+from koordpy.workloads.minimum import Minimum, asks, minima
+from koordpy.workloads.model import Role, Workload
+
+AUTO = keys.GANG_AUTO
+ASKED_BY_TEMPLATE = ("ReplicaSet", "ReplicationController")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadPod:
+    """A pod that may be in a derived gang."""
+
+    pod: Pod
+    bound: bool
+    created: float
+    place: PodPlace | None = None
+
+    @property
+    def leaving(self) -> bool:
+        return bool(self.pod.metadata.deletion_timestamp)
+
+    @property
+    def succeeded(self) -> bool:
+        return self.pod.status.phase == "Succeeded"
+
+    @property
+    def alive(self) -> bool:
+        """Neither finished nor being deleted."""
+        return self.pod.status.phase not in ("Succeeded", "Failed") and not self.leaving
+
+    @property
+    def waits(self) -> bool:
+        """Whether it may be placed."""
+        return self.alive and not self.bound and not self.pod.spec.scheduling_gates
+
+
+@dataclass(frozen=True, kw_only=True)
+class Derived:
+    """One gang: the pods of one role of one run."""
+
+    namespace: str
+    name: str
+    pods: tuple[str, ...]
+    """Keys of its pods, the oldest first."""
+    min_member: int
+    origin: str
+    meta: ObjectMeta
+    """With what is said of it, the nearest first asked."""
+    fault: str = ""
+    wanted: int | None = None
+    title: Title | None = None
+    role: str = ""
+    run: tuple[str, ...] = ()
+    apart: bool = False
+    """Whether it waits alone: the rest of its run runs."""
+    joined: bool = True
+    """Whether it is planned together with the other roles of its run."""
+    lost: bool = False
+    """Whether members are gone that ran (workloads.md 5.6)."""
+    source: str = "workload"
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is configured (workloads.md 1)."""
+
+    auto: Callable[[str], str]
+    """Namespace -> workloads, labels or off."""
+    kinds: frozenset[str]
+    schedulers: frozenset[str]
+
+
+def count_of(number: int) -> str:
+    """`1 member`, `8 members`."""
+    return f"{number} member{'s' if number != 1 else ''}"
+
+
+@dataclass
+class _WorkloadRun:
+    """Pods of one run by role."""
+
+    workload: Workload
+    chain: tuple[Workload, ...]
+    group: str
+    run: str
+    members: dict[str, list[WorkloadPod]] = field(default_factory=dict)
+
+    @property
+    def began(self) -> float:
+        return min((one.created for found in self.members.values() for one in found), default=float("inf"))
+
+    @property
+    def is_present(self) -> bool:
+        """Whether it is the one that the workload runs now."""
+        return not self.workload.run or self.run == self.workload.run
+
+    def roles(self) -> list[Role]:
+        found = [role for role in self.workload.roles if role.group == self.group]
+        if not found and self.workload.wide is not None:
+            found = list(self.workload.wide(self.group))
+        return found
+
+
+def runs_of(known: Known, members: Iterable[WorkloadPod]) -> list[_WorkloadRun]:
+    """The runs of all workloads that have pods, or want some."""
+    found: dict[tuple[str, str, str], _WorkloadRun] = {}
+    for workload in known.workloads():
+        chain = known.chain(workload)
+        top = next((one for one in reversed(chain) if one.roles), None)
+        if top is workload and workload.is_kind and workload.by_default:
+            for group in dict.fromkeys(role.group for role in workload.roles):
+                if not group:
+                    found[workload.head.uid, "", workload.run] = _WorkloadRun(workload, chain, "", workload.run)
+    for member in members:
+        place = member.place
+        if place is None or not place.workload.is_kind:
+            continue
+        seat, workload = place.seat, place.workload
+        key = workload.head.uid, seat.group, seat.run
+        run = found.get(key)
+        if run is None:
+            run = found[key] = _WorkloadRun(workload, known.chain(workload), seat.group, seat.run)
+        run.members.setdefault(seat.role, []).append(member)
+    for run in found.values():
+        for pods in run.members.values():
+            pods.sort(key=lambda one: (one.created, natural_key(one.pod.metadata.name)))
+    return list(found.values())
+
+
+def _merged(notes: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    out: dict[str, str] = {}
+    for one in reversed(notes):
+        out.update(one)
+    return out
+
+
+def _notes(run: _WorkloadRun, role: Role) -> list[Mapping[str, str]]:
+    """Annotations that may speak of a role, nearest first."""
+    template: Mapping[str, str] = role.template.annotations
+    if not role.template.raw and run.members.get(role.name):
+        template = run.members[role.name][0].pod.metadata.annotations
+    return [template, *role.above, *(one.head.annotations for one in run.chain)]
+
+
+def _asks(said: Mapping[str, str]) -> bool:
+    if said.get(AUTO) == "on" or (keys.GANG_MIN in said and keys.GANG_NAME not in said):
+        return True
+    text = said.get(keys.GANG_TOPOLOGY)
+    if text is None:
+        return False
+    try:
+        wish = parse_topology_wish(text)
+    except UnreadableError:
+        return True
+    return bool(wish.gather) or wish.pipeline > 1
+
+
+class _Derivation:
+    """The gangs of one run."""
+
+    def __init__(self, run: _WorkloadRun, known: Known, settings: Settings) -> None:
+        self.run, self._settings = run, settings
+        self.title = known.title(run.workload)
+        self.workload = run.workload
+        self.all_roles = run.roles()
+        ours = [
+            role for role in self.all_roles if not role.template.raw or role.template.scheduler in settings.schedulers
+        ]
+        self.said = {role.name: _merged(_notes(run, role)) for role in ours}
+        self.roles = [role for role in ours if self.said[role.name].get(AUTO) != "off"]
+        oldest = {name: pods[0].pod.metadata.annotations for name, pods in run.members.items()}
+        notes = [one.head.annotations for one in run.chain]
+        self._asked = asks(run.workload, notes, oldest) or any(_asks(self.said[role.name]) for role in self.roles)
+        if run.workload.head.kind in ASKED_BY_TEMPLATE:
+            template = run.workload.roles[0].template.annotations
+            self._asked = keys.GANG_MIN in template and keys.GANG_NAME not in template
+        self._minima = minima(run.workload, self.roles, str(self.title), notes, oldest)
+
+    @property
+    def is_gang(self) -> bool:
+        """Whether its pods are no plain ones (workloads.md 3)."""
+        kind = self.workload.head.kind
+        if self._settings.auto(self.workload.head.namespace) != "workloads" or not self.roles:
+            return False
+        if not {kind, self.title.kind} <= self._settings.kinds | set(ASKED_BY_TEMPLATE):
+            return False
+        odd = any(self.said[role.name].get(AUTO, "off") not in ("on", "off") for role in self.roles)
+        one = self.workload.counted and sum(role.number for role in self.all_roles) <= 1
+        return self._asked or odd or (self.workload.by_default and not one)
+
+    def gangs(self) -> Iterator[Derived]:
+        """One for each role that is there, named without regard to others."""
+        run = self.run
+        runs = any(one.bound and not one.leaving for role in self.roles for one in run.members.get(role.name, ()))
+        born = [role for role in self.roles if not role.after or run.members.get(role.name)]
+        wanted = {role.name: self._wanted(role) for role in born}
+        for role in born:
+            members = run.members.get(role.name, [])
+            if not members and not wanted[role.name]:
+                continue
+            yield self._gang(role, members, wanted[role.name], runs=runs)
+
+    def _wanted(self, role: Role) -> int:
+        members = self.run.members.get(role.name, [])
+        if not self.workload.counted or not self.run.is_present:
+            return sum(one.alive for one in members)
+        by_part: dict[str, list[WorkloadPod]] = {}
+        for one in members:
+            if one.place is not None:
+                by_part.setdefault(one.place.seat.part, []).append(one)
+        total = 0
+        for part in role.parts:
+            seen = by_part.get(part.key, [])
+            total += part.wanted(sum(one.succeeded for one in seen), sum(one.alive for one in seen))
+        return total
+
+    def _own(self, role: Role) -> int:
+        """The kind's own minimum."""
+        if not any(part.independent for part in role.parts):
+            return self._wanted(role)
+        members = self.run.members.get(role.name, [])
+        total = 0
+        for part in role.parts:
+            seen = [one for one in members if one.place is not None and one.place.seat.part == part.key]
+            total += part.least(part.wanted(sum(one.succeeded for one in seen), sum(one.alive for one in seen)))
+        return total
+
+    def _least(self, role: Role, wanted: int) -> tuple[int, Minimum]:
+        said = self._minima[role.name]
+        if self.workload.ordered:
+            return min(1, wanted), Minimum(None)
+        least = self._own(role) if said.number is None else min(wanted, said.number)
+        return max(0, least), said
+
+    def _gang(self, role: Role, members: list[WorkloadPod], wanted: int, *, runs: bool) -> Derived:
+        least, said = self._least(role, wanted)
+        notes = self.said[role.name]
+        fault = said.fault
+        if notes.get(AUTO, "on") not in ("on", "off"):
+            fault = f"annotation {AUTO} cannot be read: {literal(notes[AUTO])} is neither on nor off"
+        there = [one for one in members if one.alive and (one.bound or one.waits)]
+        bound = any(one.bound for one in there)
+        lacks = not bound and len(there) < least
+        head, group = self.workload.head, self.run.group
+        name = f"{head.name}-{group}" if group else head.name
+        suffixed = self.workload.suffixed(group) if group == "" else len(self.all_roles) > 1
+        by = f", at least {least} by {said.by}" if said.by and said.number is not None and least < wanted else ""
+        named = role.name if suffixed or self.title.kind in ("JobSet", "TrainJob") else ""
+        return Derived(
+            namespace=head.namespace,
+            name=f"{name}:{role.name}" if suffixed else name,
+            pods=tuple(one.pod.key for one in members),
+            min_member=least,
+            wanted=wanted,
+            origin=self._origin(role, wanted, named) + by,
+            meta=ObjectMeta(namespace=head.namespace, name=head.name, annotations=notes),
+            fault=fault,
+            title=self.title,
+            role=named,
+            run=(head.uid, group, self.run.run),
+            apart=runs and not bound and (lacks or bool(fault)),
+            joined=wanted > 0,
+            lost=self._lost(members),
+        )
+
+    def _origin(self, role: Role, wanted: int, named: str) -> str:
+        text = f"{count_of(wanted)} of {self.title}"
+        if self.run.group:
+            text += f", group {self.run.group}"
+        if named:
+            text += f", role {role.name}"
+        if not role.detail:
+            return text
+        return f"{text} {role.detail}" if role.detail.startswith("(") else f"{text} ({role.detail})"
+
+    def _lost(self, members: list[WorkloadPod]) -> bool:
+        """Whether fewer are bound or have Succeeded than were bound together."""
+        counts: dict[str, int] = {}
+        for one in (one for found in self.run.members.values() for one in found):
+            if one.bound or one.succeeded:
+                key = one.pod.metadata.annotations.get(keys.BIND_GROUP_ID, "")
+                counts[key] = counts.get(key, 0) + (not one.leaving)
+        for one in members:
+            said = one.pod.metadata.annotations
+            text = said.get(keys.BIND_MEMBER_COUNT, "")
+            if text.isdecimal() and one.bound and counts.get(said.get(keys.BIND_GROUP_ID, ""), 0) < int(text):
+                return True
+        return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class DerivedGangs:
+    """All gangs that follow from workloads and from what pods say of them."""
+
+    gangs: Mapping[str, Derived]
+    """By `namespace/name`."""
+    of_pod: Mapping[str, str]
+    """Pod -> `namespace/name` of its gang."""
+    index: Mapping[str, int]
+    """Pod -> its rank index by its workload."""
+    meant: Mapping[str, tuple[str, ...]]
+    """`namespace/name` of a workload -> its gangs, where these have other names, or there are none."""
+
+
+def derive(
+    known: Known,
+    members: Sequence[WorkloadPod],
+    settings: Settings,
+    taken: Iterable[str],
+    more: Callable[[Sequence[WorkloadPod]], Iterable[Derived]] = lambda _: (),
+) -> DerivedGangs:
+    """taken: `namespace/name` of gangs that pods or objects name themselves; more: gangs that pods without a workload
+    make, by what they say."""
+    named = set(taken)
+    gangs: dict[str, Derived] = {}
+    meant: dict[str, tuple[str, ...]] = {}
+    of_pod: dict[str, str] = {}
+    runs = runs_of(known, members)
+    runs.sort(key=lambda run: (run.workload.head.created, run.began))
+    held: dict[tuple[str, str], int] = {}
+    current = {(run.workload.head.uid, run.group) for run in runs if run.is_present and run.members}
+    for run in runs:
+        derivation = _Derivation(run, known, settings)
+        if not derivation.is_gang:
+            continue
+        found = list(derivation.gangs())
+        uid = run.workload.head.uid
+        if not run.is_present and (uid, run.group) in current:
+            found = [_named(one, f"@{run.run}") for one in found]
+        kind = run.workload.head.kind.lower()
+        if any(one.key in named for one in found):
+            found = [_named(one, f"-{kind}") for one in found]
+        held[uid, run.group] = held.get((uid, run.group), 0) + 1
+        for one in found:
+            named.add(one.key)
+            gangs[one.key] = one
+            of_pod |= dict.fromkeys(one.pods, one.key)
+        own = f"{run.workload.head.namespace}/{run.workload.head.name}"
+        meant[own] = (*meant.get(own, ()), *(one.key for one in found if one.joined))
+    placed = [one for one in members if one.pod.key not in of_pod]
+    for one in more(placed):
+        if one.key not in named:
+            gangs[one.key] = one
+            named.add(one.key)
+            of_pod |= dict.fromkeys(one.pods, one.key)
+    index = {
+        one.pod.key: one.place.seat.index
+        for one in members
+        if one.place is not None and one.place.seat.index is not None
+    }
+    meant = {key: found for key, found in meant.items() if found != (key,)}
+    return DerivedGangs(gangs=gangs, of_pod=of_pod, index=index, meant=meant)
+
+
+def _named(gang: Derived, suffix: str) -> Derived:
+    name, colon, role = gang.name.partition(":")
+    return replace(gang, name=f"{name}{suffix}{colon}{role}")

@@ -1,0 +1,235 @@
+"""JobSet: a role for each replicatedJob, its Jobs' pods, dependsOn, and domains of their own.
+
+Sources: workloads.md 4, 5, 6 and 10.2.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from hashlib import sha1
+
+from koordpy.api.keys import GANG_MIN
+from koordpy.api.objects import Pod
+from koordpy.workloads.kinds.jobs import JOB_TOTALS, deadline, index_in, is_indexed, job_part, sizes
+from koordpy.workloads.model import JobPart, PodSeat, Role, Slot, StepCondition, Template, Workload
+from koordpy.workloads.source import Head, Source, conditions
+
+PREFIX = "jobset.sigs.k8s.io/"
+EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+NODE_SELECTOR = "alpha.jobset.sigs.k8s.io/node-selector"
+LEADERS, FOLLOWERS = "-leaders", "-followers"
+JobStates = Mapping[tuple[str, str], Source]
+"""(namespace, name) -> a Job that exists."""
+
+
+def _status(source: Source, role: str) -> Source:
+    return next(
+        (one for one in source.at("status").list("replicatedJobsStatus") if one.text("name") == role), Source({})
+    )
+
+
+def _met(source: Source, role: str, state: str, replicas: int) -> bool:
+    counts = _status(source, role)
+    if not counts.raw:
+        return False
+    names = ("succeeded",) if state == "Complete" else ("failed", "ready", "succeeded")
+    return sum(counts.count(name) for name in names) == replicas
+
+
+def _conditions(
+    source: Source, jobs: list[Source], i: int, replicas: Mapping[str, int], in_order: bool
+) -> Iterator[StepCondition]:
+    before = [one.text("name") for one in jobs[:i]]
+    for depends in jobs[i].list("dependsOn"):
+        name, state = depends.text("name"), depends.text("status", "Ready")
+        if name not in before:
+            depends.fault("name", f'no replicatedJob "{name}" before it')
+        else:
+            yield StepCondition(name, state, f"role {name} {state}", _met(source, name, state, replicas[name]))
+    if in_order and i:
+        yield StepCondition(
+            before[-1], "Ready", f"role {before[-1]} Ready", _met(source, before[-1], "Ready", replicas[before[-1]])
+        )
+
+
+def _job_key(namespace: str, job: str) -> str:
+    return sha1(f"{namespace}/{job}".encode(), usedforsecurity=False).hexdigest()
+
+
+def _labelled(part: JobPart, labels: Mapping[str, str]) -> JobPart:
+    def slots() -> Iterator[Slot]:
+        for slot in part.slots():
+            yield replace(slot, labels={**slot.labels, **labels}, annotations={**slot.annotations, **labels})
+
+    return replace(part, slots=slots)
+
+
+def _exclusive(part: JobPart, key: str, job_key: str) -> JobPart:
+    """Its first pod seeks a domain of its own, the others follow it."""
+
+    def slots() -> Iterator[Slot]:
+        leader = ""
+        for slot in part.slots():
+            leader = leader or slot.name
+            if slot.name == leader:
+                yield replace(slot, apart=(key, PREFIX + "job-key", job_key, True))
+            else:
+                yield replace(slot, follows=(key, leader))
+
+    return replace(part, slots=slots)
+
+
+def _half(part: JobPart, *, leader: bool) -> JobPart:
+    """The first pod of a Job, or all others, as a part of its own."""
+
+    def slots() -> Iterator[Slot]:
+        return (slot for slot in part.slots() if (slot.index == 0) == leader)
+
+    number = min(1, part.number) if leader else max(0, part.number - 1)
+    over = 1 if 0 in part.closed else 0
+    succeeded = min(over, part.succeeded) if leader else max(0, part.succeeded - over)
+    total = min(1, part.total) if leader else max(0, part.total - 1)
+    return replace(part, slots=slots, number=number, succeeded=succeeded, total=total)
+
+
+def read_jobset(source: Source, head: Head, jobs: JobStates | None = None) -> Workload:
+    """A JobSet. jobs: its Jobs that exist."""
+    spec = source.at("spec")
+    listed = spec.list("replicatedJobs")
+    note = "finished" if conditions(source, "Completed", "Failed") else "suspended" if spec.flag("suspend") else ""
+    in_order = spec.at("startupPolicy").text("startupPolicyOrder", "AnyOrder") == "InOrder"
+    replicas = {one.text("name"): one.count("replicas", 1) for one in listed}
+    attempt = str(source.at("status").count("restarts"))
+    seen: set[str] = set()
+    roles: list[Role] = []
+    offsets: dict[str, int] = {}
+    each: dict[str, int] = {}
+    split: set[str] = set()
+    before = jobs_before = 0
+    for i, one in enumerate(listed):
+        name = one.text("name")
+        if name in seen:
+            one.fault("name", f'"{name}" is given twice')
+        seen.add(name)
+        read = _Role(source, head, one, jobs or {}, attempt, note, jobs_before)
+        after = tuple(_conditions(source, listed, i, replicas, in_order))
+        offsets[name], each[name] = before, read.each
+        before += read.each * read.replicas
+        jobs_before += read.replicas
+        roles += read.roles(after)
+        if read.is_split:
+            split.add(name)
+
+    def seat(pod: Pod) -> PodSeat | None:
+        labels, notes = pod.metadata.labels, pod.metadata.annotations
+        job = labels.get("batch.kubernetes.io/job-name") or next(
+            (one.name for one in pod.metadata.owner_references if one.controller and one.kind == "Job"), ""
+        )
+        role = labels.get(PREFIX + "replicatedjob-name") or next(
+            (name for name in replicas if job.startswith(f"{head.name}-{name}-")), ""
+        )
+        if role not in offsets:
+            return None
+        index = index_in(labels, notes)
+        number = labels.get(PREFIX + "job-index") or job.rpartition("-")[2]
+        if index is not None and number.isdecimal():
+            rank: int | None = offsets[role] + int(number) * each[role] + index
+        else:
+            rank = None
+        shown = role + ((LEADERS if index == 0 else FOLLOWERS) if role in split else "")
+        run = labels.get(PREFIX + "restart-attempt", attempt)
+        return PodSeat(shown, rank, job or f"{head.name}-{role}-{number}", run=run)
+
+    children = tuple(("Job", part.key) for role in roles for part in role.parts)
+    return Workload(
+        head=head,
+        roles=tuple(roles),
+        seat=seat,
+        by_default=True,
+        children=tuple(dict.fromkeys(children)),
+        marks=((PREFIX + "jobset-name", head.name),),
+        run=attempt,
+        total_keys=JOB_TOTALS[:1],
+        always_suffixed=bool(split),
+        note=note,
+        source=source,
+    )
+
+
+class _Role:
+    """One replicatedJob."""
+
+    def __init__(
+        self, source: Source, head: Head, one: Source, jobs: JobStates, attempt: str, note: str, jobs_before: int
+    ) -> None:
+        self._head, self._one, self._attempt, self._before = head, one, attempt, jobs_before
+        self._all_jobs = sum(other.count("replicas", 1) for other in source.at("spec").list("replicatedJobs"))
+        self.name, self.replicas = one.text("name"), one.count("replicas", 1)
+        self._job = one.at("template")
+        spec = self._job.at("spec")
+        self.each = min(parallelism for parallelism in [sizes(spec)[0], sizes(spec)[1]] if parallelism is not None)
+        notes = {**head.annotations, **self._job.at("metadata").strings("annotations")}
+        self._key = notes.get(EXCLUSIVE, "")
+        if NODE_SELECTOR in notes:
+            self._key = ""
+        self.is_split = bool(self._key) and self.each > 1 and is_indexed(spec, "Indexed")
+        counts = _status(source, self.name)
+        self._over = counts.count("succeeded") + counts.count("failed")
+        self._note = note
+        self._jobs = jobs
+
+    def _part(self, j: int, over: int) -> tuple[JobPart, int]:
+        """(pods of its j-th Job, how many of the Jobs that do not exist are still to be counted as over)."""
+        head, name = self._head, f"{self._head.name}-{self.name}-{j}"
+        exists = self._jobs.get((head.namespace, name))
+        if exists is not None:
+            found = job_part(exists, name, exists.at("metadata").text("uid"), default="Indexed")
+            found = replace(found, over=found.over or bool(self._note))
+        else:
+            bare = Source({"spec": self._job.at("spec").raw}, self._job.path, self._job.faults)
+            found = job_part(bare, name, f"{head.uid}/{name}", default="Indexed", note=self._note)
+            if over > 0:
+                over, found = over - 1, replace(found, over=True)
+        job_key = _job_key(head.namespace, name)
+        labels = {
+            "jobset-name": head.name,
+            "jobset-uid": head.uid,
+            "replicatedjob-name": self.name,
+            "replicatedjob-replicas": str(self.replicas),
+            "global-replicas": str(self._all_jobs),
+            "restart-attempt": self._attempt,
+            "job-index": str(j),
+            "job-global-index": str(self._before + j),
+            "job-key": job_key,
+            "group-name": self._one.text("groupName", "default"),
+            "group-replicas": str(self._all_jobs),
+            "job-group-index": str(self._before + j),
+        }
+        found = _labelled(found, {PREFIX + key: value for key, value in labels.items()})
+        if self._key:
+            found = _exclusive(found, self._key, job_key)
+        return found, over
+
+    def roles(self, after: tuple[StepCondition, ...]) -> Iterator[Role]:
+        over = self._over
+        parts = []
+        for j in range(min(self.replicas, 100_001)):
+            part, over = self._part(j, over)
+            parts.append(part)
+        template = Template.of(self._job.at("spec", "template"))
+        above = self._job.at("metadata").strings("annotations")
+        make = partial(
+            Role,
+            template=template,
+            above=({**deadline(self._job.at("spec")), **above},),
+            asked=template.annotations.get(GANG_MIN, above.get(GANG_MIN)),
+        )
+        jobs = f"{self.replicas} Job{'s' if self.replicas != 1 else ''} of"
+        if not self.is_split:
+            yield make(name=self.name, parts=tuple(parts), after=after, detail=f"{jobs} {self.each}")
+            return
+        leaders = tuple(_half(part, leader=True) for part in parts)
+        others = tuple(_half(part, leader=False) for part in parts)
+        yield make(name=self.name + LEADERS, parts=leaders, after=after, detail=f"{jobs} {self.each}")
+        placed = StepCondition(self.name + LEADERS, "scheduled", "leader scheduled")
+        yield make(name=self.name + FOLLOWERS, parts=others, after=(*after, placed), detail=f"{jobs} {self.each}")

@@ -1,0 +1,148 @@
+"""LeaderWorkerSet: a gang for each group, or one for its leader and one for its workers.
+
+Sources: workloads.md 4, 5.3, 6 and 10.2.
+"""
+
+from collections.abc import Iterator, Sequence
+from hashlib import sha1
+
+from koordpy.api.objects import Pod
+from koordpy.workloads.model import JobPart, PodSeat, Role, Slot, StepCondition, Template, Workload
+from koordpy.workloads.source import Head, Source
+
+PREFIX = "leaderworkerset.sigs.k8s.io/"
+EXCLUSIVE = PREFIX + "exclusive-topology"
+LEADER, WORKERS = "leader", "workers"
+
+
+class _Groups:
+    """What the groups of a LeaderWorkerSet have in common."""
+
+    def __init__(self, source: Source, head: Head) -> None:
+        spec = source.at("spec")
+        inner = spec.at("leaderWorkerTemplate")
+        self.head = head
+        self.size = inner.count("size", 1)
+        if self.size < 1:
+            inner.fault("size", f"{self.size} is below 1")
+        self.replicas = spec.count("replicas", 1)
+        self.workers = Template.of(inner.at("workerTemplate"))
+        own = inner.at("leaderTemplate") if inner.has("leaderTemplate") else inner.at("workerTemplate")
+        self.leader = Template.of(own)
+        self._ready = spec.text("startupPolicy") == "LeaderReady"
+        self._key = head.annotations.get(EXCLUSIVE, "")
+        self._subgroups = inner.at("subGroupPolicy")
+        self.stepwise = (self._ready or bool(self._key)) and self.size > 1
+        self._revision = source.at("status").text("updateRevision", "1")
+
+    def _slot(self, group: str, j: int) -> Slot:
+        head = self.head
+        leader = f"{head.name}-{group}"
+        key = sha1(f"{head.namespace}/{leader}".encode(), usedforsecurity=False).hexdigest()
+        labels = {
+            "name": head.name,
+            "group-index": group,
+            "group-key": key,
+            "worker-index": str(j),
+            "template-revision-hash": self._revision,
+        }
+        notes = {"size": str(self.size)}
+        if j:
+            notes["leader-name"] = leader
+        subgroup = self._subgroups.maybe("subGroupSize") if self._subgroups.raw else None
+        if subgroup:
+            labels["subgroup-index"] = str(self._subgroup(j, subgroup))
+            notes["subgroup-size"] = str(subgroup)
+            notes["subgroup-policy-type"] = self._subgroups.text("subGroupPolicyType", "LeaderWorker")
+        return Slot(
+            f"{leader}-{j}" if j else leader,
+            {PREFIX + name: value for name, value in labels.items()},
+            {PREFIX + name: value for name, value in notes.items()},
+            apart=(self._key, PREFIX + "group-key", key, False) if self._key and not j else None,
+            follows=(self._key, leader) if self._key and j else None,
+        )
+
+    def _subgroup(self, j: int, size: int) -> int:
+        """As its webhook counts: where size - 1 is a multiple the leader is one more of the first subgroup."""
+        if (self.size - 1) % size == 0 and j:
+            return (j - 1) // size
+        return j // size
+
+    def _part(self, group: str, first: int, last: int) -> JobPart:
+        def slots() -> Iterator[Slot]:
+            return (self._slot(group, j) for j in range(first, last))
+
+        return JobPart(number=max(0, last - first), slots=slots, key=group)
+
+    def roles(self, group: str) -> Sequence[Role]:
+        """Those of one group."""
+        of_group = f"(size {self.size})"
+        if self.stepwise:
+            text = "leader scheduled" if self._key and not self._ready else "leader Ready"
+            after = StepCondition(LEADER, "Ready", text)
+            return (
+                Role(
+                    name=LEADER,
+                    group=group,
+                    parts=(self._part(group, 0, 1),),
+                    template=self.leader,
+                    detail=of_group,
+                ),
+                Role(
+                    name=WORKERS,
+                    group=group,
+                    parts=(self._part(group, 1, self.size),),
+                    template=self.workers,
+                    after=(after,),
+                    detail=of_group,
+                ),
+            )
+        if self.leader is self.workers or self.leader.raw is self.workers.raw or self.size < 2:
+            return (
+                Role(
+                    name="",
+                    group=group,
+                    parts=(self._part(group, 0, self.size),),
+                    template=self.leader,
+                    detail=of_group,
+                ),
+            )
+        return (
+            Role(
+                name="",
+                group=group,
+                parts=(self._part(group, 0, 1), self._part(group, 1, self.size)),
+                template=self.leader,
+                templates=(self.leader, self.workers),
+                detail=of_group,
+            ),
+        )
+
+
+def read_leader_worker_set(source: Source, head: Head) -> Workload:
+    """A LeaderWorkerSet."""
+    groups = _Groups(source, head)
+
+    def seat(pod: Pod) -> PodSeat | None:
+        labels = pod.metadata.labels
+        group, worker = labels.get(PREFIX + "group-index", ""), labels.get(PREFIX + "worker-index", "")
+        if not group:
+            parts = pod.metadata.name.removeprefix(f"{head.name}-").split("-")
+            group, worker = parts[0], worker or (parts[1] if len(parts) > 1 else "0")
+        if not group.isdecimal():
+            return None
+        index = int(worker) if worker.isdecimal() else None
+        role = "" if not groups.stepwise else LEADER if index == 0 else WORKERS
+        run = labels.get(PREFIX + "template-revision-hash", "")
+        return PodSeat(role, index, group, group=group, run=run)
+
+    return Workload(
+        head=head,
+        roles=tuple(role for i in range(min(groups.replicas, 100_001)) for role in groups.roles(str(i))),
+        seat=seat,
+        by_default=True,
+        children=(("StatefulSet", head.name), *(("StatefulSet", f"{head.name}-{i}") for i in range(groups.replicas))),
+        marks=((PREFIX + "name", head.name),),
+        source=source,
+        wide=groups.roles,
+    )

@@ -1,0 +1,468 @@
+"""The pods that workloads' controllers would make, as far as they are not there yet.
+
+Sources: workloads.md 10.1 to 10.4.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec.structs import replace
+
+from koordpy.api.faults import Fault
+from koordpy.api.objects import (
+    Affinity,
+    LabelSelector,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorTerm,
+    ObjectMeta,
+    OwnerReference,
+    PersistentVolumeClaimSource,
+    Pod,
+    PodAffinity,
+    PodAffinityTerm,
+    PodSpec,
+    Requirement,
+    Toleration,
+    Volume,
+)
+from koordpy.api.strict import decode
+from koordpy.workloads.kinds.jobs import index_in
+from koordpy.workloads.known import Known, PodPlace
+from koordpy.workloads.model import Filling, JobPart, Role, Slot, Template, Workload
+from koordpy.workloads.source import Head
+
+MOST_PODS = 100_000
+RoleKey = tuple[str, str, str]
+"""(uid of the workload, group, role)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Top:
+    """A topmost object of the input, and what its pods are counted by."""
+
+    head: Head
+    workload: Workload | None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MadeClaim:
+    """A volume claim that is made with a pod."""
+
+    namespace: str
+    name: str
+    spec: Mapping[str, Any]
+    created: str
+
+
+@dataclass(slots=True)
+class Account:
+    """What has become of one topmost object."""
+
+    top: Top
+    made: int = 0
+    present: int = 0
+
+
+@dataclass(slots=True)
+class Batch:
+    """What is made at one time."""
+
+    pods: list[Pod] = field(default_factory=list)
+    claims: list[MadeClaim] = field(default_factory=list)
+    by_top: dict[str, list[Pod]] = field(default_factory=dict)
+    """uid of the topmost object -> its pods."""
+
+
+def _required(affinity: Affinity | None) -> Affinity:
+    return affinity if affinity is not None else Affinity()
+
+
+def _term(key: str, expressions: list[Requirement], everywhere: bool) -> PodAffinityTerm:
+    return PodAffinityTerm(
+        label_selector=LabelSelector(match_expressions=expressions),
+        topology_key=key,
+        namespace_selector=LabelSelector() if everywhere else None,
+    )
+
+
+def _apart(spec: PodSpec, key: str, label: str, value: str, everywhere: bool) -> PodSpec:
+    """A domain of its own: with pods of its value, and with none of another."""
+    own = Requirement(key=label, operator="In", values=[value])
+    there = Requirement(key=label, operator="Exists")
+    other = Requirement(key=label, operator="NotIn", values=[value])
+    affinity = _required(spec.affinity)
+    near, far = affinity.pod_affinity or PodAffinity(), affinity.pod_anti_affinity or PodAffinity()
+    near = replace(near, required=[*near.required, _term(key, [own], everywhere)])
+    far = replace(far, required=[*far.required, _term(key, [there, other], everywhere)])
+    return replace(spec, affinity=replace(affinity, pod_affinity=near, pod_anti_affinity=far))
+
+
+def on_node(spec: PodSpec, node: str) -> PodSpec:
+    """The spec of a daemon's pod: only the node of that name will do."""
+    term = NodeSelectorTerm(match_fields=[Requirement(key="metadata.name", operator="In", values=[node])])
+    affinity = _required(spec.affinity)
+    of_nodes = affinity.node_affinity or NodeAffinity()
+    given = of_nodes.required.node_selector_terms if of_nodes.required is not None else []
+    terms = [replace(one, match_fields=[*one.match_fields, *term.match_fields]) for one in given] or [term]
+    required = NodeSelector(node_selector_terms=terms)
+    return replace(spec, affinity=replace(affinity, node_affinity=replace(of_nodes, required=required)))
+
+
+DAEMON_TAINTS = (
+    ("node.kubernetes.io/not-ready", "NoExecute"),
+    ("node.kubernetes.io/unreachable", "NoExecute"),
+    ("node.kubernetes.io/disk-pressure", "NoSchedule"),
+    ("node.kubernetes.io/memory-pressure", "NoSchedule"),
+    ("node.kubernetes.io/pid-pressure", "NoSchedule"),
+    ("node.kubernetes.io/unschedulable", "NoSchedule"),
+)
+"""(key, effect) of taints that pods of DaemonSets tolerate."""
+
+
+def daemon_tolerations(spec: PodSpec) -> list[Toleration]:
+    """The tolerations of a daemon's pod."""
+    own = [Toleration(key=key, operator="Exists", effect=effect) for key, effect in DAEMON_TAINTS]
+    return [*spec.tolerations, *(one for one in own if one not in spec.tolerations)]
+
+
+def _placed(spec: PodSpec, slot: Slot, label_of: Callable[[str, str], str]) -> PodSpec:
+    if slot.apart is not None:
+        spec = _apart(spec, *slot.apart)
+    if slot.follows is not None:
+        key, leader = slot.follows
+        spec = replace(spec, node_selector={**spec.node_selector, key: label_of(leader, key)})
+    if slot.node:
+        spec = replace(on_node(spec, slot.node), tolerations=daemon_tolerations(spec))
+    if slot.claims:
+        own = [
+            Volume(name=name, persistent_volume_claim=PersistentVolumeClaimSource(claim_name=f"{name}-{slot.name}"))
+            for name, _ in slot.claims
+        ]
+        given = {volume.name for volume in own}
+        spec = replace(spec, volumes=[*own, *(volume for volume in spec.volumes if volume.name not in given)])
+    return spec
+
+
+class Templates:
+    """Pod templates as typed objects, each read once; what is wrong with them."""
+
+    def __init__(self) -> None:
+        self._read: dict[int, tuple[Template, Pod | None]] = {}
+
+    def pod(self, template: Template) -> Pod | None:
+        """None where it is faulty."""
+        found = self._read.get(id(template))
+        return found[1] if found is not None else None
+
+    def read(self, template: Template) -> list[Fault]:
+        """Reads a template; its faults."""
+        if id(template) in self._read:
+            return []
+        meta = template.raw.get("metadata")
+        raw = {"metadata": meta, "spec": template.raw.get("spec")}
+        pod, faults = decode({name: part for name, part in raw.items() if part is not None}, Pod)
+        self._read[id(template)] = template, pod
+        return [Fault(f"{template.path}.{fault.path}", fault.text) for fault in faults]
+
+
+def templates_of(workload: Workload) -> Iterator[Template]:
+    """Its pod templates."""
+    for role in workload.roles:
+        yield role.template
+        yield from role.templates
+
+
+class Expansion:
+    """Workloads, the pods of them that are there, and those that are made, step by step."""
+
+    def __init__(
+        self,
+        known: Known,
+        tops: Sequence[Top],
+        templates: Templates,
+        present: Iterable[Pod],
+        claims: Iterable[str] = (),
+        daemons: Callable[[Workload, Pod], Sequence[str]] = lambda *_: (),
+        started: frozenset[RoleKey] = frozenset(),
+    ) -> None:
+        """claims: `namespace/name` of those that are there; daemons: nodes that a DaemonSet's pod is for; started:
+        roles that have begun."""
+        self._known, self._tops, self._templates, self._daemons = known, tops, templates, daemons
+        self._claims, self._started = set(claims), started
+        self.accounts = {top.head.uid: Account(top) for top in tops}
+        self._pods: dict[RoleKey, list[tuple[Pod, PodPlace]]] = {}
+        """Pods that are there and those that are made, by role."""
+        self._taken: set[str] = set()
+        self._runs: dict[tuple[str, str], dict[str, str]] = {}
+        self._made: set[RoleKey] = set()
+        for pod in present:
+            self._taken.add(pod.key)
+            place = known.place(pod)
+            if place is None:
+                continue
+            seat, workload = place.seat, place.workload
+            self._pods.setdefault((workload.head.uid, seat.group, seat.role), []).append((pod, place))
+            if not workload.run or seat.run == workload.run:
+                self._count(workload, pod)
+            labels = pod.metadata.labels
+            kept = {key: labels[key] for key in _OF_GROUP if key in labels}
+            if kept and not pod.metadata.deletion_timestamp:
+                self._runs.setdefault((workload.head.uid, seat.group), kept)
+
+    def _count(self, workload: Workload, pod: Pod) -> None:
+        if pod.status.phase in ("Succeeded", "Failed") or pod.metadata.deletion_timestamp:
+            return
+        for one in self._known.chain(workload):
+            if (account := self.accounts.get(one.head.uid)) is not None:
+                account.present += 1
+
+    def roles(self) -> Iterator[tuple[Top, Workload, Role]]:
+        """Every role of the input."""
+        for top in self._tops:
+            if top.workload is not None:
+                for role in top.workload.roles:
+                    yield top, top.workload, role
+
+    # -- steps --------------------------------------------------------------------------------------------------------
+
+    def _over(self) -> set[RoleKey]:
+        """Roles that are over because one that waited for them has begun."""
+        over: set[RoleKey] = set()
+        for _, workload, role in self.roles():
+            if (workload.head.uid, role.group, role.name) in self._started:
+                over |= _before(workload, role, complete=False)
+        return over
+
+    def _begun(self) -> set[RoleKey]:
+        """Roles that must be there because one that waited for them has begun."""
+        found = set(self._started)
+        for _, workload, role in self.roles():
+            if (workload.head.uid, role.group, role.name) in self._started:
+                found |= _ready_before(workload, role)
+        return found
+
+    def waits_for(self, workload: Workload, role: Role, node_of: Callable[[str], str]) -> str:
+        """The first thing that a role waits for; empty where its pods are made."""
+        key = workload.head.uid, role.group, role.name
+        if not role.after or self._pods.get(key) or key in self._begun():
+            return ""
+        for condition in role.after:
+            if condition.met or (
+                condition.state != "Complete" and self._is_ready(workload, role, condition.role, node_of)
+            ):
+                continue
+            return condition.text
+        return ""
+
+    def _is_ready(self, workload: Workload, role: Role, name: str, node_of: Callable[[str], str]) -> bool:
+        """Whether all pods that a role wants are bound."""
+        names = {name, f"{name}-leaders", f"{name}-followers"}
+        for one in workload.roles:
+            if one.name in names and one.group == role.group:
+                alive = [pod for pod, _ in self._pods.get((workload.head.uid, one.group, one.name), ()) if _alive(pod)]
+                bound = sum(bool(node_of(pod.key)) for pod in alive)
+                if bound < sum(self._wanted(workload, one, part) for part in one.parts):
+                    return False
+        return True
+
+    def _wanted(self, workload: Workload, role: Role, part: JobPart) -> int:
+        own = self._of_part(workload, role, part)
+        return part.wanted(sum(pod.status.phase == "Succeeded" for pod in own), sum(map(_alive, own)))
+
+    def _of_part(self, workload: Workload, role: Role, part: JobPart) -> list[Pod]:
+        found = self._pods.get((workload.head.uid, role.group, role.name), ())
+        several = len(role.parts) > 1 and not role.templates
+        run = workload.run
+        return [
+            pod
+            for pod, place in found
+            if (not several or place.seat.part == part.key) and (not run or place.seat.run == run)
+        ]
+
+    # -- pods ---------------------------------------------------------------------------------------------------------
+
+    def make(self, node_of: Callable[[str], str], label_of: Callable[[str, str], str]) -> Batch:
+        """The pods of all roles that have begun and were not made before.
+
+        node_of: pod -> its node, empty for none; label_of: (pod, key) -> that label of its node.
+        """
+        batch = Batch()
+        over = self._over()
+        begun = [
+            (top, workload, role)
+            for top, workload, role in self.roles()
+            if (key := (workload.head.uid, role.group, role.name)) not in self._made
+            and key not in over
+            and not self.waits_for(workload, role, node_of)
+        ]
+        for top, workload, role in begun:
+            self._made.add((workload.head.uid, role.group, role.name))
+            if top.note or workload.note:
+                continue
+            for i, part in enumerate(role.parts):
+                template = role.templates[i] if role.templates else role.template
+                self._make_part(top, workload, role, part, template, batch, label_of)
+        return batch
+
+    def missing(self, workload: Workload, role: Role) -> int:
+        """How many pods of a role would be made now."""
+        return sum(len(self._open(workload, role, part)) for part in role.parts)
+
+    def _open(self, workload: Workload, role: Role, part: JobPart) -> list[Slot]:
+        """The slots that are to be filled."""
+        own = self._of_part(workload, role, part)
+        alive = [pod for pod in own if _alive(pod)]
+        if workload.head.kind == "DaemonSet":
+            template = self._templates.pod(role.template)
+            nodes = self._daemons(workload, template) if template is not None else ()
+            names = {pod.key for pod in own}
+            prefix = f"{workload.head.namespace}/"
+            slots = (Slot(f"{workload.head.name}-{node}", {}, node=node) for node in nodes)
+            return [slot for slot in slots if f"{prefix}{slot.name}" not in names | self._taken]
+        number = self._wanted(workload, role, part) - len(alive)
+        if number <= 0:
+            return []
+        names = {pod.metadata.name for pod in own}
+        if part.filling is Filling.INDEX:
+            # of pods that Failed the index is open again
+            filled = {
+                _index(pod) for pod in own if pod.status.phase != "Failed" and not pod.metadata.deletion_timestamp
+            }
+            filled |= part.closed
+            open_slots: Iterator[Slot] = (slot for slot in part.slots() if slot.index not in filled)
+        elif part.filling is Filling.NAME:
+            prefix = f"{workload.head.namespace}/"
+            names |= {key.removeprefix(prefix) for key in self._taken if key.startswith(prefix)}
+            open_slots = (slot for slot in part.slots() if slot.name not in names)
+        else:
+            free = [slot for slot in part.slots() if slot.name not in names]
+            open_slots = iter([*free, *(slot for slot in part.slots() if slot.name in names)])
+        return [slot for slot, _ in zip(open_slots, range(number), strict=False)]
+
+    def _make_part(
+        self,
+        top: Top,
+        workload: Workload,
+        role: Role,
+        part: JobPart,
+        template: Template,
+        batch: Batch,
+        label_of: Callable[[str, str], str],
+    ) -> None:
+        base = self._templates.pod(template)
+        if base is None:
+            return
+        head = workload.head
+        kept = self._runs.get((head.uid, role.group), {})
+        owner = _owner(workload, part)
+        for slot in self._open(workload, role, part):
+            name = slot.name
+            while f"{head.namespace}/{name}" in self._taken:
+                name = f"{name}-{top.head.kind.lower()}"
+            self._taken.add(f"{head.namespace}/{name}")
+            meta = ObjectMeta(
+                name=name,
+                namespace=head.namespace,
+                uid=f"{top.head.uid}/{name}",
+                creation_timestamp=top.head.created or None,
+                labels={**base.metadata.labels, **slot.labels, **kept},
+                annotations={**base.metadata.annotations, **slot.annotations},
+                owner_references=[owner],
+            )
+            spec = _placed(base.spec, slot, lambda leader, key: label_of(f"{head.namespace}/{leader}", key))
+            pod = Pod(metadata=meta, spec=spec)
+            batch.pods.append(pod)
+            batch.by_top.setdefault(top.head.uid, []).append(pod)
+            self.accounts[top.head.uid].made += 1
+            for volume, claim in slot.claims:
+                key = f"{head.namespace}/{volume}-{slot.name}"
+                if key not in self._claims:
+                    self._claims.add(key)
+                    batch.claims.append(MadeClaim(head.namespace, f"{volume}-{slot.name}", claim, top.head.created))
+            place = self._known.place(pod)
+            if place is not None:
+                self._pods.setdefault((head.uid, role.group, role.name), []).append((pod, place))
+
+    # -- what is told -------------------------------------------------------------------------------------------------
+
+    def document(self, node_of: Callable[[str], str]) -> list[dict[str, Any]]:
+        """`workloads` of the output."""
+        over = self._over()
+        waiting: dict[str, dict[tuple[str, str], int]] = {}
+        for top, workload, role in self.roles():
+            key = workload.head.uid, role.group, role.name
+            if key in self._made or key in over or top.note or workload.note:
+                continue
+            if why := self.waits_for(workload, role, node_of):
+                roles = waiting.setdefault(top.head.uid, {})
+                roles[role.name, why] = roles.get((role.name, why), 0) + self.missing(workload, role)
+        return [
+            {
+                "kind": one.top.head.kind,
+                "namespace": one.top.head.namespace,
+                "name": one.top.head.name,
+                "made": one.made,
+                "present": one.present,
+                "waiting": [
+                    {"role": role, "pods": pods, "for": why}
+                    for (role, why), pods in waiting.get(one.top.head.uid, {}).items()
+                ],
+                "note": one.top.note or (one.top.workload.note if one.top.workload is not None else ""),
+            }
+            for one in self.accounts.values()
+        ]
+
+
+_OF_GROUP = ("leaderworkerset.sigs.k8s.io/template-revision-hash",)
+"""Labels that pods of a group share, whatever the spec says by now."""
+
+
+def _alive(pod: Pod) -> bool:
+    return pod.status.phase not in ("Succeeded", "Failed") and not pod.metadata.deletion_timestamp
+
+
+def _index(pod: Pod) -> int | None:
+    return index_in(pod.metadata.labels, pod.metadata.annotations)
+
+
+def _owner(workload: Workload, part: JobPart) -> OwnerReference:
+    head = workload.head
+    if head.kind == "JobSet":
+        uid = f"{head.uid}/{part.key}"
+        return OwnerReference(api_version="batch/v1", kind="Job", name=part.key, uid=uid, controller=True)
+    return OwnerReference(api_version=head.api_version, kind=head.kind, name=head.name, uid=head.uid, controller=True)
+
+
+def _before(workload: Workload, role: Role, *, complete: bool) -> set[RoleKey]:
+    """What a role depends on by Complete, also through others, and all that these depend on."""
+    by_name = {one.name: one for one in workload.roles if one.group == role.group}
+    found: set[RoleKey] = set()
+    todo = [(role, complete)]
+    while todo:
+        one, over = todo.pop()
+        for condition in one.after:
+            before = by_name.get(condition.role)
+            gone = over or condition.state == "Complete"
+            if before is None:
+                continue
+            if gone:
+                found.add((workload.head.uid, role.group, before.name))
+            todo.append((before, gone))
+    return found
+
+
+def _ready_before(workload: Workload, role: Role) -> set[RoleKey]:
+    """What a role depends on by Ready or by being scheduled, also through others."""
+    by_name = {one.name: one for one in workload.roles if one.group == role.group}
+    found: set[RoleKey] = set()
+    todo = [role]
+    while todo:
+        for condition in todo.pop().after:
+            before = by_name.get(condition.role)
+            if before is not None and condition.state != "Complete":
+                found.add((workload.head.uid, role.group, before.name))
+                todo.append(before)
+    return found

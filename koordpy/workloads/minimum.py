@@ -1,0 +1,108 @@
+"""How many pods of each role must start together, and who says so.
+
+Source: workloads.md 5.2 and 8.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from koordpy.api.faults import literal
+from koordpy.api.keys import GANG_MIN
+from koordpy.api.settings import whole_number
+from koordpy.workloads.model import Role, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Minimum:
+    """Of one role. `number` is of the number in the spec, before what is wanted now."""
+
+    number: int | None
+    """None: the kind's own."""
+    by: str = ""
+    """What says it, where that is more than the kind."""
+    fault: str = ""
+
+
+def _counted(number: int) -> str:
+    return f"the {number} member{'s' if number != 1 else ''}"
+
+
+def _read(key: str, value: Any, most: int, whose: str) -> Minimum:
+    number = whole_number(value) if isinstance(value, str) else value
+    if not isinstance(number, int) or isinstance(number, bool):
+        return Minimum(0, key, f"{key} cannot be read: {literal(value)} is no whole number")
+    if number > most:
+        return Minimum(0, key, f"{key} cannot be read: {number} is more than {_counted(most)} of {whose}")
+    return Minimum(max(0, number), key)
+
+
+def _annotated(key: str, value: Any, most: int, whose: str) -> Minimum:
+    found = _read(key, value, most, whose)
+    return Minimum(found.number, key, found.fault and f"annotation {found.fault}")
+
+
+def _total(workload: Workload, notes: Sequence[Mapping[str, str]], most: int, title: str) -> Minimum | None:
+    """What is said of all roles together. notes: annotations of the workload and those above it, nearest first."""
+    for key in (GANG_MIN, *workload.total_keys):
+        for one in notes:
+            if key in one:
+                return _annotated(key, one[key], most, title)
+    for field, value in workload.totals:
+        found = _read(field, value, most, title)
+        return Minimum(found.number, field, found.fault and f"spec.{found.fault}")
+    if workload.total_least is not None:
+        field, number = workload.total_least
+        return Minimum(min(number, most), field)
+    return None
+
+
+def minima(
+    workload: Workload,
+    roles: Sequence[Role],
+    title: str,
+    notes: Sequence[Mapping[str, str]],
+    pods: Mapping[str, Mapping[str, str]],
+) -> dict[str, Minimum]:
+    """Role -> its minimum. notes: annotations of the workload and of those above it, nearest first; pods: of the
+    oldest pod of each role, which count where others' systems write them."""
+    most = sum(role.number for role in roles)
+    own = {role.name: found for role in roles if (found := _own(role, title, len(roles))) is not None}
+    first = next(iter(pods.values()), {})
+    templates = {**first, **(roles[0].template.annotations if roles else {})}
+    others = {key: value for key, value in templates.items() if key in workload.total_keys}
+    total = _total(workload, [*notes, others], most, title)
+    if total is None:
+        return {role.name: own.get(role.name) or _elastic(role) for role in roles}
+    out = dict(own)
+    left = max(0, (total.number or 0) - sum(found.number or 0 for found in own.values()))
+    for role in roles:
+        if role.name not in own:
+            share = min(role.number, left)
+            left -= share
+            out[role.name] = Minimum(share, total.by, total.fault)
+    return out
+
+
+def _own(role: Role, title: str, roles: int) -> Minimum | None:
+    text = role.template.annotations.get(GANG_MIN, role.asked)
+    if text is None:
+        return None
+    return _annotated(GANG_MIN, text, role.number, f"role {role.name}" if role.name and roles > 1 else title)
+
+
+def _elastic(role: Role) -> Minimum:
+    return Minimum(role.least, role.least_by) if role.least is not None else Minimum(None)
+
+
+def asks(workload: Workload, notes: Sequence[Mapping[str, str]], pods: Mapping[str, Mapping[str, str]]) -> bool:
+    """Whether a total of others is said of a workload, which asks for a gang."""
+    return any(key in one for one in _all(workload, notes, pods) for key in workload.total_keys)
+
+
+def _all(
+    workload: Workload, notes: Sequence[Mapping[str, str]], pods: Mapping[str, Mapping[str, str]]
+) -> Iterator[Mapping[str, str]]:
+    yield from notes
+    yield from pods.values()
+    yield from (role.template.annotations for role in workload.roles)

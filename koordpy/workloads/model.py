@@ -1,0 +1,215 @@
+"""What is known of a workload: its roles, how many pods each has, when they are made, and where a pod belongs.
+
+Source: workloads.md sections 1, 4, 5 and 6.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any
+
+from koordpy.api.objects import Pod
+from koordpy.workloads.source import Head, Source
+
+
+class Ends(Enum):
+    """What pods that have Succeeded do to the number that is wanted (workloads.md 5.1)."""
+
+    COUNTED = auto()
+    """A Job with completions: the rest is wanted, as many at once as its parallelism."""
+    QUEUE = auto()
+    """A Job without completions: from the first on only those that live are wanted."""
+    DONE = auto()
+    """A replica that has Succeeded is not made again."""
+    NEVER = auto()
+    """The number in the spec is wanted, whatever becomes of pods."""
+
+
+class Filling(Enum):
+    """What a present pod stands for (workloads.md 10.3)."""
+
+    INDEX = auto()
+    """Its completion index."""
+    NAME = auto()
+    """The pod of its name."""
+    COUNT = auto()
+    """One of so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A pod template, and where it stands."""
+
+    raw: Mapping[str, Any]
+    path: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    scheduler: str
+
+    @classmethod
+    def of(cls, source: Source) -> "Template":
+        """Takes down where it has no containers."""
+        meta, spec = source.at("metadata"), source.at("spec")
+        if not spec.list("containers"):
+            spec.fault("containers", "required")
+        scheduler = spec.text("schedulerName", "default-scheduler")
+        return cls(source.raw, source.path, meta.strings("labels"), meta.strings("annotations"), scheduler)
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A pod that a workload's controller makes."""
+
+    name: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    index: int | None = None
+    """Completion index, where that is what pods are told apart by."""
+    apart: tuple[str, str, str, bool] | None = None
+    """(node label, pod label, its value, in all namespaces): a domain of its own (exclusive-topology)."""
+    follows: tuple[str, str] | None = None
+    """(node label, pod): it goes where that pod is."""
+    node: str = ""
+    """The one node that it is for (DaemonSet)."""
+    claims: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    """(volume, spec of a claim that is made with it)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobPart:
+    """Pods of a role that one controller counts: those of a Job of a JobSet; mostly all."""
+
+    number: int
+    """In the spec."""
+    slots: Callable[[], Iterator[Slot]]
+    """Every pod that may be made of it, in order."""
+    key: str = ""
+    """Tells it from the other parts of its role."""
+    ends: Ends = Ends.NEVER
+    filling: Filling = Filling.NAME
+    total: int = 0
+    """Completions less failed indexes, of those that are counted."""
+    succeeded: int = 0
+    """As the status says."""
+    closed: frozenset[int] = frozenset()
+    """Indexes that are over, as the status says."""
+    over: bool = False
+    """Suspended, or finished: nothing is wanted."""
+    independent: bool = False
+    """Its pods can do without each other (workloads.md 5.2): one is enough."""
+    head: Head | None = None
+    """Of the object between the workload and these pods, where it has one of its own."""
+    note: str = ""
+
+    def wanted(self, succeeded: int, alive: int) -> int:
+        """Pods that are kept alive now; succeeded, alive: pods that are seen."""
+        if self.over:
+            return 0
+        done = max(self.succeeded, succeeded)
+        if self.ends is Ends.COUNTED:
+            return max(0, min(self.number, self.total - done))
+        if self.ends is Ends.QUEUE:
+            return alive if done else self.number
+        return max(0, self.number - done) if self.ends is Ends.DONE else self.number
+
+    def least(self, wanted: int) -> int:
+        """How many of those that are wanted must start together, where nobody says so."""
+        return min(1, wanted) if self.independent else wanted
+
+
+@dataclass(frozen=True, slots=True)
+class StepCondition:
+    """What has to come before pods of a role are made (workloads.md 6)."""
+
+    role: str
+    state: str
+    """Ready, Complete or scheduled."""
+    text: str
+    """`role driver Ready`."""
+    met: bool = False
+    """Whether the status says that it has come."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Role:
+    """Pods of a workload, or of a group of it, that are alike."""
+
+    name: str
+    parts: tuple[JobPart, ...]
+    template: Template
+    group: str = ""
+    """Of a LeaderWorkerSet: the group's number."""
+    after: tuple[StepCondition, ...] = ()
+    above: tuple[Mapping[str, str], ...] = ()
+    """Annotations between the template and the workload, nearest first: those of its Job."""
+    least: int | None = None
+    """The smallest number of an elastic range."""
+    least_by: str = ""
+    templates: tuple[Template, ...] = ()
+    """Of each part, where they differ."""
+    asked: str | None = None
+    """Annotation min-available of its own."""
+    detail: str = ""
+    """`2 Jobs of 2`."""
+
+    @property
+    def number(self) -> int:
+        """Pods in the spec."""
+        return sum(part.number for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class PodSeat:
+    """Where a pod belongs in a workload."""
+
+    role: str
+    index: int | None = None
+    part: str = ""
+    group: str = ""
+    run: str = ""
+    """What tells runs of one workload apart: restart-attempt, revision."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """An object that makes pods."""
+
+    head: Head
+    roles: tuple[Role, ...]
+    seat: Callable[[Pod], PodSeat | None]
+    """Where a pod belongs that this one, or an object between, controls."""
+    is_kind: bool = True
+    """Whether it is of a kind whose pods may be a gang (workloads.md 4)."""
+    by_default: bool = False
+    """Whether it is a gang without being asked."""
+    children: tuple[tuple[str, str], ...] = ()
+    """(kind, name) of objects between it and its pods, as its controller makes them."""
+    marks: tuple[tuple[str, str], ...] = ()
+    """Labels of its pods: by these they are known where nothing owns them."""
+    selector: Mapping[str, str] = field(default_factory=dict)
+    """Labels of pods that it adopts."""
+    run: str = ""
+    """Its run, where pods do not say theirs."""
+    members: Mapping[str, str] = field(default_factory=dict)
+    """`namespace/name` -> role of pods that it names itself."""
+    totals: tuple[tuple[str, Any], ...] = ()
+    """(field, value) of minima that the spec says of all roles together."""
+    total_least: tuple[str, int] | None = None
+    """(field, smallest number of an elastic range of all roles together)."""
+    total_keys: tuple[str, ...] = ()
+    """Annotations of others that say such a minimum."""
+    ordered: bool = False
+    """Its pods come one by one: one is enough, whatever is asked."""
+    counted: bool = True
+    """Whether the number in the spec is read."""
+    always_suffixed: bool = False
+    note: str = ""
+    """`suspended`, `finished`."""
+    warnings: tuple[str, ...] = ()
+    source: Source | None = None
+    wide: Callable[[str], Sequence[Role]] | None = None
+    """Roles of a group that the spec does not count (maxSurge)."""
+
+    def suffixed(self, group: str) -> bool:
+        """Whether names of its gangs tell the role."""
+        return self.always_suffixed or sum(role.group == group for role in self.roles) > 1

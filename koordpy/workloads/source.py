@@ -1,0 +1,161 @@
+"""A workload's manifest as it is read: by fields, with every fault of them, and never trusted.
+
+Sources: workloads.md 4 and 10.6.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from koordpy.api.faults import Fault, kind_name, literal
+
+
+@dataclass(slots=True)
+class Source:
+    """A part of a manifest, and where it stands in it."""
+
+    raw: Mapping[str, Any]
+    path: str = ""
+    faults: list[Fault] = field(default_factory=list)
+    """Of the whole manifest: all its parts share them."""
+
+    def where(self, name: str) -> str:
+        """Path of a field."""
+        return f"{self.path}.{name}" if self.path else name
+
+    def fault(self, name: str, text: str) -> None:
+        """Takes down what is wrong with a field."""
+        fault = Fault(self.where(name), text)
+        if fault not in self.faults:
+            self.faults.append(fault)
+
+    def has(self, name: str) -> bool:
+        """Whether a field is given."""
+        return self.raw.get(name) is not None
+
+    def at(self, *names: str) -> "Source":
+        """The mapping at a path; an empty one where there is none."""
+        found = self
+        for name in names:
+            value = found.raw.get(name)
+            if value is not None and not isinstance(value, Mapping):
+                found.fault(name, f"{kind_name(value)} in place of a mapping")
+                value = None
+            found = Source(value or {}, found.where(name), found.faults)
+        return found
+
+    def list(self, name: str) -> "list[Source]":
+        """The mappings of a list; an empty one where there is none."""
+        value = self.raw.get(name)
+        if value is None:
+            return []
+        if not isinstance(value, list):
+            self.fault(name, f"{kind_name(value)} in place of a list")
+            return []
+        found = []
+        for i, item in enumerate(value):
+            if isinstance(item, Mapping):
+                found.append(Source(item, self.where(f"{name}[{i}]"), self.faults))
+            else:
+                self.fault(f"{name}[{i}]", f"{kind_name(item)} in place of a mapping")
+        return found
+
+    def maybe(self, name: str) -> int | None:
+        """A count; None where it is absent, or cannot be read."""
+        value = self.raw.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, int) or isinstance(value, bool):
+            self.fault(name, f"{kind_name(value)} in place of a whole number")
+            return None
+        if value < 0:
+            self.fault(name, f"{value} is negative")
+            return None
+        return value
+
+    def count(self, name: str, default: int = 0) -> int:
+        """A count, or its default."""
+        found = self.maybe(name)
+        return default if found is None else found
+
+    def text(self, name: str, default: str = "") -> str:
+        """A text, or its default."""
+        value = self.raw.get(name)
+        if value is not None and not isinstance(value, str):
+            self.fault(name, f"{literal(value)} is no text")
+            return default
+        return value or default
+
+    def flag(self, name: str) -> bool:
+        """Whether a field says true."""
+        return self.raw.get(name) is True
+
+    def strings(self, name: str) -> dict[str, str]:
+        """Labels, annotations and the like: texts by key."""
+        return {key: value for key, value in self.at(name).raw.items() if isinstance(value, str)}
+
+
+@dataclass(frozen=True, slots=True)
+class ControllingOwner:
+    """A controlling owner, as an ownerReference names it."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Who a workload is."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    """As the manifest says; made up where it says none."""
+    created: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    owner: ControllingOwner | None
+    has_uid: bool = True
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def title(self) -> str:
+        """`Job train`."""
+        return f"{self.kind} {self.name}"
+
+
+def _owner(source: Source) -> ControllingOwner:
+    return ControllingOwner(*(source.text(name) for name in ("apiVersion", "kind", "name", "uid")))
+
+
+def head_of(source: Source, *, uid: str = "", created: str = "") -> Head:
+    """uid, created: what holds where the manifest says none."""
+    meta = source.at("metadata")
+    owner = next((one for one in meta.list("ownerReferences") if one.flag("controller")), None)
+    said = meta.text("uid")
+    return Head(
+        api_version=source.text("apiVersion"),
+        kind=source.text("kind"),
+        namespace=meta.text("namespace", "default"),
+        name=meta.text("name"),
+        uid=said or uid,
+        created=meta.text("creationTimestamp") or created,
+        labels=meta.strings("labels"),
+        annotations=meta.strings("annotations"),
+        owner=_owner(owner) if owner is not None else None,
+        has_uid=bool(said),
+    )
+
+
+def conditions(source: Source, *types: str) -> bool:
+    """Whether the status has one of the conditions."""
+    found = source.at("status").raw.get("conditions")
+    entries = [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
+    return any(one.get("status") == "True" and one.get("type") in types for one in entries)
