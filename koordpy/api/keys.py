@@ -195,9 +195,9 @@ TOPOLOGY_OBJECT = "default"
 """Only the ClusterNetworkTopology of this name is read (gang-network.md 3)."""
 
 # Gangs of other schedulers: key -> whose
+VOLCANO_GROUPS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 FOREIGN_GANGS = {
-    "scheduling.k8s.io/group-name": "Volcano",
-    "scheduling.volcano.sh/group-name": "Volcano",
+    **dict.fromkeys(VOLCANO_GROUPS, "Volcano"),
     "kueue.x-k8s.io/pod-group-name": "Kueue",
     "pod-group-name": "KAI-Scheduler",
     "yunikorn.apache.org/task-group-name": "YuniKorn",

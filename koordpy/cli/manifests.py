@@ -320,7 +320,7 @@ def _take_workload(
         loaded.kinds_seen.add(kind_text)
         for fault in _name_faults(raw, name):
             loaded.fault(f"{place}: {kind_text}", fault)
-        first = named.setdefault((kind_text, namespace, name), place)
+        first = named.setdefault((f"{kind_text} of workloads", namespace, name), place)
         if name and first is not place:
             loaded.fault(f"{place}: {title}", f"metadata.name: the same object stands in {first}")
             loaded.repeats.setdefault((place.path, first.path), []).append(loaded.faults[-1])

@@ -18,7 +18,7 @@ from koordpy.api.strict import decode
 from koordpy.cli.kinds import group_of
 from koordpy.sim.filling import Priorities, filled_pod, made_up_uid, time_text, with_identity
 from koordpy.workloads.kinds.jobsets import read_jobset
-from koordpy.workloads.kinds.registry import CHILDREN, READERS, RUNTIMES, TRAIN_JOB, child_of
+from koordpy.workloads.kinds.registry import CHILDREN, READERS, RUNTIMES, TRAIN_JOB, VOLCANO_GROUP, child_of
 from koordpy.workloads.kinds.trainer import jobset_of, runtime_key
 from koordpy.workloads.known import Known
 from koordpy.workloads.making import (
@@ -33,6 +33,7 @@ from koordpy.workloads.making import (
 )
 from koordpy.workloads.model import Workload
 from koordpy.workloads.source import Head, Source, head_of
+from koordpy.workloads.volcano import VolcanoGroup
 
 if TYPE_CHECKING:
     from koordpy.cli.manifests import Loaded, Maker
@@ -55,10 +56,18 @@ class Read:
         self._makers: dict[str, Maker] = {}
         self._heads: list[tuple[Maker, Source, Head]] = []
         self._runtimes: dict[tuple[str, str, str], Mapping[str, Any]] = {}
+        self._groups: dict[str, VolcanoGroup] = {}
         for maker in loaded.workloads:
             kind = str(maker.raw.get("kind"))
             if kind in RUNTIME_KINDS:
                 self._runtimes[kind, maker.namespace, maker.name] = maker.raw
+                continue
+            if (group_of(str(maker.raw.get("apiVersion"))), kind) == VOLCANO_GROUP:
+                found = Source(maker.raw)
+                group = VolcanoGroup.of(found, replaced(head_of(found), maker))
+                self._groups[group.head.key] = group
+                for fault in found.faults:
+                    self._fault(maker, fault)
                 continue
             if group_of(str(maker.raw.get("apiVersion"))) in ("", "apps") and _is_bare(kind, maker.raw):
                 loaded.makers.append(maker)
@@ -187,6 +196,7 @@ class Read:
     def known(self, pods: Iterable[Pod]) -> Known:
         """All of them, with the owners of the pods of the input."""
         known = Known()
+        known.groups.update(self._groups)
         for workload in self.workloads:
             known.put(workload)
         for pod in pods:

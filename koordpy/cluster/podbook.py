@@ -4,7 +4,7 @@ Pods are accounted to nodes whoever scheduled them, and our own assumed pods bef
 (kube-parity.md 2.2, 4.2). Cheap per event: one pod's figures are taken off every book and put on again.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from koordpy.api.config import Gpu, Quota
@@ -101,12 +101,13 @@ class PodBook:
             owned=self._owned,
             gpu_resources=self._gpus.config.resources,
             labels_count=labels_count(pod.metadata.namespace, self.quotas.settings),
+            volcano=self.workloads is not None and self.workloads.volcano,
         )
         if looks_at_pods(pod):
             self._look_for(selected_keys(pod))  # its shape has them already
         if self.workloads is not None:
             derived = self.workloads.put_pod(info)
-            if info.gang is None and derived is not None:
+            if derived is not None and (info.gang is None or info.gang in self.workloads.passed_over):
                 info = replace(info, gang=derived, index=old.index if old is not None else None)
         if info.gang is not None and info.gang.source is GangSource.UPSTREAM:
             info = in_group(info, self._gangs.group_priority(info.gang))
@@ -144,13 +145,14 @@ class PodBook:
         """Finds the gangs that follow from workloads, and files the pods whose gang or rank is another one now."""
         if self.workloads is None:
             return None
-        plain = [pod for pod in self._pods.values() if pod.gang is None or pod.gang.source is GangSource.WORKLOAD]
-        found, anew = self.workloads.gangs(self._gangs.named(), plain)
+        over = self.workloads.pass_over(self._gangs.groups)
+        plain = [pod for pod in self._pods.values() if _may_follow(pod, over)]
+        found, anew = self.workloads.gangs([ref for ref in self._gangs.named() if ref not in over], plain)
         if not anew:
             return found
         for info in list(self._pods.values()):
             gang = info.gang
-            if gang is None or gang.source is GangSource.WORKLOAD:
+            if _may_follow(info, over):
                 gang = self.workloads.ref(info.key)
             index = self.workloads.index(info, found) if gang is not None else None
             if gang != info.gang or (gang is not None and index != info.index):
@@ -324,6 +326,11 @@ class PodBook:
     def assumed_pods(self) -> list[PodInfo]:
         """The pods that are assumed."""
         return [self._pods[key] for key in self._assumed]
+
+
+def _may_follow(info: PodInfo, over: Collection[GangRef]) -> bool:
+    """Whether a pod names no gang that is used."""
+    return info.gang is None or info.gang.source is GangSource.WORKLOAD or info.gang in over
 
 
 def _holds_the_same(old: PodInfo, info: PodInfo) -> bool:

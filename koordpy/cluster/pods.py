@@ -143,8 +143,9 @@ class PodInfo:
         return self.pod.metadata.annotations.get(keys.TOPOLOGY_SELECTOR, "")
 
 
-def gang_ref(pod: Pod) -> GangRef | None:
-    """The gang a pod belongs to; the first hit wins (gang-network.md 2.1)."""
+def gang_ref(pod: Pod, *, volcano: bool = False) -> GangRef | None:
+    """The gang a pod names; the first hit wins (gang-network.md 2.1). volcano: one of Volcano's follows (workloads.md
+    2), whatever else it names after these."""
     labels, annotations = pod.metadata.labels, pod.metadata.annotations
     group = pod.spec.scheduling_group
     if not labels and not annotations and group is None:
@@ -155,6 +156,8 @@ def gang_ref(pod: Pod) -> GangRef | None:
         return GangRef(namespace, name)
     if group is not None and group.pod_group_name:
         return GangRef(namespace, group.pod_group_name, GangSource.UPSTREAM)
+    if volcano and any(annotations.get(key) for key in keys.VOLCANO_GROUPS):
+        return None
     if labels.get(keys.LABEL_GANG_NAME) and keys.LABEL_GANG_MIN in labels:
         return GangRef(namespace, labels[keys.LABEL_GANG_NAME], GangSource.NAMED)
     name = annotations.get(keys.GANG_NAME)
@@ -316,9 +319,10 @@ def pod_info(
     owned: bool = False,
     gpu_resources: Collection[str] = keys.GPU_RESOURCES,
     labels_count: bool = True,
+    volcano: bool = False,
 ) -> PodInfo:
     """Reads one pod; looked_for, owned: as in `shape_of`; gpu_resources: resource names that count GPUs; labels_count:
-    as in `owner_in`.
+    as in `owner_in`; volcano: as in `gang_ref`.
 
     Raises UnreadableError for an unreadable quantity, or a pod to be placed that asks for more than is read (`limits`).
     """
@@ -334,7 +338,7 @@ def pod_info(
     if pending and (fault := _above_limits(pod)):
         raise UnreadableError(fault)
     requests, scored = asked_by(pod)
-    gang = gang_ref(pod)
+    gang = gang_ref(pod, volcano=volcano)
     gpus = gpu_ask(pod, gpu_resources) if any(name in requests for name in gpu_resources) else None
     shape = _said(pod, requests, looked_for, owned=owned, gpus=gpus) if pending else b""
     if fault := too_many(len(shape), SPEC_BYTES, "bytes that decide where it may go"):

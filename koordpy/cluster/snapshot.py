@@ -142,6 +142,8 @@ class Snapshot:
     gpus: GpuView = NO_GPUS
     derived: Mapping[GangRef, Derived] = field(default_factory=dict)
     """The gangs that follow from workloads."""
+    unknown_steps: frozenset[GangRef] = frozenset()
+    """Gangs of PodGroups whose pods come one step after the other, nobody knows in which steps."""
     meant: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """`namespace/name` of a workload -> its gangs, where these have other names."""
     awaiting: Mapping[str, str] = field(default_factory=dict)

@@ -60,7 +60,9 @@ class ClusterState(PodBook):
             scheduler_names=frozenset(scheduler_names), owned=owners, gpu=gpu or Gpu(), quota=quota or Quota()
         )
         if gangs is not None:
-            self.workloads = WorkloadBook(Settings(gangs.auto_of, frozenset(gangs.kinds), self.scheduler_names))
+            self.workloads = WorkloadBook(
+                Settings(gangs.auto_of, frozenset(gangs.kinds), self.scheduler_names), volcano=gangs.volcano != "off"
+            )
         self._nodes = NodeBook()
         self._storage = VolumeBook() if storage else None
         self._devices = DeviceBook() if devices else None
@@ -270,6 +272,7 @@ class ClusterState(PodBook):
         """The picture of this moment; `now` in seconds since the epoch."""
         nodes, neighbours = self._nodes, self._neighbours
         derived = self._regroup()
+        over = {ref.key: why for ref, why in self.workloads.passed_over.items()} if self.workloads is not None else {}
         tree = nodes.tree
         allocatable, used, score_used = self._usage.arrays(nodes)
         return Snapshot(
@@ -286,7 +289,7 @@ class ClusterState(PodBook):
             pasts=self._gangs.pasts(),
             linkers=self._gangs.linkers(),
             selectors=neighbours.selectors(),
-            pod_groups=self._gangs.groups.copy(),
+            pod_groups={key: group for key, group in self._gangs.groups.items() if key not in over},
             upstream_groups=self._gangs.upstream.copy(),
             quotas=self.quota_view(),
             classes=neighbours.classes.frozen(),
@@ -311,9 +314,10 @@ class ClusterState(PodBook):
                 (f"HyperNode/{fault.name}", f"{fault.field}: {fault.text}") for fault in nodes.hypernode_faults
             ),
             topology_fault="; ".join(map(str, nodes.topology_faults)),
-            node_warnings=nodes.warnings,
+            node_warnings=(*nodes.warnings, *((f"PodGroup {key}", why) for key, why in over.items())),
             budgets=self.disruption_budgets(),
             derived={ref_of(gang): gang for gang in derived.gangs.values()} if derived is not None else {},
+            unknown_steps=self.workloads.unknown_steps if self.workloads is not None else frozenset(),
             meant=derived.meant if derived is not None else {},
         )
 

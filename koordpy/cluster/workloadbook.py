@@ -3,19 +3,27 @@
 Source: workloads.md 2.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from koordpy.api.groups import PodGroup
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo, rank_index
 from koordpy.workloads.bylabels import by_labels, kueue_index
 from koordpy.workloads.gangs import Derived, DerivedGangs, Settings, WorkloadPod, derive
+from koordpy.workloads.kinds.registry import TRAIN_JOB
 from koordpy.workloads.known import Known
+from koordpy.workloads.volcano import task_index, volcano_gangs
 
 
 class WorkloadBook:
     """What pods belong to; gangs are derived anew where something of it changed."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, *, volcano: bool = False) -> None:
+        """volcano: whether its PodGroups are read."""
+        self._settings, self.volcano = settings, volcano
+        self.passed_over: dict[GangRef, str] = {}
+        """PodGroups that are not used, and why."""
+        self.unknown_steps: frozenset[GangRef] = frozenset()
+        """PodGroups of TrainJobs whose steps are not known."""
         self.known = Known()
         self._members: dict[str, WorkloadPod] = {}
         self._refs: dict[str, GangRef] = {}
@@ -56,10 +64,37 @@ class WorkloadBook:
         def more(rest: Sequence[WorkloadPod]) -> Iterable[Derived]:
             return by_labels(rest, [self._settings.auto(one.pod.metadata.namespace) for one in rest])
 
-        found = derive(self.known, [*members, *ended], self._settings, (ref.key for ref in named), more)
+        spoken = {
+            (one.place.workload.head.uid, one.place.seat.group, one.place.seat.role)
+            for key, one in self._members.items()
+            if one.place is not None and key not in refs and one.alive
+        }
+        every = [*members, *ended]
+        first = volcano_gangs(self.known.groups, every) if self.volcano else ()
+        found = derive(self.known, every, self._settings, (ref.key for ref in named), more, first, spoken)
         self._gangs = found
         self._refs = {key: ref_of(found.gangs[gang]) for key, gang in found.of_pod.items()}
         return found, True
+
+    def pass_over(self, groups: Mapping[str, PodGroup]) -> Mapping[GangRef, str]:
+        """PodGroups of TrainJobs that want the pods of all steps at once, which never live together; why not."""
+        found, unknown = {}, set()
+        for group in groups.values():
+            meta = group.metadata
+            owner = next((one for one in meta.owner_references if one.controller), None)
+            if owner is None or owner.kind != TRAIN_JOB[1]:
+                continue
+            steps = self.known.steps(meta.namespace, owner.name)
+            if not steps:
+                unknown.add(GangRef(meta.namespace, meta.name))
+            if steps and group.spec.min_member > max(steps):
+                text = f"minMember {group.spec.min_member} can never exist at once, TrainJob {owner.name} has steps of"
+                listed = f"{', '.join(map(str, steps[:-1]))} and {steps[-1]}" if len(steps) > 1 else str(steps[0])
+                found[GangRef(meta.namespace, meta.name)] = f"{text} {listed}: each step is its own gang"
+        self.unknown_steps = frozenset(unknown)
+        if found != self.passed_over:
+            self.passed_over, self._gangs = found, None
+        return self.passed_over
 
     def ref(self, key: str) -> GangRef | None:
         """The gang that follows for a pod."""
@@ -69,7 +104,7 @@ class WorkloadBook:
         """Rank index of a pod in a gang."""
         place = self._members[info.key].place
         own = found.index.get(info.key, place.seat.index if place is not None else None)
-        return rank_index(info.pod, own if own is not None else kueue_index(info.pod))
+        return rank_index(info.pod, own if own is not None else kueue_index(info.pod) or task_index(info.pod))
 
 
 def ref_of(gang: Derived) -> GangRef:

@@ -9,9 +9,10 @@ from functools import cached_property
 
 from koordpy.api import keys
 from koordpy.api.config import Gangs
+from koordpy.api.counted import counted
 from koordpy.api.durations import parse_duration
 from koordpy.api.faults import UnreadableError, kind_name, literal
-from koordpy.api.gangspec import TopologyWish, parse_topology_wish
+from koordpy.api.gangspec import GatherRule, TopologyWish, parse_topology_wish
 from koordpy.api.jsontext import JsonFault, read_json
 from koordpy.api.limits import LINKED_GANGS, MIN_RESOURCES, too_many
 from koordpy.api.natural import natural_key
@@ -64,6 +65,13 @@ class Gang(Members):
     """Settings that cannot be read and decide nothing."""
     derived: Derived | None = None
     """What it follows from, where nobody names it."""
+    later: str = ""
+    """Why members that it lacks may come later, for messages alone."""
+
+    @property
+    def by_workload(self) -> bool:
+        """Whether its size is what a controller keeps alive now."""
+        return self.derived is not None and self.derived.by_workload
 
     @property
     def origin(self) -> str:
@@ -105,7 +113,7 @@ class Gang(Members):
         """What is said while fewer members exist, or have Succeeded, than its minimum (2.3)."""
         text = f"gang {self.key}: waiting for members, {have} of minMember"
         expected = f", {self.expected} are expected" if self.expected is not None else ""
-        return f"{text} {self.min_member} exist{expected}"
+        return f"{text} {self.min_member} exist{expected}{self.later}"
 
     def waits_for_pending(self) -> str:
         """The same where match-policy only-waiting asks for more members that wait."""
@@ -221,13 +229,36 @@ class DerivedGang(Gang):
         return ()
 
 
+def _tier(derived: Derived, layers: Layers) -> tuple[tuple[GatherRule, ...], str]:
+    """(rule, fault) of a tier of Volcano's: the n-th layer above the nodes."""
+    if derived.tier is None:
+        return (), ""
+    name, number, must = derived.tier
+    above = [layer.name for layer in layers.chain[:-1]]
+    if name:
+        return (GatherRule(name, must),), ""
+    if 1 <= number <= len(above):
+        return (GatherRule(above[-number], must),), ""
+    there = counted(len(above), "layer")
+    return (), f"networkTopology.highestTierAllowed {number}, the tree has {there} above the nodes" if must else ""
+
+
 def _derived_gang(snapshot: Snapshot, ref: GangRef, derived: Derived) -> Gang:
     meta, notes = derived.meta, derived.meta.annotations
     wish, _, fault = _settings(ref.namespace, meta)
     wish = with_levels(wish, notes.get(keys.SCHEDULE_POLICY), notes.get(keys.AFFINITY_CONFIG), snapshot.tree.layers)
-    return DerivedGang(
+    rules, wrong = _tier(derived, snapshot.tree.layers)
+    if rules and not wish.gather:
+        wish = replace(wish, gather=rules)
+    resources: Amounts = {}
+    try:
+        resources = amounts(dict(derived.resources))
+    except ValueError as what:
+        wrong = wrong or f"spec.minResources cannot be read: {what}"
+    kind = DerivedGang if derived.by_workload else Gang
+    return kind(
         ref=ref,
-        exists=True,
+        exists=not derived.missing,
         min_member=derived.min_member,
         match_policy=notes.get(keys.GANG_MATCH_POLICY, ""),
         strict=notes.get(keys.GANG_MODE) != "NonStrict",
@@ -236,9 +267,10 @@ def _derived_gang(snapshot: Snapshot, ref: GangRef, derived: Derived) -> Gang:
         wish=wish,
         has_wish=bool(wish.gather) or keys.GANG_TOPOLOGY in notes or keys.GANG_TOPOLOGY_ALIAS in notes,
         hard_keys=(),
-        min_resources={},
-        fault=derived.fault or fault,
+        min_resources=resources,
+        fault=derived.fault or fault or wrong,
         pods=snapshot.members.get(ref, ()),
+        past=NO_PAST if derived.by_workload else snapshot.pasts.get(ref, NO_PAST),
         doubts=(*odd_values(OF_GANGS, {}, notes), *(f"networkTopologyAware: {doubt}" for doubt in wish.doubts)),
         derived=derived,
     )
@@ -254,6 +286,7 @@ def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
     hard: tuple[str, ...] = ()
     resources: Amounts = {}
     one_victim = False
+    later = ""
     doubts: tuple[str, ...] = ()
     meta = ObjectMeta(namespace=ref.namespace, name=ref.name)
     if ref.source is GangSource.GROUP:
@@ -264,6 +297,9 @@ def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
             if min_member < 1:
                 doubts = (f"spec.minMember is {min_member}: its pods start one by one",)
             timeout = group.spec.schedule_timeout_seconds
+            owner = next((one for one in meta.owner_references if one.controller), None)
+            if owner is not None and ref in snapshot.unknown_steps:
+                later = f", TrainJob {owner.name} makes its steps one after the other"
             least = group.spec.min_resources
             try:
                 if number := too_many(len(least), MIN_RESOURCES, "resources"):
@@ -315,6 +351,7 @@ def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
         one_victim=one_victim,
         expected=expected if expected is not None and expected > 0 else None,
         doubts=(*doubts, *_doubts(ref, meta, wish)),
+        later=later,
     )
 
 

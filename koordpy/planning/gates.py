@@ -38,8 +38,10 @@ def gate(unit: Unit, groups: Groups) -> Gate | None:
     mixed = _mixed(unit)
     if mixed is not None:
         return mixed
+    if (together := _together(unit)) is not None:
+        return together
     for gang in unit.gangs:
-        if gang.derived is not None and gang.bound:
+        if gang.by_workload and gang.bound:
             continue  # it runs: a hole never waits for a pod that its controller holds back
         if (have := unit.present(gang)) < gang.min_member:
             return Gate(gang.waits_for_members(have), GangStatus.INCOMPLETE)
@@ -50,6 +52,19 @@ def gate(unit: Unit, groups: Groups) -> Gate | None:
         if gang.fault:
             return Gate(f"gang {gang.key}: {gang.fault}", GangStatus.INVALID)
     return _unknown_layer(unit, groups.snapshot)
+
+
+def _together(unit: Unit) -> Gate | None:
+    """Too few members of gangs that are counted together: the tasks of a PodGroup of Volcano (workloads.md 9)."""
+    have: dict[tuple[str, int], int] = {}
+    for gang in unit.gangs:
+        if gang.derived is not None and gang.derived.whole is not None:
+            have[gang.derived.whole] = have.get(gang.derived.whole, 0) + unit.present(gang)
+    for (key, least), number in have.items():
+        if number < least:
+            text = f"gang {key}: waiting for members, {number} of minMember {least} exist"
+            return Gate(text, GangStatus.INCOMPLETE)
+    return None
 
 
 def _mixed(unit: Unit) -> Gate | None:

@@ -67,7 +67,7 @@ class Unit:
         """
         if gang.min_member < 1:
             return 0
-        if gang.derived is not None and not gang.match_policy:
+        if gang.by_workload and not gang.match_policy:
             return max(0, min(gang.min_member, len(gang.members)) - len(gang.bound))
         if gang.match_policy == "only-waiting":
             return max(0, gang.min_member - gang.done)

@@ -3,15 +3,16 @@
 Sources: workloads.md 2 to 5.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from koordpy.api import keys
 from koordpy.api.faults import UnreadableError, literal
 from koordpy.api.gangspec import parse_topology_wish
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import ObjectMeta, Pod
-from koordpy.workloads.known import Known, PodPlace, Title, controller
+from koordpy.workloads.known import Known, PodPlace, Title
 from koordpy.workloads.minimum import Minimum, asks, minima
 from koordpy.workloads.model import Role, Workload
 
@@ -71,6 +72,19 @@ class Derived:
     lost: bool = False
     """Whether members are gone that ran (workloads.md 5.6)."""
     source: str = "workload"
+    missing: bool = False
+    """Whether the object is not there that its pods name."""
+    whole: tuple[str, int] | None = None
+    """(gang, members) that it needs together with others of its run."""
+    tier: tuple[str, int, bool] | None = None
+    """(name of a layer, else its number above the nodes, whether it must hold)."""
+    resources: Mapping[str, Any] = field(default_factory=dict)
+    """What must fit before any of it starts."""
+
+    @property
+    def by_workload(self) -> bool:
+        """Whether its size follows what a controller keeps alive."""
+        return self.source != "volcano"
 
     @property
     def key(self) -> str:
@@ -175,7 +189,9 @@ def _asks(said: Mapping[str, str]) -> bool:
 class _Derivation:
     """The gangs of one run."""
 
-    def __init__(self, run: _WorkloadRun, known: Known, settings: Settings) -> None:
+    def __init__(
+        self, run: _WorkloadRun, known: Known, settings: Settings, spoken: Collection[tuple[str, str, str]]
+    ) -> None:
         self.run, self._settings = run, settings
         self.title = known.title(run.workload)
         self.workload = run.workload
@@ -184,7 +200,12 @@ class _Derivation:
             role for role in self.all_roles if not role.template.raw or role.template.scheduler in settings.schedulers
         ]
         self.said = {role.name: _merged(_notes(run, role)) for role in ours}
-        self.roles = [role for role in ours if self.said[role.name].get(AUTO) != "off"]
+        self.roles = [
+            role
+            for role in ours
+            if self.said[role.name].get(AUTO) != "off"
+            and (run.members.get(role.name) or (run.workload.head.uid, role.group, role.name) not in spoken)
+        ]
         oldest = {name: pods[0].pod.metadata.annotations for name, pods in run.members.items()}
         notes = [one.head.annotations for one in run.chain]
         self._asked = asks(run.workload, notes, oldest) or any(_asks(self.said[role.name]) for role in self.roles)
@@ -325,19 +346,27 @@ def derive(
     settings: Settings,
     taken: Iterable[str],
     more: Callable[[Sequence[WorkloadPod]], Iterable[Derived]] = lambda _: (),
+    first: Iterable[Derived] = (),
+    spoken: Collection[tuple[str, str, str]] = (),
 ) -> DerivedGangs:
     """taken: `namespace/name` of gangs that pods or objects name themselves; more: gangs that pods without a workload
-    make, by what they say."""
+    make, by what they say; first: gangs that come before those of workloads; spoken: (uid of the workload, group,
+    role) of pods that name a gang themselves."""
     named = set(taken)
     gangs: dict[str, Derived] = {}
     meant: dict[str, tuple[str, ...]] = {}
     of_pod: dict[str, str] = {}
-    runs = runs_of(known, members)
+    for one in first:
+        gangs[one.key] = one
+        named.add(one.key)
+        of_pod |= dict.fromkeys(one.pods, one.key)
+    spoken = {*spoken, *(_role_of(one) for one in members if one.place is not None and one.pod.key in of_pod)}
+    runs = [run for run in runs_of(known, [one for one in members if one.pod.key not in of_pod]) if run.members]
     runs.sort(key=lambda run: (run.workload.head.created, run.began))
     held: dict[tuple[str, str], int] = {}
     current = {(run.workload.head.uid, run.group) for run in runs if run.is_present and run.members}
     for run in runs:
-        derivation = _Derivation(run, known, settings)
+        derivation = _Derivation(run, known, settings, spoken)
         if not derivation.is_gang:
             continue
         found = list(derivation.gangs())
@@ -367,6 +396,12 @@ def derive(
     }
     meant = {key: found for key, found in meant.items() if found != (key,)}
     return DerivedGangs(gangs=gangs, of_pod=of_pod, index=index, meant=meant)
+
+
+def _role_of(one: WorkloadPod) -> tuple[str, str, str]:
+    assert one.place is not None
+    seat = one.place.seat
+    return one.place.workload.head.uid, seat.group, seat.role
 
 
 def _named(gang: Derived, suffix: str) -> Derived:

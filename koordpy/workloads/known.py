@@ -5,6 +5,7 @@ Sources: workloads.md 1 and 4 (members).
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from koordpy.api.objects import Pod
 from koordpy.workloads.kinds.registry import GANG_KINDS
@@ -44,6 +45,17 @@ def _adopts(workload: Workload, pod: Pod) -> bool:
     return workload.selector.items() <= pod.metadata.labels.items()
 
 
+def _steps(workload: Workload) -> list[int]:
+    """Pods by level: the most Complete edges on a way to a role."""
+    levels: dict[str, int] = {}
+    sizes: dict[int, int] = {}
+    for role in workload.roles:
+        before = (levels.get(one.role, 0) + (one.state == "Complete") for one in role.after)
+        level = levels[role.name] = max(before, default=0)
+        sizes[level] = sizes.get(level, 0) + role.number
+    return [sizes[level] for level in sorted(sizes)]
+
+
 class Known:
     """Workloads by uid, by name where that counts, and by what their pods are marked with."""
 
@@ -54,6 +66,8 @@ class Known:
         self._marks: dict[tuple[str, str, str], Workload] = {}
         self._named: dict[str, Workload] = {}
         self._adopters: dict[str, list[Workload]] = {}
+        self.groups: dict[str, Any] = {}
+        """`namespace/name` -> a PodGroup of Volcano."""
         self.owners: dict[str, ControllingOwner] = {}
         """Pod -> who controls it: on a chain may stand pods (a leader's StatefulSet)."""
 
@@ -134,6 +148,16 @@ class Known:
         workload = next((one for one in reversed(chain) if one.roles), None)
         seat = workload.seat(pod) if workload is not None else None
         return PodPlace(workload, seat, chain) if workload is not None and seat is not None else None
+
+    def steps(self, namespace: str, train_job: str) -> list[int]:
+        """Pods of each step of a TrainJob: of the roles that live together. Empty where its JobSet is not known."""
+        for one in self._by_uid.values():
+            owner = one.head.owner
+            if not one.roles or owner is None or one.head.namespace != namespace:
+                continue
+            if (owner.kind, owner.name) == ("TrainJob", train_job):
+                return _steps(one)
+        return []
 
     def title(self, workload: Workload) -> Title:
         """What it is called: kinds that are no gangs' are passed over, and an owner that is only named counts."""

@@ -100,10 +100,12 @@ def test_a_bare_off_is_read_as_off(word: str) -> None:
         ("- a", ["a list in place of a mapping"]),
         ("queue: {backfill: 'true'}", ["queue.backfill: text ('true') in place of true or false"]),
         (
-            "gangs: {auto: label, kinds: [Jobs], defaults: {gather: [{layer: a, strategy: preferGather}, {strategy: MustGather}]}}",
+            "gangs: {auto: label, kinds: [Jobs],"
+            " defaults: {gather: [{layer: a, strategy: preferGather}, {strategy: MustGather}]}}",
             [
                 "gangs.auto: text ('label') is none of: labels, off, workloads",
-                "gangs.kinds[0]: ",
+                "gangs.kinds[0]: text ('Jobs') is none of: JAXJob, Job, JobSet, LeaderWorkerSet, MPIJob, PaddleJob,"
+                " PodGang, PyTorchJob, RayCluster, StatefulSet, TFJob, TrainJob, XGBoostJob",
                 "gangs.defaults.gather[0].strategy: text ('preferGather') is none of: MustGather, PreferGather",
                 "gangs.defaults.gather[1].layer: is missing",
             ],

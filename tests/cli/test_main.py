@@ -95,6 +95,7 @@ def test_explain_gives_each_node_its_verdict(manifests: str, capsys: pytest.Capt
     assert list(found) == [
         "pod",
         "gang",
+        "origin",
         "feasibleNodes",
         "nodes",
         "domains",

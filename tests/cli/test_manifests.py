@@ -195,12 +195,12 @@ def test_what_is_no_part_of_a_placement_is_ignored_with_a_warning(tmp_path: Path
         NODE
         + "---\nkind: Ingress\napiVersion: networking.k8s.io/v1\nmetadata: {name: s}\n"
         + "---\nkind: ResourceQuota\napiVersion: v1\nmetadata: {name: q}\n"
-        + "---\nkind: PodGroup\napiVersion: scheduling.volcano.sh/v1beta1\nmetadata: {name: g}\n",
+        + "---\nkind: Queue\napiVersion: scheduling.volcano.sh/v1beta1\nmetadata: {name: g}\n",
     )
     path = str(tmp_path / "in.yaml")
     assert found.warnings == [
         f"{path}: document 2: Ingress of networking.k8s.io/v1 is not read: ignored",
-        f"{path}: document 4: PodGroup of scheduling.volcano.sh/v1beta1 is not read: ignored",
+        f"{path}: document 4: Queue of scheduling.volcano.sh/v1beta1 is not read: ignored",
     ]
     assert [manifest.title for manifest in found.manifests] == ["Node/n1"]
 

@@ -154,15 +154,15 @@ def test_keys_that_nobody_reads_are_warned_of_on_every_kind_of_object(
         GROUP.replace("{name: g}", "{name: g, annotations: {gang.scheduling.koordinator.sh/topology: '{}'}}")
         + "{minMember: 1}\n",
         member,
-        POD.replace("{name: p}", "{name: p, annotations: {scheduling.k8s.io/group-name: g}}"),
+        POD.replace("{name: p}", "{name: p, annotations: {yunikorn.apache.org/task-group-name: g}}"),
     ]
     assert told(tmp_path, capsys, "---\n".join(texts), status=0) == [
         "warning: Device/n1: annotation scheduling.koordinator.sh/gpu-partition is not read, did you mean annotation"
         " scheduling.koordinator.sh/gpu-partitions?",
         f"warning: ElasticQuota/default/q: label {QUOTA}/ignore-default-tree is not read by koordpy",
         "warning: Node/n2: label scheduling.koordinator.sh/spare is not read yet",
-        "warning: Pod/default/p: annotation scheduling.k8s.io/group-name is Volcano's and not read: the pod is in no"
-        " gang;"
+        "warning: Pod/default/p: annotation yunikorn.apache.org/task-group-name is YuniKorn's and not read: the pod is in"
+        " no gang;"
         f" {keys.READ_GROUP}",
         "warning: PodGroup/default/g: annotation gang.scheduling.koordinator.sh/topology is not read, did you mean"
         " annotation gang.scheduling.koordinator.sh/networkTopologyAware?",

@@ -18,7 +18,7 @@ EXAMPLE = list(yaml.safe_load_all((ROOT / "examples" / "jobs" / "train.yaml").re
 X = "scheduling.x-k8s.io/v1alpha1"
 GATHER = {keys.GANG_TOPOLOGY: '{"gatherStrategy": [{"layer": "blockLayer", "strategy": "MustGather"}]}'}
 Json = dict[str, Any]
-READ_OFFLINE = ("Kueue",)
+READ_OFFLINE = ("Kueue", "Volcano")
 """Whose groups `simulate` knows."""
 
 

@@ -70,7 +70,7 @@ def is_stale(gang: Gang, draft: Draft) -> bool:
     minimum was raised since."""
     if not (gang.strict and gang.exists and gang.bound):
         return False
-    if gang.derived is not None and not (gang.derived.lost and gang.pending):
+    if gang.derived is not None and gang.by_workload and not (gang.derived.lost and gang.pending):
         return False  # it began smaller, or its controller has not made the others yet
     have = present(gang, draft)
     return have < gang.min_member and not 0 < gang.past.whole <= have

@@ -60,7 +60,8 @@ CHILDREN: Mapping[tuple[str, str], Child] = MappingProxyType(
 )
 """(API group, kind) -> what an object of it makes, under its own name."""
 RUNTIMES = (("trainer.kubeflow.org", "TrainingRuntime"), ("trainer.kubeflow.org", "ClusterTrainingRuntime"))
-KINDS = frozenset({*READERS, *CHILDREN, *RUNTIMES})
+VOLCANO_GROUP = ("scheduling.volcano.sh", "PodGroup")
+KINDS = frozenset({*READERS, *CHILDREN, *RUNTIMES, VOLCANO_GROUP})
 GANG_KINDS = frozenset({kind for _, kind in READERS} - {"DaemonSet"} | {TRAIN_JOB[1]})
 """Kinds whose pods may be gangs (section 4 of the page)."""
 
