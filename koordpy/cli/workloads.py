@@ -4,6 +4,7 @@ Source: workloads.md 10.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace as changed
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ from koordpy.workloads.making import (
     Top,
     daemon_tolerations,
     templates_of,
+    with_ended,
 )
 from koordpy.workloads.model import Workload
 from koordpy.workloads.source import Head, Source, head_of
@@ -221,6 +223,13 @@ class Read:
             if not here:
                 faults.append(f"--started {text}: no workload of the input has such a role")
             found |= here
+        ended = {
+            top.workload.head.uid: with_ended(top.workload, found) for top in self.tops if top.workload is not None
+        }
+        self.workloads = [ended.get(one.head.uid, one) for one in self.workloads]
+        self.tops = [
+            top if top.workload is None else changed(top, workload=ended[top.workload.head.uid]) for top in self.tops
+        ]
         return frozenset(found)
 
 
@@ -229,8 +238,6 @@ _STAND_FOR_ALL = ("Deployment", "CronJob", "TrainJob", "RayJob", "RayService")
 
 def replaced(head: Head, maker: "Maker") -> Head:
     """The head with the namespace that holds where none is given."""
-    from dataclasses import replace as changed
-
     return changed(head, namespace=maker.namespace, name=maker.name)
 
 

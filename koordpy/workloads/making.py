@@ -3,8 +3,9 @@
 Sources: workloads.md 10.1 to 10.4.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from dataclasses import replace as changed
 from typing import Any
 
 from msgspec.structs import replace
@@ -175,6 +176,23 @@ def templates_of(workload: Workload) -> Iterator[Template]:
         yield from role.templates
 
 
+def with_ended(workload: Workload, started: Collection[RoleKey]) -> Workload:
+    """The workload where roles have begun: those that they follow by Complete are over."""
+    over: set[RoleKey] = set()
+    for role in workload.roles:
+        if (workload.head.uid, role.group, role.name) in started:
+            over |= _before(workload, role)
+    if not over:
+        return workload
+    roles = tuple(
+        changed(role, parts=tuple(changed(part, over=True) for part in role.parts))
+        if (workload.head.uid, role.group, role.name) in over
+        else role
+        for role in workload.roles
+    )
+    return changed(workload, roles=roles)
+
+
 class Expansion:
     """Workloads, the pods of them that are there, and those that are made, step by step."""
 
@@ -228,14 +246,6 @@ class Expansion:
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
-    def _over(self) -> set[RoleKey]:
-        """Roles that are over because one that waited for them has begun."""
-        over: set[RoleKey] = set()
-        for _, workload, role in self.roles():
-            if (workload.head.uid, role.group, role.name) in self._started:
-                over |= _before(workload, role, complete=False)
-        return over
-
     def _begun(self) -> set[RoleKey]:
         """Roles that must be there because one that waited for them has begun."""
         found = set(self._started)
@@ -247,7 +257,7 @@ class Expansion:
     def waits_for(self, workload: Workload, role: Role, node_of: Callable[[str], str]) -> str:
         """The first thing that a role waits for; empty where its pods are made."""
         key = workload.head.uid, role.group, role.name
-        if not role.after or self._pods.get(key) or key in self._begun():
+        if all(part.over for part in role.parts) or not role.after or self._pods.get(key) or key in self._begun():
             return ""
         for condition in role.after:
             if condition.met or (
@@ -290,12 +300,10 @@ class Expansion:
         node_of: pod -> its node, empty for none; label_of: (pod, key) -> that label of its node.
         """
         batch = Batch()
-        over = self._over()
         begun = [
             (top, workload, role)
             for top, workload, role in self.roles()
-            if (key := (workload.head.uid, role.group, role.name)) not in self._made
-            and key not in over
+            if (workload.head.uid, role.group, role.name) not in self._made
             and not self.waits_for(workload, role, node_of)
         ]
         for top, workload, role in begun:
@@ -390,11 +398,10 @@ class Expansion:
 
     def document(self, node_of: Callable[[str], str]) -> list[dict[str, Any]]:
         """`workloads` of the output."""
-        over = self._over()
         waiting: dict[str, dict[tuple[str, str], int]] = {}
         for top, workload, role in self.roles():
             key = workload.head.uid, role.group, role.name
-            if key in self._made or key in over or top.note or workload.note:
+            if key in self._made or top.note or workload.note:
                 continue
             if why := self.waits_for(workload, role, node_of):
                 roles = waiting.setdefault(top.head.uid, {})
@@ -436,11 +443,11 @@ def _owner(workload: Workload, part: JobPart) -> OwnerReference:
     return OwnerReference(api_version=head.api_version, kind=head.kind, name=head.name, uid=head.uid, controller=True)
 
 
-def _before(workload: Workload, role: Role, *, complete: bool) -> set[RoleKey]:
+def _before(workload: Workload, role: Role) -> set[RoleKey]:
     """What a role depends on by Complete, also through others, and all that these depend on."""
     by_name = {one.name: one for one in workload.roles if one.group == role.group}
     found: set[RoleKey] = set()
-    todo = [(role, complete)]
+    todo = [(role, False)]
     while todo:
         one, over = todo.pop()
         for condition in one.after:
