@@ -314,7 +314,11 @@ class ClusterState(PodBook):
                 (f"HyperNode/{fault.name}", f"{fault.field}: {fault.text}") for fault in nodes.hypernode_faults
             ),
             topology_fault="; ".join(map(str, nodes.topology_faults)),
-            node_warnings=(*nodes.warnings, *((f"PodGroup {key}", why) for key, why in over.items())),
+            node_warnings=(
+                *nodes.warnings,
+                *((f"PodGroup {key}", why) for key, why in over.items()),
+                *((one.subject, one.warning) for one in (derived.gangs.values() if derived else ()) if one.warning),
+            ),
             budgets=self.disruption_budgets(),
             derived={ref_of(gang): gang for gang in derived.gangs.values()} if derived is not None else {},
             unknown_steps=self.workloads.unknown_steps if self.workloads is not None else frozenset(),

@@ -17,6 +17,7 @@ from koordpy.workloads.minimum import Minimum, asks, minima
 from koordpy.workloads.model import Role, Workload
 
 AUTO = keys.GANG_AUTO
+ORDERED = "podManagementPolicy OrderedReady makes pods one by one: its gang has minMember 1"
 ASKED_BY_TEMPLATE = ("ReplicaSet", "ReplicationController")
 
 
@@ -69,6 +70,8 @@ class Derived:
     """Whether it waits alone: the rest of its run runs."""
     joined: bool = True
     """Whether it is planned together with the other roles of its run."""
+    warning: str = ""
+    """What its owner should know of it."""
     lost: bool = False
     """Whether members are gone that ran (workloads.md 5.6)."""
     source: str = "workload"
@@ -89,6 +92,11 @@ class Derived:
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def subject(self) -> str:
+        """The workload, as warnings name it."""
+        return f"{self.title.kind} {self.namespace}/{self.title.name}" if self.title is not None else self.key
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +275,8 @@ class _Derivation:
         said = self._minima[role.name]
         if self.workload.ordered:
             return min(1, wanted), Minimum(None)
-        least = self._own(role) if said.number is None else min(wanted, said.number)
+        own = said.number is None or bool(said.fault)
+        least = self._own(role) if said.number is None or own else min(wanted, said.number)
         return max(0, least), said
 
     def _gang(self, role: Role, members: list[WorkloadPod], wanted: int, *, runs: bool) -> Derived:
@@ -282,7 +291,7 @@ class _Derivation:
         head, group = self.workload.head, self.run.group
         name = f"{head.name}-{group}" if group else head.name
         suffixed = self.workload.suffixed(group) if group == "" else len(self.all_roles) > 1
-        by = f", at least {least} by {said.by}" if said.by and said.number is not None and least < wanted else ""
+        by = f", at least {least} by {said.by}" if said.by and said.number is not None and not said.fault and least < wanted else ""
         named = role.name if suffixed or self.title.kind in ("JobSet", "TrainJob") else ""
         return Derived(
             namespace=head.namespace,
@@ -299,6 +308,7 @@ class _Derivation:
             apart=runs and not bound and (lacks or bool(fault)),
             joined=wanted > 0,
             lost=self._lost(members),
+            warning=ORDERED if self.workload.ordered else "",
         )
 
     def _origin(self, role: Role, wanted: int, named: str) -> str:

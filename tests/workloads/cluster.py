@@ -91,7 +91,7 @@ class Answer:
 
     def __init__(self, status: int, out: str, err: str) -> None:
         self.status, self.err = status, err
-        self.document: Json = json.loads(out) if out else {}
+        self.document: Json = json.loads(out) if out else {"bindings": [], "pending": [], "gangs": [], "workloads": []}
 
     @property
     def bound(self) -> list[str]:
