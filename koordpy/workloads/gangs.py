@@ -291,7 +291,11 @@ class _Derivation:
         head, group = self.workload.head, self.run.group
         name = f"{head.name}-{group}" if group else head.name
         suffixed = self.workload.suffixed(group) if group == "" else len(self.all_roles) > 1
-        by = f", at least {least} by {said.by}" if said.by and said.number is not None and not said.fault and least < wanted else ""
+        by = (
+            f", at least {least} by {said.by}"
+            if said.by and said.number is not None and not said.fault and least < wanted
+            else ""
+        )
         named = role.name if suffixed or self.title.kind in ("JobSet", "TrainJob") else ""
         return Derived(
             namespace=head.namespace,

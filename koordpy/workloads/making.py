@@ -284,7 +284,7 @@ class Expansion:
 
     def _of_part(self, workload: Workload, role: Role, part: JobPart) -> list[Pod]:
         found = self._pods.get((workload.head.uid, role.group, role.name), ())
-        several = len(role.parts) > 1 and not role.templates
+        several = len(role.parts) > 1
         run = workload.run
         return [
             pod

@@ -72,7 +72,7 @@ class _Groups:
         def slots() -> Iterator[Slot]:
             return (self._slot(group, j) for j in range(first, last))
 
-        return JobPart(number=max(0, last - first), slots=slots, key=group)
+        return JobPart(number=max(0, last - first), slots=slots, key=WORKERS if first else LEADER)
 
     def roles(self, group: str) -> Sequence[Role]:
         """Those of one group."""
@@ -134,7 +134,7 @@ def read_leader_worker_set(source: Source, head: Head) -> Workload:
         index = int(worker) if worker.isdecimal() else None
         role = "" if not groups.stepwise else LEADER if index == 0 else WORKERS
         run = labels.get(PREFIX + "template-revision-hash", "")
-        return PodSeat(role, index, group, group=group, run=run)
+        return PodSeat(role, index, WORKERS if index else LEADER, group=group, run=run)
 
     return Workload(
         head=head,

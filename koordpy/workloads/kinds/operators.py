@@ -20,9 +20,16 @@ def _replicas(head: Head, source: Source, one: Source, type_name: str, name: str
     kind = name.lower()
     succeeded = source.at("status", "replicaStatuses", type_name).count("succeeded")
 
+    # an MPIJob whose launcher works, too, counts it as the first; else it has no index
+    launched = int(source.at("spec").flag("runLauncherAsWorker")) if head.kind == "MPIJob" else None
+
     def slots() -> Iterator[Slot]:
         for i in range(number):
             labels = {PREFIX + "job-name": head.name, PREFIX + "replica-type": kind, PREFIX + "replica-index": str(i)}
+            if launched is not None:
+                labels |= {PREFIX + "replica-index": str(i + launched)} if kind == "worker" else {}
+                if kind == "launcher" and not launched:
+                    del labels[PREFIX + "replica-index"]
             if kind in ("master", "chief"):
                 labels[PREFIX + "job-role"] = "master"
             if head.kind == "MPIJob":
@@ -59,7 +66,7 @@ def _workload(source: Source, head: Head, roles: list[Role], note: str, last: st
         text = labels.get(PREFIX + "replica-index", "")
         if kind == last:
             return PodSeat(kind, int(text) if text.isdecimal() else before, kind)
-        return PodSeat(kind, offsets[kind] + int(text) if text.isdecimal() else None, kind)
+        return PodSeat(kind, (0 if last else offsets[kind]) + int(text) if text.isdecimal() else None, kind)
 
     spec = source.at("spec")
     policy = spec.at("runPolicy", "schedulingPolicy")
