@@ -248,7 +248,16 @@ def _derived_gang(snapshot: Snapshot, ref: GangRef, derived: Derived) -> Gang:
     wish, _, fault = _settings(ref.namespace, meta)
     wish = with_levels(wish, notes.get(keys.SCHEDULE_POLICY), notes.get(keys.AFFINITY_CONFIG), snapshot.tree.layers)
     rules, wrong = _tier(derived, snapshot.tree.layers)
-    if rules and not wish.gather:
+    said = keys.GANG_TOPOLOGY in notes or keys.GANG_TOPOLOGY_ALIAS in notes
+    required, preferred = derived.packed if not said else ("", "")
+    doubts = [*odd_values(OF_GANGS, {}, notes), *(f"networkTopologyAware: {doubt}" for doubt in wish.doubts)]
+    if preferred:
+        layer = next((one.name for one in snapshot.tree.layers.chain if preferred in one.label_keys), None)
+        if layer is not None:
+            rules = (GatherRule(layer, must=False),)
+        else:
+            doubts.append(f"packConstraint.preferred: no layer has the label {preferred}: it is not used")
+    if rules and not said:
         wish = replace(wish, gather=rules)
     resources: Amounts = {}
     try:
@@ -265,13 +274,13 @@ def _derived_gang(snapshot: Snapshot, ref: GangRef, derived: Derived) -> Gang:
         waiting_seconds=_waiting(notes, None),
         links=(),
         wish=wish,
-        has_wish=bool(wish.gather) or keys.GANG_TOPOLOGY in notes or keys.GANG_TOPOLOGY_ALIAS in notes,
-        hard_keys=(),
+        has_wish=bool(wish.gather or required) or said,
+        hard_keys=(required,) if required else (),
         min_resources=resources,
         fault=derived.fault or fault or wrong,
         pods=snapshot.members.get(ref, ()),
         past=NO_PAST if derived.by_workload else snapshot.pasts.get(ref, NO_PAST),
-        doubts=(*odd_values(OF_GANGS, {}, notes), *(f"networkTopologyAware: {doubt}" for doubt in wish.doubts)),
+        doubts=tuple(doubts),
         derived=derived,
     )
 

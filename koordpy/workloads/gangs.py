@@ -79,6 +79,8 @@ class Derived:
     """Whether the object is not there that its pods name."""
     whole: tuple[str, int] | None = None
     """(gang, members) that it needs together with others of its run."""
+    packed: tuple[str, str] = ("", "")
+    """Node labels: by the first all its pods lie in one domain, by the second they had better."""
     tier: tuple[str, int, bool] | None = None
     """(name of a layer, else its number above the nodes, whether it must hold)."""
     resources: Mapping[str, Any] = field(default_factory=dict)
@@ -312,6 +314,7 @@ class _Derivation:
             apart=runs and not bound and (lacks or bool(fault)),
             joined=wanted > 0,
             lost=self._lost(members),
+            packed=self.workload.packed,
             warning=ORDERED if self.workload.ordered else "",
         )
 

@@ -203,6 +203,8 @@ class Workload:
     counted: bool = True
     """Whether the number in the spec is read."""
     always_suffixed: bool = False
+    packed: tuple[str, str] = ("", "")
+    """Node labels: by the first all its pods lie in one domain, by the second they had better."""
     note: str = ""
     """`suspended`, `finished`."""
     warnings: tuple[str, ...] = ()

@@ -102,7 +102,16 @@ def read_pod_gang(source: Source, head: Head) -> Workload:
         text = pod.metadata.labels.get(GROVE_INDEX, "")
         return PodSeat(name, offsets[name] + int(text) if text.isdecimal() else None, name)
 
-    return Workload(head=head, roles=tuple(roles), seat=seat, by_default=True, members=members, source=source)
+    pack = source.at("spec", "topologyConstraint", "packConstraint")
+    return Workload(
+        head=head,
+        roles=tuple(roles),
+        seat=seat,
+        by_default=True,
+        members=members,
+        packed=(pack.text("required"), pack.text("preferred")),
+        source=source,
+    )
 
 
 _NO_TEMPLATE = Template({}, "", {}, {}, "")
