@@ -3,7 +3,7 @@
 Source: workloads.md 10.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace as changed
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from koordpy.api.storage import PersistentVolumeClaim
 from koordpy.api.strict import decode
 from koordpy.cli.kinds import group_of
 from koordpy.sim.filling import Priorities, filled_pod, made_up_uid, time_text, with_identity
-from koordpy.workloads.kinds.jobsets import read_jobset
+from koordpy.workloads.kinds.jobsets import jobset_by_jobs, read_jobset
 from koordpy.workloads.kinds.registry import CHILDREN, READERS, RUNTIMES, TRAIN_JOB, VOLCANO_GROUP, child_of
 from koordpy.workloads.kinds.trainer import jobset_of, runtime_key
 from koordpy.workloads.known import Known
@@ -29,11 +29,11 @@ from koordpy.workloads.making import (
     RoleKey,
     Templates,
     Top,
-    daemon_tolerations,
     templates_of,
     with_ended,
 )
 from koordpy.workloads.model import Workload
+from koordpy.workloads.podspecs import daemon_tolerations
 from koordpy.workloads.source import Head, Source, head_of
 from koordpy.workloads.volcano import VolcanoGroup
 
@@ -58,6 +58,8 @@ class Read:
         self._makers: dict[str, Maker] = {}
         self._heads: list[tuple[Maker, Source, Head]] = []
         self._runtimes: dict[tuple[str, str, str], Mapping[str, Any]] = {}
+        self._by_jobs: dict[str, dict[str, Head]] = {}
+        """uid of a JobSet that is not in the input -> its Jobs."""
         self._groups: dict[str, VolcanoGroup] = {}
         for maker in loaded.workloads:
             kind = str(maker.raw.get("kind"))
@@ -78,6 +80,7 @@ class Read:
             uid = made_up_uid(kind, maker.namespace, maker.name)
             head = replaced(head_of(source, uid=uid, created=time_text(created(maker.order))), maker)
             self._heads.append((maker, source, head))
+        self._heads += list(self._unread_jobsets())
         self._owned = {head.uid: owner for _, _, head in self._heads if (owner := self._owner_of(head)) is not None}
         jobs = {
             (head.namespace, head.name): source
@@ -89,6 +92,25 @@ class Read:
         for maker, source, _ in self._heads:
             for fault in source.faults:
                 self._fault(maker, fault)
+
+    def _unread_jobsets(self) -> "Iterator[tuple[Maker, Source, Head]]":
+        """JobSets that are not in the input, as the Jobs of the input that they own tell of them."""
+        there = {(head.namespace, head.name) for _, _, head in self._heads if head.kind == "JobSet"}
+        jobs: dict[tuple[str, str], list[tuple[Maker, Source, Head]]] = {}
+        for maker, source, head in self._heads:
+            owner = head.owner
+            if head.kind != "Job" or owner is None or owner.kind != "JobSet":
+                continue
+            if (head.namespace, owner.name) not in there:
+                jobs.setdefault((head.namespace, owner.name), []).append((maker, source, head))
+        for (namespace, name), found in jobs.items():
+            maker, _, first = found[0]
+            assert first.owner is not None
+            source = Source(jobset_by_jobs(first.owner, namespace, [one for _, one, _ in found]))
+            if source.at("spec").list("replicatedJobs"):
+                head = changed(head_of(source, created=first.created), namespace=namespace, name=name)
+                self._by_jobs[head.uid] = {one.name: one for _, _, one in found}
+                yield changed(maker, name=name), source, head
 
     def _owner_of(self, head: Head) -> Head | None:
         """The object of the input that controls another."""
@@ -124,7 +146,7 @@ class Read:
         if above is not None and above.kind not in _STAND_FOR_ALL:
             return  # the one above makes these pods
         note = "suspended" if top is not head and self._source(top).at("spec").flag("suspend") else ""
-        self._add(maker, Top(top, workload, note))
+        self._add(maker, Top(top, workload, note, self._by_jobs.get(head.uid)))
 
     def _source(self, head: Head) -> Source:
         return next(source for _, source, other in self._heads if other is head)

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from koordpy.api.groups import PodGroup
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo, rank_index
 from koordpy.workloads.bylabels import by_labels, kueue_index
-from koordpy.workloads.gangs import Derived, DerivedGangs, Settings, WorkloadPod, derive
+from koordpy.workloads.gangs import Derived, DerivedGangs, Settings, derive
 from koordpy.workloads.kinds.registry import TRAIN_JOB
 from koordpy.workloads.known import Known
+from koordpy.workloads.runs import WorkloadPod
 from koordpy.workloads.volcano import task_index, volcano_gangs
 
 

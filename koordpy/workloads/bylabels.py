@@ -10,10 +10,11 @@ from koordpy.api import keys
 from koordpy.api.faults import literal
 from koordpy.api.objects import Pod
 from koordpy.api.settings import whole_number
-from koordpy.workloads.gangs import AUTO, Derived, WorkloadPod, count_of
+from koordpy.workloads.gangs import AUTO, Derived, count_of
 from koordpy.workloads.kinds.leaderworkersets import PREFIX as LWS
 from koordpy.workloads.kinds.leaderworkersets import WORKERS
 from koordpy.workloads.known import controller
+from koordpy.workloads.runs import WorkloadPod
 
 KUEUE = "kueue.x-k8s.io/pod-group-name"
 KUEUE_TOTAL = "kueue.x-k8s.io/pod-group-total-count"

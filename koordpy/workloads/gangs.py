@@ -10,43 +10,15 @@ from typing import Any
 from koordpy.api import keys
 from koordpy.api.faults import UnreadableError, literal
 from koordpy.api.gangspec import parse_topology_wish
-from koordpy.api.natural import natural_key
-from koordpy.api.objects import ObjectMeta, Pod
-from koordpy.workloads.known import Known, PodPlace, Title
+from koordpy.api.objects import ObjectMeta
+from koordpy.workloads.known import Known, Title
 from koordpy.workloads.minimum import Minimum, asks, minima
-from koordpy.workloads.model import Role, Workload
+from koordpy.workloads.model import Role
+from koordpy.workloads.runs import WorkloadPod, WorkloadRun, runs_of
 
 AUTO = keys.GANG_AUTO
 ORDERED = "podManagementPolicy OrderedReady makes pods one by one: its gang has minMember 1"
 ASKED_BY_TEMPLATE = ("ReplicaSet", "ReplicationController")
-
-
-@dataclass(frozen=True, slots=True)
-class WorkloadPod:
-    """A pod that may be in a derived gang."""
-
-    pod: Pod
-    bound: bool
-    created: float
-    place: PodPlace | None = None
-
-    @property
-    def leaving(self) -> bool:
-        return bool(self.pod.metadata.deletion_timestamp)
-
-    @property
-    def succeeded(self) -> bool:
-        return self.pod.status.phase == "Succeeded"
-
-    @property
-    def alive(self) -> bool:
-        """Neither finished nor being deleted."""
-        return self.pod.status.phase not in ("Succeeded", "Failed") and not self.leaving
-
-    @property
-    def waits(self) -> bool:
-        """Whether it may be placed."""
-        return self.alive and not self.bound and not self.pod.spec.scheduling_gates
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,58 +88,6 @@ def count_of(number: int) -> str:
     return f"{number} member{'s' if number != 1 else ''}"
 
 
-@dataclass
-class _WorkloadRun:
-    """Pods of one run by role."""
-
-    workload: Workload
-    chain: tuple[Workload, ...]
-    group: str
-    run: str
-    members: dict[str, list[WorkloadPod]] = field(default_factory=dict)
-
-    @property
-    def began(self) -> float:
-        return min((one.created for found in self.members.values() for one in found), default=float("inf"))
-
-    @property
-    def is_present(self) -> bool:
-        """Whether it is the one that the workload runs now."""
-        return not self.workload.run or self.run == self.workload.run
-
-    def roles(self) -> list[Role]:
-        found = [role for role in self.workload.roles if role.group == self.group]
-        if not found and self.workload.wide is not None:
-            found = list(self.workload.wide(self.group))
-        return found
-
-
-def runs_of(known: Known, members: Iterable[WorkloadPod]) -> list[_WorkloadRun]:
-    """The runs of all workloads that have pods, or want some."""
-    found: dict[tuple[str, str, str], _WorkloadRun] = {}
-    for workload in known.workloads():
-        chain = known.chain(workload)
-        top = next((one for one in reversed(chain) if one.roles), None)
-        if top is workload and workload.is_kind and workload.by_default:
-            for group in dict.fromkeys(role.group for role in workload.roles):
-                if not group:
-                    found[workload.head.uid, "", workload.run] = _WorkloadRun(workload, chain, "", workload.run)
-    for member in members:
-        place = member.place
-        if place is None or not place.workload.is_kind:
-            continue
-        seat, workload = place.seat, place.workload
-        key = workload.head.uid, seat.group, seat.run
-        run = found.get(key)
-        if run is None:
-            run = found[key] = _WorkloadRun(workload, known.chain(workload), seat.group, seat.run)
-        run.members.setdefault(seat.role, []).append(member)
-    for run in found.values():
-        for pods in run.members.values():
-            pods.sort(key=lambda one: (one.created, natural_key(one.pod.metadata.name)))
-    return list(found.values())
-
-
 def _merged(notes: Sequence[Mapping[str, str]]) -> dict[str, str]:
     out: dict[str, str] = {}
     for one in reversed(notes):
@@ -175,7 +95,7 @@ def _merged(notes: Sequence[Mapping[str, str]]) -> dict[str, str]:
     return out
 
 
-def _notes(run: _WorkloadRun, role: Role) -> list[Mapping[str, str]]:
+def _notes(run: WorkloadRun, role: Role) -> list[Mapping[str, str]]:
     """Annotations that may speak of a role, nearest first."""
     template: Mapping[str, str] = role.template.annotations
     if not role.template.raw and run.members.get(role.name):
@@ -200,7 +120,7 @@ class _Derivation:
     """The gangs of one run."""
 
     def __init__(
-        self, run: _WorkloadRun, known: Known, settings: Settings, spoken: Collection[tuple[str, str, str]]
+        self, run: WorkloadRun, known: Known, settings: Settings, spoken: Collection[tuple[str, str, str]]
     ) -> None:
         self.run, self._settings = run, settings
         self.title = known.title(run.workload)

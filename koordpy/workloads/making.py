@@ -8,30 +8,13 @@ from dataclasses import dataclass, field
 from dataclasses import replace as changed
 from typing import Any
 
-from msgspec.structs import replace
-
 from koordpy.api.faults import Fault
-from koordpy.api.objects import (
-    Affinity,
-    LabelSelector,
-    NodeAffinity,
-    NodeSelector,
-    NodeSelectorTerm,
-    ObjectMeta,
-    OwnerReference,
-    PersistentVolumeClaimSource,
-    Pod,
-    PodAffinity,
-    PodAffinityTerm,
-    PodSpec,
-    Requirement,
-    Toleration,
-    Volume,
-)
+from koordpy.api.objects import ObjectMeta, OwnerReference, Pod
 from koordpy.api.strict import decode
 from koordpy.workloads.kinds.jobs import index_in
 from koordpy.workloads.known import Known, PodPlace
 from koordpy.workloads.model import Filling, JobPart, Role, Slot, Template, Workload
+from koordpy.workloads.podspecs import placed
 from koordpy.workloads.source import Head
 
 MOST_PODS = 100_000
@@ -46,6 +29,9 @@ class Top:
     head: Head
     workload: Workload | None
     note: str = ""
+    jobs: Mapping[str, Head] | None = None
+    """Job -> itself, where a JobSet is known by its Jobs alone: these are the topmost objects, and no other makes
+    pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,76 +61,6 @@ class Batch:
     claims: list[MadeClaim] = field(default_factory=list)
     by_top: dict[str, list[Pod]] = field(default_factory=dict)
     """uid of the topmost object -> its pods."""
-
-
-def _required(affinity: Affinity | None) -> Affinity:
-    return affinity if affinity is not None else Affinity()
-
-
-def _term(key: str, expressions: list[Requirement], everywhere: bool) -> PodAffinityTerm:
-    return PodAffinityTerm(
-        label_selector=LabelSelector(match_expressions=expressions),
-        topology_key=key,
-        namespace_selector=LabelSelector() if everywhere else None,
-    )
-
-
-def _apart(spec: PodSpec, key: str, label: str, value: str, everywhere: bool) -> PodSpec:
-    """A domain of its own: with pods of its value, and with none of another."""
-    own = Requirement(key=label, operator="In", values=[value])
-    there = Requirement(key=label, operator="Exists")
-    other = Requirement(key=label, operator="NotIn", values=[value])
-    affinity = _required(spec.affinity)
-    near, far = affinity.pod_affinity or PodAffinity(), affinity.pod_anti_affinity or PodAffinity()
-    near = replace(near, required=[*near.required, _term(key, [own], everywhere)])
-    far = replace(far, required=[*far.required, _term(key, [there, other], everywhere)])
-    return replace(spec, affinity=replace(affinity, pod_affinity=near, pod_anti_affinity=far))
-
-
-def on_node(spec: PodSpec, node: str) -> PodSpec:
-    """The spec of a daemon's pod: only the node of that name will do."""
-    term = NodeSelectorTerm(match_fields=[Requirement(key="metadata.name", operator="In", values=[node])])
-    affinity = _required(spec.affinity)
-    of_nodes = affinity.node_affinity or NodeAffinity()
-    given = of_nodes.required.node_selector_terms if of_nodes.required is not None else []
-    terms = [replace(one, match_fields=[*one.match_fields, *term.match_fields]) for one in given] or [term]
-    required = NodeSelector(node_selector_terms=terms)
-    return replace(spec, affinity=replace(affinity, node_affinity=replace(of_nodes, required=required)))
-
-
-DAEMON_TAINTS = (
-    ("node.kubernetes.io/not-ready", "NoExecute"),
-    ("node.kubernetes.io/unreachable", "NoExecute"),
-    ("node.kubernetes.io/disk-pressure", "NoSchedule"),
-    ("node.kubernetes.io/memory-pressure", "NoSchedule"),
-    ("node.kubernetes.io/pid-pressure", "NoSchedule"),
-    ("node.kubernetes.io/unschedulable", "NoSchedule"),
-)
-"""(key, effect) of taints that pods of DaemonSets tolerate."""
-
-
-def daemon_tolerations(spec: PodSpec) -> list[Toleration]:
-    """The tolerations of a daemon's pod."""
-    own = [Toleration(key=key, operator="Exists", effect=effect) for key, effect in DAEMON_TAINTS]
-    return [*spec.tolerations, *(one for one in own if one not in spec.tolerations)]
-
-
-def _placed(spec: PodSpec, slot: Slot, label_of: Callable[[str, str], str]) -> PodSpec:
-    if slot.apart is not None:
-        spec = _apart(spec, *slot.apart)
-    if slot.follows is not None:
-        key, leader = slot.follows
-        spec = replace(spec, node_selector={**spec.node_selector, key: label_of(leader, key)})
-    if slot.node:
-        spec = replace(on_node(spec, slot.node), tolerations=daemon_tolerations(spec))
-    if slot.claims:
-        own = [
-            Volume(name=name, persistent_volume_claim=PersistentVolumeClaimSource(claim_name=f"{name}-{slot.name}"))
-            for name, _ in slot.claims
-        ]
-        given = {volume.name for volume in own}
-        spec = replace(spec, volumes=[*own, *(volume for volume in spec.volumes if volume.name not in given)])
-    return spec
 
 
 class Templates:
@@ -210,7 +126,10 @@ class Expansion:
         roles that have begun."""
         self._known, self._tops, self._templates, self._daemons = known, tops, templates, daemons
         self._claims, self._started = set(claims), started
-        self.accounts = {top.head.uid: Account(top) for top in tops}
+        self.accounts: dict[str, Account] = {}
+        for top in tops:
+            for head in (top.jobs or {"": top.head}).values():
+                self.accounts[head.uid] = Account(changed(top, head=head))
         self._pods: dict[RoleKey, list[tuple[Pod, PodPlace]]] = {}
         """Pods that are there and those that are made, by role."""
         self._taken: set[str] = set()
@@ -224,16 +143,16 @@ class Expansion:
             seat, workload = place.seat, place.workload
             self._pods.setdefault((workload.head.uid, seat.group, seat.role), []).append((pod, place))
             if not workload.run or seat.run == workload.run:
-                self._count(workload, pod)
+                self._count(place, pod)
             labels = pod.metadata.labels
             kept = {key: labels[key] for key in _OF_GROUP if key in labels}
             if kept and not pod.metadata.deletion_timestamp:
                 self._runs.setdefault((workload.head.uid, seat.group), kept)
 
-    def _count(self, workload: Workload, pod: Pod) -> None:
+    def _count(self, place: PodPlace, pod: Pod) -> None:
         if pod.status.phase in ("Succeeded", "Failed") or pod.metadata.deletion_timestamp:
             return
-        for one in self._known.chain(workload):
+        for one in place.chain:
             if (account := self.accounts.get(one.head.uid)) is not None:
                 account.present += 1
 
@@ -364,6 +283,10 @@ class Expansion:
         if base is None:
             return
         head = workload.head
+        if top.jobs is not None:
+            if part.key not in top.jobs:
+                return  # nobody is there to make them
+            top = changed(top, head=top.jobs[part.key])
         kept = self._runs.get((head.uid, role.group), {})
         owner = _owner(workload, part)
         for slot in self._open(workload, role, part):
@@ -380,7 +303,7 @@ class Expansion:
                 annotations={**base.metadata.annotations, **slot.annotations},
                 owner_references=[owner],
             )
-            spec = _placed(base.spec, slot, lambda leader, key: label_of(f"{head.namespace}/{leader}", key))
+            spec = placed(base.spec, slot, lambda leader, key: label_of(f"{head.namespace}/{leader}", key))
             pod = Pod(metadata=meta, spec=spec)
             batch.pods.append(pod)
             batch.by_top.setdefault(top.head.uid, []).append(pod)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from koordpy.api import keys
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import ObjectMeta, Pod
-from koordpy.workloads.gangs import Derived, WorkloadPod
+from koordpy.workloads.gangs import Derived
+from koordpy.workloads.runs import WorkloadPod
 from koordpy.workloads.source import Head, Source
 
 GROUP = "scheduling.volcano.sh"

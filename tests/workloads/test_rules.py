@@ -177,3 +177,19 @@ def test_strategic_merge_knows_lists_by_name() -> None:
         "containers": [{"name": "a", "image": "1", "args": ["y"]}, {"name": "b"}, {"name": "c"}],
         "kept": 1,
     }
+
+
+def of_jobset(name: str, of: str, number: int) -> Json:
+    """A Job that a JobSet has made."""
+    prefix = "jobset.sigs.k8s.io/"
+    labels = {prefix + "jobset-name": "js", prefix + "replicatedjob-name": of, prefix + "replicatedjob-replicas": "1"}
+    owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "js", "uid": "J", "controller": True}
+    return job(name, number, meta={"uid": f"u-{name}", "labels": labels, "ownerReferences": [owner]})
+
+
+def test_a_jobset_that_is_not_in_the_input_is_known_by_its_jobs(tmp_path: Path) -> None:
+    jobs = of_jobset("js-driver-0", "driver", 1), of_jobset("js-workers-0", "workers", 2)
+    assert simulate(tmp_path, *nodes(2), *jobs).bound == []
+    answer = simulate(tmp_path, *nodes(3), *jobs)
+    assert {name: one["bound"] for name, one in answer.gangs.items()} == {"js:driver": 1, "js:workers": 2}
+    assert {name: one["made"] for name, one in answer.workloads.items()} == {"js-driver-0": 1, "js-workers-0": 2}

@@ -3,16 +3,17 @@
 Sources: workloads.md 4, 5, 6 and 10.2.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import sha1
+from typing import Any
 
 from koordpy.api.keys import GANG_MIN
 from koordpy.api.objects import Pod
 from koordpy.workloads.kinds.jobs import JOB_TOTALS, deadline, index_in, is_indexed, job_part, sizes
 from koordpy.workloads.model import JobPart, PodSeat, Role, Slot, StepCondition, Template, Workload
-from koordpy.workloads.source import Head, Source, conditions
+from koordpy.workloads.source import ControllingOwner, Head, Source, conditions
 
 PREFIX = "jobset.sigs.k8s.io/"
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
@@ -154,6 +155,33 @@ def read_jobset(source: Source, head: Head, jobs: JobStates | None = None) -> Wo
         note=note,
         source=source,
     )
+
+
+def jobset_by_jobs(owner: ControllingOwner, namespace: str, jobs: Sequence[Source]) -> dict[str, Any]:
+    """What is known of a JobSet by the labels and specs of its Jobs, where it cannot be read itself.
+
+    A role of which no Job exists is not there; what a role waited for is not known.
+    """
+    roles: dict[str, dict[str, Any]] = {}
+    attempt = 0
+    for job in jobs:
+        labels = job.at("metadata").strings("labels")
+        name, replicas = (
+            labels.get(PREFIX + "replicatedjob-name", ""),
+            labels.get(PREFIX + "replicatedjob-replicas", "1"),
+        )
+        template = {"metadata": job.at("metadata").raw, "spec": job.at("spec").raw}
+        if name:
+            roles[name] = {"name": name, "replicas": int(replicas) if replicas.isdecimal() else 1, "template": template}
+        text = labels.get(PREFIX + "restart-attempt", "")
+        attempt = max(attempt, int(text) if text.isdecimal() else 0)
+    return {
+        "apiVersion": owner.api_version,
+        "kind": owner.kind,
+        "metadata": {"name": owner.name, "namespace": namespace, "uid": owner.uid},
+        "spec": {"replicatedJobs": list(roles.values())},
+        "status": {"restarts": attempt},
+    }
 
 
 class _Role:

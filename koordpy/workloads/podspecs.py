@@ -1,0 +1,95 @@
+"""What a controller adds to the spec of a pod template: where a pod may go, its claims, what a daemon tolerates.
+
+Source: workloads.md 10.2.
+"""
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from koordpy.api.objects import (
+    Affinity,
+    LabelSelector,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorTerm,
+    PersistentVolumeClaimSource,
+    PodAffinity,
+    PodAffinityTerm,
+    PodSpec,
+    Requirement,
+    Toleration,
+    Volume,
+)
+from koordpy.workloads.model import Slot
+
+
+def _required(affinity: Affinity | None) -> Affinity:
+    return affinity if affinity is not None else Affinity()
+
+
+def _term(key: str, expressions: list[Requirement], everywhere: bool) -> PodAffinityTerm:
+    return PodAffinityTerm(
+        label_selector=LabelSelector(match_expressions=expressions),
+        topology_key=key,
+        namespace_selector=LabelSelector() if everywhere else None,
+    )
+
+
+def _apart(spec: PodSpec, key: str, label: str, value: str, everywhere: bool) -> PodSpec:
+    """A domain of its own: with pods of its value, and with none of another."""
+    own = Requirement(key=label, operator="In", values=[value])
+    there = Requirement(key=label, operator="Exists")
+    other = Requirement(key=label, operator="NotIn", values=[value])
+    affinity = _required(spec.affinity)
+    near, far = affinity.pod_affinity or PodAffinity(), affinity.pod_anti_affinity or PodAffinity()
+    near = replace(near, required=[*near.required, _term(key, [own], everywhere)])
+    far = replace(far, required=[*far.required, _term(key, [there, other], everywhere)])
+    return replace(spec, affinity=replace(affinity, pod_affinity=near, pod_anti_affinity=far))
+
+
+def on_node(spec: PodSpec, node: str) -> PodSpec:
+    """The spec of a daemon's pod: only the node of that name will do."""
+    term = NodeSelectorTerm(match_fields=[Requirement(key="metadata.name", operator="In", values=[node])])
+    affinity = _required(spec.affinity)
+    of_nodes = affinity.node_affinity or NodeAffinity()
+    given = of_nodes.required.node_selector_terms if of_nodes.required is not None else []
+    terms = [replace(one, match_fields=[*one.match_fields, *term.match_fields]) for one in given] or [term]
+    required = NodeSelector(node_selector_terms=terms)
+    return replace(spec, affinity=replace(affinity, node_affinity=replace(of_nodes, required=required)))
+
+
+DAEMON_TAINTS = (
+    ("node.kubernetes.io/not-ready", "NoExecute"),
+    ("node.kubernetes.io/unreachable", "NoExecute"),
+    ("node.kubernetes.io/disk-pressure", "NoSchedule"),
+    ("node.kubernetes.io/memory-pressure", "NoSchedule"),
+    ("node.kubernetes.io/pid-pressure", "NoSchedule"),
+    ("node.kubernetes.io/unschedulable", "NoSchedule"),
+)
+"""(key, effect) of taints that pods of DaemonSets tolerate."""
+
+
+def daemon_tolerations(spec: PodSpec) -> list[Toleration]:
+    """The tolerations of a daemon's pod."""
+    own = [Toleration(key=key, operator="Exists", effect=effect) for key, effect in DAEMON_TAINTS]
+    return [*spec.tolerations, *(one for one in own if one not in spec.tolerations)]
+
+
+def placed(spec: PodSpec, slot: Slot, label_of: Callable[[str, str], str]) -> PodSpec:
+    """The spec of the pod of a slot. label_of: (pod, key) -> that label of its node."""
+    if slot.apart is not None:
+        spec = _apart(spec, *slot.apart)
+    if slot.follows is not None:
+        key, leader = slot.follows
+        spec = replace(spec, node_selector={**spec.node_selector, key: label_of(leader, key)})
+    if slot.node:
+        spec = replace(on_node(spec, slot.node), tolerations=daemon_tolerations(spec))
+    if slot.claims:
+        own = [
+            Volume(name=name, persistent_volume_claim=PersistentVolumeClaimSource(claim_name=f"{name}-{slot.name}"))
+            for name, _ in slot.claims
+        ]
+        given = {volume.name for volume in own}
+        spec = replace(spec, volumes=[*own, *(volume for volume in spec.volumes if volume.name not in given)])
+    return spec
