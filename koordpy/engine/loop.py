@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from math import inf
 
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.engine.dispatch import Dispatcher
@@ -178,9 +179,16 @@ class SchedulingLoop:
         searches = stops or not waiting
         seconds, keeps = self._settings.round_seconds, self._settings.search_seconds
         leaves = 0.0 if stops else self._settings.newcomer_seconds if patient else seconds
+        first = inf
+
+        def begins() -> None:
+            nonlocal first
+            first = self._clock()
 
         def came() -> bool:
-            return self._queue.last_added > began and self._clock() - began >= leaves
+            # as long again as it took to begin: else a stream of pods would leave time for nothing else
+            lasts = self._clock() - first
+            return self._queue.last_added > began and lasts >= max(leaves, first - began)
 
         def spent() -> bool:
             return self._clock() - began >= seconds or came()
@@ -189,6 +197,7 @@ class SchedulingLoop:
             searches=searches,
             spent=spent,
             stops=stops,
+            begins=begins,
             cut=came if patient else lambda: False,
             waiting=frozenset(entry.unit for entry in waiting),
             lapsed=frozenset(

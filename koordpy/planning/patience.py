@@ -60,6 +60,8 @@ class Patience:
     """Whether the round's time is used up; asked from the planner's thread. Never false again once it was true."""
     stops: bool = False
     """Whether the round ends then, after one unit at least; else it goes on placing what fits."""
+    begins: Callable[[], None] = lambda: None
+    """Called when the first unit is tried."""
     cut: Callable[[], bool] = lambda: False
     """Whether the round ends at once, after one unit at least: somebody came who need not wait for the rest of it."""
     waiting: frozenset[str] = frozenset()

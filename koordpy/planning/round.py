@@ -160,7 +160,9 @@ class Beside:
         if self._begun and (self.over or patience.cut() or (patience.stops and patience.spent())):
             self.over = True
             return Tried(unit, Proof.UNKNOWN, deferred=True)
-        self._begun = True
+        if not self._begun:
+            self._begun = True
+            patience.begins()
         clock = patience.clock or (lambda: 0.0)
         began = clock()
         outcome = self._searched(unit)

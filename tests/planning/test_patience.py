@@ -325,3 +325,11 @@ def _random(rng: random.Random) -> tuple[World, list[str]]:
             world.add(group(f"g{i}", count), gang_pods(f"g{i}", count, prefix=f"g{i}", priority=priority, created=i))
             units.append(f"gang:default/g{i}")
     return world, units
+
+
+def test_who_plans_says_when_the_first_unit_is_tried() -> None:
+    world = World().add(node("n1:3"), small("a"), small("b"))
+    said: list[str] = []
+    patience = Patience(searches=True, spent=lambda: False, begins=lambda: said.append("begun"))
+    plan = plan_round(world.snapshot(), only=frozenset(["default/a", "default/b"]), patience=patience)
+    assert len(plan.placements) == 2 and said == ["begun"]

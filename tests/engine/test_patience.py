@@ -1,0 +1,60 @@
+"""How long a round of the loop lasts for those who come meanwhile: by a clock that is set by hand."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from koordpy.engine.loop import SchedulingLoop
+from koordpy.engine.queue import Entry
+from koordpy.engine.settings import EngineSettings
+from koordpy.planning.patience import Patience
+
+
+class Moment:
+    """A loop's clock and queue, as far as a round's patience asks for them."""
+
+    def __init__(self, *entries: Entry) -> None:
+        self.now = 100.0
+        self.queue = SimpleNamespace(ahead=False, behind=list, deferred=list, last_added=99.0)
+        loop: Any = SimpleNamespace(_queue=self.queue, _settings=EngineSettings(), _clock=lambda: self.now)
+        self.patience: Patience = SchedulingLoop._patience(loop, list(entries), self.now)
+
+    def after(self, seconds: float) -> "Moment":
+        self.now += seconds
+        return self
+
+    def comes(self) -> None:
+        self.queue.last_added = self.now
+
+
+def woken() -> Entry:
+    return Entry("default/a", woken=True)
+
+
+@pytest.mark.parametrize(("to_begin", "lasts"), [(0.01, 0.1), (0.3, 0.3)])
+def test_a_round_of_those_that_wait_is_cut_once_it_lasted_as_long_as_it_took_to_begin(
+    to_begin: float, lasts: float
+) -> None:
+    at = Moment(woken())
+    at.comes()
+    at.after(to_begin).comes()
+    assert not at.patience.cut()
+    at.patience.begins()
+    assert not at.after(lasts - 0.005).patience.cut() and not at.patience.interrupts.came()
+    assert at.after(0.01).patience.cut() and at.patience.interrupts.came()
+
+
+def test_nobody_who_came_is_no_reason_to_cut_it() -> None:
+    at = Moment(woken())
+    at.patience.begins()
+    assert not at.after(5.0).patience.cut()
+    assert at.patience.spent()
+
+
+def test_a_round_with_somebody_new_in_it_is_not_cut() -> None:
+    at = Moment(woken(), Entry("default/b"))
+    at.patience.begins()
+    at.after(0.01).comes()
+    assert not at.after(0.3).patience.cut() and not at.patience.spent()
+    assert at.after(0.2).patience.spent() and not at.patience.cut()
