@@ -25,6 +25,10 @@ QUOTA_RESOURCES = 64
 """Resources in min or max of an ElasticQuota, and in an annotation of it."""
 CONTAINERS = 1000
 """Containers of a pod, of all kinds together, that the admission webhook answers for."""
+WORKLOAD_PODS = 100_000
+"""Pods that one workload makes offline."""
+OWNERS = 8
+"""Objects one above the other that control a pod."""
 SELECTOR_TERMS = 1000
 """Terms of a pod's node affinity, and their expressions, together."""
 TIES_BYTES = 1 << 13

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from koordpy.api.faults import Fault
+from koordpy.api.limits import OWNERS
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import Node, Pod, Wire
 from koordpy.api.spelling import hint
@@ -23,7 +24,6 @@ from koordpy.workloads.kinds.registry import CHILDREN, READERS, RUNTIMES, TRAIN_
 from koordpy.workloads.kinds.trainer import jobset_of, runtime_key
 from koordpy.workloads.known import Known
 from koordpy.workloads.making import (
-    MOST_PODS,
     Batch,
     Expansion,
     RoleKey,
@@ -34,7 +34,7 @@ from koordpy.workloads.making import (
 )
 from koordpy.workloads.model import Workload
 from koordpy.workloads.podspecs import daemon_tolerations
-from koordpy.workloads.source import Head, Source, head_of
+from koordpy.workloads.source import Head, Source, can_make, head_of
 from koordpy.workloads.volcano import VolcanoGroup
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class Read:
         return None
 
     def _top(self, head: Head) -> Head:
-        for _ in range(8):
+        for _ in range(OWNERS):
             above = self._owned.get(head.uid)
             if above is None:
                 break
@@ -195,9 +195,10 @@ class Read:
         self.tops.append(top)
         self._makers[workload.head.uid] = maker
         number = sum(role.number for role in workload.roles)
-        if number > MOST_PODS:
-            field = f"spec.{SIZES.get(workload.head.kind, 'replicas')}"
-            self._fault(maker, Fault(field, f"makes {number} pods, {MOST_PODS} at most"))
+        spec = Source({}, "spec")
+        can_make(spec, SIZES.get(workload.head.kind, "replicas"), number)
+        for fault in spec.faults:
+            self._fault(maker, fault)
 
     def check(self, priorities: Priorities) -> None:
         """Reads the templates; takes down what is wrong with them."""

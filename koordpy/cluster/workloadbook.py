@@ -105,7 +105,8 @@ class WorkloadBook:
         """Rank index of a pod in a gang."""
         place = self._members[info.key].place
         own = found.index.get(info.key, place.seat.index if place is not None else None)
-        return rank_index(info.pod, own if own is not None else kueue_index(info.pod) or task_index(info.pod))
+        said = (own, kueue_index(info.pod), task_index(info.pod))
+        return rank_index(info.pod, next((index for index in said if index is not None), None))
 
 
 def ref_of(gang: Derived) -> GangRef:

@@ -102,6 +102,8 @@ class Gang(Members):
         """The object that its settings stand on."""
         if self.derived is not None and self.derived.title is not None:
             return f"{self.derived.title.kind}/{self.ref.namespace}/{self.derived.title.name}"
+        if self.derived is not None and not self.derived.by_workload and self.exists:
+            return f"PodGroup/{self.ref.namespace}/{self.derived.meta.name}"
         return f"PodGroup/{self.key}" if self.has_object else f"Pod/{self.oldest.key}"
 
     @property

@@ -7,14 +7,16 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from koordpy.api import keys
+from koordpy.api.counted import counted
 from koordpy.api.faults import literal
 from koordpy.api.objects import Pod
 from koordpy.api.settings import whole_number
-from koordpy.workloads.gangs import AUTO, Derived, count_of
+from koordpy.workloads.gangs import AUTO, Derived
 from koordpy.workloads.kinds.leaderworkersets import PREFIX as LWS
 from koordpy.workloads.kinds.leaderworkersets import WORKERS
 from koordpy.workloads.known import controller
 from koordpy.workloads.runs import WorkloadPod
+from koordpy.workloads.source import index_of
 
 KUEUE = "kueue.x-k8s.io/pod-group-name"
 KUEUE_TOTAL = "kueue.x-k8s.io/pod-group-total-count"
@@ -28,8 +30,7 @@ _RANGE = re.compile(r"(?:([0-9]{1,9}):)?([0-9]{1,9})", re.ASCII)
 def kueue_index(pod: Pod) -> int | None:
     """Rank index in a pod group of Kueue."""
     labels, notes = pod.metadata.labels, pod.metadata.annotations
-    text = labels.get(KUEUE_INDEX) or labels.get(notes.get(KUEUE_INDEX + "-label", ""), "")
-    return int(text) if text.isdecimal() else None
+    return index_of(labels.get(KUEUE_INDEX) or labels.get(notes.get(KUEUE_INDEX + "-label", ""), ""))
 
 
 def _nnodes(pod: Pod) -> tuple[int, int] | None:
@@ -92,7 +93,7 @@ def _elastic(namespace: str, name: str, uid: str, pods: Sequence[WorkloadPod]) -
         name=name,
         pods=_keys(pods),
         min_member=max(0, least - sum(one.succeeded for one in pods)),
-        origin=f"{count_of(most)} by {NNODES} of job {name}{by}",
+        origin=f"{counted(most, 'member')} by {NNODES} of job {name}{by}",
         meta=pods[0].pod.metadata,
         run=("pet", namespace, name, uid),
         source="labels",
@@ -113,7 +114,7 @@ def _owned(namespace: str, name: str, uid: str, pods: Sequence[WorkloadPod]) -> 
         name=name,
         pods=_keys(pods),
         min_member=max(0, number or 0),
-        origin=f"{count_of(alive)} of {owner.kind if owner else ''} {name}{by}",
+        origin=f"{counted(alive, 'member')} of {owner.kind if owner else ''} {name}{by}",
         meta=pods[0].pod.metadata,
         fault=fault,
         run=("owner", namespace, name, uid),
@@ -123,21 +124,21 @@ def _owned(namespace: str, name: str, uid: str, pods: Sequence[WorkloadPod]) -> 
 
 def _leader_workers(namespace: str, name: str, uid: str, pods: Sequence[WorkloadPod]) -> Iterator[Derived]:
     """A group of a LeaderWorkerSet: its leader, and its workers once they exist."""
-    text = pods[0].pod.metadata.annotations[LWS + "size"]
-    size = int(text) if text.isdecimal() else 1
+    size = index_of(pods[0].pod.metadata.annotations[LWS + "size"]) or 1
     title, _, group = name.rpartition("-")
     split: dict[str, list[WorkloadPod]] = {"leader": [], WORKERS: []}
     for one in pods:
         split["leader" if one.pod.metadata.labels.get(LWS + "worker-index") == "0" else WORKERS].append(one)
     for role, found in split.items():
         least = 1 if role == "leader" else size - 1
+        whose = f"LeaderWorkerSet {title}, group {group}, role {role} (size {size})"
         if found:
             yield Derived(
                 namespace=namespace,
                 name=f"{name}:{role}",
                 pods=_keys(found),
                 min_member=least,
-                origin=f"{count_of(least)} of LeaderWorkerSet {title}, group {group}, role {role} (size {size})",
+                origin=f"{counted(least, 'member')} of {whose}",
                 meta=found[0].pod.metadata,
                 run=("lws", namespace, name, uid),
                 source="labels",
@@ -157,7 +158,7 @@ def _kueue(namespace: str, name: str, pods: Sequence[WorkloadPod]) -> Derived:
         name=name,
         pods=_keys(pods),
         min_member=max(0, (number or 0) - sum(one.succeeded for one in pods)),
-        origin=f"{count_of(whole_number(text) or len(pods))} of pod group {name} (Kueue)",
+        origin=f"{counted(whole_number(text) or len(pods), 'member')} of pod group {name} (Kueue)",
         meta=pods[0].pod.metadata,
         fault=fault,
         run=("kueue", namespace, name),

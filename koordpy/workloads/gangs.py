@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from koordpy.api import keys
+from koordpy.api.counted import counted
 from koordpy.api.faults import UnreadableError, literal
 from koordpy.api.gangspec import parse_topology_wish
 from koordpy.api.objects import ObjectMeta
@@ -15,6 +16,7 @@ from koordpy.workloads.known import Known, Title
 from koordpy.workloads.minimum import Minimum, asks, minima
 from koordpy.workloads.model import Role
 from koordpy.workloads.runs import WorkloadPod, WorkloadRun, runs_of
+from koordpy.workloads.source import index_of
 
 AUTO = keys.GANG_AUTO
 ORDERED = "podManagementPolicy OrderedReady makes pods one by one: its gang has minMember 1"
@@ -81,11 +83,6 @@ class Settings:
     """Namespace -> workloads, labels or off."""
     kinds: frozenset[str]
     schedulers: frozenset[str]
-
-
-def count_of(number: int) -> str:
-    """`1 member`, `8 members`."""
-    return f"{number} member{'s' if number != 1 else ''}"
 
 
 def _merged(notes: Sequence[Mapping[str, str]]) -> dict[str, str]:
@@ -239,7 +236,7 @@ class _Derivation:
         )
 
     def _origin(self, role: Role, wanted: int, named: str) -> str:
-        text = f"{count_of(wanted)} of {self.title}"
+        text = f"{counted(wanted, 'member')} of {self.title}"
         if self.run.group:
             text += f", group {self.run.group}"
         if named:
@@ -257,8 +254,8 @@ class _Derivation:
                 counts[key] = counts.get(key, 0) + (not one.leaving)
         for one in members:
             said = one.pod.metadata.annotations
-            text = said.get(keys.BIND_MEMBER_COUNT, "")
-            if text.isdecimal() and one.bound and counts.get(said.get(keys.BIND_GROUP_ID, ""), 0) < int(text):
+            number = index_of(said.get(keys.BIND_MEMBER_COUNT, "")) or 0
+            if one.bound and counts.get(said.get(keys.BIND_GROUP_ID, ""), 0) < number:
                 return True
         return False
 
@@ -300,7 +297,6 @@ def derive(
     spoken = {*spoken, *(_role_of(one) for one in members if one.place is not None and one.pod.key in of_pod)}
     runs = [run for run in runs_of(known, [one for one in members if one.pod.key not in of_pod]) if run.members]
     runs.sort(key=lambda run: (run.workload.head.created, run.began))
-    held: dict[tuple[str, str], int] = {}
     current = {(run.workload.head.uid, run.group) for run in runs if run.is_present and run.members}
     for run in runs:
         derivation = _Derivation(run, known, settings, spoken)
@@ -313,7 +309,6 @@ def derive(
         kind = run.workload.head.kind.lower()
         if any(one.key in named for one in found):
             found = [_named(one, f"-{kind}") for one in found]
-        held[uid, run.group] = held.get((uid, run.group), 0) + 1
         for one in found:
             named.add(one.key)
             gangs[one.key] = one

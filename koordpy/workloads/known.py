@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from koordpy.api.limits import OWNERS
 from koordpy.api.objects import Pod
 from koordpy.workloads.kinds.registry import GANG_KINDS
 from koordpy.workloads.model import PodSeat, Workload
@@ -112,7 +113,7 @@ class Known:
             marked = (self._marks.get((namespace, key, value)) for key, value in labels)
             known = next((one for one in marked if one is not None), None) if self._marks else None
             return known or next((one for one in self._adopters.get(namespace, ()) if _adopts(one, pod)), None)
-        for _ in range(8):
+        for _ in range(OWNERS):
             found = self.find(owner, namespace)
             if found is not None:
                 return found
@@ -129,7 +130,7 @@ class Known:
     def chain(self, workload: Workload) -> tuple[Workload, ...]:
         """An object, and those above it that are known."""
         found = [workload]
-        while len(found) < 8 and (owner := found[-1].head.owner) is not None:
+        while len(found) < OWNERS and (owner := found[-1].head.owner) is not None:
             above = self.find(owner, workload.head.namespace)
             if above is None and owner.kind == "Pod":
                 held = self.owners.get(f"{workload.head.namespace}/{owner.name}")

@@ -6,6 +6,7 @@ Sources: workloads.md 10.1 to 10.4.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as changed
+from itertools import chain, islice
 from typing import Any
 
 from koordpy.api.faults import Fault
@@ -17,7 +18,6 @@ from koordpy.workloads.model import Filling, JobPart, Role, Slot, Template, Work
 from koordpy.workloads.podspecs import placed
 from koordpy.workloads.source import Head
 
-MOST_PODS = 100_000
 RoleKey = tuple[str, str, str]
 """(uid of the workload, group, role)."""
 
@@ -265,9 +265,9 @@ class Expansion:
             names |= {key.removeprefix(prefix) for key in self._taken if key.startswith(prefix)}
             open_slots = (slot for slot in part.slots() if slot.name not in names)
         else:
-            free = [slot for slot in part.slots() if slot.name not in names]
-            open_slots = iter([*free, *(slot for slot in part.slots() if slot.name in names)])
-        return [slot for slot, _ in zip(open_slots, range(number), strict=False)]
+            free = (slot for slot in part.slots() if slot.name not in names)
+            open_slots = chain(free, (slot for slot in part.slots() if slot.name in names))
+        return list(islice(open_slots, number))
 
     def _make_part(
         self,

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from koordpy.api.counted import counted
 from koordpy.api.faults import literal
 from koordpy.api.keys import GANG_MIN
 from koordpy.api.settings import whole_number
@@ -24,16 +25,12 @@ class Minimum:
     fault: str = ""
 
 
-def _counted(number: int) -> str:
-    return f"the {number} member{'s' if number != 1 else ''}"
-
-
 def _read(key: str, value: Any, most: int, whose: str) -> Minimum:
     number = whole_number(value) if isinstance(value, str) else value
     if not isinstance(number, int) or isinstance(number, bool):
         return Minimum(0, key, f"{key} cannot be read: {literal(value)} is no whole number")
     if number > most:
-        return Minimum(0, key, f"{key} cannot be read: {number} is more than {_counted(most)} of {whose}")
+        return Minimum(0, key, f"{key} cannot be read: {number} is more than the {counted(most, 'member')} of {whose}")
     return Minimum(max(0, number), key)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from koordpy.api.faults import Fault, kind_name, literal
+from koordpy.api.limits import WORKLOAD_PODS
 
 
 @dataclass(slots=True)
@@ -152,6 +153,36 @@ def head_of(source: Source, *, uid: str = "", created: str = "") -> Head:
         owner=_owner(owner) if owner is not None else None,
         has_uid=bool(said),
     )
+
+
+def owned_object(head: Head, api_version: str, kind: str, meta: Source, spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The object of its own name that another makes; meta: what its labels and annotations are taken from."""
+    owner = {"apiVersion": head.api_version, "kind": head.kind, "name": head.name, "uid": head.uid, "controller": True}
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {
+            "name": head.name,
+            "namespace": head.namespace,
+            "uid": f"{head.uid}/{head.name}",
+            "labels": meta.strings("labels"),
+            "annotations": meta.strings("annotations"),
+            "ownerReferences": [owner],
+        },
+        "spec": spec,
+    }
+
+
+def can_make(spec: Source, name: str, number: int) -> bool:
+    """Whether a workload makes no more pods than are made offline; a fault of the field where it does."""
+    if number > WORKLOAD_PODS:
+        spec.fault(name, f"makes {number} pods, {WORKLOAD_PODS} at most")
+    return number <= WORKLOAD_PODS
+
+
+def index_of(text: str) -> int | None:
+    """A number that a label, an annotation or a name holds, of 18 digits at most; None where it is none."""
+    return int(text) if len(text) <= 18 and text.isascii() and text.isdecimal() else None
 
 
 def conditions(source: Source, *types: str) -> bool:

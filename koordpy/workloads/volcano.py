@@ -11,7 +11,7 @@ from koordpy.api.natural import natural_key
 from koordpy.api.objects import ObjectMeta, Pod
 from koordpy.workloads.gangs import Derived
 from koordpy.workloads.runs import WorkloadPod
-from koordpy.workloads.source import Head, Source
+from koordpy.workloads.source import Head, Source, index_of
 
 GROUP = "scheduling.volcano.sh"
 TASK = "volcano.sh/task-spec"
@@ -55,8 +55,7 @@ def group_of_pod(pod: Pod) -> str:
 
 def task_index(pod: Pod) -> int | None:
     """Rank index in a job of Volcano."""
-    text = pod.metadata.labels.get(TASK_INDEX) or pod.metadata.annotations.get(TASK_INDEX, "")
-    return int(text) if text.isdecimal() else None
+    return index_of(pod.metadata.labels.get(TASK_INDEX) or pod.metadata.annotations.get(TASK_INDEX, ""))
 
 
 def _task(pod: Pod) -> str:

@@ -10,7 +10,7 @@ from koordpy.api.keys import JOB_COMPLETION_INDEX as COMPLETION_INDEX
 from koordpy.api.keys import MAX_RUNTIME
 from koordpy.api.objects import Pod
 from koordpy.workloads.model import Ends, Filling, JobPart, PodSeat, Role, Slot, Template, Workload
-from koordpy.workloads.source import Head, Source, conditions
+from koordpy.workloads.source import Head, Source, conditions, index_of
 
 JOB_NAME = "batch.kubernetes.io/job-name"
 CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
@@ -23,15 +23,15 @@ def indexes(text: str) -> frozenset[int]:
     found: set[int] = set()
     for span in text.split(",") if text else ():
         first, _, last = span.partition("-")
-        if first.isdecimal() and (last or first).isdecimal():
-            found.update(range(int(first), min(int(last or first), int(first) + 1_000_000) + 1))
+        low, high = index_of(first), index_of(last or first)
+        if low is not None and high is not None:
+            found.update(range(low, min(high, low + 1_000_000) + 1))
     return frozenset(found)
 
 
 def index_in(meta_labels: Mapping[str, str], annotations: Mapping[str, str]) -> int | None:
     """Completion index of a pod."""
-    text = meta_labels.get(COMPLETION_INDEX) or annotations.get(COMPLETION_INDEX) or ""
-    return int(text) if text.isdecimal() else None
+    return index_of(meta_labels.get(COMPLETION_INDEX) or annotations.get(COMPLETION_INDEX) or "")
 
 
 def is_indexed(spec: Source, default: str = "NonIndexed") -> bool:

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import sha1
+from itertools import islice
 from typing import Any
 
 from koordpy.api.keys import GANG_MIN
 from koordpy.api.objects import Pod
 from koordpy.workloads.kinds.jobs import JOB_TOTALS, deadline, index_in, is_indexed, job_part, sizes
 from koordpy.workloads.model import JobPart, PodSeat, Role, Slot, StepCondition, Template, Workload
-from koordpy.workloads.source import ControllingOwner, Head, Source, conditions
+from koordpy.workloads.source import ControllingOwner, Head, Source, can_make, conditions, index_of
 
 PREFIX = "jobset.sigs.k8s.io/"
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
@@ -84,7 +85,8 @@ def _half(part: JobPart, *, leader: bool) -> JobPart:
     """The first pod of a Job, or all others, as a part of its own."""
 
     def slots() -> Iterator[Slot]:
-        return (slot for slot in part.slots() if (slot.index == 0) == leader)
+        among = islice(part.slots(), 1) if leader else part.slots()
+        return (slot for slot in among if (slot.index == 0) == leader)
 
     number = min(1, part.number) if leader else max(0, part.number - 1)
     over = 1 if 0 in part.closed else 0
@@ -117,7 +119,8 @@ def read_jobset(source: Source, head: Head, jobs: JobStates | None = None) -> Wo
         offsets[name], each[name] = before, read.each
         before += read.each * read.replicas
         jobs_before += read.replicas
-        roles += read.roles(after)
+        if can_make(spec, "replicatedJobs", before):
+            roles += read.roles(after)
         if read.is_split:
             split.add(name)
 
@@ -133,10 +136,8 @@ def read_jobset(source: Source, head: Head, jobs: JobStates | None = None) -> Wo
             return None
         index = index_in(labels, notes)
         number = labels.get(PREFIX + "job-index") or job.rpartition("-")[2]
-        if index is not None and number.isdecimal():
-            rank: int | None = offsets[role] + int(number) * each[role] + index
-        else:
-            rank = None
+        at = index_of(number)
+        rank = None if index is None or at is None else offsets[role] + at * each[role] + index
         shown = role + ((LEADERS if index == 0 else FOLLOWERS) if role in split else "")
         run = labels.get(PREFIX + "restart-attempt", attempt)
         return PodSeat(shown, rank, job or f"{head.name}-{role}-{number}", run=run)
@@ -166,15 +167,12 @@ def jobset_by_jobs(owner: ControllingOwner, namespace: str, jobs: Sequence[Sourc
     attempt = 0
     for job in jobs:
         labels = job.at("metadata").strings("labels")
-        name, replicas = (
-            labels.get(PREFIX + "replicatedjob-name", ""),
-            labels.get(PREFIX + "replicatedjob-replicas", "1"),
-        )
+        name = labels.get(PREFIX + "replicatedjob-name", "")
+        replicas = index_of(labels.get(PREFIX + "replicatedjob-replicas", ""))
         template = {"metadata": job.at("metadata").raw, "spec": job.at("spec").raw}
         if name:
-            roles[name] = {"name": name, "replicas": int(replicas) if replicas.isdecimal() else 1, "template": template}
-        text = labels.get(PREFIX + "restart-attempt", "")
-        attempt = max(attempt, int(text) if text.isdecimal() else 0)
+            roles[name] = {"name": name, "replicas": 1 if replicas is None else replicas, "template": template}
+        attempt = max(attempt, index_of(labels.get(PREFIX + "restart-attempt", "")) or 0)
     return {
         "apiVersion": owner.api_version,
         "kind": owner.kind,
@@ -241,7 +239,7 @@ class _Role:
     def roles(self, after: tuple[StepCondition, ...]) -> Iterator[Role]:
         over = self._over
         parts = []
-        for j in range(min(self.replicas, 100_001)):
+        for j in range(self.replicas):
             part, over = self._part(j, over)
             parts.append(part)
         template = Template.of(self._job.at("spec", "template"))

@@ -8,7 +8,7 @@ from hashlib import sha1
 
 from koordpy.api.objects import Pod
 from koordpy.workloads.model import JobPart, PodSeat, Role, Slot, StepCondition, Template, Workload
-from koordpy.workloads.source import Head, Source
+from koordpy.workloads.source import Head, Source, can_make, index_of
 
 PREFIX = "leaderworkerset.sigs.k8s.io/"
 EXCLUSIVE = PREFIX + "exclusive-topology"
@@ -26,6 +26,8 @@ class _Groups:
         if self.size < 1:
             inner.fault("size", f"{self.size} is below 1")
         self.replicas = spec.count("replicas", 1)
+        if not can_make(spec, "replicas", self.replicas * self.size):
+            self.replicas = 0
         self.workers = Template.of(inner.at("workerTemplate"))
         own = inner.at("leaderTemplate") if inner.has("leaderTemplate") else inner.at("workerTemplate")
         self.leader = Template.of(own)
@@ -129,16 +131,16 @@ def read_leader_worker_set(source: Source, head: Head) -> Workload:
         if not group:
             parts = pod.metadata.name.removeprefix(f"{head.name}-").split("-")
             group, worker = parts[0], worker or (parts[1] if len(parts) > 1 else "0")
-        if not group.isdecimal():
+        if index_of(group) is None:
             return None
-        index = int(worker) if worker.isdecimal() else None
+        index = index_of(worker)
         role = "" if not groups.stepwise else LEADER if index == 0 else WORKERS
         run = labels.get(PREFIX + "template-revision-hash", "")
         return PodSeat(role, index, WORKERS if index else LEADER, group=group, run=run)
 
     return Workload(
         head=head,
-        roles=tuple(role for i in range(min(groups.replicas, 100_001)) for role in groups.roles(str(i))),
+        roles=tuple(role for i in range(groups.replicas) for role in groups.roles(str(i))),
         seat=seat,
         by_default=True,
         children=(("StatefulSet", head.name), *(("StatefulSet", f"{head.name}-{i}") for i in range(groups.replicas))),

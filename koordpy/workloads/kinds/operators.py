@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from koordpy.api.objects import Pod
 from koordpy.workloads.model import Ends, JobPart, PodSeat, Role, Slot, StepCondition, Template, Workload
-from koordpy.workloads.source import Head, Source, conditions
+from koordpy.workloads.source import Head, Source, conditions, index_of
 
 PREFIX = "training.kubeflow.org/"
 ORDER = ("master", "chief", "ps", "worker", "evaluator")
@@ -63,10 +63,10 @@ def _workload(source: Source, head: Head, roles: list[Role], note: str, last: st
             kind = next((name for name in offsets if stem == name or stem.startswith(f"{name}-")), "")
         if not kind:
             return None
-        text = labels.get(PREFIX + "replica-index", "")
+        index = index_of(labels.get(PREFIX + "replica-index", ""))
         if kind == last:
-            return PodSeat(kind, int(text) if text.isdecimal() else before, kind)
-        return PodSeat(kind, (0 if last else offsets[kind]) + int(text) if text.isdecimal() else None, kind)
+            return PodSeat(kind, before if index is None else index, kind)
+        return PodSeat(kind, None if index is None else index + (0 if last else offsets[kind]), kind)
 
     spec = source.at("spec")
     policy = spec.at("runPolicy", "schedulingPolicy")

@@ -44,7 +44,8 @@ def _with_autoscaler(source: Source, spec: Source) -> Source:
         "resources": asked or {"requests": amounts, "limits": amounts},
     }
     inner = dict(source.at("spec").raw)
-    if containers := inner.get("containers"):
+    containers = inner.get("containers")
+    if isinstance(containers, list) and containers:
         inner["containers"] = [*containers, container]
     return Source({**source.raw, "spec": inner}, source.path, source.faults)
 

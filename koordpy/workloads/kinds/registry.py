@@ -14,7 +14,7 @@ from koordpy.workloads.kinds.operators import read_mpi_job, training_job
 from koordpy.workloads.kinds.ray import read_ray_cluster
 from koordpy.workloads.kinds.sets import read_daemon_set, read_pod_gang, read_replica_set, read_stateful_set
 from koordpy.workloads.model import Workload
-from koordpy.workloads.source import Head, Source
+from koordpy.workloads.source import Head, Source, owned_object
 
 Reader = Callable[[Source, Head], Workload]
 READERS: Mapping[tuple[str, str], Reader] = MappingProxyType(
@@ -76,24 +76,4 @@ def child_of(group: str, source: Source, head: Head) -> dict[str, Any]:
     if source.at("spec").flag("suspend"):
         spec["suspend"] = True
     meta = inner.at("metadata") if head.kind == "CronJob" else source.at("metadata")
-    return {
-        "apiVersion": child.api_version,
-        "kind": child.kind,
-        "metadata": {
-            "name": head.name,
-            "namespace": head.namespace,
-            "uid": f"{head.uid}/{head.name}",
-            "labels": meta.strings("labels"),
-            "annotations": meta.strings("annotations"),
-            "ownerReferences": [
-                {
-                    "apiVersion": head.api_version,
-                    "kind": head.kind,
-                    "name": head.name,
-                    "uid": head.uid,
-                    "controller": True,
-                }
-            ],
-        },
-        "spec": spec,
-    }
+    return owned_object(head, child.api_version, child.kind, meta, spec)

@@ -9,7 +9,7 @@ from typing import Any
 from koordpy.api.natural import number as number_of
 from koordpy.api.objects import Pod
 from koordpy.workloads.model import Filling, JobPart, PodSeat, Role, Slot, Template, Workload
-from koordpy.workloads.source import Head, Source
+from koordpy.workloads.source import Head, Source, index_of
 
 POD_INDEX = "apps.kubernetes.io/pod-index"
 GROVE_INDEX = "grove.io/podclique-pod-index"
@@ -24,8 +24,8 @@ def _trailing(name: str) -> int | None:
 
 def _one_role(source: Source, head: Head, part: JobPart, **more: Any) -> Workload:
     def seat(pod: Pod) -> PodSeat:
-        text = pod.metadata.labels.get(POD_INDEX, "")
-        return PodSeat("", int(text) if text.isdecimal() else _trailing(pod.metadata.name), part.key)
+        index = index_of(pod.metadata.labels.get(POD_INDEX, ""))
+        return PodSeat("", _trailing(pod.metadata.name) if index is None else index, part.key)
 
     template = Template.of(source.at("spec", "template"))
     selector = source.at("spec", "selector")
@@ -99,8 +99,8 @@ def read_pod_gang(source: Source, head: Head) -> Workload:
         name = members.get(pod.key)
         if name is None:
             return None
-        text = pod.metadata.labels.get(GROVE_INDEX, "")
-        return PodSeat(name, offsets[name] + int(text) if text.isdecimal() else None, name)
+        index = index_of(pod.metadata.labels.get(GROVE_INDEX, ""))
+        return PodSeat(name, None if index is None else offsets[name] + index, name)
 
     pack = source.at("spec", "topologyConstraint", "packConstraint")
     return Workload(

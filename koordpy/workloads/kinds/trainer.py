@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
-from koordpy.workloads.source import Head, Source
+from koordpy.workloads.source import Head, Source, owned_object
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 NAMED = ("replicatedJobs", "containers", "initContainers", "volumes", "env")
@@ -81,28 +81,8 @@ def jobset_of(source: Source, head: Head, runtime: Mapping[str, Any]) -> dict[st
         spec = merged(spec, change)
     suspended = source.at("spec").flag("suspend") or spec.get("suspend") is True
     meta = run.at("spec", "template", "metadata")
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {
-            "name": head.name,
-            "namespace": head.namespace,
-            "uid": f"{head.uid}/{head.name}",
-            "labels": meta.strings("labels"),
-            "annotations": meta.strings("annotations"),
-            "ownerReferences": [
-                {
-                    "apiVersion": head.api_version,
-                    "kind": head.kind,
-                    "name": head.name,
-                    "uid": head.uid,
-                    "controller": True,
-                }
-            ],
-        },
-        "spec": {**spec, "suspend": suspended},
-        "status": {"conditions": list(_over(source))},
-    }
+    made = owned_object(head, "jobset.x-k8s.io/v1alpha2", "JobSet", meta, {**spec, "suspend": suspended})
+    return {**made, "status": {"conditions": _over(source)}}
 
 
 def _over(source: Source) -> list[Mapping[str, Any]]:

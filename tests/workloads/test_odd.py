@@ -1,0 +1,212 @@
+"""Workloads and pods as nobody should write them: every field of every kind is refused by its path, or read."""
+
+from collections.abc import Iterator
+from copy import deepcopy
+from itertools import islice
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from koordpy.workloads.kinds.registry import READERS
+from koordpy.workloads.source import Source, head_of
+from tests.workloads.cluster import Json, job, jobset, nodes, pod, role, simulate, template, workload
+
+ODD: tuple[Any, ...] = (None, True, -1, 1.5, 10**12, "x", "9" * 5000, [], [1], [None], {}, {"a": 1})
+REPLICAS = {"replicas": 2, "template": template()}
+VOLCANO = workload(
+    "scheduling.volcano.sh/v1beta1",
+    "PodGroup",
+    "v",
+    {
+        "minMember": 1,
+        "minTaskMember": {"t": 1},
+        "minResources": {"cpu": 1},
+        "networkTopology": {"mode": "hard", "highestTierAllowed": 1, "highestTierName": ""},
+        "subGroupPolicy": [{"minSubGroups": 1, "subGroupSize": 1}],
+    },
+)
+GIVEN = (
+    job(status={"succeeded": 1, "failedIndexes": "2", "conditions": [{"type": "Ready", "status": "True"}]}),
+    job(completionMode="NonIndexed", completions=5, activeDeadlineSeconds=60, suspend=False),
+    jobset(
+        role("a", 2, 2, groupName="g"),
+        role("b", 1, 2, dependsOn=[{"name": "a", "status": "Ready"}]),
+        startupPolicy={"startupPolicyOrder": "AnyOrder"},
+        notes={"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"},
+    ),
+    workload(
+        "leaderworkerset.x-k8s.io/v1",
+        "LeaderWorkerSet",
+        "lws",
+        {
+            "replicas": 2,
+            "startupPolicy": "LeaderReady",
+            "leaderWorkerTemplate": {
+                "size": 3,
+                "leaderTemplate": template(),
+                "workerTemplate": template(),
+                "subGroupPolicy": {"subGroupSize": 2, "subGroupPolicyType": "LeaderWorker"},
+            },
+        },
+    ),
+    workload(
+        "kubeflow.org/v1",
+        "PyTorchJob",
+        "pt",
+        {
+            "pytorchReplicaSpecs": {"Master": REPLICAS, "Worker": REPLICAS},
+            "elasticPolicy": {"minReplicas": 1},
+            "runPolicy": {"schedulingPolicy": {"minAvailable": 1}, "suspend": False},
+        },
+    ),
+    workload(
+        "kubeflow.org/v2beta1",
+        "MPIJob",
+        "mpi",
+        {"mpiReplicaSpecs": {"Launcher": REPLICAS, "Worker": REPLICAS}, "launcherCreationPolicy": "AtStartup"},
+        status={"replicaStatuses": {"Worker": {"succeeded": 1}}},
+    ),
+    workload(
+        "ray.io/v1",
+        "RayCluster",
+        "ray",
+        {
+            "headGroupSpec": {"template": template()},
+            "enableInTreeAutoscaling": True,
+            "autoscalerOptions": {"resources": {"requests": {"cpu": 1}}},
+            "workerGroupSpecs": [
+                {"groupName": "g", "replicas": 1, "minReplicas": 1, "maxReplicas": 2, "numOfHosts": 2, **REPLICAS}
+            ],
+        },
+    ),
+    workload(
+        "scheduler.grove.io/v1alpha1",
+        "PodGang",
+        "pg",
+        {
+            "podgroups": [{"name": "a", "minReplicas": 1, "podReferences": [{"namespace": "default", "name": "p"}]}],
+            "topologyConstraint": {"packConstraint": {"required": "rack"}},
+        },
+    ),
+    workload(
+        "apps/v1",
+        "StatefulSet",
+        "sts",
+        {
+            **REPLICAS,
+            "ordinals": {"start": 1},
+            "podManagementPolicy": "Parallel",
+            "volumeClaimTemplates": [{"metadata": {"name": "d"}, "spec": {}}],
+        },
+    ),
+    workload("apps/v1", "Deployment", "dep", {**REPLICAS, "selector": {"matchLabels": {"a": "b"}}}),
+    workload("batch/v1", "CronJob", "cron", {"jobTemplate": {"spec": {"template": template()}}}),
+    workload("ray.io/v1", "RayJob", "rj", {"rayClusterSpec": {"headGroupSpec": {"template": template()}}}),
+    VOLCANO,
+)
+
+
+def paths(raw: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every field of a manifest but who it is."""
+    inner = raw.items() if isinstance(raw, dict) else enumerate(raw) if isinstance(raw, list) else ()
+    for key, value in inner:
+        if at or key in ("spec", "status"):
+            yield (*at, key)
+            yield from paths(value, (*at, key))
+
+
+def changed(raw: Json, path: tuple[Any, ...], value: Any) -> Json:
+    found = deepcopy(raw)
+    inner: Any = found
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    return found
+
+
+@pytest.mark.parametrize("given", GIVEN, ids=lambda one: one["kind"])
+def test_whatever_a_field_holds_is_read_or_is_a_fault(given: Json) -> None:
+    group = given["apiVersion"].rpartition("/")[0]
+    read = READERS.get((group, given["kind"]))
+    for path in paths(given) if read is not None else ():
+        for value in ODD:
+            source = Source(changed(given, path, value))
+            found = read(source, head_of(source, uid="u"))
+            assert all(fault.text for fault in source.faults)
+            if not source.faults:
+                made = [slot for one in found.roles for part in one.parts for slot in islice(part.slots(), 3)]
+                assert all(slot.name.startswith(given["metadata"]["name"]) for slot in made)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_simulate_answers_or_names_the_field(seed: int, tmp_path: Path) -> None:
+    random = Random(seed)
+    for given in GIVEN:
+        for _ in range(4):
+            path, value = random.choice(list(paths(given))), random.choice(ODD)
+            answer = simulate(tmp_path, *nodes(2, 8), changed(given, path, value))
+            assert answer.status in (0, 2), (path, value)
+            if answer.status == 2:
+                assert f"{given['kind']} default/{given['metadata']['name']}" in answer.err, (path, value, answer.err)
+
+
+LWS, KUEUE = "leaderworkerset.sigs.k8s.io/", "kueue.x-k8s.io/pod-group-"
+MANY = "9" * 5000
+
+
+@pytest.mark.parametrize(
+    ("notes", "labels"),
+    [
+        ({"batch.kubernetes.io/job-completion-index": MANY}, {}),
+        ({LWS + "size": MANY}, {LWS + "name": "x", LWS + "group-index": "0"}),
+        ({KUEUE + "total-count": MANY}, {KUEUE + "name": "g"}),
+        ({"scheduling.k8s.io/group-name": "v", "volcano.sh/task-index": MANY}, {}),
+        ({"scheduling.koordinator.sh/bind-gang-member-count": MANY}, {}),
+        ({"pod-group.scheduling.koordinator.sh/rank-index": MANY}, {}),
+    ],
+)
+def test_numbers_of_thousands_of_digits_are_none(notes: Json, labels: Json, tmp_path: Path) -> None:
+    for node in ("", "n0"):
+        there = pod("p", node=node, template={"notes": notes, "labels": labels})
+        assert simulate(tmp_path, *nodes(2, 8), job(meta={"uid": "j1"}), VOLCANO, there).status == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (job(number=10**12), "spec.parallelism: makes 1000000000000 pods, 100000 at most"),
+        (jobset(role("a", 10**12, 2)), "spec.replicatedJobs: makes 2000000000000 pods, 100000 at most"),
+        (jobset(role("a", 1, 60_000), role("b", 1, 60_000)), "spec.replicatedJobs: makes 120000 pods, 100000 at most"),
+        (
+            workload(
+                "leaderworkerset.x-k8s.io/v1",
+                "LeaderWorkerSet",
+                "lws",
+                {"replicas": 10**12, "leaderWorkerTemplate": {"size": 2, "workerTemplate": template()}},
+            ),
+            "spec.replicas: makes 2000000000000 pods, 100000 at most",
+        ),
+    ],
+)
+def test_more_pods_than_are_made_are_told_before_any_is_made(given: Json, text: str, tmp_path: Path) -> None:
+    answer = simulate(tmp_path, *nodes(1), given)
+    assert answer.status == 2 and answer.err.count("makes") == 1 and text in answer.err
+
+
+def test_the_first_of_a_pod_group_of_kueue_has_index_zero(tmp_path: Path) -> None:
+    group = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": name,
+                "labels": {KUEUE + "name": "g", KUEUE + "pod-index": str(index), "volcano.sh/task-index": "7"},
+                "annotations": {KUEUE + "total-count": "3"},
+            },
+            "spec": template()["spec"],
+        }
+        for index, name in enumerate("cab")
+    ]
+    assert simulate(tmp_path, *nodes(3), *group).ranks == {"c": 0, "a": 1, "b": 2}
