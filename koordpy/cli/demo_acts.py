@@ -27,9 +27,9 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.cluster.state import ClusterState
 from koordpy.cluster.tree import Tree
+from koordpy.planning.explain import DomainExplanation, Explanation, explain
 from koordpy.planning.plan import RoundPlan
 from koordpy.planning.round import plan_round
-from koordpy.planning.words.explain import DomainExplanation, Explanation, explain
 from koordpy.sim.rounds import SimulationResult, simulate
 
 

@@ -23,7 +23,7 @@ def run(args: argparse.Namespace) -> int:
         raise offline.InputFaultsError([f"--pod {args.pod}: no such pod in the input{hint(key, ready.pods)}"])
     with offline.nothing_collected():
         from koordpy.cli import output
-        from koordpy.planning.words.explain import Explanation, explain
+        from koordpy.planning.explain import Explanation, explain
 
     if ready.state.pod(key) is None:  # the state forgets finished pods
         found = Explanation(key, None, 0, (), (), "pod is finished", ())

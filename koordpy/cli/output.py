@@ -11,8 +11,8 @@ from koordpy.api.faults import one_line
 from koordpy.api.natural import natural_key
 
 if TYPE_CHECKING:
+    from koordpy.planning.explain import Explanation
     from koordpy.planning.queue.standing import Standing
-    from koordpy.planning.words.explain import Explanation
 
 Document = dict[str, Any]
 ROWS = 50

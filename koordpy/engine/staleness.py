@@ -14,7 +14,7 @@ from koordpy.cluster.snapshot import PODS, NodeInfo, Snapshot
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.wakeups import changes_itself
 from koordpy.planning.plan import Placement, RoundPlan
-from koordpy.planning.victims.names import RuleName
+from koordpy.planning.victim_selection.names import RuleName
 
 
 def by_node(pods: Iterable[PodInfo]) -> dict[str, list[PodInfo]]:

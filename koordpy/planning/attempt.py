@@ -27,12 +27,12 @@ from koordpy.planning.units import Groups, Unit
 from koordpy.planning.verify.fault import Check, PlanFault, found
 from koordpy.planning.verify.leaving import Taken, rejection
 from koordpy.planning.verify.plan import check_claims, check_plan
+from koordpy.planning.victim_selection.names import RuleName
+from koordpy.planning.victim_selection.units import UnitKind, VictimUnit
 from koordpy.planning.victims.asked import one_by_one
-from koordpy.planning.victims.names import RuleName
 from koordpy.planning.victims.relief import PreemptionPlan, Victim
 from koordpy.planning.victims.relocation import Back
 from koordpy.planning.victims.search import Preemptor
-from koordpy.planning.victims.units import UnitKind, VictimUnit
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,11 @@ from koordpy.planning.among.members import Among, among, concerned
 from koordpy.planning.ascend.job import AscendJob
 from koordpy.planning.ascend.jobs import Jobs
 from koordpy.planning.ascend.stock import Stock
+from koordpy.planning.filtering import refusal_of
 from koordpy.planning.filters import node as node_filters
 from koordpy.planning.filters.base import Refusal, Verdict, chain
 from koordpy.planning.filters.claims import claims_of
 from koordpy.planning.filters.dra import DynamicResources, Taken
-from koordpy.planning.filters.registry import refusal_of
 from koordpy.planning.filters.rules import DomainTable, Rule
 from koordpy.planning.filters.volumes import VolumeBinding
 from koordpy.planning.gpu.nodes import GpuNodes

@@ -23,7 +23,7 @@ from koordpy.planning.queue.lending import lend
 from koordpy.planning.queue.order import UnitOrder
 from koordpy.planning.queue.starvation import StarvationGuard, starving_beside
 from koordpy.planning.units import Groups, Unit
-from koordpy.planning.victims.names import EVERY_WAY, Way
+from koordpy.planning.victim_selection.names import EVERY_WAY, Way
 from koordpy.planning.victims.search import Preemptor
 from koordpy.planning.victims.stale import give_up
 from koordpy.planning.words.report import report

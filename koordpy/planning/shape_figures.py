@@ -15,9 +15,9 @@ from koordpy.api.config import KoordpyConfiguration
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Draft, Ints, Snapshot
 from koordpy.planning.ascend.filter import AscendChips, chips_rule
+from koordpy.planning.filtering import rules_of
 from koordpy.planning.filters.base import Refusal, Verdict, chain
 from koordpy.planning.filters.fit import check_fit
-from koordpy.planning.filters.registry import rules_of
 from koordpy.planning.filters.rules import ANY_NUMBER, Rule
 from koordpy.planning.limits import FEW_ROWS, RANKED_AFTER
 from koordpy.planning.nominated import Reserved

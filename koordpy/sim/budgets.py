@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from koordpy.api.objects import PodDisruptionBudget
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.state import ClusterState
-from koordpy.planning.victims.budgets import Budget, Covering, allowances, protects
+from koordpy.planning.victim_selection.budgets import Budget, Covering, allowances, protects
 
 
 class BudgetLedger:

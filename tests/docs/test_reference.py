@@ -21,8 +21,8 @@ from koordpy.observe.decisions import Decision
 from koordpy.observe.metrics import Metrics
 from koordpy.planning.plan import GangStatus, Method, Proof
 from koordpy.planning.verify.fault import Check
-from koordpy.planning.victims.names import RuleName, Way
-from koordpy.planning.victims.wording import _REASONS
+from koordpy.planning.victim_selection.names import RuleName, Way
+from koordpy.planning.words.evictions import _REASONS
 from tests.charts.test_dashboards import NAME, OF_TARGET, SERIES
 from tests.docs.worked import ROOT
 

@@ -38,8 +38,8 @@ from koordpy.api.storage import SELECTED_NODE
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.apiserver.resources import NAMESPACES as NAMESPACE
 from koordpy.engine.apiserver.resources import NODES, PODS, PRIORITY_CLASSES, STORAGE
+from koordpy.planning.explain import explain
 from koordpy.planning.round import plan_round
-from koordpy.planning.words.explain import explain
 from tests.e2e import random_pods, random_volumes
 from tests.e2e.assets import find_assets
 from tests.e2e.client import Client, Refused, condition, pods_path

@@ -21,7 +21,7 @@ from koordpy.api.storage import CSIDriver, CSINode, CSIVolumeSource
 from koordpy.api.wirejson import Undecodable, WireReader, unreadable
 from koordpy.cli.kinds import _KINDS
 from koordpy.engine.watching.standins import CLOSURES, stand_in
-from koordpy.planning.victims.budgets import protects
+from koordpy.planning.victim_selection.budgets import protects
 from tests.planning.node_rules import node, pod, reasons, states
 from tests.planning.test_filter_dra import CLASS, asks, offers, resource_claim
 from tests.planning.test_filter_dra import user as device_user

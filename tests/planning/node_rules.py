@@ -15,9 +15,9 @@ from koordpy.api.objects import (
 )
 from koordpy.cluster.state import ClusterState
 from koordpy.cluster.ties import spread_keys
+from koordpy.planning.explain import Explanation, explain
 from koordpy.planning.plan import RoundPlan
 from koordpy.planning.round import plan_round
-from koordpy.planning.words.explain import Explanation, explain
 from tests.scenarios.cluster import node, pod
 
 __all__ = ["anti", "asked", "near", "node", "planned", "pod", "reasons", "states"]

@@ -11,7 +11,7 @@ from koordpy.api.objects import (
     Requirement,
 )
 from koordpy.cluster.pods import PodInfo
-from koordpy.planning.victims.budgets import Budget, allowances, coverage, protects, violations
+from koordpy.planning.victim_selection.budgets import Budget, allowances, coverage, protects, violations
 from tests.scenarios.cluster import World, node, pod
 
 

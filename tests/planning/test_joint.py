@@ -10,7 +10,7 @@ import pytest
 
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Ints
-from koordpy.planning.filters import registry
+from koordpy.planning import filtering
 from koordpy.planning.filters.base import Code, Refusal, Verdict, refused_where
 from koordpy.planning.filters.rules import Rule
 from koordpy.planning.scene import Scene
@@ -58,7 +58,7 @@ def supply(pod: PodInfo, scene: Scene) -> Iterator[Rule]:
 def test_a_gang_is_placed_exactly_where_the_filter_lets_all_its_pods(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "FILTERS", (*registry.FILTERS, supply))
+    monkeypatch.setattr(filtering, "FILTERS", (*filtering.FILTERS, supply))
     rng = random.Random(seed)
     gives = [rng.randint(1, 7) for _ in range(rng.randint(1, 3))]
     takes = [rng.choice([1, 2, 3, 4]) for _ in range(rng.randint(2, 4))]

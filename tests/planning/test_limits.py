@@ -9,8 +9,8 @@ ROOT = Path(koordpy.planning.__file__).parent
 KNOWN = {
     # encodings: widths of fields, signs, what stands for never
     "victims/single_pod.py": {"_FIELD", "_SHIFT"},
-    "victims/shortcut.py": {"_FIELD", "_SHIFT", "_NEVER"},
-    "victims/gathered.py": {"_NEVER", "_BITS"},
+    "victim_selection/shortcut.py": {"_FIELD", "_SHIFT", "_NEVER"},
+    "victim_selection/gathered.py": {"_NEVER", "_BITS"},
     "solver/regions.py": {"_LEAST"},
     "solver/cover.py": {"_NEVER"},
     "solver/budget.py": {"_SEED"},
@@ -21,11 +21,11 @@ KNOWN = {
     "gpu/nodes.py": {"MOST_GPUS"},
     "gpu/partitioning.py": {"FORBIDDEN", "_ROOM"},
     "gpu/large.py": {"_BLOCK"},
-    "ascend/between.py": {"_MOST"},
+    "accelerators/npus_between.py": {"_MOST"},
     "build.py": {"BEYOND_PODS"},
     # rules of the formats and of what is said
     "victims/terminating.py": {"_LISTED"},
-    "victims/wording.py": {"DEFAULT_GRACE_SECONDS"},
+    "words/evictions.py": {"DEFAULT_GRACE_SECONDS"},
     "nominated_capacity.py": {"STUCK_SECONDS"},
     "gangs.py": {"DEFAULT_WAITING_SECONDS"},
     "filters/dra.py": {"MAX_CONSUMERS"},

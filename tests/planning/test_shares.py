@@ -12,7 +12,7 @@ from koordpy.cluster.snapshot import Draft
 from koordpy.observe.gauges import share_gauges
 from koordpy.planning.quota.queues import user_shares
 from koordpy.planning.quota.shares import Claim, Rational, exact_and_whole_shares, kai_shares
-from koordpy.planning.victims.lines import ACCELERATORS, lines_of
+from koordpy.planning.victim_selection.lines import ACCELERATORS, lines_of
 from tests.scenarios.cluster import World, node, pod
 from tests.scenarios.quotas import belongs
 

@@ -12,8 +12,8 @@ from koordpy.api.config import Fairness, KoordpyConfiguration, Preemption
 from koordpy.planning.plan import RoundPlan
 from koordpy.planning.round import plan_round
 from koordpy.planning.units import Groups
+from koordpy.planning.victim_selection.names import EVERY_WAY, Way
 from koordpy.planning.victims import equivalent_units
-from koordpy.planning.victims.names import EVERY_WAY, Way
 from tests.scenarios.cluster import TWO_LAYERS, World, group, node, pod, wish
 from tests.scenarios.quotas import belongs, quota
 

@@ -26,10 +26,10 @@ from koordpy.planning.verify.fault import Check, PlanFault
 from koordpy.planning.verify.leaving import Round, Taken, check_given_back, check_stale
 from koordpy.planning.verify.plan import check_returns
 from koordpy.planning.verify.victims import check_moves, check_victims
+from koordpy.planning.victim_selection.budgets import standing_budgets
+from koordpy.planning.victim_selection.lines import lines_of
+from koordpy.planning.victim_selection.names import EVERY_WAY, Way
 from koordpy.planning.victims import overuse, search, stale
-from koordpy.planning.victims.budgets import standing_budgets
-from koordpy.planning.victims.lines import lines_of
-from koordpy.planning.victims.names import EVERY_WAY, Way
 from tests.planning.gpu.machines import device
 from tests.scenarios.cluster import TWO_LAYERS, World, group, node, pod, wish
 from tests.scenarios.quotas import belongs, quota

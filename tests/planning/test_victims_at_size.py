@@ -10,7 +10,7 @@ from koordpy.api.config import KoordpyConfiguration, Preemption, Quota
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.planning.plan import Proof
 from koordpy.planning.round import plan_round
-from koordpy.planning.victims.names import EVERY_WAY, Way
+from koordpy.planning.victim_selection.names import EVERY_WAY, Way
 from tests.planning.gpu.machines import UNIFORM, device
 from tests.planning.victims_at_size import compared
 from tests.scenarios.cluster import World, group, node, pod

@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from koordpy.planning.round import plan_round
+from koordpy.planning.victim_selection.names import EVERY_WAY, Way
 from koordpy.planning.victims import equivalent_units
-from koordpy.planning.victims.names import EVERY_WAY, Way
 from tests.planning.victim_oracle import least_harmful, tiny_world
 
 

@@ -16,8 +16,8 @@ from koordpy.api.objects import (
 )
 from koordpy.planning.round import plan_round
 from koordpy.planning.units import Groups
+from koordpy.planning.victim_selection.names import EVERY_WAY, Way
 from koordpy.planning.victims import equivalent_units
-from koordpy.planning.victims.names import EVERY_WAY, Way
 from tests.planning.victim_law import GPU, Judge
 from tests.scenarios.cluster import World, group, hierarchy, node, pod, wish
 from tests.scenarios.quotas import belongs, quota

@@ -19,10 +19,10 @@ from koordpy.planning.joint import place_jointly
 from koordpy.planning.placement.goals import Goals
 from koordpy.planning.placement.problem import only_ranks
 from koordpy.planning.units import Groups
+from koordpy.planning.victim_selection.choice import cost_levels, keeps, late_levels
+from koordpy.planning.victim_selection.names import RuleName
 from koordpy.planning.victims.asked import Asked, beneficiaries
 from koordpy.planning.victims.candidates import candidates
-from koordpy.planning.victims.choice import cost_levels, keeps, late_levels
-from koordpy.planning.victims.names import RuleName
 from koordpy.planning.victims.reach import Opened
 from koordpy.planning.victims.search import Preemptor
 from tests.scenarios.cluster import World, group, hierarchy, node, pod, wish

@@ -29,7 +29,7 @@ from koordpy.cluster.snapshot import Snapshot
 from koordpy.planning.plan import Eviction, Proof, RoundPlan
 from koordpy.planning.round import plan_round
 from koordpy.planning.units import Groups
-from koordpy.planning.victims.names import EVERY_WAY, RuleName, Way
+from koordpy.planning.victim_selection.names import EVERY_WAY, RuleName, Way
 from tests.planning.gpu.machines import UNIFORM, M, device
 from tests.planning.victim_law import GPU, Judge, covers
 from tests.scenarios.cluster import World, group, hierarchy, node, pod, wish

@@ -9,8 +9,8 @@ import pytest
 from koordpy.api import keys
 from koordpy.api.objects import Pod
 from koordpy.cluster.npus import MOST_CHIPS, read_reports
+from koordpy.planning.explain import explain
 from koordpy.planning.plan import Reason, RoundPlan
-from koordpy.planning.words.explain import explain
 from tests.scenarios.cluster import TWO_LAYERS, World, bound, messages, wish
 from tests.scenarios.npus import (
     N310,

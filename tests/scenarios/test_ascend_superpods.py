@@ -8,7 +8,7 @@ import pytest
 
 from koordpy.api import keys
 from koordpy.api.objects import Pod
-from koordpy.planning.words.explain import explain
+from koordpy.planning.explain import explain
 from tests.scenarios.cluster import World, bound, hierarchy, messages
 from tests.scenarios.npus import N910, ascend, chips, notes, npu_gang, npu_node, npu_pod, settle, super_pods
 

@@ -9,8 +9,8 @@ import pytest
 from koordpy.api import keys
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.objects import NodeAddress, Pod
+from koordpy.planning.explain import explain
 from koordpy.planning.plan import Reason
-from koordpy.planning.words.explain import explain
 from tests.scenarios.cluster import TWO_LAYERS, World, bound, messages, wish
 from tests.scenarios.npus import (
     N910,

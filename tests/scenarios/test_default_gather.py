@@ -19,12 +19,12 @@ from koordpy.api.groups import (
 )
 from koordpy.api.objects import ObjectMeta, SchedulingGroup
 from koordpy.cluster.snapshot import Draft
+from koordpy.planning.explain import explain
 from koordpy.planning.figures import Figures
 from koordpy.planning.plan import RoundPlan
 from koordpy.planning.round import plan_round
 from koordpy.planning.units import Groups
 from koordpy.planning.verify.plan import check_plan
-from koordpy.planning.words.explain import explain
 from tests.scenarios.cluster import TWO_LAYERS, World, bound, gang_pods, group, node, nodes_of, pod, wish
 
 PREFER_BLOCK = GatherEntry(layer="blockLayer", strategy="PreferGather")

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from koordpy.api.objects import Node, SchedulingGate, Taint, Toleration
-from koordpy.planning.words.explain import explain
+from koordpy.planning.explain import explain
 from tests.scenarios.cluster import TWO_LAYERS, World, bound, gang_pods, group, node, pod, wish
 
 OURS = "koord-scheduler"

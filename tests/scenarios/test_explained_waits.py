@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from koordpy.api.config import Consolidation, Fairness, KoordpyConfiguration, Preemption, Quota, StaleGangs
 from koordpy.api.objects import ContainerState, ContainerStateTerminated, ContainerStatus
+from koordpy.planning.explain import explain
 from koordpy.planning.round import plan_round
-from koordpy.planning.words.explain import explain
 from tests.scenarios.cluster import World, bound, gang_pods, group, node, pod
 from tests.scenarios.quotas import GPU, belongs, quota
 

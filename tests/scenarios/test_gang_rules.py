@@ -10,8 +10,8 @@ from koordpy.api import keys
 from koordpy.api.custom import ClusterNetworkTopology, ClusterNetworkTopologySpec, HierarchyEntry
 from koordpy.api.groups import UpstreamGang, UpstreamPodGroup, UpstreamPodGroupSpec, UpstreamPolicy
 from koordpy.api.objects import ObjectMeta, SchedulingGate, SchedulingGroup
+from koordpy.planning.explain import explain
 from koordpy.planning.plan import GangStatus, Proof, RoundPlan
-from koordpy.planning.words.explain import explain
 from tests.scenarios.cluster import (
     TWO_LAYERS,
     World,

@@ -14,8 +14,8 @@ from koordpy.api.groups import (
     UpstreamTopologyConstraint,
 )
 from koordpy.api.objects import ObjectMeta, SchedulingGroup
+from koordpy.planning.explain import explain
 from koordpy.planning.plan import GangStatus
-from koordpy.planning.words.explain import explain
 from tests.scenarios.cluster import (
     TWO_LAYERS,
     World,

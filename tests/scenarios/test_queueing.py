@@ -12,10 +12,10 @@ from koordpy.api import keys
 from koordpy.api.config import KoordpyConfiguration, Queue
 from koordpy.api.objects import Affinity, LabelSelector, Node, Pod, PodAffinity, PodAffinityTerm, PodStatus
 from koordpy.cluster.state import ClusterState
+from koordpy.planning.explain import explain
 from koordpy.planning.plan import GangStatus, RoundPlan
 from koordpy.planning.queue.backfill import moment
 from koordpy.planning.round import plan_round
-from koordpy.planning.words.explain import explain
 from tests.scenarios.cluster import TWO_LAYERS, World, bound, gang_pods, group, messages, node, nodes_of, pod, wish
 
 HOUR = 3600.0

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from koordpy.api import keys
 from koordpy.api.config import Fairness, KoordpyConfiguration, Preemption, Quota
 from koordpy.api.objects import Pod
+from koordpy.planning.explain import explain
 from koordpy.planning.plan import GangStatus, Proof, RoundPlan
-from koordpy.planning.words.explain import explain
 from tests.scenarios.cluster import World, bound, gang_pods, group, messages, node, pod
 from tests.scenarios.quotas import GPU, belongs, quota
 from tests.scenarios.witness import Witness

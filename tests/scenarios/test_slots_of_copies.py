@@ -17,7 +17,7 @@ from koordpy.api.objects import (
     PodAffinityTerm,
     TopologySpreadConstraint,
 )
-from koordpy.planning.words.explain import explain
+from koordpy.planning.explain import explain
 from tests.scenarios.cluster import TWO_LAYERS, World, bound, gang_pods, group, messages, node, nodes_of, pod, wish
 
 WEB = {"app": "web"}

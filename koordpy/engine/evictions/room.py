@@ -16,7 +16,7 @@ from koordpy.observe.decisions import DecisionLog
 from koordpy.observe.metrics import Metrics
 from koordpy.planning.nominated_capacity import party_of
 from koordpy.planning.plan import Eviction, RoundPlan
-from koordpy.planning.victims.names import RuleName
+from koordpy.planning.victim_selection.names import RuleName
 
 
 class RoomMaking:

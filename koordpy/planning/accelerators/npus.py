@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.accelerators.base import Accelerator, FamilyRound, Given, NodeWorth
-from koordpy.planning.ascend.between import npu_by_count
-from koordpy.planning.ascend.dealing import deal, deal_node
+from koordpy.planning.accelerators.npus_between import npu_by_count
+from koordpy.planning.accelerators.npus_dealing import deal, deal_node
 from koordpy.planning.ascend.filter import PLUGIN, AscendChips, illegal
 from koordpy.planning.ascend.job import AscendJob
 from koordpy.planning.ascend.notes import chip_notes

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.ascend.filter import AFFINITY
-from koordpy.planning.ascend.moves import keep_room
-from koordpy.planning.ascend.place import affinity_scores, has_own_order, npu_gate, place_npus
-from koordpy.planning.ascend.ranked import best_node
 from koordpy.planning.figures import Figures
 from koordpy.planning.gates import Gate
+from koordpy.planning.jobs.ascend.moves import keep_room
+from koordpy.planning.jobs.ascend.place import affinity_scores, has_own_order, npu_gate, place_npus
+from koordpy.planning.jobs.ascend.ranked import best_node
 from koordpy.planning.jobs.base import JobRules, Placed
 from koordpy.planning.units import Unit
 

@@ -14,8 +14,8 @@ from koordpy.planning.attempt import Tried, unit_shape
 from koordpy.planning.figures import Figures
 from koordpy.planning.queue.kept import KeptRoom
 from koordpy.planning.quota.admission import Asking
-from koordpy.planning.quota.vain import Reaches, startless, without
 from koordpy.planning.units import Groups, Unit
+from koordpy.planning.vain_demand import Reaches, startless, without
 
 
 def lend(tried: list[Tried], groups: Groups, figures: Figures, attempt: Callable[[Unit], Tried]) -> None:

@@ -16,7 +16,7 @@ from koordpy.planning.gates import gate
 from koordpy.planning.orders.keys import Job
 from koordpy.planning.queue.order import UnitOrder
 from koordpy.planning.units import Groups, Unit
-from koordpy.planning.victims.lines import ACCELERATORS, lines_of
+from koordpy.planning.victim_selection.lines import ACCELERATORS, lines_of
 
 _HUNDREDTHS = 100
 GPUS = "gpus"

@@ -16,7 +16,7 @@ from koordpy.planning.solver.staged import linear as _sum
 from koordpy.planning.solver.victims_bounds import priorities
 from koordpy.planning.solver.victims_model import VictimsModel
 from koordpy.planning.solver.victims_topology import Stage
-from koordpy.planning.victims.choice import Choice, Choices, Cut, Layout, Need
+from koordpy.planning.victim_selection.choice import Choice, Choices, Cut, Layout, Need
 
 Check = Callable[[tuple[int, ...], Layout], Sequence[Cut | Need]]
 """(options, where everybody goes) -> nothing where the plan holds under all filters, else what is wrong with it."""

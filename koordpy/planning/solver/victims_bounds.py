@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from koordpy.cluster.snapshot import Ints
 from koordpy.planning.placement.problem import Problem, slots
-from koordpy.planning.victims.choice import Choices
+from koordpy.planning.victim_selection.choice import Choices
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from koordpy.planning.solver.staged import Term
 from koordpy.planning.solver.staged import linear as _sum
 from koordpy.planning.solver.victims_bounds import Bounds, freed_by, wanted_of
 from koordpy.planning.solver.victims_topology import Stage, Topology
-from koordpy.planning.victims.choice import Choices, Crossing, Cut, MovedKind, Need, Rejoin
+from koordpy.planning.victim_selection.choice import Choices, Crossing, Cut, MovedKind, Need, Rejoin
 
 
 class VictimsModel:

@@ -12,9 +12,9 @@ from koordpy.api import keys
 from koordpy.cluster.npus import npu_resource, super_pod_of
 from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.planning.ascend.job import AscendJob, Tor
-from koordpy.planning.ascend.standing import settled
 from koordpy.planning.ascend.switches import Switches
 from koordpy.planning.figures import Figures
+from koordpy.planning.jobs.ascend.standing import settled
 
 Notes = Mapping[str, Mapping[str, str]]
 

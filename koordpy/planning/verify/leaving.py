@@ -20,7 +20,7 @@ from koordpy.planning.gangs import Gang
 from koordpy.planning.plan import RejectedPlan
 from koordpy.planning.units import Groups, Unit
 from koordpy.planning.verify.fault import Check, PlanFault, found
-from koordpy.planning.victims.lines import Lines
+from koordpy.planning.victim_selection.lines import Lines
 
 PRIORITY, QUOTA, SHARE, MOVE = "priority", "quota", "fair-share", "consolidation"
 STALE_GANG = "stale-gang"

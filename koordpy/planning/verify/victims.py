@@ -23,7 +23,7 @@ from koordpy.planning.units import Unit
 from koordpy.planning.verify.fault import Check, PlanFault, found
 from koordpy.planning.verify.leaving import MOVE, PRIORITY, QUOTA, SHARE, Leaving, Round, Taken
 from koordpy.planning.verify.plan import check_filters, check_gathered, check_plan, check_returns
-from koordpy.planning.victims.lines import Lines
+from koordpy.planning.victim_selection.lines import Lines
 
 Sums = Mapping[str, Counter[str]]
 

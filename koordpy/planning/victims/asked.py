@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from koordpy.cluster.pods import PodInfo
-from koordpy.planning.ascend.relief import whole_blocks
 from koordpy.planning.figures import Figures
+from koordpy.planning.jobs.ascend.relief import whole_blocks
 from koordpy.planning.placement.problem import Problem
 from koordpy.planning.placement.selection import core_ranks
 from koordpy.planning.units import Unit

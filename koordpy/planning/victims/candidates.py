@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from koordpy.cluster.pods import PodInfo
-from koordpy.planning.ascend.relief import regions
 from koordpy.planning.build import unit_multiples
 from koordpy.planning.figures import Figures
+from koordpy.planning.jobs.ascend.relief import regions
 from koordpy.planning.placement.problem import Problem
 from koordpy.planning.units import Unit
+from koordpy.planning.victim_selection.budgets import coverage
+from koordpy.planning.victim_selection.choice import Choices, Limit, Multiple, Option, Tie, UnitFigures
+from koordpy.planning.victim_selection.names import RuleName
 from koordpy.planning.victims.asked import Asked
-from koordpy.planning.victims.budgets import coverage
-from koordpy.planning.victims.choice import Choices, Limit, Multiple, Option, Tie, UnitFigures
 from koordpy.planning.victims.devices import held_devices
-from koordpy.planning.victims.names import RuleName
 from koordpy.planning.victims.pool import Mask, Pool
 from koordpy.planning.victims.reach import Opened
 from koordpy.planning.victims.relocation import rejoins_of, returns_of

@@ -10,17 +10,17 @@ from dataclasses import dataclass, field, replace
 
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.accelerators.registry import give
-from koordpy.planning.ascend.place import has_own_order
-from koordpy.planning.ascend.relief import place_chosen
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
 from koordpy.planning.gpu.allocation import allocate
+from koordpy.planning.jobs.ascend.place import has_own_order
+from koordpy.planning.jobs.ascend.relief import place_chosen
 from koordpy.planning.joint import fit_jointly, place_jointly
 from koordpy.planning.placement.goals import violations
 from koordpy.planning.placement.problem import Problem, at_most, only_ranks
 from koordpy.planning.plan import Proof
+from koordpy.planning.victim_selection.choice import Layout, Load
 from koordpy.planning.victims.asked import Asked
-from koordpy.planning.victims.choice import Layout, Load
 from koordpy.planning.victims.pool import Pool
 from koordpy.planning.victims.relief import Notes
 from koordpy.planning.victims.relocation import Back, Returning

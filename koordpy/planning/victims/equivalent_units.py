@@ -15,9 +15,9 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Ints, Snapshot
 from koordpy.planning.limits import TWIN_MEMBERS, TWIN_UNITS
 from koordpy.planning.placement.problem import Problem
-from koordpy.planning.victims.budgets import Budget, coverage
+from koordpy.planning.victim_selection.budgets import Budget, coverage
+from koordpy.planning.victim_selection.units import UnitKind, VictimUnit
 from koordpy.planning.victims.pool import Mask, Pool
-from koordpy.planning.victims.units import UnitKind, VictimUnit
 
 
 @dataclass

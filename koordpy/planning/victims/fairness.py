@@ -13,8 +13,8 @@ import numpy as np
 from koordpy.api.quantity import quantity_text
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quotas import QuotaUse
-from koordpy.planning.victims.choice import Crossing, Limit
-from koordpy.planning.victims.lines import ACCELERATORS, Lines, Party, Path, above, spare
+from koordpy.planning.victim_selection.choice import Crossing, Limit
+from koordpy.planning.victim_selection.lines import ACCELERATORS, Lines, Party, Path, above, spare
 from koordpy.planning.victims.pool import Mask, Pool, below
 
 Held = Mapping[Path, Mapping[str, int]]

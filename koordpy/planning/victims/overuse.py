@@ -13,14 +13,14 @@ from koordpy.cluster.resources import Amounts
 from koordpy.planning.figures import Figures
 from koordpy.planning.plan import RejectedPlan
 from koordpy.planning.quota.runtime import overdue
-from koordpy.planning.quota.vain import Reaches, startless, without
 from koordpy.planning.units import Groups, Unit
+from koordpy.planning.vain_demand import Reaches, startless, without
 from koordpy.planning.verify.leaving import QUOTA, Round, Taken, check_given_back, rejection
-from koordpy.planning.victims.budgets import violations
+from koordpy.planning.victim_selection.budgets import violations
+from koordpy.planning.victim_selection.choice import Multiple
+from koordpy.planning.victim_selection.units import UnitKind, VictimUnit
 from koordpy.planning.victims.candidates import multiples_of
-from koordpy.planning.victims.choice import Multiple
 from koordpy.planning.victims.pool import Pool
-from koordpy.planning.victims.units import UnitKind, VictimUnit
 
 Ending = tuple[Sequence[str], Mapping[str, int]]
 

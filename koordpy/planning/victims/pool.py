@@ -17,9 +17,9 @@ from koordpy.cluster.resources import Amounts
 from koordpy.cluster.snapshot import Draft, Ints
 from koordpy.planning.limits import FEW_UNITS
 from koordpy.planning.units import Groups
-from koordpy.planning.victims.budgets import Budget, budgets_of, standing_budgets
-from koordpy.planning.victims.choice import UnitFigures
-from koordpy.planning.victims.units import Lending, VictimUnit, find_candidates
+from koordpy.planning.victim_selection.budgets import Budget, budgets_of, standing_budgets
+from koordpy.planning.victim_selection.choice import UnitFigures
+from koordpy.planning.victim_selection.units import Lending, VictimUnit, find_candidates
 
 Frees = tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
 

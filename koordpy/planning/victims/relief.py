@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from koordpy.planning.plan import Proof, SolverRun
-from koordpy.planning.victims.names import RuleName, Way
+from koordpy.planning.victim_selection.names import RuleName, Way
+from koordpy.planning.victim_selection.units import VictimUnit
 from koordpy.planning.victims.relocation import Back
 from koordpy.planning.victims.terminating import Awaited
-from koordpy.planning.victims.units import VictimUnit
 
 Notes = Mapping[str, Mapping[str, str]]
 """Pod key -> what its Binding says of its place in the network."""

@@ -14,20 +14,20 @@ from msgspec.structs import replace as wire_replace
 
 from koordpy.cluster.pods import PodInfo, pod_info
 from koordpy.cluster.snapshot import Ints
-from koordpy.planning.ascend.dealing import deal
-from koordpy.planning.ascend.relief import jobs_to_return, seats_again
-from koordpy.planning.ascend.standing import after
+from koordpy.planning.accelerators.npus_dealing import deal
 from koordpy.planning.build import build, hard_keys, hard_level, unit_multiples
 from koordpy.planning.figures import Figures
 from koordpy.planning.gates import gate
+from koordpy.planning.jobs.ascend.relief import jobs_to_return, seats_again
+from koordpy.planning.jobs.ascend.standing import after
 from koordpy.planning.jobs.registry import job_gate
 from koordpy.planning.joint import place_jointly
 from koordpy.planning.placement.problem import Problem, at_most
 from koordpy.planning.units import Groups, Unit
-from koordpy.planning.victims.choice import MovedKind as Alike
-from koordpy.planning.victims.choice import Rejoin, Return
+from koordpy.planning.victim_selection.choice import MovedKind as Alike
+from koordpy.planning.victim_selection.choice import Rejoin, Return
+from koordpy.planning.victim_selection.units import UnitKind, VictimUnit
 from koordpy.planning.victims.pool import Mask, Pool
-from koordpy.planning.victims.units import UnitKind, VictimUnit
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,10 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quota_tree import QuotaNode
 from koordpy.cluster.quotas import QuotaUse
 from koordpy.cluster.resources import Amounts
-from koordpy.planning.victims.choice import Crossing, Limit, Shortfall
+from koordpy.planning.victim_selection.choice import Crossing, Limit, Shortfall
+from koordpy.planning.victim_selection.lines import Lines
+from koordpy.planning.victim_selection.names import RuleName
 from koordpy.planning.victims.fairness import FairShare
-from koordpy.planning.victims.lines import Lines
-from koordpy.planning.victims.names import RuleName
 from koordpy.planning.victims.pool import Mask, Pool, below
 
 Options = Mapping[RuleName, Mapping[int, int]]

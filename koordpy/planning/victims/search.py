@@ -11,9 +11,9 @@ from functools import cached_property
 import numpy as np
 
 from koordpy.cluster.snapshot import Ints
-from koordpy.planning.ascend.relief import one_each
 from koordpy.planning.build import build, partitions, unit_multiples
 from koordpy.planning.figures import Figures
+from koordpy.planning.jobs.ascend.relief import one_each
 from koordpy.planning.limits import MOVES
 from koordpy.planning.patience import Patience
 from koordpy.planning.placement.problem import Problem, only_ranks
@@ -23,15 +23,15 @@ from koordpy.planning.verify.fault import PlanFault
 from koordpy.planning.verify.leaving import Round, Taken
 from koordpy.planning.verify.plan import check_returns
 from koordpy.planning.verify.victims import check_moves, check_victims
+from koordpy.planning.victim_selection.choice import reachable
+from koordpy.planning.victim_selection.lines import Lines, lines_of
+from koordpy.planning.victim_selection.lower_bounds import lacking, most_freed
+from koordpy.planning.victim_selection.names import EVERY_WAY, RuleName, Way
 from koordpy.planning.victims.asked import Asked, beneficiaries
 from koordpy.planning.victims.candidates import OfferedChoice, Rules, candidates, device_relief, eligible_under
-from koordpy.planning.victims.choice import reachable
 from koordpy.planning.victims.devices import with_devices
 from koordpy.planning.victims.dry_run import DryRun
 from koordpy.planning.victims.equivalent_units import EquivalentUnits
-from koordpy.planning.victims.lines import Lines, lines_of
-from koordpy.planning.victims.lower_bounds import lacking, most_freed
-from koordpy.planning.victims.names import EVERY_WAY, RuleName, Way
 from koordpy.planning.victims.overuse import GivenBack, give_back
 from koordpy.planning.victims.pool import Mask, Pool
 from koordpy.planning.victims.reach import Opened, opened

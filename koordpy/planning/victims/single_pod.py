@@ -14,9 +14,9 @@ import numpy as np
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.figures import Figures
 from koordpy.planning.placement.problem import Problem
-from koordpy.planning.victims.cover import Item, Unwieldy, covers
+from koordpy.planning.victim_selection.cover import Item, Unwieldy, covers
+from koordpy.planning.victim_selection.units import UnitKind
 from koordpy.planning.victims.pool import Pool
-from koordpy.planning.victims.units import UnitKind
 
 _FIELD = 64
 _SHIFT = 1 << 31

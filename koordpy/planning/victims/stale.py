@@ -17,8 +17,8 @@ from koordpy.planning.grace import began, grace_seconds, since
 from koordpy.planning.plan import RejectedPlan
 from koordpy.planning.units import Groups
 from koordpy.planning.verify.leaving import STALE_GANG, Round, Taken, check_stale, rejection
-from koordpy.planning.victims.budgets import budgets_of, violations
-from koordpy.planning.victims.units import protected, terminating, untouchable
+from koordpy.planning.victim_selection.budgets import budgets_of, violations
+from koordpy.planning.victim_selection.units import protected, terminating, untouchable
 
 
 @dataclass(frozen=True, slots=True)

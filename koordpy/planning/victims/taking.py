@@ -6,19 +6,28 @@ Source: preemption.md 6. What a trial refuses comes back to the model as what el
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from koordpy.planning.ascend.place import has_own_order
-from koordpy.planning.ascend.relief import more_is_no_harm
+from koordpy.planning.jobs.ascend.place import has_own_order
+from koordpy.planning.jobs.ascend.relief import more_is_no_harm
 from koordpy.planning.limits import ASCEND_VICTIM_TRIES, REPRIEVE_SHARE, REPRIEVES, VICTIM_TRIALS, VICTIM_TRIES
 from koordpy.planning.placement.goals import Goals
 from koordpy.planning.plan import Proof
+from koordpy.planning.victim_selection.choice import (
+    Choice,
+    Choices,
+    Cut,
+    Layout,
+    Need,
+    cost_levels,
+    fewest_pods,
+    late_levels,
+)
+from koordpy.planning.victim_selection.names import EVERY_WAY, RuleName, Way
+from koordpy.planning.victim_selection.reprieve import cheapest, counts_allow, in_vain, reprieved
+from koordpy.planning.victim_selection.shortcut import shortcut
 from koordpy.planning.victims.candidates import OfferedChoice
-from koordpy.planning.victims.choice import Choice, Choices, Cut, Layout, Need, cost_levels, fewest_pods, late_levels
 from koordpy.planning.victims.dry_run import DryRun, DryRunResult
-from koordpy.planning.victims.names import EVERY_WAY, RuleName, Way
 from koordpy.planning.victims.relief import PreemptionPlan, Victim
-from koordpy.planning.victims.reprieve import cheapest, counts_allow, in_vain, reprieved
 from koordpy.planning.victims.rules import Law
-from koordpy.planning.victims.shortcut import shortcut
 
 
 class Taking:

@@ -11,10 +11,10 @@ from koordpy.api.counted import counted
 from koordpy.api.natural import natural_key
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Snapshot
-from koordpy.planning.ascend.place import has_own_order, place_npus
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
 from koordpy.planning.filters.base import Code
+from koordpy.planning.jobs.ascend.place import has_own_order, place_npus
 from koordpy.planning.joint import place_jointly
 from koordpy.planning.nominated_capacity import coming_free
 from koordpy.planning.units import Unit

@@ -28,7 +28,8 @@ from koordpy.planning.quota.admission import PLUGIN
 from koordpy.planning.units import Groups, Unit
 from koordpy.planning.victims.overuse import GivenBack
 from koordpy.planning.victims.stale import StaleGang
-from koordpy.planning.victims.wording import (
+from koordpy.planning.words.denial import KEPT, filter_sentence, gang_sentence, met_sentence, needed_sentence
+from koordpy.planning.words.evictions import (
     below_minimum,
     benefit,
     evictions,
@@ -38,7 +39,6 @@ from koordpy.planning.victims.wording import (
     preemption_sentence,
     stale_evictions,
 )
-from koordpy.planning.words.denial import KEPT, filter_sentence, gang_sentence, met_sentence, needed_sentence
 from koordpy.planning.words.warnings import goal_remark, warnings_of
 
 

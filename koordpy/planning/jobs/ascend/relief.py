@@ -13,14 +13,14 @@ import numpy as np
 from koordpy.api.natural import natural_key
 from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import PodInfo
-from koordpy.planning.ascend.blocks import BlockJob, step
 from koordpy.planning.ascend.job import AscendJob, Tor
 from koordpy.planning.ascend.leaves import Uplinks
-from koordpy.planning.ascend.place import has_own_order, place_npus
-from koordpy.planning.ascend.ranked import best_node
-from koordpy.planning.ascend.switch_jobs import SwitchJob
 from koordpy.planning.ascend.switches import Switches
 from koordpy.planning.figures import Figures
+from koordpy.planning.jobs.ascend.blocks import BlockJob, step
+from koordpy.planning.jobs.ascend.place import has_own_order, place_npus
+from koordpy.planning.jobs.ascend.ranked import best_node
+from koordpy.planning.jobs.ascend.switch_jobs import SwitchJob
 from koordpy.planning.placement.problem import Ints, Problem, Shape
 from koordpy.planning.units import Unit
 

@@ -17,12 +17,12 @@ from koordpy.planning.gangs import Gang
 from koordpy.planning.plan import Benefit, Eviction, Nomination, Proof
 from koordpy.planning.quota.admission import core_members
 from koordpy.planning.units import Unit
+from koordpy.planning.victim_selection.names import RuleName
+from koordpy.planning.victim_selection.units import UnitKind
 from koordpy.planning.victims.asked import one_by_one
-from koordpy.planning.victims.names import RuleName
 from koordpy.planning.victims.overuse import GivenBack
 from koordpy.planning.victims.stale import StaleGang
 from koordpy.planning.victims.terminating import waits_on_nominated
-from koordpy.planning.victims.units import UnitKind
 
 NO_VICTIMS = "No preemption victims found for incoming pod"
 NOT_HELPFUL = "Preemption is not helpful for scheduling"

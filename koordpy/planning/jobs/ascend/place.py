@@ -14,16 +14,16 @@ import numpy as np
 from koordpy.api import keys
 from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import PodInfo
-from koordpy.planning.ascend.blocks import BlockJob, step
 from koordpy.planning.ascend.job import AscendJob
-from koordpy.planning.ascend.moves import Move, keep_room, may_move_blocks, move
-from koordpy.planning.ascend.ranked import assign, place_ranked
-from koordpy.planning.ascend.standing import after, placed_of, settled
-from koordpy.planning.ascend.switch_jobs import Bools, Seated, SwitchJob
 from koordpy.planning.build import build, hard_level
 from koordpy.planning.figures import Figures
 from koordpy.planning.gangs import Gang
 from koordpy.planning.gates import Gate
+from koordpy.planning.jobs.ascend.blocks import BlockJob, step
+from koordpy.planning.jobs.ascend.moves import Move, keep_room, may_move_blocks, move
+from koordpy.planning.jobs.ascend.ranked import assign, place_ranked
+from koordpy.planning.jobs.ascend.standing import after, placed_of, settled
+from koordpy.planning.jobs.ascend.switch_jobs import Bools, Seated, SwitchJob
 from koordpy.planning.jobs.base import Placed
 from koordpy.planning.joint import place_jointly
 from koordpy.planning.plan import GangStatus, Proof, Reason

@@ -13,7 +13,7 @@ import numpy as np
 from koordpy.api.quantity import quantity_text
 from koordpy.cluster.snapshot import Ints
 from koordpy.planning.placement.problem import Problem, hard_regions
-from koordpy.planning.victims.choice import Choices, Terms
+from koordpy.planning.victim_selection.choice import Choices, Terms
 
 
 @dataclass(frozen=True, slots=True)

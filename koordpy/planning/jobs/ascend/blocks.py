@@ -12,8 +12,8 @@ from koordpy.api.natural import natural_key
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.ascend.job import AscendJob, Blocks
 from koordpy.planning.ascend.superpods import Grid, by_code, by_objective, short_blocks
-from koordpy.planning.ascend.switch_jobs import Bools, Seated
 from koordpy.planning.figures import Figures
+from koordpy.planning.jobs.ascend.switch_jobs import Bools, Seated
 
 
 class BlockJob:

@@ -20,7 +20,7 @@ from koordpy.planning.plan import RoundPlan
 from koordpy.planning.queue.standing import share_name, share_text
 from koordpy.planning.round import plan_round
 from koordpy.planning.units import Unit
-from koordpy.planning.victims.lines import lines_of
+from koordpy.planning.victim_selection.lines import lines_of
 from koordpy.planning.victims.terminating import await_ending
 from koordpy.planning.words.suggestions import NEAREST
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.accelerators.base import FamilyRound
+from koordpy.planning.accelerators.npus_dealing import demand_of
 from koordpy.planning.ascend.chips import affinity
-from koordpy.planning.ascend.dealing import demand_of
 from koordpy.planning.ascend.division import Demand, divide
 from koordpy.planning.ascend.filter import AscendChips, chips_rule
 from koordpy.planning.placement.problem import ByCount, Ints, Vector

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from koordpy.planning.placement.problem import hard_regions, slots
-from koordpy.planning.victims.choice import Choices, keeps
+from koordpy.planning.victim_selection.choice import Choices, keeps
 
 Enough = Callable[[tuple[int, ...]], bool]
 """Whether the beneficiary can be placed with the units of these options gone."""

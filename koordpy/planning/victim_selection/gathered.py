@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from koordpy.planning.limits import GATHERED_VICTIMS_STEPS
 from koordpy.planning.placement.problem import Problem
-from koordpy.planning.victims.cover import Unwieldy
+from koordpy.planning.victim_selection.cover import Unwieldy
 
 Words = NDArray[np.int64]
 _NEVER = 1 << 61

@@ -13,11 +13,11 @@ import numpy as np
 
 from koordpy.cluster.npus import chip_numbers, npu_resource
 from koordpy.cluster.pods import PodInfo
-from koordpy.planning.ascend.dealing import Chips, deal_node, demand_of, pick
+from koordpy.planning.accelerators.npus_dealing import Chips, deal_node, demand_of, pick
 from koordpy.planning.ascend.division import options
-from koordpy.planning.ascend.standing import after
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
+from koordpy.planning.jobs.ascend.standing import after
 from koordpy.planning.joint import place_jointly
 from koordpy.planning.placement.problem import Problem, Solution
 from koordpy.planning.plan import Proof, SolverRun

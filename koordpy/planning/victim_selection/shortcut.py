@@ -19,9 +19,9 @@ import numpy as np
 from koordpy.planning.limits import COUNTED_VICTIMS_STATES, COUNTED_VICTIMS_STEPS
 from koordpy.planning.placement.problem import hard_regions, slots
 from koordpy.planning.plan import Proof
-from koordpy.planning.victims.choice import Choice, Choices, cost_levels, keeps
-from koordpy.planning.victims.cover import Item, Unwieldy, cover, covers
-from koordpy.planning.victims.gathered import Gathered, offers_of
+from koordpy.planning.victim_selection.choice import Choice, Choices, cost_levels, keeps
+from koordpy.planning.victim_selection.cover import Item, Unwieldy, cover, covers
+from koordpy.planning.victim_selection.gathered import Gathered, offers_of
 
 _FIELD = 64
 """Bits of a level of the cost: more than any sum reaches."""

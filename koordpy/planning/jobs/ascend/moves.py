@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from koordpy.api import keys
 from koordpy.cluster.npus import chip_numbers, npu_resource
 from koordpy.cluster.pods import PodInfo
-from koordpy.planning.ascend.blocks import BlockJob
 from koordpy.planning.ascend.job import AscendJob
-from koordpy.planning.ascend.switch_jobs import Bools, Seated
 from koordpy.planning.figures import Figures
-from koordpy.planning.victims.units import untouchable
+from koordpy.planning.jobs.ascend.blocks import BlockJob
+from koordpy.planning.jobs.ascend.switch_jobs import Bools, Seated
+from koordpy.planning.victim_selection.units import untouchable
 
 ASKED = ("grace", "force")
 

@@ -25,13 +25,13 @@ from koordpy.planning.queue.backfill import NO_PROMISE, moment
 from koordpy.planning.queue.standing import Standing, standing
 from koordpy.planning.round import plan_round
 from koordpy.planning.units import Groups, Unit
+from koordpy.planning.what_if import WhatIf
 from koordpy.planning.words.denial import domain_slots
 from koordpy.planning.words.ignored_pods import IgnoredPod, aside
 from koordpy.planning.words.quota_misses import let_through, quota_misses
 from koordpy.planning.words.relaxations import relaxed_misses
 from koordpy.planning.words.suggestions import NEAREST, closed_misses, node_misses
 from koordpy.planning.words.warnings import goal_remark, warnings_of
-from koordpy.planning.words.what_if import WhatIf
 
 
 @dataclass(frozen=True, slots=True)

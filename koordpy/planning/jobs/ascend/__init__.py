@@ -1,0 +1,1 @@
+"""How jobs of Ascend NPUs stand on nodes, SuperPoDs and switches."""
