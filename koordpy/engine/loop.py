@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from math import inf
 
 from koordpy.cluster.snapshot import Snapshot
@@ -136,7 +137,7 @@ class SchedulingLoop:
         ids = frozenset((*(entry.unit for entry in entries), *stale))
         snapshot = self._promises.told(snapshot, ids)
         began = self._clock()
-        patience = self._patience(entries, began)
+        patience = replace(self._patience(entries, began), gives_back=over)
         try:
             planning = asyncio.get_running_loop().run_in_executor(
                 self._executor, self._planner, snapshot, ids, patience

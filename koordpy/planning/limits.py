@@ -108,6 +108,9 @@ STARVING_BESIDE = 64
 STARTLESS_UNITS = 200
 """Gangs, and kinds of plain pods, of which a round asks whether any node could ever hold them."""
 
+GIVE_BACK_TRIALS = 64
+"""Dry runs of the queue that a round makes to find who starts for what quotas give back; what is open then goes."""
+
 # --- Figures and filters ---
 SHAPES_KEPT = 256
 """Shapes whose static figures are kept when none of their pods waits."""

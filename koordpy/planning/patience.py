@@ -64,6 +64,8 @@ class Patience:
     """Called when the first unit is tried."""
     cut: Callable[[], bool] = lambda: False
     """Whether the round ends at once, after one unit at least: somebody came who need not wait for the rest of it."""
+    gives_back: bool = True
+    """Whether quotas are looked at that are to give back."""
     waiting: frozenset[str] = frozenset()
     """Units that wait for a search and are not tried in this round: their room is kept."""
     lapsed: frozenset[str] = frozenset()

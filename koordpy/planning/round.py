@@ -7,6 +7,7 @@ Sources: gang-network.md sections 2, 6 and 8; simulate.md 2.
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from msgspec.structs import replace as changed
 
@@ -21,6 +22,7 @@ from koordpy.planning.queue.backfill import Backfill
 from koordpy.planning.queue.kept import KeptRoom
 from koordpy.planning.queue.lending import lend
 from koordpy.planning.queue.order import UnitOrder
+from koordpy.planning.queue.starters import starters
 from koordpy.planning.queue.starvation import StarvationGuard, starving_beside
 from koordpy.planning.units import Groups, Unit
 from koordpy.planning.victim_selection.names import EVERY_WAY, Way
@@ -50,6 +52,7 @@ def plan_round(
     The gangs reported are all of the snapshot's, with `only` those of the units tried.
     """
     config = config or KoordpyConfiguration()
+    due = patience is None or patience.gives_back
     if patience is None:  # the same input gives the same plan, however busy the machine
         config = changed(config, solver=changed(config.solver, wall_time_watchdog=OFFLINE_WATCHDOG_SECONDS))
     groups = Groups(snapshot, config.gangs, config.stale_gangs)
@@ -58,7 +61,7 @@ def plan_round(
     if config.queue.backfill:
         patience = None  # who may pass the first of the queue is known only when that is decided
     search = Preemptor(groups, figures, ways, patience=patience) if evict else None
-    given, rejected = search.give_back() if search is not None else ([], [])
+    given, rejected = search.give_back(partial(starters, groups, figures)) if search is not None and due else ([], [])
     backfill: Backfill | None = None
     if config.queue.backfill:
         # the room of a unit that is not due counts, too

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -274,12 +275,39 @@ def test_what_is_taken_back_is_not_lent_again() -> None:
     assert at_rest(world) == {"rb"}
 
 
-def at_rest(world: World) -> set[str]:
-    """Who went once nothing changes any more, where quotas are watched."""
-    config = KoordpyConfiguration(**CALM, quota=Quota(monitor_all_quotas=True, delay_evict_time=0.0))
+@pytest.mark.parametrize("foreign", [0, 2])
+def test_two_quotas_give_back_together_only_where_somebody_starts(foreign: int) -> None:
+    """The job needs all of the node; what pods without a quota hold of it stays."""
+    world = World().add(node("n0:8"), quota("a", 0, 8), quota("b", 0, 8), quota("c", 8, 8))
+    world.add(*(asks(f"{team}{i}", team, 1, 9 - i, at="n0") for team in "ab" for i in range(3)))
+    if foreign:
+        world.add(pod("of-nobody", cpu=str(foreign), at="n0"))
+    world.add(asks("whole", "c", 8, 1))
+    assert at_rest(world) == (set() if foreign else {f"{team}{i}" for team in "ab" for i in range(3)})
+
+
+def test_who_starts_where_pods_end_costs_nobody_else() -> None:
+    world = World().add(node("n0:4"), node("n1:4"), quota("a", 0, 8), quota("b", 4, 8))
+    ends = asks("ends", "a", 4, 9, at="n0")
+    meta = msgspec.structs.replace(ends.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
+    world.add(msgspec.structs.replace(ends, metadata=meta), asks("stays", "a", 4, 8, at="n1"), asks("comes", "b", 4, 1))
+    assert plan(world, quota=Quota(monitor_all_quotas=True, delay_evict_time=0.0)).evictions == ()
+
+
+def at_rest(world: World, **fairness: Any) -> set[str]:
+    """Who went once nothing changes any more, where quotas are watched: nobody did for nobody."""
+    watched = Quota(monitor_all_quotas=True, delay_evict_time=0.0)
+    fair = Fairness(**{"reclaim": "off", **fairness})
+    config = KoordpyConfiguration(preemption=Preemption(enabled=False), quota=watched, fairness=fair)
+    before = running(world)
     done = simulate(world.state, config, planner=plan_round, now=datetime(2026, 1, 1, tzinfo=UTC))
     assert done.stable
+    assert not done.evictions or running(world) - before
     return {one.eviction.pod_key.partition("/")[2] for one in done.evictions}
+
+
+def running(world: World) -> set[str]:
+    return {pod.name for pod in world.state.pods() if pod.bound}
 
 
 @settings(max_examples=250, deadline=None)
@@ -291,18 +319,20 @@ def test_what_quotas_give_back_and_lend_comes_to_rest(seed: int) -> None:
     free = {f"n{i}": 8 for i in range(6)}
     pool_of = {name: random.choice("hax") for name in free}
     world = World().add(*(node(f"{name}:8", {"pool": pool_of[name]}) for name in free))
-    for team in "abc":
-        world.add(quota(team, random.choice((0, 8, 16)), random.choice((24, 48))))
+    left = {team: random.choice((24, 48)) for team in "abc"}
+    for team, most in left.items():
+        world.add(quota(team, random.choice((0, 8, 16)), most))
     for name in free:
         if random.random() < 0.5:
             free[name] -= 2
             world.add(pod(f"of-nobody-{name}", cpu="2", at=name))
     for number in range(random.randint(4, 14)):
         cores, team, where = random.choice((2, 3, 5, 8)), random.choice("abc"), random.choice("haxxx---")
-        fits = [name for name, left in free.items() if cores <= left and where in ("-", pool_of[name])]
-        at = random.choice(fits) if fits and random.random() < 0.6 else ""
+        fits = [name for name, room in free.items() if cores <= room and where in ("-", pool_of[name])]
+        at = random.choice(fits) if fits and cores <= left[team] and random.random() < 0.6 else ""
         if at:
             free[at] -= cores
+            left[team] -= cores
         wanted = {"node_selector": {"pool": where}} if where != "-" else {}
         world.add(asks(f"j{number}", team, cores, 99 - number, at=at, **wanted))
-    at_rest(world)
+    at_rest(world, mode=random.choice(("exact", "kai")), reclaim=random.choice(("off", "quotas", "all")))

@@ -1,16 +1,20 @@
 """Quotas that use more than their runtime for too long give back, before anybody is planned.
 
 Source: quota-fairness.md 5. From the least important unit on until the use is within the
-runtime; then, from the most important of these, each that fits again is kept. Budgets forbid, protected pods stay.
+runtime; then, from the most important of these, each is kept that is not needed for that, or that nobody would start
+for (a dry run of the queue). Budgets forbid, protected pods stay.
 What pods hold that are ending counts as given back: else every round until they are gone would take more.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from koordpy.api.quantity import quantity_text
+from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.resources import Amounts
+from koordpy.cluster.snapshot import Draft
 from koordpy.planning.figures import Figures
+from koordpy.planning.limits import GIVE_BACK_TRIALS
 from koordpy.planning.plan import RejectedPlan
 from koordpy.planning.quota.runtime import overdue
 from koordpy.planning.units import Groups, Unit
@@ -24,6 +28,9 @@ from koordpy.planning.victims.pool import Pool
 
 Ending = tuple[Sequence[str], Mapping[str, int]]
 
+_Unit = tuple[int, int]
+"""(position of a quota that is due, position of a unit that it would give back)."""
+
 
 @dataclass(frozen=True, slots=True)
 class GivenBack:
@@ -33,23 +40,67 @@ class GivenBack:
     text: str
 
 
-def give_back(pool: Pool, groups: Groups, figures: Figures) -> tuple[list[GivenBack], list[RejectedPlan]]:
+@dataclass(frozen=True, slots=True)
+class _Due:
+    """What one overdue quota would give back."""
+
+    name: str
+    limit: Amounts
+    over: Amounts
+    floor: Amounts
+    """What it uses above the runtime that it has where nobody else asks."""
+    taken: list[int]
+    held: Mapping[int, Amounts]
+    """Unit -> what it holds in the quota."""
+    multiples: Sequence[Multiple]
+
+
+def give_back(
+    pool: Pool, groups: Groups, figures: Figures, starters: Callable[[], frozenset[str]]
+) -> tuple[list[GivenBack], list[RejectedPlan]]:
     """What overdue quotas give back, which leaves the draft, and what the independent check refuses of it.
 
     Nothing for units that do not start in any case. What is on some nodes goes only as far as the quota is above the
     runtime that it has beside those that could use these nodes: else it would be lent there again (`queue/lending.py`).
+    Of that, only what lets pods of other quotas start goes. starters: pods that would start on the draft as it is.
     """
-    draft, admission = figures.draft, figures.admission
-    quotas, now = figures.snapshot.quotas, figures.snapshot.now
-    ending = [(quotas.tree.path(quotas.quota_of(pod)), pod.requests) for pod in figures.promises.ending]
+    draft = figures.draft
     out: list[GivenBack] = []
     rejected: list[RejectedPlan] = []
-    due = overdue(quotas, admission.figures, figures.config.quota, now=now)
-    waiting = groups.units() if due else []
+    mark = draft.mark()
+    due = _due(pool, groups, figures)
+    draft.undo(mark)
+    for one, taken in zip(due, _needed(pool, figures, due, starters), strict=True):
+        at = Round(groups, figures, None, [(budget.budget, budget.allowed) for budget in pool.budgets])
+        going = [Taken(pool.units[i].pods, QUOTA) for i in taken]
+        if faults := check_given_back(one.name, one.limit, going, at):
+            rejected.append(rejection(f"quota {one.name}", faults, going))
+            continue
+        resource = min(one.over, default="")
+        for i in taken:
+            uses = quantity_text(resource, draft.quotas.used(one.name, resource))
+            limit = quantity_text(resource, one.limit[resource])
+            text = f"Reclaimed: quota {one.name} uses {uses} of runtime {limit} {resource}"
+            out.append(GivenBack(pool.units[i], text))
+        for i in taken:
+            _evict(draft, pool.units[i].pods)
+        if taken:
+            pool.evicted([pool.units[i] for i in taken])
+    return out, rejected
+
+
+def _due(pool: Pool, groups: Groups, figures: Figures) -> list[_Due]:
+    """What each overdue quota would give back, one after the other; it leaves the draft."""
+    admission, quotas = figures.admission, figures.snapshot.quotas
+    ending = [(quotas.tree.path(quotas.quota_of(pod)), pod.requests) for pod in figures.promises.ending]
+    names = overdue(quotas, admission.figures, figures.config.quota, now=figures.snapshot.now)
+    waiting = groups.units() if names else []
     refused = {unit.id for unit in startless(waiting, groups, figures)}
     reaches = Reaches(figures)
-    for name in due:
-        held = _inside(pool, figures, name)
+    out: list[_Due] = []
+    for name in names:
+        gone = {i for one in out for i in one.taken}
+        held = {i: amounts for i, amounts in _inside(pool, figures, name).items() if i not in gone}
         at_nodes = {i: [node for node, _ in pool.free_of(i)] for i in held}
         own = [node for nodes in at_nodes.values() for node in nodes]
         able = [unit for unit in waiting if unit.id not in refused and reaches.of(unit)[own].any()]
@@ -57,7 +108,7 @@ def give_back(pool: Pool, groups: Groups, figures: Figures) -> tuple[list[GivenB
         limit = runtime.beside({unit.id for unit in able})
         over = runtime.exceeded(limit)
         spans = [(unit.id, reaches.of(unit)) for unit in able]
-        overs: dict[frozenset[str], Amounts] = {}
+        overs: dict[frozenset[str], Amounts] = {frozenset(): runtime.exceeded(runtime.beside(()))}
         over_of: dict[int, Amounts] = {}
         for i in held if over else ():
             # what stands where few of them could go is given back for these few alone
@@ -65,25 +116,63 @@ def give_back(pool: Pool, groups: Groups, figures: Figures) -> tuple[list[GivenB
             if asking not in overs:
                 overs[asking] = runtime.exceeded(runtime.beside(asking))
             over_of[i] = overs[asking]
-        taken = _least(pool, figures, held, over_of)
-        at = Round(groups, figures, None, [(one.budget, one.allowed) for one in pool.budgets])
-        going = [Taken(pool.units[i].pods, QUOTA) for i in taken]
-        if faults := check_given_back(name, limit, going, at):
-            rejected.append(rejection(f"quota {name}", faults, going))
-            continue
-        resource = min(over, default="")
+        multiples = _multiples(pool, figures, held)
+        taken = _least(pool, held, over_of, multiples)
+        out.append(_Due(name, limit, over, overs[frozenset()], taken, held, multiples))
         for i in taken:
-            uses = quantity_text(resource, draft.quotas.used(name, resource))
-            text = (
-                f"Reclaimed: quota {name} uses {uses} of runtime {quantity_text(resource, limit[resource])} {resource}"
-            )
-            out.append(GivenBack(pool.units[i], text))
-        for one in taken:
-            for pod in pool.units[one].pods:
-                draft.evict(pod)
-        if taken:
-            pool.evicted([pool.units[i] for i in taken])
-    return out, rejected
+            _evict(figures.draft, pool.units[i].pods)
+    return out
+
+
+def _needed(
+    pool: Pool, figures: Figures, due: Sequence[_Due], starters: Callable[[], frozenset[str]]
+) -> list[list[int]]:
+    """A reprieve: of what each would give back, the most important first, all goes on running that nobody starts for.
+
+    Nobody: no pod of another quota. The draft is left as it was.
+    """
+    draft, quotas, pods = figures.draft, figures.snapshot.quotas, figures.snapshot.pods
+    ending = figures.promises.ending
+
+    def started(gone: Collection[_Unit]) -> dict[str, Sequence[str]]:
+        """Pods in quotas that start once some units are gone: key -> its quotas."""
+        mark = draft.mark()
+        _evict(draft, [*ending, *(pod for _, i in gone for pod in pool.units[i].pods)])
+        paths = {key: quotas.tree.path(quotas.quota_of(pods[key])) for key in starters()}
+        draft.undo(mark)
+        return {key: path for key, path in paths.items() if path}
+
+    every = sorted(((k, i) for k, one in enumerate(due) for i in one.taken), key=lambda one: -pool.ranks[one[1]])
+    full = started(every) if every else {}
+    needed: list[_Unit] = []
+    trials = 0
+
+    def may_stay(part: Sequence[_Unit], rest: Sequence[_Unit]) -> bool:
+        nonlocal trials
+        for k in {k for k, _ in part}:
+            one, kept = due[k], [i for other, i in rest if other == k]
+            if any(sum(one.held[i].get(r, 0) for i in kept) < amount for r, amount in one.floor.items()):
+                return False
+            if _uneven(one.multiples, kept):
+                return False
+        trials += 1
+        if trials > GIVE_BACK_TRIALS:
+            return False
+        now = started(rest)
+        return not any(due[k].name not in full[key] for key in full.keys() - now.keys() for k, _ in part)
+
+    def settle(part: Sequence[_Unit], later: Sequence[_Unit]) -> None:
+        if not part or may_stay(part, (*needed, *later)):
+            return
+        if len(part) == 1:
+            needed.append(part[0])
+            return
+        half = len(part) // 2
+        settle(part[:half], (*part[half:], *later))
+        settle(part[half:], later)
+
+    settle(every, ())
+    return [[i for k, i in needed if k == number] for number in range(len(due))]
 
 
 class _Runtime:
@@ -107,14 +196,20 @@ class _Runtime:
         return {r: amount for r, most in limit.items() if (amount := use.used(name, r) - leaving[r] - most) > 0}
 
 
-def _least(pool: Pool, figures: Figures, inside: Mapping[int, Amounts], over_of: Mapping[int, Amounts]) -> list[int]:
+def _multiples(pool: Pool, figures: Figures, held: Collection[int]) -> list[Multiple]:
+    """What gangs that stay must be multiples of."""
+    own = {i: [i] for i in held}
+    groups = {unit.group: pool.groups.unit(unit.gang) for i in held if (unit := pool.units[i]).gang is not None}
+    return [one for group in groups.values() for one in multiples_of(group, pool, figures, own)]
+
+
+def _least(
+    pool: Pool, inside: Mapping[int, Amounts], over_of: Mapping[int, Amounts], multiples: Sequence[Multiple]
+) -> list[int]:
     """Positions of the units to take. inside: unit -> what it holds; over_of: unit -> what must go before it stays."""
     held = {i: inside[i] for i, over in over_of.items() if any(inside[i].get(r) for r in over)}
     order = sorted(held, key=lambda i: pool.ranks[i])
     budgets = pool.budgets
-    own = {i: [i] for i in held}
-    groups = {unit.group: pool.groups.unit(unit.gang) for i in held if (unit := pool.units[i]).gang is not None}
-    multiples = [one for group in groups.values() for one in multiples_of(group, pool, figures, own)]
 
     def stays(i: int, some: list[int]) -> bool:
         return all(sum(held[k].get(r, 0) for k in some) >= amount for r, amount in over_of[i].items())
@@ -135,6 +230,12 @@ def _least(pool: Pool, figures: Figures, inside: Mapping[int, Amounts], over_of:
             taken = rest
             left.append(i)
     return taken
+
+
+def _evict(draft: Draft, pods: Iterable[PodInfo]) -> None:
+    for pod in pods:
+        if pod.key not in draft.evicted:
+            draft.evict(pod)
 
 
 def _uneven(multiples: Sequence[Multiple], taken: Collection[int]) -> list[Multiple]:

@@ -4,7 +4,7 @@ The planner asks where a unit found no room. A plan names its victims, each with
 every member; nothing is changed here but a draft that is put back as it was.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -91,9 +91,14 @@ class Preemptor:
         reclaims = config.fairness.reclaim != "off" and config.preemption.across_quotas != "any"
         return reclaims and bool(self.figures.snapshot.quotas.tree.quotas)
 
-    def give_back(self) -> tuple[list[GivenBack], list[RejectedPlan]]:
-        """What quotas give back that are over their runtime for too long, before anybody is planned."""
-        return give_back(self.pool, self.groups, self.figures) if self.config.quota.monitor_all_quotas else ([], [])
+    def give_back(self, starters: Callable[[], frozenset[str]]) -> tuple[list[GivenBack], list[RejectedPlan]]:
+        """What quotas give back that are over their runtime for too long, before anybody is planned.
+
+        starters: pods that would start on the draft as it is.
+        """
+        if not self.config.quota.monitor_all_quotas:
+            return [], []
+        return give_back(self.pool, self.groups, self.figures, starters)
 
     def took(self, victims: Sequence[Victim]) -> None:
         """The victims of a plan that is on the draft now."""
