@@ -181,6 +181,11 @@ class GatherEntry(Section, frozen=True):
     layer: LayerName
     strategy: Literal["PreferGather", "MustGather"]
     pod_count_multiple: Count = 0
+    scope: Literal["group", "gang", "replica"] = "group"
+
+    @property
+    def rule(self) -> GatherRule:
+        return GatherRule(self.layer, self.strategy == "MustGather", self.pod_count_multiple, self.scope)
 
 
 class GangDefaults(Section, frozen=True):
@@ -234,8 +239,7 @@ class Gangs(Section, frozen=True):
         own = self.namespaces.get(namespace, GangNamespace()).gather
         where = "gangs.defaults" if own is None else key_path("gangs.namespaces", namespace)
         return tuple(
-            (f"{where}.gather[{i}]", GatherRule(one.layer, one.strategy == "MustGather", one.pod_count_multiple))
-            for i, one in enumerate(self.defaults.gather if own is None else own)
+            (f"{where}.gather[{i}]", one.rule) for i, one in enumerate(self.defaults.gather if own is None else own)
         )
 
 

@@ -17,8 +17,9 @@ from koordpy.api.config import RETRY_JITTER, KoordpyConfiguration
 from koordpy.api.documents import read_documents
 from koordpy.api.doubts import doubts
 from koordpy.api.durations import duration_text
-from koordpy.api.faults import Fault, literal
+from koordpy.api.faults import Fault, key_path, literal
 from koordpy.api.fieldwalk import format_of
+from koordpy.api.gangspec import scope_fault
 from koordpy.api.objects import PodSpec
 from koordpy.api.spelling import meant
 from koordpy.api.strict import decode_closed, decode_rest
@@ -156,6 +157,12 @@ def _across_fields(config: KoordpyConfiguration) -> Iterator[tuple[str, ...]]:
         yield of_lease("renewDeadline"), of_lease("retryPeriod"), text
     if config.pod_max_backoff < config.pod_initial_backoff:
         yield "podMaxBackoff", "podInitialBackoff", "must not be shorter than podInitialBackoff"
+    gathers = {"gangs.defaults": config.gangs.defaults.gather}
+    gathers |= {key_path("gangs.namespaces", name): one.gather or () for name, one in config.gangs.namespaces.items()}
+    for where, entries in gathers.items():
+        for i, entry in enumerate(entries):
+            if text := scope_fault(entry.rule):
+                yield f"{where}.gather[{i}].scope", f"{where}.gather[{i}]", text
     spread, of_spread = config.filters.pod_topology_spread, "filters.podTopologySpread.{}".format
     if spread.defaulting_type != "List" and spread.default_constraints:
         yield of_spread("defaultConstraints"), of_spread("defaultingType"), "needs defaultingType List"

@@ -15,7 +15,8 @@ from koordpy.api.spelling import hint
 
 STRATEGIES = ("PreferGather", "MustGather")
 FIELDS = ("gatherStrategy", "parallelModel")
-RULE_FIELDS = ("layer", "strategy", "podCountMultiple")
+RULE_FIELDS = ("layer", "strategy", "podCountMultiple", "scope")
+SCOPES = ("group", "gang", "replica")
 PARALLEL_FIELDS = ("parallelStrategy", "parallelism")
 PARALLEL = ("data-parallel", "pipeline-parallel", "tensor-parallel")
 
@@ -27,6 +28,13 @@ class GatherRule:
     layer: str
     must: bool
     multiple: int = 0
+    scope: str = "group"
+    """What is gathered: all pods of the group, else each gang or each replica alone (`planning.parts`)."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether it must hold for the group as a whole."""
+        return self.must and self.scope == "group"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,4 +120,20 @@ def _rule(entry: Any, where: str) -> GatherRule:
         raise UnreadableError(f"{where}.strategy: {literal(strategy)} is neither PreferGather nor MustGather")
     if multiple is not None and (not isinstance(multiple, int) or isinstance(multiple, bool) or multiple < 0):
         raise UnreadableError(f"{where}.podCountMultiple: {literal(multiple)} is no whole number")
-    return GatherRule(layer=layer, must=strategy == "MustGather", multiple=multiple or 0)
+    scope = entry.get("scope")
+    if scope is not None and scope not in SCOPES:
+        said = f'"{literal(scope)[1:-1]}"' if isinstance(scope, str) else literal(scope)
+        raise UnreadableError(f"{where}.scope: {said} is none of {', '.join(SCOPES)}")
+    rule = GatherRule(layer, strategy == "MustGather", multiple or 0, scope or "group")
+    if fault := scope_fault(rule):
+        raise UnreadableError(f"{where}.scope: {fault}")
+    return rule
+
+
+def scope_fault(rule: GatherRule) -> str:
+    """What does not go with a rule's scope; empty for nothing."""
+    if rule.scope == "group":
+        return ""
+    if not rule.must:
+        return f'"{rule.scope}" needs MustGather'
+    return f'"{rule.scope}" does not go with podCountMultiple' if rule.multiple else ""

@@ -18,6 +18,7 @@ from koordpy.planning.held import Hold
 from koordpy.planning.jobs.base import Placed
 from koordpy.planning.jobs.registry import job_gate, keep_room, place_by_rules, rules_of
 from koordpy.planning.joint import place_gang
+from koordpy.planning.parts import has_parts
 from koordpy.planning.patience import Patience
 from koordpy.planning.place import needs_solver, place_in_turn
 from koordpy.planning.plan import GangStatus, Method, Proof, RejectedPlan, SolverRun
@@ -95,7 +96,7 @@ class Tried:
 def unit_shape(unit: Unit, figures: Figures) -> Hashable | None:
     """Equal for units that fail alike: same requests, constraints, quotas and gang layout; None where none is like it.
 
-    Gangs with bound members, or whose members look at other pods, are like no others.
+    Gangs with bound members or parts, or whose members look at other pods, are like no others.
     """
     quotas = figures.snapshot.quotas
     # what a pod may take from others depends on whose it is and on its policy (preemption.md 1)
@@ -103,7 +104,7 @@ def unit_shape(unit: Unit, figures: Figures) -> Hashable | None:
     owner = quotas.user_of(first), quotas.queue_of(first)
     if unit.plain is not None:
         return figures.key(first), owner, first.pod.spec.preemption_policy
-    if unit.bound_any or any(figures.concerned(pod) for pod in unit.pending):
+    if unit.bound_any or has_parts(unit) or any(figures.concerned(pod) for pod in unit.pending):
         return None
     position = {gang.ref: i for i, gang in enumerate(unit.gangs)}
     layout = tuple((unit.need(g), g.min_member, g.exists, g.fault, g.wish, g.hard_keys, g.links) for g in unit.gangs)

@@ -3,7 +3,7 @@
 Source: gang-network.md sections 2.1, 4 and 5.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from math import lcm
@@ -11,14 +11,16 @@ from math import lcm
 import numpy as np
 
 from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.snapshot import Ints
+from koordpy.cluster.snapshot import Draft, Ints
 from koordpy.planning.accelerators.registry import PLUGINS, apart, shared_room, worth
 from koordpy.planning.among.members import Among
 from koordpy.planning.attraction import attraction
 from koordpy.planning.equivalence import alike
 from koordpy.planning.figures import Figures
 from koordpy.planning.filters.rules import ANY_NUMBER
+from koordpy.planning.parts import GatheredPart, has_parts, parts_of
 from koordpy.planning.placement.problem import Allowance, Member, Problem, Shape, slots
+from koordpy.planning.placement.ties import InOneDomain
 from koordpy.planning.units import Unit
 
 BEYOND_PODS = 2**62
@@ -26,9 +28,9 @@ BEYOND_PODS = 2**62
 
 
 def hard_level(unit: Unit, figures: Figures) -> int:
-    """Deepest level with MustGather; it holds for every pod of the group."""
+    """Deepest level with MustGather of the whole group."""
     layers = figures.snapshot.tree.layers
-    levels = [layers.level(r.layer) or 0 for gang in unit.gangs for r in gang.wish.gather if r.must]
+    levels = [layers.level(r.layer) or 0 for gang in unit.gangs for r in gang.wish.gather if r.whole]
     return max(levels, default=0)
 
 
@@ -85,7 +87,8 @@ def _build(unit: Unit, figures: Figures, *, emptied: bool) -> Problem:
     snapshot = figures.snapshot
     goal = unit.has_goal
     numbers: dict[bytes, int] = {}
-    keyed: dict[tuple[bytes, object], int] = {}
+    keyed: dict[Hashable, int] = {}
+    copied: dict[bytes, list[int]] = {}
     shapes: list[Shape] = []
     members: list[Member] = []
     gangs = {gang.ref: i for i, gang in enumerate(unit.gangs)}
@@ -102,6 +105,8 @@ def _build(unit: Unit, figures: Figures, *, emptied: bool) -> Problem:
     copies += [room for _, room in shared]
     devices = free.shape[1]
     tied = among is not None and bool(among.ties)  # what members ask of each other knows them by shape alone
+    parts = tuple(parts_of(unit, snapshot.tree.layers)) if has_parts(unit) else ()
+    inside = _inside(parts)
     kinds: list[PodInfo] = []
     lone = len(unit.pending) == 1 and not emptied
     for pod in unit.members:
@@ -109,11 +114,12 @@ def _build(unit: Unit, figures: Figures, *, emptied: bool) -> Problem:
         if not pod.pending:
             members.append(Member(gang=gang, shape=-1, node=snapshot.index.get(pod.node, -1)))
             continue
-        key = (pod.shape, None if tied else apart(pod))
+        key = (pod.shape, None if tied else apart(pod), inside.get(pod.key, ()))
         number = keyed.get(key)
         if number is None:
             number = keyed[key] = len(shapes)
             numbers.setdefault(pod.shape, len(numbers))
+            copied.setdefault(pod.shape, []).append(number)
             kinds.append(pod)
             own = figures.of(pod)
             asks = among.asks.get(pod.shape, ()) if among is not None else ()
@@ -134,7 +140,8 @@ def _build(unit: Unit, figures: Figures, *, emptied: bool) -> Problem:
             allowed = own.allowed_beside(judged)
             shapes.append(Shape(request, allowed, (own.soft if goal else own.total).copy()))
         members.append(Member(gang=gang, shape=number))
-    if len(shapes) > 1 and not tied:
+    gathered, shapes = _gathered(parts, inside, kinds, shapes, figures.draft)
+    if len(shapes) > 1 and not tied and not parts:
         # victims open different nodes to pods that look at others
         ruled = [emptied and figures.of(pod).has_rules for pod in kinds]
         if among is not None and among.one_of:
@@ -162,7 +169,7 @@ def _build(unit: Unit, figures: Figures, *, emptied: bool) -> Problem:
         deterministic_time=figures.config.solver.deterministic_time,
         watchdog_seconds=figures.config.solver.wall_time_watchdog,
         interrupts=figures.interrupts,
-        interactions=among.interactions(numbers) if among is not None else (),
+        interactions=(*(among.interactions(copied) if among is not None else ()), *gathered),
         allowances=(
             *(
                 Allowance(one.room, tuple(one.amounts[numbers[pod.shape]] for pod in kinds))
@@ -174,6 +181,44 @@ def _build(unit: Unit, figures: Figures, *, emptied: bool) -> Problem:
         standing=valued.standing if valued is not None else None,
         alone=alone,
     )
+
+
+def _inside(parts: Sequence[GatheredPart]) -> dict[str, tuple[int, ...]]:
+    """Pod -> positions of the parts that it is in."""
+    out: dict[str, tuple[int, ...]] = {}
+    for i, part in enumerate(parts):
+        for pod in part.members:
+            out[pod.key] = (*out.get(pod.key, ()), i)
+    return out
+
+
+def _gathered(
+    parts: Sequence[GatheredPart],
+    inside: Mapping[str, tuple[int, ...]],
+    kinds: Sequence[PodInfo],
+    shapes: list[Shape],
+    draft: Draft,
+) -> tuple[list[InOneDomain], list[Shape]]:
+    """What keeps each part in one domain; shapes of a part that has members in place are kept to theirs.
+
+    kinds: a pod of each shape; those of a shape are in the same parts.
+    """
+    ties: list[InOneDomain] = []
+    shapes, index = list(shapes), draft.snapshot.index
+    at = {pod.key: index[pod.node] for part in parts for pod in part.members if pod.node in index} | draft.placed
+    for i, part in enumerate(parts):
+        meant = tuple(number for number, pod in enumerate(kinds) if i in inside.get(pod.key, ()))
+        if not meant:
+            continue
+        groups = part.domains(draft.snapshot)
+        held = {int(groups[at[pod.key]]) for pod in part.members if pod.key in at}
+        if not held:
+            ties.append(InOneDomain(meant, groups))
+        allowed = np.isin(groups, list(held)) if len(held) == 1 else np.full(len(groups), not held)
+        allowed &= groups >= 0
+        for number in meant:
+            shapes[number] = replace(shapes[number], allowed=shapes[number].allowed * allowed)
+    return ties, shapes
 
 
 def _alone(kinds: Sequence[PodInfo], figures: Figures) -> tuple[Ints, ...]:

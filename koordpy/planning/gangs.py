@@ -55,6 +55,8 @@ class Gang(Members):
     min_resources: Amounts
     fault: str
     """An unreadable setting: text as gang-network.md 2.3 words it, without the gang's name."""
+    parted: tuple[tuple[str, str], ...] = ()
+    """(node label, name) of each part of its group that it is in."""
     one_victim: bool = False
     """Upstream's disruptionMode: whoever evicts one member evicts all."""
     owed: int = 0
@@ -276,8 +278,9 @@ def _derived_gang(snapshot: Snapshot, ref: GangRef, derived: Derived) -> Gang:
         waiting_seconds=_waiting(notes, None),
         links=(),
         wish=wish,
-        has_wish=bool(wish.gather or required) or said,
+        has_wish=bool(wish.gather or required or derived.parted) or said,
         hard_keys=(required,) if required else (),
+        parted=() if said else derived.parted,
         min_resources=resources,
         fault=derived.fault or fault or wrong,
         pods=snapshot.members.get(ref, ()),

@@ -23,6 +23,7 @@ from koordpy.planning.figures import Figures
 from koordpy.planning.gates import gate
 from koordpy.planning.jobs.registry import job_gate
 from koordpy.planning.limits import STARTLESS_UNITS
+from koordpy.planning.parts import has_parts
 from koordpy.planning.place import hopeless, needs_solver, place
 from koordpy.planning.quota.admission import Asking
 from koordpy.planning.units import Groups, Unit
@@ -60,7 +61,7 @@ def _kind(unit: Unit, figures: Figures) -> Hashable:
     pods = tuple((pod.owner, figures.key(pod)) for pod in unit.pending)
     if unit.plain is not None:
         return pods
-    if unit.bound_any:
+    if unit.bound_any or has_parts(unit):
         return unit.id
     return pods, tuple(
         (len(g.members), unit.need(g), g.min_member, g.wish, g.hard_keys, g.fault, g.links) for g in unit.gangs

@@ -55,6 +55,8 @@ class Derived:
     """(gang, members) that it needs together with others of its run."""
     packed: tuple[str, str] = ("", "")
     """Node labels: by the first all its pods lie in one domain, by the second they had better."""
+    parted: tuple[tuple[str, str], ...] = ()
+    """(node label, name): its pods lie in one domain with those of the gangs of its run that have the same."""
     tier: tuple[str, int, bool] | None = None
     """(name of a layer, else its number above the nodes, whether it must hold)."""
     resources: Mapping[str, Any] = field(default_factory=dict)
@@ -232,6 +234,7 @@ class _Derivation:
             joined=wanted > 0,
             lost=self._lost(members),
             packed=self.workload.packed,
+            parted=role.packed,
             warning=ORDERED if self.workload.ordered else "",
         )
 

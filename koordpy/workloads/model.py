@@ -151,6 +151,8 @@ class Role:
     """Annotation min-available of its own."""
     detail: str = ""
     """`2 Jobs of 2`."""
+    packed: tuple[tuple[str, str], ...] = ()
+    """(node label, name) of each set of roles whose pods lie in one domain together."""
 
     @property
     def number(self) -> int:

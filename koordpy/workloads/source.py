@@ -91,6 +91,14 @@ class Source:
         """Whether a field says true."""
         return self.raw.get(name) is True
 
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A list of texts; an empty one where there is none."""
+        value = self.raw.get(name)
+        if value is None or (isinstance(value, list) and all(isinstance(one, str) for one in value)):
+            return tuple(value or ())
+        self.fault(name, f"{kind_name(value)} in place of a list of texts")
+        return ()
+
     def strings(self, name: str) -> dict[str, str]:
         """Labels, annotations and the like: texts by key."""
         return {key: value for key, value in self.at(name).raw.items() if isinstance(value, str)}

@@ -111,11 +111,23 @@ def test_a_bare_off_is_read_as_off(word: str) -> None:
             ],
         ),
         (
-            "gangs: {namespaces: {a: {gather: [{layer: b, strategy: MustGather, podCountMultiple: -1, scope: gang}]}}}",
+            "gangs: {namespaces: {a: {gather: [{layer: b, strategy: MustGather, podCountMultiple: -1, sope: gang}]}}}",
             [
                 "gangs.namespaces.a.gather[0].podCountMultiple: -1 is less than 0",
-                "gangs.namespaces.a.gather[0].scope: unknown field",
+                "gangs.namespaces.a.gather[0].sope: unknown field",
             ],
+        ),
+        (
+            "gangs: {defaults: {gather: [{layer: a, strategy: PreferGather, scope: gang},"
+            " {layer: a, strategy: MustGather, scope: pod}]}}",
+            [
+                "gangs.defaults.gather[1].scope: text ('pod') is none of: gang, group, replica",
+                'gangs.defaults.gather[0].scope: "gang" needs MustGather',
+            ],
+        ),
+        (
+            "gangs: {namespaces: {a: {gather: [{layer: b, strategy: PreferGather, scope: replica}]}}}",
+            ['gangs.namespaces.a.gather[0].scope: "replica" needs MustGather'],
         ),
         # what fields say together is told beside the faults of others, and not of fields that are at fault themselves
         (

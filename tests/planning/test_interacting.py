@@ -10,7 +10,7 @@ from koordpy.planning.place import place
 from koordpy.planning.placement.counting import applies
 from koordpy.planning.placement.goals import violations
 from koordpy.planning.placement.problem import Problem
-from koordpy.planning.placement.ties import Apart, Interaction, Near, Spread
+from koordpy.planning.placement.ties import Apart, InOneDomain, Interaction, Near, Spread
 from koordpy.planning.plan import Proof
 from koordpy.planning.solver import solve
 from tests.planning.oracle import Place, assert_best, problem_of
@@ -37,10 +37,12 @@ def random_interactions(problem: Problem, rng: np.random.Generator) -> tuple[Int
 
     out: list[Interaction] = []
     for _ in range(int(rng.integers(1, 4))):
-        shape, kind = int(rng.integers(shapes)), int(rng.integers(3))
+        shape, kind = int(rng.integers(shapes)), int(rng.integers(4))
         groups = labels()
         if kind == 0:
             out.append(Apart(shape, meant(), groups))
+        elif kind == 3:
+            out.append(InOneDomain(meant(), groups))
         elif kind == 1:
             every = (groups, labels()) if rng.random() < 0.3 else (groups,)
             running = 0.3 if rng.random() < 0.5 else 0.0

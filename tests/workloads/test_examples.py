@@ -5,7 +5,20 @@ from typing import Any
 
 import pytest
 
-from tests.workloads.cluster import MIN, NETWORK, Json, job, jobset, nodes, pod, role, simulate, template, workload
+from tests.workloads.cluster import (
+    MIN,
+    NETWORK,
+    Answer,
+    Json,
+    job,
+    jobset,
+    nodes,
+    pod,
+    role,
+    simulate,
+    template,
+    workload,
+)
 
 PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 KUBEFLOW, RAY = "kubeflow.org/v1", "ray.io/v1"
@@ -196,3 +209,30 @@ def test_a_role_of_its_own_minimum_keeps_it(tmp_path: Path) -> None:
     made = jobset(DRIVER, role("workers", 1, 4, template({MIN: "2"})))
     answer = simulate(tmp_path, *nodes(3), made)
     assert {name: one["minMember"] for name, one in answer.gangs.items()} == {"js:driver": 1, "js:workers": 2}
+
+
+def test_podgroups_of_a_podgang_that_lie_in_one_domain_each_or_together(tmp_path: Path) -> None:
+    def grove(*together: str, each: bool = False) -> list[Json]:
+        pack = {"topologyConstraint": {"packConstraint": {"required": "rack"}}}
+        groups = [
+            {"name": name, "minReplicas": 2, "podReferences": [{"name": f"{name}{i}"} for i in range(2)]}
+            | (pack if each else {})
+            for name in "abc"
+        ]
+        configs = [{"podGroupNames": list(together), **pack}] if together else []
+        spec = {"podgroups": groups, "topologyConstraintGroupConfigs": configs}
+        gang = workload("scheduler.grove.io/v1alpha1", "PodGang", "pg", spec, meta={"uid": "g"})
+        return [gang, *(pod(f"{name}{i}", owner="", uid="") for name in "abc" for i in range(2))]
+
+    def racks(answer: Answer) -> dict[str, set[str]]:
+        found = {one["pod"]: one["node"][0] for one in answer.document["bindings"]}
+        return {name: {found[f"{name}{i}"] for i in range(2)} for name in "abc"} if found else {}
+
+    sizes = {"x": 3, "y": 2, "z": 2}
+    there = [one for name, size in sizes.items() for one in nodes(size, name=name, labels={"rack": name})]
+    loose = nodes(2, name="u")
+    assert all(len(rack) == 1 for rack in racks(simulate(tmp_path, *there, *loose, *grove(each=True))).values())
+    assert not racks(simulate(tmp_path, *there, *loose, *grove("a", "b")))
+    wide = nodes(4, name="w", labels={"rack": "w"})
+    found = racks(simulate(tmp_path, *there, *wide, *grove("a", "b", each=True)))
+    assert found["a"] == found["b"] == {"w"} and len(found["c"]) == 1

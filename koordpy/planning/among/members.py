@@ -29,7 +29,7 @@ from koordpy.planning.filters.interpod import OwnTerms, term_matches
 from koordpy.planning.filters.rules import DomainTable
 from koordpy.planning.filters.spread import FILTERS, SpreadDefaults, Spreading, constraints_of
 from koordpy.planning.limits import NODE_PODS
-from koordpy.planning.placement.ties import Apart, Interaction, Near, Spread, renumbered
+from koordpy.planning.placement.ties import Apart, Near, Spread, Tie, renumbered
 
 Ask = tuple[int, int]
 
@@ -44,13 +44,13 @@ class Among:
     asks: Mapping[bytes, tuple[Ask, ...]] = field(default_factory=dict)
     refusals: Mapping[bytes, Refusal] = field(default_factory=dict)
     shapes: tuple[bytes, ...] = ()
-    ties: tuple[Interaction, ...] = ()
+    ties: tuple[Tie, ...] = ()
     one_of: tuple[frozenset[bytes], ...] = ()
 
-    def interactions(self, numbers: Mapping[bytes, int]) -> tuple[Interaction, ...]:
+    def interactions(self, numbers: Mapping[bytes, Sequence[int]]) -> tuple[Tie, ...]:
         """The interactions with shapes numbered as given."""
         new = {i: numbers[shape] for i, shape in enumerate(self.shapes)} if self.ties else {}
-        return tuple(renumbered(one, new) for one in self.ties)
+        return tuple(tie for one in self.ties for tie in renumbered(one, new))
 
     def parted(self, shapes: Sequence[bytes]) -> bool:
         """Whether no plan takes pods of all these shapes together."""
@@ -104,7 +104,7 @@ class _MemberReader:
         self.asks: dict[bytes, list[Ask]] = {}
         self.refusals: dict[bytes, Refusal] = {}
         self.position = {shape: i for i, shape in enumerate(self.kinds)}
-        self.ties: list[Interaction] = []
+        self.ties: list[Tie] = []
         self.one_of: list[frozenset[bytes]] = []
 
     def read(self) -> Among:

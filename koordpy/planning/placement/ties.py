@@ -5,7 +5,7 @@ all other members in place and the pods that run. `faults` says so for a finishe
 their constraints from the same descriptions. Members are alike by shape, so counts per shape and node suffice.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -129,7 +129,27 @@ class Spread:
         return all(counts[domain] - least <= self.max_skew for domain in own)
 
 
-Interaction = Apart | Near | Spread
+@dataclass(frozen=True, eq=False)
+class InOneDomain:
+    """A part of a unit: all new pods of the shapes meant in one domain. groups: [nodes] number of the node's domain."""
+
+    meant: tuple[int, ...]
+    groups: Ints
+
+    @property
+    def shape(self) -> int:
+        return self.meant[0]
+
+    @property
+    def signs(self) -> tuple[Ints, ...]:
+        return (_signs(self.groups),)
+
+    def holds(self, held: Held) -> bool:
+        return len(_sums(held, self.meant, self.groups)) < 2
+
+
+Tie = Apart | Near | Spread
+Interaction = Tie | InOneDomain
 
 
 def _sums(held: Held, shapes: Iterable[int], groups: Ints) -> dict[int, int]:
@@ -153,9 +173,10 @@ def _signs(groups: Ints, *figures: NDArray[np.generic]) -> Ints:
     return np.where(single, -2 - np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1), groups)
 
 
-def renumbered(one: Interaction, shapes: Mapping[int, int]) -> Interaction:
-    """The same between shapes of other numbers."""
-    return replace(one, shape=shapes[one.shape], meant=tuple(sorted(shapes[shape] for shape in one.meant)))
+def renumbered(one: Tie, shapes: Mapping[int, Sequence[int]]) -> Iterator[Tie]:
+    """The same between shapes of other numbers, several for a shape that is told apart further."""
+    meant = tuple(sorted(new for shape in one.meant for new in shapes[shape]))
+    return (replace(one, shape=shape, meant=meant) for shape in shapes[one.shape])
 
 
 def faults(interactions: Iterable[Interaction], held: Held) -> list[str]:

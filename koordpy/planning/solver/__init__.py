@@ -18,6 +18,7 @@ from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.gather import Gather
 from koordpy.planning.solver.greedy import Greedy
 from koordpy.planning.solver.members import MemberSearch
+from koordpy.planning.solver.packing import packed
 from koordpy.planning.solver.plain import Plain
 from koordpy.planning.solver.room import Room
 
@@ -78,7 +79,8 @@ def _first_found(problem: Problem, budget: TimeBudget) -> dict[int, int]:
         most = room.most_in(level)
         domains = np.nonzero(room.could(level, counts))[0]
         for domain in domains[np.argsort(-most[domains], kind="stable")][:DOMAINS_TRIED].tolist():
-            found = greedy.fill((level, domain))
+            region = level, domain
+            found = (packed(room, region, room.wanted) if problem.interactions else None) or greedy.fill(region)
             if found is None:
                 continue
             pods = {n: {s: k for s, k in zip(room.shapes, held, strict=True) if k} for n, held in found.items()}

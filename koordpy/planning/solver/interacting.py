@@ -7,7 +7,7 @@ shape may stand there; what a pod asks of its domain is asked where it is 1. Fin
 from collections.abc import Iterable, Mapping, Sequence
 
 from koordpy.cluster.snapshot import Ints
-from koordpy.planning.placement.ties import Apart, Interaction, Near, Spread
+from koordpy.planning.placement.ties import Apart, InOneDomain, Interaction, Near, Spread
 from koordpy.planning.solver.cpsat import cp_model
 
 Term = tuple[cp_model.IntVar, int]
@@ -30,6 +30,9 @@ class Interacting:
 
     def add_one(self, one: Interaction, leaving: Sequence[Leaving] = ()) -> None:
         """leaving: per label that it goes by what leaves its count of running pods; nothing by default."""
+        if isinstance(one, InOneDomain):
+            self._together(one)
+            return
         if not any(held.get(one.shape) for _, held in self.places):
             return
         if isinstance(one, Apart):
@@ -77,6 +80,15 @@ class Interacting:
         outside = self._sums((shape,), groups).get(-1)
         if outside:
             self._add(outside, most=0)
+
+    def _together(self, one: InOneDomain) -> None:
+        opened: list[Term] = []
+        for terms in self._sums(one.meant, one.groups).values():
+            var = self.model.new_bool_var("")
+            self._add([*terms, (var, -self._most_of(one.meant))], most=0)
+            opened.append((var, 1))
+        if opened:
+            self._add(opened, most=1)
 
     def _apart(self, one: Apart) -> None:
         itself = one.shape in one.meant

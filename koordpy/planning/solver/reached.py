@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from koordpy.planning.limits import COVER_ENTRIES
+from koordpy.planning.limits import COVER_ENTRIES, MODEL_VARIABLES
 from koordpy.planning.placement.goals import domain_order
 from koordpy.planning.placement.problem import Ints, Problem
 from koordpy.planning.placement.ties import faults
@@ -21,6 +21,7 @@ from koordpy.planning.solver.cover import Cover, TooMuchWork
 from koordpy.planning.solver.greedy import Greedy
 from koordpy.planning.solver.measure import meet_measures
 from koordpy.planning.solver.narrow import WHOLE, Narrow, is_large, narrowed
+from koordpy.planning.solver.packing import packed
 from koordpy.planning.solver.placed import adopt, hint_at, node_pods
 from koordpy.planning.solver.regions import Candidate, Region, Regions
 from koordpy.planning.solver.room import Room
@@ -136,6 +137,11 @@ class Reaching:
         """Goals 3 and 4 of a region by a model, and the rest where it cannot wait."""
         level, depth, region = candidate.region[0], self.tree.depth, candidate.region
         guess = self._guess(region)
+        pods = packed(self.room, region, self.counts.tolist()) if self.problem.interactions else None
+        inside = int((self.tree.domain_of[level] == region[1]).sum())
+        if pods and len(self.counts) * inside > MODEL_VARIABLES:
+            self.budget.proven = False  # what is packed is found without a model, too
+            return None
         part = WHOLE
         if guess is not None:
             opened = {
@@ -151,6 +157,8 @@ class Reaching:
         if guess is not None:
             adopt(model, guess)
         else:
+            if pods:
+                hint_at(model, pods)
             model.find("feasible")
         if not model.values:
             return None

@@ -7,12 +7,14 @@ is a bug and is not carried out; the unit stays pending with reason SchedulerErr
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from koordpy.api.counted import counted
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.selectors import term_matches
 from koordpy.cluster.snapshot import Draft
 from koordpy.cluster.tree import domain_parts
 from koordpy.planning.figures import Figures
 from koordpy.planning.filters import node as node_filters
+from koordpy.planning.parts import parts_of
 from koordpy.planning.units import Unit
 from koordpy.planning.verify.ascend import check_places
 from koordpy.planning.verify.fault import Check, PlanFault, found
@@ -135,8 +137,8 @@ def _minimum(unit: Unit, nodes: Mapping[str, str]) -> list[str]:
 
 
 def check_gathered(unit: Unit, nodes: Mapping[str, str], figures: Figures) -> list[str]:
-    """MustGather and podCountMultiple by the nodes' labels, over bound and new members together."""
-    if not any(gang.wish.gather or gang.hard_keys for gang in unit.gangs):
+    """MustGather, of parts too, and podCountMultiple by the nodes' labels, over bound and new members together."""
+    if not any(gang.wish.gather or gang.hard_keys or gang.parted for gang in unit.gangs):
         return []
     snapshot = figures.snapshot
     layers = snapshot.tree.layers
@@ -150,13 +152,22 @@ def check_gathered(unit: Unit, nodes: Mapping[str, str], figures: Figures) -> li
         if name in known:
             paths.append(known[name])
     faults = []
+    for part in parts_of(unit, layers):
+        names = {nodes.get(pod.key) or pod.node for pod in part.members if pod.key in nodes or pod.bound}
+        layer = part.label or snapshot.tree.layer_name(part.level)
+        where = {
+            snapshot.nodes[snapshot.index[name]].labels.get(part.label) if part.label else known[name][: part.level]
+            for name in names & known.keys()
+        }
+        if (len(where) > 1 or None in where) and any(pod.key in nodes for pod in part.members):
+            faults.append(f"MustGather {layer}: a {part.scope} in {counted(len(where), 'domain')}")
     for gang in unit.gangs:
         for rule in gang.wish.gather:
             level = layers.level(rule.layer)
             if level is None:
                 continue
             counts = Counter(path[:level] for path in paths)
-            if rule.must and len(counts) > 1:
+            if rule.whole and len(counts) > 1:
                 faults.append(f"MustGather {rule.layer}: members in {len(counts)} domains")
             if rule.multiple > 1 and any(n % rule.multiple for n in counts.values()):
                 faults.append(f"podCountMultiple {rule.layer}={rule.multiple} is broken")

@@ -15,7 +15,7 @@ from koordpy.cluster.selectors import selector_matches
 from koordpy.planning.figures import Figures
 from koordpy.planning.filters.interpod import OwnTerms
 from koordpy.planning.filters.spread import TopologySpread
-from koordpy.planning.placement.ties import Apart, Interaction, Near, Spread
+from koordpy.planning.placement.ties import Apart, InOneDomain, Interaction, Near, Spread
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ def affinity_terms(
 
     kinds: one pod per shape of the problem, by number. among: what its members ask of each other, as the draft is.
     """
-    out = [AffinityTerm(one) for one in among if isinstance(one, Apart)]
+    out = [AffinityTerm(one) for one in among if isinstance(one, Apart | InOneDomain)]
     index = figures.snapshot.index
     standing = [(pod, index[pod.node]) for pod in victims]
     for shape, pod in enumerate(kinds):

@@ -22,6 +22,7 @@ from koordpy.planning.jobs.ascend.relief import jobs_to_return, seats_again
 from koordpy.planning.jobs.ascend.standing import after
 from koordpy.planning.jobs.registry import job_gate
 from koordpy.planning.joint import place_jointly
+from koordpy.planning.parts import has_parts
 from koordpy.planning.placement.problem import Problem, at_most
 from koordpy.planning.units import Groups, Unit
 from koordpy.planning.victim_selection.choice import MovedKind as Alike
@@ -73,6 +74,8 @@ def _held(moved: VictimUnit, groups: Groups, figures: Figures) -> bool:
     whole = groups.unit(first.gang)
     gangs = tuple(replace(gang, pods=tuple(again.get(pod.key, pod) for pod in gang.pods)) for gang in whole.gangs)
     unit = Unit(id=whole.id, gangs=gangs)
+    if has_parts(unit):  # nothing would keep its parts together
+        return True
     return gate(unit, groups) is not None or job_gate(unit, figures) is not None
 
 

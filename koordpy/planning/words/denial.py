@@ -13,6 +13,7 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.planning.build import build, hard_keys, named_partitions, partitions, unit_multiples
 from koordpy.planning.figures import Figures
 from koordpy.planning.filters.base import Code
+from koordpy.planning.parts import parts_of
 from koordpy.planning.placement.problem import Ints, Problem
 from koordpy.planning.placement.reach import Reach
 from koordpy.planning.units import Unit
@@ -92,6 +93,12 @@ def needed_sentence(unit: Unit, figures: Figures) -> str:
         asked = unit_multiples(unit, figures)
         named = ", ".join(f"{problem.tree.layer_name(level)}={k}" for level, k in asked.items())
         text += f"; podCountMultiple {named}"
+    largest: dict[tuple[str, str], int] = {}
+    for part in parts_of(unit, problem.tree.layers):
+        kind = part.scope, part.label or problem.tree.layer_name(part.level)
+        largest[kind] = max(largest.get(kind, 0), len(part.members))
+    for (scope, layer), members in largest.items():
+        text += f"; each {scope} (largest {members}) in one {layer}"
     return text
 
 

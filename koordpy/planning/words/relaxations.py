@@ -40,17 +40,20 @@ def relaxed_misses(unit: Unit, figures: Figures, *, needed: int) -> list[str]:
 
 def _relaxations(unit: Unit, figures: Figures) -> list[_Relaxation]:
     layers = figures.snapshot.tree.layers
-    hard = {rule.layer: layers.level(rule.layer) or 0 for gang in unit.gangs for rule in gang.wish.gather if rule.must}
-    lowest_first = sorted(hard, key=lambda layer: (-hard[layer], layer))
-    out = [_Relaxation(f"{layer} were PreferGather", _preferred(layer)) for layer in lowest_first]
+    rules = [rule for gang in unit.gangs for rule in gang.wish.gather if rule.must]
+    hard = {(rule.layer, rule.scope): layers.level(rule.layer) or 0 for rule in rules}
+    out = []
+    for layer, scope in sorted(hard, key=lambda one: (-hard[one], one)):
+        of = "" if scope == "group" else f" of each {scope}"
+        out.append(_Relaxation(f"{layer}{of} were PreferGather", _preferred(layer, scope)))
     for level, k in unit_multiples(unit, figures).items():
         layer = figures.snapshot.tree.layer_name(level)
         out.append(_Relaxation(f"podCountMultiple {layer}={k} were left out", _uncounted(layer)))
     return out
 
 
-def _preferred(layer: str) -> Callable[[GatherRule], GatherRule]:
-    return lambda rule: replace(rule, must=rule.must and rule.layer != layer)
+def _preferred(layer: str, scope: str) -> Callable[[GatherRule], GatherRule]:
+    return lambda rule: replace(rule, must=False, scope="group") if (rule.layer, rule.scope) == (layer, scope) else rule
 
 
 def _uncounted(layer: str) -> Callable[[GatherRule], GatherRule]:

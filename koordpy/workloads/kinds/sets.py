@@ -85,12 +85,22 @@ def read_pod_gang(source: Source, head: Head) -> Workload:
     members: dict[str, str] = {}
     offsets: dict[str, int] = {}
     before = 0
+    groups = [
+        (one.texts("podGroupNames"), label, f"group {i}")
+        for i, one in enumerate(source.at("spec").list("topologyConstraintGroupConfigs"))
+        if (label := _required(one))
+    ]
     for group in source.at("spec").list("podgroups"):
         name, least = group.text("name"), group.count("minReplicas")
         pods = [f"{ref.text('namespace', head.namespace)}/{ref.text('name')}" for ref in group.list("podReferences")]
         number = max(len(pods), least)
         part = JobPart(number=number, slots=lambda: iter(()), key=name)
-        roles.append(Role(name=name, parts=(part,), template=_NO_TEMPLATE, least=least, least_by=MIN_REPLICAS))
+        packed = tuple((label, key) for names, label, key in groups if name in names)
+        if label := _required(group):
+            packed = (*packed, (label, name))
+        roles.append(
+            Role(name=name, parts=(part,), template=_NO_TEMPLATE, least=least, least_by=MIN_REPLICAS, packed=packed)
+        )
         members |= dict.fromkeys(pods, name)
         offsets[name] = before
         before += number
@@ -112,6 +122,10 @@ def read_pod_gang(source: Source, head: Head) -> Workload:
         packed=(pack.text("required"), pack.text("preferred")),
         source=source,
     )
+
+
+def _required(source: Source) -> str:
+    return source.at("topologyConstraint", "packConstraint").text("required")
 
 
 _NO_TEMPLATE = Template({}, "", {}, {}, "")
