@@ -53,6 +53,14 @@ def test_illegal_jobs_are_told_why(objects: list[Any], settings: dict[str, Any],
     assert said["p-0"].startswith(f"JobValidateFailed: {start}")
 
 
+def test_a_job_of_superpods_that_asks_for_parts_is_held() -> None:
+    entry = {"layer": "spLayer", "strategy": "MustGather", "scope": "replica"}
+    wish = {keys.GANG_TOPOLOGY: json.dumps({"gatherStrategy": [entry]})}
+    world = World().add(hierarchy(("spLayer", "sp")), *super_pods(4))
+    plan = world.add(npu_gang("g", 2, 16, annotations={keys.SP_BLOCK: "16"} | wish)).plan()
+    assert not bound(plan) and "scope gang or replica does not go with switch affinity" in messages(plan)["p-0"]
+
+
 @pytest.mark.parametrize("block", [16, 32])
 def test_blocks_of_worked_example_15(block: int) -> None:
     assert len(bound(World().add(*super_pods(4), job(2, block)).plan())) == 2

@@ -26,6 +26,7 @@ from koordpy.planning.jobs.ascend.standing import after, placed_of, settled
 from koordpy.planning.jobs.ascend.switch_jobs import Bools, Seated, SwitchJob
 from koordpy.planning.jobs.base import Placed
 from koordpy.planning.joint import place_jointly
+from koordpy.planning.parts import has_parts
 from koordpy.planning.plan import GangStatus, Proof, Reason
 from koordpy.planning.units import Unit
 
@@ -34,11 +35,14 @@ OWN, PLANNED, SHARED = 200, 100, 99
 
 
 def npu_gate(unit: Unit, figures: Figures) -> Gate | None:
-    """An illegal job: none of its unit's pods is tried."""
+    """An illegal job, or one of parts that its own order would not keep: none of its unit's pods is tried."""
     for pod in unit.pending:
         job = figures.npu_job(pod)
         if isinstance(job, str):
             return Gate(f"JobValidateFailed: {job}", GangStatus.INVALID, Reason.JOB_VALIDATE_FAILED)
+    if has_parts(unit) and has_own_order(unit, figures):
+        text = "scope gang or replica does not go with switch affinity or SuperPoDs"
+        return Gate(f"gang {unit.group_id}: networkTopologyAware: {text}", GangStatus.INVALID)
     return None
 
 
