@@ -15,7 +15,7 @@ class Owner(NamedTuple):
 
     namespace: str
     quota: str
-    """Its quota label; empty for none."""
+    """Its quota label, else the queue of its group; empty for none."""
     user: str
     """Its user label; empty for none that counts."""
     rigid: bool
@@ -33,8 +33,9 @@ def non_preemptible(pod: Pod) -> bool:
     return labels.get(keys.QUOTA_PREEMPTIBLE) == "false" or labels.get(keys.DISABLE_PREEMPTIBLE) == "true"
 
 
-def owner_in(pod: Pod, *, counts: bool = True) -> Owner:
-    """Whose a pod is; counts: whether what it says of its user and of evictions does."""
+def owner_in(pod: Pod, *, counts: bool = True, queue: str = "") -> Owner:
+    """Whose a pod is; counts: whether what it says of its user and of evictions does; queue: its quota where it names
+    none."""
     labels = pod.metadata.labels
-    quota, user = labels.get(keys.QUOTA_NAME, ""), labels.get(keys.QUOTA_USER, "") if counts else ""
+    quota, user = labels.get(keys.QUOTA_NAME, queue), labels.get(keys.QUOTA_USER, "") if counts else ""
     return _owner(pod.metadata.namespace, quota, user, counts and non_preemptible(pod))

@@ -102,6 +102,7 @@ class PodBook:
             gpu_resources=self._gpus.config.resources,
             labels_count=labels_count(pod.metadata.namespace, self.quotas.settings),
             volcano=self.workloads is not None and self.workloads.volcano,
+            queue=self.workloads.queue_of(pod) if self.workloads is not None else "",
         )
         if looks_at_pods(pod):
             self._look_for(selected_keys(pod))  # its shape has them already
@@ -181,7 +182,9 @@ class PodBook:
         looked_for, owned = self._neighbours.looked_for, self._owned
         for info in list(self._pending.values()):
             if not new.isdisjoint(info.pod.metadata.labels):
-                shape = shape_of(info.pod, info.requests, looked_for, owned=owned, gpus=info.gpus)
+                shape = shape_of(
+                    info.pod, info.requests, looked_for, owned=owned, gpus=info.gpus, queue=info.owner.quota
+                )
                 self._file(in_group(replace(info, shape=shape, group_priority=None), info.group_priority))
 
     def _add(self, info: PodInfo) -> None:

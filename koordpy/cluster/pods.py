@@ -226,14 +226,16 @@ def shape_of(
     *,
     owned: bool = False,
     gpus: GpuAsk | None = None,
+    queue: str = "",
 ) -> bytes:
     """Everything a filter or a score may look at, except the name; pods of one template share it.
 
     Volumes without a source that binds the pod to a node are left out: their generated names differ from pod to pod.
     Of the labels only those count that some selector looks for (`looked_for`, and the pod's own selectors): indexes
     and the like differ in every pod. `owned`: pods without constraints of spread are spread by their controllers.
+    `queue`: as in `owner_in`.
     """
-    return _short(_said(pod, requests, looked_for, owned=owned, gpus=gpus))
+    return _short(_said(pod, requests, looked_for, owned=owned, gpus=gpus, queue=queue))
 
 
 _LONG_SHAPE = 1 << 10
@@ -244,7 +246,9 @@ def _short(shape: bytes) -> bytes:
     return sha256(shape).digest() if len(shape) > _LONG_SHAPE else shape
 
 
-def _said(pod: Pod, requests: Amounts, looked_for: Collection[str], *, owned: bool, gpus: GpuAsk | None) -> bytes:
+def _said(
+    pod: Pod, requests: Amounts, looked_for: Collection[str], *, owned: bool, gpus: GpuAsk | None, queue: str
+) -> bytes:
     spec = pod.spec
     volumes = [volume for volume in spec.volumes if looked_at(volume)]
     ports = [c.ports for c in (*spec.containers, *spec.init_containers) if c.ports]
@@ -272,7 +276,7 @@ def _said(pod: Pod, requests: Amounts, looked_for: Collection[str], *, owned: bo
             owner and (owner.api_version, owner.kind, owner.name),
             _ascend_keys(pod, requests),
             gpus and _gpu_shape(pod, gpus),
-            (labels.get(keys.QUOTA_NAME, ""), non_preemptible(pod)),
+            (labels.get(keys.QUOTA_NAME, queue), non_preemptible(pod)),
         )
     )
 
@@ -320,9 +324,10 @@ def pod_info(
     gpu_resources: Collection[str] = keys.GPU_RESOURCES,
     labels_count: bool = True,
     volcano: bool = False,
+    queue: str = "",
 ) -> PodInfo:
     """Reads one pod; looked_for, owned: as in `shape_of`; gpu_resources: resource names that count GPUs; labels_count:
-    as in `owner_in`; volcano: as in `gang_ref`.
+    as in `owner_in`; volcano: as in `gang_ref`; queue: as in `owner_in`.
 
     Raises UnreadableError for an unreadable quantity, or a pod to be placed that asks for more than is read (`limits`).
     """
@@ -340,7 +345,7 @@ def pod_info(
     requests, scored = asked_by(pod)
     gang = gang_ref(pod, volcano=volcano)
     gpus = gpu_ask(pod, gpu_resources) if any(name in requests for name in gpu_resources) else None
-    shape = _said(pod, requests, looked_for, owned=owned, gpus=gpus) if pending else b""
+    shape = _said(pod, requests, looked_for, owned=owned, gpus=gpus, queue=queue) if pending else b""
     if fault := too_many(len(shape), SPEC_BYTES, "bytes that decide where it may go"):
         raise UnreadableError(f"spec: {fault}")
     return PodInfo(
@@ -353,7 +358,7 @@ def pod_info(
         gang=gang,
         index=rank_index(pod) if gang is not None or gpu_group(pod) is not None else None,
         created=seconds(meta.creation_timestamp),
-        owner=owner_in(pod, counts=labels_count),
+        owner=owner_in(pod, counts=labels_count, queue=queue),
         shape=_short(shape),
         ties=ties_of(pod),
         gpus=gpus,

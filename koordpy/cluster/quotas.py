@@ -83,7 +83,7 @@ class Quotas:
 
     def quota_of(self, pod: PodInfo) -> str:
         """Name of a pod's quota; one of the built-in ones where it has none of its own."""
-        return self.tree.quota_of(pod.namespace, pod.pod.metadata.labels.get(keys.QUOTA_NAME, ""))
+        return self.tree.quota_of(pod.namespace, pod.owner.quota)
 
     def user_of(self, pod: PodInfo) -> str:
         """User of a pod: its label, else its quota unless that is built in, else its namespace."""

@@ -6,13 +6,15 @@ Source: workloads.md 2.
 from collections.abc import Iterable, Mapping, Sequence
 
 from koordpy.api.groups import PodGroup
+from koordpy.api.objects import Pod
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo, rank_index
+from koordpy.cluster.selectors import selector_matches
 from koordpy.workloads.bylabels import by_labels, kueue_index
 from koordpy.workloads.gangs import Derived, DerivedGangs, Settings, derive
 from koordpy.workloads.kinds.registry import TRAIN_JOB
 from koordpy.workloads.known import Known
 from koordpy.workloads.runs import WorkloadPod
-from koordpy.workloads.volcano import task_index, volcano_gangs
+from koordpy.workloads.volcano import group_of_pod, task_index, volcano_gangs
 
 
 class WorkloadBook:
@@ -47,6 +49,11 @@ class WorkloadBook:
         self._gangs = None
         return self._refs.get(info.key)
 
+    def queue_of(self, pod: Pod) -> str:
+        """Name of the quota that a pod's PodGroup of Volcano names; empty for none."""
+        group = self.known.groups.get(f"{pod.metadata.namespace}/{group_of_pod(pod)}") if self.volcano else None
+        return group.queue if group is not None else ""
+
     def drop_pod(self, key: str) -> None:
         """Forgets a pod."""
         if self._members.pop(key, None) is not None:
@@ -71,7 +78,7 @@ class WorkloadBook:
             if one.place is not None and key not in refs and one.alive
         }
         every = [*members, *ended]
-        first = volcano_gangs(self.known.groups, every) if self.volcano else ()
+        first = volcano_gangs(self.known.groups, every, selector_matches) if self.volcano else ()
         found = derive(self.known, every, self._settings, (ref.key for ref in named), more, first, spoken)
         self._gangs = found
         self._refs = {key: ref_of(found.gangs[gang]) for key, gang in found.of_pod.items()}

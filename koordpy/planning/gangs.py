@@ -57,6 +57,8 @@ class Gang(Members):
     """An unreadable setting: text as gang-network.md 2.3 words it, without the gang's name."""
     parted: tuple[tuple[str, str], ...] = ()
     """(node label, name) of each part of its group that it is in."""
+    sets: tuple[tuple[str, str, frozenset[str]], ...] = ()
+    """(layer, name, keys of pods): sets of pods of its group that lie in one domain of a layer each."""
     one_victim: bool = False
     """Upstream's disruptionMode: whoever evicts one member evicts all."""
     owed: int = 0
@@ -69,6 +71,11 @@ class Gang(Members):
     """What it follows from, where nobody names it."""
     later: str = ""
     """Why members that it lacks may come later, for messages alone."""
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether some of its pods are to lie in one domain by themselves (`planning.parts`)."""
+        return bool(self.parted or self.sets) or any(rule.scope != "group" for rule in self.wish.gather)
 
     @property
     def by_workload(self) -> bool:
@@ -233,11 +240,11 @@ class DerivedGang(Gang):
         return ()
 
 
-def _tier(derived: Derived, layers: Layers) -> tuple[tuple[GatherRule, ...], str]:
+def _tier(tier: tuple[str, int, bool] | None, layers: Layers) -> tuple[tuple[GatherRule, ...], str]:
     """(rule, fault) of a tier of Volcano's: the n-th layer above the nodes."""
-    if derived.tier is None:
+    if tier is None:
         return (), ""
-    name, number, must = derived.tier
+    name, number, must = tier
     above = [layer.name for layer in layers.chain[:-1]]
     if name:
         return (GatherRule(name, must),), ""
@@ -251,7 +258,14 @@ def _derived_gang(snapshot: Snapshot, ref: GangRef, derived: Derived) -> Gang:
     meta, notes = derived.meta, derived.meta.annotations
     wish, _, fault = _settings(ref.namespace, meta)
     wish = with_levels(wish, notes.get(keys.SCHEDULE_POLICY), notes.get(keys.AFFINITY_CONFIG), snapshot.tree.layers)
-    rules, wrong = _tier(derived, snapshot.tree.layers)
+    rules, wrong = _tier(derived.tier, snapshot.tree.layers)
+    sets = []
+    for one in derived.sets:
+        layer_of, missing = _tier(one.tier, snapshot.tree.layers)
+        wrong = wrong or (f"subGroupPolicy: {missing}" if missing else "")
+        sets += [(rule.layer, one.name, one.pods) for rule in layer_of]
+    unknown = next((layer for layer, _, _ in sets if snapshot.tree.layers.level(layer) is None), "")
+    wrong = wrong or (f'subGroupPolicy: unknown layer "{unknown}"' if unknown else "")
     said = keys.GANG_TOPOLOGY in notes or keys.GANG_TOPOLOGY_ALIAS in notes
     required, preferred = derived.packed if not said else ("", "")
     doubts = [*odd_values(OF_GANGS, {}, notes), *(f"networkTopologyAware: {doubt}" for doubt in wish.doubts)]
@@ -278,9 +292,10 @@ def _derived_gang(snapshot: Snapshot, ref: GangRef, derived: Derived) -> Gang:
         waiting_seconds=_waiting(notes, None),
         links=(),
         wish=wish,
-        has_wish=bool(wish.gather or required or derived.parted) or said,
+        has_wish=bool(wish.gather or required or derived.parted or sets) or said,
         hard_keys=(required,) if required else (),
         parted=() if said else derived.parted,
+        sets=() if said else tuple(sets),
         min_resources=resources,
         fault=derived.fault or fault or wrong,
         pods=snapshot.members.get(ref, ()),

@@ -51,7 +51,7 @@ def replica_of(pod: PodInfo) -> Hashable:
 
 def has_parts(unit: Unit) -> bool:
     """Whether any gang gathers parts of itself."""
-    return any(gang.parted or any(rule.scope != "group" for rule in gang.wish.gather) for gang in unit.gangs)
+    return any(gang.has_parts for gang in unit.gangs)
 
 
 def parts_of(unit: Unit, layers: Layers) -> Iterator[GatheredPart]:
@@ -70,6 +70,11 @@ def parts_of(unit: Unit, layers: Layers) -> Iterator[GatheredPart]:
         level = layers.level(layer)
         if level:
             yield from (GatheredPart(scope, tuple(pods), level) for pods in found.values())
+    sets = {(layer, name): pods for gang in unit.gangs for layer, name, pods in gang.sets}
+    for (layer, _), pods in sets.items():
+        members = tuple(pod for pod in unit.members if pod.key in pods)
+        if members and (level := layers.level(layer)):
+            yield GatheredPart("subgroup", members, level)
     labelled: dict[tuple[str, str], list[PodInfo]] = {}
     for gang in unit.gangs:
         for one in gang.parted:

@@ -88,7 +88,7 @@ class Unit:
     @cached_property
     def has_goal(self) -> bool:
         """Whether any gang gives the unit a gather goal (section 4)."""
-        return any(gang.wish.has_goal or gang.hard_keys or gang.parted for gang in self.gangs)
+        return any(gang.wish.has_goal or gang.hard_keys or gang.has_parts for gang in self.gangs)
 
     @cached_property
     def pipeline(self) -> int:

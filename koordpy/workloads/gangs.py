@@ -23,6 +23,16 @@ ORDERED = "podManagementPolicy OrderedReady makes pods one by one: its gang has 
 ASKED_BY_TEMPLATE = ("ReplicaSet", "ReplicationController")
 
 
+@dataclass(frozen=True, slots=True)
+class PodSet:
+    """Pods, of several gangs of a run maybe, that lie in one domain by themselves."""
+
+    name: str
+    tier: tuple[str, int, bool]
+    """(name of a layer, else its number above the nodes, whether it must hold)."""
+    pods: frozenset[str]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Derived:
     """One gang: the pods of one role of one run."""
@@ -57,6 +67,8 @@ class Derived:
     """Node labels: by the first all its pods lie in one domain, by the second they had better."""
     parted: tuple[tuple[str, str], ...] = ()
     """(node label, name): its pods lie in one domain with those of the gangs of its run that have the same."""
+    sets: tuple[PodSet, ...] = ()
+    """Of pods of its run."""
     tier: tuple[str, int, bool] | None = None
     """(name of a layer, else its number above the nodes, whether it must hold)."""
     resources: Mapping[str, Any] = field(default_factory=dict)
@@ -74,7 +86,9 @@ class Derived:
     @property
     def subject(self) -> str:
         """The workload, as warnings name it."""
-        return f"{self.title.kind} {self.namespace}/{self.title.name}" if self.title is not None else self.key
+        if self.title is not None:
+            return f"{self.title.kind} {self.namespace}/{self.title.name}"
+        return self.key if self.by_workload else f"PodGroup {self.namespace}/{self.meta.name}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,14 @@
 Source: workloads.md 9.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from koordpy.api import keys
 from koordpy.api.natural import natural_key
-from koordpy.api.objects import ObjectMeta, Pod
-from koordpy.workloads.gangs import Derived
+from koordpy.api.objects import LabelSelector, ObjectMeta, Pod
+from koordpy.api.strict import decode
+from koordpy.workloads.gangs import Derived, PodSet
 from koordpy.workloads.runs import WorkloadPod
 from koordpy.workloads.source import Head, Source, index_of
 
@@ -17,6 +18,20 @@ GROUP = "scheduling.volcano.sh"
 TASK = "volcano.sh/task-spec"
 TASK_INDEX = "volcano.sh/task-index"
 SOURCE = "volcano"
+
+
+Tier = tuple[str, int, bool]
+"""(name of a layer, else its number above the nodes, whether it must hold)."""
+Matches = Callable[[LabelSelector | None, Mapping[str, str]], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class SubGroupPolicy:
+    """Pods that a selector takes, split by what some of their labels say."""
+
+    selector: LabelSelector | None
+    keys: tuple[str, ...]
+    tier: Tier | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +42,11 @@ class VolcanoGroup:
     min_member: int
     tasks: Mapping[str, int]
     """Task -> how many of it."""
-    tier: tuple[str, int, bool] | None
-    """(name of a layer, else its number above the nodes, whether it must hold)."""
+    tier: Tier | None
     resources: Mapping[str, object]
+    queue: str = ""
+    """Name of the quota of pods that name none."""
+    policies: tuple[SubGroupPolicy, ...] = ()
 
     @classmethod
     def of(cls, source: Source, head: Head) -> "VolcanoGroup":
@@ -37,15 +54,38 @@ class VolcanoGroup:
         spec = source.at("spec")
         tasks = spec.at("minTaskMember")
         least = spec.count("minMember")
+        policies = []
         for policy in spec.list("subGroupPolicy"):
             least = max(least, policy.count("minSubGroups") * policy.count("subGroupSize"))
-        network = spec.at("networkTopology")
-        tier = None
-        if network.raw:
-            must = network.text("mode", "hard") == "hard"
-            tier = network.text("highestTierName"), network.count("highestTierAllowed", 1), must
+            selector, faults = decode(policy.at("labelSelector").raw, LabelSelector)
+            for fault in faults:
+                policy.fault(f"labelSelector.{fault.path}", fault.text)
+            chosen = selector if policy.has("labelSelector") else None
+            policies.append(SubGroupPolicy(chosen, policy.texts("matchLabelKeys"), _tier(policy)))
         counts = {task: tasks.count(task) for task in tasks.raw}
-        return cls(head, least, counts, tier, spec.at("minResources").raw)
+        resources, queue = spec.at("minResources").raw, spec.text("queue")
+        return cls(head, least, counts, _tier(spec), resources, queue, tuple(policies))
+
+    def parts(self, pods: Sequence[WorkloadPod], matches: Matches) -> tuple[PodSet, ...]:
+        """Pods of the group that lie in one domain by themselves."""
+        found: dict[tuple[str, ...], tuple[Tier, list[str]]] = {}
+        for i, policy in enumerate(self.policies):
+            if policy.tier is None or not policy.tier[2]:
+                continue
+            for one in pods:
+                labels = one.pod.metadata.labels
+                if matches(policy.selector, labels):
+                    name = (str(i), *(labels.get(key, "") for key in policy.keys))
+                    found.setdefault(name, (policy.tier, []))[1].append(one.pod.key)
+        return tuple(PodSet("/".join(name), tier, frozenset(pods)) for name, (tier, pods) in found.items())
+
+
+def _tier(source: Source) -> Tier | None:
+    network = source.at("networkTopology")
+    if not network.raw:
+        return None
+    must = network.text("mode", "hard") == "hard"
+    return network.text("highestTierName"), network.count("highestTierAllowed", 1), must
 
 
 def group_of_pod(pod: Pod) -> str:
@@ -62,23 +102,30 @@ def _task(pod: Pod) -> str:
     return pod.metadata.annotations.get(TASK) or pod.metadata.labels.get(TASK, "")
 
 
-def volcano_gangs(groups: Mapping[str, VolcanoGroup], members: Sequence[WorkloadPod]) -> Iterator[Derived]:
-    """The gangs of Volcano's PodGroups that pods name, or that are there."""
+def volcano_gangs(
+    groups: Mapping[str, VolcanoGroup], members: Sequence[WorkloadPod], matches: Matches
+) -> Iterator[Derived]:
+    """The gangs of Volcano's PodGroups that pods name, or that are there. matches: whether a selector takes labels."""
     found: dict[str, list[WorkloadPod]] = {key: [] for key in groups}
     for one in members:
         if name := group_of_pod(one.pod):
             found.setdefault(f"{one.pod.metadata.namespace}/{name}", []).append(one)
     for key, pods in found.items():
         pods.sort(key=lambda one: (one.created, natural_key(one.pod.metadata.name)))
-        yield from _gangs(key, groups.get(key), pods)
+        group = groups.get(key)
+        yield from _gangs(key, group, pods, group.parts(pods, matches) if group is not None else ())
 
 
-def _gangs(key: str, group: VolcanoGroup | None, pods: Sequence[WorkloadPod]) -> Iterator[Derived]:
+def _gangs(
+    key: str, group: VolcanoGroup | None, pods: Sequence[WorkloadPod], parts: tuple[PodSet, ...]
+) -> Iterator[Derived]:
     namespace, _, name = key.partition("/")
     notes = group.head.annotations if group is not None else {}
     meta = ObjectMeta(namespace=namespace, name=name, annotations=dict(notes))
     origin = f"PodGroup {name} of Volcano"
     run = (SOURCE, namespace, name)
+    soft = any(one.tier is not None and not one.tier[2] for one in group.policies) if group is not None else False
+    warning = "spec.subGroupPolicy: networkTopology of mode soft is not read" if soft else ""
     if group is None or not group.tasks:
         yield Derived(
             namespace=namespace,
@@ -92,6 +139,8 @@ def _gangs(key: str, group: VolcanoGroup | None, pods: Sequence[WorkloadPod]) ->
             missing=group is None,
             tier=group.tier if group is not None else None,
             resources=group.resources if group is not None else {},
+            sets=parts,
+            warning=warning,
         )
         return
     by_task: dict[str, list[WorkloadPod]] = {task: [] for task in group.tasks}
@@ -115,4 +164,6 @@ def _gangs(key: str, group: VolcanoGroup | None, pods: Sequence[WorkloadPod]) ->
             source=SOURCE,
             whole=(key, group.min_member),
             tier=group.tier,
+            sets=parts,
+            warning=warning,
         )

@@ -20,6 +20,7 @@ from tests.workloads.cluster import (
     workload,
 )
 
+QUOTA = "quota.scheduling.koordinator.sh/name"
 PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 KUBEFLOW, RAY = "kubeflow.org/v1", "ray.io/v1"
 
@@ -236,3 +237,63 @@ def test_podgroups_of_a_podgang_that_lie_in_one_domain_each_or_together(tmp_path
     wide = nodes(4, name="w", labels={"rack": "w"})
     found = racks(simulate(tmp_path, *there, *wide, *grove("a", "b", each=True)))
     assert found["a"] == found["b"] == {"w"} and len(found["c"]) == 1
+
+
+def volcano(name: str, task: str = "", **labels: str) -> Json:
+    notes = {"scheduling.k8s.io/group-name": "g", **({"volcano.sh/task-spec": task} if task else {})}
+    return pod(name, owner="", uid="", template={"notes": notes, "labels": labels})
+
+
+def volcano_group(**spec: Any) -> Json:
+    return workload("scheduling.volcano.sh/v1beta1", "PodGroup", "g", spec)
+
+
+TREE = {
+    "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+    "kind": "ClusterNetworkTopology",
+    "metadata": {"name": "default"},
+    "spec": {
+        "networkTopologySpec": [
+            {"topologyLayer": "blockLayer", "labelKey": ["block"]},
+            {"topologyLayer": "nodeTopologyLayer", "parentTopologyLayer": "blockLayer"},
+        ]
+    },
+}
+
+
+def test_pods_of_a_subgroup_of_volcano_lie_in_one_domain(tmp_path: Path) -> None:
+    there = [one for name, size in (("a", 3), ("b", 2)) for one in nodes(size, name=name, labels={"block": name})]
+    pods = [volcano(f"p{part}{i}", f"t{i}", part=part) for part in "xy" for i in range(2)]
+
+    def answer(mode: str = "hard", tier: int = 1) -> Answer:
+        network = {"mode": mode, "highestTierAllowed": tier}
+        policy = {"name": "s", "labelSelector": {"matchExpressions": [{"key": "part", "operator": "Exists"}]}}
+        group = volcano_group(
+            minMember=4, subGroupPolicy=[{**policy, "matchLabelKeys": ["part"], "networkTopology": network}]
+        )
+        return simulate(tmp_path, TREE, *there, group, *pods)
+
+    blocks: dict[str, set[str]] = {"x": set(), "y": set()}
+    for one in answer().document["bindings"]:
+        blocks[one["pod"][1]].add(one["node"][0])
+    assert sorted(map(sorted, blocks.values())) == [["a"], ["b"]]
+    soft = answer("soft")
+    assert len(soft.bound) == 4 and "networkTopology of mode soft is not read" in soft.err
+    assert "highestTierAllowed 3, the tree has 1 layer above the nodes" in answer(tier=3).message("px0")
+
+
+@pytest.mark.parametrize(("queue", "bound"), [("team", 1), ("nobody", 3), ("", 3)])
+def test_pods_without_a_quota_count_in_the_queue_of_their_group(queue: str, bound: int, tmp_path: Path) -> None:
+    quota = {
+        "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
+        "kind": "ElasticQuota",
+        "metadata": {"name": "team"},
+        "spec": {"min": {"cpu": "1"}, "max": {"cpu": "1"}},
+    }
+    group = volcano_group(minMember=1, queue=queue)
+    answer = simulate(tmp_path, *nodes(3), quota, group, *(volcano(f"p{i}") for i in range(3)))
+    assert len(answer.bound) == bound and answer.status == 0
+    used = next(one["used"] for one in answer.document["quotas"] if one["name"] == "default/team")
+    assert used == {"cpu": "1" if queue == "team" else "0"}
+    own = simulate(tmp_path, *nodes(3), quota, volcano_group(minMember=1, queue="x"), volcano("p0", **{QUOTA: "team"}))
+    assert own.bound == ["p0"]

@@ -138,7 +138,7 @@ def _minimum(unit: Unit, nodes: Mapping[str, str]) -> list[str]:
 
 def check_gathered(unit: Unit, nodes: Mapping[str, str], figures: Figures) -> list[str]:
     """MustGather, of parts too, and podCountMultiple by the nodes' labels, over bound and new members together."""
-    if not any(gang.wish.gather or gang.hard_keys or gang.parted for gang in unit.gangs):
+    if not any(gang.wish.gather or gang.hard_keys or gang.has_parts for gang in unit.gangs):
         return []
     snapshot = figures.snapshot
     layers = snapshot.tree.layers
