@@ -4,7 +4,7 @@ Pods are accounted to nodes whoever scheduled them, and our own assumed pods bef
 (kube-parity.md 2.2, 4.2). Cheap per event: one pod's figures are taken off every book and put on again.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from koordpy.api.config import Gpu, Quota
@@ -18,7 +18,7 @@ from koordpy.cluster.gpu_book import GpuBook
 from koordpy.cluster.members import Members
 from koordpy.cluster.neighbours import Neighbours
 from koordpy.cluster.npus import NpuBook
-from koordpy.cluster.pods import GangRef, GangSource, PodInfo, in_group, pod_info, shape_of
+from koordpy.cluster.pods import GangRef, GangSource, PodInfo, gang_ref, in_group, pod_info, shape_of
 from koordpy.cluster.quota_owners import labels_count
 from koordpy.cluster.quotas import QuotaBook
 from koordpy.cluster.resources import Amounts
@@ -26,7 +26,6 @@ from koordpy.cluster.ties import looks_at_pods, selected_keys
 from koordpy.cluster.usage import Usage
 from koordpy.cluster.volumes import Promise
 from koordpy.cluster.workloadbook import WorkloadBook
-from koordpy.workloads.gangs import DerivedGangs
 
 MOST_LABEL_KEYS = 1 << 10
 """Label keys looked for, above which those are forgotten that no pod names any more."""
@@ -107,9 +106,9 @@ class PodBook:
         if looks_at_pods(pod):
             self._look_for(selected_keys(pod))  # its shape has them already
         if self.workloads is not None:
-            derived = self.workloads.put_pod(info)
-            if derived is not None and (info.gang is None or info.gang in self.workloads.passed_over):
-                info = replace(info, gang=derived, index=old.index if old is not None else None)
+            self.workloads.put_pod(info)
+            if not (info.finished and info.gang is None):
+                info = self._followed(info)
         if info.gang is not None and info.gang.source is GangSource.UPSTREAM:
             info = in_group(info, self._gangs.group_priority(info.gang))
         if not assumed or info.finished:
@@ -142,26 +141,34 @@ class PodBook:
             if old.gang is not None:
                 self._gangs.end_member(old.gang, old)
 
-    def _regroup(self) -> DerivedGangs | None:
-        """Finds the gangs that follow from workloads, and files the pods whose gang or rank is another one now."""
+    def _followed(self, info: PodInfo) -> PodInfo:
+        """A pod with the gang that followed for it so far, where it names none, and its rank in its gang."""
+        assert self.workloads is not None
+        gang, index = self.workloads.filed(info)
+        return info if (gang, index) == (info.gang, info.index) else replace(info, gang=gang, index=index)
+
+    def regroup(self) -> list[str]:
+        """Finds the gangs that follow from workloads and pods; the pods whose gang or rank is another one now."""
         if self.workloads is None:
-            return None
-        over = self.workloads.pass_over(self._gangs.groups)
-        plain = [pod for pod in self._pods.values() if _may_follow(pod, over)]
-        found, anew = self.workloads.gangs([ref for ref in self._gangs.named() if ref not in over], plain)
-        if not anew:
-            return found
-        for info in list(self._pods.values()):
-            gang = info.gang
-            if _may_follow(info, over):
-                gang = self.workloads.ref(info.key)
-            index = self.workloads.index(info, found) if gang is not None else None
-            if gang != info.gang or (gang is not None and index != info.index):
-                self._remove(info)
-                if info.gang is not None and info.gang != gang:
-                    self._gangs.left(info.gang)
-                self._add(replace(info, gang=gang, index=index if gang is not None else info.index))
-        return found
+            return []
+        for ref in self.workloads.pass_over(self._gangs.groups):
+            for info in [one for one in self._pods.values() if ref in (one.gang, self._named(one.pod))]:
+                self.put_pod(self._bare(info.key), seen=False)
+        moved = []
+        for key in self.workloads.update(self._gangs.named()):
+            if (old := self._pods.get(key)) is None:
+                continue
+            now = self._followed(old)
+            if now is not old:
+                moved.append(key)
+                self._remove(old)
+                if old.gang is not None and old.gang != now.gang:
+                    self._gangs.left(old.gang)
+                self._add(now)
+        return moved
+
+    def _named(self, pod: Pod) -> GangRef | None:
+        return gang_ref(pod, volcano=self.workloads is not None and self.workloads.volcano)
 
     def look_for(self, label_keys: Iterable[str]) -> None:
         """Takes in label keys that the configuration's selectors look at pods by, for good."""
@@ -262,7 +269,10 @@ class PodBook:
         if annotations and self._read_by_annotations(info):
             assumption.annotations = annotations
         self._assumed.put(key, assumption)
-        self._add(replace(info, pod=self._assumed.shown(info.pod), node=node, pending=False))
+        info = replace(info, pod=self._assumed.shown(info.pod), node=node, pending=False)
+        if self.workloads is not None:
+            self.workloads.put_pod(info)
+        self._add(info)
 
     def _read_by_annotations(self, info: PodInfo) -> bool:
         """Whether annotations tell what devices a pod has: of GPUs the GpuBook is told, of all other kinds nobody."""
@@ -329,11 +339,6 @@ class PodBook:
     def assumed_pods(self) -> list[PodInfo]:
         """The pods that are assumed."""
         return [self._pods[key] for key in self._assumed]
-
-
-def _may_follow(info: PodInfo, over: Collection[GangRef]) -> bool:
-    """Whether a pod names no gang that is used."""
-    return info.gang is None or info.gang.source is GangSource.WORKLOAD or info.gang in over
 
 
 def _holds_the_same(old: PodInfo, info: PodInfo) -> bool:

@@ -32,7 +32,7 @@ from koordpy.cluster.snapshot import NodeInfo, Snapshot
 from koordpy.cluster.topology import Layers, TopologyFault
 from koordpy.cluster.tree import Tree
 from koordpy.cluster.volumes import VolumeBook
-from koordpy.cluster.workloadbook import WorkloadBook, ref_of
+from koordpy.cluster.workloadbook import WorkloadBook
 from koordpy.workloads.gangs import Settings
 
 
@@ -271,8 +271,10 @@ class ClusterState(PodBook):
     def snapshot(self, now: float) -> Snapshot:
         """The picture of this moment; `now` in seconds since the epoch."""
         nodes, neighbours = self._nodes, self._neighbours
-        derived = self._regroup()
-        over = {ref.key: why for ref, why in self.workloads.passed_over.items()} if self.workloads is not None else {}
+        self.regroup()
+        book = self.workloads
+        derived = book.derived if book is not None else {}
+        over = {ref.key: why for ref, why in book.passed_over.items()} if book is not None else {}
         tree = nodes.tree
         allocatable, used, score_used = self._usage.arrays(nodes)
         return Snapshot(
@@ -317,12 +319,12 @@ class ClusterState(PodBook):
             node_warnings=(
                 *nodes.warnings,
                 *((f"PodGroup {key}", why) for key, why in over.items()),
-                *((one.subject, one.warning) for one in (derived.gangs.values() if derived else ()) if one.warning),
+                *((one.subject, one.warning) for one in derived.values() if one.warning),
             ),
             budgets=self.disruption_budgets(),
-            derived={ref_of(gang): gang for gang in derived.gangs.values()} if derived is not None else {},
-            unknown_steps=self.workloads.unknown_steps if self.workloads is not None else frozenset(),
-            meant=derived.meant if derived is not None else {},
+            derived=derived,
+            unknown_steps=book.unknown_steps if book is not None else frozenset(),
+            meant=book.meant if book is not None else {},
         )
 
     def quota_view(self) -> Quotas:

@@ -57,28 +57,28 @@ def _group(pod: Pod) -> tuple[str, str, str] | None:
     return None
 
 
-def by_labels(members: Sequence[WorkloadPod], auto: Iterable[str]) -> Iterator[Derived]:
-    """The gangs of pods that are in none by 1 to 7. auto: how gangs are found for each of them."""
-    groups: dict[tuple[str, str, str, str], list[WorkloadPod]] = {}
-    kueue: dict[tuple[str, str], list[WorkloadPod]] = {}
-    for one, how in zip(members, auto, strict=True):
-        meta = one.pod.metadata
-        if how == "off" or meta.annotations.get(AUTO) == "off":
-            continue
-        is_known = one.place is not None and how == "workloads"
-        if not is_known and (found := _group(one.pod)) is not None:
-            groups.setdefault((meta.namespace, *found), []).append(one)
-        elif name := meta.labels.get(KUEUE):
-            kueue.setdefault((meta.namespace, name), []).append(one)
-    for (namespace, how, name, uid), pods in groups.items():
-        pods.sort(key=lambda one: (one.created, one.pod.metadata.name))
-        if how == "lws":
-            yield from _leader_workers(namespace, name, uid, pods)
-        else:
-            yield (_elastic if how == "pet" else _owned)(namespace, name, uid, pods)
-    for (namespace, name), pods in kueue.items():
-        pods.sort(key=lambda one: (one.created, one.pod.metadata.name))
+def label_group(one: WorkloadPod, how: str) -> tuple[str, ...] | None:
+    """Equal for pods of one gang; None for those of none. how: how gangs are found in its namespace."""
+    meta = one.pod.metadata
+    if how == "off" or meta.annotations.get(AUTO) == "off":
+        return None
+    is_known = one.place is not None and how == "workloads"
+    if not is_known and (found := _group(one.pod)) is not None:
+        return (meta.namespace, *found)
+    name = meta.labels.get(KUEUE)
+    return (meta.namespace, "kueue", name, "") if name else None
+
+
+def by_labels(group: tuple[str, ...], members: Iterable[WorkloadPod]) -> Iterator[Derived]:
+    """The gangs of the pods of one `label_group`."""
+    namespace, how, name, uid = group
+    pods = sorted(members, key=lambda one: (one.created, one.pod.metadata.name))
+    if how == "lws":
+        yield from _leader_workers(namespace, name, uid, pods)
+    elif how == "kueue":
         yield _kueue(namespace, name, pods)
+    else:
+        yield (_elastic if how == "pet" else _owned)(namespace, name, uid, pods)
 
 
 def _keys(pods: Sequence[WorkloadPod]) -> tuple[str, ...]:

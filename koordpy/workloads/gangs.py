@@ -3,7 +3,7 @@
 Sources: workloads.md 2 to 5.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from koordpy.api.objects import ObjectMeta
 from koordpy.workloads.known import Known, Title
 from koordpy.workloads.minimum import Minimum, asks, minima
 from koordpy.workloads.model import Role
-from koordpy.workloads.runs import WorkloadPod, WorkloadRun, runs_of
+from koordpy.workloads.runs import WorkloadPod, WorkloadRun
 from koordpy.workloads.source import index_of
 
 AUTO = keys.GANG_AUTO
@@ -129,12 +129,13 @@ def _asks(said: Mapping[str, str]) -> bool:
     return bool(wish.gather) or wish.pipeline > 1
 
 
-class _Derivation:
+class Derivation:
     """The gangs of one run."""
 
     def __init__(
-        self, run: WorkloadRun, known: Known, settings: Settings, spoken: Collection[tuple[str, str, str]]
+        self, run: WorkloadRun, known: Known, settings: Settings, spoken: Container[tuple[str, str, str]]
     ) -> None:
+        """spoken: (uid of the workload, group, role) of pods that name a gang themselves."""
         self.run, self._settings = run, settings
         self.title = known.title(run.workload)
         self.workload = run.workload
@@ -176,7 +177,7 @@ class _Derivation:
         born = [role for role in self.roles if not role.after or run.members.get(role.name)]
         wanted = {role.name: self._wanted(role) for role in born}
         for role in born:
-            members = run.members.get(role.name, [])
+            members = [one for one in run.members.get(role.name, ()) if not one.failed]
             if not members and not wanted[role.name]:
                 continue
             yield self._gang(role, members, wanted[role.name], runs=runs)
@@ -235,7 +236,7 @@ class _Derivation:
         return Derived(
             namespace=head.namespace,
             name=f"{name}:{role.name}" if suffixed else name,
-            pods=tuple(one.pod.key for one in members),
+            pods=tuple(one.pod.key for one in members if not one.succeeded),
             min_member=least,
             wanted=wanted,
             origin=self._origin(role, wanted, named) + by,
@@ -277,82 +278,7 @@ class _Derivation:
         return False
 
 
-@dataclass(frozen=True, kw_only=True)
-class DerivedGangs:
-    """All gangs that follow from workloads and from what pods say of them."""
-
-    gangs: Mapping[str, Derived]
-    """By `namespace/name`."""
-    of_pod: Mapping[str, str]
-    """Pod -> `namespace/name` of its gang."""
-    index: Mapping[str, int]
-    """Pod -> its rank index by its workload."""
-    meant: Mapping[str, tuple[str, ...]]
-    """`namespace/name` of a workload -> its gangs, where these have other names, or there are none."""
-
-
-def derive(
-    known: Known,
-    members: Sequence[WorkloadPod],
-    settings: Settings,
-    taken: Iterable[str],
-    more: Callable[[Sequence[WorkloadPod]], Iterable[Derived]] = lambda _: (),
-    first: Iterable[Derived] = (),
-    spoken: Collection[tuple[str, str, str]] = (),
-) -> DerivedGangs:
-    """taken: `namespace/name` of gangs that pods or objects name themselves; more: gangs that pods without a workload
-    make, by what they say; first: gangs that come before those of workloads; spoken: (uid of the workload, group,
-    role) of pods that name a gang themselves."""
-    named = set(taken)
-    gangs: dict[str, Derived] = {}
-    meant: dict[str, tuple[str, ...]] = {}
-    of_pod: dict[str, str] = {}
-    for one in first:
-        gangs[one.key] = one
-        named.add(one.key)
-        of_pod |= dict.fromkeys(one.pods, one.key)
-    spoken = {*spoken, *(_role_of(one) for one in members if one.place is not None and one.pod.key in of_pod)}
-    runs = [run for run in runs_of(known, [one for one in members if one.pod.key not in of_pod]) if run.members]
-    runs.sort(key=lambda run: (run.workload.head.created, run.began))
-    current = {(run.workload.head.uid, run.group) for run in runs if run.is_present and run.members}
-    for run in runs:
-        derivation = _Derivation(run, known, settings, spoken)
-        if not derivation.is_gang:
-            continue
-        found = list(derivation.gangs())
-        uid = run.workload.head.uid
-        if not run.is_present and (uid, run.group) in current:
-            found = [_named(one, f"@{run.run}") for one in found]
-        kind = run.workload.head.kind.lower()
-        if any(one.key in named for one in found):
-            found = [_named(one, f"-{kind}") for one in found]
-        for one in found:
-            named.add(one.key)
-            gangs[one.key] = one
-            of_pod |= dict.fromkeys(one.pods, one.key)
-        own = f"{run.workload.head.namespace}/{run.workload.head.name}"
-        meant[own] = (*meant.get(own, ()), *(one.key for one in found if one.joined))
-    placed = [one for one in members if one.pod.key not in of_pod]
-    for one in more(placed):
-        if one.key not in named:
-            gangs[one.key] = one
-            named.add(one.key)
-            of_pod |= dict.fromkeys(one.pods, one.key)
-    index = {
-        one.pod.key: one.place.seat.index
-        for one in members
-        if one.place is not None and one.place.seat.index is not None
-    }
-    meant = {key: found for key, found in meant.items() if found != (key,)}
-    return DerivedGangs(gangs=gangs, of_pod=of_pod, index=index, meant=meant)
-
-
-def _role_of(one: WorkloadPod) -> tuple[str, str, str]:
-    assert one.place is not None
-    seat = one.place.seat
-    return one.place.workload.head.uid, seat.group, seat.role
-
-
-def _named(gang: Derived, suffix: str) -> Derived:
+def renamed(gang: Derived, suffix: str) -> Derived:
+    """The same under a longer name, which tells it from another."""
     name, colon, role = gang.name.partition(":")
     return replace(gang, name=f"{name}{suffix}{colon}{role}")

@@ -60,22 +60,38 @@ def _steps(workload: Workload) -> list[int]:
 class Known:
     """Workloads by uid, by name where that counts, and by what their pods are marked with."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, by_names: bool = True) -> None:
+        """by_names: whether owners are known by their names where a manifest has no uid, and pods without an owner by
+        their labels; else by uid alone."""
+        self._by_names = by_names
         self._by_uid: dict[str, Workload] = {}
+        self._under: dict[str, dict[str, None]] = {}
+        """uid of an owner -> uids of workloads that it controls."""
         self._by_name: dict[tuple[str, str, str], Workload] = {}
         self._children: dict[tuple[str, str, str], Workload] = {}
         self._marks: dict[tuple[str, str, str], Workload] = {}
-        self._named: dict[str, Workload] = {}
+        self._named: dict[str, dict[str, Workload]] = {}
+        """Pod -> by uid, the workloads that name it."""
         self._adopters: dict[str, list[Workload]] = {}
         self.groups: dict[str, Any] = {}
         """`namespace/name` -> a PodGroup of Volcano."""
-        self.owners: dict[str, ControllingOwner] = {}
-        """Pod -> who controls it: on a chain may stand pods (a leader's StatefulSet)."""
+        self._owners: dict[str, tuple[str, ControllingOwner]] = {}
+        """Pod -> its uid and who controls it: on a chain may stand pods (a leader's StatefulSet)."""
 
     def put(self, workload: Workload) -> None:
-        """Takes a workload."""
+        """Takes a workload as it is now."""
         head = workload.head
+        self.drop(head.uid)
         self._by_uid[head.uid] = workload
+        if head.owner is not None and head.owner.uid:
+            self._under.setdefault(head.owner.uid, {})[head.uid] = None
+        for key in workload.members:
+            self._named.setdefault(key, {})[head.uid] = workload
+        if self._by_names:
+            self._put_names(workload)
+
+    def _put_names(self, workload: Workload) -> None:
+        head = workload.head
         if not head.has_uid:
             self._by_name[head.namespace, head.kind, head.name] = workload
         for kind, name in workload.children:
@@ -84,7 +100,26 @@ class Known:
             self._marks[head.namespace, key, value] = workload
         if workload.selector:
             self._adopters.setdefault(head.namespace, []).append(workload)
-        self._named.update(dict.fromkeys(workload.members, workload))
+
+    def drop(self, uid: str) -> Workload | None:
+        """Forgets a workload that is known by its uid; what it was."""
+        old = self._by_uid.pop(uid, None)
+        if old is None:
+            return None
+        if old.head.owner is not None and (under := self._under.get(old.head.owner.uid)) is not None:
+            under.pop(uid, None)
+            if not under:
+                del self._under[old.head.owner.uid]
+        for key in old.members:
+            named = self._named.get(key, {})
+            named.pop(uid, None)
+            if not named:
+                self._named.pop(key, None)
+        return old
+
+    def below(self, uid: str) -> tuple[str, ...]:
+        """uids of the workloads that an object controls itself."""
+        return tuple(self._under.get(uid, ()))
 
     def workloads(self) -> Iterator[Workload]:
         """All of them."""
@@ -94,7 +129,16 @@ class Known:
         """Takes down who controls a pod, where that may stand on another's chain."""
         owner = controller(pod)
         if owner is not None and owner.kind == "StatefulSet":
-            self.owners[pod.key] = owner
+            self._owners[pod.key] = pod.metadata.uid, owner
+
+    def disowned(self, key: str) -> None:
+        """Forgets a pod."""
+        self._owners.pop(key, None)
+
+    def _above(self, namespace: str, leader: ControllingOwner) -> ControllingOwner | None:
+        """Who controls a pod that controls something."""
+        uid, owner = self._owners.get(f"{namespace}/{leader.name}", ("", None))
+        return owner if self._by_names or uid == leader.uid else None
 
     def find(self, owner: ControllingOwner, namespace: str) -> Workload | None:
         """The object that an ownerReference names."""
@@ -104,9 +148,9 @@ class Known:
         return self._by_name.get(key) or self._children.get(key)
 
     def _first(self, pod: Pod) -> Workload | None:
-        found = self._named.get(pod.key)
-        if found is not None:
-            return found
+        named = self._named.get(pod.key)
+        if named is not None:
+            return named[min(named)]
         namespace, owner = pod.metadata.namespace, controller(pod)
         if owner is None:
             labels = pod.metadata.labels.items()
@@ -118,10 +162,8 @@ class Known:
             if found is not None:
                 return found
             # a worker's StatefulSet is owned by the leader pod
-            leader = owner.name if owner.kind == "Pod" else ""
-            if owner.kind == "StatefulSet" and f"{namespace}/{owner.name}" in self.owners:
-                leader = owner.name
-            above = self.owners.get(f"{namespace}/{leader}") if leader else None
+            by_leader = owner.kind == "Pod" or (owner.kind == "StatefulSet" and self._by_names)
+            above = self._above(namespace, owner) if by_leader else None
             if above is None or above == owner:
                 return None
             owner = above
@@ -133,7 +175,7 @@ class Known:
         while len(found) < OWNERS and (owner := found[-1].head.owner) is not None:
             above = self.find(owner, workload.head.namespace)
             if above is None and owner.kind == "Pod":
-                held = self.owners.get(f"{workload.head.namespace}/{owner.name}")
+                held = self._above(workload.head.namespace, owner)
                 above = self.find(held, workload.head.namespace) if held is not None else None
             if above is None or above in found:
                 break

@@ -18,6 +18,7 @@ class WorkloadPod:
 
     pod: Pod
     bound: bool
+    """On a node, and not finished."""
     created: float
     place: PodPlace | None = None
 
@@ -28,6 +29,10 @@ class WorkloadPod:
     @property
     def succeeded(self) -> bool:
         return self.pod.status.phase == "Succeeded"
+
+    @property
+    def failed(self) -> bool:
+        return self.pod.status.phase == "Failed"
 
     @property
     def alive(self) -> bool:
@@ -49,6 +54,19 @@ class WorkloadRun:
     group: str
     run: str
     members: dict[str, list[WorkloadPod]] = field(default_factory=dict)
+    """By role, the oldest first."""
+
+    @classmethod
+    def of(cls, known: Known, pods: Iterable[WorkloadPod]) -> "WorkloadRun":
+        """The run of these pods, one at least, which are all that belong to it."""
+        found: WorkloadRun | None = None
+        for one in sorted(pods, key=lambda one: (one.created, natural_key(one.pod.metadata.name))):
+            assert one.place is not None
+            seat, workload = one.place.seat, one.place.workload
+            found = found or cls(workload, known.chain(workload), seat.group, seat.run)
+            found.members.setdefault(seat.role, []).append(one)
+        assert found is not None
+        return found
 
     @property
     def began(self) -> float:
@@ -64,29 +82,3 @@ class WorkloadRun:
         if not found and self.workload.wide is not None:
             found = list(self.workload.wide(self.group))
         return found
-
-
-def runs_of(known: Known, members: Iterable[WorkloadPod]) -> list[WorkloadRun]:
-    """The runs of all workloads that have pods, or want some."""
-    found: dict[tuple[str, str, str], WorkloadRun] = {}
-    for workload in known.workloads():
-        chain = known.chain(workload)
-        top = next((one for one in reversed(chain) if one.roles), None)
-        if top is workload and workload.is_kind and workload.by_default:
-            for group in dict.fromkeys(role.group for role in workload.roles):
-                if not group:
-                    found[workload.head.uid, "", workload.run] = WorkloadRun(workload, chain, "", workload.run)
-    for member in members:
-        place = member.place
-        if place is None or not place.workload.is_kind:
-            continue
-        seat, workload = place.seat, place.workload
-        key = workload.head.uid, seat.group, seat.run
-        run = found.get(key)
-        if run is None:
-            run = found[key] = WorkloadRun(workload, known.chain(workload), seat.group, seat.run)
-        run.members.setdefault(seat.role, []).append(member)
-    for run in found.values():
-        for pods in run.members.values():
-            pods.sort(key=lambda one: (one.created, natural_key(one.pod.metadata.name)))
-    return list(found.values())

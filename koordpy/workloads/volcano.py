@@ -3,7 +3,7 @@
 Source: workloads.md 9.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from koordpy.api import keys
@@ -103,17 +103,12 @@ def _task(pod: Pod) -> str:
 
 
 def volcano_gangs(
-    groups: Mapping[str, VolcanoGroup], members: Sequence[WorkloadPod], matches: Matches
+    key: str, group: VolcanoGroup | None, members: Iterable[WorkloadPod], matches: Matches
 ) -> Iterator[Derived]:
-    """The gangs of Volcano's PodGroups that pods name, or that are there. matches: whether a selector takes labels."""
-    found: dict[str, list[WorkloadPod]] = {key: [] for key in groups}
-    for one in members:
-        if name := group_of_pod(one.pod):
-            found.setdefault(f"{one.pod.metadata.namespace}/{name}", []).append(one)
-    for key, pods in found.items():
-        pods.sort(key=lambda one: (one.created, natural_key(one.pod.metadata.name)))
-        group = groups.get(key)
-        yield from _gangs(key, group, pods, group.parts(pods, matches) if group is not None else ())
+    """The gangs of a PodGroup of Volcano (`namespace/name`) and the pods that name it. group: None where it is not
+    there; matches: whether a selector takes labels."""
+    pods = sorted(members, key=lambda one: (one.created, natural_key(one.pod.metadata.name)))
+    yield from _gangs(key, group, pods, group.parts(pods, matches) if group is not None else ())
 
 
 def _gangs(

@@ -1,0 +1,340 @@
+"""The gangs that follow from workloads and from what pods say, kept up as both change.
+
+Pods are in buckets: those of a PodGroup of Volcano, of a run of a workload, of one gang by labels. What changed is
+derived anew bucket by bucket; names are given to all gangs together, for they must differ.
+
+Invariant: what follows depends on the pods and workloads that are there, never on the order in which they came.
+Sources: workloads.md 2 and 4 (names).
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from koordpy.workloads.bylabels import by_labels, label_group
+from koordpy.workloads.gangs import Derivation, Derived, Settings, renamed
+from koordpy.workloads.known import Known, controller
+from koordpy.workloads.model import Workload
+from koordpy.workloads.runs import WorkloadPod, WorkloadRun
+from koordpy.workloads.volcano import Matches, group_of_pod, volcano_gangs
+
+Bucket = tuple[str, ...]
+VOLCANO, RUN, LABELS = "volcano", "run", "labels"
+_PHASES = (VOLCANO, RUN, LABELS)
+"""The first that takes a pod has it."""
+RoleOfRun = tuple[str, str, str]
+"""(uid of the workload, group, role)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What follows for a bucket, named without regard to others."""
+
+    gangs: tuple[Derived, ...]
+    order: tuple[str, float] = ("", 0.0)
+    """When the workload was made, and its oldest pod: of equal names the first keeps it."""
+    whose: tuple[str, str] = ("", "")
+    """(uid, group) of a run."""
+    run: str = ""
+    is_present: bool = True
+    own: str = ""
+    """`namespace/name` of the workload."""
+    kind: str = ""
+    """Of the workload; empty where its pods are no gang."""
+
+    @property
+    def age(self) -> tuple[bool, float]:
+        """Largest for the run that its workload runs now."""
+        return self.is_present, self.order[1]
+
+
+class DerivedBook:
+    """Pods and workloads in, gangs out."""
+
+    def __init__(self, settings: Settings, matches: Matches, *, volcano: bool = False) -> None:
+        """matches: whether a selector takes labels; volcano: whether PodGroups of Volcano are read."""
+        self._settings, self._matches, self._volcano = settings, matches, volcano
+        self.known = Known(by_names=False)
+        self.gangs: dict[str, Derived] = {}
+        """By `namespace/name`, as of the last `update`."""
+        self.of_pod: dict[str, str] = {}
+        """Pod -> `namespace/name` of its gang."""
+        self.meant: Mapping[str, tuple[str, ...]] = {}
+        """`namespace/name` of a workload -> its gangs, where these have other names, or there are none."""
+        self._pods: dict[str, WorkloadPod] = {}
+        self._free: dict[str, bool] = {}
+        """Pod -> whether it names no gang itself."""
+        self._buckets: dict[Bucket, dict[str, WorkloadPod]] = {}
+        self._in: dict[str, tuple[Bucket, ...]] = {}
+        """Pod -> the buckets that may take it."""
+        self._runs: dict[str, set[Bucket]] = {}
+        """uid of a workload -> the buckets of its runs."""
+        self._controlled: dict[str, dict[str, None]] = {}
+        """uid of a controlling owner -> its pods."""
+        self._anew: set[str] = set()
+        """Pods whose place may be another than at the last `update`."""
+        self._spoken: dict[RoleOfRun, int] = {}
+        """Roles of pods that name a gang themselves -> how many."""
+        self._taken: dict[str, Bucket] = {}
+        """Pod -> the bucket that has it."""
+        self._dirty: set[Bucket] = set()
+        self._found: dict[Bucket, _Found] = {}
+        self._shown: dict[Bucket, tuple[Derived, ...]] = {}
+        self._names: frozenset[str] = frozenset()
+
+    # -- in -----------------------------------------------------------------------------------------------------------
+
+    def know(self, known: Known) -> None:
+        """Takes all workloads at once."""
+        self.known = known
+        self._dirty.update((VOLCANO, key) for key in (known.groups if self._volcano else ()))
+        self._place_anew(list(self._pods))
+
+    def put_workload(self, workload: Workload) -> None:
+        """Takes a workload as it is now."""
+        old = self.known.drop(workload.head.uid)
+        self.known.put(workload)
+        self._place_anew(self._below(workload.head.uid, workload, *([old] if old is not None else [])))
+
+    def drop_workload(self, uid: str) -> None:
+        """Forgets a workload."""
+        old = self.known.drop(uid)
+        if old is not None:
+            self._place_anew(self._below(uid, old))
+
+    def _below(self, owner: str, *workloads: Workload) -> list[str]:
+        """The pods that an object (its uid) controls, or objects and pods below it, and those that workloads name."""
+        found: dict[str, None] = {}
+        left = [owner]
+        for one in workloads:
+            found.update((key, None) for key in one.members if key in self._pods)
+        seen: set[str] = set()
+        while left:
+            uid = left.pop()
+            if uid in seen:
+                continue
+            seen.add(uid)
+            left += self.known.below(uid)
+            for key in self._controlled.get(uid, ()):
+                found[key] = None
+                left.append(self._pods[key].pod.metadata.uid)
+        return list(found)
+
+    def put(self, pod: WorkloadPod, *, free: bool) -> None:
+        """Takes a pod as it is now; its place is found here. free: it names no gang itself."""
+        key, uid, old = pod.pod.key, pod.pod.metadata.uid, self._pods.get(pod.pod.key)
+        if old is not None and old.pod.metadata.uid == uid:
+            self._put(key, replace(pod, place=old.place), free)
+            return
+        self.drop(key)
+        self.known.owned_by(pod.pod)
+        self._put(key, replace(pod, place=self.known.place(pod.pod)), free)
+        self._place_anew(self._below(uid))
+
+    def _put(self, key: str, pod: WorkloadPod, free: bool) -> None:
+        self._take_out(key)
+        self._pods[key], self._free[key] = pod, free
+        if (owner := controller(pod.pod)) is not None:
+            self._controlled.setdefault(owner.uid, {})[key] = None
+        buckets = self._buckets_of(pod) if free else ()
+        if buckets:
+            self._in[key] = buckets
+        for bucket in buckets:
+            self._buckets.setdefault(bucket, {})[key] = pod
+            if bucket[0] == RUN:
+                self._runs.setdefault(bucket[1], set()).add(bucket)
+        self._dirty.update(buckets)
+        self._speak(pod, 1, free)
+
+    def drop(self, key: str) -> None:
+        """Forgets a pod."""
+        old = self._pods.get(key)
+        if old is not None:
+            self._take_out(key)
+            del self._pods[key], self._free[key]
+            self.known.disowned(key)
+            self._place_anew(self._below(old.pod.metadata.uid))
+
+    def _take_out(self, key: str) -> None:
+        old = self._pods.get(key)
+        if old is None:
+            return
+        for bucket in self._in.pop(key, ()):
+            members = self._buckets[bucket]
+            del members[key]
+            if not members:
+                del self._buckets[bucket]
+            self._dirty.add(bucket)
+        self._speak(old, -1, self._free[key])
+        if (owner := controller(old.pod)) is not None:
+            controlled = self._controlled[owner.uid]
+            del controlled[key]
+            if not controlled:
+                del self._controlled[owner.uid]
+
+    def _speak(self, pod: WorkloadPod, sign: int, free: bool) -> None:
+        if pod.place is None or not (pod.alive if not free else self._is_volcano(pod)):
+            return
+        uid, seat = pod.place.workload.head.uid, pod.place.seat
+        role = uid, seat.group, seat.role
+        number = self._spoken[role] = self._spoken.get(role, 0) + sign
+        if not number:
+            del self._spoken[role]
+        if number in (0, 1):
+            self._dirty |= self._runs.get(uid, set())
+
+    def _is_volcano(self, pod: WorkloadPod) -> bool:
+        return self._volcano and bool(group_of_pod(pod.pod))
+
+    def _buckets_of(self, pod: WorkloadPod) -> tuple[Bucket, ...]:
+        meta, place = pod.pod.metadata, pod.place
+        if self._is_volcano(pod):
+            return ((VOLCANO, f"{meta.namespace}/{group_of_pod(pod.pod)}"),) if not pod.failed else ()
+        found: list[Bucket] = []
+        if place is not None and place.workload.is_kind:
+            found.append((RUN, place.workload.head.uid, place.seat.group, place.seat.run))
+        group = label_group(pod, self._settings.auto(meta.namespace)) if not pod.failed else None
+        if group is not None:
+            found.append((LABELS, *group))
+        return tuple(found)
+
+    def _place_anew(self, pods: Iterable[str]) -> None:
+        for key in pods:
+            pod = self._pods[key]
+            self._put(key, replace(pod, place=self.known.place(pod.pod)), self._free[key])
+            self._anew.add(key)
+
+    # -- out ----------------------------------------------------------------------------------------------------------
+
+    def index(self, key: str) -> int | None:
+        """Rank index of a pod by its workload."""
+        place = self._pods[key].place
+        return place.seat.index if place is not None else None
+
+    def update(self, named: Collection[str]) -> set[str]:
+        """Derives what changed anew; the pods whose gang may be another. named: `namespace/name` of gangs that pods or
+        objects name themselves."""
+        names, anew = frozenset(named), self._anew
+        if not self._dirty and not anew and names == self._names:
+            return set()
+        self._anew = set()
+        for phase in _PHASES:
+            for bucket in [one for one in self._dirty if one[0] == phase]:
+                self._derive(bucket)
+        self._dirty.clear()
+        self._names = names
+        return self._give_names(names) | anew
+
+    def _derive(self, bucket: Bucket) -> None:
+        members, before = self._buckets.get(bucket, {}), self._found.pop(bucket, None)
+        if bucket[0] == VOLCANO:
+            group = self.known.groups.get(bucket[1])
+            if members or group is not None:
+                gangs = volcano_gangs(bucket[1], group, members.values(), self._matches)
+                self._found[bucket] = _Found(tuple(gangs))
+        elif bucket[0] == RUN:
+            if members:
+                self._found[bucket] = self._run(members.values())
+            elif (runs := self._runs.get(bucket[1])) is not None:
+                runs.discard(bucket)
+                if not runs:
+                    del self._runs[bucket[1]]
+        else:
+            left = [pod for key, pod in members.items() if self._taken.get(key, bucket)[0] != RUN]
+            if left:
+                began = min(pod.created for pod in left)
+                self._found[bucket] = _Found(tuple(by_labels(bucket[1:], left)), order=("", began))
+        self._take(bucket, before)
+
+    def _run(self, members: Iterable[WorkloadPod]) -> _Found:
+        run = WorkloadRun.of(self.known, members)
+        head = run.workload.head
+        derivation = Derivation(run, self.known, self._settings, self._spoken)
+        return _Found(
+            tuple(derivation.gangs()) if derivation.is_gang else (),
+            order=(head.created, run.began),
+            whose=(head.uid, run.group),
+            run=run.run,
+            is_present=run.is_present,
+            own=f"{head.namespace}/{head.name}",
+            kind=head.kind.lower() if derivation.is_gang else "",
+        )
+
+    def _take(self, bucket: Bucket, before: _Found | None) -> None:
+        """Takes down which pods a bucket has; those behind it that lose or gain one are derived anew."""
+        found = self._found.get(bucket)
+        had = {key for gang in (before.gangs if before is not None else ()) for key in gang.pods}
+        has = {key for gang in (found.gangs if found is not None else ()) for key in gang.pods}
+        for key in had - has:
+            if self._taken.get(key) == bucket:
+                del self._taken[key]
+        self._taken |= dict.fromkeys(has, bucket)
+        if bucket[0] == RUN:
+            for key in had ^ has:
+                self._dirty.update(one for one in self._in.get(key, ()) if one[0] == LABELS)
+
+    def _give_names(self, taken: frozenset[str]) -> set[str]:
+        """Names all gangs; the pods whose gang may be another."""
+        gangs: dict[str, Derived] = {}
+        meant: dict[str, list[str]] = {}
+        shown: dict[Bucket, tuple[Derived, ...]] = {}
+        by_phase: dict[str, list[Bucket]] = {phase: [] for phase in _PHASES}
+        for bucket in self._found:
+            by_phase[bucket[0]].append(bucket)
+        for bucket in sorted(by_phase[VOLCANO]):
+            shown[bucket] = self._found[bucket].gangs
+            gangs.update((one.key, one) for one in shown[bucket])
+        runs = sorted(by_phase[RUN], key=lambda bucket: (self._found[bucket].order, bucket))
+        current: dict[tuple[str, str], _Found] = {}
+        for found in (self._found[bucket] for bucket in runs):
+            current[found.whose] = max(found, current.get(found.whose, found), key=lambda one: one.age)
+        for bucket in runs:
+            found = self._found[bucket]
+            if not found.kind:
+                continue
+            suffix = "" if current[found.whose] is found else f"@{found.run}"
+            keys = [_key(one, suffix) for one in found.gangs]
+            if any(key in gangs or key in taken for key in keys):
+                suffix += f"-{found.kind}"
+            shown[bucket] = self._renamed(bucket, found.gangs, suffix)
+            gangs.update((one.key, one) for one in shown[bucket])
+            meant.setdefault(found.own, []).extend(one.key for one in shown[bucket] if one.joined)
+        for bucket in sorted(by_phase[LABELS], key=lambda bucket: (-self._found[bucket].order[1], bucket)):
+            said, suffix = self._found[bucket].gangs, ""
+            if any(one.key in gangs or one.key in taken for one in said):
+                suffix = f"@{bucket[-1][:8]}"
+            named = self._renamed(bucket, said, suffix)
+            if not any(one.key in gangs or one.key in taken for one in named):
+                shown[bucket] = named
+                gangs.update((one.key, one) for one in named)
+        self.gangs = gangs
+        self.meant = {key: tuple(found) for key, found in meant.items() if found != [key]}
+        return self._show(shown)
+
+    def _renamed(self, bucket: Bucket, found: tuple[Derived, ...], suffix: str) -> tuple[Derived, ...]:
+        """What was shown before, where that is the same."""
+        if not suffix:
+            return found
+        now = tuple(renamed(one, suffix) for one in found)
+        before = self._shown.get(bucket)
+        return before if before == now else now
+
+    def _show(self, shown: dict[Bucket, tuple[Derived, ...]]) -> set[str]:
+        changed: set[str] = set()
+        before, self._shown = self._shown, shown
+        others = [bucket for bucket in {**before, **shown} if before.get(bucket) is not shown.get(bucket)]
+        for bucket in others:
+            for gang in before.get(bucket, ()):
+                for key in gang.pods:
+                    if self.of_pod.get(key) == gang.key:
+                        del self.of_pod[key]
+                    changed.add(key)
+        for bucket in others:
+            for gang in shown.get(bucket, ()):
+                self.of_pod |= dict.fromkeys(gang.pods, gang.key)
+                changed.update(gang.pods)
+        return changed
+
+
+def _key(gang: Derived, suffix: str) -> str:
+    name, colon, role = gang.key.partition(":")
+    return f"{name}{suffix}{colon}{role}"
