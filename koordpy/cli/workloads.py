@@ -180,7 +180,7 @@ class Read:
         else:
             raw = child_of(group, source, head)
         inner = Source(raw)
-        made = replaced(head_of(inner, created=head.created), maker)
+        made = changed(replaced(head_of(inner, created=head.created), maker), has_uid=head.has_uid)
         workload = self._workload(group_of(child.api_version), inner, made, {})
         path = ".".join(child.path)
         for fault in inner.faults:

@@ -192,7 +192,8 @@ class DerivedBook:
         found: list[Bucket] = []
         if place is not None and place.workload.is_kind:
             found.append((RUN, place.workload.head.uid, place.seat.group, place.seat.run))
-        group = label_group(pod, self._settings.auto(meta.namespace)) if not pod.failed else None
+        how, kinds = self._settings.auto(meta.namespace), self._settings.kinds
+        group = label_group(pod, how, kinds) if not pod.failed else None
         if group is not None:
             found.append((LABELS, *group))
         return tuple(found)
@@ -242,7 +243,9 @@ class DerivedBook:
             left = [pod for key, pod in members.items() if self._taken.get(key, bucket)[0] != RUN]
             if left:
                 began = min(pod.created for pod in left)
-                self._found[bucket] = _Found(tuple(by_labels(bucket[1:], left)), order=("", began))
+                owner = controller(left[0].pod)
+                kind = owner.kind.lower() if owner is not None and bucket[2] != "kueue" else "kueue"
+                self._found[bucket] = _Found(tuple(by_labels(bucket[1:], left)), order=("", began), kind=kind)
         self._take(bucket, before)
 
     def _run(self, members: Iterable[WorkloadPod]) -> _Found:
@@ -298,14 +301,15 @@ class DerivedBook:
             shown[bucket] = self._renamed(bucket, found.gangs, suffix)
             gangs.update((one.key, one) for one in shown[bucket])
             meant.setdefault(found.own, []).extend(one.key for one in shown[bucket] if one.joined)
+        others = set(gangs)
         for bucket in sorted(by_phase[LABELS], key=lambda bucket: (-self._found[bucket].order[1], bucket)):
             said, suffix = self._found[bucket].gangs, ""
-            if any(one.key in gangs or one.key in taken for one in said):
-                suffix = f"@{bucket[-1][:8]}"
-            named = self._renamed(bucket, said, suffix)
-            if not any(one.key in gangs or one.key in taken for one in named):
-                shown[bucket] = named
-                gangs.update((one.key, one) for one in named)
+            if any(one.key in others or one.key in taken for one in said):
+                suffix = f"-{self._found[bucket].kind}"
+            if any(_key(one, suffix) in gangs for one in said):
+                suffix += f"@{bucket[-1][:8]}"
+            shown[bucket] = self._renamed(bucket, said, suffix)
+            gangs.update((one.key, one) for one in shown[bucket])
         self.gangs = gangs
         self.meant = {key: tuple(found) for key, found in meant.items() if found != [key]}
         return self._show(shown)

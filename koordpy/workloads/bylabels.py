@@ -4,16 +4,17 @@ Sources: workloads.md 2 (8) and 3 (labels).
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 from koordpy.api import keys
 from koordpy.api.counted import counted
 from koordpy.api.faults import literal
 from koordpy.api.objects import Pod
 from koordpy.api.settings import whole_number
-from koordpy.workloads.gangs import AUTO, Derived
+from koordpy.workloads.gangs import ASKED_BY_TEMPLATE, AUTO, Derived
 from koordpy.workloads.kinds.leaderworkersets import PREFIX as LWS
 from koordpy.workloads.kinds.leaderworkersets import WORKERS
+from koordpy.workloads.kinds.registry import GANG_KINDS
 from koordpy.workloads.known import controller
 from koordpy.workloads.runs import WorkloadPod
 from koordpy.workloads.source import index_of
@@ -48,23 +49,32 @@ def _group(pod: Pod) -> tuple[str, str, str] | None:
     owner = controller(pod)
     if LWS + "size" in notes and LWS + "name" in labels:
         group = labels.get(LWS + "group-index", "")
-        uid = labels.get(LWS + "group-key", "") + labels.get(LWS + "template-revision-hash", "")
+        uid = labels.get(LWS + "template-revision-hash", "") + labels.get(LWS + "group-key", "")
         return "lws", f"{labels[LWS + 'name']}-{group}", uid
     if _nnodes(pod) is not None and (labels.get(JOB_NAME) or owner is not None):
         return "pet", labels.get(JOB_NAME) or (owner.name if owner is not None else ""), owner.uid if owner else ""
-    if owner is not None and keys.GANG_MIN in notes and keys.GANG_NAME not in notes:
+    asks = keys.GANG_MIN in notes and keys.GANG_NAME not in notes
+    if owner is not None and asks and owner.kind not in NEVER:
         return "owner", owner.name, owner.uid
     return None
 
 
-def label_group(one: WorkloadPod, how: str) -> tuple[str, ...] | None:
-    """Equal for pods of one gang; None for those of none. how: how gangs are found in its namespace."""
+NEVER = frozenset({"DaemonSet", "Workflow", "SparkApplication", "RayJob", "Pod"})
+"""Kinds whose pods are in no gang but by its name (workloads.md 3)."""
+
+
+def label_group(one: WorkloadPod, how: str, kinds: Container[str]) -> tuple[str, ...] | None:
+    """Equal for pods of one gang; None for those of none. how: how gangs are found in its namespace; kinds: those
+    whose pods may be gangs."""
     meta = one.pod.metadata
     if how == "off" or meta.annotations.get(AUTO) == "off":
         return None
     is_known = one.place is not None and how == "workloads"
     if not is_known and (found := _group(one.pod)) is not None:
-        return (meta.namespace, *found)
+        owner = controller(one.pod)
+        kind = "LeaderWorkerSet" if found[0] == "lws" else owner.kind if owner is not None else ""
+        if kind not in GANG_KINDS or kind in kinds or kind in ASKED_BY_TEMPLATE:
+            return (meta.namespace, *found)
     name = meta.labels.get(KUEUE)
     return (meta.namespace, "kueue", name, "") if name else None
 
@@ -82,7 +92,12 @@ def by_labels(group: tuple[str, ...], members: Iterable[WorkloadPod]) -> Iterato
 
 
 def _keys(pods: Sequence[WorkloadPod]) -> tuple[str, ...]:
-    return tuple(one.pod.key for one in pods)
+    return tuple(one.pod.key for one in pods if not one.succeeded)
+
+
+def _maker(pods: Sequence[WorkloadPod]) -> str:
+    owner = controller(pods[0].pod)
+    return f"{owner.kind} {owner.name}" if owner is not None else f"the owner of {pods[0].pod.metadata.name}"
 
 
 def _elastic(namespace: str, name: str, uid: str, pods: Sequence[WorkloadPod]) -> Derived:
@@ -92,11 +107,12 @@ def _elastic(namespace: str, name: str, uid: str, pods: Sequence[WorkloadPod]) -
         namespace=namespace,
         name=name,
         pods=_keys(pods),
-        min_member=max(0, least - sum(one.succeeded for one in pods)),
+        min_member=max(0, min(least, most - sum(one.succeeded for one in pods))),
         origin=f"{counted(most, 'member')} by {NNODES} of job {name}{by}",
         meta=pods[0].pod.metadata,
         run=("pet", namespace, name, uid),
         source="labels",
+        maker=_maker(pods),
     )
 
 
@@ -119,6 +135,7 @@ def _owned(namespace: str, name: str, uid: str, pods: Sequence[WorkloadPod]) -> 
         fault=fault,
         run=("owner", namespace, name, uid),
         source="labels",
+        maker=_maker(pods),
     )
 
 
@@ -142,6 +159,7 @@ def _leader_workers(namespace: str, name: str, uid: str, pods: Sequence[Workload
                 meta=found[0].pod.metadata,
                 run=("lws", namespace, name, uid),
                 source="labels",
+                maker=f"LeaderWorkerSet {title}",
             )
 
 
@@ -163,4 +181,5 @@ def _kueue(namespace: str, name: str, pods: Sequence[WorkloadPod]) -> Derived:
         fault=fault,
         run=("kueue", namespace, name),
         source="kueue",
+        maker=f"pod group {name}",
     )

@@ -48,6 +48,8 @@ class Derived:
     fault: str = ""
     wanted: int | None = None
     title: Title | None = None
+    maker: str = ""
+    """`Job train`, where no workload is known."""
     role: str = ""
     run: tuple[str, ...] = ()
     apart: bool = False
@@ -113,7 +115,7 @@ def _notes(run: WorkloadRun, role: Role) -> list[Mapping[str, str]]:
     template: Mapping[str, str] = role.template.annotations
     if not role.template.raw and run.members.get(role.name):
         template = run.members[role.name][0].pod.metadata.annotations
-    return [template, *role.above, *(one.head.annotations for one in run.chain)]
+    return [template, *role.above, *(one.head.annotations for one in run.chain if one.is_kind)]
 
 
 def _asks(said: Mapping[str, str]) -> bool:
@@ -140,9 +142,7 @@ class Derivation:
         self.title = known.title(run.workload)
         self.workload = run.workload
         self.all_roles = run.roles()
-        ours = [
-            role for role in self.all_roles if not role.template.raw or role.template.scheduler in settings.schedulers
-        ]
+        ours = [role for role in self.all_roles if self._is_ours(role)]
         self.said = {role.name: _merged(_notes(run, role)) for role in ours}
         self.roles = [
             role
@@ -151,12 +151,20 @@ class Derivation:
             and (run.members.get(role.name) or (run.workload.head.uid, role.group, role.name) not in spoken)
         ]
         oldest = {name: pods[0].pod.metadata.annotations for name, pods in run.members.items()}
-        notes = [one.head.annotations for one in run.chain]
+        notes = [one.head.annotations for one in run.chain if one.is_kind]
         self._asked = asks(run.workload, notes, oldest) or any(_asks(self.said[role.name]) for role in self.roles)
         if run.workload.head.kind in ASKED_BY_TEMPLATE:
             template = run.workload.roles[0].template.annotations
             self._asked = keys.GANG_MIN in template and keys.GANG_NAME not in template
-        self._minima = minima(run.workload, self.roles, str(self.title), notes, oldest)
+        several = len(self.all_roles) > 1
+        self._minima = minima(run.workload, self.roles, str(self.title), notes, oldest, several=several)
+
+    def _is_ours(self, role: Role) -> bool:
+        """By its template, else by its pods."""
+        if role.template.raw:
+            return role.template.scheduler in self._settings.schedulers
+        pods = self.run.members.get(role.name, ())
+        return not pods or any(one.pod.spec.scheduler_name in self._settings.schedulers for one in pods)
 
     @property
     def is_gang(self) -> bool:
@@ -186,6 +194,9 @@ class Derivation:
         members = self.run.members.get(role.name, [])
         if not self.workload.counted or not self.run.is_present:
             return sum(one.alive for one in members)
+        last = self.workload.ends_with
+        if last and any(one.succeeded for one in self.run.members.get(last, ())):
+            return 0
         by_part: dict[str, list[WorkloadPod]] = {}
         for one in members:
             if one.place is not None:

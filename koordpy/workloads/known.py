@@ -92,10 +92,11 @@ class Known:
 
     def _put_names(self, workload: Workload) -> None:
         head = workload.head
-        if not head.has_uid:
-            self._by_name[head.namespace, head.kind, head.name] = workload
         for kind, name in workload.children:
             self._children[head.namespace, kind, name] = workload
+        if head.has_uid:
+            return
+        self._by_name[head.namespace, head.kind, head.name] = workload
         for key, value in workload.marks:
             self._marks[head.namespace, key, value] = workload
         if workload.selector:

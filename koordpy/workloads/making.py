@@ -133,10 +133,13 @@ class Expansion:
         self._pods: dict[RoleKey, list[tuple[Pod, PodPlace]]] = {}
         """Pods that are there and those that are made, by role."""
         self._taken: set[str] = set()
+        self._present: set[str] = set()
+        """Pods of the input."""
         self._runs: dict[tuple[str, str], dict[str, str]] = {}
         self._made: set[RoleKey] = set()
         for pod in present:
             self._taken.add(pod.key)
+            self._present.add(pod.key)
             place = known.place(pod)
             if place is None:
                 continue
@@ -150,7 +153,7 @@ class Expansion:
                 self._runs.setdefault((workload.head.uid, seat.group), kept)
 
     def _count(self, place: PodPlace, pod: Pod) -> None:
-        if pod.status.phase in ("Succeeded", "Failed") or pod.metadata.deletion_timestamp:
+        if not _counts(place, pod):
             return
         for one in place.chain:
             if (account := self.accounts.get(one.head.uid)) is not None:
@@ -198,6 +201,9 @@ class Expansion:
         return True
 
     def _wanted(self, workload: Workload, role: Role, part: JobPart) -> int:
+        last = self._pods.get((workload.head.uid, role.group, workload.ends_with), ())
+        if workload.ends_with and any(pod.status.phase == "Succeeded" for pod, _ in last):
+            return 0
         own = self._of_part(workload, role, part)
         return part.wanted(sum(pod.status.phase == "Succeeded" for pod in own), sum(map(_alive, own)))
 
@@ -248,7 +254,7 @@ class Expansion:
             names = {pod.key for pod in own}
             prefix = f"{workload.head.namespace}/"
             slots = (Slot(f"{workload.head.name}-{node}", {}, node=node) for node in nodes)
-            return [slot for slot in slots if f"{prefix}{slot.name}" not in names | self._taken]
+            return [slot for slot in slots if f"{prefix}{slot.name}" not in names | self._present]
         number = self._wanted(workload, role, part) - len(alive)
         if number <= 0:
             return []
@@ -262,7 +268,7 @@ class Expansion:
             open_slots: Iterator[Slot] = (slot for slot in part.slots() if slot.index not in filled)
         elif part.filling is Filling.NAME:
             prefix = f"{workload.head.namespace}/"
-            names |= {key.removeprefix(prefix) for key in self._taken if key.startswith(prefix)}
+            names |= {key.removeprefix(prefix) for key in self._present if key.startswith(prefix)}
             open_slots = (slot for slot in part.slots() if slot.name not in names)
         else:
             free = (slot for slot in part.slots() if slot.name not in names)
@@ -352,6 +358,18 @@ _OF_GROUP = ("leaderworkerset.sigs.k8s.io/template-revision-hash",)
 
 def _alive(pod: Pod) -> bool:
     return pod.status.phase not in ("Succeeded", "Failed") and not pod.metadata.deletion_timestamp
+
+
+def _counts(place: PodPlace, pod: Pod) -> bool:
+    """Whether a present pod fills a slot (workloads.md 10.3)."""
+    seat = place.seat
+    roles = (role for role in place.workload.roles if (role.group, role.name) == (seat.group, seat.role))
+    parts = [part for role in roles for part in role.parts]
+    filling = next((part.filling for part in parts if part.key == seat.part), Filling.COUNT)
+    if filling is Filling.COUNT:
+        return _alive(pod)
+    gone = pod.status.phase == "Failed" or bool(pod.metadata.deletion_timestamp)
+    return filling is Filling.NAME or not gone
 
 
 def _index(pod: Pod) -> int | None:

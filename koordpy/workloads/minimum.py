@@ -25,21 +25,22 @@ class Minimum:
     fault: str = ""
 
 
-def _read(key: str, value: Any, most: int, whose: str) -> Minimum:
+def _read(key: str, value: Any, most: int | None, whose: str) -> Minimum:
+    """most: None where the number of members is not known."""
     number = whole_number(value) if isinstance(value, str) else value
     if not isinstance(number, int) or isinstance(number, bool):
         return Minimum(0, key, f"{key} cannot be read: {literal(value)} is no whole number")
-    if number > most:
+    if most is not None and number > most:
         return Minimum(0, key, f"{key} cannot be read: {number} is more than the {counted(most, 'member')} of {whose}")
     return Minimum(max(0, number), key)
 
 
-def _annotated(key: str, value: Any, most: int, whose: str) -> Minimum:
+def _annotated(key: str, value: Any, most: int | None, whose: str) -> Minimum:
     found = _read(key, value, most, whose)
     return Minimum(found.number, key, found.fault and f"annotation {found.fault}")
 
 
-def _total(workload: Workload, notes: Sequence[Mapping[str, str]], most: int, title: str) -> Minimum | None:
+def _total(workload: Workload, notes: Sequence[Mapping[str, str]], most: int | None, title: str) -> Minimum | None:
     """What is said of all roles together. notes: annotations of the workload and those above it, nearest first."""
     for key in (GANG_MIN, *workload.total_keys):
         for one in notes:
@@ -50,7 +51,7 @@ def _total(workload: Workload, notes: Sequence[Mapping[str, str]], most: int, ti
         return Minimum(found.number, field, found.fault and f"spec.{found.fault}")
     if workload.total_least is not None:
         field, number = workload.total_least
-        return Minimum(min(number, most), field)
+        return Minimum(number if most is None else min(number, most), field)
     return None
 
 
@@ -60,11 +61,13 @@ def minima(
     title: str,
     notes: Sequence[Mapping[str, str]],
     pods: Mapping[str, Mapping[str, str]],
+    *,
+    several: bool,
 ) -> dict[str, Minimum]:
-    """Role -> its minimum. notes: annotations of the workload and of those above it, nearest first; pods: of the
-    oldest pod of each role, which count where others' systems write them."""
-    most = sum(role.number for role in roles)
-    own = {role.name: found for role in roles if (found := _own(role, title, len(roles))) is not None}
+    """Role -> its minimum. several: whether the spec has more than one role; notes: annotations of the workload and of
+    those above it, nearest first; pods: of the oldest pod of each role, which count where others' systems write them."""
+    most = sum(role.number for role in roles) if workload.counted else None
+    own = {role.name: found for role in roles if (found := _own(workload, role, title, several)) is not None}
     first = next(iter(pods.values()), {})
     templates = {**first, **(roles[0].template.annotations if roles else {})}
     others = {key: value for key, value in templates.items() if key in workload.total_keys}
@@ -81,11 +84,12 @@ def minima(
     return out
 
 
-def _own(role: Role, title: str, roles: int) -> Minimum | None:
+def _own(workload: Workload, role: Role, title: str, several: bool) -> Minimum | None:
     text = role.template.annotations.get(GANG_MIN, role.asked)
     if text is None:
         return None
-    return _annotated(GANG_MIN, text, role.number, f"role {role.name}" if role.name and roles > 1 else title)
+    most = role.number if workload.counted else None
+    return _annotated(GANG_MIN, text, most, f"role {role.name}" if role.name and several else title)
 
 
 def _elastic(role: Role) -> Minimum:

@@ -202,6 +202,8 @@ class Workload:
     """Annotations of others that say such a minimum."""
     ordered: bool = False
     """Its pods come one by one: one is enough, whatever is asked."""
+    ends_with: str = ""
+    """Role with whose first Succeeded pod it is finished."""
     counted: bool = True
     """Whether the number in the spec is read."""
     always_suffixed: bool = False

@@ -146,7 +146,8 @@ def _gangs(
         members = by_task[task]
         least = group.tasks.get(task, 0)
         # what the group needs above the minima of its tasks comes from those in natural order
-        more = max(0, min(left, len(members) - least))
+        there = sum(one.alive and (one.bound or one.waits) for one in members)
+        more = max(0, min(left, there - least))
         left -= more
         yield Derived(
             namespace=namespace,

@@ -70,7 +70,7 @@ def test_who_has_succeeded_is_wanted_no_more(tmp_path: Path) -> None:
     answer = simulate(tmp_path, *nodes(2), made, *ended, runs)
     assert (answer.bound, answer.gangs["train"]["minMember"]) == (["train-3"], 2)
     assert answer.workloads["train"] == {
-        "kind": "Job", "namespace": "default", "name": "train", "made": 1, "present": 1, "waiting": [], "note": "",
+        "kind": "Job", "namespace": "default", "name": "train", "made": 1, "present": 3, "waiting": [], "note": "",
     }  # fmt: skip
 
 

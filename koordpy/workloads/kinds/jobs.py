@@ -116,7 +116,7 @@ def read_job(source: Source, head: Head) -> Workload:
         roles=(role,),
         seat=seat,
         by_default=indexed and completions == parallelism and parallelism > 1,
-        marks=((JOB_NAME, head.name),),
+        marks=((JOB_NAME, head.name), ("job-name", head.name)),
         total_keys=(JOB_TOTALS[0], JOB_TOTALS[1], PARALLELISM),
         note=part.note,
         source=source,

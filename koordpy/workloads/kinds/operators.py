@@ -77,6 +77,7 @@ def _workload(source: Source, head: Head, roles: list[Role], note: str, last: st
         roles=tuple(roles),
         seat=seat,
         by_default=True,
+        ends_with=last,
         children=(("Job", f"{head.name}-launcher"),) if last else (),
         marks=((PREFIX + "job-name", head.name),),
         totals=totals,
