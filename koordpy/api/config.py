@@ -230,6 +230,12 @@ class Gangs(Section, frozen=True):
     namespaces: dict[NamespaceName, GangNamespace] = {}
     volcano: Literal["read", "take", "off"] = "read"
 
+    @property
+    def watched(self) -> tuple[str, ...]:
+        """The kinds of workloads that are watched: none where no namespace's gangs follow from them."""
+        used = "workloads" in (self.auto, *(one.auto for one in self.namespaces.values()))
+        return self.kinds if used else ()
+
     def auto_of(self, namespace: str) -> str:
         """How gangs are found that nobody names."""
         return self.namespaces.get(namespace, GangNamespace()).auto or self.auto

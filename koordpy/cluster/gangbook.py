@@ -11,6 +11,7 @@ from koordpy.cluster.ganghistory import GangHistory, Past
 from koordpy.cluster.members import Members
 from koordpy.cluster.objectbook import object_key
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
+from koordpy.workloads.gangs import Derived
 
 
 @dataclass(slots=True)
@@ -43,6 +44,8 @@ class GangBook:
 
     def __init__(self, scheduler_names: frozenset[str]) -> None:
         self._names = scheduler_names
+        self.derived: Mapping[GangRef, Derived] = {}
+        """What follows from workloads: these gangs have no history."""
         self.groups: dict[str, PodGroup] = {}
         self.upstream: dict[str, UpstreamPodGroup] = {}
         self._members: dict[GangRef, dict[str, PodInfo]] = {}
@@ -176,6 +179,9 @@ class GangBook:
             if tally.ours and (need := self.minimum(ref)) is not None:
                 self.past(ref)
                 yield ref, tally, need
+            elif tally.ours and (derived := self.derived.get(ref)) is not None:
+                tally.present = tally.bound
+                yield ref, tally, derived.min_member
 
     def put_group(self, group: PodGroup) -> None:
         """Takes a coscheduling PodGroup."""

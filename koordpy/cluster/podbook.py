@@ -26,6 +26,7 @@ from koordpy.cluster.ties import looks_at_pods, selected_keys
 from koordpy.cluster.usage import Usage
 from koordpy.cluster.volumes import Promise
 from koordpy.cluster.workloadbook import WorkloadBook
+from koordpy.workloads.volcano import VolcanoGroup, group_of_pod
 
 MOST_LABEL_KEYS = 1 << 10
 """Label keys looked for, above which those are forgotten that no pod names any more."""
@@ -54,6 +55,8 @@ class PodBook:
         self._npus = NpuBook()
         self.workloads: WorkloadBook | None = None
         """None where no gangs follow from workloads."""
+        self.moved: dict[str, GangRef | None] = {}
+        """Pods whose gang or rank became another one -> the gang that they were in; whoever heeds it empties it."""
 
     def pod(self, key: str) -> PodInfo | None:
         """A known pod by `namespace/name`."""
@@ -141,31 +144,56 @@ class PodBook:
             if old.gang is not None:
                 self._gangs.end_member(old.gang, old)
 
+    def read_volcano(self, on: bool) -> None:
+        """Takes whether PodGroups of Volcano are read."""
+        if self.workloads is not None and self.workloads.volcano != on:
+            self.workloads.read_volcano(on)
+            self._put_again([info.key for info in self._pods.values() if group_of_pod(info.pod)])
+
+    def put_volcano_group(self, group: VolcanoGroup) -> None:
+        """Takes a PodGroup of Volcano."""
+        if self.workloads is not None:
+            self._put_again(self.workloads.put_group(group))
+
+    def drop_volcano_group(self, key: str) -> None:
+        """Forgets a PodGroup of Volcano."""
+        if self.workloads is not None:
+            self._put_again(self.workloads.drop_group(key))
+
+    def _put_again(self, pods: Iterable[str]) -> None:
+        """Reads pods anew, for what they say means something else by now."""
+        for key in pods:
+            if key in self._pods:
+                self.put_pod(self._bare(key), seen=False)
+
+    def forget_finished(self, key: str, uid: str) -> None:
+        """Forgets a pod that only counted for its workload."""
+        if self.workloads is not None and key not in self._pods:
+            self.workloads.drop_pod(key, uid)
+
     def _followed(self, info: PodInfo) -> PodInfo:
         """A pod with the gang that followed for it so far, where it names none, and its rank in its gang."""
         assert self.workloads is not None
         gang, index = self.workloads.filed(info)
         return info if (gang, index) == (info.gang, info.index) else replace(info, gang=gang, index=index)
 
-    def regroup(self) -> list[str]:
-        """Finds the gangs that follow from workloads and pods; the pods whose gang or rank is another one now."""
+    def regroup(self, now: float) -> None:
+        """Finds the gangs that follow from workloads and pods now (seconds since the epoch)."""
         if self.workloads is None:
-            return []
+            return
         for ref in self.workloads.pass_over(self._gangs.groups):
-            for info in [one for one in self._pods.values() if ref in (one.gang, self._named(one.pod))]:
-                self.put_pod(self._bare(info.key), seen=False)
-        moved = []
-        for key in self.workloads.update(self._gangs.named()):
+            self._put_again([one.key for one in self._pods.values() if ref in (one.gang, self._named(one.pod))])
+        for key in self.workloads.update(self._gangs.named(), now):
             if (old := self._pods.get(key)) is None:
                 continue
-            now = self._followed(old)
-            if now is not old:
-                moved.append(key)
+            filed = self._followed(old)
+            if filed is not old:
+                self.moved.setdefault(key, old.gang)
                 self._remove(old)
-                if old.gang is not None and old.gang != now.gang:
+                if old.gang is not None and old.gang != filed.gang:
                     self._gangs.left(old.gang)
-                self._add(now)
-        return moved
+                self._add(filed)
+        self._gangs.derived = self.workloads.derived
 
     def _named(self, pod: Pod) -> GangRef | None:
         return gang_ref(pod, volcano=self.workloads is not None and self.workloads.volcano)

@@ -271,7 +271,7 @@ class ClusterState(PodBook):
     def snapshot(self, now: float) -> Snapshot:
         """The picture of this moment; `now` in seconds since the epoch."""
         nodes, neighbours = self._nodes, self._neighbours
-        self.regroup()
+        self.regroup(now)
         book = self.workloads
         derived = book.derived if book is not None else {}
         over = {ref.key: why for ref, why in book.passed_over.items()} if book is not None else {}

@@ -16,7 +16,7 @@ from koordpy.workloads.kinds.registry import TRAIN_JOB
 from koordpy.workloads.known import Known
 from koordpy.workloads.model import Workload
 from koordpy.workloads.runs import WorkloadPod
-from koordpy.workloads.volcano import group_of_pod, task_index
+from koordpy.workloads.volcano import VolcanoGroup, group_of_pod, task_index
 
 
 class WorkloadBook:
@@ -44,13 +44,28 @@ class WorkloadBook:
         """Takes a workload as it is now."""
         self._book.put_workload(workload)
 
+    def read_volcano(self, on: bool) -> None:
+        """Takes whether PodGroups of Volcano are read."""
+        self.volcano = on
+        self._book.read_volcano(on)
+
+    def put_group(self, group: VolcanoGroup) -> list[str]:
+        """Takes a PodGroup of Volcano; the pods that are in another quota by it."""
+        old = self._book.put_group(group)
+        return self._book.of_group(group.head.key) if (old.queue if old is not None else "") != group.queue else []
+
+    def drop_group(self, key: str) -> list[str]:
+        """Forgets a PodGroup of Volcano; its pods, which are in another quota maybe."""
+        self._book.drop_group(key)
+        return self._book.of_group(key)
+
     def drop_workload(self, uid: str) -> None:
         """Forgets a workload."""
         self._book.drop_workload(uid)
 
-    def drop_pod(self, key: str) -> None:
-        """Forgets a pod."""
-        self._book.drop(key)
+    def drop_pod(self, key: str, uid: str = "") -> None:
+        """Forgets a pod; with a uid no other of its name."""
+        self._book.drop(key, uid)
 
     def queue_of(self, pod: Pod) -> str:
         """Name of the quota that a pod's PodGroup of Volcano names; empty for none."""
@@ -58,9 +73,33 @@ class WorkloadBook:
         group = groups.get(f"{pod.metadata.namespace}/{group_of_pod(pod)}") if self.volcano else None
         return group.queue if group is not None else ""
 
-    def update(self, named: Iterable[GangRef]) -> set[str]:
-        """Finds what follows now; the pods whose gang may be another. named: gangs that pods name."""
-        return self._book.update([ref.key for ref in named if ref not in self.passed_over])
+    def update(self, named: Iterable[GangRef], now: float) -> set[str]:
+        """Finds what follows now (seconds since the epoch); the pods whose gang may be another. named: gangs that pods
+        name."""
+        return self._book.update([ref.key for ref in named if ref not in self.passed_over], now)
+
+    def altered(self) -> list[GangRef]:
+        """Gangs of which anything but their pods changed since this was last asked."""
+        found, self._book.altered = self._book.altered, set()
+        return [ref_of(self._book.gangs[key]) for key in found if key in self._book.gangs]
+
+    @property
+    def has_altered(self) -> bool:
+        """Whether `altered` has something to tell."""
+        return bool(self._book.altered)
+
+    def watch(self, kinds: frozenset[str]) -> None:
+        """Takes the kinds of workloads that come by themselves now."""
+        self._book.watch(kinds)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether something follows that is not found yet."""
+        return self._book.is_due
+
+    def due(self) -> float | None:
+        """Seconds since the epoch at which something follows by time alone."""
+        return self._book.due()
 
     def pass_over(self, groups: Mapping[str, PodGroup]) -> set[GangRef]:
         """Looks for PodGroups of TrainJobs that want the pods of all steps at once, which never live together. Those

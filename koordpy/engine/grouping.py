@@ -4,11 +4,14 @@ A gang without `groups` links is a unit by itself, so its id follows from the po
 object has one, the ids are read from a snapshot before each round by the planner's own rule (gang-network.md 2.2).
 """
 
+from collections.abc import Iterable
+
 from koordpy.api import keys
 from koordpy.api.objects import ObjectMeta
 from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.planning.units import Groups, group_unit_id
+from koordpy.workloads.gangs import Derived
 
 
 class UnitNames:
@@ -36,6 +39,16 @@ class UnitNames:
     def moved(self, ref: GangRef) -> None:
         """Takes note of a gang that came or went, or may have."""
         self.stale = self.stale or ref.key in self._concerned
+
+    def follow(self, gangs: Iterable[Derived]) -> None:
+        """Takes note of the gangs that follow from workloads: those of one run are planned together."""
+        runs: set[tuple[str, ...]] = set()
+        for one in gangs:
+            if one.joined and one.run in runs:
+                self.linked = True
+                break
+            runs.add(one.run)
+        self.stale = self.stale or self.linked
 
     def of_gang(self, ref: GangRef) -> str:
         """Id of the unit that a gang is planned in."""

@@ -81,6 +81,8 @@ class SchedulingLoop:
                 self.last_turn = self._clock()
                 self._decisions.release(self._now())
                 self._queue.poll()
+                if self._feeds.is_regroup_due(self._now()):
+                    self._feeds.regroup(self._now())
                 if not self._leads():
                     # the lease ran out while the machine slept: nothing planned now would be sent, and the end is near
                     await asyncio.sleep(NOT_LEADING_SECONDS)
@@ -96,7 +98,7 @@ class SchedulingLoop:
         self._due.clear()
         due = self._queue.next_due()
         pause = IDLE_SECONDS if due is None else min(IDLE_SECONDS, max(0.001, due - self._clock()))
-        for told in (self._watches.next_due(), self._decisions.next_due()):
+        for told in (self._watches.next_due(), self._decisions.next_due(), self._feeds.regroup_due()):
             if told is not None:
                 pause = min(pause, LOOK_SECONDS, max(0.001, told - self._now()))
         try:
@@ -118,7 +120,9 @@ class SchedulingLoop:
         """Plans what is due and hands it on (`dispatch.py`)."""
         self._queue.poll()
         taken_at = self._clock()
-        snapshot = self._state.snapshot(self._now())
+        now = self._now()
+        self._feeds.regroup(now)
+        snapshot = self._state.snapshot(now)
         self._feeds.pods.foreign.clear()
         self._refusals.round_begins()
         if self._feeds.names.refresh(snapshot):

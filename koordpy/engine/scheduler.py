@@ -80,6 +80,7 @@ class Scheduler:
             owners=settings.reads_owners,
             gpu=settings.gpu,
             quota=settings.quota,
+            gangs=settings.gangs,
         )
         self.state.look_for(settings.looked_for)
         self.queue = UnitQueue(
@@ -100,6 +101,8 @@ class Scheduler:
             UnitNames(),
             on_applied=lambda resource, events, seconds: lag.labels(resource).observe(seconds),
             owners=settings.reads_owners,
+            workloads=settings.gangs.watched,
+            wake=due.set,
             rediscovery_seconds=settings.rediscovery_seconds,
             clock=clock,
         )
@@ -118,7 +121,7 @@ class Scheduler:
             )
         client.may_repeat = self._may_repeat
         client.on_answer = functools.partial(self.metrics.requested, client.access.host)
-        self._takeover = Takeover(client, self.feeds, self.elector, clock=clock)
+        self._takeover = Takeover(client, self.feeds, self.elector, clock=clock, now=time_of_day)
 
         # what is said
         self._recorders: Mapping[str, EventRecorder] = {}

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from koordpy.api.config import Fairness, Gpu, KoordpyConfiguration, Quota, StaleGangs
+from koordpy.api.config import Fairness, Gangs, Gpu, KoordpyConfiguration, Quota, StaleGangs
 from koordpy.api.keys import DEFAULT_SCHEDULER_NAME
 from koordpy.cluster.ties import spread_keys
 
@@ -30,6 +30,8 @@ class EngineSettings:
     gpu: Gpu = field(default_factory=Gpu)
     """How GPUs are counted and their links are read."""
     quota: Quota = field(default_factory=Quota)
+    gangs: Gangs = field(default_factory=Gangs)
+    """How gangs are found that nobody names."""
     fairness: Fairness = field(default_factory=Fairness)
     stale_gangs: StaleGangs = field(default_factory=StaleGangs)
     lease: LeaseSettings | None = field(default_factory=LeaseSettings)
@@ -100,6 +102,7 @@ def engine_settings(config: KoordpyConfiguration, *, dry_run: bool = False) -> E
         reads_owners=config.filters.pod_topology_spread.reads_owners,
         gpu=config.gpu,
         quota=config.quota,
+        gangs=config.gangs,
         fairness=config.fairness,
         stale_gangs=config.stale_gangs,
         lease=lease if election.leader_elect and not dry_run else None,

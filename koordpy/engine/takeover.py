@@ -30,9 +30,16 @@ class Takeover:
     """The way of one process to its first round."""
 
     def __init__(
-        self, client: ApiClient, feeds: Feeds, elector: LeaderElector | None, *, clock: Callable[[], float]
+        self,
+        client: ApiClient,
+        feeds: Feeds,
+        elector: LeaderElector | None,
+        *,
+        clock: Callable[[], float],
+        now: Callable[[], float],
     ) -> None:
-        """Without an elector this process is alone, and leads at once."""
+        """Without an elector this process is alone, and leads at once. now: seconds since the epoch."""
+        self._now = now
         self._client, self._feeds, self._elector, self._clock = client, feeds, elector, clock
         self._listed_while_leading = True
 
@@ -57,6 +64,7 @@ class Takeover:
             await self._elector.acquired.wait()
             if not self._listed_while_leading and self._elector.quiet_seconds < CATCH_UP_SECONDS:
                 await self._catch_up()
+        self._feeds.regroup(self._now())
         self._report_half_bound()
 
     async def _catch_up(self) -> None:

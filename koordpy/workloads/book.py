@@ -10,17 +10,23 @@ Sources: workloads.md 2 and 4 (names).
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from koordpy.api.objects import ObjectMeta
 from koordpy.workloads.bylabels import by_labels, label_group
 from koordpy.workloads.gangs import Derivation, Derived, Settings, renamed
 from koordpy.workloads.known import Known, controller
 from koordpy.workloads.model import Workload
 from koordpy.workloads.runs import WorkloadPod, WorkloadRun
-from koordpy.workloads.volcano import Matches, group_of_pod, volcano_gangs
+from koordpy.workloads.source import ControllingOwner
+from koordpy.workloads.volcano import Matches, VolcanoGroup, group_of_pod, volcano_gangs
 
 Bucket = tuple[str, ...]
-VOLCANO, RUN, LABELS = "volcano", "run", "labels"
-_PHASES = (VOLCANO, RUN, LABELS)
+VOLCANO, RUN, LABELS, AWAITED = "volcano", "run", "labels", "awaited"
+_PHASES = (VOLCANO, RUN, LABELS, AWAITED)
 """The first that takes a pod has it."""
+OWNER_SECONDS = 10.0
+"""From its creation on a pod waits so long for its owner to be seen ..."""
+LEADER_SECONDS = 5.0
+"""... and a leader for its workers, where only labels tell of them."""
 RoleOfRun = tuple[str, str, str]
 """(uid of the workload, group, role)."""
 
@@ -54,6 +60,13 @@ class DerivedBook:
         """matches: whether a selector takes labels; volcano: whether PodGroups of Volcano are read."""
         self._settings, self._matches, self._volcano = settings, matches, volcano
         self.known = Known(by_names=False)
+        self.watched: frozenset[str] = frozenset()
+        """Kinds whose objects come by themselves: an owner of such a kind that is not known yet is waited for."""
+        self.altered: set[str] = set()
+        """`namespace/name` of gangs of which anything but their pods changed; the reader empties it."""
+        self._now = 0.0
+        self._until: dict[str, float] = {}
+        """Pod -> when it waits no longer for its owner, or a leader for its workers."""
         self.gangs: dict[str, Derived] = {}
         """By `namespace/name`, as of the last `update`."""
         self.of_pod: dict[str, str] = {}
@@ -119,6 +132,29 @@ class DerivedBook:
                 left.append(self._pods[key].pod.metadata.uid)
         return list(found)
 
+    def read_volcano(self, on: bool) -> None:
+        """Takes whether PodGroups of Volcano are read."""
+        self._volcano = on
+        self._dirty.update((VOLCANO, key) for key in self.known.groups)
+        self._place_anew(list(self._pods))
+
+    def put_group(self, group: VolcanoGroup) -> VolcanoGroup | None:
+        """Takes a PodGroup of Volcano; what it was."""
+        key = group.head.key
+        old: VolcanoGroup | None = self.known.groups.get(key)
+        self.known.groups[key] = group
+        self._dirty.add((VOLCANO, key))
+        return old
+
+    def drop_group(self, key: str) -> None:
+        """Forgets a PodGroup of Volcano."""
+        self.known.groups.pop(key, None)
+        self._dirty.add((VOLCANO, key))
+
+    def of_group(self, key: str) -> list[str]:
+        """The pods that name a PodGroup of Volcano."""
+        return list(self._buckets.get((VOLCANO, key), ()))
+
     def put(self, pod: WorkloadPod, *, free: bool) -> None:
         """Takes a pod as it is now; its place is found here. free: it names no gang itself."""
         key, uid, old = pod.pod.key, pod.pod.metadata.uid, self._pods.get(pod.pod.key)
@@ -145,10 +181,10 @@ class DerivedBook:
         self._dirty.update(buckets)
         self._speak(pod, 1, free)
 
-    def drop(self, key: str) -> None:
-        """Forgets a pod."""
+    def drop(self, key: str, uid: str = "") -> None:
+        """Forgets a pod; with a uid no other of its name."""
         old = self._pods.get(key)
-        if old is not None:
+        if old is not None and uid in ("", old.pod.metadata.uid):
             self._take_out(key)
             del self._pods[key], self._free[key]
             self.known.disowned(key)
@@ -158,6 +194,7 @@ class DerivedBook:
         old = self._pods.get(key)
         if old is None:
             return
+        self._until.pop(key, None)
         for bucket in self._in.pop(key, ()):
             members = self._buckets[bucket]
             del members[key]
@@ -193,10 +230,25 @@ class DerivedBook:
         if place is not None and place.workload.is_kind:
             found.append((RUN, place.workload.head.uid, place.seat.group, place.seat.run))
         how, kinds = self._settings.auto(meta.namespace), self._settings.kinds
+        if how == "workloads" and pod.waits and (owner := self._awaited(pod)) is not None:
+            self._until[pod.pod.key] = pod.created + OWNER_SECONDS
+            return ((AWAITED, meta.namespace, owner.kind, owner.name, owner.uid),)
         group = label_group(pod, how, kinds) if not pod.failed else None
         if group is not None:
             found.append((LABELS, *group))
+            if self.watched and group[1] == "lws" and pod.created + LEADER_SECONDS > self._now:
+                self._until[pod.pod.key] = pod.created + LEADER_SECONDS
         return tuple(found)
+
+    def _awaited(self, pod: WorkloadPod) -> ControllingOwner | None:
+        """The owner of a pod, or of what is known above it, that is to be seen soon."""
+        if not self.watched or pod.created + OWNER_SECONDS <= self._now:
+            return None
+        owner = pod.place.chain[-1].head.owner if pod.place is not None else controller(pod.pod)
+        namespace = pod.pod.metadata.namespace
+        if owner is None or owner.kind not in self.watched or self.known.find(owner, namespace) is not None:
+            return None
+        return owner
 
     def _place_anew(self, pods: Iterable[str]) -> None:
         for key in pods:
@@ -206,14 +258,31 @@ class DerivedBook:
 
     # -- out ----------------------------------------------------------------------------------------------------------
 
+    @property
+    def is_due(self) -> bool:
+        """Whether an `update` has something to do."""
+        return bool(self._dirty or self._anew)
+
+    def due(self) -> float | None:
+        """Seconds since the epoch at which something follows by time alone."""
+        return min(self._until.values(), default=None)
+
+    def watch(self, kinds: frozenset[str]) -> None:
+        """Takes which kinds come by themselves now."""
+        if kinds != self.watched:
+            self.watched = kinds
+            self._place_anew(list(self._pods))
+
     def index(self, key: str) -> int | None:
         """Rank index of a pod by its workload."""
         place = self._pods[key].place
         return place.seat.index if place is not None else None
 
-    def update(self, named: Collection[str]) -> set[str]:
+    def update(self, named: Collection[str], now: float) -> set[str]:
         """Derives what changed anew; the pods whose gang may be another. named: `namespace/name` of gangs that pods or
-        objects name themselves."""
+        objects name themselves; now: seconds since the epoch."""
+        self._now = now
+        self._place_anew([key for key, until in self._until.items() if until <= now])
         names, anew = frozenset(named), self._anew
         if not self._dirty and not anew and names == self._names:
             return set()
@@ -229,7 +298,7 @@ class DerivedBook:
         members, before = self._buckets.get(bucket, {}), self._found.pop(bucket, None)
         if bucket[0] == VOLCANO:
             group = self.known.groups.get(bucket[1])
-            if members or group is not None:
+            if self._volcano and (members or group is not None):
                 gangs = volcano_gangs(bucket[1], group, members.values(), self._matches)
                 self._found[bucket] = _Found(tuple(gangs))
         elif bucket[0] == RUN:
@@ -239,13 +308,18 @@ class DerivedBook:
                 runs.discard(bucket)
                 if not runs:
                     del self._runs[bucket[1]]
+        elif bucket[0] == AWAITED:
+            if members:
+                self._found[bucket] = _Found((_awaited_gang(bucket, members.values()),), kind=bucket[2].lower())
         else:
             left = [pod for key, pod in members.items() if self._taken.get(key, bucket)[0] != RUN]
             if left:
                 began = min(pod.created for pod in left)
                 owner = controller(left[0].pod)
                 kind = owner.kind.lower() if owner is not None and bucket[2] != "kueue" else "kueue"
-                self._found[bucket] = _Found(tuple(by_labels(bucket[1:], left)), order=("", began), kind=kind)
+                young = any(pod.pod.key in self._until for pod in left)
+                by_themselves = tuple(by_labels(bucket[1:], left, young=young))
+                self._found[bucket] = _Found(by_themselves, order=("", began), kind=kind)
         self._take(bucket, before)
 
     def _run(self, members: Iterable[WorkloadPod]) -> _Found:
@@ -302,7 +376,8 @@ class DerivedBook:
             gangs.update((one.key, one) for one in shown[bucket])
             meant.setdefault(found.own, []).extend(one.key for one in shown[bucket] if one.joined)
         others = set(gangs)
-        for bucket in sorted(by_phase[LABELS], key=lambda bucket: (-self._found[bucket].order[1], bucket)):
+        rest = sorted(by_phase[LABELS], key=lambda bucket: (-self._found[bucket].order[1], bucket))
+        for bucket in (*rest, *sorted(by_phase[AWAITED])):
             said, suffix = self._found[bucket].gangs, ""
             if any(one.key in others or one.key in taken for one in said):
                 suffix = f"-{self._found[bucket].kind}"
@@ -310,9 +385,9 @@ class DerivedBook:
                 suffix += f"@{bucket[-1][:8]}"
             shown[bucket] = self._renamed(bucket, said, suffix)
             gangs.update((one.key, one) for one in shown[bucket])
-        self.gangs = gangs
+        known, self.gangs = self.gangs, gangs
         self.meant = {key: tuple(found) for key, found in meant.items() if found != [key]}
-        return self._show(shown)
+        return self._show(shown, known)
 
     def _renamed(self, bucket: Bucket, found: tuple[Derived, ...], suffix: str) -> tuple[Derived, ...]:
         """What was shown before, where that is the same."""
@@ -322,7 +397,8 @@ class DerivedBook:
         before = self._shown.get(bucket)
         return before if before == now else now
 
-    def _show(self, shown: dict[Bucket, tuple[Derived, ...]]) -> set[str]:
+    def _show(self, shown: dict[Bucket, tuple[Derived, ...]], known: Mapping[str, Derived]) -> set[str]:
+        """known: the gangs before."""
         changed: set[str] = set()
         before, self._shown = self._shown, shown
         others = [bucket for bucket in {**before, **shown} if before.get(bucket) is not shown.get(bucket)]
@@ -334,9 +410,28 @@ class DerivedBook:
                     changed.add(key)
         for bucket in others:
             for gang in shown.get(bucket, ()):
+                if (was := known.get(gang.key)) is not None and replace(was, pods=gang.pods) != gang:
+                    self.altered.add(gang.key)
                 self.of_pod |= dict.fromkeys(gang.pods, gang.key)
                 changed.update(gang.pods)
         return changed
+
+
+def _awaited_gang(bucket: Bucket, pods: Iterable[WorkloadPod]) -> Derived:
+    """Of pods whose owner is not known yet: nobody of it is placed."""
+    _, namespace, kind, name, uid = bucket
+    return Derived(
+        namespace=namespace,
+        name=name,
+        pods=tuple(sorted(one.pod.key for one in pods)),
+        min_member=0,
+        origin=f"pods of {kind} {name}",
+        meta=ObjectMeta(namespace=namespace, name=name),
+        fault=f"{kind} {name} is not known yet",
+        run=(AWAITED, uid),
+        maker=f"{kind} {name}",
+        is_awaited=True,
+    )
 
 
 def _key(gang: Derived, suffix: str) -> str:

@@ -15,7 +15,7 @@ from koordpy.workloads.gangs import ASKED_BY_TEMPLATE, AUTO, Derived
 from koordpy.workloads.kinds.leaderworkersets import PREFIX as LWS
 from koordpy.workloads.kinds.leaderworkersets import WORKERS
 from koordpy.workloads.kinds.registry import GANG_KINDS
-from koordpy.workloads.known import controller
+from koordpy.workloads.known import PodPlace, controller
 from koordpy.workloads.runs import WorkloadPod
 from koordpy.workloads.source import index_of
 
@@ -63,13 +63,19 @@ NEVER = frozenset({"DaemonSet", "Workflow", "SparkApplication", "RayJob", "Pod"}
 """Kinds whose pods are in no gang but by its name (workloads.md 3)."""
 
 
+def _is_below_a_group(place: PodPlace) -> bool:
+    """Whether all that is known of a pod is the StatefulSet of a LeaderWorkerSet."""
+    owner = place.chain[-1].head.owner
+    return owner is not None and owner.kind == "LeaderWorkerSet"
+
+
 def label_group(one: WorkloadPod, how: str, kinds: Container[str]) -> tuple[str, ...] | None:
     """Equal for pods of one gang; None for those of none. how: how gangs are found in its namespace; kinds: those
     whose pods may be gangs."""
     meta = one.pod.metadata
     if how == "off" or meta.annotations.get(AUTO) == "off":
         return None
-    is_known = one.place is not None and how == "workloads"
+    is_known = one.place is not None and how == "workloads" and not _is_below_a_group(one.place)
     if not is_known and (found := _group(one.pod)) is not None:
         owner = controller(one.pod)
         kind = "LeaderWorkerSet" if found[0] == "lws" else owner.kind if owner is not None else ""
@@ -79,12 +85,12 @@ def label_group(one: WorkloadPod, how: str, kinds: Container[str]) -> tuple[str,
     return (meta.namespace, "kueue", name, "") if name else None
 
 
-def by_labels(group: tuple[str, ...], members: Iterable[WorkloadPod]) -> Iterator[Derived]:
-    """The gangs of the pods of one `label_group`."""
+def by_labels(group: tuple[str, ...], members: Iterable[WorkloadPod], *, young: bool = False) -> Iterator[Derived]:
+    """The gangs of the pods of one `label_group`. young: whether a leader's workers are still to be seen."""
     namespace, how, name, uid = group
     pods = sorted(members, key=lambda one: (one.created, one.pod.metadata.name))
     if how == "lws":
-        yield from _leader_workers(namespace, name, uid, pods)
+        yield from _leader_workers(namespace, name, uid, pods, young=young)
     elif how == "kueue":
         yield _kueue(namespace, name, pods)
     else:
@@ -139,7 +145,9 @@ def _owned(namespace: str, name: str, uid: str, pods: Sequence[WorkloadPod]) -> 
     )
 
 
-def _leader_workers(namespace: str, name: str, uid: str, pods: Sequence[WorkloadPod]) -> Iterator[Derived]:
+def _leader_workers(
+    namespace: str, name: str, uid: str, pods: Sequence[WorkloadPod], *, young: bool
+) -> Iterator[Derived]:
     """A group of a LeaderWorkerSet: its leader, and its workers once they exist."""
     size = index_of(pods[0].pod.metadata.annotations[LWS + "size"]) or 1
     title, _, group = name.rpartition("-")
@@ -148,13 +156,14 @@ def _leader_workers(namespace: str, name: str, uid: str, pods: Sequence[Workload
         split["leader" if one.pod.metadata.labels.get(LWS + "worker-index") == "0" else WORKERS].append(one)
     for role, found in split.items():
         least = 1 if role == "leader" else size - 1
+        waits = young and role == "leader" and not split[WORKERS]
         whose = f"LeaderWorkerSet {title}, group {group}, role {role} (size {size})"
         if found:
             yield Derived(
                 namespace=namespace,
                 name=f"{name}:{role}",
                 pods=_keys(found),
-                min_member=least,
+                min_member=size if waits else least,
                 origin=f"{counted(least, 'member')} of {whose}",
                 meta=found[0].pod.metadata,
                 run=("lws", namespace, name, uid),

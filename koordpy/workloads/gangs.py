@@ -61,6 +61,8 @@ class Derived:
     lost: bool = False
     """Whether members are gone that ran (workloads.md 5.6)."""
     source: str = "workload"
+    is_awaited: bool = False
+    """Whether the owner of its pods is to be seen soon."""
     missing: bool = False
     """Whether the object is not there that its pods name."""
     whole: tuple[str, int] | None = None

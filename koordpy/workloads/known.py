@@ -31,6 +31,8 @@ class Title:
     kind: str
     namespace: str
     name: str
+    api_version: str = ""
+    uid: str = ""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"
@@ -205,12 +207,12 @@ class Known:
 
     def title(self, workload: Workload) -> Title:
         """What it is called: kinds that are no gangs' are passed over, and an owner that is only named counts."""
-        top = workload.head
-        kind, name = top.kind, top.name
+        head = workload.head
+        found = ControllingOwner(head.api_version, head.kind, head.name, head.uid)
         for one in self.chain(workload):
-            if one.head.kind in GANG_KINDS:
-                kind, name, top = one.head.kind, one.head.name, one.head
-            owner = one.head.owner
-            if owner is not None and owner.kind in GANG_KINDS and self.find(owner, top.namespace) is None:
-                kind, name = owner.kind, owner.name
-        return Title(kind, top.namespace, name)
+            head, owner = one.head, one.head.owner
+            if head.kind in GANG_KINDS:
+                found = ControllingOwner(head.api_version, head.kind, head.name, head.uid)
+            if owner is not None and owner.kind in GANG_KINDS and self.find(owner, head.namespace) is None:
+                found = owner
+        return Title(found.kind, workload.head.namespace, found.name, found.api_version, found.uid)

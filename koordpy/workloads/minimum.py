@@ -65,7 +65,7 @@ def minima(
     several: bool,
 ) -> dict[str, Minimum]:
     """Role -> its minimum. several: whether the spec has more than one role; notes: annotations of the workload and of
-    those above it, nearest first; pods: of the oldest pod of each role, which count where others' systems write them."""
+    those above it, nearest first; pods: of the oldest pod of each role, where others' systems write them."""
     most = sum(role.number for role in roles) if workload.counted else None
     own = {role.name: found for role in roles if (found := _own(workload, role, title, several)) is not None}
     first = next(iter(pods.values()), {})

@@ -91,6 +91,8 @@ class Scene:
     happens: Callable[[Storm, Replica], Awaitable[None] | None]
     done: Callable[[Storm], bool]
     traits: Set[str] = frozenset({"devices", "volumes", "claims", "priorities"})
+    seed: int = 1
+    """Of how long each request takes."""
 
 
 @dataclass
@@ -112,8 +114,8 @@ class Played:
 
 
 async def _play(loop: VirtualLoop, scene: Scene, at: int | None) -> Played:
-    async with virtual_server(1) as server:
-        storm = Storm(Live(server), random.Random(1), lambda: Wire(server), loop.wall)
+    async with virtual_server(scene.seed) as server:
+        storm = Storm(Live(server), random.Random(scene.seed), lambda: Wire(server), loop.wall)
         loop.on_request, loop.on_send, loop.on_reply = storm.requested, storm.sent, storm.replied
         storm.stage(frozenset(scene.traits))
         storm.prepare()
@@ -154,7 +156,7 @@ async def _play(loop: VirtualLoop, scene: Scene, at: int | None) -> Played:
 
 def play(scene: Scene, at: int | None = None) -> Played:
     """Plays a scene; the process dies at a turn. AssertionError where the end is not right."""
-    return run(lambda loop: _play(loop, scene, at), 1)
+    return run(lambda loop: _play(loop, scene, at), scene.seed)
 
 
 # -- the scenes -------------------------------------------------------------------------------------------------------
@@ -377,7 +379,7 @@ SCENES = (
     Scene("in good weather", _half_full, _whole_and_high, _all_bound),
     Scene("in bad weather", _half_full, _in_bad_weather, _all_bound),
     Scene("given back", _holding, _refused, _bound(*P14), {"claims"}),
-    Scene("reclaimed", _borrowed, _reclaimed, _bound("owner-0", "owner-1"), {"devices"}),
+    Scene("reclaimed", _borrowed, _reclaimed, _bound("owner-0", "owner-1"), {"devices"}, seed=3),
     Scene("in silence", _half_full, _silent, _all_bound),
     Scene("retired", _half_full, _retired, _all_bound),
     Scene("retired while it gives back", _holding, _retired_while_it_gives_back, _bound(*P14), {"claims"}),

@@ -24,6 +24,9 @@ class Feeds:
     def __init__(self) -> None:
         self.versions = ["7", "9"]
 
+    def regroup(self, now: float) -> None:
+        pass
+
     def version(self, resource: object) -> str:
         return self.versions.pop(0)
 
@@ -44,7 +47,7 @@ async def test_the_watch_catches_up_unless_nobody_has_written_for_longer_than_it
     quiet: float, left: list[str]
 ) -> None:
     elector, feeds, server = Elector(quiet), Feeds(), Server()
-    takeover = Takeover(cast(Any, server), cast(Any, feeds), cast(Any, elector), clock=lambda: 0.0)
+    takeover = Takeover(cast(Any, server), cast(Any, feeds), cast(Any, elector), clock=lambda: 0.0, now=lambda: 0.0)
     await takeover.soon()
     elector.acquired.set()
     await takeover.led()
@@ -54,7 +57,7 @@ async def test_the_watch_catches_up_unless_nobody_has_written_for_longer_than_it
 async def test_lists_that_were_read_while_the_lease_was_its_own_miss_nothing() -> None:
     elector, feeds, server = Elector(0.0), Feeds(), Server()
     elector.acquired.set()
-    takeover = Takeover(cast(Any, server), cast(Any, feeds), cast(Any, elector), clock=lambda: 0.0)
+    takeover = Takeover(cast(Any, server), cast(Any, feeds), cast(Any, elector), clock=lambda: 0.0, now=lambda: 0.0)
     await takeover.soon()
     await takeover.led()
     assert server.asked == 0

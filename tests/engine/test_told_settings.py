@@ -28,9 +28,9 @@ def told(cluster: Live, reason: str = "InvalidAnnotation") -> list[tuple[str, st
 
 
 def owned(name: str, **options: Any) -> dict[str, Any]:
-    """A small pod of Job train."""
+    """A small pod of a training."""
     made = pod(name, gpus=0, cpu="1", memory="1Mi", **options)
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u-train", "controller": True}
+    owner = {"apiVersion": "example.com/v1", "kind": "Training", "name": "train", "uid": "u-train", "controller": True}
     return {**made, "metadata": {**made["metadata"], "ownerReferences": [owner]}}
 
 
@@ -145,9 +145,9 @@ async def test_of_two_quotas_for_one_namespace_the_loser_is_told() -> None:
         ]
 
 
-@pytest.mark.parametrize("owner", [True, False], ids=["of a Job", "of nobody"])
+@pytest.mark.parametrize("owner", [True, False], ids=["of a training", "of nobody"])
 async def test_a_gang_without_an_object_has_its_events_on_the_owner_of_its_pods_or_on_the_oldest(owner: bool) -> None:
-    about = ("Job", "train") if owner else ("Pod", "p-0")
+    about = ("Training", "train") if owner else ("Pod", "p-0")
     async with live([small("n1", cpu=1)]) as cluster, cluster.running():
         for i in range(2):
             made = owned(f"p-{i}", annotations=NAMED)

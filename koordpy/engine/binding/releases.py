@@ -169,6 +169,8 @@ class DeviceReleaser:
         if not status:
             take_reply(self._state, claim)
             return True
+        if not self._may_write():
+            return True  # the answer may have taken longer than the lease lasts
         body = {"metadata": {"resourceVersion": claim.metadata.resource_version}, "status": status}
         try:
             written = await self._client.patch(status_path, body, type=ResourceClaim)
@@ -181,7 +183,7 @@ class DeviceReleaser:
         take_reply(self._state, written)
         self.released += 1
         logger.info("resource claim %s: released%s", key, " and deallocated" if "allocation" in status else "")
-        if "allocation" in status:
+        if "allocation" in status and self._may_write():
             await self._unprotect(path, written)
         return True
 

@@ -4,6 +4,7 @@ Pods come from all namespaces without a selector; ours are told by schedulerName
 """
 
 import logging
+from collections.abc import Iterable, Mapping
 
 from koordpy.api.objects import Pod
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
@@ -36,7 +37,7 @@ class PodChanges:
         """Our pods that have scheduling gates."""
         self._hub, self._state, self._queue = hub, hub.state, hub.queue
         self._claiming = claiming
-        self._intake = PodIntake()
+        self._intake = PodIntake(keeps_finished=hub.state.workloads is not None)
         self._ahead: dict[str, tuple[str, str]] = {}
         """Pods that were read ahead of the watch -> uid, resource version."""
         self._ended: set[str] = set()
@@ -88,7 +89,8 @@ class PodChanges:
         """A pod that is gone."""
         self._ended.discard(pod.metadata.uid)
         self._ahead.pop(pod.key, None)
-        self._drop(pod.key, pod.metadata.uid)
+        if not self._drop(pod.key, pod.metadata.uid):
+            self._state.forget_finished(pod.key, pod.metadata.uid)
 
     def ended(self, key: str, uid: str) -> None:
         """A pod that the reply to its deletion has shown gone: whatever the watch still brings of it is no news."""
@@ -158,6 +160,21 @@ class PodChanges:
         """A node holds more than our plans have put there."""
         self.foreign.append(info)
         self.foreign_marks[info.node] = self.foreign_marks.get(info.node, 0) + 1
+
+    def regrouped(self, moved: Mapping[str, GangRef | None], altered: Iterable[GangRef]) -> None:
+        """Pods that are in other gangs by now (pod -> the gang that it was in), and gangs that changed themselves."""
+        concerned = dict.fromkeys(altered)
+        for key, before in moved.items():
+            info = self._state.pod(key)
+            if info is None:
+                continue
+            if info.pending:
+                self.enqueue(info, event="GroupChange")
+            concerned |= dict.fromkeys(ref for ref in (before, info.gang) if ref is not None)
+        for ref in concerned:
+            self._queue.touch(self._hub.names.of_gang(ref), "WorkloadUpdate")
+            for heard in self._hub.listeners.gang:
+                heard(ref)
 
     def enqueue(self, info: PodInfo, *, event: str) -> None:
         """Puts a pending pod into the queue."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.pods import GangSource, PodInfo
 from koordpy.engine.status.recorder import EventRecorder, ObjectReference
 from koordpy.engine.status.references import of_pod
 from koordpy.planning.plan import GangReport
@@ -36,7 +36,8 @@ class Announcer:
         if self._default is not None:
             place = f" in {report.domain[1] or 'the cluster'} ({report.domain[0]})" if report.domain else ""
             remark = f"; {report.remark}" if report.remark else ""
-            note = f"{report.bound} of {report.members} members bound{place}{remark}"
+            of_workload = f": {report.origin}" if report.source is GangSource.WORKLOAD else ""
+            note = f"{report.bound} of {report.members} members bound{place}{of_workload}{remark}"
             self._default.record(
                 group, type="Normal", reason="GangScheduled", action="Scheduling", note=note, related=owner
             )

@@ -1,7 +1,7 @@
 """Events of gangs that no object stands for, by labels or annotations of their pods alone.
 
-They go to the controller of the pods, such as a Job, which is where their owner looks; to the oldest pod where there is
-none. No right beyond those for events is needed. Such a gang has no status.
+They go to the workload, or the controller of the pods, such as a Job, which is where their owner looks; to the oldest
+pod where there is none. No right beyond those for events is needed. Such a gang has no status.
 """
 
 from koordpy.cluster.pods import GangSource
@@ -13,11 +13,10 @@ from koordpy.planning.plan import GangReport, GangStatus
 
 
 class NamedGangTeller(GangStatusWriter):
-    """Of gangs by name."""
+    """Of gangs by name, or of those that follow from workloads."""
 
-    source = GangSource.NAMED
-
-    def __init__(self, writing: Writing) -> None:
+    def __init__(self, writing: Writing, source: GangSource = GangSource.NAMED) -> None:
+        self.source = source
         super().__init__(writing)
         self._said: dict[str, tuple[GangStatus, str]] = {}
         """Gang -> status and message of the last event that was no good news."""
@@ -30,6 +29,9 @@ class NamedGangTeller(GangStatusWriter):
     def _hear(self, report: GangReport, waiting_seconds: float) -> None:
         if report.status not in (GangStatus.UNSCHEDULABLE, GangStatus.INVALID) or report.awaits:
             return
+        book = self._writing.state.workloads
+        if book is not None and (derived := book.derived.get(report.ref)) is not None and derived.is_awaited:
+            return  # nobody has done anything wrong
         status, message = self._said.get(report.name, (None, ""))
         if status is report.status and (message == report.message or wobbles(message, report.message)):
             return
@@ -40,7 +42,8 @@ class NamedGangTeller(GangStatusWriter):
         if report.status is GangStatus.INVALID:
             self._writing.announcer.invalid(about, report.message)
         else:
-            self._writing.announcer.gang_unschedulable(about, report.message)
+            of_workload = f": {report.origin}" if report.source is GangSource.WORKLOAD else ""
+            self._writing.announcer.gang_unschedulable(about, f"{report.message}{of_workload}")
 
     async def _write(self, key: str) -> bool:
         if self._about(key) is None:
@@ -48,4 +51,4 @@ class NamedGangTeller(GangStatusWriter):
         return True
 
     def _about(self, key: str) -> ObjectReference | None:
-        return self._writing.references.named_gang(key)
+        return self._writing.references.named_gang(key, self.source)

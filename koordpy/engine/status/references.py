@@ -36,11 +36,15 @@ class References:
         group, resource = self._state.upstream_group(key), self._feeds.upstream_resource
         return of_object(resource, group.metadata) if group is not None and resource is not None else None
 
-    def named_gang(self, key: str) -> ObjectReference | None:
-        """The controller of the pods of a gang without an object, by `namespace/name`; its oldest pod where they have
-        none."""
+    def named_gang(self, key: str, source: GangSource) -> ObjectReference | None:
+        """The topmost workload of a gang without an object, by `namespace/name`, else the controller of its pods; its
+        oldest pod where they have none."""
         namespace, _, name = key.partition("/")
-        ref = GangRef(namespace, name, GangSource.NAMED)
+        ref = GangRef(namespace, name, source)
+        book = self._state.workloads
+        derived = book.derived.get(ref) if book is not None and source is GangSource.WORKLOAD else None
+        if derived is not None and (title := derived.title) is not None:
+            return ObjectReference(title.api_version, title.kind, title.name, title.namespace, title.uid)
         return self.owner(ref) or next((of_pod(pod) for pod in self._oldest_first(ref)), None)
 
     def owner(self, ref: GangRef) -> ObjectReference | None:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 
-from koordpy.cluster.pods import GangRef
+from koordpy.cluster.pods import GangRef, GangSource
 from koordpy.engine.evictions.stalegangs import StaleWatch
 from koordpy.engine.status.devices import DeviceStatusWriter
 from koordpy.engine.status.gangwriter import GangStatusWriter
@@ -26,6 +26,7 @@ class Writers:
             GroupStatusWriter(writing, stale),
             UpstreamStatusWriter(writing),
             NamedGangTeller(writing),
+            NamedGangTeller(writing, GangSource.WORKLOAD),
         )
         self.quotas = QuotaStatusWriter(writing)
         self.devices = DeviceStatusWriter(writing)

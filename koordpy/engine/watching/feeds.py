@@ -7,7 +7,8 @@ for; it is looked for again every ten minutes and when a CustomResourceDefinitio
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from koordpy.api.custom import ClusterNetworkTopology, Device, ElasticQuota
@@ -15,6 +16,7 @@ from koordpy.api.dra import ResourceClaim
 from koordpy.api.groups import PodGroup, UpstreamPodGroup
 from koordpy.api.hypernodes import HyperNode
 from koordpy.api.objects import ConfigMap, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass, Wire
+from koordpy.api.workloadobjects import WorkloadObject
 from koordpy.cluster.npus import watched
 from koordpy.cluster.objectbook import object_key
 from koordpy.cluster.state import ClusterState
@@ -39,6 +41,7 @@ from koordpy.engine.apiserver.resources import (
     RESOURCE_CLAIMS,
     STORAGE,
     UPSTREAM_POD_GROUPS,
+    VOLCANO_GROUPS,
     Resource,
     Wanted,
     discover,
@@ -56,12 +59,21 @@ from koordpy.engine.changes.nodes import (
 )
 from koordpy.engine.changes.pods import PodChanges
 from koordpy.engine.changes.served_versions import ServedVersions
+from koordpy.engine.changes.workloads import (
+    FORBIDDEN,
+    NOT_SERVED,
+    WATCHED,
+    VolcanoChanges,
+    WatchedKinds,
+    WorkloadChanges,
+)
 from koordpy.engine.claimusers import ClaimUsers
 from koordpy.engine.grouping import UnitNames
 from koordpy.engine.queue import UnitQueue
 from koordpy.engine.wakeups import Wake
 from koordpy.engine.watching.mirror import Sink
 from koordpy.engine.watching.reflector import Reflector, Unreadable
+from koordpy.workloads.kinds.registry import watched as watched_kinds
 
 logger = logging.getLogger(__name__)
 
@@ -78,9 +90,12 @@ class Feeds:
         *,
         on_applied: Callable[[str, int, float], None] | None = None,
         owners: bool = False,
+        workloads: Iterable[str] = (),
+        wake: Callable[[], None] = lambda: None,
         rediscovery_seconds: float = 600.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """workloads: the kinds whose pods may be gangs; wake: is called when one of them changed."""
         self.state, self.queue, self.names = state, queue, names
         hub, claiming = Hub(state, queue, names), ClaimUsers()
         self.listeners = hub.listeners
@@ -100,6 +115,15 @@ class Feeds:
             HYPERNODES: (HyperNode, HyperNodeChanges(hub)),
             **{want: (kind, devices) for want, kind in DYNAMIC_RESOURCES.items()},
         }
+        if state.workloads is not None and state.workloads.volcano:
+            state.read_volcano(False)  # until it is known to be served
+            self._optional[VOLCANO_GROUPS] = WorkloadObject, VolcanoChanges(state, wake)
+        self.kinds: WatchedKinds | None = None
+        """None where no workload is watched."""
+        if state.workloads is not None and (kinds := watched_kinds(workloads)):
+            self.kinds = WatchedKinds(state.workloads, wake)
+            for one in kinds:
+                self._optional[Wanted(one.group, one.plural, one.versions)] = WorkloadObject, self.kinds.changes(one)
         self._client, self._on_applied, self._rediscovery = client, on_applied, rediscovery_seconds
         self._clock = clock
         self._reflectors: dict[str, Reflector[Any]] = {}
@@ -202,6 +226,8 @@ class Feeds:
         }
         for name, reflector in self._reflectors.items():
             resource = reflector.resource
+            if name != resource.name and resource.name in self._reflectors:
+                continue  # it is watched twice
             if resource == PODS:
                 yield from ((PODS, info.pod) for info in self.state.pods())
                 continue
@@ -209,6 +235,34 @@ class Feeds:
             for obj in reflector.objects.values():
                 if both is None or both.resources.get(object_key(obj)) == resource:
                     yield resource, obj
+
+    def is_regroup_due(self, now: float) -> bool:
+        """Whether gangs may follow from workloads and pods that are not found yet (now: seconds since the epoch)."""
+        book = self.state.workloads
+        if book is None:
+            return False
+        due = book.due()
+        found = bool(self.state.moved) or book.has_altered
+        unread = self.kinds is not None and self.kinds.workloads.is_due
+        return found or unread or book.is_due or (due is not None and due <= now)
+
+    def regroup_due(self) -> float | None:
+        """Seconds since the epoch at which gangs follow by time alone."""
+        return self.state.workloads.due() if self.state.workloads is not None else None
+
+    def regroup(self, now: float) -> None:
+        """Finds the gangs that follow, and moves pending pods to the units that they are in now."""
+        book = self.state.workloads
+        if book is None:
+            return
+        if self.kinds is not None:
+            self.kinds.workloads.flush()
+        self.state.regroup(now)
+        moved, altered = self.state.moved.copy(), book.altered()
+        self.state.moved.clear()
+        if moved or altered:
+            self.names.follow(book.derived.values())
+        self.pods.regrouped(moved, altered)
 
     def rediscover(self) -> None:
         """A CustomResourceDefinition changed: what was not served may be now."""
@@ -241,12 +295,15 @@ class Feeds:
                 continue
             kind, sink = self._optional[want]
             if before is not None:
-                await self._stop(before.name, sink)
+                await self._stop(_name_of(before, sink), sink)
             self._served[want] = resource
             if resource is not None:
                 logger.info("%s of %s are served and read", resource.plural, resource.api_version)
                 self._feed(resource, kind, sink)
-                self._start(resource.name)
+                self._start(_name_of(resource, sink))
+        for want, (_, sink) in self._optional.items():
+            if isinstance(sink, (WorkloadChanges, VolcanoChanges)) and self._served.get(want) is None:
+                sink.now(NOT_SERVED)
         if self._discovered.is_set():
             for name, reflector in self._reflectors.items():
                 if not reflector.served and name in self._tasks:
@@ -257,7 +314,7 @@ class Feeds:
     def _feed(
         self, resource: Resource, kind: type[Any], sink: Sink[Any], *, transform: Callable[[Any], Any] | None = None
     ) -> None:
-        self._reflectors[resource.name] = Reflector(
+        self._reflectors[_name_of(resource, sink)] = Reflector(
             self._client,
             resource,
             kind,
@@ -265,6 +322,7 @@ class Feeds:
             transform=transform,
             on_applied=self._on_applied,
             on_unreadable=self._tell_unreadable,
+            on_access=partial(_may_list, sink) if isinstance(sink, (WorkloadChanges, VolcanoChanges)) else None,
             clock=self._clock,
         )
 
@@ -283,3 +341,12 @@ class Feeds:
         if reflector is not None:
             for obj in reflector.objects.values():
                 sink.delete(obj)
+
+
+def _may_list(sink: WorkloadChanges | VolcanoChanges, allowed: bool, why: str) -> None:
+    sink.now(WATCHED if allowed else FORBIDDEN, why)
+
+
+def _name_of(resource: Resource, sink: Sink[Any]) -> str:
+    """Of a reflector: a workload may be watched as an owner, too."""
+    return f"workloads of {resource.name}" if isinstance(sink, WorkloadChanges) else resource.name

@@ -46,6 +46,7 @@ class ReflectorPolicy:
     first_backoff_seconds: float = 0.1
     most_backoff_seconds: float = 20.0
     unserved_recheck_seconds: float = 30.0
+    forbidden_recheck_seconds: float = 600.0
     slice_seconds: float = 0.01
     """Longest stretch of work before other tasks get their turn."""
 
@@ -96,6 +97,7 @@ class Reflector(Generic[T]):
         transform: Callable[[T], T | None] | None = None,
         on_applied: Callable[[str, int, float], None] | None = None,
         on_unreadable: Callable[[Unreadable], None] | None = None,
+        on_access: Callable[[bool, str], None] | None = None,
         policy: ReflectorPolicy = ReflectorPolicy(),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -103,7 +105,8 @@ class Reflector(Generic[T]):
 
         `on_applied(resource name, events, seconds)` after each batch: seconds from its arrival until its last event was
         applied (koordpy_watch_lag_seconds). `on_unreadable` hears of an object that cannot be read, once for each text
-        that says why; what counts in its place: `standins.py`.
+        that says why; what counts in its place: `standins.py`. `on_access`, of a resource that can be done without,
+        hears whether it may be listed, and why not; it is then tried again every ten minutes.
         """
         self.resource = resource
         self.mirror = Mirror(resource.name, sink, transform, self._refused)
@@ -116,6 +119,7 @@ class Reflector(Generic[T]):
         self.counters = ReflectorCounters()
         self._kind = kind
         self._client, self._on_applied, self._on_unreadable = client, on_applied, on_unreadable
+        self._on_access = on_access
         self._policy, self._clock, self._transforms = policy, clock, transform is not None
         self._lines = WatchLines(kind)
         self._version: str | None = None
@@ -165,6 +169,12 @@ class Reflector(Generic[T]):
             self._version = None
             return self._backoff.next()
         self.counters.failures += 1
+        if isinstance(error, ApiError) and error.status == 403 and self._on_access is not None:
+            self._forget()
+            self._version = None
+            self.synced.set()
+            self._on_access(False, str(error))
+            return self._policy.forbidden_recheck_seconds
         if isinstance(error, Stalled):
             self.counters.stalls += 1
         if isinstance(error, Malformed):
@@ -202,10 +212,13 @@ class Reflector(Generic[T]):
             level = logging.WARNING if self.synced.is_set() else logging.DEBUG
             logger.log(level, "%s: not served by the API server; looking again from time to time", self.resource.name)
         self.served = False
+        self._forget()
+        self.synced.set()
+
+    def _forget(self) -> None:
         for uid in list(self.objects):
             self.mirror.drop(uid)
         self.unreadable.clear()
-        self.synced.set()
 
     # listing
 
@@ -233,6 +246,8 @@ class Reflector(Generic[T]):
             logger.info("%s: %d in sync", self.resource.name, len(self.objects))
             self.synced.set()
         self.served = True
+        if self._on_access is not None:
+            self._on_access(True, "")
         return version
 
     async def _fetch(self, limit: int) -> tuple[dict[str, T], dict[str, Unreadable], str]:

@@ -3,7 +3,7 @@
 Source: workloads.md 4 and 10.1.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -17,26 +17,66 @@ from koordpy.workloads.model import Workload
 from koordpy.workloads.source import Head, Source, owned_object
 
 Reader = Callable[[Source, Head], Workload]
-READERS: Mapping[tuple[str, str], Reader] = MappingProxyType(
+
+
+class WorkloadKind(NamedTuple):
+    """A kind of workload."""
+
+    group: str
+    kind: str
+    read: Reader
+    plural: str = ""
+    """Its name in paths of the API server; empty where it is read offline alone."""
+    versions: tuple[str, ...] = ()
+    """Those that are read of the API server, the newest first."""
+
+
+def _parent(source: Source, head: Head) -> Workload:
+    """An object that makes another one, which makes the pods."""
+    return Workload(head=head, roles=(), seat=lambda _: None, source=source)
+
+
+TRAIN_JOB = ("trainer.kubeflow.org", "TrainJob")
+_JOBS = (
+    WorkloadKind("batch", "Job", read_job, "jobs", ("v1",)),
+    WorkloadKind("jobset.x-k8s.io", "JobSet", read_jobset, "jobsets", ("v1alpha2",)),
+    WorkloadKind(
+        "leaderworkerset.x-k8s.io", "LeaderWorkerSet", read_leader_worker_set, "leaderworkersets", ("v1", "v1beta1")
+    ),
+    WorkloadKind("kubeflow.org", "PyTorchJob", training_job("pytorchReplicaSpecs"), "pytorchjobs", ("v1",)),
+    WorkloadKind("kubeflow.org", "TFJob", training_job("tfReplicaSpecs"), "tfjobs", ("v1",)),
+    WorkloadKind("kubeflow.org", "XGBoostJob", training_job("xgbReplicaSpecs"), "xgboostjobs", ("v1",)),
+    WorkloadKind("kubeflow.org", "PaddleJob", training_job("paddleReplicaSpecs"), "paddlejobs", ("v1",)),
+    WorkloadKind("kubeflow.org", "JAXJob", training_job("jaxReplicaSpecs"), "jaxjobs", ("v1",)),
+    WorkloadKind("kubeflow.org", "MPIJob", read_mpi_job, "mpijobs", ("v2beta1", "v1")),
+    WorkloadKind("ray.io", "RayCluster", read_ray_cluster, "rayclusters", ("v1",)),
+    WorkloadKind("scheduler.grove.io", "PodGang", read_pod_gang, "podgangs", ("v1alpha1",)),
+    WorkloadKind("apps", "StatefulSet", read_stateful_set, "statefulsets", ("v1",)),
+    WorkloadKind("apps", "ReplicaSet", read_replica_set),
+    WorkloadKind("", "ReplicationController", read_replica_set),
+    WorkloadKind("apps", "DaemonSet", read_daemon_set),
+)
+"""One line a kind."""
+READERS: Mapping[tuple[str, str], Reader] = MappingProxyType({(one.group, one.kind): one.read for one in _JOBS})
+"""(API group, kind) -> what reads an object of it."""
+_WATCHED = {
+    one.kind: one for one in (*_JOBS, WorkloadKind(*TRAIN_JOB, _parent, "trainjobs", ("v1alpha1",))) if one.plural
+}
+_BETWEEN = MappingProxyType(
     {
-        ("batch", "Job"): read_job,
-        ("jobset.x-k8s.io", "JobSet"): read_jobset,
-        ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): read_leader_worker_set,
-        ("kubeflow.org", "PyTorchJob"): training_job("pytorchReplicaSpecs"),
-        ("kubeflow.org", "TFJob"): training_job("tfReplicaSpecs"),
-        ("kubeflow.org", "XGBoostJob"): training_job("xgbReplicaSpecs"),
-        ("kubeflow.org", "PaddleJob"): training_job("paddleReplicaSpecs"),
-        ("kubeflow.org", "JAXJob"): training_job("jaxReplicaSpecs"),
-        ("kubeflow.org", "MPIJob"): read_mpi_job,
-        ("ray.io", "RayCluster"): read_ray_cluster,
-        ("scheduler.grove.io", "PodGang"): read_pod_gang,
-        ("apps", "StatefulSet"): read_stateful_set,
-        ("apps", "ReplicaSet"): read_replica_set,
-        ("", "ReplicationController"): read_replica_set,
-        ("apps", "DaemonSet"): read_daemon_set,
+        "JobSet": ("Job",),
+        "TrainJob": ("JobSet", "Job"),
+        "MPIJob": ("Job",),
+        "LeaderWorkerSet": ("StatefulSet",),
     }
 )
-"""(API group, kind) -> what reads an object of it."""
+"""Kind -> those that stand between an object of it and its pods."""
+
+
+def watched(kinds: Iterable[str]) -> tuple[WorkloadKind, ...]:
+    """What is watched where pods of these kinds may be gangs."""
+    found = dict.fromkeys(one for kind in kinds for one in (kind, *_BETWEEN.get(kind, ())))
+    return tuple(_WATCHED[kind] for kind in found if kind in _WATCHED)
 
 
 class Child(NamedTuple):
@@ -48,7 +88,6 @@ class Child(NamedTuple):
     """Where its spec stands."""
 
 
-TRAIN_JOB = ("trainer.kubeflow.org", "TrainJob")
 CHILDREN: Mapping[tuple[str, str], Child] = MappingProxyType(
     {
         ("apps", "Deployment"): Child("apps/v1", "ReplicaSet", ("spec",)),

@@ -1,0 +1,220 @@
+"""Gangs of workloads that are watched: whole starts, and nobody waits for a pod that is not to come."""
+
+from dataclasses import replace
+from typing import Any
+
+from koordpy.api.config import Gangs
+from koordpy.engine.settings import EngineSettings
+from tests.engine.live import QUICK, Live, gang, in_virtual_time, live, small, until
+
+Json = dict[str, Any]
+JOBS = "jobs.batch"
+INDEX = "batch.kubernetes.io/job-completion-index"
+LWS = "leaderworkerset.sigs.k8s.io/"
+
+
+def template(notes: Json | None = None) -> Json:
+    resources = {"requests": {"cpu": "1", "memory": "1Mi"}}
+    spec = {"schedulerName": "koord-scheduler", "containers": [{"name": "c", "resources": resources}]}
+    return {"metadata": {"annotations": notes or {}}, "spec": spec}
+
+
+def job(cluster: Live, number: int, name: str = "train", **spec: Any) -> Json:
+    """A Job as the API server has it."""
+    body = {"completionMode": "Indexed", "completions": number, "parallelism": number, "template": template(), **spec}
+    made: Json = cluster.server.store.create(
+        JOBS,
+        {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "namespace": "default"}, "spec": body},
+    )
+    return made
+
+
+def member(index: int, uid: str, name: str = "train", kind: str = "Job", **labels: str) -> Json:
+    """A pod of a Job."""
+    owner = {"apiVersion": "batch/v1", "kind": kind, "name": name, "uid": uid, "controller": True}
+    meta = {
+        "name": f"{name}-{index}",
+        "namespace": "default",
+        "labels": {INDEX: str(index), **labels},
+        "ownerReferences": [owner],
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": template()["spec"]}
+
+
+def set_phase(cluster: Live, name: str, phase: str) -> None:
+    def change(obj: Json) -> Json:
+        return {**obj, "status": {**obj.get("status", {}), "phase": phase}}
+
+    cluster.server.store.update("pods", name, change, namespace="default", status=True)
+
+
+def change_job(cluster: Live, name: str = "train", status: Json | None = None, **spec: Any) -> None:
+    def change(obj: Json) -> Json:
+        return {**obj, "spec": {**obj["spec"], **spec}, "status": status or obj.get("status", {})}
+
+    cluster.server.store.update(JOBS, name, change, namespace="default", status=status is not None)
+
+
+def uid_of(made: Json) -> str:
+    return str(made["metadata"]["uid"])
+
+
+def said(cluster: Live, name: str) -> str:
+    return str(cluster.condition(name).get("message", ""))
+
+
+@in_virtual_time
+async def test_an_indexed_job_starts_whole_and_says_why_on_the_job() -> None:
+    async with live([small("n1", cpu=2)]) as cluster, cluster.running():
+        uid = uid_of(job(cluster, 3))
+        cluster.create(member(0, uid), member(1, uid))
+        await until(lambda: "waiting for members, 2 of minMember 3 exist" in said(cluster, "train-0"))
+        cluster.create(member(2, uid))
+        await until(lambda: "gang default/train: needed 3, available in the cluster: 2" in said(cluster, "train-2"))
+        assert cluster.places() == {}
+        await until(lambda: [one for one in cluster.events() if one["reason"] == "GangUnschedulable"])
+        cluster.create(small("n2", cpu=2))
+        await until(lambda: cluster.bound("train-0", "train-1", "train-2"))
+        await until(lambda: [one for one in cluster.events() if one["reason"] == "GangScheduled"])
+        events = {one["reason"]: one for one in cluster.events() if one["involvedObject"]["kind"] == "Job"}
+        assert events["GangScheduled"]["message"].endswith(": 3 members of Job train (Indexed, parallelism 3)")
+        assert events["GangUnschedulable"]["involvedObject"]["uid"] == uid
+        ranks = {
+            name: obj["metadata"]["annotations"]["scheduling.koordinator.sh/rank"]
+            for name, obj in cluster.pods().items()
+        }
+        assert ranks == {"train-0": "0", "train-1": "1", "train-2": "2"}
+
+
+@in_virtual_time
+async def test_who_has_succeeded_or_is_not_to_come_is_not_waited_for() -> None:
+    async with live([small("n1", cpu=4)]) as cluster, cluster.running():
+        uid = uid_of(job(cluster, 3))
+        cluster.create(*(member(i, uid) for i in range(3)))
+        await until(lambda: cluster.bound("train-0", "train-1", "train-2"))
+        # two are done, the third fails and comes again
+        set_phase(cluster, "train-0", "Succeeded")
+        set_phase(cluster, "train-1", "Succeeded")
+        cluster.delete("train-2")
+        cluster.create(member(2, uid))
+        await until(lambda: cluster.bound("train-2"))
+        # all stop; of a Job that now wants two, two start
+        for i in range(3):
+            cluster.delete(f"train-{i}")
+        change_job(cluster, parallelism=2, completions=2)
+        cluster.create(member(0, uid))
+        await until(lambda: "1 of minMember 2 exist" in said(cluster, "train-0"))
+        cluster.create(member(1, uid))
+        await until(lambda: cluster.bound("train-0", "train-1"))
+
+
+@in_virtual_time
+async def test_a_job_that_is_scaled_down_frees_who_waited_for_others() -> None:
+    async with live([small("n1", cpu=2)]) as cluster, cluster.running():
+        uid = uid_of(job(cluster, 3))
+        cluster.create(member(0, uid), member(1, uid))
+        await until(lambda: "2 of minMember 3 exist" in said(cluster, "train-0"))
+        change_job(cluster, parallelism=2, completions=2)
+        await until(lambda: cluster.bound("train-0", "train-1"))
+
+
+@in_virtual_time
+async def test_pods_wait_for_their_owner_to_be_seen_but_not_for_ever() -> None:
+    async with live([small("n1", cpu=2)]) as cluster, cluster.running() as scheduler:
+        cluster.create(member(0, "nobody"))
+        await until(lambda: "gang default/train: Job train is not known yet" in said(cluster, "train-0"))
+        began = scheduler.feeds.queue.clock()
+        await until(lambda: cluster.bound("train-0"))
+        assert 5.0 < scheduler.feeds.queue.clock() - began < 12.0
+        assert [one for one in cluster.events() if one["involvedObject"]["kind"] == "Job"] == []
+
+
+@in_virtual_time
+async def test_a_kind_that_is_not_served_goes_by_labels_and_a_leader_waits_for_its_workers() -> None:
+    async with live([small("n1", cpu=4)]) as cluster, cluster.running():
+
+        def stateful_set(name: str, kind: str, owner: str, uid: str) -> str:
+            reference = {"apiVersion": "v1", "kind": kind, "name": owner, "uid": uid, "controller": True}
+            meta = {"name": name, "namespace": "default", "ownerReferences": [reference]}
+            spec = {"replicas": 1, "template": template()}
+            return uid_of(cluster.server.store.create("statefulsets.apps", {"metadata": meta, "spec": spec}))
+
+        leaders = stateful_set("llm", "LeaderWorkerSet", "llm", "l1")
+
+        def of_group(i: int, uid: str) -> Json:
+            labels = {
+                LWS + "name": "llm",
+                LWS + "group-index": "0",
+                LWS + "worker-index": str(i),
+                LWS + "group-key": "k",
+            }
+            made = member(i, uid, "llm-0", "StatefulSet", **labels)
+            made["metadata"]["annotations"] = {LWS + "size": "3"}
+            return made
+
+        cluster.create(of_group(0, leaders))
+        await until(lambda: "waiting for members" in said(cluster, "llm-0-0") or cluster.bound("llm-0-0"))
+        assert not cluster.bound("llm-0-0")
+        await until(lambda: cluster.bound("llm-0-0"))
+        workers = stateful_set("llm-0", "Pod", "llm-0-0", cluster.pods()["llm-0-0"]["metadata"]["uid"])
+        cluster.create(of_group(1, workers))
+        await until(lambda: "1 of minMember 2 exist" in said(cluster, "llm-0-1"))
+        cluster.create(of_group(2, workers))
+        await until(lambda: cluster.bound("llm-0-1", "llm-0-2"))
+
+
+@in_virtual_time
+async def test_a_suspended_job_and_one_made_again_start_clean() -> None:
+    async with live([small("n1", cpu=2)]) as cluster, cluster.running():
+        uid = uid_of(job(cluster, 2))
+        cluster.create(member(0, uid), member(1, uid))
+        await until(lambda: cluster.bound("train-0", "train-1"))
+        change_job(cluster, suspend=True)
+        cluster.delete("train-0")
+        cluster.delete("train-1")
+        change_job(cluster, suspend=False)
+        cluster.create(member(0, uid))
+        await until(lambda: "1 of minMember 2 exist" in said(cluster, "train-0"))
+        cluster.create(member(1, uid))
+        await until(lambda: cluster.bound("train-0", "train-1"))
+        cluster.server.store.remove(JOBS, "train", "default")
+        cluster.delete("train-0")
+        cluster.delete("train-1")
+        again = uid_of(job(cluster, 2))
+        assert again != uid
+        cluster.create(member(0, again))
+        await until(lambda: "1 of minMember 2 exist" in said(cluster, "train-0"))
+        cluster.create(member(1, again))
+        await until(lambda: cluster.bound("train-0", "train-1"))
+
+
+@in_virtual_time
+async def test_a_new_leader_knows_the_gangs_of_the_one_before() -> None:
+    async with live([small("n1", cpu=3)]) as cluster:
+        async with cluster.running():
+            uid = uid_of(job(cluster, 3))
+            cluster.create(member(0, uid), member(1, uid))
+            await until(lambda: "2 of minMember 3 exist" in said(cluster, "train-0"))
+        cluster.create(member(2, uid))
+        async with cluster.running() as scheduler:
+            await until(lambda: cluster.bound("train-0", "train-1", "train-2"))
+            assert {len(only) for only in cluster.planner.rounds[-1:]} == {1}
+            assert not scheduler.queue.counts()["active"] if "active" in scheduler.queue.counts() else True
+
+
+@in_virtual_time
+async def test_labels_alone_need_no_job() -> None:
+    settings: EngineSettings = replace(QUICK, gangs=Gangs(auto="labels"))
+    async with live([small("n1", cpu=3)]) as cluster, cluster.running(settings):
+        uid = uid_of(job(cluster, 3))
+        cluster.create(member(0, uid))
+        await until(lambda: cluster.bound("train-0"))
+        pods = gang("g", 2, gpus=0)[1:]
+        for i, one in enumerate(pods):
+            del one["metadata"]["labels"]["pod-group.scheduling.sigs.k8s.io"]
+            one["metadata"]["labels"]["kueue.x-k8s.io/pod-group-name"] = "g"
+            one["metadata"]["annotations"] = {"kueue.x-k8s.io/pod-group-total-count": "2"}
+            cluster.create(one)
+            if not i:
+                await until(lambda: "1 of minMember 2 exist" in said(cluster, pods[0]["metadata"]["name"]))
+        await until(lambda: cluster.bound(*(one["metadata"]["name"] for one in pods)))
