@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from koordpy.api.objects import Wire
+from koordpy.api.workloadobjects import WorkloadObject
 from koordpy.cluster.resources import Amounts
 from koordpy.engine.apiserver.lease import LeaderElector
 from koordpy.engine.apiserver.resources import Resource
@@ -131,7 +132,12 @@ class Inspection:
         for kind, size in self._state.sizes.items():
             metrics.cache_size.labels(kind).set(size)
         if not self._feeds.out_of_sync():
-            metrics.set_gangs(*self._census.count())
+            gangs = self._census.count()
+            metrics.set_gangs(gangs.by_status, gangs.half_bound)
+            metrics.set_gauge(metrics.gangs_by_origin, {(origin,): count for origin, count in gangs.by_origin.items()})
+            metrics.set_gauge(metrics.gang_gated, {(why,): count for why, count in gangs.gated.items()})
+        kinds = self._feeds.kinds.states if self._feeds.kinds is not None else {}
+        metrics.set_gauge(metrics.workload_kinds, dict.fromkeys(kinds.items(), 1))
         metrics.set_gauge(metrics.quota, quota_gauges(self._state.quota_view(), self._settings.quota))
         metrics.set_gauge(metrics.share, share_gauges(self._state.quota_view(), self._settings.fairness))
         metrics.set_gauge(metrics.accelerators, accelerator_gauges(self._held()))
@@ -149,9 +155,13 @@ class Inspection:
         return ((node.allocatable, self._state.used(node.name)[1]) for node in self._state.nodes())
 
 
+def _fields(obj: Wire) -> dict[str, Any]:
+    if isinstance(obj, WorkloadObject):
+        return {"metadata": msgspec.to_builtins(obj.metadata), "spec": obj.spec, "status": obj.status}
+    found: dict[str, Any] = msgspec.to_builtins(obj)
+    return found
+
+
 def _encode_list(items: list[tuple[Resource, Wire]]) -> bytes:
-    manifests = [
-        {"apiVersion": resource.api_version, "kind": resource.kind, **msgspec.to_builtins(obj)}
-        for resource, obj in items
-    ]
+    manifests = [{"apiVersion": resource.api_version, "kind": resource.kind, **_fields(obj)} for resource, obj in items]
     return msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": manifests})

@@ -103,6 +103,18 @@ class Metrics:
             "Gangs with some members bound, but with those that have Succeeded fewer than their minimum.",
             registry=registry,
         )
+        self.gangs_by_origin = Gauge(
+            "koordpy_gangs_by_origin", "Gangs with a member that waits or runs, by what makes them gangs.", ["origin"],
+            registry=registry,
+        )  # fmt: skip
+        self.gang_gated = Gauge(
+            "koordpy_gang_gated", "Gangs of which nothing runs and nothing is tried, by what they wait for.", ["why"],
+            registry=registry,
+        )  # fmt: skip
+        self.workload_kinds = Gauge(
+            "koordpy_workload_kinds", "Kinds of workloads that gangs follow from: 1 for the state that each is in.",
+            ["kind", "state"], registry=registry,
+        )  # fmt: skip
         self.gang_wait_seconds = Histogram(
             "koordpy_gang_wait_seconds", "Seconds from a gang's first try until its plan was bound.", buckets=_WAITS,
             registry=registry,

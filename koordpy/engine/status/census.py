@@ -4,12 +4,29 @@ Whether a gang runs follows from its pods; why one does not is what the last rou
 """
 
 from collections import Counter
+from dataclasses import dataclass
 
-from koordpy.cluster.pods import GangRef
+from koordpy.cluster.pods import GangRef, GangSource
 from koordpy.cluster.state import ClusterState
 from koordpy.planning.plan import GangReport, GangStatus
+from koordpy.workloads.gangs import Derived
 
 REFUSED = (GangStatus.UNSCHEDULABLE, GangStatus.INVALID)
+
+
+ORIGINS = {GangSource.GROUP: "podgroup", GangSource.UPSTREAM: "upstream", GangSource.NAMED: "named"}
+
+
+@dataclass(frozen=True, slots=True)
+class GangCounts:
+    """How many gangs there are."""
+
+    by_status: Counter[GangStatus]
+    half_bound: int
+    by_origin: Counter[str]
+    """podgroup, upstream, volcano, named, kueue, workload, labels."""
+    gated: Counter[str]
+    """Those that nothing is tried for, by what they wait for: members, owner, unreadable."""
 
 
 class Census:
@@ -26,9 +43,11 @@ class Census:
         else:
             self._refused.pop(report.ref, None)
 
-    def count(self) -> tuple[Counter[GangStatus], int]:
-        """(gangs by status, those that are half bound)."""
+    def count(self) -> GangCounts:
+        """All gangs that have a member that waits or runs."""
         statuses: Counter[GangStatus] = Counter()
+        origins: Counter[str] = Counter()
+        gated: Counter[str] = Counter()
         half, refused = 0, {}
         for ref, tally, need in self._state.gang_tallies():
             if ref in self._refused:
@@ -36,9 +55,29 @@ class Census:
             if not tally.bound and not tally.pending:
                 continue
             half += tally.half_bound(need)
+            origins[self._origin(ref)] += 1
+            if not tally.bound and (why := self._gate(ref, tally.pending, need)):
+                gated[why] += 1
             if tally.bound and not tally.half_bound(need):
                 statuses[GangStatus.SCHEDULED] += 1
             else:
                 statuses[refused.get(ref, GangStatus.INCOMPLETE)] += 1
         self._refused = refused
-        return statuses, half
+        return GangCounts(statuses, half, origins, gated)
+
+    def _origin(self, ref: GangRef) -> str:
+        derived = self._derived(ref)
+        return derived.source if derived is not None else ORIGINS.get(ref.source, "workload")
+
+    def _gate(self, ref: GangRef, waiting: int, need: int) -> str:
+        """What holds a gang of which nothing runs: its owner, members that are missing, what cannot be read."""
+        derived = self._derived(ref)
+        if derived is not None and derived.is_awaited:
+            return "owner"
+        if self._refused.get(ref) is GangStatus.INVALID:
+            return "unreadable"
+        return "members" if waiting < need else ""
+
+    def _derived(self, ref: GangRef) -> Derived | None:
+        book = self._state.workloads
+        return book.derived.get(ref) if book is not None else None
