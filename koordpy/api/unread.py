@@ -24,6 +24,7 @@ class Holder(StrEnum):
     MEMBER = "a pod of a gang without a PodGroup"
     """The oldest one speaks for the gang."""
     GROUPED = "a pod of a PodGroup"
+    DERIVED = "a pod of a gang that follows from its workload"
     QUOTA = "an ElasticQuota"
     NODE = "a Node"
     DEVICE = "a Device"
@@ -62,6 +63,7 @@ READ: Mapping[Holder, Places] = {
     Holder.GROUP: _OF_GANG | _places(keys.ASCEND_LABELS, keys.ASCEND_ANNOTATIONS),
     Holder.PLAIN: _ANY_POD | _RUNTIME | _AUTO,
     Holder.MEMBER: _ANY_POD | _NAME | _OF_GANG | _AUTO,
+    Holder.DERIVED: _ANY_POD | _NAME | _OF_GANG | _AUTO,
     Holder.GROUPED: _ANY_POD,
     Holder.QUOTA: _places(
         (keys.QUOTA_PARENT, keys.QUOTA_IS_PARENT, keys.QUOTA_LENDS, keys.QUOTA_TREE_ID, keys.QUOTA_FORCE),
@@ -72,12 +74,28 @@ READ: Mapping[Holder, Places] = {
 }
 """What is read on each kind of object; what a key was meant to be is looked for in this order."""
 _PLACES: Places = dict(chain.from_iterable(places.items() for places in READ.values()))
+_OF_WORKLOADS = frozenset(
+    (
+        "kai.scheduler/batch-min-member", "scheduling.volcano.sh/group-min-member",
+        "kueue.x-k8s.io/job-min-parallelism",
+        "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-total-count", "kueue.x-k8s.io/pod-group-pod-index",
+        "kueue.x-k8s.io/pod-group-pod-index-label", "kueue.x-k8s.io/pod-group-fast-admission",
+        "kueue.x-k8s.io/pod-group-serving", *keys.VOLCANO_GROUPS, "volcano.sh/task-spec", "volcano.sh/task-index",
+    )
+)  # fmt: skip
+"""Keys of others that gangs of workloads are read by (workloads.md 2 and 5.2)."""
+_OF_CONTROLLERS = (
+    "jobset.sigs.k8s.io/", "alpha.jobset.sigs.k8s.io/", "leaderworkerset.sigs.k8s.io/", "training.kubeflow.org/",
+    "batch.kubernetes.io/", "ray.io/", "grove.io/",
+)  # fmt: skip
 _SILENT = frozenset((*keys.WRITTEN, *keys.KOORDINATOR_KEYS))
 
 
 def is_read(key: str) -> bool:
     """Whether an annotation or label of this name is read, or written, on some object."""
-    return key in _PLACES or key in _SILENT or key.startswith(keys.WRITTEN_PREFIXES)
+    if key in _PLACES or key in _SILENT or key in _OF_WORKLOADS:
+        return True
+    return key.startswith((*keys.WRITTEN_PREFIXES, *_OF_CONTROLLERS))
 
 
 def unread_keys(holder: Holder, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Iterator[str]:
@@ -100,7 +118,7 @@ def _unread(key: str, place: str, holder: Holder) -> tuple[str, str, str]:
     kind = READ[holder].get(key)
     if kind is not None:
         return ("", "", "") if kind == place else (key, kind, f"is not read: it must be {_with_article(kind)}")
-    if key in _SILENT or key.startswith(keys.WRITTEN_PREFIXES):
+    if key in _SILENT or key.startswith(keys.WRITTEN_PREFIXES) or (holder is Holder.DERIVED and key in _OF_WORKLOADS):
         return "", "", ""
     if key in keys.LATER or key.startswith(keys.LATER_PREFIXES):
         return "", "", "is not read yet"
@@ -126,7 +144,7 @@ def _elsewhere(key: str, holder: Holder) -> str:
     return f"is not read on {holder}: it is {_with_article(places[key])} of {owner}"
 
 
-_PODS = (Holder.PLAIN, Holder.MEMBER, Holder.GROUPED)
+_PODS = (Holder.PLAIN, Holder.MEMBER, Holder.DERIVED, Holder.GROUPED)
 
 
 def _near(key: str) -> str:

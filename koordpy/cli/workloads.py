@@ -21,8 +21,8 @@ from koordpy.cli.kinds import group_of
 from koordpy.sim.filling import Priorities, filled_pod, made_up_uid, time_text, with_identity
 from koordpy.workloads.kinds.jobsets import jobset_by_jobs, read_jobset
 from koordpy.workloads.kinds.registry import CHILDREN, READERS, RUNTIMES, TRAIN_JOB, VOLCANO_GROUP, child_of
-from koordpy.workloads.kinds.trainer import jobset_of, runtime_key
-from koordpy.workloads.known import Known
+from koordpy.workloads.kinds.trainer import checked_runtime, jobset_of, runtime_key
+from koordpy.workloads.known import Known, controller
 from koordpy.workloads.making import (
     Batch,
     Expansion,
@@ -34,7 +34,7 @@ from koordpy.workloads.making import (
 )
 from koordpy.workloads.model import Workload
 from koordpy.workloads.podspecs import daemon_tolerations
-from koordpy.workloads.source import Head, Source, can_make, head_of
+from koordpy.workloads.source import ControllingOwner, Head, Source, can_make, head_of
 from koordpy.workloads.volcano import VolcanoGroup
 
 if TYPE_CHECKING:
@@ -58,13 +58,25 @@ class Read:
         self._makers: dict[str, Maker] = {}
         self._heads: list[tuple[Maker, Source, Head]] = []
         self._runtimes: dict[tuple[str, str, str], Mapping[str, Any]] = {}
+        self._faulty: set[tuple[str, str, str]] = set()
+        """Runtimes that are not used."""
         self._by_jobs: dict[str, dict[str, Head]] = {}
         """uid of a JobSet that is not in the input -> its Jobs."""
         self._groups: dict[str, VolcanoGroup] = {}
+        self._pod_owners = {
+            (one.obj.metadata.namespace, one.obj.metadata.name): owner
+            for one in loaded.manifests
+            if isinstance(one.obj, Pod) and (owner := controller(one.obj)) is not None
+        }
         for maker in loaded.workloads:
             kind = str(maker.raw.get("kind"))
             if kind in RUNTIME_KINDS:
-                self._runtimes[kind, maker.namespace, maker.name] = maker.raw
+                runtime = Source(maker.raw)
+                self._runtimes[kind, maker.namespace, maker.name] = checked_runtime(runtime)
+                if runtime.faults:
+                    self._faulty.add((kind, maker.namespace, maker.name))
+                for fault in runtime.faults:
+                    self._fault(maker, fault)
                 continue
             if (group_of(str(maker.raw.get("apiVersion"))), kind) == VOLCANO_GROUP:
                 found = Source(maker.raw)
@@ -81,7 +93,7 @@ class Read:
             head = replaced(head_of(source, uid=uid, created=time_text(created(maker.order))), maker)
             self._heads.append((maker, source, head))
         self._heads += list(self._unread_jobsets())
-        self._owned = {head.uid: owner for _, _, head in self._heads if (owner := self._owner_of(head)) is not None}
+        self._owned = {head.uid: above for _, _, head in self._heads if (above := self._owner_of(head)) is not None}
         jobs = {
             (head.namespace, head.name): source
             for _, source, head in self._heads
@@ -113,8 +125,10 @@ class Read:
                 yield changed(maker, name=name), source, head
 
     def _owner_of(self, head: Head) -> Head | None:
-        """The object of the input that controls another."""
-        owner = head.owner
+        """The object of the input that controls another; a StatefulSet may be a leader pod's."""
+        owner: ControllingOwner | None = head.owner
+        if owner is not None and owner.kind == "Pod":
+            owner = self._pod_owners.get((head.namespace, owner.name))
         if owner is None:
             return None
         for _, _, other in self._heads:
@@ -166,6 +180,10 @@ class Read:
         self.workloads.append(empty)
         if there:
             return
+        ended = source.at("status").text("jobDeploymentStatus") in ("Complete", "Failed")
+        if head.kind == "RayJob" and ended:
+            self.tops.append(Top(head, None, "finished"))
+            return
         if source.at("spec").has("clusterSelector"):
             self.warnings.append(f"RayJob {head.key}: uses a cluster that exists: no pods")
             self.tops.append(Top(head, None))
@@ -175,6 +193,8 @@ class Read:
             runtime = self._runtimes.get(key)
             if runtime is None:
                 source.at("spec").fault("runtimeRef", f'{key[0]} "{key[2]}" is not in the input')
+                return
+            if key in self._faulty:
                 return
             raw = jobset_of(source, head, runtime)
         else:

@@ -143,7 +143,7 @@ class _HyperNodeReading:
 
     def layers(self) -> Layers:
         tiers = sorted({spec.tier for spec in self._objects.values()}, reverse=True)
-        chain = [Layer(name, ()) for name in self._names(tiers)]
+        chain = [Layer(name, (), tier) for name, tier in zip(self._names(tiers), tiers, strict=True)]
         places = {node: self._place(node, tiers) for node in self._nodes}
         self._tell_doubles()
         return Layers((*chain, Layer(NODE_LAYER, ())), places)

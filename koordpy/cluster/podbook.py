@@ -127,7 +127,7 @@ class PodBook:
                 self._gangs.left(old.gang)
         if info.gang is not None and (not same or old is None or old.gang != info.gang):
             self._gangs.new_member(info.gang, info)
-        if info.finished and info.gang is None:
+        if info.finished and info.gang is None and not (info.succeeded and self._in_volcano_group(pod)):
             self._pods.pop(key, None)
         else:
             self._add(info)
@@ -149,6 +149,9 @@ class PodBook:
         if self.workloads is not None and self.workloads.volcano != on:
             self.workloads.read_volcano(on)
             self._put_again([info.key for info in self._pods.values() if group_of_pod(info.pod)])
+
+    def _in_volcano_group(self, pod: Pod) -> bool:
+        return self.workloads is not None and self.workloads.volcano and bool(group_of_pod(pod))
 
     def put_volcano_group(self, group: VolcanoGroup) -> None:
         """Takes a PodGroup of Volcano."""

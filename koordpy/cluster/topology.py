@@ -18,6 +18,8 @@ class Layer:
 
     name: str
     label_keys: tuple[str, ...]
+    tier: int = 0
+    """Of the HyperNodes that it is made of; 0 where labels make it."""
 
 
 @dataclass(frozen=True, slots=True)

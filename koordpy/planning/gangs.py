@@ -241,15 +241,16 @@ class DerivedGang(Gang):
 
 
 def _tier(tier: tuple[str, int, bool] | None, layers: Layers) -> tuple[tuple[GatherRule, ...], str]:
-    """(rule, fault) of a tier of Volcano's: the n-th layer above the nodes."""
+    """(rule, fault) of a tier of Volcano's: the n-th layer above the nodes, or that of the HyperNodes of the tier."""
     if tier is None:
         return (), ""
     name, number, must = tier
-    above = [layer.name for layer in layers.chain[:-1]]
     if name:
         return (GatherRule(name, must),), ""
-    if 1 <= number <= len(above):
-        return (GatherRule(above[-number], must),), ""
+    above = layers.chain[:-1]
+    by_number = {layer.tier or len(above) - i: layer.name for i, layer in enumerate(above)}
+    if number in by_number:
+        return (GatherRule(by_number[number], must),), ""
     there = counted(len(above), "layer")
     return (), f"networkTopology.highestTierAllowed {number}, the tree has {there} above the nodes" if must else ""
 
@@ -283,7 +284,9 @@ def _derived_gang(snapshot: Snapshot, ref: GangRef, derived: Derived) -> Gang:
     except ValueError as what:
         wrong = wrong or f"spec.minResources cannot be read: {what}"
     kind = DerivedGang if derived.by_workload else Gang
+    expected = whole_number(notes[keys.GANG_TOTAL]) if keys.GANG_TOTAL in notes else None
     return kind(
+        expected=expected if expected is not None and expected > 0 else None,
         ref=ref,
         exists=not derived.missing,
         min_member=derived.min_member,

@@ -333,7 +333,7 @@ class DerivedBook:
             run=run.run,
             is_present=run.is_present,
             own=f"{head.namespace}/{head.name}",
-            kind=head.kind.lower() if derivation.is_gang else "",
+            kind=derivation.title.kind.lower() if derivation.is_gang else "",
         )
 
     def _take(self, bucket: Bucket, before: _Found | None) -> None:
@@ -370,8 +370,9 @@ class DerivedBook:
                 continue
             suffix = "" if current[found.whose] is found else f"@{found.run}"
             keys = [_key(one, suffix) for one in found.gangs]
-            if any(key in gangs or key in taken for key in keys):
+            while any(key in gangs or key in taken for key in keys):
                 suffix += f"-{found.kind}"
+                keys = [_key(one, suffix) for one in found.gangs]
             shown[bucket] = self._renamed(bucket, found.gangs, suffix)
             gangs.update((one.key, one) for one in shown[bucket])
             meant.setdefault(found.own, []).extend(one.key for one in shown[bucket] if one.joined)
@@ -386,6 +387,9 @@ class DerivedBook:
             shown[bucket] = self._renamed(bucket, said, suffix)
             gangs.update((one.key, one) for one in shown[bucket])
         known, self.gangs = self.gangs, gangs
+        for own in self.known.finished():
+            if own not in gangs and own not in taken:
+                meant.setdefault(own, [])  # it holds nobody who names it
         self.meant = {key: tuple(found) for key, found in meant.items() if found != [key]}
         return self._show(shown, known)
 

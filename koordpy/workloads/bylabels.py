@@ -15,7 +15,7 @@ from koordpy.workloads.gangs import ASKED_BY_TEMPLATE, AUTO, Derived
 from koordpy.workloads.kinds.leaderworkersets import PREFIX as LWS
 from koordpy.workloads.kinds.leaderworkersets import WORKERS
 from koordpy.workloads.kinds.registry import GANG_KINDS
-from koordpy.workloads.known import PodPlace, controller
+from koordpy.workloads.known import PodPlace, Title, controller
 from koordpy.workloads.runs import WorkloadPod
 from koordpy.workloads.source import index_of
 
@@ -101,6 +101,14 @@ def _keys(pods: Sequence[WorkloadPod]) -> tuple[str, ...]:
     return tuple(one.pod.key for one in pods if not one.succeeded)
 
 
+def _title(pods: Sequence[WorkloadPod]) -> Title | None:
+    """The workload that is named, where its kind may be a gang's."""
+    owner = controller(pods[0].pod)
+    if owner is None or not (owner.kind in GANG_KINDS or owner.kind in ASKED_BY_TEMPLATE):
+        return None
+    return Title(owner.kind, pods[0].pod.metadata.namespace, owner.name, owner.api_version, owner.uid)
+
+
 def _maker(pods: Sequence[WorkloadPod]) -> str:
     owner = controller(pods[0].pod)
     return f"{owner.kind} {owner.name}" if owner is not None else f"the owner of {pods[0].pod.metadata.name}"
@@ -118,6 +126,7 @@ def _elastic(namespace: str, name: str, uid: str, pods: Sequence[WorkloadPod]) -
         meta=pods[0].pod.metadata,
         run=("pet", namespace, name, uid),
         source="labels",
+        title=_title(pods),
         maker=_maker(pods),
     )
 
@@ -141,6 +150,7 @@ def _owned(namespace: str, name: str, uid: str, pods: Sequence[WorkloadPod]) -> 
         fault=fault,
         run=("owner", namespace, name, uid),
         source="labels",
+        title=_title(pods),
         maker=_maker(pods),
     )
 
@@ -150,6 +160,8 @@ def _leader_workers(
 ) -> Iterator[Derived]:
     """A group of a LeaderWorkerSet: its leader, and its workers once they exist."""
     size = index_of(pods[0].pod.metadata.annotations[LWS + "size"]) or 1
+    if size == 1:
+        return  # nobody to wait for
     title, _, group = name.rpartition("-")
     split: dict[str, list[WorkloadPod]] = {"leader": [], WORKERS: []}
     for one in pods:
@@ -168,7 +180,8 @@ def _leader_workers(
                 meta=found[0].pod.metadata,
                 run=("lws", namespace, name, uid),
                 source="labels",
-                maker=f"LeaderWorkerSet {title}",
+                title=Title("LeaderWorkerSet", namespace, title),
+                role=role,
             )
 
 

@@ -5,6 +5,7 @@ Sources: workloads.md 2 to 5.
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from koordpy.api import keys
@@ -58,6 +59,8 @@ class Derived:
     """Whether it is planned together with the other roles of its run."""
     warning: str = ""
     """What its owner should know of it."""
+    beside: tuple[str, ...] = ()
+    """Bound pods of its run that another scheduler has placed."""
     lost: bool = False
     """Whether members are gone that ran (workloads.md 5.6)."""
     source: str = "workload"
@@ -123,7 +126,7 @@ def _notes(run: WorkloadRun, role: Role) -> list[Mapping[str, str]]:
 def _asks(said: Mapping[str, str]) -> bool:
     if said.get(AUTO) == "on" or (keys.GANG_MIN in said and keys.GANG_NAME not in said):
         return True
-    text = said.get(keys.GANG_TOPOLOGY)
+    text = said.get(keys.GANG_TOPOLOGY, said.get(keys.GANG_TOPOLOGY_ALIAS))
     if text is None:
         return False
     try:
@@ -167,6 +170,11 @@ class Derivation:
             return role.template.scheduler in self._settings.schedulers
         pods = self.run.members.get(role.name, ())
         return not pods or any(one.pod.spec.scheduler_name in self._settings.schedulers for one in pods)
+
+    @cached_property
+    def _beside(self) -> list[WorkloadPod]:
+        others = [role.name for role in self.all_roles if not self._is_ours(role)]
+        return [one for name in others for one in self.run.members.get(name, ()) if one.bound and not one.leaving]
 
     @property
     def is_gang(self) -> bool:
@@ -260,6 +268,7 @@ class Derivation:
             run=(head.uid, group, self.run.run),
             apart=runs and not bound and (lacks or bool(fault)),
             joined=wanted > 0,
+            beside=tuple(one.pod.key for one in self._beside),
             lost=self._lost(members),
             packed=self.workload.packed,
             parted=role.packed,
@@ -278,15 +287,19 @@ class Derivation:
 
     def _lost(self, members: list[WorkloadPod]) -> bool:
         """Whether fewer are bound or have Succeeded than were bound together."""
-        counts: dict[str, int] = {}
-        for one in (one for found in self.run.members.values() for one in found):
-            if one.bound or one.succeeded:
-                key = one.pod.metadata.annotations.get(keys.BIND_GROUP_ID, "")
-                counts[key] = counts.get(key, 0) + (not one.leaving)
+        standing: dict[str, int] = {}
+        started: dict[str, set[str]] = {}
+        for role, found in self.run.members.items():
+            standing[role] = sum((one.bound and not one.leaving) or one.succeeded for one in found)
+            for one in found:
+                if one.bound:
+                    together = one.pod.metadata.annotations.get(keys.BIND_GROUP_ID, "")
+                    started.setdefault(together, set()).add(role)
         for one in members:
             said = one.pod.metadata.annotations
             number = index_of(said.get(keys.BIND_MEMBER_COUNT, "")) or 0
-            if one.bound and counts.get(said.get(keys.BIND_GROUP_ID, ""), 0) < number:
+            roles = started.get(said.get(keys.BIND_GROUP_ID, ""), set())
+            if one.bound and sum(standing[role] for role in roles) < number:
                 return True
         return False
 

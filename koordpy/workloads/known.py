@@ -128,6 +128,10 @@ class Known:
         """All of them."""
         return iter(self._by_uid.values())
 
+    def finished(self) -> Iterator[str]:
+        """`namespace/name` of workloads that are over."""
+        return (one.head.key for one in self._by_uid.values() if one.note == "finished")
+
     def owned_by(self, pod: Pod) -> None:
         """Takes down who controls a pod, where that may stand on another's chain."""
         owner = controller(pod)

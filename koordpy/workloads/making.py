@@ -15,7 +15,7 @@ from koordpy.api.strict import decode
 from koordpy.workloads.kinds.jobs import index_in
 from koordpy.workloads.known import Known, PodPlace
 from koordpy.workloads.model import Filling, JobPart, Role, Slot, Template, Workload
-from koordpy.workloads.podspecs import placed
+from koordpy.workloads.podspecs import node_of_daemon, placed
 from koordpy.workloads.source import Head
 
 RoleKey = tuple[str, str, str]
@@ -179,7 +179,8 @@ class Expansion:
     def waits_for(self, workload: Workload, role: Role, node_of: Callable[[str], str]) -> str:
         """The first thing that a role waits for; empty where its pods are made."""
         key = workload.head.uid, role.group, role.name
-        if all(part.over for part in role.parts) or not role.after or self._pods.get(key) or key in self._begun():
+        begun = any(self._of_run(workload, place) for _, place in self._pods.get(key, ()))
+        if all(part.over for part in role.parts) or not role.after or begun or key in self._begun():
             return ""
         for condition in role.after:
             if condition.met or (
@@ -194,7 +195,8 @@ class Expansion:
         names = {name, f"{name}-leaders", f"{name}-followers"}
         for one in workload.roles:
             if one.name in names and one.group == role.group:
-                alive = [pod for pod, _ in self._pods.get((workload.head.uid, one.group, one.name), ()) if _alive(pod)]
+                pods = self._pods.get((workload.head.uid, one.group, one.name), ())
+                alive = [pod for pod, place in pods if _alive(pod) and self._of_run(workload, place)]
                 bound = sum(bool(node_of(pod.key)) for pod in alive)
                 if bound < sum(self._wanted(workload, one, part) for part in one.parts):
                     return False
@@ -210,12 +212,16 @@ class Expansion:
     def _of_part(self, workload: Workload, role: Role, part: JobPart) -> list[Pod]:
         found = self._pods.get((workload.head.uid, role.group, role.name), ())
         several = len(role.parts) > 1
-        run = workload.run
         return [
             pod
             for pod, place in found
-            if (not several or place.seat.part == part.key) and (not run or place.seat.run == run)
+            if (not several or place.seat.part == part.key) and self._of_run(workload, place)
         ]
+
+    @staticmethod
+    def _of_run(workload: Workload, place: PodPlace) -> bool:
+        """Whether a pod is of the run that there is now."""
+        return not workload.run or place.seat.run == workload.run
 
     # -- pods ---------------------------------------------------------------------------------------------------------
 
@@ -251,21 +257,25 @@ class Expansion:
         if workload.head.kind == "DaemonSet":
             template = self._templates.pod(role.template)
             nodes = self._daemons(workload, template) if template is not None else ()
-            names = {pod.key for pod in own}
+            filled = {node_of_daemon(pod) for pod in own}
             prefix = f"{workload.head.namespace}/"
-            slots = (Slot(f"{workload.head.name}-{node}", {}, node=node) for node in nodes)
-            return [slot for slot in slots if f"{prefix}{slot.name}" not in names | self._present]
-        number = self._wanted(workload, role, part) - len(alive)
-        if number <= 0:
-            return []
+            slots = (Slot(f"{workload.head.name}-{node}", {}, node=node) for node in nodes if node not in filled)
+            return [slot for slot in slots if f"{prefix}{slot.name}" not in self._present]
+        wanted = self._wanted(workload, role, part)
+        number = wanted - len(alive)
         names = {pod.metadata.name for pod in own}
         if part.filling is Filling.INDEX:
+            # of two pods of one index one counts, and none of an index that there is not
+            number = wanted - len({_index(pod) for pod in alive} & {slot.index for slot in part.slots()})
+        elif part.filling is Filling.NAME:
+            number = wanted  # each name is made that is not there
+        if number <= 0:
+            return []
+        if part.filling is Filling.INDEX:
             # of pods that Failed the index is open again
-            filled = {
-                _index(pod) for pod in own if pod.status.phase != "Failed" and not pod.metadata.deletion_timestamp
-            }
-            filled |= part.closed
-            open_slots: Iterator[Slot] = (slot for slot in part.slots() if slot.index not in filled)
+            over = {_index(pod) for pod in own if pod.status.phase != "Failed" and not pod.metadata.deletion_timestamp}
+            over |= part.closed
+            open_slots: Iterator[Slot] = (slot for slot in part.slots() if slot.index not in over)
         elif part.filling is Filling.NAME:
             prefix = f"{workload.head.namespace}/"
             names |= {key.removeprefix(prefix) for key in self._present if key.startswith(prefix)}

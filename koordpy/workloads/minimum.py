@@ -67,9 +67,11 @@ def minima(
     """Role -> its minimum. several: whether the spec has more than one role; notes: annotations of the workload and of
     those above it, nearest first; pods: of the oldest pod of each role, where others' systems write them."""
     most = sum(role.number for role in roles) if workload.counted else None
-    own = {role.name: found for role in roles if (found := _own(workload, role, title, several)) is not None}
+    own = _owns(workload, roles, title, pods, several=several)
     first = next(iter(pods.values()), {})
-    templates = {**first, **(roles[0].template.annotations if roles else {})}
+    templates = dict(first)
+    for role in reversed(roles):
+        templates.update(role.template.annotations)
     others = {key: value for key, value in templates.items() if key in workload.total_keys}
     total = _total(workload, [*notes, others], most, title)
     if total is None:
@@ -84,12 +86,28 @@ def minima(
     return out
 
 
-def _own(workload: Workload, role: Role, title: str, several: bool) -> Minimum | None:
-    text = role.template.annotations.get(GANG_MIN, role.asked)
-    if text is None:
-        return None
-    most = role.number if workload.counted else None
-    return _annotated(GANG_MIN, text, most, f"role {role.name}" if role.name and several else title)
+def _owns(
+    workload: Workload, roles: Sequence[Role], title: str, pods: Mapping[str, Mapping[str, str]], *, several: bool
+) -> dict[str, Minimum]:
+    """What is said of roles by themselves; of those that are one in the spec, filled in their order."""
+    whole: dict[str, list[Role]] = {}
+    for role in roles:
+        whole.setdefault(role.half_of or role.name, []).append(role)
+    out: dict[str, Minimum] = {}
+    for name, parts in whole.items():
+        first = parts[0]
+        notes = first.template.annotations if first.template.raw else pods.get(first.name, {})
+        text = notes.get(GANG_MIN, first.asked)
+        if text is None:
+            continue
+        most = sum(role.number for role in parts) if workload.counted else None
+        found = _annotated(GANG_MIN, text, most, f"role {name}" if name and several else title)
+        left = found.number or 0
+        for role in parts:
+            share = min(role.number, left) if len(parts) > 1 else left
+            left -= share
+            out[role.name] = Minimum(share, found.by, found.fault)
+    return out
 
 
 def _elastic(role: Role) -> Minimum:

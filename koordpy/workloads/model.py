@@ -53,7 +53,8 @@ class Template:
         if not spec.list("containers"):
             spec.fault("containers", "required")
         scheduler = spec.text("schedulerName", "default-scheduler")
-        return cls(source.raw, source.path, meta.strings("labels"), meta.strings("annotations"), scheduler)
+        labels, notes = (meta.strings(name, told=False) for name in ("labels", "annotations"))
+        return cls(source.raw, source.path, labels, notes, scheduler)  # faults are told with the rest of the pod's
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +150,8 @@ class Role:
     """Of each part, where they differ."""
     asked: str | None = None
     """Annotation min-available of its own."""
+    half_of: str = ""
+    """The role of the spec that it is a part of."""
     detail: str = ""
     """`2 Jobs of 2`."""
     packed: tuple[tuple[str, str], ...] = ()

@@ -14,6 +14,7 @@ from koordpy.api.objects import (
     NodeSelector,
     NodeSelectorTerm,
     PersistentVolumeClaimSource,
+    Pod,
     PodAffinity,
     PodAffinityTerm,
     PodSpec,
@@ -57,6 +58,15 @@ def on_node(spec: PodSpec, node: str) -> PodSpec:
     terms = [replace(one, match_fields=[*one.match_fields, *term.match_fields]) for one in given] or [term]
     required = NodeSelector(node_selector_terms=terms)
     return replace(spec, affinity=replace(affinity, node_affinity=replace(of_nodes, required=required)))
+
+
+def node_of_daemon(pod: Pod) -> str:
+    """The node that a daemon's pod is on, or is for; empty where it does not say."""
+    if pod.spec.node_name or pod.spec.affinity is None or (of_nodes := pod.spec.affinity.node_affinity) is None:
+        return pod.spec.node_name
+    terms = of_nodes.required.node_selector_terms if of_nodes.required is not None else []
+    named = (one for term in terms for one in term.match_fields if one.key == "metadata.name" and one.operator == "In")
+    return next((one.values[0] for one in named if one.values), "")
 
 
 DAEMON_TAINTS = (

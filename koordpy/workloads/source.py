@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from koordpy.api.faults import Fault, kind_name, literal
+from koordpy.api.faults import Fault, key_path, kind_name, literal, shown
 from koordpy.api.limits import WORKLOAD_PODS
 
 
@@ -99,9 +99,13 @@ class Source:
         self.fault(name, f"{kind_name(value)} in place of a list of texts")
         return ()
 
-    def strings(self, name: str) -> dict[str, str]:
-        """Labels, annotations and the like: texts by key."""
-        return {key: value for key, value in self.at(name).raw.items() if isinstance(value, str)}
+    def strings(self, name: str, *, told: bool = True) -> dict[str, str]:
+        """Labels, annotations and the like: texts by key. told: whether it takes down what is none."""
+        found = self.at(name).raw
+        for key, value in found.items() if told else ():
+            if not isinstance(value, str) and value is not None:
+                self.fault(key_path(name, str(key)), f"{shown(value)} in place of text")
+        return {key: value for key, value in found.items() if isinstance(value, str)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,6 +142,7 @@ def _gangs(
     for one in pods:
         by_task.setdefault(_task(one.pod), []).append(one)
     left = group.min_member - sum(group.tasks.values())
+    first = min(by_task, key=natural_key)
     for task in sorted(by_task, key=natural_key):
         members = by_task[task]
         least = group.tasks.get(task, 0)
@@ -160,6 +161,7 @@ def _gangs(
             source=SOURCE,
             whole=(key, group.min_member),
             tier=group.tier,
+            resources=group.resources if task == first else {},
             sets=parts,
             warning=warning,
         )

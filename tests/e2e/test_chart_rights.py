@@ -29,6 +29,15 @@ READ = {
     ("topology.volcano.sh", "hypernodes"),
     (SIGS, "podgroups elasticquotas"),
     (X, "podgroups elasticquotas"),
+    ("batch", "jobs"),
+    ("apps", "statefulsets"),
+    ("jobset.x-k8s.io", "jobsets"),
+    ("leaderworkerset.x-k8s.io", "leaderworkersets"),
+    ("kubeflow.org", "pytorchjobs tfjobs xgboostjobs paddlejobs jaxjobs mpijobs"),
+    ("trainer.kubeflow.org", "trainjobs"),
+    ("ray.io", "rayclusters"),
+    ("scheduler.grove.io", "podgangs"),
+    ("scheduling.volcano.sh", "podgroups"),
 }
 WRITTEN: set[Right] = {
     ("", "pods", "delete"),

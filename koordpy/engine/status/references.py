@@ -43,7 +43,7 @@ class References:
         ref = GangRef(namespace, name, source)
         book = self._state.workloads
         derived = book.derived.get(ref) if book is not None and source is GangSource.WORKLOAD else None
-        if derived is not None and (title := derived.title) is not None:
+        if derived is not None and (title := derived.title) is not None and title.uid:
             return ObjectReference(title.api_version, title.kind, title.name, title.namespace, title.uid)
         return self.owner(ref) or next((of_pod(pod) for pod in self._oldest_first(ref)), None)
 

@@ -44,4 +44,6 @@ def warnings_of(units: Sequence[Unit], groups: Groups) -> list[tuple[str, str]]:
 def _holder(pod: PodInfo) -> Holder:
     if pod.gang is None:
         return Holder.PLAIN
-    return Holder.MEMBER if pod.gang.source in (GangSource.NAMED, GangSource.WORKLOAD) else Holder.GROUPED
+    if pod.gang.source is GangSource.WORKLOAD:
+        return Holder.DERIVED
+    return Holder.MEMBER if pod.gang.source is GangSource.NAMED else Holder.GROUPED

@@ -126,11 +126,13 @@ def read_jobset(source: Source, head: Head, jobs: JobStates | None = None) -> Wo
 
     def seat(pod: Pod) -> PodSeat | None:
         labels, notes = pod.metadata.labels, pod.metadata.annotations
+        if head.has_uid and labels.get(PREFIX + "jobset-uid", head.uid) != head.uid:
+            return None  # of an earlier JobSet of the name
         job = labels.get("batch.kubernetes.io/job-name") or next(
             (one.name for one in pod.metadata.owner_references if one.controller and one.kind == "Job"), ""
         )
         role = labels.get(PREFIX + "replicatedjob-name") or next(
-            (name for name in replicas if job.startswith(f"{head.name}-{name}-")), ""
+            (name for name in replicas if job.rpartition("-")[0] == f"{head.name}-{name}"), ""
         )
         if role not in offsets:
             return None
@@ -189,8 +191,17 @@ class _Role:
         self, source: Source, head: Head, one: Source, jobs: JobStates, attempt: str, note: str, jobs_before: int
     ) -> None:
         self._head, self._one, self._attempt, self._before = head, one, attempt, jobs_before
-        self._all_jobs = sum(other.count("replicas", 1) for other in source.at("spec").list("replicatedJobs"))
+        listed = source.at("spec").list("replicatedJobs")
+        self._all_jobs = sum(other.count("replicas", 1) for other in listed)
         self.name, self.replicas = one.text("name"), one.count("replicas", 1)
+        self._group = one.text("groupName", "default")
+        before = [other.text("name") for other in listed]
+        of_group = [other for other in listed if other.text("groupName", "default") == self._group]
+        self._group_jobs = sum(other.count("replicas", 1) for other in of_group)
+        at = before.index(self.name)
+        self._group_before = sum(
+            other.count("replicas", 1) for other in listed[:at] if other.text("groupName", "default") == self._group
+        )
         self._job = one.at("template")
         spec = self._job.at("spec")
         self.each = min(parallelism for parallelism in [sizes(spec)[0], sizes(spec)[1]] if parallelism is not None)
@@ -227,9 +238,9 @@ class _Role:
             "job-index": str(j),
             "job-global-index": str(self._before + j),
             "job-key": job_key,
-            "group-name": self._one.text("groupName", "default"),
-            "group-replicas": str(self._all_jobs),
-            "job-group-index": str(self._before + j),
+            "group-name": self._group,
+            "group-replicas": str(self._group_jobs),
+            "job-group-index": str(self._group_before + j),
         }
         found = _labelled(found, {PREFIX + key: value for key, value in labels.items()})
         if self._key:
@@ -256,6 +267,7 @@ class _Role:
             return
         leaders = tuple(_half(part, leader=True) for part in parts)
         others = tuple(_half(part, leader=False) for part in parts)
+        make = partial(make, half_of=self.name)
         yield make(name=self.name + LEADERS, parts=leaders, after=after, detail=f"{jobs} {self.each}")
         placed = StepCondition(self.name + LEADERS, "scheduled", "leader scheduled")
         yield make(name=self.name + FOLLOWERS, parts=others, after=(*after, placed), detail=f"{jobs} {self.each}")

@@ -35,7 +35,7 @@ class _Groups:
         self._key = head.annotations.get(EXCLUSIVE, "")
         self._subgroups = inner.at("subGroupPolicy")
         self.stepwise = (self._ready or bool(self._key)) and self.size > 1
-        self._revision = source.at("status").text("updateRevision", "1")
+        self.revision = source.at("status").text("updateRevision", "1")
 
     def _slot(self, group: str, j: int) -> Slot:
         head = self.head
@@ -46,14 +46,16 @@ class _Groups:
             "group-index": group,
             "group-key": key,
             "worker-index": str(j),
-            "template-revision-hash": self._revision,
+            "template-revision-hash": self.revision,
         }
         notes = {"size": str(self.size)}
         if j:
             notes["leader-name"] = leader
         subgroup = self._subgroups.maybe("subGroupSize") if self._subgroups.raw else None
         if subgroup:
-            labels["subgroup-index"] = str(self._subgroup(j, subgroup))
+            excluded = self._subgroups.text("subGroupPolicyType") == "LeaderExcluded"
+            if j or not excluded:
+                labels["subgroup-index"] = str((j - 1) // subgroup if excluded else self._subgroup(j, subgroup))
             notes["subgroup-size"] = str(subgroup)
             notes["subgroup-policy-type"] = self._subgroups.text("subGroupPolicyType", "LeaderWorker")
         return Slot(
@@ -135,7 +137,7 @@ def read_leader_worker_set(source: Source, head: Head) -> Workload:
             return None
         index = index_of(worker)
         role = "" if not groups.stepwise else LEADER if index == 0 else WORKERS
-        run = labels.get(PREFIX + "template-revision-hash", "")
+        run = labels.get(PREFIX + "template-revision-hash", groups.revision)
         return PodSeat(role, index, WORKERS if index else LEADER, group=group, run=run)
 
     return Workload(

@@ -10,7 +10,7 @@ from typing import Any
 from koordpy.workloads.source import Head, Source, owned_object
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
-NAMED = ("replicatedJobs", "containers", "initContainers", "volumes", "env")
+NAMED = ("replicatedJobs", "containers")
 """Lists whose entries are known by their names."""
 
 
@@ -21,15 +21,33 @@ def runtime_key(source: Source, namespace: str) -> tuple[str, str, str]:
     return kind, namespace if kind == "TrainingRuntime" else "", ref.text("name")
 
 
+def checked_runtime(source: Source) -> Mapping[str, Any]:
+    """A runtime without fields that say nothing; takes down what is of a wrong type in it."""
+    source = Source(_given(source.raw), faults=source.faults)
+    source.at("spec", "mlPolicy").count("numNodes", 1)
+    for job in source.at("spec", "template", "spec").list("replicatedJobs"):
+        job.text("name")
+        pod = job.at("template", "spec", "template", "spec")
+        for container in (*pod.list("containers"), *pod.list("initContainers")):
+            container.text("name")
+    return source.raw
+
+
+def _given(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _given(part) for name, part in value.items() if part is not None}
+    return [_given(part) for part in value if part is not None] if isinstance(value, list) else value
+
+
 def merged(old: Any, new: Any, field: str = "") -> Any:
     """Strategic merge: maps key by key, lists of named entries by name, other lists replaced."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         return {**old, **{key: merged(old.get(key), value, key) for key, value in new.items()}}
     if field in NAMED and isinstance(old, list) and isinstance(new, list):
-        found = {one.get("name"): one for one in old if isinstance(one, Mapping)}
+        found = {str(one.get("name")): one for one in old if isinstance(one, Mapping)}
         for one in new:
             if isinstance(one, Mapping):
-                found[one.get("name")] = merged(found.get(one.get("name")), one)
+                found[str(one.get("name"))] = merged(found.get(str(one.get("name"))), one)
         return list(found.values())
     return new if new is not None else old
 
