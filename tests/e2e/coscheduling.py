@@ -1,4 +1,4 @@
-"""The kinds of scheduling.x-k8s.io, served beside ours: koordpy reads them and does not install their definitions."""
+"""The kinds of scheduling.x-k8s.io, served beside ours: koordpy reads both and brings the definition of one."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ async def served(api: Client, *plurals: str) -> AsyncIterator[None]:
     paths = []
     try:
         for plural in plurals:
-            one = ours[f"{plural}.{SIGS}"]
             name = f"{plural}.{X}"
+            if name in ours:
+                continue
+            one = ours[f"{plural}.{SIGS}"]
             paths.append(f"{DEFINITIONS}/{name}")
             meta = {"name": name, **_kept(one)}
             await api.apply(paths[-1], {**one, "metadata": meta, "spec": {**one["spec"], "group": X}})

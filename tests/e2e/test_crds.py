@@ -51,6 +51,7 @@ async def test_the_definitions_are_established_and_structural(api: Client, crds:
         "devices.scheduling.koordinator.sh",
         "elasticquotas.scheduling.sigs.k8s.io",
         "podgroups.scheduling.sigs.k8s.io",
+        "podgroups.scheduling.x-k8s.io",
     ]
     for crd in await api.items("/apis/apiextensions.k8s.io/v1/customresourcedefinitions"):
         conditions = {c["type"]: (c["status"], c.get("message")) for c in crd["status"]["conditions"]}
