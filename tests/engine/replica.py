@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from koordpy.api.config import Gangs
 from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.scheduler import Scheduler
 from tests.engine.live import QUICK, QUICK_LEASE, Planner
@@ -28,6 +29,8 @@ SETTINGS = replace(
     unconfirmed_seconds=0.8,
     wobble_hold_seconds=1.0,
 )
+NAMED_GANGS = Gangs(auto="labels", volcano="off")
+"""Of stories in which no workload comes: nothing is watched for their sake."""
 
 
 @dataclass
@@ -40,6 +43,7 @@ class Replica:
     watchman: Listener
     name: str = "one"
     latest_seconds: float = LATEST_SECONDS
+    gangs: Gangs = NAMED_GANGS
     client: ApiClient | None = None
     scheduler: Scheduler | None = None
     ahead_seconds: float = 0.0
@@ -59,6 +63,7 @@ class Replica:
             self.starts += 1
             settings = replace(
                 SETTINGS,
+                gangs=self.gangs,
                 lease=replace(QUICK_LEASE, retry_seconds=0.2) if self.elects else None,
                 settle_seconds=2.5 * self.latest_seconds,
                 sweep_seconds=0.3,

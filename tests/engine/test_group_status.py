@@ -224,7 +224,7 @@ NONE = {**dict.fromkeys(map(status, ("Scheduled", "Incomplete", "Invalid", "Unsc
 def gauges(scheduler: Scheduler) -> dict[str, float]:
     """What the gauges of gangs say."""
     lines = scheduler.metrics.render().decode().splitlines()
-    found = [line.rpartition(" ") for line in lines if line.startswith("koordpy_gangs")]
+    found = [line.rpartition(" ") for line in lines if line.startswith(("koordpy_gangs{", "koordpy_gangs_half"))]
     return {name.partition("koordpy_gangs")[2]: float(value) for name, _, value in found}
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from koordpy.api import keys
+from koordpy.api.config import Gangs
 from koordpy.sim.errors import StatusError
 from tests.engine.live import Live, pod, small
 from tests.engine.lives import Nobody, ending, on_node, phase_of
@@ -34,7 +35,7 @@ ACTS = {
     "succeed": 5.0, "fail": 3.0, "clean": 2.0, "delete": 2.0, "drain": 1.0, "uncordon": 1.0, "scale": 2.0,
     "suspend": 1.0, "resume": 1.5, "remake": 1.2, "restart": 1.5, "retire": 0.6, "kill": 0.6, "wait": 3.0,
 }  # fmt: skip
-RECENT_SECONDS = 1.5
+RECENT_SECONDS = 1.0
 """A plan may have been made on what was true so long ago."""
 
 
@@ -84,7 +85,7 @@ class WorkloadLives:
 
     def __post_init__(self) -> None:
         server = self.cluster.server
-        self.replica = Replica(lambda: Wire(server), self.loop.wall, False, Nobody())
+        self.replica = Replica(lambda: Wire(server), self.loop.wall, False, Nobody(), gangs=Gangs())
         server.store.listeners.append(self._changed)
         self.loop.on_send = self._sent
 
@@ -98,7 +99,7 @@ class WorkloadLives:
         obj = change.entry.obj
         if self.trace and shelf in ("pods", JOBS, JOBSETS, "nodes"):
             self._print(shelf, change.kind, obj)
-        if shelf != "pods" or change.kind == "DELETED" or not on_node(obj) or phase_of(obj) != "Pending":
+        if shelf != "pods" or change.kind == "DELETED" or not on_node(obj) or phase_of(obj) != "Pending" or ending(obj):
             return
         labels = obj["metadata"]["labels"]
         role = labels["run"], labels["role"]
@@ -208,7 +209,7 @@ class WorkloadLives:
                     self.cluster.delete(name)
                 elif on_node(obj) and phase_of(obj) == "Pending":
                     self._phase(name, "Running")
-            await asyncio.sleep(self.dice.choice((0.05, 0.2, 0.6)))
+            await asyncio.sleep(self.dice.choice((0.05, 0.2, 0.6, 1.5)))
 
     def _job(self, name: str) -> Manifest | None:
         return next((one for one in self.cluster.server.store.list(JOBS) if one["metadata"]["name"] == name), None)
@@ -225,7 +226,10 @@ class WorkloadLives:
                     self._create_job(work, name)
                 continue
             self._reconcile_job(work, role, job)
-        for role in {role for role, _, _ in work.jobs.values()}:
+        self._look_at(work)
+
+    def _look_at(self, work: Work) -> None:
+        for role in sorted({role for role, _, _ in work.jobs.values()}):
             self._look(work, role)
 
     def _driver_is_ready(self, work: Work) -> bool:
@@ -249,7 +253,9 @@ class WorkloadLives:
         wanted, left = self._wanted(job)
         active = [one for one in pods if phase_of(one) in ("Pending", "Running") and not ending(one)]
         taken = {int(one["metadata"]["labels"][INDEX]) for one in active}
-        for index in [i for i in left if i not in taken][: max(0, wanted - len(active))]:
+        # a few at a time: who is made first must wait for the others
+        number = min(max(0, wanted - len(active)), self.dice.choice((1, 1, 2, 9)))
+        for index in [i for i in left if i not in taken][:number]:
             self._make(work, role, job, index)
         for one in sorted(active, key=lambda one: -int(one["metadata"]["labels"][INDEX]))[
             : max(0, len(active) - wanted)
@@ -308,6 +314,7 @@ class WorkloadLives:
         does: Callable[[Work], bool | None] = getattr(self, f"do_{name}")
         if does(work) is not False:
             self.tally[name] += 1
+            self._look_at(work)
             if self.trace:
                 print(f"{self.loop.time():8.3f} -- {name} {work.name}")
 
