@@ -132,7 +132,8 @@ def test_a_dry_run_has_the_right_to_read_and_no_other(helm: Helm) -> None:
 
 
 def test_owners_are_read_only_where_pods_are_spread_by_them(helm: Helm) -> None:
-    owners = {("", "services"), ("", "replicationcontrollers"), ("apps", "replicasets"), ("apps", "statefulsets")}
+    # StatefulSets are read in any case: gangs follow from them
+    owners = {("", "services"), ("", "replicationcontrollers"), ("apps", "replicasets")}
     for values, read in (
         (SPREAD, owners),
         (listed({}), owners),
@@ -140,6 +141,32 @@ def test_owners_are_read_only_where_pods_are_spread_by_them(helm: Helm) -> None:
     ):
         more = helm.render(values).rights() - helm.render().rights()
         assert {(group, resource) for group, resource, _, _ in more} == read
+
+
+WORKLOADS = {
+    "jobs", "statefulsets", "jobsets", "leaderworkersets", "pytorchjobs", "tfjobs", "xgboostjobs", "paddlejobs",
+    "jaxjobs", "mpijobs", "trainjobs", "rayclusters", "podgangs",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("gangs", "read"),
+    [
+        ({}, WORKLOADS),
+        ({"auto": "labels"}, set()),
+        ({"auto": False}, set()),
+        ({"auto": "labels", "namespaces": {"ml": {"auto": "workloads"}}}, WORKLOADS),
+        ({"kinds": ["PyTorchJob"]}, {"pytorchjobs"}),
+        (
+            {"kinds": ["LeaderWorkerSet", "TrainJob"]},
+            {"leaderworkersets", "statefulsets", "trainjobs", "jobsets", "jobs"},
+        ),
+    ],
+)
+def test_workloads_are_read_as_the_configuration_says(helm: Helm, gangs: dict[str, object], read: set[str]) -> None:
+    found = {(resource, verb) for _, resource, _, verb in helm.render({"config": {"gangs": gangs}}).rights()}
+    assert {one for one, _ in found} & WORKLOADS == read
+    assert {verb for one, verb in found if one in read} == ({"get", "list", "watch"} if read else set())
 
 
 def test_the_right_to_the_lease_follows_the_configuration(helm: Helm) -> None:
