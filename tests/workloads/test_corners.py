@@ -3,7 +3,20 @@
 from pathlib import Path
 from typing import Any
 
-from tests.workloads.cluster import AUTO, MIN, Json, job, jobset, nodes, pod, role, simulate, template, workload
+from tests.workloads.cluster import (
+    AUTO,
+    MIN,
+    NETWORK,
+    Json,
+    job,
+    jobset,
+    nodes,
+    pod,
+    role,
+    simulate,
+    template,
+    workload,
+)
 
 JOB_NAME = "training.kubeflow.org/job-name"
 VOLCANO = "scheduling.k8s.io/group-name"
@@ -113,3 +126,222 @@ def test_a_role_is_named_where_the_spec_has_another(tmp_path: Path) -> None:
     made = jobset(role("driver", 1, 1, driver), role("workers", 1, 2, template({MIN: "5"})))
     answer = simulate(tmp_path, *nodes(2), made)
     assert "5 is more than the 2 members of role workers" in answer.message("js-workers-0-0")
+
+
+def of_volcano(name: str, task: str = "", **more: Any) -> Json:
+    return bare(name, template={"notes": {VOLCANO: "g", **({"volcano.sh/task-spec": task} if task else {})}}, **more)
+
+
+def volcano_group(**spec: Any) -> Json:
+    return workload("scheduling.volcano.sh/v1beta1", "PodGroup", "g", spec)
+
+
+def test_who_has_succeeded_counts_for_a_volcano_group(tmp_path: Path) -> None:
+    owner = {"apiVersion": "example.com/v1", "kind": "Work", "name": "w", "uid": "w1"}
+    ended = of_volcano("a", owner=owner, status={"phase": "Succeeded"})
+    waiting = [of_volcano(name, owner=owner) for name in "bc"]
+    answer = simulate(tmp_path, *nodes(2), volcano_group(minMember=3), ended, *waiting)
+    assert answer.bound == ["b", "c"]
+    tasks = volcano_group(minMember=3, minTaskMember={"a": 1, "b": 2})
+    ended = of_volcano("a0", "a", owner=owner, status={"phase": "Succeeded"})
+    answer = simulate(tmp_path, *nodes(2), tasks, ended, *(of_volcano(f"b{i}", "b", owner=owner) for i in range(2)))
+    assert answer.bound == ["b0", "b1"]
+
+
+def test_min_resources_hold_a_volcano_group_with_tasks(tmp_path: Path) -> None:
+    group = volcano_group(minMember=1, minTaskMember={"a": 1}, minResources={"cpu": 9})
+    answer = simulate(tmp_path, *nodes(2), group, of_volcano("a", "a"))
+    assert "minResources do not fit: cpu 9, free 2" in answer.message("a")
+
+
+def hypernode(name: str, tier: int, kind: str, *members: str) -> Json:
+    listed = [{"type": kind, "selector": {"exactMatch": {"name": one}}} for one in members]
+    spec = {"tier": tier, "members": listed}
+    return {"apiVersion": "topology.volcano.sh/v1alpha1", "kind": "HyperNode", "metadata": {"name": name}, "spec": spec}
+
+
+def test_a_tier_is_that_of_the_hypernodes(tmp_path: Path) -> None:
+    racks = [hypernode("s0", 1, "Node", "n0"), hypernode("s1", 1, "Node", "n1", "n2")]
+    world = [*nodes(3), *racks, hypernode("t", 3, "HyperNode", "s0", "s1")]
+    pods = [of_volcano(name) for name in "abc"]
+
+    def asking(tier: int) -> Json:
+        return volcano_group(minMember=3, networkTopology={"mode": "hard", "highestTierAllowed": tier})
+
+    assert simulate(tmp_path, *world, asking(3), *pods).bound == ["a", "b", "c"]
+    held = simulate(tmp_path, *world, asking(2), *pods)
+    assert "highestTierAllowed 2, the tree has 2 layers above the nodes" in held.message("a")
+
+
+def of_jobset(name: str, role_name: str, attempt: int = 0, index: int = 0, **more: Any) -> Json:
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name.rpartition("-")[0], "uid": f"u-{name}-{attempt}"}
+    made = bare(name, owner=owner, **more)
+    said = {"jobset-name": "js", "replicatedjob-name": role_name, "job-index": "0", "restart-attempt": str(attempt)}
+    made["metadata"]["labels"] |= {f"jobset.sigs.k8s.io/{key}": text for key, text in said.items()}
+    made["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"] = str(index)
+    return made
+
+
+def test_a_pod_of_an_earlier_run_begins_no_step(tmp_path: Path) -> None:
+    after = role("workers", 1, 2, dependsOn=[{"name": "driver", "status": "Ready"}])
+    made = jobset(role("driver", 1, 1), after)
+    made["status"] = {"restarts": 1}
+    old = of_jobset("js-workers-0-0", "workers", node="n0")
+    answer = simulate(tmp_path, *nodes(2), made, old)
+    assert answer.bound == ["js-driver-0-0"]
+    assert answer.workloads["js"]["waiting"] == []  # they came when the driver ran, and find no room
+    answer = simulate(tmp_path, *nodes(1), made, old)
+    assert answer.workloads["js"]["waiting"] == [{"role": "workers", "pods": 2, "for": "role driver Ready"}]
+
+
+def test_who_names_a_workload_that_is_finished_waits_for_nobody(tmp_path: Path) -> None:
+    over = job("b", 2, status={"conditions": [{"type": "Complete", "status": "True"}]})
+    answer = simulate(
+        tmp_path, *nodes(2), job("a", 2, notes={"gang.scheduling.koordinator.sh/groups": '["default/b"]'}), over
+    )
+    assert answer.bound == ["a-0", "a-1"]
+
+
+TOPOLOGY: Json = {
+    "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+    "kind": "ClusterNetworkTopology",
+    "metadata": {"name": "default"},
+    "spec": {
+        "hierarchy": [
+            {"layerName": "nodeLayer", "parentTopologyLayer": "blockLayer"},
+            {"layerName": "blockLayer", "labelKey": "block", "parentTopologyLayer": "ClusterTopologyLayer"},
+        ]
+    },
+}
+
+
+def blocks(**sizes: int) -> list[Json]:
+    made = (nodes(size, name=name, labels={"block": name}) for name, size in sizes.items())
+    return [TOPOLOGY, *(node for some in made for node in some)]
+
+
+def test_pods_of_a_role_of_another_scheduler_attract(tmp_path: Path) -> None:
+    wish = {NETWORK: '{"gatherStrategy": [{"layer": "blockLayer", "strategy": "PreferGather"}]}'}
+    driver = template(schedulerName="default-scheduler")
+    made = jobset(role("driver", 1, 1, driver), role("workers", 1, 2), notes=wish)
+    runs = of_jobset("js-driver-0-0", "driver", scheduler="default-scheduler", node="y0")
+    answer = simulate(tmp_path, *blocks(x=2, y=3), made, runs)
+    assert {one["node"] for one in answer.document["bindings"]} == {"y1", "y2"}
+
+
+def test_a_leader_outside_all_subgroups_lies_by_itself(tmp_path: Path) -> None:
+    wish = {NETWORK: '{"gatherStrategy": [{"layer": "blockLayer", "strategy": "MustGather", "scope": "replica"}]}'}
+    inner = {
+        "size": 5,
+        "workerTemplate": template(),
+        "subGroupPolicy": {"subGroupSize": 2, "subGroupPolicyType": "LeaderExcluded"},
+    }
+    spec = {"replicas": 1, "leaderWorkerTemplate": inner}
+    made = workload("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "llm", spec, wish)
+    assert len(simulate(tmp_path, *blocks(x=2, y=2, z=1), made).bound) == 5
+
+
+def test_minima_of_halves_of_a_role_and_of_pods_without_a_template(tmp_path: Path) -> None:
+    exclusive = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "block"}
+    made = jobset(role("w", 2, 2, template({MIN: "3"})), notes=exclusive)
+    answer = simulate(tmp_path, *blocks(x=2, y=2), made)
+    assert {name: one["minMember"] for name, one in answer.gangs.items()} == {"js:w-leaders": 2, "js:w-followers": 1}
+    refs = [{"namespace": "default", "name": f"a{i}"} for i in range(2)]
+    groups = {"podgroups": [{"name": "a", "minReplicas": 2, "podReferences": refs}]}
+    gang = workload("scheduler.grove.io/v1alpha1", "PodGang", "pg", groups)
+    pods = [bare(f"a{i}", template={"notes": {MIN: "1"}}) for i in range(2)]
+    answer = simulate(tmp_path, *nodes(1), gang, *pods)
+    assert (answer.bound, answer.gangs["pg"]["minMember"]) == (["a0"], 1)
+
+
+def test_a_total_on_the_template_of_any_role(tmp_path: Path) -> None:
+    kai = "kai.scheduler/batch-min-member"
+    answer = simulate(tmp_path, *nodes(3), jobset(role("a", 1, 2), role("b", 1, 2, template({kai: "3"}))))
+    assert {name: one["minMember"] for name, one in answer.gangs.items()} == {"js:a": 2, "js:b": 1}
+    assert kai not in answer.err
+
+
+def test_two_gangs_never_become_one(tmp_path: Path) -> None:
+    replicas = {"Worker": {"replicas": 2, "template": template()}}
+    torch = workload("kubeflow.org/v1", "PyTorchJob", "a", {"pytorchReplicaSpecs": replicas})
+    answer = simulate(tmp_path, *nodes(3), torch, job("a-job", 2), job("a", 2))
+    assert {name: one["members"] for name, one in answer.gangs.items()} == {"a": 2, "a-job": 2, "a-job-job": 2}
+
+
+def test_slots_are_filled_by_what_is_there(tmp_path: Path) -> None:
+    daemon = workload("apps/v1", "DaemonSet", "ds", {"template": template()}, meta={"uid": "d1"})
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "ds", "uid": "d1"}
+    answer = simulate(tmp_path, *nodes(2), daemon, bare("ds-x7k2p", owner=owner, node="n0"))
+    assert answer.bound == ["ds-n1"]
+    # of two pods of one index one counts
+    twice = [pod("train-0", 0, node="n0"), pod("train-0b", 0, node="n1")]
+    answer = simulate(tmp_path, *nodes(4), job(number=3, meta={"uid": "j1"}), *twice)
+    assert answer.bound == ["train-1", "train-2"]
+
+
+def test_a_finished_ray_job_makes_nothing(tmp_path: Path) -> None:
+    cluster = {"headGroupSpec": {"template": template()}, "workerGroupSpecs": []}
+    status = {"jobDeploymentStatus": "Complete"}
+    made = workload("ray.io/v1", "RayJob", "rj", {"rayClusterSpec": cluster}, status=status)
+    answer = simulate(tmp_path, *nodes(2), made)
+    assert (answer.bound, answer.workloads["rj"]["note"]) == ([], "finished")
+
+
+def test_what_is_no_text_is_a_fault(tmp_path: Path) -> None:
+    answer = simulate(tmp_path, *nodes(2), job(notes={AUTO: False}))  # type: ignore[dict-item]
+    assert answer.status == 2
+    assert (
+        "metadata.annotations[gang.scheduling.koordinator.sh/auto]: a truth value (false) in place of text"
+        in answer.err
+    )
+
+
+def runtime(**policy: Any) -> Json:
+    trainer = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}
+    node = {"name": "node", "template": {"metadata": trainer, "spec": {"template": template()}}}
+    spec = {"mlPolicy": policy, "template": {"spec": {"replicatedJobs": [node]}}}
+    meta = {"name": "torch"}
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "ClusterTrainingRuntime", "metadata": meta, "spec": spec,
+    }  # fmt: skip
+
+
+def train_job(**spec: Any) -> Json:
+    ref = {"runtimeRef": {"name": "torch"}}
+    return workload("trainer.kubeflow.org/v1alpha1", "TrainJob", "tj", {**ref, **spec})
+
+
+def test_faults_of_a_runtime_are_told_of_it(tmp_path: Path) -> None:
+    answer = simulate(tmp_path, *nodes(2), runtime(numNodes=-1), train_job())
+    assert answer.status == 2
+    assert "ClusterTrainingRuntime/torch: spec.mlPolicy.numNodes: -1 is negative" in answer.err
+    for path in (("template",), ("template", "spec"), ("template", "spec", "replicatedJobs")):
+        broken = runtime(numNodes=2)
+        at = broken["spec"]
+        for name in path[:-1]:
+            at = at[name]
+        at[path[-1]] = None
+        assert simulate(tmp_path, *nodes(2), broken, train_job()).status in (0, 2)
+
+
+def test_lists_of_a_patch_replace_but_for_jobs_and_containers(tmp_path: Path) -> None:
+    base = runtime(numNodes=2)
+    pod_spec = base["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    pod_spec["initContainers"] = [{"name": "a", "image": "i", "resources": {"requests": {"cpu": 4}}}]
+    small = [{"name": "b", "image": "i", "resources": {"requests": {"cpu": 1}}}]
+    inner = {"spec": {"template": {"spec": {"initContainers": small}}}}
+    patch = {"trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [{"name": "node", "template": inner}]}}}}
+    answer = simulate(tmp_path, *nodes(2), base, train_job(runtimePatches=[patch]))
+    assert answer.bound == ["tj-node-0-0", "tj-node-0-1"]
+
+
+def test_a_job_that_was_scaled_up_has_lost_nobody(tmp_path: Path) -> None:
+    together = {
+        "internal.scheduling.koordinator.sh/bind-gang-group-id": "default/train@1",
+        "internal.scheduling.koordinator.sh/bind-gang-member-count": "3",
+    }
+    pods = [pod(f"train-{i}", i, node=f"n{i}", template={"notes": together if i < 2 else {}}) for i in range(3)]
+    made = job(number=5, notes={"gang.scheduling.koordinator.sh/stale-grace": "0s"}, meta={"uid": "j1"})
+    config = {"apiVersion": "koordpy.io/v1alpha1", "kind": "KoordpyConfiguration", "staleGangs": {"enabled": True}}
+    answer = simulate(tmp_path, *nodes(3), made, *pods, config=config)
+    assert answer.document["evictions"] == []
