@@ -1,4 +1,4 @@
-"""The examples of quotas, evictions and GPUs: the command in each comment is run, and the comment read."""
+"""The examples of quotas, evictions, GPUs and workloads: the command in each comment is run, and the comment read."""
 
 import json
 import shlex
@@ -13,7 +13,7 @@ from koordpy.cli.demo_acts import examples_folder
 from koordpy.cli.main import main
 
 EXAMPLES = examples_folder()
-FOLDERS = ("gpu", "preemption", "quotas")
+FOLDERS = ("gpu", "preemption", "quotas", "workloads")
 EVERY = sorted(path for folder in FOLDERS for path in (EXAMPLES / folder).glob("*.yaml"))
 CONFIGURATIONS = [path for path in EVERY if path.stem.startswith("config-")]
 PATHS = [path for path in EVERY if path not in CONFIGURATIONS]
@@ -54,6 +54,74 @@ TABLE: dict[str, tuple[dict[str, str], dict[str, tuple[str, str]], set[str]]] = 
     "gpu/min-bandwidth": ({}, {}, {"train"}),
     "gpu/pair": ({"train-0": "n1", "train-1": "n1"}, {}, set()),
     "gpu/sidecar": ({"train": "n1"}, {}, set()),
+    "workloads/job": ({"train-0": "node-0", "train-1": "node-1", "train-2": "node-2", "train-3": "node-3"}, {}, set()),
+    "workloads/jobset": (
+        {
+            "multislice-driver-0-0": "node-0",
+            "multislice-workers-0-0": "node-0",
+            "multislice-workers-0-1": "node-1",
+            "multislice-workers-0-2": "node-2",
+            "multislice-workers-0-3": "node-3",
+            "multislice-workers-1-0": "node-4",
+            "multislice-workers-1-1": "node-5",
+            "multislice-workers-1-2": "node-6",
+            "multislice-workers-1-3": "node-7",
+        },
+        {},
+        set(),
+    ),
+    "workloads/leaderworkerset": (
+        {
+            "llm-0": "node-0",
+            "llm-0-1": "node-1",
+            "llm-0-2": "node-2",
+            "llm-0-3": "node-3",
+            "llm-1": "node-4",
+            "llm-1-1": "node-5",
+            "llm-1-2": "node-6",
+            "llm-1-3": "node-7",
+        },
+        {},
+        set(),
+    ),
+    "workloads/mpijob": (
+        {"allreduce-worker-0": "node-0", "allreduce-worker-1": "node-1", "allreduce-launcher": "node-0"},
+        {},
+        set(),
+    ),
+    "workloads/pytorchjob": (
+        {
+            "bert-master-0": "node-0",
+            "bert-worker-0": "node-1",
+            "bert-worker-1": "node-2",
+            "bert-worker-2": "node-3",
+            "bert-worker-3": "node-4",
+            "bert-worker-4": "node-5",
+            "bert-worker-5": "node-6",
+            "bert-worker-6": "node-7",
+        },
+        {},
+        set(),
+    ),
+    "workloads/raycluster": (
+        {
+            "tune-cpu-worker-0": "node-0",
+            "tune-cpu-worker-1": "node-0",
+            "tune-gpu-worker-0": "node-0",
+            "tune-gpu-worker-1": "node-1",
+            "tune-gpu-worker-2": "node-2",
+            "tune-head": "node-0",
+        },
+        {},
+        set(),
+    ),
+    "workloads/spark": ({"pi-driver": "node-0", "pi-exec-1": "node-0", "pi-exec-2": "node-0"}, {}, set()),
+    "workloads/statefulset": ({"shards-0": "node-0", "shards-1": "node-1", "shards-2": "node-2"}, {}, set()),
+    "workloads/trainjob": (
+        {"llama-node-0-0": "node-0", "llama-node-0-1": "node-1", "llama-node-0-2": "node-2"},
+        {},
+        set(),
+    ),
 }
 
 
