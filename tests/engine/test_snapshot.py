@@ -21,7 +21,7 @@ DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 NOT_WATCHED = {"Workload", "ResourceClaimTemplate"}
 """Their pod groups and claims are what decides."""
 OTHERS = {
-    (keys.GROUP_X, "v1alpha1"): ("PodGroup", "ElasticQuota"),
+    (keys.GROUP_X, "v1alpha1"): ("ElasticQuota",),
     (keys.GROUP_UPSTREAM, "v1alpha2"): ("PodGroup",),
     (keys.GROUP_VOLCANO_TOPOLOGY, "v1alpha1"): ("HyperNode",),
 }

@@ -203,7 +203,7 @@ async def test_a_gang_whose_member_comes_back_in_time_goes_on() -> None:
         await until(lambda: stale(cluster).get("status") == "True")
         cluster.create(gang("g", 2, gpus=1)[2])
         await until(lambda: cluster.bound("g-1"))
-        await until(lambda: stale(cluster).get("status") == "False")
+        await until(lambda: stale(cluster).get("status") == "False" and told(cluster, "GangRepaired"))
         assert (stale(cluster)["reason"], told(cluster, "GangRepaired")) == (
             "MinimumMet",
             ["2 members are bound or have Succeeded"],
