@@ -4,7 +4,7 @@ Nothing is guessed: a pod whose GPUs cannot be told makes its node count-only un
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -291,17 +291,23 @@ class GpuBook:
             if not places:
                 del self._groups[group]
 
-    def taken(self, node: str, chips: Mapping[str, tuple[int, ...]]) -> bool:
-        """Whether GPUs (minors) that pods are given on a node are others' by now, sick or gone.
+    def taken(self, node: str, given: Mapping[str, GpuHolding], going: Callable[[str], bool]) -> bool:
+        """Whether GPUs that pods are given on a node are others' by now, sick or gone.
 
-        A holder whose GPUs cannot be told may hold any of them.
+        A holder whose GPUs cannot be told may hold any of them. Pods that are not told which take from what is left.
+        going: whether a holder is about to leave.
         """
-        wanted = {minor for minors in chips.values() for minor in minors}
-        for key, one in self._holders.get(node, {}).items():
-            if key not in chips and (one.minors is None or not wanted.isdisjoint(one.minors)):
-                return True
+        named = {minor for one in given.values() for minor in one.minors or ()}
+        staying = [one for key, one in self._holders.get(node, {}).items() if key not in given and not going(key)]
         machine = self._machine(node)
-        return machine is None or not wanted <= set(machine.minors_of(machine.healthy))
+        if named:
+            if machine is None or not named <= set(machine.minors_of(machine.healthy)):
+                return True
+            if any(one.minors is None or not named.isdisjoint(one.minors) for one in staying):
+                return True
+        if machine is None or all(one.minors for one in given.values()):
+            return False
+        return sum(one.count for one in (*staying, *given.values())) > machine.healthy.bit_count()
 
     def _machine(self, name: str) -> Machine | None:
         """The machine of a node, read when it is first asked for."""

@@ -7,7 +7,7 @@ bit k is the chip `<prefix>-<k>`. A node is read when it or its ConfigMap change
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -264,14 +264,25 @@ class NpuBook:
             self._holdings.pop(info.node, None)
         self._view = None
 
-    def taken(self, node: str, resource: str, chips: Mapping[str, Iterable[int]], *, several: bool) -> bool:
+    def taken(
+        self,
+        node: str,
+        resource: str,
+        chips: Mapping[str, Iterable[int]],
+        going: Callable[[str], bool],
+        *,
+        several: bool,
+    ) -> bool:
         """Whether chips that pods are given on a node are others' by now, or may not be given any more.
 
-        several: they are members of a job of several NPU pods, which needs the network of its chips.
+        going: whether a holder is about to leave. several: the pods are members of a job of several NPU pods, which
+        needs the network of its chips.
         """
         wanted = sum(1 << k for own in chips.values() for k in own)
         for holding in self._holdings.get(node, ()):
-            if holding.resource == resource and holding.pod_key not in chips and holding.chips & wanted:
+            if holding.resource != resource or not holding.chips & wanted:
+                continue
+            if holding.pod_key not in chips and not going(holding.pod_key):
                 return True
         report = self._report(node).get(resource)
         if report is None:

@@ -21,7 +21,7 @@ from koordpy.api.objects import ConfigMap, Namespace, Node, Pod, PodDisruptionBu
 from koordpy.api.storage import PersistentVolume, PersistentVolumeClaim, bind_static, select_node
 from koordpy.cluster.assumed import annotated
 from koordpy.cluster.devices import DeviceBook, DeviceId, Grant
-from koordpy.cluster.gpu_book import GpuBook
+from koordpy.cluster.gpu_book import GpuBook, GpuHolding
 from koordpy.cluster.nodebook import NodeBook
 from koordpy.cluster.objectbook import ObjectBook, object_key
 from koordpy.cluster.owners import OwnerBook, label_keys
@@ -171,13 +171,24 @@ class ClusterState(PodBook):
         """Devices and who holds their GPUs."""
         return self._gpus
 
-    def gpus_taken(self, node: str, chips: Mapping[str, tuple[int, ...]]) -> bool:
-        """Whether GPUs (minors) that pods are given on a node are others' by now, sick or gone."""
-        return self._gpus.taken(node, chips)
+    def gpus_taken(
+        self, node: str, given: Mapping[str, GpuHolding], going: Callable[[str], bool] = lambda key: False
+    ) -> bool:
+        """Whether GPUs that pods are given on a node are others' by now, sick or gone. going: whether a pod that holds
+        some is about to leave."""
+        return self._gpus.taken(node, given, going)
 
-    def npus_taken(self, node: str, resource: str, chips: Mapping[str, tuple[int, ...]], *, several: bool) -> bool:
+    def npus_taken(
+        self,
+        node: str,
+        resource: str,
+        chips: Mapping[str, tuple[int, ...]],
+        going: Callable[[str], bool] = lambda key: False,
+        *,
+        several: bool,
+    ) -> bool:
         """The same of NPUs; several: the pods are members of a job of several NPU pods."""
-        return self._npus.taken(node, resource, chips, several=several)
+        return self._npus.taken(node, resource, chips, going, several=several)
 
     def bind(
         self,

@@ -68,6 +68,8 @@ class _Round:
     pods: int
     cut: bool
     """Somebody came who need not wait for those that it leaves undecided."""
+    victims: frozenset[str]
+    """Pods that the plan evicts."""
     void: set[str] = field(default_factory=set)
     """Units with placements that are not carried out: whoever was planned with them found less room than there is."""
 
@@ -136,6 +138,7 @@ class Dispatcher:
             early=leaning(plan, snapshot),
             pods=sum(len(unit.pod_keys) for unit in plan.units) or 1,
             cut=cut,
+            victims=frozenset(one.pod_key for one in plan.evictions),
         )
         refused = [
             entry
@@ -239,7 +242,7 @@ class Dispatcher:
 
     def _is_void(self, unit: str, placed: Sequence[Placement], victims: Sequence[Eviction], found: _Round) -> bool:
         """Whether a unit's part of the plan cannot be carried out any more, or not yet."""
-        why = overtaken(self._state, found.snapshot, placed, found.foreign, by_name=not victims) if placed else ""
+        why = overtaken(self._state, found.snapshot, placed, found.foreign, found.victims if victims else ())
         if why:
             logger.info("%s: its plan was overtaken (%s); planning again", unit, why)
             self._metrics.conflicts.labels(f"overtaken_{why}").inc()

@@ -4,9 +4,10 @@ The API server checks neither capacity nor whether a node exists, so this is ask
 more before each Binding. Units of the same round need no check against each other: they were planned on one draft.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from koordpy.api.keys import DISTRIBUTED_JOB
+from koordpy.cluster.gpu_book import GpuHolding
 from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
 from koordpy.cluster.resources import Amounts
@@ -30,14 +31,13 @@ def overtaken(
     snapshot: Snapshot,
     placements: Sequence[Placement],
     foreign: Mapping[str, Sequence[PodInfo]],
-    *,
-    by_name: bool = True,
+    victims: Collection[str] = (),
 ) -> str:
     """What overtook a unit's plan: `pod`, `node`, `room`, `neighbour`, `gpus`, `npus`, `group`, `topology`;
     empty for nothing.
 
-    `foreign`: pods that others bound to a node since the snapshot; `by_name`: whether chips that are given by name must
-    be free already, which those of a unit with victims are not.
+    `foreign`: pods that others bound to a node since the snapshot; `victims`: pods whose eviction the plan rests on, so
+    that chips which they hold, or pods that are ending, come free.
     """
     need: dict[str, tuple[int, Amounts, bool]] = {}
     gangs: dict[GangRef, None] = {}
@@ -71,28 +71,41 @@ def overtaken(
         ):
             # it holds chips that nobody can name
             return "npus"
-    if by_name and (taken := chips_taken(state, placements)):
+    if taken := chips_taken(state, placements, victims):
         return taken
     return _group_changed(state, snapshot, gangs, need)
 
 
-def chips_taken(state: ClusterState, placements: Sequence[Placement]) -> str:
-    """`gpus` or `npus` where one that the plan gives by name is somebody else's by now, sick or gone; else empty."""
-    gpus: dict[str, dict[str, tuple[int, ...]]] = {}
+def chips_taken(state: ClusterState, placements: Sequence[Placement], victims: Collection[str] = ()) -> str:
+    """`gpus` or `npus` where one that the plan gives is somebody else's by now, sick or gone; else empty.
+
+    victims: pods whose eviction the plan rests on; chips of theirs, and of pods that are ending, come free.
+    """
+    gpus: dict[str, dict[str, GpuHolding]] = {}
     npus: dict[tuple[str, str, bool], dict[str, tuple[int, ...]]] = {}
     for placement in placements:
         pod = state.pod(placement.pod_key)
-        if not placement.chips or pod is None:
+        if pod is None:
             continue
         resource = npu_resource(pod.requests)
         if pod.gpus is not None:
-            gpus.setdefault(placement.node, {})[placement.pod_key] = placement.chips
-        elif resource is not None:
+            given = GpuHolding(pod.gpus.count, placement.chips or None, pod.group)
+            gpus.setdefault(placement.node, {})[placement.pod_key] = given
+        elif placement.chips and resource is not None:
             several = placement.annotations.get(DISTRIBUTED_JOB) == "true"
             npus.setdefault((placement.node, resource, several), {})[placement.pod_key] = placement.chips
-    if any(state.gpus_taken(node, chips) for node, chips in gpus.items()):
+
+    def going(key: str) -> bool:
+        if not victims:
+            return False
+        pod = state.pod(key)
+        return key in victims or (pod is not None and pod.pod.metadata.deletion_timestamp is not None)
+
+    if any(state.gpus_taken(node, given, going) for node, given in gpus.items()):
         return "gpus"
-    if any(state.npus_taken(node, what, chips, several=several) for (node, what, several), chips in npus.items()):
+    if any(
+        state.npus_taken(node, what, chips, going, several=several) for (node, what, several), chips in npus.items()
+    ):
         return "npus"
     return ""
 

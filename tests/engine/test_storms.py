@@ -62,6 +62,7 @@ def test_whatever_the_weather_the_end_is_right(first: int) -> None:
         pytest.param(15223, id="a-pod-that-came-while-victims-were-chosen-wants-what-its-quota-lends"),
         pytest.param(17100, id="who-wakes-up-waits-for-a-leader-that-has-renewed-its-lease-meanwhile"),
         pytest.param(18028, id="a-binding-is-on-its-way-when-word-comes-that-its-node-is-gone"),
+        pytest.param(30558, id="a-gpu-is-reported-sick-while-victims-are-chosen-for-it"),
         pytest.param(14464, id="a-claim-comes-that-keeps-a-gang-from-victims-in-its-own-quota"),
     ],
 )

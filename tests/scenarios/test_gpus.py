@@ -6,6 +6,7 @@ import pytest
 
 from koordpy.api import keys
 from koordpy.api.config import Gpu
+from koordpy.cluster.gpu_book import GpuHolding
 from koordpy.cluster.gpu_env import inject
 from koordpy.planning.plan import RoundPlan
 from tests.planning.gpu.machines import UNIFORM, M, device
@@ -239,9 +240,10 @@ def test_assumed_pods_hold_their_gpus_until_they_are_forgotten() -> None:
     first = next(p for p in world.plan().placements if p.pod_key == "default/p")
     world.state.assume("default/p", "n1", chips=first.chips)
     assert given(world.plan()) == {"q": ("n1", (1, 2))}
-    assert world.state.gpus_taken("n1", {"default/q": first.chips})
+    wanted = {"default/q": GpuHolding(2, first.chips, None)}
+    assert world.state.gpus_taken("n1", wanted)
     world.state.forget("default/p")
-    assert not world.state.gpus_taken("n1", {"default/q": first.chips})
+    assert not world.state.gpus_taken("n1", wanted)
 
 
 def test_half_a_group_is_no_group_and_warned_of() -> None:

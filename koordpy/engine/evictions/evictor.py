@@ -45,6 +45,8 @@ class EvictionPlan:
     beneficiary: ObjectReference | None = None
     rooms: Callable[[], int] = lambda: 0
     """How often room came: where that changes while the nominations are written, nobody may need to go any more."""
+    overtaken: Callable[[], str] = lambda: ""
+    """What has become of the chips that the members are to get; empty where nothing has."""
     losers: frozenset[ShareQueue] = frozenset()
     """Quotas and users that its room is reclaimed from: closed to them until it is taken (preemption.md 4)."""
 
@@ -134,6 +136,8 @@ class Evictor:
             await self._nominate(plan)
             if plan.rooms() != rooms:
                 raise Dropped(OUTDATED)
+            if taken := plan.overtaken():
+                raise Dropped(f"{taken} that it was to get are taken, sick or gone")
             await self._evict_all(plan, gone, broken)
         except Dropped as dropped:
             why = str(dropped)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from koordpy.cluster.quotas import ShareQueue
 from koordpy.engine.evictions.evictor import OUTDATED, EvictionPlan, Evictor
 from koordpy.engine.queue import Entry
+from koordpy.engine.staleness import chips_taken
 from koordpy.engine.status.references import References
 from koordpy.engine.wakeups import ROOM_CAME
 from koordpy.engine.watching.feeds import Feeds
@@ -79,6 +80,8 @@ class RoomMaking:
         benefit = next((one for one in plan.benefits if one.unit == unit), None)
         # a gang that gives up goes for its own sake
         gains = benefit.beneficiary if benefit is not None else next((v.beneficiary for v in victims), None)
+        placed = [one for one in plan.placements if one.unit == unit]
+        going = frozenset(one.pod_key for one in plan.evictions)
         chosen = EvictionPlan(
             unit,
             tuple(victims),
@@ -86,6 +89,7 @@ class RoomMaking:
             benefit,
             self._references.beneficiary(gains) if gains else None,
             rooms=(lambda: 0) if entry is None or unit in self._looked_again else (lambda: self._queue.rooms),
+            overtaken=lambda: chips_taken(self._state, placed, going),
             losers=self._losers(victims),
         )
 

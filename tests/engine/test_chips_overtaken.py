@@ -1,4 +1,4 @@
-"""Chips that a plan gives by name and that are somebody else's, broken or unlisted by the time it is carried out."""
+"""Chips that a plan gives and that are somebody else's, broken or unlisted by the time it is carried out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from koordpy.api import keys
 from koordpy.api.objects import Node, Pod
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.staleness import by_node, chips_taken, overtaken
+from koordpy.planning.plan import RoundPlan
 from tests.scenarios.cluster import World
+from tests.scenarios.gpus import GpuWorld, gpu_pod, measured
 from tests.scenarios.npus import N910, device_info, ids, npu_gang, npu_node, npu_pod
 
 SICK = f"{N910}-Unhealthy"
@@ -70,3 +72,47 @@ def test_a_node_that_is_gone_has_no_chips() -> None:
     (placement,) = world.plan().placements
     world.state.delete(Node, "n1")
     assert chips_taken(world.state, [placement]) == "npus"
+
+
+def test_chips_of_a_victim_come_free_and_those_of_others_do_not() -> None:
+    """8 chips: a holds 0 to 3 and is evicted for p, who gets them."""
+    held, other = npu_pod("a", 4, at="n1", holds=range(4)), npu_pod("b", 4, at="n1", holds=range(4, 8))
+    world = World().add(npu_node("n1"), held, other, npu_pod("p", 4, priority=5))
+    plan = world.plan()
+    ((victim,), (placement,)) = plan.evictions, plan.placements
+    victims = {victim.pod_key}
+    assert chips_taken(world.state, plan.placements) == "npus"
+    assert chips_taken(world.state, plan.placements, victims) == ""
+    broken = npu_node("n1", annotations={SICK: ids(placement.chips[:1])})
+    changed(world.state, broken)
+    assert chips_taken(world.state, plan.placements, victims) == "npus"
+
+
+def holding(world: GpuWorld, *, known: bool) -> RoundPlan:
+    """Eight GPUs: a holds four and is evicted for p; b keeps four. known: whether anybody says which they hold."""
+    for name, held, start in (("a", range(4), 1), ("b", range(4, 8), 0)):
+        world.add(gpu_pod(name, 4, held=held if known else None, at="n1", created=start))
+    world.add(*measured("n1"), gpu_pod("p", 4, priority=5, created=2))
+    plan = world.plan()
+    assert [one.pod_key for one in plan.evictions] == ["default/a"]
+    assert [one.pod_key for one in plan.placements] == ["default/p"]
+    return plan
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["by name", "by count"])
+def test_a_plan_with_victims_is_overtaken_by_a_gpu_that_is_sick(known: bool) -> None:
+    world = GpuWorld()
+    plan = holding(world, known=known)
+    victims = {one.pod_key for one in plan.evictions}
+    snapshot = world.snapshot()
+    assert overtaken(world.state, snapshot, plan.placements, {}, victims) == ""
+    changed(world.state, *measured("n1", sick=(0,)))
+    assert overtaken(world.state, snapshot, plan.placements, {}, victims) == "gpus"
+
+
+def test_a_plan_with_victims_is_overtaken_by_another_holder() -> None:
+    world = GpuWorld()
+    plan = holding(world, known=True)
+    victims = {one.pod_key for one in plan.evictions}
+    changed(world.state, gpu_pod("c", 1, held=(0,), at="n1"))
+    assert chips_taken(world.state, plan.placements, victims) == "gpus"
