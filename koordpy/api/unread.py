@@ -74,7 +74,7 @@ READ: Mapping[Holder, Places] = {
 }
 """What is read on each kind of object; what a key was meant to be is looked for in this order."""
 _PLACES: Places = dict(chain.from_iterable(places.items() for places in READ.values()))
-_OF_WORKLOADS = frozenset(
+OF_WORKLOADS = frozenset(
     (
         "kai.scheduler/batch-min-member", "scheduling.volcano.sh/group-min-member",
         "kueue.x-k8s.io/job-min-parallelism",
@@ -93,7 +93,7 @@ _SILENT = frozenset((*keys.WRITTEN, *keys.KOORDINATOR_KEYS))
 
 def is_read(key: str) -> bool:
     """Whether an annotation or label of this name is read, or written, on some object."""
-    if key in _PLACES or key in _SILENT or key in _OF_WORKLOADS:
+    if key in _PLACES or key in _SILENT or key in OF_WORKLOADS:
         return True
     return key.startswith((*keys.WRITTEN_PREFIXES, *_OF_CONTROLLERS))
 
@@ -118,7 +118,7 @@ def _unread(key: str, place: str, holder: Holder) -> tuple[str, str, str]:
     kind = READ[holder].get(key)
     if kind is not None:
         return ("", "", "") if kind == place else (key, kind, f"is not read: it must be {_with_article(kind)}")
-    if key in _SILENT or key.startswith(keys.WRITTEN_PREFIXES) or (holder is Holder.DERIVED and key in _OF_WORKLOADS):
+    if key in _SILENT or key.startswith(keys.WRITTEN_PREFIXES) or (holder is Holder.DERIVED and key in OF_WORKLOADS):
         return "", "", ""
     if key in keys.LATER or key.startswith(keys.LATER_PREFIXES):
         return "", "", "is not read yet"

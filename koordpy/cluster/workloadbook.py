@@ -52,12 +52,18 @@ class WorkloadBook:
     def put_group(self, group: VolcanoGroup) -> list[str]:
         """Takes a PodGroup of Volcano; the pods that are in another quota by it."""
         old = self._book.put_group(group)
-        return self._book.of_group(group.head.key) if (old.queue if old is not None else "") != group.queue else []
+        same = (old.queue if old is not None else "") == group.queue
+        return [] if same else list(self._book.of_group(group.head.key))
 
     def drop_group(self, key: str) -> list[str]:
         """Forgets a PodGroup of Volcano; its pods, which are in another quota maybe."""
         self._book.drop_group(key)
-        return self._book.of_group(key)
+        return list(self._book.of_group(key))
+
+    def volcano_group(self, key: str) -> tuple[VolcanoGroup, list[WorkloadPod]] | None:
+        """A PodGroup of Volcano by `namespace/name`, and the pods that name it; None where it is not there."""
+        group = self._book.known.groups.get(key)
+        return (group, list(self._book.of_group(key).values())) if group is not None else None
 
     def drop_workload(self, uid: str) -> None:
         """Forgets a workload."""

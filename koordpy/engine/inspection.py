@@ -15,13 +15,14 @@ from koordpy.cluster.resources import Amounts
 from koordpy.engine.apiserver.lease import LeaderElector
 from koordpy.engine.apiserver.resources import Resource
 from koordpy.engine.loop import SchedulingLoop
-from koordpy.engine.queue import State
+from koordpy.engine.queue import Entry, State
 from koordpy.engine.settings import EngineSettings
 from koordpy.engine.status.census import Census
 from koordpy.engine.watching.feeds import Feeds
 from koordpy.observe.gauges import accelerator_gauges, quota_gauges, share_gauges
 from koordpy.observe.health import Check
 from koordpy.observe.metrics import Metrics
+from koordpy.planning.gangs import origin_of
 
 STUCK_SECONDS = 120.0
 
@@ -94,9 +95,27 @@ class Inspection:
                 "dueInSeconds": round(max(0.0, entry.due - now), 3),
                 "wakes": str(entry.wakes),
                 "plugins": entry.plugins,
+                "gangs": self._gangs_of(entry),
             }
             for entry in sorted(self._queue.entries(), key=lambda entry: (list(State).index(entry.state), entry.unit))
         ]
+
+    def _gangs_of(self, entry: Entry) -> list[dict[str, Any]]:
+        """The gangs of a unit that wait: why each is one, and which steps of its workload are not made yet."""
+        pods = (self._state.pod(key) for key in entry.pods)
+        refs = sorted({pod.gang for pod in pods if pod is not None and pod.gang is not None}, key=lambda ref: ref.key)
+        book, out = self._state.workloads, []
+        for ref in refs:
+            derived = book.derived.get(ref) if book is not None else None
+            steps = derived.steps if derived is not None else ()
+            out.append(
+                {
+                    "name": ref.key,
+                    "origin": origin_of(ref, derived, self._state.gang(ref).pods),
+                    "waiting": [{"role": role, "pods": number, "for": what} for role, number, what in steps],
+                }
+            )
+        return out
 
     def snapshot(self) -> Callable[[], bytes]:
         """The cluster as it is known now, as a List that `koordpy simulate -f` reads. Encodes when called."""

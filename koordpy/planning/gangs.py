@@ -3,7 +3,7 @@
 Source: gang-network.md 2.1, 2.4, 2.9 and 4.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -85,12 +85,7 @@ class Gang(Members):
     @property
     def origin(self) -> str:
         """Why it is a gang."""
-        if self.derived is not None:
-            return self.derived.origin
-        if self.ref.source is GangSource.NAMED and self.pods:
-            by = "labels" if _labelled(self.oldest.pod.metadata) else "annotations"
-            return f"{by} of pod {self.oldest.name}"
-        return f"PodGroup {self.ref.name}{' of scheduling.k8s.io' if self.ref.source is GangSource.UPSTREAM else ''}"
+        return origin_of(self.ref, self.derived, self.pods)
 
     @property
     def key(self) -> str:
@@ -130,6 +125,17 @@ class Gang(Members):
         """The same where match-policy only-waiting asks for more members that wait."""
         text = f"gang {self.key}: waiting for members, {len(self.pending) + self.done} of minMember"
         return f"{text} {self.min_member} wait or have Succeeded (only-waiting)"
+
+
+def origin_of(ref: GangRef, derived: Derived | None, pods: Sequence[PodInfo]) -> str:
+    """Why pods are a gang (workloads.md 10.5). derived: what it follows from, where nobody names it."""
+    if derived is not None:
+        return derived.origin
+    if ref.source is GangSource.NAMED and pods:
+        oldest = _oldest(pods)
+        by = "labels" if _labelled(oldest.pod.metadata) else "annotations"
+        return f"{by} of pod {oldest.name}"
+    return f"PodGroup {ref.name}{' of scheduling.k8s.io' if ref.source is GangSource.UPSTREAM else ''}"
 
 
 @once
@@ -216,7 +222,7 @@ def _metadata(snapshot: Snapshot, ref: GangRef) -> ObjectMeta | None:
     return _oldest(pods).pod.metadata if pods else None
 
 
-def _oldest(pods: tuple[PodInfo, ...]) -> PodInfo:
+def _oldest(pods: Sequence[PodInfo]) -> PodInfo:
     return min(pods, key=lambda pod: (pod.created, natural_key(pod.name)))
 
 

@@ -41,6 +41,8 @@ def gate(unit: Unit, groups: Groups) -> Gate | None:
     if (together := _together(unit)) is not None:
         return together
     for gang in unit.gangs:
+        if gang.derived is not None and gang.derived.halted and gang.pending:
+            return Gate(f"gang {gang.key}: {gang.derived.halted}", GangStatus.INCOMPLETE)
         if gang.by_workload and gang.bound:
             continue  # it runs: a hole never waits for a pod that its controller holds back
         if (have := unit.present(gang)) < gang.min_member:

@@ -151,9 +151,9 @@ class DerivedBook:
         self.known.groups.pop(key, None)
         self._dirty.add((VOLCANO, key))
 
-    def of_group(self, key: str) -> list[str]:
-        """The pods that name a PodGroup of Volcano."""
-        return list(self._buckets.get((VOLCANO, key), ()))
+    def of_group(self, key: str) -> Mapping[str, WorkloadPod]:
+        """The pods that name a PodGroup of Volcano, finished ones as well."""
+        return self._buckets.get((VOLCANO, key), {})
 
     def put(self, pod: WorkloadPod, *, free: bool) -> None:
         """Takes a pod as it is now; its place is found here. free: it names no gang itself."""
@@ -225,7 +225,7 @@ class DerivedBook:
     def _buckets_of(self, pod: WorkloadPod) -> tuple[Bucket, ...]:
         meta, place = pod.pod.metadata, pod.place
         if self._is_volcano(pod):
-            return ((VOLCANO, f"{meta.namespace}/{group_of_pod(pod.pod)}"),) if not pod.failed else ()
+            return ((VOLCANO, f"{meta.namespace}/{group_of_pod(pod.pod)}"),)
         found: list[Bucket] = []
         if place is not None and place.workload.is_kind:
             found.append((RUN, place.workload.head.uid, place.seat.group, place.seat.run))

@@ -66,6 +66,10 @@ class Derived:
     source: str = "workload"
     is_awaited: bool = False
     """Whether the owner of its pods is to be seen soon."""
+    steps: tuple[tuple[str, int, str], ...] = ()
+    """(role, pods, what its controller waits for) of the roles of its run that are made later."""
+    halted: str = ""
+    """`Job train is suspended`: its controller is about to delete its pods that wait."""
     missing: bool = False
     """Whether the object is not there that its pods name."""
     whole: tuple[str, int] | None = None
@@ -162,6 +166,7 @@ class Derivation:
             template = run.workload.roles[0].template.annotations
             self._asked = keys.GANG_MIN in template and keys.GANG_NAME not in template
         several = len(self.all_roles) > 1
+        self._later: tuple[tuple[str, int, str], ...] = ()
         self._minima = minima(run.workload, self.roles, str(self.title), notes, oldest, several=several)
 
     def _is_ours(self, role: Role) -> bool:
@@ -194,6 +199,11 @@ class Derivation:
         runs = any(one.bound and not one.leaving for role in self.roles for one in run.members.get(role.name, ()))
         born = [role for role in self.roles if not role.after or run.members.get(role.name)]
         wanted = {role.name: self._wanted(role) for role in born}
+        self._later = tuple(
+            (role.name, role.number, ", ".join(one.text for one in role.after if not one.met) or role.after[0].text)
+            for role in self.roles
+            if role not in born
+        )
         for role in born:
             members = [one for one in run.members.get(role.name, ()) if not one.failed]
             if not members and not wanted[role.name]:
@@ -273,7 +283,17 @@ class Derivation:
             packed=self.workload.packed,
             parted=role.packed,
             warning=ORDERED if self.workload.ordered else "",
+            steps=self._later,
+            halted=self._halted(role) if not wanted else "",
         )
+
+    def _halted(self, role: Role) -> str:
+        """Why nothing is wanted of a role, where its workload or all of its Jobs are suspended or finished."""
+        if not self.run.is_present:
+            return ""
+        notes = {self.workload.note} if self.workload.note else {part.note for part in role.parts}
+        note = notes.pop() if len(notes) == 1 else ""
+        return f"{self.title} is {note}" if note else ""
 
     def _origin(self, role: Role, wanted: int, named: str) -> str:
         text = f"{counted(wanted, 'member')} of {self.title}"

@@ -107,7 +107,8 @@ def volcano_gangs(
 ) -> Iterator[Derived]:
     """The gangs of a PodGroup of Volcano (`namespace/name`) and the pods that name it. group: None where it is not
     there; matches: whether a selector takes labels."""
-    pods = sorted(members, key=lambda one: (one.created, natural_key(one.pod.metadata.name)))
+    alive = (one for one in members if not one.failed)
+    pods = sorted(alive, key=lambda one: (one.created, natural_key(one.pod.metadata.name)))
     yield from _gangs(key, group, pods, group.parts(pods, matches) if group is not None else ())
 
 

@@ -169,6 +169,23 @@ def test_workloads_are_read_as_the_configuration_says(helm: Helm, gangs: dict[st
     assert {verb for one, verb in found if one in read} == ({"get", "list", "watch"} if read else set())
 
 
+@pytest.mark.parametrize(
+    ("values", "verbs"),
+    [
+        ({}, {"get", "list", "watch", "patch"}),
+        ({"dryRun": True}, {"get", "list", "watch"}),
+        ({"config": {"gangs": {"volcano": "take", "auto": "labels"}}}, {"get", "list", "watch", "patch"}),
+        ({"config": {"gangs": {"volcano": False}}}, set()),
+    ],
+)
+def test_groups_of_volcano_are_read_and_told_as_the_configuration_says(
+    helm: Helm, values: dict[str, object], verbs: set[str]
+) -> None:
+    found = {(res, verb) for group, res, _, verb in helm.render(values).rights() if group == "scheduling.volcano.sh"}
+    assert {verb for _, verb in found} == verbs
+    assert {resource for resource, verb in found if verb == "patch"} <= {"podgroups/status"}
+
+
 def test_the_right_to_the_lease_follows_the_configuration(helm: Helm) -> None:
     lease = {"resourceName": "training", "resourceNamespace": "kube-system"}
     release = helm.render({"config": {"leaderElection": lease}}, release="blue")

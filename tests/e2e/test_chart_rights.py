@@ -51,6 +51,7 @@ WRITTEN: set[Right] = {
     ("events.k8s.io", "events", "create"),
     ("events.k8s.io", "events", "patch"),
     ("scheduling.k8s.io", "podgroups/status", "patch"),
+    ("scheduling.volcano.sh", "podgroups/status", "patch"),
     ("resource.k8s.io", "resourceclaims", "patch"),
     ("resource.k8s.io", "resourceclaims/status", "patch"),
     ("resource.k8s.io", "resourceclaims/binding", "patch"),

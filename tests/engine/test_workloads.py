@@ -41,6 +41,17 @@ def member(index: int, uid: str, name: str = "train", kind: str = "Job", **label
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": template()["spec"]}
 
 
+def serve(cluster: Live, api_group: str, version: str, kind: str) -> None:
+    """A definition of a kind of workloads."""
+    plural = f"{kind.lower()}s"
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    served = {"name": version, "served": True, "storage": True, "schema": schema, "subresources": {"status": {}}}
+    names = {"plural": plural, "kind": kind, "listKind": f"{kind}List", "singular": kind.lower()}
+    spec = {"group": api_group, "scope": "Namespaced", "names": names, "versions": [served]}
+    made = {"metadata": {"name": f"{plural}.{api_group}"}, "spec": spec}
+    cluster.server.store.create("customresourcedefinitions.apiextensions.k8s.io", made)
+
+
 def set_phase(cluster: Live, name: str, phase: str) -> None:
     def change(obj: Json) -> Json:
         return {**obj, "status": {**obj.get("status", {}), "phase": phase}}
@@ -189,6 +200,18 @@ async def test_a_suspended_job_and_one_made_again_start_clean() -> None:
 
 
 @in_virtual_time
+async def test_pods_of_a_suspended_job_are_held_until_it_is_resumed() -> None:
+    async with live([small("n1", cpu=2)]) as cluster, cluster.running():
+        uid = uid_of(job(cluster, 2, suspend=True))
+        cluster.create(member(0, uid), member(1, uid))
+        await until(lambda: said(cluster, "train-1") == "gang default/train: Job train is suspended")
+        assert cluster.places() == {}
+        change_job(cluster, suspend=False)
+        await until(lambda: cluster.bound("train-0", "train-1"))
+        assert [one for one in cluster.events() if one["reason"] == "GangUnschedulable"] == []
+
+
+@in_virtual_time
 async def test_a_new_leader_knows_the_gangs_of_the_one_before() -> None:
     async with live([small("n1", cpu=3)]) as cluster:
         async with cluster.running():
@@ -218,3 +241,33 @@ async def test_labels_alone_need_no_job() -> None:
             if not i:
                 await until(lambda: "1 of minMember 2 exist" in said(cluster, pods[0]["metadata"]["name"]))
         await until(lambda: cluster.bound(*(one["metadata"]["name"] for one in pods)))
+
+
+@in_virtual_time
+async def test_the_queue_shows_why_pods_are_a_gang_and_which_steps_are_not_made_yet() -> None:
+    role = {"template": {"spec": {"completionMode": "Indexed", "parallelism": 2, "completions": 2}}, "replicas": 1}
+    role["template"]["spec"]["template"] = template()
+    steps = [{"name": "first", **role}, {"name": "second", "dependsOn": [{"name": "first", "status": "Ready"}], **role}]
+    async with live([small("n1", cpu=1)]) as cluster:
+        serve(cluster, "jobset.x-k8s.io", "v1alpha2", "JobSet")
+        async with cluster.running() as scheduler:
+            made = {"metadata": {"name": "js", "namespace": "default"}, "spec": {"replicatedJobs": steps}}
+            uid = uid_of(cluster.server.store.create("jobsets.jobset.x-k8s.io", made))
+            owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "js", "uid": uid}
+            labels = {"jobset.sigs.k8s.io/jobset-name": "js", "jobset.sigs.k8s.io/replicatedjob-name": "first"}
+            meta = {"name": "js-first-0", "namespace": "default", "labels": labels}
+            meta["ownerReferences"] = [{**owner, "controller": True}]
+            body = {**role["template"]["spec"]}
+            of_job = uid_of(cluster.server.store.create(JOBS, {"metadata": meta, "spec": body}))
+            cluster.create(member(0, of_job, "js-first-0", **labels), member(1, of_job, "js-first-0", **labels))
+            cluster.create(*gang("g", 1, gpus=9))
+            await until(lambda: "needed 2" in said(cluster, "js-first-0-1") and said(cluster, "g-0"))
+            shown = {one["name"]: one for entry in scheduler.inspection.queue() for one in entry["gangs"]}
+            assert shown == {
+                "default/js:first": {
+                    "name": "default/js:first",
+                    "origin": "2 members of JobSet js, role first (1 Job of 2)",
+                    "waiting": [{"role": "second", "pods": 2, "for": "role first Ready"}],
+                },
+                "default/g": {"name": "default/g", "origin": "PodGroup g", "waiting": []},
+            }

@@ -345,3 +345,14 @@ def test_a_job_that_was_scaled_up_has_lost_nobody(tmp_path: Path) -> None:
     config = {"apiVersion": "koordpy.io/v1alpha1", "kind": "KoordpyConfiguration", "staleGangs": {"enabled": True}}
     answer = simulate(tmp_path, *nodes(3), made, *pods, config=config)
     assert answer.document["evictions"] == []
+
+
+def test_pods_that_wait_of_a_workload_that_is_suspended_or_has_ended_are_held(tmp_path: Path) -> None:
+    for given, word in (
+        ({"suspend": True}, "suspended"),
+        ({"status": {"conditions": [{"type": "Failed", "status": "True"}]}}, "finished"),
+    ):
+        waits = [pod(f"train-{i}", i) for i in range(2)]
+        answer = simulate(tmp_path, *nodes(3), job(number=2, meta={"uid": "j1"}, **given), *waits)
+        assert answer.bound == []
+        assert {answer.message(f"train-{i}") for i in range(2)} == {f"gang default/train: Job train is {word}"}

@@ -16,6 +16,8 @@ class Listeners:
 
     gang: list[Callable[[GangRef], None]] = field(default_factory=list)
     """A gang's pods or its PodGroup changed."""
+    volcano_group: list[Callable[[str], None]] = field(default_factory=list)
+    """`namespace/name` of a PodGroup of Volcano that came, changed or went; of its pods `gang` tells."""
     topology: list[Callable[[], None]] = field(default_factory=list)
     """The ClusterNetworkTopology changed, or a node came, went or was relabelled."""
     pod_gone: list[Callable[[str], None]] = field(default_factory=list)

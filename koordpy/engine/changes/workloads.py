@@ -9,8 +9,8 @@ from collections.abc import Callable
 from msgspec import to_builtins
 
 from koordpy.api.workloadobjects import WorkloadObject, read_part
-from koordpy.cluster.state import ClusterState
 from koordpy.cluster.workloadbook import WorkloadBook
+from koordpy.engine.changes.hub import Hub
 from koordpy.workloads.kinds.registry import WorkloadKind
 from koordpy.workloads.source import Source, head_of
 from koordpy.workloads.volcano import VolcanoGroup
@@ -55,8 +55,11 @@ class WatchedKinds:
 class VolcanoChanges:
     """The sink of Volcano's PodGroups."""
 
-    def __init__(self, state: ClusterState, wake: Callable[[], None]) -> None:
-        self._state, self._wake = state, wake
+    def __init__(self, hub: Hub, wake: Callable[[], None]) -> None:
+        """wake: is called when gangs may have changed."""
+        self._state, self._listeners, self._wake = hub.state, hub.listeners, wake
+        self.groups: dict[str, WorkloadObject] = {}
+        """`namespace/name` -> PodGroup, as it was seen last."""
 
     def now(self, state: str, why: str = "") -> None:
         """Takes what became of the watch."""
@@ -67,6 +70,9 @@ class VolcanoChanges:
 
     def upsert(self, obj: WorkloadObject, old: WorkloadObject | None) -> None:
         """A PodGroup that came or changed."""
+        key = f"{obj.metadata.namespace}/{obj.metadata.name}"
+        self.groups[key] = obj
+        self._tell(key)
         if old is not None and (old.spec, old.metadata.annotations) == (obj.spec, obj.metadata.annotations):
             return
         source = Source(
@@ -82,8 +88,15 @@ class VolcanoChanges:
 
     def delete(self, obj: WorkloadObject) -> None:
         """A PodGroup that is gone."""
-        self._state.drop_volcano_group(f"{obj.metadata.namespace}/{obj.metadata.name}")
+        key = f"{obj.metadata.namespace}/{obj.metadata.name}"
+        self.groups.pop(key, None)
+        self._tell(key)
+        self._state.drop_volcano_group(key)
         self._wake()
+
+    def _tell(self, key: str) -> None:
+        for heard in self._listeners.volcano_group:
+            heard(key)
 
 
 class WorkloadChanges:

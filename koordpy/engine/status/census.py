@@ -72,7 +72,7 @@ class Census:
     def _gate(self, ref: GangRef, waiting: int, need: int) -> str:
         """What holds a gang of which nothing runs: its owner, members that are missing, what cannot be read."""
         derived = self._derived(ref)
-        if derived is not None and derived.is_awaited:
+        if derived is not None and (derived.is_awaited or derived.halted):
             return "owner"
         if self._refused.get(ref) is GangStatus.INVALID:
             return "unreadable"

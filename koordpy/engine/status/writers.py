@@ -13,6 +13,7 @@ from koordpy.engine.status.named import NamedGangTeller
 from koordpy.engine.status.pods import PodStatusWriter
 from koordpy.engine.status.quotas import QuotaStatusWriter
 from koordpy.engine.status.upstream import UpstreamStatusWriter
+from koordpy.engine.status.volcano import VolcanoStatusWriter
 from koordpy.engine.status.writing import Writing
 from koordpy.planning.plan import Eviction
 
@@ -27,6 +28,7 @@ class Writers:
             UpstreamStatusWriter(writing),
             NamedGangTeller(writing),
             NamedGangTeller(writing, GangSource.WORKLOAD),
+            VolcanoStatusWriter(writing),
         )
         self.quotas = QuotaStatusWriter(writing)
         self.devices = DeviceStatusWriter(writing)

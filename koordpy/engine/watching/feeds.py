@@ -115,9 +115,11 @@ class Feeds:
             HYPERNODES: (HyperNode, HyperNodeChanges(hub)),
             **{want: (kind, devices) for want, kind in DYNAMIC_RESOURCES.items()},
         }
+        self.volcano = VolcanoChanges(hub, wake)
+        """PodGroups of Volcano; none where they are not read."""
         if state.workloads is not None and state.workloads.volcano:
             state.read_volcano(False)  # until it is known to be served
-            self._optional[VOLCANO_GROUPS] = WorkloadObject, VolcanoChanges(state, wake)
+            self._optional[VOLCANO_GROUPS] = WorkloadObject, self.volcano
         self.kinds: WatchedKinds | None = None
         """None where no workload is watched."""
         if state.workloads is not None and (kinds := watched_kinds(workloads)):
@@ -200,6 +202,11 @@ class Feeds:
     def upstream_resource(self) -> Resource | None:
         """The upstream pod groups, where they are served."""
         return self._served.get(UPSTREAM_POD_GROUPS)
+
+    @property
+    def volcano_resource(self) -> Resource | None:
+        """The PodGroups of Volcano, where they are read and served."""
+        return self._served.get(VOLCANO_GROUPS)
 
     @property
     def hypernodes(self) -> Resource | None:

@@ -28,6 +28,7 @@ from koordpy.api.objects import (
     PodStatus,
     Volume,
 )
+from koordpy.api.unread import OF_WORKLOADS
 from koordpy.cluster.gpu_env import NAMES
 from koordpy.cluster.pods import gang_ref
 from koordpy.workloads.bylabels import NNODES
@@ -72,7 +73,7 @@ class PodIntake:
 
     def __call__(self, pod: Pod) -> Pod | None:
         if pod.status.phase in FINISHED:
-            keeps = self._keeps_finished and any(one.controller for one in pod.metadata.owner_references)
+            keeps = self._keeps_finished and _counts_when_finished(pod.metadata)
             return _finished(pod) if keeps or gang_ref(pod) is not None else None
         _trim(pod)
         owners = pod.metadata.owner_references
@@ -86,6 +87,13 @@ class PodIntake:
             self._siblings.move_to_end(family)
         _share(pod, sibling)
         return pod
+
+
+def _counts_when_finished(meta: ObjectMeta) -> bool:
+    """Whether fewer pods are wanted once this one has Succeeded: a workload controls it, or it is in a group of others
+    (workloads.md 2)."""
+    named = not OF_WORKLOADS.isdisjoint(meta.labels) or not OF_WORKLOADS.isdisjoint(meta.annotations)
+    return named or any(one.controller for one in meta.owner_references)
 
 
 def _finished(pod: Pod) -> Pod:
@@ -111,7 +119,7 @@ def _finished(pod: Pod) -> Pod:
             annotations={
                 key: text
                 for key, text in meta.annotations.items()
-                if key.startswith(keys.GANG_PREFIX) or key == keys.MAX_RUNTIME
+                if key.startswith(keys.GANG_PREFIX) or key == keys.MAX_RUNTIME or key in OF_WORKLOADS
             },
         ),
         spec=PodSpec(

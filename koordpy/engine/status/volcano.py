@@ -1,0 +1,191 @@
+"""The status of Volcano's PodGroups: phase, counts, and whether the minimum is bound.
+
+Written to groups one of whose pods is ours; with `gangs.volcano: take` phase Inqueue also to every group that has none
+or is Pending, for some controllers make their pods only then. What others write after us stands until ours changes.
+Source: workloads.md 9.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from koordpy.api.workloadobjects import WorkloadObject, read_part
+from koordpy.cluster.pods import GangRef, GangSource
+from koordpy.engine.status.gangwriter import GangStatusWriter
+from koordpy.engine.status.patches import patch_status, rfc3339, wobbles
+from koordpy.engine.status.recorder import ObjectReference
+from koordpy.engine.status.writing import LastWrites, Writing
+from koordpy.planning.plan import GangReport, GangStatus
+from koordpy.workloads.runs import WorkloadPod
+
+PENDING, INQUEUE, RUNNING, COMPLETED = "Pending", "Inqueue", "Running", "Completed"
+SCHEDULED, UNSCHEDULABLE = "Scheduled", "Unschedulable"
+OURS = (SCHEDULED, UNSCHEDULABLE)
+TOO_FEW, NO_ROOM = "NotEnoughPods", "NotEnoughResources"
+COUNTS = ("running", "succeeded", "failed")
+
+
+@dataclass(frozen=True, slots=True)
+class VolcanoStatus:
+    """What a status should say; reason is empty where no condition is known yet."""
+
+    phase: str
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    condition: str = ""
+    """Scheduled or Unschedulable, the one of the two that is True."""
+    reason: str = ""
+    message: str = ""
+
+    @property
+    def gist(self) -> "VolcanoStatus":
+        """The same without the message."""
+        return VolcanoStatus(self.phase, self.running, self.succeeded, self.failed, self.condition, self.reason)
+
+
+def wanted_status(least: int, pods: Sequence[WorkloadPod], report: GangReport | None) -> VolcanoStatus:
+    """The status of a group of these pods, at least one, of which so many must run together."""
+    least = max(1, least)
+    succeeded, failed = sum(one.succeeded for one in pods), sum(one.failed for one in pods)
+    running = sum(one.bound and not one.leaving and one.pod.status.phase == "Running" for one in pods)
+    bound = sum(one.bound and not one.leaving and bool(one.pod.spec.node_name) for one in pods)
+    counts = running, succeeded, failed
+    if succeeded == len(pods):
+        return VolcanoStatus(COMPLETED, *counts, SCHEDULED, SCHEDULED, f"all {succeeded} pods have Succeeded")
+    if bound and bound + succeeded >= least:
+        done = f", {succeeded} have Succeeded" if succeeded else ""
+        return VolcanoStatus(
+            RUNNING, *counts, SCHEDULED, SCHEDULED, f"{bound} pods are bound{done}, of minMember {least}"
+        )
+    if report is None or report.status is GangStatus.SCHEDULED:
+        return VolcanoStatus(INQUEUE, *counts)
+    reason = TOO_FEW if report.status is GangStatus.INCOMPLETE else NO_ROOM
+    return VolcanoStatus(INQUEUE, *counts, UNSCHEDULABLE, reason, report.message)
+
+
+def current_status(group: WorkloadObject) -> tuple[VolcanoStatus, list[Mapping[str, Any]]]:
+    """What a group's status says as far as we write it, and all of its conditions; what cannot be read is left out."""
+    said = read_part(group.status)
+    listed = said.get("conditions")
+    conditions = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
+    true = next((c for c in conditions if c.get("type") in OURS and c.get("status") == "True"), {})
+    running, succeeded, failed = (n if isinstance(n := said.get(name), int) else 0 for name in COUNTS)
+    told = (str(true.get(name, "")) for name in ("type", "reason", "message"))
+    phase = said.get("phase")
+    return VolcanoStatus(phase if isinstance(phase, str) else "", running, succeeded, failed, *told), conditions
+
+
+def patch_of(
+    wanted: VolcanoStatus, there: VolcanoStatus, conditions: Sequence[Mapping[str, Any]], now: datetime
+) -> dict[str, Any]:
+    """The fields of a status that change. A merge patch replaces the list of conditions, so it has those of others."""
+    patch: dict[str, Any] = {
+        name: getattr(wanted, name) for name in ("phase", *COUNTS) if getattr(wanted, name) != getattr(there, name)
+    }
+    told = (wanted.condition, wanted.reason, wanted.message)
+    if wanted.condition and told != (there.condition, there.reason, there.message):
+        made = dict(zip(("type", "reason", "message"), told, strict=True)) | {"status": "True"}
+        was = next((one for one in conditions if one.get("type") == wanted.condition), {})
+        since = was.get("lastTransitionTime") if was.get("status") == "True" else None
+        patch["conditions"] = [_no_more(one, now) for one in conditions if one.get("type") != wanted.condition]
+        patch["conditions"].append(made | {"lastTransitionTime": since or rfc3339(now)})
+    return patch
+
+
+def _no_more(condition: Mapping[str, Any], now: datetime) -> Mapping[str, Any]:
+    """Another condition beside the one that is True: of the two that exclude each other it is False."""
+    if condition.get("type") not in OURS or condition.get("status") == "False":
+        return condition
+    return {**condition, "status": "False", "lastTransitionTime": rfc3339(now)}
+
+
+class VolcanoStatusWriter(GangStatusWriter):
+    """Of PodGroups of Volcano, by `namespace/name`; events are told as of any gang that follows."""
+
+    source = GangSource.WORKLOAD
+
+    def __init__(self, writing: Writing) -> None:
+        super().__init__(writing)
+        self._reports: dict[str, GangReport] = {}
+        self._writes: LastWrites[VolcanoStatus] = LastWrites(writing.clock)
+        writing.feeds.listeners.volcano_group.append(self._group_changed)
+
+    def _group_changed(self, key: str) -> None:
+        self._dirty[key] = None
+
+    def changed(self, ref: GangRef) -> None:
+        """Pods or the object of a gang changed, or what is to be said of it."""
+        if ref.source is self.source and (key := _group_of(ref)) in self._writing.feeds.volcano.groups:
+            self._dirty[key] = None
+
+    def verdict(self, report: GangReport, waiting_seconds: float) -> None:
+        """What a round said about a gang that it tried."""
+        book = self._writing.state.workloads
+        derived = book.derived.get(report.ref) if book is not None else None
+        if derived is not None and not derived.by_workload:
+            self._hear(report, waiting_seconds)
+            self._dirty[_group_of(report.ref)] = None
+
+    def take_over(self) -> None:
+        """This process leads from now on: all groups are looked at."""
+        self._dirty |= dict.fromkeys(self._writing.feeds.volcano.groups)
+
+    def _hear(self, report: GangReport, waiting_seconds: float) -> None:
+        self._reports[_group_of(report.ref)] = report
+
+    def _wanted(self, key: str, there: VolcanoStatus) -> VolcanoStatus | None:
+        """None where the group is not ours to write."""
+        book = self._writing.state.workloads
+        found = book.volcano_group(key) if book is not None else None
+        group, pods = found if found is not None else (None, [])
+        names = self._writing.state.scheduler_names
+        if group is not None and any(one.pod.spec.scheduler_name in names for one in pods):
+            return wanted_status(group.min_member, pods, self._reports.get(key))
+        if pods:
+            return None
+        meta = self._writing.feeds.volcano.groups[key].metadata
+        if self._writes.last(key, meta.uid) is not None and there.phase != COMPLETED:
+            return VolcanoStatus(INQUEUE, condition=there.condition, reason=there.reason, message=there.message)
+        if self._writing.settings.gangs.volcano == "take" and there.phase in ("", PENDING):
+            return VolcanoStatus(INQUEUE, *(getattr(there, name) for name in COUNTS))
+        return None
+
+    async def _write(self, key: str) -> bool:
+        group, resource = self._writing.feeds.volcano.groups.get(key), self._writing.feeds.volcano_resource
+        if group is None or resource is None:
+            self._reports.pop(key, None)
+            self._writes.forget(key)
+            return True
+        meta = group.metadata
+        there, conditions = current_status(group)
+        before = self._writes.trusted(key, meta.uid) or there
+        wanted, said = self._wanted(key, before), self._writes.last(key, meta.uid)
+        if wanted is None or wanted in (said, there if said is None else said):
+            return True
+        if (
+            said is not None
+            and said.gist == wanted.gist
+            and wobbles(said.message, wanted.message)
+            and self._writes.age(key, meta.uid) < self._writing.settings.wobble_hold_seconds
+        ):
+            return False
+        patch = patch_of(wanted, before, conditions, self._writing.now())
+        client = self._writing.client
+        if patch and not await patch_status(client, resource, name=meta.name, namespace=meta.namespace, status=patch):
+            return False  # gone, which the watch will tell; or others wrote it again and again
+        self.sent += bool(patch)
+        if wanted.condition == SCHEDULED:
+            self._reports.pop(key, None)  # why it waited must not be told again when it loses a member
+        self._writes.note(key, meta.uid, wanted)
+        return True
+
+    def _about(self, key: str) -> ObjectReference | None:
+        """Nothing is told here: gangs that follow have a teller of their own."""
+        return None
+
+
+def _group_of(ref: GangRef) -> str:
+    """`namespace/name` of the PodGroup of a gang, which may be of one task."""
+    return f"{ref.namespace}/{ref.name.partition(':')[0]}"
