@@ -155,7 +155,7 @@ def simulation_table(document: Document, left_alone: Mapping[str, str]) -> str:
     lines += _part("Bindings", table(("POD", "NODE", "ROUND"), places))
     evictions = [(_key(e), e["node"], e["round"], e["rule"], e["beneficiary"] or "-") for e in document["evictions"]]
     lines += _part("Evictions", table(("POD", "NODE", "ROUND", "RULE", "FOR"), _merged(evictions)))
-    lines += _part("Pending", _pending_lines(pending))
+    lines += _part("Pending", pending_lines(pending))
     lines += _part("Left alone", _left_alone_lines(left_alone))
     return "\n".join(lines) + "\n"
 
@@ -184,7 +184,8 @@ def _domain(domain: Document | None) -> str:
     return f"{domain['layer']} {domain['name']}".rstrip()
 
 
-def _pending_lines(pending: list[Document]) -> list[str]:
+def pending_lines(pending: list[Document]) -> list[str]:
+    """Who waits and why; those of a gang that are told the same on one line."""
     groups: dict[tuple[str | None, str, str], list[str]] = {}
     for entry in pending:
         groups.setdefault((entry["gang"], entry["reason"], entry["message"]), []).append(_key(entry))
@@ -224,9 +225,12 @@ def explanation_table(document: Document) -> str:
     ]
     ordered = [(layer, name, *rest) for name, layer, *rest in _merged(domains)]
     lines += _part("Domains", table(("LAYER", "NAME", "SLOTS", "NEEDED", "", "WHY"), ordered))
-    lines += _part("Would fit if", document["wouldFitIf"])
-    lines += _part("Queue", _queue_lines(document["queue"]))
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines + remedies(document)) + "\n"
+
+
+def remedies(document: Document) -> list[str]:
+    """What would help a pod, and its place in the queue."""
+    return [*_part("Would fit if", document["wouldFitIf"]), *_part("Queue", _queue_lines(document["queue"]))]
 
 
 def _queue_lines(queue: Document | None) -> list[str]:

@@ -71,8 +71,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"warning: {line}", file=sys.stderr)
     for line in faults:
         print(line, file=sys.stderr)
-    document = _document(inventory, state, faults)
-    output.say(_written(document, args))
+    told = document(inventory, state, faults)
+    output.say(written(told, args.output, nodes=args.nodes))
     return BAD_HIERARCHY if faults else 0
 
 
@@ -93,13 +93,11 @@ def _source(args: argparse.Namespace) -> _Ready | int:
     except ConfigError as fault:
         raise offline.InputFaultsError(fault.lines) from None
     try:
-        state = read_cluster(args.kubeconfig, config)
+        cluster = read_cluster(args.kubeconfig, config=config)
     except ClusterUnreadableError as fault:
         print(fault, file=sys.stderr)
         return FAILED
-    import time
-
-    return state, config, time.time(), []
+    return cluster.state, config, cluster.now, cluster.notes
 
 
 # -- the shape --------------------------------------------------------------------------------------------------------
@@ -109,8 +107,6 @@ def _shape(args: argparse.Namespace, state: "ClusterState", config: "KoordpyConf
     """A pending pod of no gang, of the shape asked for, which the state learns of."""
     if args.pod is None and not args.request:
         return None
-    from dataclasses import replace
-
     if args.pod is not None:
         key = args.pod if "/" in args.pod else f"default/{args.pod}"
         known = state.pod(key)
@@ -118,7 +114,14 @@ def _shape(args: argparse.Namespace, state: "ClusterState", config: "KoordpyConf
             raise offline.InputFaultsError([f"--pod {args.pod}: no such pod"])
         made = _copy(known.pod, config.scheduler_names[0])
     else:
-        made = _asking(_requests(args.request), config.scheduler_names[0])
+        made = asking(_requests(args.request), config.scheduler_names[0])
+    return shape(state, made)
+
+
+def shape(state: "ClusterState", made: "Pod") -> "PodInfo":
+    """A pending pod of no gang that the state learns of."""
+    from dataclasses import replace
+
     state.upsert(made)
     info = state.pod(made.key)
     assert info is not None
@@ -160,7 +163,7 @@ def _requests(given: list[str]) -> dict[str, str]:
     return out
 
 
-def _asking(requests: dict[str, str], scheduler: str) -> "Pod":
+def asking(requests: dict[str, str], scheduler: str) -> "Pod":
     """A pod that asks for this. Taints named like an extended resource it asks for are tolerated, as the API server's
     ExtendedResourceToleration would have it."""
     from koordpy.api.objects import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements, Toleration
@@ -174,7 +177,8 @@ def _asking(requests: dict[str, str], scheduler: str) -> "Pod":
 # -- what is said -----------------------------------------------------------------------------------------------------
 
 
-def _document(inventory: "Inventory", state: "ClusterState", faults: list[str]) -> Document:
+def document(inventory: "Inventory", state: "ClusterState", faults: list[str]) -> Document:
+    """The JSON of `koordpy topology`."""
     source = "none"
     if state.topology is not None:
         source = "ClusterNetworkTopology/default"
@@ -211,16 +215,17 @@ def _devices(hundredths: int) -> int | float:
     return hundredths / 100 if part else whole
 
 
-def _written(document: Document, args: argparse.Namespace) -> str:
+def written(document: Document, form: str, *, nodes: bool) -> str:
+    """The document as `table`, `tree` or `json`; nodes: whether they are shown, too."""
     from koordpy.cli import output
 
-    if args.output == "json":
+    if form == "json":
         return output.text(document, "json")
     shown = document["domains"]
     depth = len(document["layers"])
-    if not args.nodes and depth > 1:
+    if not nodes and depth > 1:
         shown = [one for one in shown if one["layer"] != document["layers"][-1]]
-    lines = _tree(shown) if args.output == "tree" else _table(shown)
+    lines = _tree(shown) if form == "tree" else _table(shown)
     return "\n".join(lines + _notes(document)) + "\n"
 
 

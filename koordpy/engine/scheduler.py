@@ -12,7 +12,6 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from koordpy.cluster.state import ClusterState
 from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.apiserver.lease import LeaderElector, boot_clock
 from koordpy.engine.apiserver.resources import LEASES
@@ -29,7 +28,7 @@ from koordpy.engine.inspection import Inspection
 from koordpy.engine.loop import Planner, SchedulingLoop
 from koordpy.engine.queue import State, UnitQueue
 from koordpy.engine.round_reservations import RoundReservations
-from koordpy.engine.settings import EngineSettings
+from koordpy.engine.settings import EngineSettings, empty_state
 from koordpy.engine.status.announce import Announcer
 from koordpy.engine.status.census import Census
 from koordpy.engine.status.recorder import EventRecorder, ObjectReference
@@ -73,16 +72,7 @@ class Scheduler:
         self._stop, due = asyncio.Event(), asyncio.Event()
 
         # what is known, and what waits
-        self.state = ClusterState(
-            scheduler_names=settings.scheduler_names,
-            storage=True,
-            devices=True,
-            owners=settings.reads_owners,
-            gpu=settings.gpu,
-            quota=settings.quota,
-            gangs=settings.gangs,
-        )
-        self.state.look_for(settings.looked_for)
+        self.state = empty_state(settings)
         self.queue = UnitQueue(
             clock=clock,
             initial_backoff_seconds=settings.initial_backoff_seconds,

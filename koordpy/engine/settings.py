@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from koordpy.api.config import Fairness, Gangs, Gpu, KoordpyConfiguration, Quota, StaleGangs
 from koordpy.api.keys import DEFAULT_SCHEDULER_NAME
+from koordpy.cluster.state import ClusterState
 from koordpy.cluster.ties import spread_keys
 
 
@@ -116,3 +117,18 @@ def engine_settings(config: KoordpyConfiguration, *, dry_run: bool = False) -> E
         max_binds_in_flight=config.client_connection.max_binds_in_flight,
         volume_bind_seconds=config.filters.volume_binding.bind_timeout,
     )
+
+
+def empty_state(settings: EngineSettings) -> ClusterState:
+    """What a scheduler of these settings knows before it has seen anything."""
+    state = ClusterState(
+        scheduler_names=settings.scheduler_names,
+        storage=True,
+        devices=True,
+        owners=settings.reads_owners,
+        gpu=settings.gpu,
+        quota=settings.quota,
+        gangs=settings.gangs,
+    )
+    state.look_for(settings.looked_for)
+    return state

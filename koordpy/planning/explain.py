@@ -84,7 +84,7 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
     groups = Groups(snapshot, figures.config.gangs, figures.config.stale_gangs)
     unit = groups.unit_of(pod)
     if not pod.pending:
-        left = aside(pod, figures.config.scheduler_names) or IgnoredPod(f"pod is {_state(pod)}", "")
+        left = left_alone(pod, figures.config.scheduler_names)
         return Explanation(
             pod=pod.key,
             gang=pod.gang.key if pod.gang else None,
@@ -152,8 +152,12 @@ def _meant_group(pod: PodInfo, snapshot: Snapshot) -> list[str]:
     return [f"its label named {near.partition('/')[2]}: PodGroup {near} is there"] if near else []
 
 
+def left_alone(pod: PodInfo, served: Sequence[str]) -> IgnoredPod:
+    """Why a pod that is not pending is not to be placed."""
+    return aside(pod, served) or IgnoredPod(f"pod is {_state(pod)}", "")
+
+
 def _state(pod: PodInfo) -> str:
-    """Why a pod is not to be placed that waits for nobody."""
     if pod.node:
         return f"bound to {pod.node}"
     return "being deleted" if pod.pod.metadata.deletion_timestamp else pod.pod.status.phase

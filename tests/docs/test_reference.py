@@ -13,6 +13,7 @@ import pytest
 from msgspec import inspect
 
 from koordpy.api.config import DEFAULT_WEIGHTS, GPU_RESOURCES, KoordpyConfiguration
+from koordpy.cli import kubectl
 from koordpy.cli.main import COMMANDS
 from koordpy.engine.binding.binder import BindResult
 from koordpy.engine.queue import State
@@ -47,7 +48,8 @@ def options(command: str) -> set[str]:
 def section(*, of: str) -> str:
     """The part of the page whose heading names a command."""
     parts = re.split(r"^## ", PAGE, flags=re.M)[1:]
-    (found,) = (part for part in parts if of in re.split(r", | ", part.partition("\n")[0]))
+    titles = [part.partition("\n")[0] for part in parts]
+    (found,) = (part for part, title in zip(parts, titles, strict=True) if of in (title, *re.split(r", | ", title)))
     return found
 
 
@@ -69,6 +71,14 @@ def told(command: str) -> set[str]:
 @pytest.mark.parametrize("command", [*SHARED, "fairshare", "run", "agent", "demo"])
 def test_every_option_is_told_and_every_one_told_is_there(command: str) -> None:
     assert told(command) == options(command)
+
+
+def test_every_view_and_option_of_the_plugin_is_told() -> None:
+    parser = kubectl.parser()
+    (views,) = (action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    found = {name for one in (parser, *views.values()) for action in one._actions for name in action.option_strings}
+    assert told("kubectl koordpy") == found - {"-h", "--help"}
+    assert re.findall(r"^\| `([a-z]+)(?: NAME)?` \|", section(of="kubectl koordpy"), re.M) == list(kubectl.VIEWS)
 
 
 def test_every_command_is_told() -> None:

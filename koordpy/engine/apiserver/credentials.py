@@ -49,18 +49,20 @@ class ClusterAccess:
         return self.server.partition("://")[2].partition("/")[0]
 
 
-async def load_access(kubeconfig: str | None = None) -> ClusterAccess:
+async def load_access(kubeconfig: str | None = None, context: str | None = None) -> ClusterAccess:
     """Access to the cluster: the file named, else $KUBECONFIG, else the pod's service account, else ~/.kube/config.
+
+    context: of the kubeconfig, in place of its current one; a service account has none and is passed over.
 
     Several files joined by ":" in $KUBECONFIG are merged as kubectl does: the first that names a thing wins.
     Raises CredentialError.
     """
     if named := kubeconfig or os.environ.get("KUBECONFIG"):
-        return await _from_kubeconfig(_present(named))
-    if os.environ.get("KUBERNETES_SERVICE_HOST") and (SERVICE_ACCOUNT / "token").exists():
+        return await _from_kubeconfig(_present(named), context)
+    if not context and os.environ.get("KUBERNETES_SERVICE_HOST") and (SERVICE_ACCOUNT / "token").exists():
         return in_cluster()
     if own := _own():
-        return await _from_kubeconfig([own])
+        return await _from_kubeconfig([own], context)
     raise CredentialError(
         "no API server to talk to: give --kubeconfig or set KUBECONFIG"
         " (there is no service account and no ~/.kube/config)"
@@ -132,10 +134,10 @@ class TokenFile:
         return {"Authorization": f"Bearer {self._token}"}
 
 
-async def _from_kubeconfig(paths: list[Path]) -> ClusterAccess:
+async def _from_kubeconfig(paths: list[Path], named: str | None) -> ClusterAccess:
     config = merged(paths)
     where = ", ".join(map(str, paths))
-    wanted = config.current_context
+    wanted = named or config.current_context
     if not wanted:
         raise CredentialError(f"{where}: current-context: not set")
     context = config.entry("contexts", wanted)

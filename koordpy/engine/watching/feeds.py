@@ -133,6 +133,7 @@ class Feeds:
         self._recheck = asyncio.Event()
         self._discovered = asyncio.Event()
         self._undiscovered = ""
+        self._watches = False
         self.heard_unreadable: list[Callable[[Unreadable], None]] = []
         """Hear of objects that cannot be read."""
         self._feed(PODS, Pod, self.pods, transform=self.pods.take_in)
@@ -158,6 +159,7 @@ class Feeds:
 
     async def run(self) -> None:
         """Watches until cancelled. The upstream group version is found first; without an answer it is asked again."""
+        self._watches = True
         try:
             for name in self._reflectors:
                 self._start(name)
@@ -166,6 +168,30 @@ class Feeds:
             for task in self._tasks.values():
                 task.cancel()
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def list_once(self) -> dict[str, str]:
+        """Lists everything, page by page, and watches nothing: for who looks once.
+
+        What may not be listed, or cannot be because its CustomResourceDefinition is missing, is empty: its name -> why.
+        Raises ApiError or Unreachable where the server cannot be asked, or may not be asked for pods and nodes.
+        """
+        await self._discover()
+        without: dict[str, str] = {}
+
+        async def look(name: str, reflector: Reflector[Any]) -> None:
+            try:
+                await reflector.list_once()
+            except ApiError as error:
+                if error.status != 403 or reflector.resource in (PODS, NODES):
+                    raise
+                without[name] = error.message
+
+        looks = (look(name, reflector) for name, reflector in self._reflectors.items())
+        for failure in await asyncio.gather(*looks, return_exceptions=True):
+            if failure is not None:
+                raise failure
+        missing = (one.name for one in INSTALLED if not self._reflectors[one.name].served)
+        return {**without, **dict.fromkeys(missing, "its CustomResourceDefinition is not installed")}
 
     async def synced(self) -> None:
         """Waits until every feed has listed once and the upstream groups are known to be served or not."""
@@ -338,6 +364,8 @@ class Feeds:
             heard(found)
 
     def _start(self, name: str) -> None:
+        if not self._watches:
+            return
         self._tasks[name] = asyncio.create_task(self._reflectors[name].run(), name=f"watch {name}")
 
     async def _stop(self, name: str, sink: Sink[Any]) -> None:

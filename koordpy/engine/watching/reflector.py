@@ -152,6 +152,18 @@ class Reflector(Generic[T]):
                 pause = self._backoff.next()
             await asyncio.sleep(pause)
 
+    async def list_once(self) -> None:
+        """Lists, and watches nothing: for who looks once. Raises as the client does; what is not served is empty."""
+        try:
+            self._version = await self._list()
+        except ApiError as error:
+            if error.status == 404:
+                self._not_served()
+                return
+            if error.status == 403 and self._on_access is not None:
+                self._on_access(False, str(error))
+            raise
+
     # failures
 
     def _after_failure(self, error: ApiError | Unreachable | Malformed) -> float:

@@ -5,11 +5,12 @@ placed here. Jobs that are held before planning (members or settings that are mi
 are those by which shares are taken back (preemption.md 3.3).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
 from koordpy.api.config import KoordpyConfiguration
+from koordpy.api.natural import natural_key
 from koordpy.api.quantity import quantity_text
 from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.gates import gate
@@ -42,16 +43,7 @@ def standing(unit: Unit, groups: Groups, snapshot: Snapshot, config: KoordpyConf
     """Where a pending unit stands on a snapshot."""
     fairness = config.fairness
     units = [one for one in groups.units() if one.id == unit.id or one.plain is not None or gate(one, groups) is None]
-    ahead = Draft(snapshot).quotas
-    order = UnitOrder(units, use=ahead, pods=snapshot.pods.values(), config=fairness, now=snapshot.now)
-    place = 0
-    for one in order:
-        place += 1
-        if one.id == unit.id:
-            break
-        for pod in one.pending:
-            ahead.change(pod, 1)
-        order.placed()
+    place = next(place for place, one in enumerate(in_turn(units, snapshot, config), 1) if one.id == unit.id)
     first = unit.members[0]  # whose queue is the unit's
     lines = lines_of(snapshot, fairness)
     path = lines.path(first) if lines is not None else ()
@@ -65,6 +57,24 @@ def standing(unit: Unit, groups: Groups, snapshot: Snapshot, config: KoordpyConf
             held[share_name(resource)] = share_text(resource, Fraction(lines.use(use, party, resource)))
             share[share_name(resource)] = share_text(resource, lines.share(party, resource))
     return Standing(place, len(units), fairness.mode, party.quota or party.user, held, share)
+
+
+def in_turn(units: list[Unit], snapshot: Snapshot, config: KoordpyConfiguration) -> Iterator[Unit]:
+    """The units in the order that they have if each is placed when its turn comes."""
+    ahead = Draft(snapshot).quotas
+    order = UnitOrder(units, use=ahead, pods=snapshot.pods.values(), config=config.fairness, now=snapshot.now)
+    for one in order:
+        yield one
+        for pod in one.pending:
+            ahead.change(pod, 1)
+        order.placed()
+
+
+def waiting(groups: Groups, snapshot: Snapshot, config: KoordpyConfiguration) -> tuple[list[Unit], list[Unit]]:
+    """The units that wait for room, the next one first, and those that are held before planning, by name."""
+    held = {one.id: one for one in groups.units() if one.plain is None and gate(one, groups) is not None}
+    units = [one for one in groups.units() if one.id not in held]
+    return list(in_turn(units, snapshot, config)), sorted(held.values(), key=lambda one: natural_key(one.group_id))
 
 
 def share_name(resource: str) -> str:
