@@ -104,6 +104,16 @@ def odd_values(settings: Settings, labels: Mapping[str, str], annotations: Mappi
             yield f"{place} {key} cannot be read: {wrong}"
 
 
+_OF_PODS = frozenset({Holder.PLAIN, Holder.MEMBER, Holder.GROUPED, Holder.DERIVED})
+
+
+def _half_group(labels: Mapping[str, str]) -> Iterator[str]:
+    """Words for half of a GPU group (gpu-topology.md 5)."""
+    name, replica = labels.get(keys.GPU_GROUP_NAME), labels.get(keys.GPU_GROUP_REPLICA)
+    if (name is None and replica is not None) or (name is not None and (not name or replica is None)):
+        yield f"labels {keys.GPU_GROUP_NAME} and {keys.GPU_GROUP_REPLICA} make a group only together"
+
+
 _VALUES: Mapping[Holder, Settings] = {
     Holder.GROUP: OF_GANGS,
     Holder.PLAIN: {**OF_PODS, **OF_RUNS},
@@ -117,4 +127,5 @@ _VALUES: Mapping[Holder, Settings] = {
 def odd_settings(holder: Holder, meta: ObjectMeta) -> tuple[str, ...]:
     """What the labels and annotations of an object say in vain, as far as is told of one object."""
     values = odd_values(_VALUES.get(holder, {}), meta.labels, meta.annotations)
-    return tuple(some(chain(values, unread_keys(holder, meta.labels, meta.annotations))))
+    halves = _half_group(meta.labels) if holder in _OF_PODS else ()
+    return tuple(some(chain(values, unread_keys(holder, meta.labels, meta.annotations), halves)))

@@ -14,7 +14,7 @@ from koordpy.api.natural import natural_key
 from koordpy.api.spelling import meant
 from koordpy.cluster.pods import GangSource, PodInfo
 from koordpy.cluster.snapshot import Draft, Snapshot
-from koordpy.planning.accelerators.registry import ACCELERATORS
+from koordpy.planning.accelerators.registry import families_of
 from koordpy.planning.attempt import gate_of
 from koordpy.planning.build import build, unit_multiples
 from koordpy.planning.figures import Figures
@@ -187,7 +187,7 @@ def _nodes(pod: PodInfo, unit: Unit, figures: Figures) -> list[NodeExplanation]:
     scores: dict[str, Sequence[float]] = {plugin: values.tolist() for plugin, values in own.plugin_scores().items()}
     scores |= dict(found for rules in JOB_RULES if (found := rules.scores(pod, unit, figures)) is not None)
     total = own.total.tolist()
-    marks = [mark for family in ACCELERATORS if (mark := family.mark(pod, figures.scene)) is not None]
+    marks = [mark for family in families_of(pod) if (mark := family.mark(pod, figures.scene)) is not None]
     out = []
     for i, node in enumerate(figures.snapshot.nodes):
         refusal = own.refusal or verdict.of(i)

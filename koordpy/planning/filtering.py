@@ -9,7 +9,7 @@ Source: kube-parity.md section 1.
 from collections.abc import Callable, Iterable, Iterator
 
 from koordpy.cluster.pods import PodInfo
-from koordpy.planning.accelerators.registry import ACCELERATORS
+from koordpy.planning.accelerators.registry import families_of
 from koordpy.planning.filters.base import Code, Refusal
 from koordpy.planning.filters.claims import BINDING, claims_of, claims_refusal
 from koordpy.planning.filters.disks import NodeVolumeLimits, VolumeRestrictions
@@ -68,7 +68,7 @@ def _resource_claims(pod: PodInfo, scene: Scene) -> Iterator[Rule]:
 
 
 def _accelerators(pod: PodInfo, scene: Scene) -> Iterator[Rule]:
-    for family in ACCELERATORS:
+    for family in families_of(pod):
         yield from family.rules(pod, scene)
 
 
@@ -100,4 +100,4 @@ def refusal_of(pod: PodInfo, scene: Scene) -> Refusal | None:
         found = resource_claims_refusal(pod, scene.snapshot.devices)
     if found is not None:
         return found
-    return next((wrong for family in ACCELERATORS if (wrong := family.refusal(pod, scene)) is not None), None)
+    return next((wrong for family in families_of(pod) if (wrong := family.refusal(pod, scene)) is not None), None)

@@ -4,6 +4,7 @@ Source: gang-network.md 2, and 4 for defaults. Everything follows from the objec
 the configuration; nothing is remembered.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -59,6 +60,13 @@ class Unit:
     @cached_property
     def bound_any(self) -> bool:
         return any(gang.bound for gang in self.gangs)
+
+    def changed(self, change: Callable[[PodInfo], PodInfo | None]) -> "Unit":
+        """The unit with its members changed; those for which there is None are left out."""
+        if self.plain is not None:
+            return replace(self, plain=change(self.plain))
+        gangs = (replace(gang, pods=tuple(filter(None, map(change, gang.pods)))) for gang in self.gangs)
+        return Unit(id=self.id, gangs=tuple(gangs))
 
     def need(self, gang: Gang) -> int:
         """Pending members of a gang that one plan must place (2.4).

@@ -63,6 +63,10 @@ class Accelerator(ABC):
     """Of its filter, where evictions may open nodes that it refuses: victims are looked for on what it says of devices
     that nobody can give back (`Rule.standing`)."""
 
+    @abstractmethod
+    def asks(self, pod: PodInfo) -> bool:
+        """Whether a pod asks for such devices; about any other pod the family is asked nothing."""
+
     # -- filters -----------------------------------------------------------------------------------------------------
 
     def refusal(self, pod: PodInfo, scene: Scene) -> Refusal | None:
@@ -71,7 +75,7 @@ class Accelerator(ABC):
 
     @abstractmethod
     def rules(self, pod: PodInfo, scene: Scene) -> Iterable[Rule]:
-        """The filter of a pod; none for a pod that asks for no such devices."""
+        """The filter of a pod; none where the number of devices decides alone."""
 
     # -- the problem of a unit ---------------------------------------------------------------------------------------
 
@@ -102,7 +106,8 @@ class Accelerator(ABC):
 
     @abstractmethod
     def give(self, nodes: Mapping[str, int], now: FamilyRound) -> Given:
-        """Devices for a plan (pod key -> node position, in rank order), on the draft as it is before it."""
+        """Devices for those pods of a plan that ask for some (pod key -> node position, in rank order), on the draft as
+        it is before it."""
 
     # -- words -------------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,6 @@ from koordpy.planning.filters.gpu_devices import PLUGIN, GPUDevices, gpu_refusal
 from koordpy.planning.filters.rules import Rule
 from koordpy.planning.gpu.allocation import allocate
 from koordpy.planning.gpu.between import by_count, gpu_room, standing_nodes
-from koordpy.planning.gpu.warnings import gpu_warnings
 from koordpy.planning.scene import Scene
 
 MARK = "GPUTopology"
@@ -25,25 +24,24 @@ class Gpus(Accelerator):
 
     plugin = PLUGIN
 
+    def asks(self, pod: PodInfo) -> bool:
+        return pod.gpus is not None
+
     def refusal(self, pod: PodInfo, scene: Scene) -> Refusal | None:
         return gpu_refusal(pod)
 
     def rules(self, pod: PodInfo, scene: Scene) -> Iterator[Rule]:
-        if pod.gpus is None:
-            return
         # else the count of GPUs decides alone
         if (
             scene.snapshot.gpus.nodes
             or scene.config.gpu.delivery == "env"
             or any(key in pod.pod.metadata.annotations for key in _WISHES)
             or scene.partition_policies
-            or is_injected(pod.pod, pod.gpus.resources)
+            or (pod.gpus is not None and is_injected(pod.pod, pod.gpus.resources))
         ):
             yield GPUDevices(pod, scene.gpus)
 
     def apart(self, pod: PodInfo) -> Hashable:
-        if pod.gpus is None:
-            return None
         notes = pod.pod.metadata.annotations
         return pod.gpus, pod.group, *(notes.get(key) for key in _WISHES)
 
@@ -64,15 +62,15 @@ class Gpus(Accelerator):
         return NodeWorth(table, None if gather else standing_nodes(members, now.scene.gpus))
 
     def give(self, nodes: Mapping[str, int], now: FamilyRound) -> Given:
-        pods = now.scene.snapshot.pods
-        placed = [(pods[key], node) for key, node in nodes.items() if pods[key].gpus is not None]
-        if not placed or not now.scene.gpus.view.nodes:
+        if not now.scene.gpus.view.nodes:
             return Given()
-        given = allocate(placed, now.scene.gpus)
+        pods = now.scene.snapshot.pods
+        given = allocate([(pods[key], node) for key, node in nodes.items()], now.scene.gpus)
         return Given(given.chips, given.notes, given.faults)
 
     def mark(self, pod: PodInfo, scene: Scene) -> tuple[str, Callable[[int], float | None]] | None:
-        return (MARK, lambda node: scene.gpus.mean_mark(node, pod)) if pod.gpus is not None else None
+        return MARK, lambda node: scene.gpus.mean_mark(node, pod)
 
-    def warnings(self, pod: PodInfo) -> Iterator[str]:
-        return gpu_warnings(pod)
+    def warnings(self, pod: PodInfo) -> Sequence[str]:
+        wrong = gpu_refusal(pod)
+        return wrong.reasons if wrong is not None else ()

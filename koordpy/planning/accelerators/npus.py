@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.accelerators.base import Accelerator, FamilyRound, Given, NodeWorth
 from koordpy.planning.accelerators.npus_between import npu_by_count
@@ -18,6 +19,9 @@ class NpuFamily(Accelerator):
     """Chips of one product a node, in jobs of one pod or several."""
 
     plugin = PLUGIN
+
+    def asks(self, pod: PodInfo) -> bool:
+        return npu_resource(pod.requests) is not None
 
     def refusal(self, pod: PodInfo, scene: Scene) -> Refusal | None:
         job = scene.npu_job(pod)

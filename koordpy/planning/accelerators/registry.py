@@ -1,6 +1,6 @@
 """Every family of devices: an `Accelerator` in a module of its own, and one line here (docs/extending.md)."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Ints
@@ -17,16 +17,26 @@ PLUGINS = frozenset(family.plugin for family in ACCELERATORS)
 """Filters whose word on a node evictions may change."""
 
 
+def families_of(pod: PodInfo) -> Iterator[Accelerator]:
+    """The families of which a pod asks for devices."""
+    return (family for family in ACCELERATORS if family.asks(pod))
+
+
 def give(nodes: Mapping[str, int], now: FamilyRound) -> Given:
     """Devices of every family for a plan (pod key -> node position), on the draft as it is before it."""
-    given = [family.give(nodes, now) for family in ACCELERATORS]
+    pods = now.scene.snapshot.pods
+    asking: dict[Accelerator, dict[str, int]] = {}
+    for key, node in nodes.items():
+        for family in families_of(pods[key]):
+            asking.setdefault(family, {})[key] = node
+    given = [family.give(asking[family], now) for family in ACCELERATORS if family in asking]
     chips = {key: own for one in given for key, own in one.chips.items()}
     return Given(chips, merged(*(one.notes for one in given)), tuple(fault for one in given for fault in one.faults))
 
 
 def apart(pod: PodInfo) -> Hashable:
     """What tells pods apart that are equal in requests and nodes."""
-    return tuple(family.apart(pod) for family in ACCELERATORS)
+    return tuple(family.apart(pod) if family.asks(pod) else None for family in ACCELERATORS)
 
 
 def shared_room(pods: Sequence[PodInfo], scene: Scene) -> list[tuple[Accelerator, Ints]]:

@@ -4,11 +4,13 @@ Most devices need none: what nodes are worth to a gang, and who gets which devic
 (`planning/accelerators`). These rules stand in for the order of goals where a product has an order of its own.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from koordpy.cluster.pods import PodInfo
+from koordpy.planning.accelerators.base import Accelerator
 from koordpy.planning.figures import Figures
 from koordpy.planning.gates import Gate
 from koordpy.planning.plan import Proof, SolverRun
@@ -33,8 +35,11 @@ class Placed:
     worth: tuple[Any, ...] = ()
 
 
-class JobRules:
+class JobRules(ABC):
     """Rules of one kind of jobs; what it leaves out is as for any other unit."""
+
+    family: Accelerator
+    """The devices that such jobs ask for: units without pods that do are of no concern here."""
 
     def gate(self, unit: Unit, figures: Figures) -> Gate | None:
         """What is wrong with a unit's job: none of its pods is tried."""
@@ -52,13 +57,9 @@ class JobRules:
         """Holds nodes on the draft for members that come back in a later round, with all their devices."""
         return
 
-    def orders(self, pod: PodInfo) -> bool:
-        """Whether `best` says where a plain pod goes."""
-        return False
-
+    @abstractmethod
     def best(self, pod: PodInfo, figures: Figures) -> int | None:
-        """The node of such a pod; None where none takes it."""
-        return None
+        """The node of a plain pod; None where none takes it."""
 
     def scores(self, pod: PodInfo, unit: Unit, figures: Figures) -> tuple[str, Sequence[float]] | None:
         """(name, [nodes] figure) that `koordpy explain` shows among the scores."""

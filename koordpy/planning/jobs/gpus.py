@@ -3,6 +3,7 @@
 import numpy as np
 
 from koordpy.cluster.pods import PodInfo
+from koordpy.planning.accelerators.gpus import Gpus
 from koordpy.planning.figures import Figures
 from koordpy.planning.gpu.plain import best_of
 from koordpy.planning.jobs.base import JobRules
@@ -11,8 +12,7 @@ from koordpy.planning.jobs.base import JobRules
 class GpuPods(JobRules):
     """Plain pods with GPUs; what nodes are worth to gangs is `Problem.by_count`."""
 
-    def orders(self, pod: PodInfo) -> bool:
-        return pod.gpus is not None
+    family = Gpus()
 
     def best(self, pod: PodInfo, figures: Figures) -> int | None:
         own = figures.of(pod)

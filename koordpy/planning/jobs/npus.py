@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import PodInfo
+from koordpy.planning.accelerators.npus import NpuFamily
 from koordpy.planning.ascend.filter import AFFINITY
 from koordpy.planning.figures import Figures
 from koordpy.planning.gates import Gate
@@ -17,6 +17,8 @@ from koordpy.planning.units import Unit
 class NpuJobs(JobRules):
     """Gangs and plain pods that ask for NPUs."""
 
+    family = NpuFamily()
+
     def gate(self, unit: Unit, figures: Figures) -> Gate | None:
         return npu_gate(unit, figures)
 
@@ -28,9 +30,6 @@ class NpuJobs(JobRules):
 
     def keep_room(self, returns: Mapping[str, int], figures: Figures) -> None:
         keep_room(returns, figures)
-
-    def orders(self, pod: PodInfo) -> bool:
-        return npu_resource(pod.requests) is not None
 
     def best(self, pod: PodInfo, figures: Figures) -> int | None:
         return best_node(pod, figures)

@@ -71,9 +71,7 @@ def _held(moved: VictimUnit, groups: Groups, figures: Figures) -> bool:
     first, again = moved.pods[0], {pod.key: as_pending(pod, figures) for pod in moved.pods}
     if first.gang is None:
         return job_gate(Unit(id=first.key, gangs=(), plain=again[first.key]), figures) is not None
-    whole = groups.unit(first.gang)
-    gangs = tuple(replace(gang, pods=tuple(again.get(pod.key, pod) for pod in gang.pods)) for gang in whole.gangs)
-    unit = Unit(id=whole.id, gangs=gangs)
+    unit = groups.unit(first.gang).changed(lambda pod: again.get(pod.key, pod))
     if has_parts(unit):  # nothing would keep its parts together
         return True
     return gate(unit, groups) is not None or job_gate(unit, figures) is not None
@@ -253,8 +251,5 @@ def _unit(moved: VictimUnit, again: dict[str, PodInfo], groups: Groups, figures:
     whole = groups.unit(first.gang)
     index = figures.snapshot.index
     at = [index[pod.node] for pod in whole.members if pod.bound and pod.node in index]
-    gangs = tuple(
-        replace(gang, pods=tuple(again.get(pod.key, pod) for pod in gang.pods if pod.key in again or pod.bound))
-        for gang in whole.gangs
-    )
-    return Unit(id=whole.id, gangs=gangs), figures.snapshot.tree.lowest_common(at)[0]
+    unit = whole.changed(lambda pod: again.get(pod.key, pod if pod.bound else None))
+    return unit, figures.snapshot.tree.lowest_common(at)[0]

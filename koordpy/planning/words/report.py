@@ -72,19 +72,17 @@ class _Said:
         return f"gang {unit.group_id}: {self.rooms[shape]}"
 
 
-def _after(pod: PodInfo, placed: Mapping[str, str]) -> PodInfo:
-    return replace(pod, node=placed[pod.key], pending=False) if pod.key in placed else pod
-
-
 def _unit_after(unit: Unit, placed: Mapping[str, str], evicted: Collection[str]) -> Unit:
     """The unit as it stands once the round's victims are gone and its placements are bound."""
     if unit.plain is not None or not any(pod.key in placed or pod.key in evicted for pod in unit.members):
         return unit
-    gangs = tuple(
-        replace(gang, pods=tuple(_after(pod, placed) for pod in gang.pods if pod.key not in evicted))
-        for gang in unit.gangs
-    )
-    return Unit(id=unit.id, gangs=gangs)
+
+    def after(pod: PodInfo) -> PodInfo | None:
+        if pod.key in evicted:
+            return None
+        return replace(pod, node=placed[pod.key], pending=False) if pod.key in placed else pod
+
+    return unit.changed(after)
 
 
 def report(

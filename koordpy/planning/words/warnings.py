@@ -6,7 +6,7 @@ from koordpy.api import keys
 from koordpy.api.settings import odd_settings
 from koordpy.api.unread import Holder
 from koordpy.cluster.pods import GangSource, PodInfo
-from koordpy.planning.accelerators.registry import ACCELERATORS
+from koordpy.planning.accelerators.registry import families_of
 from koordpy.planning.figures import Figures
 from koordpy.planning.gates import wish_warnings
 from koordpy.planning.jobs.registry import knows_network
@@ -37,7 +37,7 @@ def warnings_of(units: Sequence[Unit], groups: Groups) -> list[tuple[str, str]]:
     out += snapshot.gpus.warnings
     for pod in (pod for unit in units for pod in unit.pending):
         out += [(f"Pod/{pod.key}", text) for text in odd_settings(_holder(pod), pod.pod.metadata)]
-        out += [(f"Pod/{pod.key}", text) for family in ACCELERATORS for text in family.warnings(pod)]
+        out += [(f"Pod/{pod.key}", text) for family in families_of(pod) for text in family.warnings(pod)]
     return out
 
 

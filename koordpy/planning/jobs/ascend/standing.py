@@ -23,7 +23,7 @@ def after(unit: Unit, nodes: Mapping[str, int], figures: Figures) -> Unit:
     def moved(pod: PodInfo) -> PodInfo:
         return replace(pod, node=names[pod.key], pending=False) if pod.key in names else pod
 
-    return Unit(id=unit.id, gangs=tuple(replace(gang, pods=tuple(map(moved, gang.pods))) for gang in unit.gangs))
+    return unit.changed(moved)
 
 
 def placed_of(unit: Unit, figures: Figures) -> dict[str, int]:
