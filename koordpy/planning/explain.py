@@ -21,6 +21,7 @@ from koordpy.planning.figures import Figures
 from koordpy.planning.jobs.registry import JOB_RULES, place_by_rules
 from koordpy.planning.joint import place_gang
 from koordpy.planning.placement.problem import Problem
+from koordpy.planning.plan import ranks_proven
 from koordpy.planning.queue.backfill import NO_PROMISE, moment
 from koordpy.planning.queue.standing import Standing, standing
 from koordpy.planning.round import plan_round
@@ -32,6 +33,9 @@ from koordpy.planning.words.quota_misses import let_through, quota_misses
 from koordpy.planning.words.relaxations import relaxed_misses
 from koordpy.planning.words.suggestions import NEAREST, closed_misses, node_misses
 from koordpy.planning.words.warnings import goal_remark, warnings_of
+
+RANKS_OPEN = "rank order: not proven best"
+"""Said of a gang whose plan is settled but for goal 7 (gang-network.md 5)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,7 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
     nodes = _nodes(pod, unit, figures)
     held = gate_of(unit, groups, figures)
     domains: tuple[DomainExplanation, ...] = ()
-    misses, method = list[str](), ""
+    misses, method, order = list[str](), "", ""
     admission, use = figures.admission, figures.draft.quotas
     turn = WhatIf(snapshot, figures.config, unit)
     alone = turn.alone() if held is None else None
@@ -123,9 +127,13 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
         misses += _meant_group(pod, snapshot)
     if alone is not None:
         misses += [one for one in turn.misses(alone) if one not in misses]
-        method = next((one.method for one in alone.units if one.unit == unit.id), "")
+        found = next((one for one in alone.units if one.unit == unit.id), None)
+        if found is not None:
+            method = found.method
+            order = "" if not found.placed or ranks_proven(found.solver) else RANKS_OPEN
     message, miss = _promise(snapshot, config, unit.id) if held is None else ("", [])
     misses += miss
+    message = message or order
     return Explanation(
         pod=pod.key,
         gang=pod.gang.key if pod.gang is not None else None,

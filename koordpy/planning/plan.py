@@ -4,7 +4,7 @@ One direction: nothing in here points back to the planner. Unschedulable is a va
 exception.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -153,6 +153,16 @@ class SolverRun:
     deterministic_time: float
     fault: str = ""
     """Why the solver would not, or could not rightly, answer: a mistake in the problem or in the planner."""
+
+
+RANKS, NAMES = "ranks", "names"
+"""Stages that order pods on chosen nodes: the ring of ranks (gang-network.md 5, goal 7), and ties by natural name. What
+they leave open takes nothing from the proof of the goals before."""
+
+
+def ranks_proven(runs: Iterable[SolverRun]) -> bool:
+    """Whether no order of ranks is better (goal 7); an order that is not proven is the same for the same problem."""
+    return all(run.status is Proof.OPTIMAL for run in runs if run.stage == RANKS)
 
 
 class Method(StrEnum):

@@ -7,13 +7,15 @@ from dataclasses import replace
 
 import pytest
 
+from koordpy.planning.explain import explain
 from koordpy.planning.placement import rank_search
 from koordpy.planning.placement.goals import Goals, goal_vector, violations
 from koordpy.planning.placement.problem import Problem
-from koordpy.planning.plan import Proof
+from koordpy.planning.plan import Proof, ranks_proven
 from koordpy.planning.solver import assignment, solve
 from tests.planning.oracle import best_placement
 from tests.planning.test_solver import random_problem
+from tests.scenarios.cluster import TWO_LAYERS, World, group, nodes_of, pod, wish
 
 
 def has_whole_order(problem: Problem, nodes: dict[int, int]) -> bool:
@@ -39,7 +41,8 @@ def test_an_order_is_proven_only_where_it_is_best_or_no_order_of_whole_domains_e
         assert violations(problem, solution.nodes) == [], seed
         found, wanted = goal_vector(problem, solution.nodes), goal_vector(problem, best)
         assert found[:-1] == wanted[:-1], seed
-        if solution.proof is Proof.OPTIMAL:
+        assert solution.proof is Proof.OPTIMAL, seed
+        if ranks_proven(solution.runs):
             proven += 1
             if has_whole_order(problem, best):
                 whole += 1
@@ -47,10 +50,38 @@ def test_an_order_is_proven_only_where_it_is_best_or_no_order_of_whole_domains_e
     assert proven > 15 and whole > 10
 
 
-def test_what_is_given_up_is_not_called_proven(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No search for an order of ranks finds one."""
     monkeypatch.setattr(rank_search, "RANK_RING_PODS", 1)
     monkeypatch.setattr(assignment, "RING_PODS", 1)
     monkeypatch.setattr(rank_search.RankSearch, "_within", lambda self, limits: (None, False))
     monkeypatch.setattr(rank_search.RankSearch, "_bounds", lambda self: [1] * len(self.ring.levels))
-    proofs = {solve(replace(random_problem(seed), gather=True)).proof for seed in range(80)}
-    assert Proof.FEASIBLE in proofs
+
+
+@pytest.mark.usefixtures("given_up")
+def test_what_is_given_up_is_not_called_proven() -> None:
+    found = [solve(replace(random_problem(seed), gather=True)) for seed in range(80)]
+    assert {one.proof for one in found} == {Proof.OPTIMAL, Proof.INFEASIBLE}
+    assert not all(ranks_proven(one.runs) for one in found)
+
+
+def _split_groups() -> World:
+    """Pairs of pipeline stages of which two have a bound member each."""
+    wanted = wish({"blockLayer": "Prefer"}, pp=2)
+    world = World().add(TWO_LAYERS, nodes_of("s{b1: n1:2 n2:2; b2: n3:2 n4:2}"), group("g", 6, wanted))
+    return world.add(*(pod(f"p-{i}", gang="g", at={1: "n2", 5: "n1"}.get(i, "")) for i in range(6)))
+
+
+@pytest.mark.usefixtures("given_up")
+def test_explain_says_that_an_order_of_ranks_is_not_proven_and_the_gang_stays_optimal() -> None:
+    plan = _split_groups().plan()
+    assert [gang.proof for gang in plan.gangs] == [Proof.OPTIMAL]
+    assert not ranks_proven(plan.units[0].solver)
+    assert explain(_split_groups().snapshot(), None, "default/p-0").message == "rank order: not proven best"
+
+
+def test_explain_says_nothing_of_an_order_of_ranks_that_is_proven() -> None:
+    plan = _split_groups().plan()
+    assert [gang.proof for gang in plan.gangs] == [Proof.OPTIMAL] and ranks_proven(plan.units[0].solver)
+    assert explain(_split_groups().snapshot(), None, "default/p-0").message == ""

@@ -10,6 +10,7 @@ from koordpy.planning.limits import RING_PODS
 from koordpy.planning.placement.goals import Goals, faults_together
 from koordpy.planning.placement.problem import Problem
 from koordpy.planning.placement.rank_order import assign_groups, order_ranks
+from koordpy.planning.plan import RANKS
 from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.gather import Gather
 from koordpy.planning.solver.reached import Found
@@ -31,7 +32,8 @@ def assign(
 def settle_ranks(problem: Problem, start: Mapping[int, int], *, budget: TimeBudget) -> dict[int, int]:
     """The best assignment in goal 7 with the pods per node, goal 3 and score of an assignment that is best in 0-6.
 
-    Above 64 pods the start serves where no order of whole domains exists, and unproven where it is not known whether.
+    Above 64 pods the start serves where no order of whole domains exists; where it is not known whether, the order of
+    ranks is left open.
     """
     goals, ranks = Goals(problem), sorted(start)
     mixed = len({problem.members[rank].shape for rank in ranks}) > 1
@@ -55,5 +57,5 @@ def settle_ranks(problem: Problem, start: Mapping[int, int], *, budget: TimeBudg
         best = ordered
     if len(ranks) <= RING_PODS:
         return Ring(problem, best, budget=budget).solve()
-    budget.proven &= proven
+    budget.leave_open(RANKS)
     return best

@@ -6,7 +6,7 @@ Source: gang-network.md section 7, Determinism: one worker, a fixed seed, determ
 from koordpy.planning.limits import SETUP_TIME, UNPROVEN_SHARE
 from koordpy.planning.patience import NEVER, Interrupts
 from koordpy.planning.placement.problem import Problem
-from koordpy.planning.plan import Proof, SolverRun
+from koordpy.planning.plan import NAMES, RANKS, Proof, SolverRun
 from koordpy.planning.solver.cpsat import cp_model
 
 _PROOFS = {
@@ -19,7 +19,10 @@ _SEED = 0
 
 
 class TimeBudget:
-    """Runs CP-SAT models in order until the shared limit is spent. `proven` turns false with the first open answer."""
+    """Runs CP-SAT models in order until the shared limit is spent.
+
+    `proven` turns false with the first open answer of a goal, `ordered` with that of a stage which only orders pods.
+    """
 
     def __init__(
         self,
@@ -34,7 +37,7 @@ class TimeBudget:
         are tied, as victims are, that alone takes all the time (2.0 and no answer, against 0.5 and the optimum)."""
         self.left = deterministic_time
         self._watchdog, self._probing, self._interrupts = watchdog_seconds, probing, interrupts
-        self.proven = True
+        self.proven = self.ordered = True
         self.runs: list[SolverRun] = []
 
     @classmethod
@@ -47,11 +50,10 @@ class TimeBudget:
         self, stage: str, model: cp_model.CpModel, *, share: float = 1.0, linearization: int = 1
     ) -> tuple[Proof, list[int]]:
         """Solves one model with at most `share` of what is left. Returns what is proven and the values (or none)."""
-        limit = self.left * (share if self.proven else share * UNPROVEN_SHARE)
+        sure = self.proven and self.ordered
+        limit = self.left * (share if sure else share * UNPROVEN_SHARE)
         if limit <= 1e-6:
-            if self.proven:
-                self.runs.append(SolverRun(stage=stage, status=Proof.UNKNOWN, deterministic_time=0.0))
-            self.proven = False
+            self.leave_open(stage)
             return Proof.UNKNOWN, []
         solver = cp_model.CpSolver()
         solver.parameters.num_workers = 1
@@ -73,8 +75,17 @@ class TimeBudget:
         fault = _first_words(model.validate()) if status == cp_model.MODEL_INVALID else ""
         self.runs.append(SolverRun(stage=stage, status=proof, deterministic_time=used, fault=fault))
         if proof in (Proof.FEASIBLE, Proof.UNKNOWN):
-            self.proven = False
+            self.leave_open(stage, told=False)
         return proof, list(solver.response_proto.solution)
+
+    def leave_open(self, stage: str, *, told: bool = True) -> None:
+        """Notes that a stage has no proof; told: the first such stage is a run of its own, without a solve."""
+        if stage in (RANKS, NAMES):
+            first, self.ordered = self.ordered, False
+        else:
+            first, self.proven = self.proven, False
+        if told and first:
+            self.runs.append(SolverRun(stage=stage, status=Proof.UNKNOWN, deterministic_time=0.0))
 
     def broken(self, stage: str, fault: str) -> None:
         """Notes an answer that contradicts an earlier one: nothing that rests on it is proven."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from koordpy.planning.placement.problem import Ints
+from koordpy.planning.plan import NAMES
 from koordpy.planning.solver.cpsat import cp_model
 from koordpy.planning.solver.staged import StagedModel, Term, linear
 
@@ -114,7 +115,7 @@ class PatternNames:
         """Whether a sum can be above 0; if so the current solution is one where it is, else it is 0 from now on."""
         trial = self.model.clone()
         trial.add(linear([(trial.get_int_var_from_proto_index(v.index), c) for v, c in terms]) >= 1)
-        _, values = self._staged.budget.solve("names", trial)
+        _, values = self._staged.budget.solve(NAMES, trial)
         if values:
             self._staged.values = values
             return True

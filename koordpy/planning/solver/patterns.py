@@ -19,7 +19,7 @@ from koordpy.planning.limits import (
     PATTERN_WAYS_COUNTED,
 )
 from koordpy.planning.placement.problem import Ints, Problem
-from koordpy.planning.plan import Proof
+from koordpy.planning.plan import NAMES, Proof
 from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.counted import Fits
 from koordpy.planning.solver.pattern_names import NodeKind, NodePattern, PatternNames
@@ -71,7 +71,9 @@ class Patterns:
         names = PatternNames(self.model, self._kinds, self.problem.name_rank)
         if self._fine and len(self.model.model.proto.variables) <= PATTERN_NAMED_VARIABLES:
             return dict(zip(self.ranks, names.deal(shapes), strict=True))
-        self.budget.proven = False  # the names
+        if not self._fine:
+            self.budget.proven = False  # scores and slots are left out
+        self.budget.leave_open(NAMES)
         return dict(zip(self.ranks, names.deal_as_found(shapes), strict=True))
 
     def _minimise(self, stage: str, terms: Sequence[Term]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from koordpy.planning.placement.goals import Goals, faults_together
 from koordpy.planning.placement.problem import Ints, Problem, hard_regions
-from koordpy.planning.plan import Proof
+from koordpy.planning.plan import NAMES, Proof
 from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.cells import lost_score
 from koordpy.planning.solver.counts import CountModel
@@ -193,7 +193,7 @@ class Plain:
                 )
                 before = at[i][first[i] : place]
                 taken = sum(done.get((i, c.nodes[0]), 0) for c in before)
-                if not before or not model.can("names", [(c.pods[i], -1) for c in before], -taken - 1):
+                if not before or not model.can(NAMES, [(c.pods[i], -1) for c in before], -taken - 1):
                     break
             first[i] = place
             cell = at[i][place]

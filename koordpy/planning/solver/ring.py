@@ -12,6 +12,7 @@ from koordpy.planning.placement.goals import Goals, pipeline_groups
 from koordpy.planning.placement.problem import Problem
 from koordpy.planning.placement.rank_ring import RankRing
 from koordpy.planning.placement.rank_search import RankSearch
+from koordpy.planning.plan import RANKS
 from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.counted import CountedTable, Fits
 from koordpy.planning.solver.cpsat import cp_model
@@ -146,7 +147,7 @@ class Ring:
                 self.model.add(linear(whole) >= target)
 
     def solve(self) -> dict[int, int]:
-        """The best assignment found; the budget knows whether it is proven."""
+        """The best assignment found; the budget knows whether its order is proven."""
         for (rank, node), var in self.at.items():
             self.model.add_hint(var, int(self.start[rank] == node))
         for level in range(1, self.tree.depth + 1):
@@ -160,7 +161,7 @@ class Ring:
                 self.model.add(linear(same) >= len(self.ring) - self.least[level])
                 continue
             self.model.maximize(linear(same))
-            _, values = self.budget.solve("ranks", self.model, linearization=2)
+            _, values = self.budget.solve(RANKS, self.model, linearization=2)
             self.model.clear_objective()  # type: ignore[no-untyped-call]
             if not values:
                 return self.start
@@ -218,7 +219,7 @@ class Ring:
                 if (rank, node) in self.at
             ]
             self.model.minimize(linear(terms))
-            _, values = self.budget.solve("ranks", self.model, linearization=2)
+            _, values = self.budget.solve(RANKS, self.model, linearization=2)
             self.model.clear_objective()  # type: ignore[no-untyped-call]
             if not values:
                 return
