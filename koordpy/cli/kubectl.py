@@ -325,14 +325,14 @@ def _queue_text(document: Document, wide: bool) -> str:
 def _slots(args: argparse.Namespace, cluster: "ReadCluster") -> Document:
     from koordpy.api import keys
     from koordpy.cli import topology
-    from koordpy.planning.inventory import take_inventory
+    from koordpy.planning.inventory import asking, take_inventory
 
     offered = cluster.state.snapshot(cluster.now).offered
     families = (*cluster.config.gpu.resources, *keys.NPU_RESOURCES)
     resource = args.resource or next(
         (one for one in families if one in offered and one not in keys.HUNDREDTHS), families[0]
     )
-    made = topology.asking({resource: str(args.gpus)}, cluster.config.scheduler_names[0])
+    made = asking({resource: str(args.gpus)}, cluster.config.scheduler_names[0])
     pod = topology.shape(cluster.state, made)
     inventory = take_inventory(cluster.state.snapshot(cluster.now), cluster.config, pod=pod)
     layers = []
@@ -364,7 +364,7 @@ def _slots_text(document: Document, wide: bool) -> str:
 
 def _tree(args: argparse.Namespace, cluster: "ReadCluster") -> Document:
     from koordpy.cli import topology
-    from koordpy.planning.inventory import take_inventory
+    from koordpy.planning.inventory import asking, take_inventory
 
     snapshot = cluster.state.snapshot(cluster.now)
     faults = [f"ClusterNetworkTopology/default: {fault}" for fault in cluster.state.topology_faults]

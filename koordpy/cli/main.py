@@ -19,6 +19,7 @@ COMMANDS = {
     "explain": ("koordpy.cli.explain", "say where a pod of manifests fits, and why it does not elsewhere"),
     "fairshare": ("koordpy.cli.fairshare", "compute fair shares of queues in a file"),
     "topology": ("koordpy.cli.topology", "show the tree of a cluster, or of manifests, and what each domain has free"),
+    "view": ("koordpy.cli.view", "serve one page: the tree, the queue, quotas, what was decided"),
     "config": ("koordpy.cli.config", "check a configuration file"),
     "run": ("koordpy.cli.run", "run the scheduler on a cluster"),
     "agent": ("koordpy.cli.agent", "report the GPUs of a node and their links"),

@@ -1,4 +1,4 @@
-"""What simulate and explain share: their options, and the way from manifests to a filled ClusterState."""
+"""What simulate, explain and view share: their options, and the way from manifests to a filled ClusterState."""
 
 import argparse
 import gc
@@ -61,15 +61,15 @@ class Offline(NamedTuple):
         return _label_of(self.state, key, label)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options that both commands have."""
-    parser.add_argument(
+def add_arguments(parser: argparse.ArgumentParser, among: "argparse._MutuallyExclusiveGroup | None" = None) -> None:
+    """The options that these commands have. among: sources of which manifests are one; else they are required."""
+    (parser if among is None else among).add_argument(
         "-f",
         "--filename",
         dest="paths",
         metavar="PATH",
         action="append",
-        required=True,
+        required=among is None,
         help="manifests: a file, a folder (its *.yaml, *.yml and *.json) or - for the standard input; repeatable",
     )
     parser.add_argument("--now", metavar="RFC3339", default=DEFAULT_NOW, help="time of the run (default: %(default)s)")

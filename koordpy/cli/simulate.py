@@ -13,7 +13,13 @@ FAILED = 1
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     offline.add_arguments(parser)
-    parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table", help="default: table")
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=("table", "json", "yaml", "html"),
+        default="table",
+        help="html: a page (default: table)",
+    )
     parser.add_argument("--rounds", metavar="N", type=COUNT, default=20, help="rounds at most (default: %(default)s)")
     parser.add_argument(
         "--evicted",
@@ -39,10 +45,15 @@ def run(args: argparse.Namespace) -> int:
         from koordpy.planning.words.ignored_pods import aside
         from koordpy.sim.rounds import simulate
 
+    page = None
+    if args.output == "html":
+        from koordpy.cli.view import SimulationPage
+
+        page = SimulationPage()
     result = simulate(
         ready.state,
         ready.config,
-        planner=plan_round,
+        planner=plan_round if page is None else page.plan,
         now=ready.now,
         rounds=args.rounds,
         evicted=args.evicted,
@@ -62,10 +73,11 @@ def run(args: argparse.Namespace) -> int:
     if args.fail_pending:
         for line in output.warning_lines(waiting):
             print(line, file=sys.stderr)
-    output.say(
-        output.simulation_table(document, {key: found.why for key, found in left.items()})
-        if args.output == "table"
-        else output.text(document, args.output)
-    )
+    if page is not None:
+        output.say(page.written(ready))
+    elif args.output == "table":
+        output.say(output.simulation_table(document, {key: found.why for key, found in left.items()}))
+    else:
+        output.say(output.text(document, args.output))
     unmade = [one for one in ready.unmade if one.is_ours(served, ready.others)]
     return FAILED if args.fail_pending and (result.pending or waiting or unmade) else 0

@@ -114,6 +114,8 @@ def _shape(args: argparse.Namespace, state: "ClusterState", config: "KoordpyConf
             raise offline.InputFaultsError([f"--pod {args.pod}: no such pod"])
         made = _copy(known.pod, config.scheduler_names[0])
     else:
+        from koordpy.planning.inventory import asking
+
         made = asking(_requests(args.request), config.scheduler_names[0])
     return shape(state, made)
 
@@ -161,17 +163,6 @@ def _requests(given: list[str]) -> dict[str, str]:
     if faults:
         raise offline.InputFaultsError(faults)
     return out
-
-
-def asking(requests: dict[str, str], scheduler: str) -> "Pod":
-    """A pod that asks for this. Taints named like an extended resource it asks for are tolerated, as the API server's
-    ExtendedResourceToleration would have it."""
-    from koordpy.api.objects import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements, Toleration
-
-    tolerations = [Toleration(key=name, operator="Exists") for name in requests if "/" in name]
-    container = Container(name="main", resources=ResourceRequirements(requests=dict(requests)))
-    spec = PodSpec(scheduler_name=scheduler, containers=[container], tolerations=tolerations)
-    return Pod(metadata=ObjectMeta(name="request.copy", namespace="default", uid="copy"), spec=spec)
 
 
 # -- what is said -----------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import msgspec
 from koordpy.api.objects import Wire
 from koordpy.api.workloadobjects import WorkloadObject
 from koordpy.cluster.resources import Amounts
+from koordpy.cluster.snapshot import Snapshot
 from koordpy.engine.apiserver.lease import LeaderElector
 from koordpy.engine.apiserver.resources import Resource
 from koordpy.engine.loop import SchedulingLoop
@@ -121,6 +122,10 @@ class Inspection:
         """The cluster as it is known now, as a List that `koordpy simulate -f` reads. Encodes when called."""
         items = list(self._feeds.everything())
         return lambda: _encode_list(items)
+
+    def seen(self) -> tuple[Snapshot, dict[str, str]]:
+        """The cluster as the planner would see it now, and the state of each unit of the queue."""
+        return self._state.snapshot(self._now()), {entry.unit: entry.state.value for entry in self._queue.entries()}
 
     def unreadable(self) -> list[dict[str, str]]:
         """Every object that cannot be read, and what that means."""

@@ -1,7 +1,7 @@
 """The decision log: what each round decided about each unit, and why.
 
-One line a unit at level info for gangs and for every plan with victims, at debug for other plain pods, and the last few
-hundred in memory for /debug/decisions: the question "why is it there", or "who evicted it", is asked after the fact.
+One line a unit at level info for gangs and for every plan with victims, at debug for other plain pods, and the last two
+thousand in memory for /debug/decisions: the question "why is it there", or "who evicted it", is asked after the fact.
 """
 
 import logging
@@ -13,7 +13,7 @@ from typing import Any
 
 from koordpy.api.counted import counted
 from koordpy.api.natural import natural_key
-from koordpy.planning.plan import GangReport, Proof, RoundPlan, UnitReport
+from koordpy.planning.plan import GangReport, Proof, Reservation, RoundPlan, UnitReport
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,9 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
 
 
-_KEPT = 512
+_KEPT = 2048
+_TOLD = 1 << 14
+"""Units that wait of which the last message is kept."""
 
 
 class DecisionLog:
@@ -92,6 +94,12 @@ class DecisionLog:
         self._kept: deque[Decision] = deque(maxlen=_KEPT)
         self._last: dict[str, str] = {}
         self._round = 0, 0.0
+        self.decided = 0
+        """How many there were ever."""
+        self.messages: dict[str, str] = {}
+        """Unit -> what was last said to those of its pods that wait; of the units that were told last."""
+        self.reservation: Reservation | None = None
+        """Room that the last round promised to the first that waits."""
         self._hold = hold_seconds
         self._held: dict[str, tuple[float, Decision]] = {}
         """Unit -> when its decision is to be logged, on the clock of `at`, and the last one."""
@@ -99,6 +107,7 @@ class DecisionLog:
     def record(self, plan: RoundPlan, *, number: int, at: float) -> None:
         """Takes in one round's plan, but for units with victims: whether these go, `evicts` tells."""
         self._round = number, at
+        self.reservation = plan.reservation
         evicting = {eviction.unit for eviction in plan.evictions}
         nodes: dict[str, dict[str, None]] = {}
         for placement in plan.placements:
@@ -115,7 +124,7 @@ class DecisionLog:
                 continue
             name, message = unit.unit, messages.get(unit.unit, "")
             decision = _decision(unit, gangs.get(name), number, at, tuple(nodes.get(name, ())), message)
-            self._kept.append(decision)
+            self._keep(decision)
             if message and name not in ungated and not decision.placed:
                 due = self._held[name][0] if name in self._held else at + self._hold
                 self._held[name] = due, decision
@@ -150,8 +159,19 @@ class DecisionLog:
         )
         self._held.pop(unit, None)
         self._last.pop(unit, None)
-        self._kept.append(decision)
+        self._keep(decision)
         logger.info("%s", decision.line())
+
+    def _keep(self, decision: Decision) -> None:
+        self._kept.append(decision)
+        self.decided += 1
+        self.messages.pop(decision.unit, None)
+        if decision.victims and decision.unit:
+            self.messages[decision.unit] = decision.line().removeprefix(f"{decision.unit}: ")
+        elif decision.message:
+            self.messages[decision.unit] = decision.message
+        if len(self.messages) > _TOLD:
+            del self.messages[next(iter(self.messages))]
 
     def next_due(self) -> float | None:
         """When a line that is held back is to be logged; None for never."""
@@ -177,6 +197,10 @@ class DecisionLog:
         level = logging.INFO if gang and not repeated else logging.DEBUG
         if logger.isEnabledFor(level):
             logger.log(level, "%s", line)
+
+    def kept(self) -> tuple[Decision, ...]:
+        """The last decisions, the latest last."""
+        return tuple(self._kept)
 
     def recent(self) -> list[dict[str, Any]]:
         """The last decisions, the latest first, as plain values."""

@@ -4,14 +4,15 @@ Sources: gang-network.md section 3 (tree, private domains) and 5 (slots). Slots 
 the other, by the planner's own filters; podCountMultiple and the rest of a gang play no part.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from koordpy.api import keys
 from koordpy.api.config import KoordpyConfiguration
-from koordpy.cluster.pods import PodInfo
+from koordpy.api.objects import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements, Toleration
+from koordpy.cluster.pods import PodInfo, pod_info
 from koordpy.cluster.snapshot import Draft, Ints, Snapshot
 from koordpy.cluster.tree import Tree, domain_parts
 from koordpy.planning.figures import Figures
@@ -56,6 +57,62 @@ class Inventory:
     unlabelled: tuple[Unlabelled, ...]
     split: tuple[tuple[str, str, tuple[str, ...]], ...]
     """(layer, name, paths) of names that stand in more than one place: two domains each, and often a wrong label."""
+
+
+GANG_PODS = (1, 8, 64)
+"""Pods that fill a node each, of the gangs that `free_for_gangs` counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class FreeForGangs:
+    """What is free for gangs of pods that each take a whole node's accelerators.
+
+    per_pod: accelerators of one pod, those of the largest node. gangs: accelerators of each size of gang.
+    slots[level][domain]: pods that still fit. layers: (layer, gangs of each size that fit, each inside one domain).
+    """
+
+    resource: str
+    per_pod: int
+    gangs: tuple[int, ...]
+    slots: tuple[tuple[int, ...], ...]
+    layers: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+def asking(requests: Mapping[str, str], scheduler: str) -> Pod:
+    """A pod that asks for this. Taints named like an extended resource it asks for are tolerated, as the API server's
+    ExtendedResourceToleration would have it."""
+    tolerations = [Toleration(key=name, operator="Exists") for name in requests if "/" in name]
+    container = Container(name="main", resources=ResourceRequirements(requests=dict(requests)))
+    spec = PodSpec(scheduler_name=scheduler, containers=[container], tolerations=tolerations)
+    return Pod(metadata=ObjectMeta(name="request.copy", namespace="default", uid="copy"), spec=spec)
+
+
+def free_for_gangs(snapshot: Snapshot, config: KoordpyConfiguration) -> FreeForGangs | None:
+    """Counts them by the planner's own filters; None where no node has accelerators."""
+    totals = {
+        name: int(snapshot.allocatable[:, column].sum()) // (100 if name in keys.HUNDREDTHS else 1)
+        for name in (*config.gpu.resources, *keys.NPU_RESOURCES)
+        if (column := snapshot.columns.get(name)) is not None
+    }
+    resource = max(totals, key=totals.__getitem__, default="")
+    if not totals.get(resource):
+        return None
+    unit = 100 if resource in keys.HUNDREDTHS else 1
+    most = int(snapshot.allocatable[:, snapshot.columns[resource]].max()) // unit
+    pod = asking({resource: str(most * unit)}, config.scheduler_names[0])
+    info = pod_info(pod, scheduler_names=frozenset(config.scheduler_names), gpu_resources=config.gpu.resources)
+    per_node = Figures(Draft(snapshot), config).of(info).slots
+    slots = [level.sums(per_node) for level in snapshot.tree.levels[: snapshot.tree.depth]]
+    return FreeForGangs(
+        resource=resource,
+        per_pod=most,
+        gangs=tuple(pods * most for pods in GANG_PODS),
+        slots=tuple(tuple(row.tolist()) for row in slots),
+        layers=tuple(
+            (level.layer, tuple(int((row // pods).sum()) for pods in GANG_PODS))
+            for level, row in zip(snapshot.tree.levels, slots, strict=False)
+        ),
+    )
 
 
 def take_inventory(snapshot: Snapshot, config: KoordpyConfiguration, *, pod: PodInfo | None = None) -> Inventory:

@@ -68,7 +68,7 @@ def told(command: str) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("command", [*SHARED, "fairshare", "run", "agent", "demo"])
+@pytest.mark.parametrize("command", [*SHARED, "fairshare", "run", "agent", "demo", "view"])
 def test_every_option_is_told_and_every_one_told_is_there(command: str) -> None:
     assert told(command) == options(command)
 

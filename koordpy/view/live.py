@@ -1,0 +1,227 @@
+"""Where documents come from: a cluster that goes on, told in changes to whoever listens.
+
+One second lies between two changes at least, and a hundred times what the last one took, so that watching costs at most
+a hundredth of a core however large the cluster is. Listeners share the bytes of the last change. One that has not taken
+them in time gets a whole document next, so nothing ever queues up.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+
+import orjson
+
+from koordpy.api.config import KoordpyConfiguration
+from koordpy.cluster.snapshot import Snapshot
+from koordpy.engine.scheduler import Scheduler
+from koordpy.observe.decisions import DecisionLog
+from koordpy.planning.explain import explain
+from koordpy.planning.round import plan_round
+from koordpy.planning.units import Groups
+from koordpy.view.document import Document, LiveDocument, Remarks, help_document
+
+PACE_SECONDS = 1.0
+"""From one change to the next at least."""
+PACE = 100.0
+"""So many times what the last change took, likewise."""
+WHOLE_PACE = 10.0
+"""A whole document is written anew for those that come, or come late, after so many times what the last one took."""
+STILL_SECONDS = 10.0
+"""After so long without a change listeners are told that all is well."""
+
+WHOLE, CHANGE = "whole", "change"
+Event = tuple[str, bytes]
+"""(whole or change, JSON); ("", b"") for nothing new."""
+Teller = Callable[[Snapshot], Remarks]
+Taken = tuple[Snapshot, Remarks | Teller]
+"""A teller is called in the thread that writes."""
+
+
+class NotReadyError(Exception):
+    """There is nothing to see yet; the message says why."""
+
+
+class UnknownUnitError(Exception):
+    """No such unit waits."""
+
+
+class Feed:
+    """What is seen of one cluster. Owned by one event loop; documents are written in a thread."""
+
+    def __init__(
+        self,
+        take: Callable[[], Taken],
+        config: KoordpyConfiguration,
+        *,
+        pace: float = PACE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """take: called on the loop, a snapshot of this moment. Raises NotReadyError where there is none.
+        pace: so many times what a change took lie between it and the next."""
+        self._pace = pace
+        self._take, self._config, self._clock = take, config, clock
+        self._scene = LiveDocument(config)
+        self._serial = 0
+        self._change = b""
+        self._whole: tuple[int, bytes] = 0, b""
+        self._whole_due = 0.0
+        self._listeners = 0
+        self._news = asyncio.Event()
+        self._busy = asyncio.Lock()
+        self._running: asyncio.Task[None] | None = None
+        self._looked = -PACE_SECONDS
+        self._cost = 0.0
+        """Seconds that the last look took."""
+
+    async def document(self) -> bytes:
+        """Everything as it is now, or was less than a second ago. Raises NotReadyError."""
+        await self._look(self._clock())
+        return (await self._written())[1]
+
+    async def explain(self, unit: str) -> bytes:
+        """What would help a unit that waits, as JSON. Raises NotReadyError and UnknownUnitError."""
+        snapshot, _ = self._take()
+        async with self._busy:
+            return orjson.dumps(await asyncio.to_thread(help_of, snapshot, self._config, unit))
+
+    async def events(self) -> AsyncIterator[Event]:
+        """A whole document, then what changes. Raises NotReadyError."""
+        await self._look(self._clock())
+        self._listeners += 1
+        if self._running is None or self._running.done():
+            self._running = asyncio.create_task(self._run(), name="view")
+        seen = 0
+        try:
+            while True:
+                news = self._news
+                if seen and seen == self._serial:
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(STILL_SECONDS):
+                            await news.wait()
+                if seen and seen == self._serial:
+                    yield "", b""
+                elif seen and seen == self._serial - 1:
+                    seen += 1
+                    yield CHANGE, self._change
+                else:
+                    if self._whole[0] != self._serial:
+                        await asyncio.sleep(max(0.0, self._whole_due - self._clock()))
+                    seen, whole = await self._written()
+                    yield WHOLE, whole
+        finally:
+            self._listeners -= 1
+            if not self._listeners and self._running is not None:
+                self._running.cancel()
+                self._running = None
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(max(PACE_SECONDS, self._pace * self._cost))
+            with contextlib.suppress(NotReadyError):
+                await self._look(self._clock())
+
+    async def _look(self, now: float) -> None:
+        """Takes in what changed, unless that was done within the last second."""
+        async with self._busy:
+            if now - self._looked < PACE_SECONDS and self._serial:
+                return
+            began = time.thread_time()
+            snapshot, told = self._take()
+            taking = time.thread_time() - began
+            self._looked = now
+            change, writing = await asyncio.to_thread(self._update, snapshot, told)
+            self._cost = taking + writing
+            if change is not None:
+                self._serial += 1
+                self._change = change
+                self._news.set()
+                self._news = asyncio.Event()
+
+    def _update(self, snapshot: Snapshot, told: Remarks | Teller) -> tuple[bytes | None, float]:
+        began = time.thread_time()
+        change = self._scene.update(snapshot, told if isinstance(told, Remarks) else told(snapshot))
+        body = orjson.dumps({**change, "serial": self._serial + 1}) if len(change) > 1 else None
+        return body, time.thread_time() - began
+
+    async def _written(self) -> tuple[int, bytes]:
+        async with self._busy:
+            if self._whole[0] != self._serial:
+                began = self._clock()
+                document: Document = {**self._scene.whole(), "serial": self._serial}
+                self._whole = self._serial, await asyncio.to_thread(partial(orjson.dumps, document))
+                self._whole_due = self._clock() + WHOLE_PACE * (self._clock() - began)
+            return self._whole
+
+
+def help_of(snapshot: Snapshot, config: KoordpyConfiguration, unit: str) -> Document:
+    """What would help a unit that waits. Raises UnknownUnitError."""
+    found = next((one for one in Groups(snapshot, config.gangs, config.stale_gangs).units() if one.id == unit), None)
+    if found is None:
+        raise UnknownUnitError(f"{unit} does not wait")
+    return help_document(explain(snapshot, config, found.pending[0].key))
+
+
+class Planned:
+    """Says of all that waits what a round would do for it; nothing is carried out."""
+
+    def __init__(self, config: KoordpyConfiguration, *, source: str, warnings: tuple[str, ...] = ()) -> None:
+        self._config, self._source, self._warnings = config, source, warnings
+        self._last: tuple[Snapshot, Remarks] | None = None
+
+    def __call__(self, snapshot: Snapshot) -> Remarks:
+        """Plans, unless nothing changed since the last time."""
+        if self._last is not None:
+            before, told = self._last
+            if before.pods == snapshot.pods and before.nodes == snapshot.nodes and before.quotas == snapshot.quotas:
+                return told
+        decisions = DecisionLog()
+        plan = plan_round(snapshot, self._config)
+        decisions.record(plan, number=1, at=snapshot.now)
+        for unit in dict.fromkeys(eviction.unit for eviction in plan.evictions):
+            decisions.evicts(plan, unit, dry_run=True)
+        messages = {
+            one.unit: f"the next round places {one.line().removeprefix(f'{one.unit}: ')}"
+            for one in decisions.kept()
+            if one.placed
+        }
+        told = Remarks(
+            source=self._source,
+            messages=messages | decisions.messages,
+            reservation=decisions.reservation,
+            warnings=self._warnings,
+        )
+        self._last = snapshot, told
+        return told
+
+
+def told_by(decisions: DecisionLog, *, source: str, states: dict[str, str] | None = None) -> Remarks:
+    """What a decision log adds to a snapshot."""
+    return Remarks(
+        source=source,
+        messages=decisions.messages.copy(),
+        states=states or {},
+        decisions=decisions.kept(),
+        decided=decisions.decided,
+        reservation=decisions.reservation,
+    )
+
+
+def taken_of(scheduler: Scheduler) -> tuple[Snapshot, dict[str, str]]:
+    """What a scheduler sees now, and the states of the units in its queue. Raises NotReadyError."""
+    late = scheduler.feeds.out_of_sync()
+    if late:
+        why = next((f"; {name}: {trouble}" for name, trouble in late.items() if trouble), "")
+        raise NotReadyError(f"the cluster is still being read: {', '.join(late)}{why}")
+    return scheduler.inspection.seen()
+
+
+def of_scheduler(scheduler: Scheduler, config: KoordpyConfiguration, *, source: str) -> Feed:
+    """What is seen of a running scheduler."""
+
+    def take() -> Taken:
+        snapshot, states = taken_of(scheduler)
+        return snapshot, told_by(scheduler.decisions, source=source, states=states)
+
+    return Feed(take, config)

@@ -1,0 +1,289 @@
+"""The page over HTTP: the page itself, its document, the stream of changes, and what would help one unit.
+
+Nothing here writes anything, and every answer is either what was asked for or one line that says why not.
+"""
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import re
+from collections.abc import AsyncIterator
+from functools import lru_cache
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Protocol
+
+import aiohttp
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from koordpy.api.names import split_address
+from koordpy.view.live import CHANGE, WHOLE, Event, NotReadyError, UnknownUnitError
+
+DOCUMENT, EVENTS, HELP = "view", "view/events", "view/help"
+"""What a scheduler serves below /debug/, and `koordpy view` below /."""
+WRITE_SECONDS = 30.0
+"""A listener that takes no byte for so long is let go."""
+LISTENERS = 16
+"""Listeners at once; more are turned away."""
+CHUNK = 1 << 18
+CONNECT_SECONDS = 5.0
+SILENT_SECONDS = 60.0
+"""A scheduler that says nothing for so long is taken for gone; it tells every ten seconds that all is well."""
+LINE_BYTES = 1 << 30
+
+
+class SourceError(Exception):
+    """What is to be shown cannot be had; `status` as in HTTP."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class DocumentSource(Protocol):
+    """Where documents come from: a Feed, or a scheduler elsewhere."""
+
+    async def document(self) -> bytes:
+        """A whole document."""
+
+    async def explain(self, unit: str) -> bytes:
+        """What would help a unit that waits."""
+
+    def events(self) -> AsyncIterator[Event]:
+        """A whole document, then changes."""
+
+
+class Pages:
+    """Answers of one source."""
+
+    def __init__(self, source: DocumentSource) -> None:
+        self._source, self._listeners = source, 0
+
+    async def document(self, request: web.Request) -> web.StreamResponse:
+        """The document, compressed where that is understood."""
+        response = web.Response(body=await self._asked(self._source.document()), content_type="application/json")
+        response.enable_compression()
+        return response
+
+    async def explain(self, request: web.Request) -> web.StreamResponse:
+        """What would help the unit that ?unit= names."""
+        unit = request.query.get("unit", "")
+        return web.Response(body=await self._asked(self._source.explain(unit)), content_type="application/json")
+
+    async def _asked(self, answer: object) -> bytes:
+        try:
+            return bytes(await answer)  # type: ignore[misc]
+        except (NotReadyError, UnknownUnitError, SourceError) as fault:
+            raise _refused(fault) from None
+
+    async def events(self, request: web.Request) -> web.StreamResponse:
+        """Server-sent events, `whole` first, then `change`; a comment where all is well and nothing new."""
+        if self._listeners >= LISTENERS:
+            raise web.HTTPTooManyRequests(text=f"{LISTENERS} pages are open already\n")
+        response: web.StreamResponse | None = None
+        self._listeners += 1
+        try:
+            async with contextlib.aclosing(self._source.events()) as events:  # type: ignore[type-var]
+                async for name, body in events:
+                    if response is None:
+                        response = web.StreamResponse(
+                            headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
+                        )
+                        await response.prepare(request)
+                    async with asyncio.timeout(WRITE_SECONDS):
+                        await _send(response, name, body)
+        except (NotReadyError, SourceError) as fault:
+            if response is None:
+                raise _refused(fault) from None
+            await _send(response, "fault", str(fault).encode())
+        except TimeoutError:
+            if request.transport is not None:
+                request.transport.abort()  # what it has not taken is not kept
+        except ConnectionError:
+            pass
+        finally:
+            self._listeners -= 1
+        assert response is not None
+        return response
+
+
+async def _send(response: web.StreamResponse, name: str, body: bytes) -> None:
+    if not name:
+        await response.write(b": all is well\n\n")
+        return
+    await response.write(f"event: {name}\ndata: ".encode())
+    view = memoryview(body)
+    for start in range(0, len(view), CHUNK):
+        await response.write(view[start : start + CHUNK])
+    await response.write(b"\n\n")
+
+
+def _refused(fault: Exception) -> web.HTTPException:
+    text = f"{fault}\n"
+    if isinstance(fault, UnknownUnitError):
+        return web.HTTPNotFound(text=text)
+    if isinstance(fault, SourceError) and fault.status == 403:
+        return web.HTTPForbidden(text=text)
+    return web.HTTPBadGateway(text=text) if isinstance(fault, SourceError) else web.HTTPServiceUnavailable(text=text)
+
+
+# -- the page ---------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def _page() -> tuple[str, str]:
+    """The page, and the policy that lets its own script run and nothing else."""
+    text = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
+    scripts = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
+    policy = (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    return text.replace("POLICY", policy, 1), policy
+
+
+def page_with(document: bytes) -> str:
+    """The page as one file with its document inside, which needs no network."""
+    inside = document.decode().replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    return _page()[0].replace(
+        "<!-- DOCUMENT -->", f'<script id="document" type="application/json">{inside}</script>', 1
+    )
+
+
+async def _show_page(_: web.Request) -> web.Response:
+    text, policy = _page()
+    headers = {
+        "Content-Security-Policy": f"{policy}; frame-ancestors 'none'",
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+        "Cache-Control": "no-cache",
+    }
+    return web.Response(text=text, content_type="text/html", headers=headers)
+
+
+@web.middleware
+async def _local_names(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Lets in who asks for this machine by its own name: a page elsewhere whose name was turned to this address is not
+    to read a cluster."""
+    host = request.url.host or ""
+    with contextlib.suppress(ValueError):
+        if ip_address(host).is_loopback:
+            return await handler(request)
+    if host == "localhost":
+        return await handler(request)
+    raise web.HTTPForbidden(text=f"{host} is not this machine: ask for 127.0.0.1 or localhost\n")
+
+
+class PageServer:
+    """Serves the page on a loopback address; port 0 takes a free one. `async with` starts and stops it.
+
+    Raises ValueError for an address that is not of the loopback interface, OSError where it cannot be had.
+    """
+
+    def __init__(self, source: DocumentSource, address: str = "127.0.0.1:0") -> None:
+        host, self._port = split_address(address)
+        self._host = host or ""
+        try:
+            local = self._host == "localhost" or ip_address(self._host).is_loopback
+        except ValueError:
+            local = False
+        if not local:
+            raise ValueError(f"{address} is not on the loopback interface: reach it by ssh -L or kubectl port-forward")
+        self._pages = Pages(source)
+        self._runner: web.AppRunner | None = None
+        self.url = ""
+
+    async def __aenter__(self) -> "PageServer":
+        app = web.Application(middlewares=[_local_names])
+        app.router.add_get("/", _show_page)
+        app.router.add_get(f"/{DOCUMENT}", self._pages.document)
+        app.router.add_get(f"/{EVENTS}", self._pages.events)
+        app.router.add_get(f"/{HELP}", self._pages.explain)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2, handler_cancellation=True)
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, self._host, self._port).start()
+        except OSError:
+            await self._runner.cleanup()
+            raise
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        self.url = f"http://{host}:{int(self._runner.addresses[0][1])}/"
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+
+# -- a scheduler elsewhere --------------------------------------------------------------------------------------------
+
+
+class Upstream:
+    """Documents of a scheduler that serves /debug/view. `async with` opens and closes its connections."""
+
+    def __init__(self, address: str, *, token: str = "") -> None:
+        self._address = address
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> "Upstream":
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENT_SECONDS)
+        self._session = aiohttp.ClientSession(headers=self._headers, timeout=timeout, read_bufsize=CHUNK)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def document(self) -> bytes:
+        async with self._asked(DOCUMENT) as response:
+            return await response.read()
+
+    async def explain(self, unit: str) -> bytes:
+        async with self._asked(HELP, unit=unit) as response:
+            return await response.read()
+
+    async def events(self) -> AsyncIterator[Event]:
+        async with self._asked(EVENTS) as response:
+            name, rest = "", bytearray()
+            async for piece in response.content.iter_any():
+                rest += piece
+                if len(rest) > LINE_BYTES:
+                    raise SourceError(502, f"{self._address} sends no end of an event")
+                if piece.find(b"\n") < 0:
+                    continue
+                *lines, tail = bytes(rest).split(b"\n")
+                rest = bytearray(tail)
+                for line in lines:
+                    field, _, value = line.partition(b": ")
+                    if field == b"event":
+                        name = value.decode(errors="replace")
+                    elif field == b"data" and name in (WHOLE, CHANGE):
+                        yield name, value
+                    elif field == b"data":
+                        raise SourceError(502, value.decode(errors="replace"))
+                    elif line.startswith(b":"):
+                        yield "", b""
+        raise SourceError(502, f"{self._address} has closed the connection")
+
+    @contextlib.asynccontextmanager
+    async def _asked(self, path: str, **query: str) -> AsyncIterator[aiohttp.ClientResponse]:
+        assert self._session is not None
+        try:
+            async with self._session.get(f"http://{self._address}/debug/{path}", params=query) as response:
+                if response.status == 200:
+                    yield response
+                    return
+                said = (await response.content.read(500)).decode(errors="replace").strip().partition("\n")[0]
+                if response.status == 404 and path != HELP:
+                    said = "it serves no view: it runs with --no-view, or is older"
+                status = 403 if response.status in (401, 403) else 502
+                raise SourceError(status, f"scheduler at {self._address}: {said or response.reason}")
+        except TimeoutError:
+            raise SourceError(502, f"scheduler at {self._address}: no answer in time") from None
+        except (aiohttp.ClientError, ValueError) as fault:
+            why = getattr(fault, "strerror", None) or str(fault) or type(fault).__name__
+            raise SourceError(502, f"scheduler at {self._address} cannot be reached: {why}") from None
