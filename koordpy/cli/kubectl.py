@@ -364,7 +364,7 @@ def _slots_text(document: Document, wide: bool) -> str:
 
 def _tree(args: argparse.Namespace, cluster: "ReadCluster") -> Document:
     from koordpy.cli import topology
-    from koordpy.planning.inventory import asking, take_inventory
+    from koordpy.planning.inventory import take_inventory
 
     snapshot = cluster.state.snapshot(cluster.now)
     faults = [f"ClusterNetworkTopology/default: {fault}" for fault in cluster.state.topology_faults]
