@@ -28,10 +28,17 @@ class RoundReservations:
     def told(self, snapshot: Snapshot, tried: frozenset[str]) -> Snapshot:
         """A snapshot that knows what is promised to units that are not tried in this round, and what is closed to
         whom; what those that are tried wait for is found anew."""
+        moved = False
         for unit, known in list(self._awaiting.items()):
             there = [snapshot.pods.get(one.pod_key) for one in known]
             if any(info is None or not info.pending for info in there):
                 del self._awaiting[unit]
+            elif any(self._queue.unit_of(one.pod_key) not in (unit, None) for one in known):
+                # a member is of another gang by now, which has been promised nothing
+                del self._awaiting[unit]
+                moved = True
+        if moved:
+            self._queue.wake_waiting(Wake.ROOM, "AwaitedRoomGivenUp")
         awaiting = {
             one.pod_key: one.node for unit, known in self._awaiting.items() if unit not in tried for one in known
         }

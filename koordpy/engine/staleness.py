@@ -57,7 +57,7 @@ def overtaken(
     for name, (count, amounts, interacts) in need.items():
         node = state.node(name)
         planned = snapshot.nodes[snapshot.index[name]]
-        if node is None or (node is not planned and _differs(node, planned)):
+        if node is None or differs(node, planned):
             return "node"
         neighbours = foreign.get(name, ())
         if neighbours or (node is not planned and node.allocatable != planned.allocatable):
@@ -108,6 +108,27 @@ def chips_taken(state: ClusterState, placements: Sequence[Placement], victims: C
     ):
         return "npus"
     return ""
+
+
+class Ground:
+    """The nodes and chips that pods are to get once others have gone, as they are when it is made."""
+
+    def __init__(self, state: ClusterState, placements: Sequence[Placement], victims: Collection[str]) -> None:
+        self._state, self._placements, self._victims = state, placements, victims
+        self._nodes = {one.node: state.node(one.node) for one in placements}
+        self._seen: list[object] = []
+        self._lost = ""
+
+    def lost(self) -> str:
+        """`node`, `gpus` or `npus` where one is not what it was; empty for nothing. Looked up anew only where a node or
+        its Device has changed."""
+        state = self._state
+        seen: list[object] = [one for name in self._nodes for one in (state.node(name), state.device(name))]
+        if len(seen) != len(self._seen) or any(now is not then for now, then in zip(seen, self._seen, strict=True)):
+            self._seen = seen
+            gone = any(differs(state.node(name), then) for name, then in self._nodes.items())
+            self._lost = "node" if gone else chips_taken(state, self._placements, self._victims)
+        return self._lost
 
 
 def leaning(plan: RoundPlan, snapshot: Snapshot) -> frozenset[str]:
@@ -161,7 +182,12 @@ def _fits(state: ClusterState, node: NodeInfo, count: int, amounts: Amounts) -> 
     return all(used.get(name, 0) + amounts.get(name, 0) <= node.allocatable.get(name, 0) for name in names)
 
 
-def _differs(now: NodeInfo, then: NodeInfo) -> bool:
+def differs(now: NodeInfo | None, then: NodeInfo | None) -> bool:
+    """Whether a node is gone, another one, or says something else of who may go there and where it lies."""
+    if now is then:
+        return now is None
+    if now is None or then is None:
+        return True
     return now.labels != then.labels or now.taints != then.taints or now.node.metadata.uid != then.node.metadata.uid
 
 

@@ -102,7 +102,11 @@ def _build(unit: Unit, figures: Figures, *, emptied: bool) -> Problem:
         free = np.concatenate([free, among.room], axis=1)
     copies: list[Ints] = []
     shared = shared_room(unit.pending, figures.scene) if not emptied else []
-    copies += [room for _, room in shared]
+    for family, room in shared:
+        if held is not None:
+            for i, node in enumerate(held.at.tolist()):
+                room[node] -= family.of_requests(held.requests(i, snapshot.columns), figures.scene)
+        copies.append(room)
     devices = free.shape[1]
     tied = among is not None and bool(among.ties)  # what members ask of each other knows them by shape alone
     parts = tuple(parts_of(unit, snapshot.tree.layers)) if has_parts(unit) else ()

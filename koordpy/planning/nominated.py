@@ -52,11 +52,29 @@ class Reserved:
             early = [rule.verdict().of(node) for rule in rules if rule.before_fit]
             late = [rule.verdict().of(node) for rule in rules if not rule.before_fit]
             self._come(rules, node, -1)
-            first = next((refusal for refusal in (*early, fit, *late) if refusal is not None), None)
+            short = [why for count, why in self._beside(rules, i, snapshot.columns) if not count]
+            first = next((refusal for refusal in (*early, fit, *late, *short) if refusal is not None), None)
             if first is not None:
                 refusals.append(first)
                 which[node] = len(refusals)
         return Verdict(which, tuple(refusals))
+
+    def copies(self, rules: Sequence[Rule], columns: Mapping[str, int]) -> Ints:
+        """[n] how many copies of the pod every rule lets on each node beside the nominated pods. columns: resource ->
+        its column of `held`."""
+        most = np.iinfo(np.int64).max
+        rows = range(len(self.at))
+        found = (min((count for count, _ in self._beside(rules, i, columns)), default=most) for i in rows)
+        return np.fromiter(found, dtype=np.int64, count=len(rows))
+
+    def _beside(self, rules: Sequence[Rule], i: int, columns: Mapping[str, int]) -> list[tuple[int, Refusal]]:
+        held, node = self.requests(i, columns), int(self.at[i])
+        return [found for rule in rules if (found := rule.beside(node, held)) is not None]
+
+    def requests(self, i: int, columns: Mapping[str, int]) -> dict[str, int]:
+        """Resource -> what the pods ask on the i-th node. columns: resource -> its column of `held`."""
+        row = self.held[i].tolist()
+        return {name: row[column] for name, column in columns.items() if row[column]}
 
     def _come(self, rules: Sequence[Rule], node: int, sign: int) -> bool:
         moved = False

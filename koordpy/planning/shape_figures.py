@@ -291,6 +291,8 @@ class ShapeFigures:
         at = reserved.at
         free = self._owner.snapshot.allocatable[at] - self._owner.draft.used[at] - reserved.held
         room = np.min([np.floor_divide(free[:, column], amount) for column, amount in self.request], axis=0)
+        if self.pod.gpus is not None:
+            room = np.minimum(room, reserved.copies(self._rules, self._owner.snapshot.columns))
         self.slots[at] = np.minimum(self.slots[at], np.maximum(room, 0) * self.allowed[at])
 
     def _level(self) -> None:

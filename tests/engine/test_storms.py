@@ -63,6 +63,9 @@ def test_whatever_the_weather_the_end_is_right(first: int) -> None:
         pytest.param(17100, id="who-wakes-up-waits-for-a-leader-that-has-renewed-its-lease-meanwhile"),
         pytest.param(18028, id="a-binding-is-on-its-way-when-word-comes-that-its-node-is-gone"),
         pytest.param(30558, id="a-gpu-is-reported-sick-while-victims-are-chosen-for-it"),
+        pytest.param(40283, id="a-node-moves-to-another-block-while-claims-of-a-gang-are-reserved"),
+        pytest.param(41480, id="a-node-is-cordoned-between-two-words-to-a-victim"),
+        pytest.param(41535, id="nominated-pods-are-more-than-there-are-healthy-gpus"),
         pytest.param(14464, id="a-claim-comes-that-keeps-a-gang-from-victims-in-its-own-quota"),
     ],
 )
@@ -74,6 +77,7 @@ def test_what_went_wrong_once_goes_right(seed: int) -> None:
     "seed",
     [
         pytest.param(20374, id="a-running-pod-joins-a-gang-that-waits"),
+        pytest.param(41883, id="a-pod-that-room-is-kept-for-joins-a-gang"),
         pytest.param(21071, id="a-gang-has-members-to-spare-once-others-of-it-are-confirmed"),
         pytest.param(22639, id="room-comes-when-a-gang-gives-up-in-the-round-that-refused-a-pod"),
         pytest.param(238, id="a-clock-that-is-set-gives-no-gang-up"),

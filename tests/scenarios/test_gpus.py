@@ -3,9 +3,11 @@
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from koordpy.api import keys
 from koordpy.api.config import Gpu
+from koordpy.api.objects import Pod
 from koordpy.cluster.gpu_book import GpuHolding
 from koordpy.cluster.gpu_env import inject
 from koordpy.planning.plan import RoundPlan
@@ -289,3 +291,29 @@ def test_a_gang_goes_though_one_of_its_pods_is_on_a_node_that_is_gone() -> None:
     plan = world.plan()
     assert given(plan) == {"new": ("n1", tuple(range(8)))}
     assert sorted(one.pod_key for one in plan.evictions) == ["default/old-0", "default/old-1"]
+
+
+def promised(name: str, count: int, at: str) -> Pod:
+    """A pod of another scheduler that is nominated to a node."""
+    wire = gpu_pod(name, count, priority=5, scheduler="default-scheduler")
+    return replace(wire, status=replace(wire.status, nominated_node_name=at))
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_nominated_pods_take_gpus_that_are_healthy(members: int) -> None:
+    """Seven of eight are, two are promised: five are left, of which six of the resource's eight are free."""
+    world = GpuWorld().add(*measured("n1", sick=(0,)), promised("h", 2, "n1"))
+    gang = [gpu_pod(f"p-{i}", 6 // members, priority=4, labels={keys.LABEL_POD_GROUP: "g"}) for i in range(members)]
+    world.add(group("g", members), *gang)
+    assert "Insufficient gpu devices" in reasons(world, "p-0") or "whole gang" in reasons(world, "p-0")
+    world.add(measured("n1")[1])
+    assert len(world.plan().placements) == members
+
+
+def test_nobody_is_evicted_for_room_that_nominated_pods_will_take() -> None:
+    lesser = gpu_pod("l", 4, held=range(1, 5), at="n1")
+    world = GpuWorld().add(*measured("n1", sick=(0,)), promised("h", 2, "n1"), lesser, gpu_pod("p", 6, priority=4))
+    plan = world.plan()
+    assert (plan.placements, plan.evictions) == ((), ())
+    world.add(measured("n1")[1])
+    assert [one.pod_key for one in world.plan().evictions] == ["default/l"]

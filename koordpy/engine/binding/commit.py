@@ -120,7 +120,8 @@ class Committer:
                 if (unbound := unbound_claims(self._state, info, placement)) is not None:
                     claims.append(unbound)
                 mark = self._feeds.pods.foreign_marks.get(placement.node, 0)
-                commit.jobs.append(PendingBinding(commit, info, placement, queued, mark, unbound))
+                node = self._state.node(placement.node)
+                commit.jobs.append(PendingBinding(commit, info, placement, queued, mark, node, unbound))
         self._queue.broadcast(Wake.POD_BOUND, "AssignedPodAdd")
         if self._dry_run:
             commit.left, commit.bound = 0, len(placements)

@@ -2,16 +2,18 @@
 
 Asked before a gang's first Binding of all its pods, before each Binding of its own pod, and again and again while
 claims are waited for: do we lead, is the pod still the one we planned, is the node there and not overbooked by others,
-and are the accelerators that it is given by name still free?
+and are the accelerators that it is given by name still free? While nothing of the unit is sent, a node must also say
+what it said when it was planned, for the whole unit rests on that.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.snapshot import NodeInfo
 from koordpy.engine.binding.claims import PodClaims
 from koordpy.engine.queue import QueuedPod
-from koordpy.engine.staleness import chips_taken, overcommitted
+from koordpy.engine.staleness import chips_taken, differs, overcommitted
 from koordpy.engine.watching.feeds import Feeds
 from koordpy.planning.plan import Placement
 
@@ -53,6 +55,8 @@ class PendingBinding:
     queued: QueuedPod
     mark: int
     """How often others had put pods on its node when it was planned."""
+    node: NodeInfo | None
+    """Its node as it was planned."""
     claims: PodClaims | None = None
 
 
@@ -76,7 +80,8 @@ class Obstacles:
             return "pod"
         if now.pod.metadata.deletion_timestamp is not None:
             return "pod"
-        if self._state.node(node) is None:
+        there = self._state.node(node)
+        if there is None or (not job.commit.sent and differs(there, job.node)):
             return "node"
         if self._feeds.pods.foreign_marks.get(node, 0) != job.mark and overcommitted(self._state, node):
             return "room"

@@ -46,7 +46,8 @@ class EvictionPlan:
     rooms: Callable[[], int] = lambda: 0
     """How often room came: where that changes while the nominations are written, nobody may need to go any more."""
     overtaken: Callable[[], str] = lambda: ""
-    """What has become of the chips that the members are to get; empty where nothing has."""
+    """What has become of the nodes and chips that the members are to get; empty where nothing has. Cheap while neither
+    changes."""
     losers: frozenset[ShareQueue] = frozenset()
     """Quotas and users that its room is reclaimed from: closed to them until it is taken (preemption.md 4)."""
 
@@ -136,8 +137,6 @@ class Evictor:
             await self._nominate(plan)
             if plan.rooms() != rooms:
                 raise Dropped(OUTDATED)
-            if taken := plan.overtaken():
-                raise Dropped(f"{taken} that it was to get are taken, sick or gone")
             await self._evict_all(plan, gone, broken)
         except Dropped as dropped:
             why = str(dropped)
@@ -225,7 +224,9 @@ class Evictor:
         waiting: dict[Nomination, PodInfo | None] = dict.fromkeys(plan.nominations)
 
         def wanted() -> None:
-            # nobody goes for a unit that does not need it any more
+            # nobody goes for a unit that does not need it any more, or that gains nothing by it
+            if why := plan.overtaken():
+                raise Dropped(f"overtaken_{why}")
             for nomination, known in waiting.items():
                 if known is None or self._state.pod(nomination.pod_key) is not known:
                     waiting[nomination] = self._waits(nomination)

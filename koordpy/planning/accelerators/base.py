@@ -91,6 +91,10 @@ class Accelerator(ABC):
         """Devices of that room that a pod takes."""
         return 0
 
+    def of_requests(self, held: Mapping[str, int], scene: Scene) -> int:
+        """Devices of that room in requests: resource -> amount, as of nominated pods."""
+        return 0
+
     def worth(
         self, kinds: Sequence[PodInfo], members: Sequence[PodInfo], now: FamilyRound, *, gather: bool
     ) -> NodeWorth | None:

@@ -51,6 +51,9 @@ class Gpus(Accelerator):
     def asked(self, pod: PodInfo) -> int:
         return pod.gpus.count if pod.gpus is not None else 0
 
+    def of_requests(self, held: Mapping[str, int], scene: Scene) -> int:
+        return scene.gpus.cards(held)
+
     def worth(
         self, kinds: Sequence[PodInfo], members: Sequence[PodInfo], now: FamilyRound, *, gather: bool
     ) -> NodeWorth | None:

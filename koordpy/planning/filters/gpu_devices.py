@@ -4,6 +4,7 @@ NodeResourcesFit has counted what a node states; this counts what its Device sho
 Sources: kube-parity.md 1, row 14; gpu-topology.md 2, 6, 8 and 10.
 """
 
+from collections.abc import Mapping
 from functools import cached_property
 
 import numpy as np
@@ -72,6 +73,14 @@ class GPUDevices(Rule):
 
     def copies(self) -> Ints:
         return self._room
+
+    def beside(self, node: int, held: Mapping[str, int]) -> tuple[int, Refusal] | None:
+        """Nominated pods take healthy GPUs, of which a node may have fewer than it states."""
+        cards, devices = self._gpus.cards(held), self._gpus.devices(node, self._pod)
+        if not cards or devices is None:
+            return None
+        left = max(0, devices - cards) // self._want.count
+        return min(left, int(self._room[node])), Refusal(PLUGIN, Code.UNSCHEDULABLE, (INSUFFICIENT,))
 
     def capacity(self) -> Ints | None:
         return self._room if self.constrained else None

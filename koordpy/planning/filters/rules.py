@@ -5,7 +5,7 @@ eviction by `change`, and answers a Verdict for all nodes on the counts as they 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Ints, NodeInfo
-from koordpy.planning.filters.base import Verdict
+from koordpy.planning.filters.base import Refusal, Verdict
 
 ANY_NUMBER = np.iinfo(np.int64).max
 
@@ -45,6 +45,13 @@ class Rule(ABC):
 
     def copies(self) -> Ints | None:
         """[nodes] how many copies of the pod one after the other the rule lets on a node; None = any number."""
+        return None
+
+    def beside(self, node: int, held: Mapping[str, int]) -> tuple[int, Refusal] | None:
+        """Copies that the rule lets on a node beside nominated pods, and why not more; None where they change nothing.
+
+        held: resource -> what those pods will take of what is free on the node.
+        """
         return None
 
     def capacity(self) -> Ints | None:

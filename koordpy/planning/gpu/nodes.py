@@ -189,6 +189,11 @@ class GpuNodes:
         names = pod.gpus.resources if pod.gpus is not None else ()
         return min((amounts.get(n, 0) // (100 if n in keys.HUNDREDTHS else 1) for n in names), default=0)
 
+    def cards(self, requests: Mapping[str, int]) -> int:
+        """GPUs that amounts of resources ask for."""
+        names = self.config.resources
+        return sum(-(-requests.get(name, 0) // (100 if name in keys.HUNDREDTHS else 1)) for name in names)
+
     def devices(self, node: int, pod: PodInfo) -> int | None:
         """GPUs that may still be given as far as devices tell; None where nothing is known of them."""
         state = self.state(node)

@@ -31,7 +31,12 @@ def with_devices(unit: Unit, problem: Problem, figures: Figures) -> tuple[Proble
         replace(shape, request=(*shape.request, (column, asks[i]))) if asks.get(i) else shape
         for i, shape in enumerate(problem.shapes)
     )
-    free = np.concatenate([problem.free, _free(figures.draft, sum(asks.values()) + 1)[:, None]], axis=1)
+    room = _free(figures.draft, sum(asks.values()) + 1)
+    reserved = figures.reserved(min(unit.pending, key=lambda pod: pod.priority))
+    if reserved is not None:
+        for i, node in enumerate(reserved.at.tolist()):
+            room[node] -= figures.gpus.cards(reserved.requests(i, figures.snapshot.columns))
+    free = np.concatenate([problem.free, room[:, None]], axis=1)
     return replace(problem, free=free, shapes=shapes), column
 
 
