@@ -71,6 +71,36 @@ def check_gpus(placed: Sequence[tuple[PodInfo, str]], chips: Mapping[str, tuple[
     return faults
 
 
+def takes_promised(
+    placed: Sequence[tuple[PodInfo, int]],
+    kept: Mapping[int, Mapping[str, int]],
+    draft: Draft,
+    resources: Sequence[str],
+) -> bool:
+    """Whether pods on nodes (positions) take GPUs that nominated pods count on, on the draft as it was before them.
+
+    kept: node -> resource -> what those are still to get there; resources: names of GPUs.
+    """
+    asked: dict[int, int] = {}
+    for pod, node in placed:
+        if pod.gpus is not None:
+            asked[node] = asked.get(node, 0) + pod.gpus.count
+    for node, count in asked.items():
+        known = draft.snapshot.gpus.nodes.get(draft.snapshot.nodes[node].name)
+        if known is None:
+            continue
+        sound = {entry.minor for entry in known.machine.entries if entry.health}
+        there = [one for key, one in known.holders.items() if key not in draft.evicted]
+        count += sum(one.count if one.minors is None else len(sound.intersection(one.minors)) for one in there)
+        count += sum(pod.gpus.count for pod in draft.placed_on.get(node, {}).values() if pod.gpus is not None)
+        for name, amount in kept.get(node, {}).items():
+            if name in resources:
+                count += -(-amount // 100) if name in HUNDREDTHS else amount
+        if count > len(sound):
+            return True
+    return False
+
+
 def _unmet(pod: PodInfo, given: Sequence[int], node: str, draft: Draft) -> list[str]:
     """What a pod asks of its GPUs and does not get: the bandwidth of all pairs, a listed set (gpu-topology.md 6, 8)."""
     known, notes, faults = draft.snapshot.gpus.nodes.get(node), pod.pod.metadata.annotations, []

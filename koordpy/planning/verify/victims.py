@@ -19,8 +19,10 @@ from koordpy.cluster.tree import domain_parts
 from koordpy.planning.accelerators.registry import give
 from koordpy.planning.figures import Figures
 from koordpy.planning.limits import REFITTED_UNITS
+from koordpy.planning.nominated import Reserved
 from koordpy.planning.units import Unit
 from koordpy.planning.verify.fault import Check, PlanFault, found
+from koordpy.planning.verify.gpus import takes_promised
 from koordpy.planning.verify.leaving import MOVE, PRIORITY, QUOTA, SHARE, Leaving, Round, Taken
 from koordpy.planning.verify.plan import check_filters, check_gathered, check_plan, check_returns
 from koordpy.planning.victim_selection.lines import Lines
@@ -318,6 +320,11 @@ class _Plan(Leaving):
                 faults.append(f"{one.pods[0].key} is {'moved' if self.back else 'evicted'} in vain")
         return faults
 
+    @cached_property
+    def promised(self) -> Reserved | None:
+        """What nominated pods keep from those of the unit."""
+        return self.figures.reserved(min(self.placed, key=lambda pod: pod.priority)) if self.placed else None
+
     def _refused(self, taken: Sequence[Taken], nodes: Mapping[str, int]) -> bool:
         """Whether a filter, a quota or its devices refuse places with some units gone, or moved."""
         draft, names = self.draft, self.snapshot.nodes
@@ -328,6 +335,11 @@ class _Plan(Leaving):
         given = give(nodes, self.figures)
         at = {key: names[node].name for key, node in nodes.items()}
         refused = bool(given.faults or check_plan(self.unit, at, self.figures, given.chips, given.notes, whole=True))
+        if self.promised is not None and not refused:
+            columns = self.snapshot.columns
+            kept = {int(node): self.promised.requests(i, columns) for i, node in enumerate(self.promised.at)}
+            seated = [(pod, nodes[pod.key]) for pod in self.placed]
+            refused = takes_promised(seated, kept, draft, self.figures.config.gpu.resources)
         if self.back and not refused:
             for pod in self.placed:
                 draft.assign(pod, nodes[pod.key], chips=given.chips.get(pod.key, ()))
@@ -347,9 +359,8 @@ class _CheckedRoom:
         self.plan, self.taken = plan, taken
         draft, snapshot = plan.draft, plan.snapshot
         free = snapshot.allocatable - draft.used
-        promised = plan.figures.reserved(min(plan.placed, key=lambda pod: pod.priority)) if plan.placed else None
-        if promised is not None:
-            free[promised.at] -= promised.held
+        if plan.promised is not None:
+            free[plan.promised.at] -= plan.promised.held
         self.columns = snapshot.columns
         for pod in (pod for one in taken for pod in one.pods):
             if pod.node in snapshot.index:
