@@ -44,8 +44,8 @@ class Offline(NamedTuple):
     growth: "Growth"
     """Pods that workloads make."""
 
-    def grow(self) -> bool:
-        """Makes the pods of workloads that begin now; whether there are any."""
+    def grow(self) -> list[str]:
+        """Makes the pods of workloads that begin now; their keys."""
         return self.growth.begin(self.node_of, self.label_of, later=True)
 
     def workloads(self) -> "list[dict[str, Any]]":

@@ -41,7 +41,21 @@ if TYPE_CHECKING:
     from koordpy.cli.manifests import Loaded, Maker
 
 RUNTIME_KINDS = {kind for _, kind in RUNTIMES}
-SIZES = {"Job": "parallelism", "JobSet": "replicatedJobs"}
+SIZES = {
+    "Job": "parallelism",
+    "CronJob": "jobTemplate.spec.parallelism",
+    "JobSet": "replicatedJobs",
+    "TrainJob": "trainer.numNodes",
+    "PyTorchJob": "pytorchReplicaSpecs",
+    "TFJob": "tfReplicaSpecs",
+    "XGBoostJob": "xgbReplicaSpecs",
+    "PaddleJob": "paddleReplicaSpecs",
+    "JAXJob": "jaxReplicaSpecs",
+    "MPIJob": "mpiReplicaSpecs",
+    "RayCluster": "workerGroupSpecs",
+    "RayJob": "rayClusterSpec.workerGroupSpecs",
+    "RayService": "rayClusterConfig.workerGroupSpecs",
+}
 """Kind -> the field that is named where it makes too many pods; replicas of the others."""
 
 
@@ -216,7 +230,7 @@ class Read:
         self._makers[workload.head.uid] = maker
         number = sum(role.number for role in workload.roles)
         spec = Source({}, "spec")
-        can_make(spec, SIZES.get(workload.head.kind, "replicas"), number)
+        can_make(spec, SIZES.get(top.head.kind, "replicas"), number)
         for fault in spec.faults:
             self._fault(maker, fault)
 
@@ -316,12 +330,12 @@ class Growth:
             out.append(filled_pod(pod, self._priorities))
         return out
 
-    def begin(self, node_of: Callable[[str], str], label_of: Callable[[str, str], str], *, later: bool) -> bool:
-        """Makes the pods that begin now; whether there are any."""
+    def begin(self, node_of: Callable[[str], str], label_of: Callable[[str, str], str], *, later: bool) -> list[str]:
+        """Makes the pods that begin now; their keys."""
         batch = self._expansion.make(node_of, label_of)
         for one in self.objects(batch, later=later):
             self._put(one)
-        return bool(batch.pods)
+        return [pod.key for pod in batch.pods]
 
     def document(self, node_of: Callable[[str], str]) -> list[dict[str, Any]]:
         """`workloads` of the output, in its order."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from koordpy.api import keys
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.counted import counted
 from koordpy.api.natural import natural_key
@@ -125,6 +126,8 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
         misses += closed_misses(pod, figures)
     if held is not None:
         misses += _meant_group(pod, snapshot)
+    if feasible and refusal is None and not any(domain.chosen for domain in domains):
+        misses += _independent(unit)
     if alone is not None:
         misses += [one for one in turn.misses(alone) if one not in misses]
         found = next((one for one in alone.units if one.unit == unit.id), None)
@@ -150,6 +153,14 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
             *((f"gang {gang.key}", remark) for gang in unit.gangs if (remark := goal_remark(unit, figures))),
         ),
     )
+
+
+def _independent(unit: Unit) -> list[str]:
+    """The way out for tasks that do not need each other, where nobody asked for their gang and nothing of it runs."""
+    gang = unit.gangs[0] if unit.gangs else None
+    if gang is None or gang.derived is None or not gang.derived.presumed or unit.bound_any:
+        return []
+    return [f'its pods were independent: annotation {keys.GANG_AUTO}: "off" on {gang.derived.title} makes them plain']
 
 
 def _meant_group(pod: PodInfo, snapshot: Snapshot) -> list[str]:

@@ -83,6 +83,11 @@ class Gang(Members):
         return self.derived is not None and self.derived.by_workload
 
     @property
+    def had_success(self) -> bool:
+        """Whether a pod of its run has Succeeded, though its size follows a controller that counts it no more."""
+        return self.derived is not None and self.derived.succeeded
+
+    @property
     def origin(self) -> str:
         """Why it is a gang."""
         return origin_of(self.ref, self.derived, self.pods)

@@ -5,7 +5,7 @@ the labels of the first kind that a pod has.
 """
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -52,6 +52,20 @@ def replica_of(pod: PodInfo) -> Hashable:
 def has_parts(unit: Unit) -> bool:
     """Whether any gang gathers parts of itself."""
     return any(gang.has_parts for gang in unit.gangs)
+
+
+def without_parts(unit: Unit) -> Unit:
+    """The unit with what it asks of all its members together alone."""
+    gangs = (
+        replace(
+            gang,
+            parted=(),
+            sets=(),
+            wish=replace(gang.wish, gather=tuple(rule for rule in gang.wish.gather if rule.scope == "group")),
+        )
+        for gang in unit.gangs
+    )
+    return Unit(id=unit.id, gangs=tuple(gangs)) if has_parts(unit) else unit
 
 
 def parts_of(unit: Unit, layers: Layers) -> Iterator[GatheredPart]:

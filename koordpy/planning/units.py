@@ -91,7 +91,7 @@ class Unit:
     @cached_property
     def _started(self) -> bool:
         """Whether a member stands or has Succeeded: the group was placed before."""
-        return any(gang.standing or gang.done for gang in self.gangs)
+        return any(gang.standing or gang.done or gang.had_success for gang in self.gangs)
 
     @cached_property
     def has_goal(self) -> bool:

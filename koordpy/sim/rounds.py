@@ -4,7 +4,8 @@ Source: simulate.md 2. One round plans on one snapshot, evicts and binds; rounds
 outcome is plain values in the order of the contract, whatever order the objects came in.
 """
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -19,7 +20,7 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quota_tree import QuotaNode
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.cluster.state import ClusterState
-from koordpy.planning.plan import Eviction, GangReport, PendingPod, Reason, RoundPlan
+from koordpy.planning.plan import Eviction, GangReport, GangStatus, PendingPod, Reason, RoundPlan
 from koordpy.planning.quota.runtime import QuotaFigures, quota_figures
 from koordpy.sim.budgets import BudgetLedger
 from koordpy.sim.filling import made_up_uid, time_text
@@ -27,6 +28,7 @@ from koordpy.sim.filling import made_up_uid, time_text
 DEFAULT_ROUNDS = 20
 CONSOLIDATION = "consolidation"
 UNTRIED = "evicted in the last round, not tried since"
+UNTRIED_STEP = "made after the last round, not tried since"
 
 Planner = Callable[[Snapshot, KoordpyConfiguration], RoundPlan]
 Evicted = Literal["recreate", "drop"]
@@ -110,11 +112,11 @@ def simulate(
     now: datetime,
     rounds: int = DEFAULT_ROUNDS,
     evicted: Evicted = "recreate",
-    grow: Callable[[], bool] | None = None,
+    grow: Callable[[], Sequence[str]] | None = None,
 ) -> SimulationResult:
     """Runs up to `rounds` rounds on the state, which is changed. The same input gives the same result.
 
-    grow: makes the pods that begin after a round, whether there are any.
+    grow: makes the pods that begin after a round, and names them (`namespace/name`).
     """
     run = _Run(state, now, BudgetLedger(state))
     number, stable = 0, False
@@ -124,8 +126,8 @@ def simulate(
         snapshot = state.snapshot(now.timestamp())
         plan = planner(snapshot, config)
         run.apply(plan, number, evicted)
-        grown = grow is not None and grow()
-        stable = not plan.placements and not plan.evictions and not grown
+        run.born = grow() if grow is not None else ()
+        stable = not plan.placements and not plan.evictions and not run.born
     return run.result(plan, number, stable, run.quotas(config))
 
 
@@ -142,6 +144,8 @@ class _Run:
     recreated: int = 0
     untried: list[str] = field(default_factory=list)
     """Pods that the latest round brought back, which no round has planned yet."""
+    born: Sequence[str] = ()
+    """Pods of workloads that were made after the latest round."""
 
     def apply(self, plan: RoundPlan, number: int, evicted: Evicted) -> None:
         """Evicts, binds, and brings back what is to come back."""
@@ -214,7 +218,9 @@ class _Run:
         quotas: tuple[tuple[str, QuotaFigures, QuotaNode | None], ...],
     ) -> SimulationResult:
         """The outcome, everything in the contract's order."""
-        gangs = sorted(plan.gangs if plan else (), key=lambda report: object_order(report.name))
+        gangs = sorted(
+            [*(plan.gangs if plan else ()), *self._born_gangs()], key=lambda report: object_order(report.name)
+        )
         final = [(info.key, info.node) for info in self.state.pods() if info.bound]
         return SimulationResult(
             rounds=number,
@@ -229,14 +235,37 @@ class _Run:
         )
 
     def _pending(self, plan: RoundPlan | None) -> list[PendingPod]:
-        """Ours that wait at the end: those of the last plan, and what it evicted last where no round followed."""
+        """Ours that wait at the end: those of the last plan, and what came after it where no round followed."""
         found = list(plan.pending) if plan else []
-        for key in self.untried:
+        for key, text in (*((key, UNTRIED) for key in self.untried), *((key, UNTRIED_STEP) for key in self.born)):
             info = self.state.pod(key)
             if info is not None and info.pending:
                 gang = info.gang.key if info.gang is not None else None
-                found.append(PendingPod(key, gang or key, gang, Reason.UNSCHEDULABLE, UNTRIED))
+                found.append(PendingPod(key, gang or key, gang, Reason.UNSCHEDULABLE, text))
         return found
+
+    def _born_gangs(self) -> list[GangReport]:
+        """Gangs of the steps that were made after the last round."""
+        derived = self.state.snapshot(self.now.timestamp()).derived if self.born else {}
+        waiting = [info for key in self.born if (info := self.state.pod(key)) is not None and info.pending]
+        members = Counter(info.gang for info in waiting if info.gang in derived)
+        return [
+            GangReport(
+                name=ref.key,
+                members=number,
+                min_member=derived[ref].min_member,
+                bound=0,
+                status=GangStatus.UNSCHEDULABLE,
+                domain=None,
+                proof=None,
+                message=UNTRIED_STEP,
+                source=ref.source,
+                origin=derived[ref].origin,
+                workload=derived[ref].names,
+            )
+            for ref, number in members.items()
+            if ref is not None
+        ]
 
     def _proof(self, report: GangReport) -> str:
         """Of the plan that bound the members that are bound, else of the last (gang-network.md 6)."""

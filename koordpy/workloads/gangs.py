@@ -6,6 +6,7 @@ Sources: workloads.md 2 to 5.
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import compress
 from typing import Any
 
 from koordpy.api import keys
@@ -55,10 +56,14 @@ class Derived:
     run: tuple[str, ...] = ()
     apart: bool = False
     """Whether it waits alone: the rest of its run runs."""
+    succeeded: bool = False
+    """Whether a member has Succeeded."""
     joined: bool = True
     """Whether it is planned together with the other roles of its run."""
     warning: str = ""
     """What its owner should know of it."""
+    presumed: bool = False
+    """Whether it is a Job that nobody asked to be a gang."""
     beside: tuple[str, ...] = ()
     """Bound pods of its run that another scheduler has placed."""
     lost: bool = False
@@ -95,6 +100,13 @@ class Derived:
         return f"{self.namespace}/{self.name}"
 
     @property
+    def names(self) -> dict[str, str] | None:
+        """The workload and its role, as reports have them (workloads.md 10.5)."""
+        if (title := self.title) is None:
+            return None
+        return {"kind": title.kind, "namespace": title.namespace, "name": title.name, "role": self.role}
+
+    @property
     def subject(self) -> str:
         """The workload, as warnings name it."""
         if self.title is not None:
@@ -124,7 +136,8 @@ def _notes(run: WorkloadRun, role: Role) -> list[Mapping[str, str]]:
     template: Mapping[str, str] = role.template.annotations
     if not role.template.raw and run.members.get(role.name):
         template = run.members[role.name][0].pod.metadata.annotations
-    return [template, *role.above, *(one.head.annotations for one in run.chain if one.is_kind)]
+    others = (one.annotations for one in role.templates if one is not role.template)
+    return [template, *others, *role.above, *(one.head.annotations for one in run.chain if one.is_kind)]
 
 
 def _asks(said: Mapping[str, str]) -> bool:
@@ -151,7 +164,7 @@ class Derivation:
         self.title = known.title(run.workload)
         self.workload = run.workload
         self.all_roles = run.roles()
-        ours = [role for role in self.all_roles if self._is_ours(role)]
+        ours = [self._ours(role) for role in self.all_roles if self._is_ours(role)]
         self.said = {role.name: _merged(_notes(run, role)) for role in ours}
         self.roles = [
             role
@@ -172,14 +185,32 @@ class Derivation:
     def _is_ours(self, role: Role) -> bool:
         """By its template, else by its pods."""
         if role.template.raw:
-            return role.template.scheduler in self._settings.schedulers
+            return any(one.scheduler in self._settings.schedulers for one in role.templates or (role.template,))
         pods = self.run.members.get(role.name, ())
         return not pods or any(one.pod.spec.scheduler_name in self._settings.schedulers for one in pods)
 
+    def _ours(self, role: Role) -> Role:
+        """The parts of a role that are not made for another scheduler."""
+        own = [one.scheduler in self._settings.schedulers for one in role.templates]
+        if all(own):
+            return role
+        parts, templates = tuple(compress(role.parts, own)), tuple(compress(role.templates, own))
+        return replace(role, parts=parts, templates=templates, template=templates[0])
+
+    def _members(self, role: Role) -> list[WorkloadPod]:
+        """The pods of a role that are members of its gang."""
+        found = self.run.members.get(role.name, [])
+        if not role.templates:
+            return found
+        parts = {part.key for part in role.parts}
+        return [one for one in found if one.place is not None and one.place.seat.part in parts]
+
     @cached_property
     def _beside(self) -> list[WorkloadPod]:
-        others = [role.name for role in self.all_roles if not self._is_ours(role)]
-        return [one for name in others for one in self.run.members.get(name, ()) if one.bound and not one.leaving]
+        own = {role.name: self._ours(role) for role in self.all_roles if self._is_ours(role)}
+        ours = {one.pod.key for role in own.values() for one in self._members(role)}
+        members = (one for role in self.all_roles for one in self.run.members.get(role.name, ()))
+        return [one for one in members if one.bound and not one.leaving and one.pod.key not in ours]
 
     @property
     def is_gang(self) -> bool:
@@ -196,7 +227,7 @@ class Derivation:
     def gangs(self) -> Iterator[Derived]:
         """One for each role that is there, named without regard to others."""
         run = self.run
-        runs = any(one.bound and not one.leaving for role in self.roles for one in run.members.get(role.name, ()))
+        runs = any(one.bound and not one.leaving for role in self.roles for one in self._members(role))
         born = [role for role in self.roles if not role.after or run.members.get(role.name)]
         wanted = {role.name: self._wanted(role) for role in born}
         self._later = tuple(
@@ -205,13 +236,13 @@ class Derivation:
             if role not in born
         )
         for role in born:
-            members = [one for one in run.members.get(role.name, ()) if not one.failed]
+            members = [one for one in self._members(role) if not one.failed]
             if not members and not wanted[role.name]:
                 continue
             yield self._gang(role, members, wanted[role.name], runs=runs)
 
     def _wanted(self, role: Role) -> int:
-        members = self.run.members.get(role.name, [])
+        members = self._members(role)
         if not self.workload.counted or not self.run.is_present:
             return sum(one.alive for one in members)
         last = self.workload.ends_with
@@ -231,7 +262,7 @@ class Derivation:
         """The kind's own minimum."""
         if not any(part.independent for part in role.parts):
             return self._wanted(role)
-        members = self.run.members.get(role.name, [])
+        members = self._members(role)
         total = 0
         for part in role.parts:
             seen = [one for one in members if one.place is not None and one.place.seat.part == part.key]
@@ -277,7 +308,9 @@ class Derivation:
             role=named,
             run=(head.uid, group, self.run.run),
             apart=runs and not bound and (lacks or bool(fault)),
+            succeeded=any(one.succeeded for one in members),
             joined=wanted > 0,
+            presumed=not self._asked and self.workload.head.kind == "Job",
             beside=tuple(one.pod.key for one in self._beside),
             lost=self._lost(members),
             packed=self.workload.packed,

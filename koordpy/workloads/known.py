@@ -75,6 +75,8 @@ class Known:
         self._named: dict[str, dict[str, Workload]] = {}
         """Pod -> by uid, the workloads that name it."""
         self._adopters: dict[str, list[Workload]] = {}
+        self._deployed: dict[str, list[Workload]] = {}
+        """Namespace -> the ReplicaSets that Deployments would make."""
         self.groups: dict[str, Any] = {}
         """`namespace/name` -> a PodGroup of Volcano."""
         self._owners: dict[str, tuple[str, ControllingOwner]] = {}
@@ -96,6 +98,8 @@ class Known:
         head = workload.head
         for kind, name in workload.children:
             self._children[head.namespace, kind, name] = workload
+        if head.owner is not None and head.owner.kind == "Deployment" and workload.selector:
+            self._deployed.setdefault(head.namespace, []).append(workload)
         if head.has_uid:
             return
         self._by_name[head.namespace, head.kind, head.name] = workload
@@ -172,9 +176,14 @@ class Known:
             by_leader = owner.kind == "Pod" or (owner.kind == "StatefulSet" and self._by_names)
             above = self._above(namespace, owner) if by_leader else None
             if above is None or above == owner:
-                return None
+                break
             owner = above
-        return None
+        return self._deployed_by(owner, pod) if owner.kind == "ReplicaSet" else None
+
+    def _deployed_by(self, owner: ControllingOwner, pod: Pod) -> Workload | None:
+        """The ReplicaSet that stands for one that is not in the input: a Deployment's by name and selector."""
+        there = self._deployed.get(pod.metadata.namespace, ())
+        return next((one for one in there if owner.name.startswith(f"{one.head.name}-") and _adopts(one, pod)), None)
 
     def chain(self, workload: Workload) -> tuple[Workload, ...]:
         """An object, and those above it that are known."""

@@ -18,6 +18,7 @@ from koordpy.workloads.model import Filling, JobPart, Role, Slot, Template, Work
 from koordpy.workloads.podspecs import node_of_daemon, placed
 from koordpy.workloads.source import Head
 
+SCHEDULED = "scheduled"
 RoleKey = tuple[str, str, str]
 """(uid of the workload, group, role)."""
 
@@ -48,9 +49,16 @@ class MadeClaim:
 class Account:
     """What has become of one topmost object."""
 
-    top: Top
+    head: Head
     made: int = 0
     present: int = 0
+    notes: list[str] = field(default_factory=list)
+    """Of each object that its pods are counted by: several are there of the Jobs of a CronJob."""
+
+    @property
+    def note(self) -> str:
+        """What holds for all that it makes."""
+        return self.notes[0] if len(set(self.notes)) == 1 else ""
 
 
 @dataclass(slots=True)
@@ -129,7 +137,8 @@ class Expansion:
         self.accounts: dict[str, Account] = {}
         for top in tops:
             for head in (top.jobs or {"": top.head}).values():
-                self.accounts[head.uid] = Account(changed(top, head=head))
+                account = self.accounts.setdefault(head.uid, Account(head))
+                account.notes.append(top.note or (top.workload.note if top.workload is not None else ""))
         self._pods: dict[RoleKey, list[tuple[Pod, PodPlace]]] = {}
         """Pods that are there and those that are made, by role."""
         self._taken: set[str] = set()
@@ -180,14 +189,14 @@ class Expansion:
         """The first thing that a role waits for; empty where its pods are made."""
         key = workload.head.uid, role.group, role.name
         begun = any(self._of_run(workload, place) for _, place in self._pods.get(key, ()))
-        if all(part.over for part in role.parts) or not role.after or begun or key in self._begun():
+        if all(part.over for part in role.parts) or not role.after or begun:
             return ""
+        started = key in self._begun()
         for condition in role.after:
-            if condition.met or (
-                condition.state != "Complete" and self._is_ready(workload, role, condition.role, node_of)
-            ):
+            if condition.met or (started and condition.state != SCHEDULED):  # who follows a pod must know its node
                 continue
-            return condition.text
+            if condition.state == "Complete" or not self._is_ready(workload, role, condition.role, node_of):
+                return condition.text
         return ""
 
     def _is_ready(self, workload: Workload, role: Role, name: str, node_of: Callable[[str], str]) -> bool:
@@ -222,6 +231,16 @@ class Expansion:
     def _of_run(workload: Workload, place: PodPlace) -> bool:
         """Whether a pod is of the run that there is now."""
         return not workload.run or place.seat.run == workload.run
+
+    def _leader(self, workload: Workload, role: Role, part: JobPart) -> str:
+        """The pod that those of a part follow; empty where there is none."""
+        names = {one.role for one in role.after if one.state == SCHEDULED}
+        for one in workload.roles:
+            if one.name in names and one.group == role.group:
+                for pod, place in self._pods.get((workload.head.uid, one.group, one.name), ()):
+                    if (place.seat.part == part.key or len(one.parts) == 1) and _alive(pod):
+                        return pod.key
+        return ""
 
     # -- pods ---------------------------------------------------------------------------------------------------------
 
@@ -319,7 +338,7 @@ class Expansion:
                 annotations={**base.metadata.annotations, **slot.annotations},
                 owner_references=[owner],
             )
-            spec = placed(base.spec, slot, lambda leader, key: label_of(f"{head.namespace}/{leader}", key))
+            spec = placed(base.spec, slot, lambda key: label_of(self._leader(workload, role, part), key))
             pod = Pod(metadata=meta, spec=spec)
             batch.pods.append(pod)
             batch.by_top.setdefault(top.head.uid, []).append(pod)
@@ -347,16 +366,16 @@ class Expansion:
                 roles[role.name, why] = roles.get((role.name, why), 0) + self.missing(workload, role)
         return [
             {
-                "kind": one.top.head.kind,
-                "namespace": one.top.head.namespace,
-                "name": one.top.head.name,
+                "kind": one.head.kind,
+                "namespace": one.head.namespace,
+                "name": one.head.name,
                 "made": one.made,
                 "present": one.present,
                 "waiting": [
                     {"role": role, "pods": pods, "for": why}
-                    for (role, why), pods in waiting.get(one.top.head.uid, {}).items()
+                    for (role, why), pods in waiting.get(one.head.uid, {}).items()
                 ],
-                "note": one.top.note or (one.top.workload.note if one.top.workload is not None else ""),
+                "note": one.note,
             }
             for one in self.accounts.values()
         ]

@@ -92,12 +92,14 @@ def _owns(
     """What is said of roles by themselves; of those that are one in the spec, filled in their order."""
     whole: dict[str, list[Role]] = {}
     for role in roles:
-        whole.setdefault(role.half_of or role.name, []).append(role)
+        whole.setdefault(role.name if role.half_of is None else role.half_of, []).append(role)
     out: dict[str, Minimum] = {}
     for name, parts in whole.items():
         first = parts[0]
-        notes = first.template.annotations if first.template.raw else pods.get(first.name, {})
-        text = notes.get(GANG_MIN, first.asked)
+        notes = [one.annotations for one in (first.template, *first.templates)]
+        if not first.template.raw:
+            notes = [pods.get(first.name, {})]
+        text = next((one[GANG_MIN] for one in notes if GANG_MIN in one), first.asked)
         if text is None:
             continue
         most = sum(role.number for role in parts) if workload.counted else None

@@ -68,8 +68,8 @@ class Slot:
     """Completion index, where that is what pods are told apart by."""
     apart: tuple[str, str, str, bool] | None = None
     """(node label, pod label, its value, in all namespaces): a domain of its own (exclusive-topology)."""
-    follows: tuple[str, str] | None = None
-    """(node label, pod): it goes where that pod is."""
+    follows: str = ""
+    """Node label: it goes where the pod that leads its part is."""
     node: str = ""
     """The one node that it is for (DaemonSet)."""
     claims: tuple[tuple[str, Mapping[str, Any]], ...] = ()
@@ -150,8 +150,8 @@ class Role:
     """Of each part, where they differ."""
     asked: str | None = None
     """Annotation min-available of its own."""
-    half_of: str = ""
-    """The role of the spec that it is a part of."""
+    half_of: str | None = None
+    """The role of the spec that it is a part of; the empty one of a spec that has no others."""
     detail: str = ""
     """`2 Jobs of 2`."""
     packed: tuple[tuple[str, str], ...] = ()

@@ -86,13 +86,12 @@ def daemon_tolerations(spec: PodSpec) -> list[Toleration]:
     return [*spec.tolerations, *(one for one in own if one not in spec.tolerations)]
 
 
-def placed(spec: PodSpec, slot: Slot, label_of: Callable[[str, str], str]) -> PodSpec:
-    """The spec of the pod of a slot. label_of: (pod, key) -> that label of its node."""
+def placed(spec: PodSpec, slot: Slot, label_of: Callable[[str], str]) -> PodSpec:
+    """The spec of the pod of a slot. label_of: key -> that label of the node of the pod that it follows."""
     if slot.apart is not None:
         spec = _apart(spec, *slot.apart)
-    if slot.follows is not None:
-        key, leader = slot.follows
-        spec = replace(spec, node_selector={**spec.node_selector, key: label_of(leader, key)})
+    if slot.follows:
+        spec = replace(spec, node_selector={**spec.node_selector, slot.follows: label_of(slot.follows)})
     if slot.node:
         spec = replace(on_node(spec, slot.node), tolerations=daemon_tolerations(spec))
     if slot.claims:

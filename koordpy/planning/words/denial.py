@@ -13,7 +13,7 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.planning.build import build, hard_keys, named_partitions, partitions, unit_multiples
 from koordpy.planning.figures import Figures
 from koordpy.planning.filters.base import Code
-from koordpy.planning.parts import parts_of
+from koordpy.planning.parts import parts_of, without_parts
 from koordpy.planning.placement.problem import Ints, Problem
 from koordpy.planning.placement.reach import Reach
 from koordpy.planning.units import Unit
@@ -79,12 +79,13 @@ def gang_sentence(unit: Unit, figures: Figures) -> str:
 
 def needed_sentence(unit: Unit, figures: Figures) -> str:
     """The same after the id: equal for units of one shape."""
-    problem = build(unit, figures)
+    whole = without_parts(unit)  # what its parts keep to is said behind
+    problem = build(whole, figures)
     needed = max(1, sum(problem.needs))
-    usable = domain_slots(unit, figures)
+    usable = domain_slots(whole, figures)
     if problem.hard:
         place = _hard_domains(problem, usable(problem.hard))
-    elif labelled := _labelled(unit, problem, figures):
+    elif labelled := _labelled(whole, problem, figures):
         place = labelled
     else:
         place = f"the cluster: {int(usable(0)[0])}"

@@ -297,16 +297,10 @@ def _gang_report(gang: Gang, unit: Unit, figures: Figures, one: Tried | None, me
         message=message,
         source=gang.ref.source,
         origin=gang.origin,
-        workload=_workload(gang),
+        workload=gang.derived.names if gang.derived is not None else None,
         remark=goal_remark(one.unit, figures) if one is not None and one.nodes else "",
         awaits=one is not None and bool(one.awaits),
     )
-
-
-def _workload(gang: Gang) -> dict[str, str] | None:
-    if gang.derived is None or (title := gang.derived.title) is None:
-        return None
-    return {"kind": title.kind, "namespace": title.namespace, "name": title.name, "role": gang.derived.role}
 
 
 def _unit_report(one: Tried, after: Unit, figures: Figures) -> UnitReport:

@@ -59,7 +59,7 @@ def job_part(source: Source, name: str, uid: str, *, default: str = "NonIndexed"
     spec, status = source.at("spec"), source.at("status")
     parallelism, completions = sizes(spec)
     indexed = is_indexed(spec, default)
-    if indexed and completions is None:
+    if indexed and completions is None and not spec.has("completions"):
         spec.fault("completions", "required where completionMode is Indexed")
     failed = indexes(status.text("failedIndexes"))
     labels = {JOB_NAME: name, CONTROLLER_UID: uid, "job-name": name, "controller-uid": uid}

@@ -10,6 +10,7 @@ from hashlib import sha1
 from itertools import islice
 from typing import Any
 
+from koordpy.api.faults import literal
 from koordpy.api.keys import GANG_MIN
 from koordpy.api.objects import Pod
 from koordpy.workloads.kinds.jobs import JOB_TOTALS, deadline, index_in, is_indexed, job_part, sizes
@@ -44,7 +45,9 @@ def _conditions(
     before = [one.text("name") for one in jobs[:i]]
     for depends in jobs[i].list("dependsOn"):
         name, state = depends.text("name"), depends.text("status", "Ready")
-        if name not in before:
+        if state not in ("Ready", "Complete"):
+            depends.fault("status", f"{literal(state)} is neither Ready nor Complete")
+        elif name not in before:
             depends.fault("name", f'no replicatedJob "{name}" before it')
         else:
             yield StepCondition(name, state, f"role {name} {state}", _met(source, name, state, replicas[name]))
@@ -76,7 +79,7 @@ def _exclusive(part: JobPart, key: str, job_key: str) -> JobPart:
             if slot.name == leader:
                 yield replace(slot, apart=(key, PREFIX + "job-key", job_key, True))
             else:
-                yield replace(slot, follows=(key, leader))
+                yield replace(slot, follows=key)
 
     return replace(part, slots=slots)
 

@@ -4,6 +4,7 @@ Sources: workloads.md 4, 5.3, 6 and 10.2.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from hashlib import sha1
 
 from koordpy.api.objects import Pod
@@ -63,8 +64,13 @@ class _Groups:
             {PREFIX + name: value for name, value in labels.items()},
             {PREFIX + name: value for name, value in notes.items()},
             apart=(self._key, PREFIX + "group-key", key, False) if self._key and not j else None,
-            follows=(self._key, leader) if self._key and j else None,
+            follows=self._key if j else "",
         )
+
+    @property
+    def _is_alike(self) -> bool:
+        """Whether leader and workers have one template."""
+        return self.leader.raw is self.workers.raw
 
     def _subgroup(self, j: int, size: int) -> int:
         """As its webhook counts: where size - 1 is a multiple the leader is one more of the first subgroup."""
@@ -82,26 +88,14 @@ class _Groups:
         """Those of one group."""
         of_group = f"(size {self.size})"
         if self.stepwise:
-            text = "leader scheduled" if self._key and not self._ready else "leader Ready"
-            after = StepCondition(LEADER, "Ready", text)
+            states = [state for state, so in (("Ready", self._ready), ("scheduled", bool(self._key))) if so]
+            after = tuple(StepCondition(LEADER, state, f"leader {state}") for state in states)
+            make = partial(Role, group=group, detail=of_group, half_of="" if self._is_alike else None)
             return (
-                Role(
-                    name=LEADER,
-                    group=group,
-                    parts=(self._part(group, 0, 1),),
-                    template=self.leader,
-                    detail=of_group,
-                ),
-                Role(
-                    name=WORKERS,
-                    group=group,
-                    parts=(self._part(group, 1, self.size),),
-                    template=self.workers,
-                    after=(after,),
-                    detail=of_group,
-                ),
+                make(name=LEADER, parts=(self._part(group, 0, 1),), template=self.leader),
+                make(name=WORKERS, parts=(self._part(group, 1, self.size),), template=self.workers, after=after),
             )
-        if self.leader is self.workers or self.leader.raw is self.workers.raw or self.size < 2:
+        if self._is_alike or self.size < 2:
             return (
                 Role(
                     name="",

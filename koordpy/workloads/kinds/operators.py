@@ -6,7 +6,7 @@ Sources: workloads.md 4, 5.1, 5.2 and 10.2.
 from collections.abc import Callable, Iterator
 
 from koordpy.api.objects import Pod
-from koordpy.workloads.model import Ends, JobPart, PodSeat, Role, Slot, StepCondition, Template, Workload
+from koordpy.workloads.model import Ends, Filling, JobPart, PodSeat, Role, Slot, StepCondition, Template, Workload
 from koordpy.workloads.source import Head, Source, conditions, index_of
 
 PREFIX = "training.kubeflow.org/"
@@ -20,6 +20,7 @@ def _replicas(head: Head, source: Source, one: Source, type_name: str, name: str
     kind = name.lower()
     succeeded = source.at("status", "replicaStatuses", type_name).count("succeeded")
 
+    alone = head.kind == "MPIJob" and kind == "launcher"
     # an MPIJob whose launcher works, too, counts it as the first; else it has no index
     launched = int(source.at("spec").flag("runLauncherAsWorker")) if head.kind == "MPIJob" else None
 
@@ -34,10 +35,12 @@ def _replicas(head: Head, source: Source, one: Source, type_name: str, name: str
                 labels[PREFIX + "job-role"] = "master"
             if head.kind == "MPIJob":
                 labels[PREFIX + "job-role"] = kind
-            alone = head.kind == "MPIJob" and kind == "launcher"
             yield Slot(f"{head.name}-launcher" if alone else f"{head.name}-{kind}-{i}", labels)
 
-    return JobPart(number=number, slots=slots, key=kind, ends=Ends.DONE, succeeded=succeeded, over=over)
+    filling = Filling.COUNT if alone else Filling.NAME  # a launcher is made by a Job, which names it
+    return JobPart(
+        number=number, slots=slots, key=kind, ends=Ends.DONE, filling=filling, succeeded=succeeded, over=over
+    )
 
 
 def _note(source: Source) -> str:
