@@ -136,9 +136,3 @@ JUDGEMENTS_KEPT = 20_000
 """Answers kept of one machine, or of one pattern of links."""
 CLIQUE_STEPS = 20_000
 """Steps of one search for cliques on a machine of more GPUs than EXACT_GPUS."""
-CLIQUES = 256
-"""Cliques that are compared there."""
-NUMA_CHOICES = 256
-"""Choices of NUMA nodes that are compared there."""
-NUMA_NODES = 8
-"""NUMA nodes of which every choice is compared: no choice of so many has more than NUMA_CHOICES."""

@@ -20,7 +20,6 @@ KNOWN = {
     "queue/standing.py": {"_HUNDREDTHS"},
     "gpu/nodes.py": {"MOST_GPUS"},
     "gpu/partitioning.py": {"FORBIDDEN", "_ROOM"},
-    "gpu/large.py": {"_BLOCK"},
     "accelerators/npus_between.py": {"_MOST"},
     "build.py": {"BEYOND_PODS"},
     # rules of the formats and of what is said

@@ -164,9 +164,9 @@ class _GpuTable:
         served: set[GroupKey] = set()
         for together, wants in self._choices(given):
             worth = gpus.worth(node, wants, together)
-            self.exact = self.exact and gpus.is_exact(node, wants, together)
             if worth is None:
                 return None
+            self.exact = self.exact and gpus.is_exact(node)
             self._count(slow, worth.low)
             for low in worth.lows:
                 self._count(own, low)

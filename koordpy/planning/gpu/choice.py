@@ -61,10 +61,6 @@ class Chooser:
         """Whether pods can all be given what they want."""
         return self.judge(free, 0, wants) is not None
 
-    def is_exact(self, free: int, held: int, wants: tuple[GpuWant, ...], objective: Objective = "bottleneck") -> bool:
-        """Whether `choose` compares all sets: always, up to EXACT_GPUS GPUs."""
-        return True
-
     def low(self, mask: int) -> int:
         """Class of the slowest pair of a set."""
         return self.tables.low_list[mask]

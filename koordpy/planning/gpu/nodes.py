@@ -20,8 +20,9 @@ from koordpy.cluster.partitions import quantity
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Draft, Ints
 from koordpy.planning.gpu.choice import Chooser
-from koordpy.planning.gpu.choosers import LargeChooser, chooser_of
+from koordpy.planning.gpu.choosers import chooser_of
 from koordpy.planning.gpu.judge import Judged
+from koordpy.planning.gpu.large import LargeChooser
 from koordpy.planning.gpu.submasks import bits_of
 from koordpy.planning.gpu.wants import PodWant, Sets, want_on
 from koordpy.planning.limits import EXACT_GPUS
@@ -247,15 +248,10 @@ class GpuNodes:
         judged = chooser.judge(state.free, held, own)
         return None if judged is None else self._by_floors(chooser, judged)
 
-    def is_exact(self, node: int, wants: Sequence[PodWant], group: GroupKey | None) -> bool:
+    def is_exact(self, node: int) -> bool:
         """Whether what a node is worth, and the GPUs it gives, are proven the best of all sets."""
-        state = self.state(node)
-        machine = state.by_name
-        if machine is None or machine.size <= EXACT_GPUS:
-            return True
-        held = state.groups.get(group, 0) if group is not None else 0
-        own = tuple(want_on(machine, want) for want in wants)
-        return chooser_of(machine).is_exact(state.free, held, own, self.config.objective)
+        machine = self.state(node).by_name
+        return machine is None or machine.size <= EXACT_GPUS
 
     def standing(self, node: int, group: GroupKey) -> int:
         """Class over all machines of the slowest pair that bound members of a group hold on a node."""
