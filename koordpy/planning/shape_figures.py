@@ -51,7 +51,7 @@ class Static:
     scores: StaticScores
 
 
-class Ground(Protocol):
+class FiguresOwner(Protocol):
     """What figures stand on: a draft, the configuration, what filters look at besides, and what is promised to whom."""
 
     draft: Draft
@@ -70,7 +70,7 @@ class Ground(Protocol):
 class ShapeFigures:
     """Figures of one shape on a Draft. `slots` and `total` are current after `refresh`."""
 
-    def __init__(self, owner: Ground, pod: PodInfo, static: Static, refusal: Refusal | None = None) -> None:
+    def __init__(self, owner: FiguresOwner, pod: PodInfo, static: Static, refusal: Refusal | None = None) -> None:
         self._owner = owner
         self.pod = pod
         self.static = static
