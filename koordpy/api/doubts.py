@@ -81,6 +81,16 @@ def _like(*words: str) -> Look:
     return look
 
 
+def _unread(instead: str) -> Look:
+    """For a field of an older version that says what another one says now."""
+
+    def look(raw: Any, path: str, out: list[Fault]) -> None:
+        if raw is not None:
+            out.append(Fault(path, f"is not read: koordpy reads {instead} instead"))
+
+    return look
+
+
 _EFFECTS = _one_of("NoSchedule", "PreferNoSchedule", "NoExecute")
 _POLICY = _one_of("Honor", "Ignore")
 _PREEMPTION = _one_of("PreemptLowerPriority", "Never")
@@ -107,7 +117,8 @@ _VALUES: Mapping[type, Mapping[str, Look]] = MappingProxyType(
             "containerPort": _within(1, 65535),
             "hostPort": _within(0, 65535),
         },
-        PodSpec: {"preemptionPolicy": _PREEMPTION},
+        PodSpec: {"preemptionPolicy": _PREEMPTION, "workloadRef": _unread("schedulingGroup")},
+        PodGroupSpec: {"minMember": _within(0)},
         PodStatus: {"phase": _one_of("Pending", "Running", "Succeeded", "Failed", "Unknown")},
         PriorityClass: {"preemptionPolicy": _PREEMPTION},
         StorageClass: {"volumeBindingMode": _one_of("Immediate", "WaitForFirstConsumer")},
@@ -211,7 +222,7 @@ def _look(info: inspect.Type) -> Look | None:
 def _fields(info: inspect.StructType) -> Look:
     own, whole = _VALUES.get(info.cls, {}), _WHOLE.get(info.cls, ())
     names = tuple(part.encode_name for part in info.fields)
-    looks = {part.encode_name: own.get(part.encode_name) or _look(part.type) for part in info.fields}
+    looks = {**own, **{name: own.get(name) or _look(part.type) for name, part in zip(names, info.fields, strict=True)}}
     closed, tells = info.cls in _CLOSED, info.cls not in _OPEN
 
     def look(raw: Any, path: str, out: list[Fault]) -> None:

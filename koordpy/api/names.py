@@ -18,6 +18,7 @@ def _text(pattern: str, noun: str) -> Meta:
     return Meta(pattern=f"^{pattern}$", max_length=253, extra={"noun": noun})
 
 
+OBJECT_NAME = _SUBDOMAIN
 ObjectName = Annotated[str, _text(_SUBDOMAIN, "name of an object (as in koordpy)")]
 NamespaceName = Annotated[str, _text(_LABEL, "name of a namespace (as in kube-system)")]
 SchedulerName = Annotated[str, _text(f"({_SUBDOMAIN}/)?{_PART}", "name of a scheduler (as in koord-scheduler)")]

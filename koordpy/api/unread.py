@@ -28,6 +28,7 @@ class Holder(StrEnum):
     QUOTA = "an ElasticQuota"
     NODE = "a Node"
     DEVICE = "a Device"
+    WORKLOAD = "a workload"
 
 
 Places = Mapping[str, str]
@@ -71,6 +72,7 @@ READ: Mapping[Holder, Places] = {
     ),
     Holder.NODE: _places((keys.GPU_PARTITION_POLICY, keys.GPU_MODEL), ()),
     Holder.DEVICE: _places((keys.GPU_DELIVERY,), (keys.GPU_PARTITIONS,)),
+    Holder.WORKLOAD: _OF_GANG | _AUTO | _places(keys.ASCEND_LABELS, (keys.GANG_MIN, *keys.ASCEND_ANNOTATIONS)),
 }
 """What is read on each kind of object; what a key was meant to be is looked for in this order."""
 _PLACES: Places = dict(chain.from_iterable(places.items() for places in READ.values()))
@@ -98,6 +100,11 @@ def is_read(key: str) -> bool:
     return key.startswith((*keys.WRITTEN_PREFIXES, *_OF_CONTROLLERS))
 
 
+def place_of(key: str) -> str:
+    """Whether pods are read by it as a label or as an annotation; empty where they are not."""
+    return next((READ[holder][key] for holder in _PODS if key in READ[holder]), "")
+
+
 def unread_keys(holder: Holder, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Iterator[str]:
     """Words for each key of an object that its author may think is read."""
     for place, own in ((LABEL, labels), (ANNOTATION, annotations)):
@@ -118,7 +125,7 @@ def _unread(key: str, place: str, holder: Holder) -> tuple[str, str, str]:
     kind = READ[holder].get(key)
     if kind is not None:
         return ("", "", "") if kind == place else (key, kind, f"is not read: it must be {_with_article(kind)}")
-    if key in _SILENT or key.startswith(keys.WRITTEN_PREFIXES) or (holder is Holder.DERIVED and key in OF_WORKLOADS):
+    if key in _SILENT or key.startswith(keys.WRITTEN_PREFIXES) or (holder in _BY_WORKLOAD and key in OF_WORKLOADS):
         return "", "", ""
     if key in keys.LATER or key.startswith(keys.LATER_PREFIXES):
         return "", "", "is not read yet"
@@ -144,6 +151,7 @@ def _elsewhere(key: str, holder: Holder) -> str:
     return f"is not read on {holder}: it is {_with_article(places[key])} of {owner}"
 
 
+_BY_WORKLOAD = (Holder.DERIVED, Holder.WORKLOAD)
 _PODS = (Holder.PLAIN, Holder.MEMBER, Holder.DERIVED, Holder.GROUPED)
 
 

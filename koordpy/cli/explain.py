@@ -30,7 +30,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         snapshot = ready.state.snapshot(ready.now.timestamp())
         found = explain(snapshot, ready.config, key)
-    for line in (*(f"warning: {line}" for line in ready.warnings), *output.warning_lines(sorted(found.warnings))):
+    told = output.warning_lines(sorted(found.warnings), ready.warnings)
+    for line in (*(f"warning: {line}" for line in ready.warnings), *told):
         print(line, file=sys.stderr)
     document = output.explanation_document(found)
     output.say(output.explanation_table(document) if args.output == "table" else output.text(document, args.output))

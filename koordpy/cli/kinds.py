@@ -1,5 +1,6 @@
 """Which kinds of objects the offline commands read, and how each is called."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 from koordpy.api import keys
@@ -75,6 +76,8 @@ _WITHOUT_GROUP: dict[str, Kind] = {}
 for (_, _name), _kind in _KINDS.items():
     _WITHOUT_GROUP.setdefault(_name, _kind)
 
+SEVERAL_GROUPS = frozenset(name for name, times in Counter(name for _, name in _KINDS).items() if times > 1)
+"""Kinds that several API groups have: without an apiVersion it is not said which is meant."""
 SILENTLY_IGNORED = {("", "ResourceQuota")}
 """Kinds that are no part of a placement, and no surprise in a dump of a cluster (simulate.md 1.2)."""
 
@@ -107,7 +110,10 @@ def not_read(api_version: str, kind: str) -> str:
     """What is said of an object of a kind that is not read, with the kind that its author may have meant."""
     group = group_of(api_version)
     told = f"{kind} of {api_version or 'no apiVersion'} is not read: ignored"
-    right = meant(kind, (known for its_group, known in _KINDS if its_group == group or not api_version))
+    right = meant(
+        kind,
+        (known for its_group, known in {**_KINDS, **dict.fromkeys(KINDS)} if its_group == group or not api_version),
+    )
     if right:
         return f"{told}, did you mean {right}?"
     groups = [its_group for its_group, known in _KINDS if known == kind]

@@ -4,7 +4,9 @@ Source: simulate.md 1 (what is read) and kube-parity.md section 7 (what is a fau
 """
 
 import os
+import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,11 +18,13 @@ from koordpy.api import keys
 from koordpy.api.custom import ClusterNetworkTopology
 from koordpy.api.documents import read_documents
 from koordpy.api.doubts import doubts
-from koordpy.api.faults import Fault, kind_name, one_line
+from koordpy.api.faults import Fault, kind_name, literal, one_line
+from koordpy.api.names import OBJECT_NAME
 from koordpy.api.objects import ObjectMeta, Wire
 from koordpy.api.strict import decode, decode_rest
 from koordpy.cli.kinds import (
     CLUSTER_SCOPED,
+    SEVERAL_GROUPS,
     SILENTLY_IGNORED,
     Kind,
     find_kind,
@@ -98,6 +102,8 @@ class Loaded:
     """Whether one of the files cannot be read: what the rest lacks may stand there."""
     order: int = 0
     """Of what is being read."""
+    generated: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """(kind, generateName) -> objects that were named by it."""
     _faulty: dict[str, set[str]] = field(default_factory=dict)
 
     def fault(self, where: object, fault: Fault | str, order: int | None = None) -> None:
@@ -260,6 +266,7 @@ def _take(
         loaded.fault(place, "kind: is missing")
     if not kind_text or api_version is None:
         return
+    raw = _with_name(raw, kind_text, loaded)
     kind = find_kind(api_version, kind_text)
     if is_workload(api_version, kind_text):
         _take_workload(raw, place, kind_text, kind, loaded, named)
@@ -281,6 +288,9 @@ def _take(
     if name:
         title = f"{kind_text} {namespace}/{name}" if kind.namespaced else f"{kind_text}/{name}"
     loaded.warnings += [_one_line(f"{place}: {title}: {doubt}") for doubt in doubts(raw, kind.type)]
+    loaded.warnings += [f"{place}: {title}: {doubt}" for doubt in _refused(api_version, kind_text, name)]
+    if kind.type is ClusterNetworkTopology and name != keys.TOPOLOGY_OBJECT:
+        loaded.warnings.append(f"{place}: {title}: only the object named {keys.TOPOLOGY_OBJECT} is used")
     before = len(loaded.faults)
     obj, faults = decode(raw, kind.type, plain=plain)
     for fault in faults:
@@ -318,6 +328,9 @@ def _take_workload(
     title = f"{kind_text} {namespace}/{name}" if namespace else f"{kind_text}/{name}"
     if kind is None:
         loaded.kinds_seen.add(kind_text)
+        loaded.warnings += [
+            f"{place}: {title}: {doubt}" for doubt in _refused(raw.get("apiVersion") or "", kind_text, name)
+        ]
         for fault in _name_faults(raw, name):
             loaded.fault(f"{place}: {kind_text}", fault)
         first = named.setdefault((f"{kind_text} of workloads", namespace, name), place)
@@ -340,6 +353,41 @@ def _identity(raw: dict[str, Any], namespaced: bool) -> tuple[str, str]:
     elif not isinstance(namespace, str) or not namespace:
         namespace = DEFAULT_NAMESPACE
     return namespace, name if isinstance(name, str) else ""
+
+
+def _with_name(raw: dict[str, Any], kind: str, loaded: Loaded) -> dict[str, Any]:
+    """The object with a name, where it has only the beginning of one: numbers, as pods that are made have."""
+    meta = raw.get("metadata")
+    if not isinstance(meta, dict) or meta.get("name"):
+        return raw
+    prefix = meta.get("generateName")
+    if not isinstance(prefix, str) or not prefix:
+        return raw
+    number = loaded.generated[kind, prefix]
+    loaded.generated[kind, prefix] += 1
+    return {**raw, "metadata": {**meta, "name": f"{prefix}{number}"}}
+
+
+_SERVED = {
+    keys.GROUP_SIGS: "v1alpha1",
+    keys.GROUP_X: "v1alpha1",
+    keys.GROUP_KOORDINATOR: "v1alpha1",
+    "apps": "v1",
+    "batch": "v1",
+}
+"""API group -> its one version: our definitions', and what Kubernetes serves."""
+_NAME = re.compile(OBJECT_NAME)
+
+
+def _refused(api_version: str, kind: str, name: str) -> Iterator[str]:
+    """Words for what an API server refuses of any object."""
+    group, version = group_of(api_version), api_version.rpartition("/")[2]
+    if not api_version and kind in SEVERAL_GROUPS:
+        yield "apiVersion: is missing: an API server refuses it"
+    if _SERVED.get(group, version) != version:
+        yield f"apiVersion: {api_version} is not served, {group}/{_SERVED[group]} is: an API server refuses it"
+    if name and "/" not in name and not (len(name) <= 253 and _NAME.fullmatch(name)):
+        yield f"metadata.name: {literal(name)} is no name of an object: an API server refuses it"
 
 
 def _name_faults(raw: dict[str, Any], name: str) -> list[Fault]:

@@ -118,6 +118,7 @@ def _prepare(args: argparse.Namespace) -> Offline:
     from koordpy.api.configfile import KUBE_SCHEDULER_NAME, ConfigError, Flag, load_config
     from koordpy.api.leafreaders import parse_moment
     from koordpy.api.objects import Pod
+    from koordpy.cli import workload_warnings
     from koordpy.cli.lacking import missing_objects, unmade_pods
     from koordpy.cli.manifests import load_manifests
     from koordpy.cluster.state import ClusterState
@@ -170,12 +171,23 @@ def _prepare(args: argparse.Namespace) -> Offline:
     served = config.scheduler_names
     others = {KUBE_SCHEDULER_NAME, *(pod.pod.spec.scheduler_name for pod in state.pods() if pod.bound)} - {*served}
     unmade = unmade_pods(loaded)
+    doubtful = [line for line in workload_warnings.of_manifests(read) if line not in loaded.warnings]
+    doubtful += workload_warnings.of_schedulers(read, served)
+    doubtful += workload_warnings.of_ordered(read, state)
+    doubtful += workload_warnings.of_namesakes(read, state)
     return Offline(
         state,
         config,
         now,
         frozenset(pods),
-        [*loaded.warnings, *read.warnings, *(one.line(served, others) for one in unmade), *missing_objects(state)],
+        [
+            *loaded.warnings,
+            *read.warnings,
+            *doubtful,
+            *(one.line(served, others) for one in unmade),
+            *missing_objects(state),
+            *workload_warnings.of_owners(read, state, served),
+        ],
         unmade,
         frozenset(others),
         growth,

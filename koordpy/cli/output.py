@@ -38,16 +38,21 @@ def text(document: Document, form: str) -> str:
     return str(yaml.dump(document, Dumper=dumper, sort_keys=False, allow_unicode=True, width=1 << 20))
 
 
-def warning_lines(warnings: Iterable[tuple[str, str]]) -> list[str]:
+def warning_lines(warnings: Iterable[tuple[str, str]], said: Sequence[str] = ()) -> list[str]:
     """`warning: OBJECT: TEXT` for each (object, text); one line for all objects of which the same is said, where they
-    are many."""
+    are many. said: what was said of manifests, which is not said again of their objects."""
     by_text: dict[str, list[str]] = {}
     for subject, text in warnings:
         by_text.setdefault(text, []).append(subject)
     lines = []
     for text, subjects in by_text.items():
         told = subjects if len(subjects) <= PODS_NAMED else [named(subjects)]
-        lines += [one_line(f"warning: {subject}: {text}") for subject in told]
+        told_before = tuple(one for one in said if one.endswith(text))
+        lines += [
+            one_line(f"warning: {subject}: {text}")
+            for subject in told
+            if not any(one.endswith(f"{subject}: {text}".replace("/", " ", 1)) for one in told_before)
+        ]
     return lines
 
 

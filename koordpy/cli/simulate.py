@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     result = replace(result, workloads=tuple(ready.workloads()))
     for line in ready.warnings:
         print(f"warning: {line}", file=sys.stderr)
-    for line in output.warning_lines(result.warnings):
+    for line in output.warning_lines(result.warnings, ready.warnings):
         print(line, file=sys.stderr)
     document = result.document()
     served = ready.config.scheduler_names

@@ -4,6 +4,7 @@ Source: workloads.md 10.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from dataclasses import replace as changed
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,7 @@ from koordpy.workloads.making import (
 )
 from koordpy.workloads.model import Workload
 from koordpy.workloads.podspecs import daemon_tolerations
-from koordpy.workloads.source import ControllingOwner, Head, Source, can_make, head_of
+from koordpy.workloads.source import AskedFields, ControllingOwner, Head, Source, can_make, head_of
 from koordpy.workloads.volcano import VolcanoGroup
 
 if TYPE_CHECKING:
@@ -59,6 +60,25 @@ SIZES = {
 """Kind -> the field that is named where it makes too many pods; replicas of the others."""
 
 
+@dataclass(frozen=True, slots=True)
+class WorkloadManifest:
+    """A manifest that decides what pods are made."""
+
+    maker: "Maker"
+    head: Head
+    sources: tuple[tuple[Source, str], ...]
+    """(what was read of it, where that stands in it)."""
+    workload: Workload | None = None
+    """With the pod templates that stand in it."""
+    path: str = ""
+    """Where the workload stands in it."""
+
+
+def moved(path: str, into: str) -> str:
+    """A path of the object that another makes, in that other one. into: where its spec stands there."""
+    return into + path.removeprefix("spec") if into and path.startswith("spec") else path
+
+
 class Read:
     """The workloads of the input."""
 
@@ -69,6 +89,7 @@ class Read:
         self.workloads: list[Workload] = []
         self.tops: list[Top] = []
         self.warnings: list[str] = []
+        self.parts: list[WorkloadManifest] = []
         self._makers: dict[str, Maker] = {}
         self._heads: list[tuple[Maker, Source, Head]] = []
         self._runtimes: dict[tuple[str, str, str], Mapping[str, Any]] = {}
@@ -85,7 +106,8 @@ class Read:
         for maker in loaded.workloads:
             kind = str(maker.raw.get("kind"))
             if kind in RUNTIME_KINDS:
-                runtime = Source(maker.raw)
+                runtime = Source(maker.raw, asked=AskedFields())
+                self.parts.append(WorkloadManifest(maker, replaced(head_of(runtime), maker), ((runtime, ""),)))
                 self._runtimes[kind, maker.namespace, maker.name] = checked_runtime(runtime)
                 if runtime.faults:
                     self._faulty.add((kind, maker.namespace, maker.name))
@@ -102,7 +124,7 @@ class Read:
             if group_of(str(maker.raw.get("apiVersion"))) in ("", "apps") and _is_bare(kind, maker.raw):
                 loaded.makers.append(maker)
                 continue
-            source = Source(maker.raw)
+            source = Source(maker.raw, asked=AskedFields())
             uid = made_up_uid(kind, maker.namespace, maker.name)
             head = replaced(head_of(source, uid=uid, created=time_text(created(maker.order))), maker)
             self._heads.append((maker, source, head))
@@ -174,6 +196,7 @@ class Read:
         if above is not None and above.kind not in _STAND_FOR_ALL:
             return  # the one above makes these pods
         note = "suspended" if top is not head and self._source(top).at("spec").flag("suspend") else ""
+        self.parts.append(WorkloadManifest(maker, head, ((source, ""),), workload))
         self._add(maker, Top(top, workload, note, self._by_jobs.get(head.uid)))
 
     def _source(self, head: Head) -> Source:
@@ -213,13 +236,15 @@ class Read:
             raw = jobset_of(source, head, runtime)
         else:
             raw = child_of(group, source, head)
-        inner = Source(raw)
+        inner = Source(raw, asked=AskedFields())
         made = changed(replaced(head_of(inner, created=head.created), maker), has_uid=head.has_uid)
         workload = self._workload(group_of(child.api_version), inner, made, {})
         path = ".".join(child.path)
         for fault in inner.faults:
-            moved = path + fault.path.removeprefix("spec") if path and fault.path.startswith("spec") else fault.path
-            self._fault(maker, Fault(moved, fault.text))
+            self._fault(maker, Fault(moved(fault.path, path), fault.text))
+        own = path != ""  # what a runtime says is told there
+        sources = ((source, ""), (inner, path)) if own else ((source, ""),)
+        self.parts.append(WorkloadManifest(maker, head, sources, workload if own else None, path))
         self.workloads.append(workload)
         self._add(maker, Top(head, workload, workload.note))
 

@@ -280,7 +280,11 @@ def _derived_gang(snapshot: Snapshot, ref: GangRef, derived: Derived) -> Gang:
     wrong = wrong or (f'subGroupPolicy: unknown layer "{unknown}"' if unknown else "")
     said = keys.GANG_TOPOLOGY in notes or keys.GANG_TOPOLOGY_ALIAS in notes
     required, preferred = derived.packed if not said else ("", "")
-    doubts = [*odd_values(OF_GANGS, {}, notes), *(f"networkTopologyAware: {doubt}" for doubt in wish.doubts)]
+    doubts = [
+        *odd_values(OF_GANGS, {}, notes),
+        *(f"networkTopologyAware: {doubt}" for doubt in wish.doubts),
+        *derived.unread,
+    ]
     if preferred:
         layer = next((one.name for one in snapshot.tree.layers.chain if preferred in one.label_keys), None)
         if layer is not None:

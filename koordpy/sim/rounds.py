@@ -16,7 +16,7 @@ from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.natural import NaturalKey, natural_key
 from koordpy.api.objects import Pod, PodStatus
 from koordpy.api.quantity import cpu_text
-from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.pods import GangSource, PodInfo
 from koordpy.cluster.quota_tree import QuotaNode
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.cluster.state import ClusterState
@@ -138,8 +138,8 @@ class _Run:
     budgets: BudgetLedger
     bindings: list[RoundBinding] = field(default_factory=list)
     evictions: list[PodEviction] = field(default_factory=list)
-    bound_proofs: dict[str, str] = field(default_factory=dict)
-    last_proofs: dict[str, str] = field(default_factory=dict)
+    bound_proofs: dict[tuple[str, GangSource], str] = field(default_factory=dict)
+    last_proofs: dict[tuple[str, GangSource], str] = field(default_factory=dict)
     warnings: dict[tuple[str, str], None] = field(default_factory=dict)
     recreated: int = 0
     untried: list[str] = field(default_factory=list)
@@ -153,9 +153,9 @@ class _Run:
         for report in plan.gangs:
             if report.proof is None:
                 continue
-            self.last_proofs[report.name] = str(report.proof)
+            self.last_proofs[report.name, report.source] = str(report.proof)
             if report.name in gangs:
-                self.bound_proofs[report.name] = str(report.proof)
+                self.bound_proofs[report.name, report.source] = str(report.proof)
         self.warnings.update(dict.fromkeys(plan.warnings))
         self.warnings.update({(f"gang {report.name}", report.remark): None for report in plan.gangs if report.remark})
         self.warnings.update({(unit.unit, text): None for unit in plan.units for text in unit.solver_faults})
@@ -269,8 +269,8 @@ class _Run:
 
     def _proof(self, report: GangReport) -> str:
         """Of the plan that bound the members that are bound, else of the last (gang-network.md 6)."""
-        of_bound = self.bound_proofs.get(report.name) if report.bound else None
-        return of_bound or self.last_proofs.get(report.name) or "unknown"
+        of_bound = self.bound_proofs.get((report.name, report.source)) if report.bound else None
+        return of_bound or self.last_proofs.get((report.name, report.source)) or "unknown"
 
 
 def object_order(key: str) -> tuple[NaturalKey, NaturalKey]:

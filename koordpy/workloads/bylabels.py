@@ -11,13 +11,14 @@ from koordpy.api.counted import counted
 from koordpy.api.faults import literal
 from koordpy.api.objects import Pod
 from koordpy.api.settings import whole_number
-from koordpy.workloads.gangs import ASKED_BY_TEMPLATE, AUTO, Derived
+from koordpy.workloads.gangs import AUTO, Derived
 from koordpy.workloads.kinds.leaderworkersets import PREFIX as LWS
 from koordpy.workloads.kinds.leaderworkersets import WORKERS
 from koordpy.workloads.kinds.registry import GANG_KINDS
 from koordpy.workloads.known import PodPlace, Title, controller
 from koordpy.workloads.runs import WorkloadPod
 from koordpy.workloads.source import index_of
+from koordpy.workloads.unread import ASKED_BY_TEMPLATE
 
 KUEUE = "kueue.x-k8s.io/pod-group-name"
 KUEUE_TOTAL = "kueue.x-k8s.io/pod-group-total-count"

@@ -13,16 +13,17 @@ from koordpy.api import keys
 from koordpy.api.counted import counted
 from koordpy.api.faults import UnreadableError, literal
 from koordpy.api.gangspec import parse_topology_wish
+from koordpy.api.limits import some
 from koordpy.api.objects import ObjectMeta
 from koordpy.workloads.known import Known, Title
 from koordpy.workloads.minimum import Minimum, asks, minima
 from koordpy.workloads.model import Role
 from koordpy.workloads.runs import WorkloadPod, WorkloadRun
 from koordpy.workloads.source import index_of
+from koordpy.workloads.unread import ASKED_BY_TEMPLATE, unread_of
 
 AUTO = keys.GANG_AUTO
 ORDERED = "podManagementPolicy OrderedReady makes pods one by one: its gang has minMember 1"
-ASKED_BY_TEMPLATE = ("ReplicaSet", "ReplicationController")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,8 @@ class Derived:
     """What its owner should know of it."""
     presumed: bool = False
     """Whether it is a Job that nobody asked to be a gang."""
+    unread: tuple[str, ...] = ()
+    """What the keys on its workload say in vain."""
     beside: tuple[str, ...] = ()
     """Bound pods of its run that another scheduler has placed."""
     lost: bool = False
@@ -212,6 +215,13 @@ class Derivation:
         members = (one for role in self.all_roles for one in self.run.members.get(role.name, ()))
         return [one for one in members if one.bound and not one.leaving and one.pod.key not in ours]
 
+    @cached_property
+    def _unread(self) -> tuple[str, ...]:
+        """Of its topmost object that is read."""
+        top = next((one for one in reversed(self.run.chain) if one.is_kind), self.workload)
+        templates = [role.template for role in self.all_roles if role.template.raw]
+        return tuple(some(unread_of(top.head, templates)))
+
     @property
     def is_gang(self) -> bool:
         """Whether its pods are no plain ones (workloads.md 3)."""
@@ -318,6 +328,7 @@ class Derivation:
             warning=ORDERED if self.workload.ordered else "",
             steps=self._later,
             halted=self._halted(role) if not wanted else "",
+            unread=self._unread,
         )
 
     def _halted(self, role: Role) -> str:

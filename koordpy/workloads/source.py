@@ -3,12 +3,50 @@
 Sources: workloads.md 4 and 10.6.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from koordpy.api.faults import Fault, key_path, kind_name, literal, shown
 from koordpy.api.limits import WORKLOAD_PODS
+from koordpy.api.spelling import hint
+
+_PREFIX_LETTERS = 8
+"""Letters of a name that may stand for a longer one that begins with it."""
+
+
+class AskedFields:
+    """What the readers of a manifest have asked for, so that names beside these can be told of."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, tuple[Mapping[str, Any], set[str]]] = {}
+        """Path of a mapping -> (it, the names of its fields that are known)."""
+        self._refused: list[Fault] = []
+
+    def know(self, path: str, raw: Mapping[str, Any], *names: str) -> None:
+        """Takes down that fields of a mapping are known."""
+        self._names.setdefault(path, (raw, set()))[1].update(names)
+
+    def refuse(self, fault: Fault) -> None:
+        """Takes down a value that an API server would refuse."""
+        if fault not in self._refused:
+            self._refused.append(fault)
+
+    def doubts(self) -> Iterator[Fault]:
+        """Fields that look like misspelt known ones, but for those of the status, and values that are refused."""
+        for path, (raw, names) in self._names.items():
+            for key in raw if path.partition(".")[0] != "status" else ():
+                if isinstance(key, str) and key not in names:
+                    near = hint(key, names) or _begun(key, names)
+                    if near:
+                        yield Fault(key_path(path, key), f"unknown field, not read{near}")
+        yield from self._refused
+
+
+def _begun(key: str, names: set[str]) -> str:
+    folded = key.casefold()
+    found = next((one for one in sorted(names) if one.casefold().startswith(folded)), "")
+    return f", did you mean {found}?" if found and len(key) >= _PREFIX_LETTERS else ""
 
 
 @dataclass(slots=True)
@@ -19,6 +57,17 @@ class Source:
     path: str = ""
     faults: list[Fault] = field(default_factory=list)
     """Of the whole manifest: all its parts share them."""
+    asked: AskedFields | None = None
+    """The same, where somebody wants to know."""
+
+    def _get(self, name: str) -> Any:
+        self.knows(name)
+        return self.raw.get(name)
+
+    def knows(self, *names: str) -> None:
+        """Takes down that fields are known, whether they are read or not."""
+        if self.asked is not None:
+            self.asked.know(self.path, self.raw, *names)
 
     def where(self, name: str) -> str:
         """Path of a field."""
@@ -32,22 +81,22 @@ class Source:
 
     def has(self, name: str) -> bool:
         """Whether a field is given."""
-        return self.raw.get(name) is not None
+        return self._get(name) is not None
 
     def at(self, *names: str) -> "Source":
         """The mapping at a path; an empty one where there is none."""
         found = self
         for name in names:
-            value = found.raw.get(name)
+            value = found._get(name)
             if value is not None and not isinstance(value, Mapping):
                 found.fault(name, f"{kind_name(value)} in place of a mapping")
                 value = None
-            found = Source(value or {}, found.where(name), found.faults)
+            found = Source(value or {}, found.where(name), found.faults, found.asked)
         return found
 
     def list(self, name: str) -> "list[Source]":
         """The mappings of a list; an empty one where there is none."""
-        value = self.raw.get(name)
+        value = self._get(name)
         if value is None:
             return []
         if not isinstance(value, list):
@@ -56,14 +105,14 @@ class Source:
         found = []
         for i, item in enumerate(value):
             if isinstance(item, Mapping):
-                found.append(Source(item, self.where(f"{name}[{i}]"), self.faults))
+                found.append(Source(item, self.where(f"{name}[{i}]"), self.faults, self.asked))
             else:
                 self.fault(f"{name}[{i}]", f"{kind_name(item)} in place of a mapping")
         return found
 
     def maybe(self, name: str) -> int | None:
         """A count; None where it is absent, or cannot be read."""
-        value = self.raw.get(name)
+        value = self._get(name)
         if value is None:
             return None
         if not isinstance(value, int) or isinstance(value, bool):
@@ -81,19 +130,27 @@ class Source:
 
     def text(self, name: str, default: str = "") -> str:
         """A text, or its default."""
-        value = self.raw.get(name)
+        value = self._get(name)
         if value is not None and not isinstance(value, str):
             self.fault(name, f"{literal(value)} is no text")
             return default
         return value or default
 
+    def word(self, name: str, *words: str) -> str:
+        """One of several words, of which the first is the default; any other one counts as itself."""
+        found = self.text(name, words[0])
+        if found not in words and self.asked is not None:
+            text = f"{literal(found)} is none of {', '.join(words)}: an API server refuses it"
+            self.asked.refuse(Fault(self.where(name), text))
+        return found
+
     def flag(self, name: str) -> bool:
         """Whether a field says true."""
-        return self.raw.get(name) is True
+        return self._get(name) is True
 
     def texts(self, name: str) -> tuple[str, ...]:
         """A list of texts; an empty one where there is none."""
-        value = self.raw.get(name)
+        value = self._get(name)
         if value is None or (isinstance(value, list) and all(isinstance(one, str) for one in value)):
             return tuple(value or ())
         self.fault(name, f"{kind_name(value)} in place of a list of texts")

@@ -150,7 +150,8 @@ def test_keys_that_nobody_reads_are_warned_of_on_every_kind_of_object(
     texts = [
         NODE.replace("{name: n1}", "{name: n2, labels: {scheduling.koordinator.sh/spare: 'true'}}"),
         "kind: Device\nmetadata: {name: n1, annotations: {scheduling.koordinator.sh/gpu-partition: '{}'}}\nspec: {}\n",
-        f"kind: ElasticQuota\nmetadata: {{name: q, labels: {{{QUOTA}/ignore-default-tree: 'true'}}}}\nspec: {{}}\n",
+        "apiVersion: scheduling.sigs.k8s.io/v1alpha1\nkind: ElasticQuota\n"
+        f"metadata: {{name: q, labels: {{{QUOTA}/ignore-default-tree: 'true'}}}}\nspec: {{}}\n",
         GROUP.replace("{name: g}", "{name: g, annotations: {gang.scheduling.koordinator.sh/topology: '{}'}}")
         + "{minMember: 1}\n",
         member,

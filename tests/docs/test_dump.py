@@ -13,6 +13,7 @@ import pytest
 from koordpy.cli.kinds import _KINDS
 from koordpy.cli.main import main
 from koordpy.sim.server import ApiServer
+from koordpy.workloads.kinds.registry import GANG_KINDS, RUNTIMES, VOLCANO_GROUP, watched
 from tests.docs.worked import ROOT
 
 KUBECTL = shutil.which("kubectl")
@@ -42,8 +43,12 @@ def asked_for(names: list[str]) -> list[str]:
 
 
 def test_it_asks_for_every_kind_that_is_read_and_no_other() -> None:
-    read = [".".join(filter(None, (plural(kind), group))) for group, kind in _KINDS if (group, kind) not in NOT_DUMPED]
-    strange = ["secrets", "configmaps", "events", "jobs.batch", "pods.metrics.k8s.io", "nodes.metrics.k8s.io"]
+    kinds = dict.fromkeys(one for one in _KINDS if one not in NOT_DUMPED)
+    kinds |= dict.fromkeys((one.group, one.kind) for one in watched(GANG_KINDS))
+    kinds |= dict.fromkeys((*RUNTIMES, VOLCANO_GROUP))
+    read = [".".join(filter(None, (plural(kind), group))) for group, kind in kinds]
+    strange = ["secrets", "configmaps", "events", "pods.metrics.k8s.io", "nodes.metrics.k8s.io"]
+    strange += ["cronjobs.batch", "deployments.apps", "daemonsets.apps"]  # their pods would be made, or are of others
     assert asked_for([*read, *strange]) == read
 
 

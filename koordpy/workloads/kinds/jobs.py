@@ -36,7 +36,8 @@ def index_in(meta_labels: Mapping[str, str], annotations: Mapping[str, str]) -> 
 
 def is_indexed(spec: Source, default: str = "NonIndexed") -> bool:
     """Whether a Job's pods have indexes."""
-    return spec.text("completionMode", default) == "Indexed"
+    words = ("NonIndexed", "Indexed")
+    return spec.word("completionMode", *(words if default == words[0] else words[::-1])) == "Indexed"
 
 
 def sizes(spec: Source) -> tuple[int, int | None]:

@@ -103,7 +103,7 @@ def read_jobset(source: Source, head: Head, jobs: JobStates | None = None) -> Wo
     spec = source.at("spec")
     listed = spec.list("replicatedJobs")
     note = "finished" if conditions(source, "Completed", "Failed") else "suspended" if spec.flag("suspend") else ""
-    in_order = spec.at("startupPolicy").text("startupPolicyOrder", "AnyOrder") == "InOrder"
+    in_order = spec.at("startupPolicy").word("startupPolicyOrder", "AnyOrder", "InOrder") == "InOrder"
     replicas = {one.text("name"): one.count("replicas", 1) for one in listed}
     attempt = str(source.at("status").count("restarts"))
     seen: set[str] = set()
@@ -226,7 +226,7 @@ class _Role:
             found = job_part(exists, name, exists.at("metadata").text("uid"), default="Indexed")
             found = replace(found, over=found.over or bool(self._note))
         else:
-            bare = Source({"spec": self._job.at("spec").raw}, self._job.path, self._job.faults)
+            bare = Source({"spec": self._job.at("spec").raw}, self._job.path, self._job.faults, self._job.asked)
             found = job_part(bare, name, f"{head.uid}/{name}", default="Indexed", note=self._note)
             if over > 0:
                 over, found = over - 1, replace(found, over=True)

@@ -32,7 +32,7 @@ class _Groups:
         self.workers = Template.of(inner.at("workerTemplate"))
         own = inner.at("leaderTemplate") if inner.has("leaderTemplate") else inner.at("workerTemplate")
         self.leader = Template.of(own)
-        self._ready = spec.text("startupPolicy") == "LeaderReady"
+        self._ready = spec.word("startupPolicy", "LeaderCreated", "LeaderReady") == "LeaderReady"
         self._key = head.annotations.get(EXCLUSIVE, "")
         self._subgroups = inner.at("subGroupPolicy")
         self.stepwise = (self._ready or bool(self._key)) and self.size > 1

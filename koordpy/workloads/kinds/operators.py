@@ -11,6 +11,7 @@ from koordpy.workloads.source import Head, Source, conditions, index_of
 
 PREFIX = "training.kubeflow.org/"
 ORDER = ("master", "chief", "ps", "worker", "evaluator")
+TYPES = {"master": "Master", "chief": "Chief", "ps": "PS", "worker": "Worker", "evaluator": "Evaluator"}
 MIN_AVAILABLE = "runPolicy.schedulingPolicy.minAvailable"
 ELASTIC = "elasticPolicy.minReplicas"
 
@@ -74,6 +75,7 @@ def _workload(source: Source, head: Head, roles: list[Role], note: str, last: st
     spec = source.at("spec")
     policy = spec.at("runPolicy", "schedulingPolicy")
     totals = ((MIN_AVAILABLE, policy.raw["minAvailable"]),) if policy.has("minAvailable") else ()
+    spec.at("elasticPolicy").knows("maxReplicas")
     elastic = spec.at("elasticPolicy").maybe("minReplicas") if head.kind == "PyTorchJob" else None
     return Workload(
         head=head,
@@ -98,6 +100,7 @@ def training_job(field: str) -> Callable[[Source, Head], Workload]:
         note = _note(source)
         roles = []
         named = {name.lower(): name for name in specs.raw}
+        specs.knows(*(TYPES[name] for name in ORDER))
         for name in ORDER:
             if name in named:
                 one = specs.at(named[name])
@@ -114,7 +117,7 @@ def read_mpi_job(source: Source, head: Head) -> Workload:
     specs = spec.at("mpiReplicaSpecs")
     note = _note(source)
     ended = bool(source.at("status", "replicaStatuses", "Launcher").count("succeeded"))
-    waits = spec.text("launcherCreationPolicy") == "WaitForWorkersReady"
+    waits = spec.word("launcherCreationPolicy", "AtStartup", "WaitForWorkersReady") == "WaitForWorkersReady"
     roles = []
     if specs.has("Launcher"):
         one = specs.at("Launcher")

@@ -111,6 +111,7 @@ def child_of(group: str, source: Source, head: Head) -> dict[str, Any]:
     inner = source.at(*child.path[:-1])
     spec = dict(source.at(*child.path).raw)
     if head.kind == "Deployment":
+        source.at("spec").knows("replicas", "template", "selector")
         spec = {name: spec[name] for name in ("replicas", "template", "selector") if name in spec}
     if source.at("spec").flag("suspend"):
         spec["suspend"] = True

@@ -52,7 +52,7 @@ def read_stateful_set(source: Source, head: Head) -> Workload:
             name = f"{head.name}-{i}"
             yield Slot(name, {POD_INDEX: str(i), "statefulset.kubernetes.io/pod-name": name}, claims=tuple(claims))
 
-    ordered = spec.text("podManagementPolicy", "OrderedReady") == "OrderedReady"
+    ordered = spec.word("podManagementPolicy", "OrderedReady", "Parallel") == "OrderedReady"
     return _one_role(
         source,
         head,

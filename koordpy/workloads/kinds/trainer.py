@@ -17,13 +17,14 @@ NAMED = ("replicatedJobs", "containers")
 def runtime_key(source: Source, namespace: str) -> tuple[str, str, str]:
     """(kind, namespace, name) of the runtime that a TrainJob names."""
     ref = source.at("spec", "runtimeRef")
+    ref.knows("apiGroup")
     kind = ref.text("kind", "ClusterTrainingRuntime")
     return kind, namespace if kind == "TrainingRuntime" else "", ref.text("name")
 
 
 def checked_runtime(source: Source) -> Mapping[str, Any]:
     """A runtime without fields that say nothing; takes down what is of a wrong type in it."""
-    source = Source(_given(source.raw), faults=source.faults)
+    source = Source(_given(source.raw), faults=source.faults, asked=source.asked)
     source.at("spec", "mlPolicy").count("numNodes", 1)
     for job in source.at("spec", "template", "spec").list("replicatedJobs"):
         job.text("name")

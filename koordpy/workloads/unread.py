@@ -1,0 +1,38 @@
+"""Labels and annotations of workloads that nobody reads there: misspelt, or of the pod template.
+
+Source: workloads.md 3 and 4.
+"""
+
+from collections.abc import Collection, Iterator
+
+from koordpy.api import keys
+from koordpy.api.faults import key_path
+from koordpy.api.unread import LABEL, Holder, place_of, unread_keys
+from koordpy.workloads.model import Template
+from koordpy.workloads.source import Head
+
+ASKED_BY_TEMPLATE = ("ReplicaSet", "ReplicationController")
+"""Kinds whose pods are a gang by min-available on the pod template, and by nothing else."""
+_BY_TEMPLATE = (*ASKED_BY_TEMPLATE, "Deployment")
+
+
+def unread_of(head: Head, templates: Collection[Template]) -> Iterator[str]:
+    """What the keys on a workload say in vain. templates: those of its pods that stand in it."""
+    misplaced = [key for key in head.labels if place_of(key) == LABEL]
+    for key in misplaced:
+        lacking = next((one for one in templates if one.labels.get(key) != head.labels[key]), None)
+        if lacking is not None:
+            path = key_path(f"{lacking.path}.metadata.labels", key)
+            yield f"label {key} is not read on a {head.kind}: it is a label of its pods, {path}"
+    labels = {key: value for key, value in head.labels.items() if key not in misplaced}
+    yield from unread_keys(Holder.WORKLOAD, labels, head.annotations)
+    if head.kind in _BY_TEMPLATE:
+        yield from _asking(head, templates)
+
+
+def _asking(head: Head, templates: Collection[Template]) -> Iterator[str]:
+    instead = f"makes no gang of a {head.kind}: annotation {keys.GANG_MIN} on its pod template does"
+    if any(one.get(keys.GANG_AUTO) == "on" for one in (head.annotations, *(one.annotations for one in templates))):
+        yield f'annotation {keys.GANG_AUTO} "on" {instead}'
+    if keys.GANG_MIN in head.annotations and not any(keys.GANG_MIN in one.annotations for one in templates):
+        yield f"annotation {keys.GANG_MIN} {instead}"
