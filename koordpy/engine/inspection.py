@@ -165,6 +165,7 @@ class Inspection:
         metrics.set_gauge(metrics.quota, quota_gauges(self._state.quota_view(), self._settings.quota))
         metrics.set_gauge(metrics.share, share_gauges(self._state.quota_view(), self._settings.fairness))
         metrics.set_gauge(metrics.accelerators, accelerator_gauges(self._held()))
+        metrics.has_layers(self._state.layers.names)
         metrics.topology_faults.set(len(self._state.topology_faults))
         unreadable = Counter(one.resource.kind for one in self._feeds.unreadable())
         metrics.set_gauge(metrics.unreadable_objects, {(kind,): count for kind, count in unreadable.items()})

@@ -15,7 +15,7 @@ from typing import Any
 from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.apiserver.lease import LeaderElector, boot_clock
 from koordpy.engine.apiserver.resources import LEASES
-from koordpy.engine.binding.binder import Binder
+from koordpy.engine.binding.binder import Binder, BindResult
 from koordpy.engine.binding.claims import ClaimBinder
 from koordpy.engine.binding.commit import Committer
 from koordpy.engine.binding.releases import DeviceReleaser
@@ -66,7 +66,7 @@ class Scheduler:
         awake = boot_clock if clock is time.monotonic else clock
         time_of_day = SteadyTime(wall_clock, awake)
         now = functools.partial(_at, time_of_day)
-        self.settings, self.metrics = settings, Metrics()
+        self.settings, self.metrics = settings, Metrics(settings.scheduler_names, BindResult)
         self.decisions = DecisionLog(hold_seconds=settings.gated_hold_seconds)
         self.synced, self.leading = asyncio.Event(), asyncio.Event()
         self._stop, due = asyncio.Event(), asyncio.Event()

@@ -5,7 +5,7 @@ Those of the process and of requests to the API server are named as in every Go 
 """
 
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import (
     CollectorRegistry,
@@ -19,20 +19,27 @@ from prometheus_client import (
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from koordpy import __version__
-from koordpy.planning.plan import GangStatus, RoundPlan
+from koordpy.planning.plan import GangStatus, Proof, RoundPlan
+from koordpy.planning.verify.fault import Check
+from koordpy.planning.victim_selection.names import RuleName
 
 # a second series for each counter, which nobody asks for
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _FINE = tuple(0.001 * 2**i for i in range(15))
+FIRST_CONFLICTS = ("bound_elsewhere", "overtaken_pod", "overtaken_node", "overtaken_room", "overtaken_victim")
+"""Kinds of conflicts that any cluster may have; those of devices, claims and kubelets begin when they happen."""
+LOSSES = ("queue_full", "failed")
+RESULTS = ("scheduled", "unschedulable", "error")
 _WAITS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 
 
 class Metrics:
     """The registry of one scheduler; attributes are the metrics themselves."""
 
-    def __init__(self) -> None:
+    def __init__(self, profiles: Iterable[str] = (), outcomes: Iterable[str] = ()) -> None:
+        """profiles: scheduler names that are served; outcomes: what may become of a Binding."""
         registry = self.registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         self.build = Info("koordpy_build", "Version of koordpy and of Python.", registry=registry)
@@ -215,6 +222,34 @@ class Metrics:
         self._bound_by_profile: dict[str, _Bound] = {}
         self._sli_by_attempts: dict[str, Histogram] = {}
         self._by_request: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
+        self._begin(profiles, outcomes)
+
+    def _begin(self, profiles: Iterable[str], outcomes: Iterable[str]) -> None:
+        """Has series whose labels are known begin at 0: in one that begins at 1 Prometheus sees no increase, and a
+        first eviction, or a first plan that is refused, would be on no dashboard."""
+        known: tuple[tuple[Counter, Iterable[str]], ...] = (
+            (self.victims, RuleName),
+            (self.solver_status, Proof),
+            (self.rejected_plans, Check),
+            (self.binds, outcomes),
+            (self.conflicts, FIRST_CONFLICTS),
+            (self.events_dropped, LOSSES),
+        )
+        for counter, values in known:
+            for value in values:
+                counter.labels(str(value))
+        for profile in profiles:
+            for result in RESULTS:
+                self.attempts.labels(result, profile)
+                if result != "error":
+                    self.podgroup_attempts.labels(result, profile)
+        self.sli_seconds.labels("1")
+
+    def has_layers(self, names: Iterable[str]) -> None:
+        """The layers of the topology, whose series begin at 0, too."""
+        for name in names:
+            self.gang_layer.labels(name)
+            self.pp_crossings.labels(name)
 
     def on_scrape(self, refresh: Callable[[], None]) -> None:
         """`refresh` is called before each rendering, to set gauges."""

@@ -24,7 +24,7 @@ from koordpy.planning.plan import GangStatus, Method, Proof
 from koordpy.planning.verify.fault import Check
 from koordpy.planning.victim_selection.names import RuleName, Way
 from koordpy.planning.words.evictions import _REASONS
-from tests.charts.test_dashboards import NAME, OF_TARGET, SERIES
+from tests.charts.test_dashboards import NAME, OF_TARGET, SERIES, rules
 from tests.docs.worked import ROOT
 
 PAGE = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
@@ -163,7 +163,16 @@ def test_every_metric_is_told_with_its_type_and_labels() -> None:
         bare = SERIES.get(name, SERIES.get(f"{name}_count"))
         assert bare is not None, name
         registered[name] = (family.type, bare)
-    assert {name: (kind, set(re.findall(r"\w+", of))) for name, (kind, of, _) in metric_rows().items()} == registered
+    assert {name: (kind, set(re.findall(r"\w+", of))) for name, (kind, of, _, _) in metric_rows().items()} == registered
+
+
+def test_who_should_worry_is_led_to_the_alerts_and_about_nearly_everything_something_is_said() -> None:
+    rows = metric_rows()
+    for rule in rules():
+        names = {name.removesuffix("_bucket") for name in NAME.findall(rule["expr"])} - {"koordpy_build_info"}
+        for name in names:
+            assert f"[{rule['alert']}](alerts.md#{rule['alert'].lower()})" in rows[name][3], name
+    assert {name for name, cells in rows.items() if not cells[3]} <= {"process_virtual_memory_bytes", "process_max_fds"}
 
 
 @pytest.mark.parametrize("name", CLOSED)

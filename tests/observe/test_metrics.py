@@ -89,3 +89,49 @@ def test_accelerators_are_counted_by_resource_in_whole_devices() -> None:
         ("koordinator.sh/gpu", "used"): 1.5,
         ("koordinator.sh/gpu", "free"): 2.5,
     }
+
+
+UNITS = ("_seconds", "_bytes", "_gbps", "_fds")
+COUNTS = {
+    "scheduler_pod_scheduling_attempts",
+    "scheduler_preemption_victims",
+    "koordpy_ring_crossings",
+}
+"""Histograms of things that are counted."""
+BOUNDED = {
+    "attempts", "check", "code", "event", "extension_point", "kind", "layer", "lease", "method", "origin", "outcome",
+    "plugin", "profile", "python", "queue", "quota", "reason", "resource", "result", "rule", "stage", "state", "status",
+    "type", "verb", "version", "why", "host",
+}  # fmt: skip
+"""Labels whose values are few, however many pods, nodes and gangs there are: `quota` and `queue` are as many as an
+administrator makes."""
+
+
+def test_names_end_in_their_units_and_labels_are_of_a_bounded_number() -> None:
+    registry = Metrics().registry
+    for family in registry.collect():
+        if family.type == "histogram":
+            assert family.name.endswith(UNITS) or family.name in COUNTS, family.name
+        labels = {label for sample in family.samples for label in sample.labels if label != "le"}
+        collector = registry._names_to_collectors.get(family.name)
+        assert labels | set(getattr(collector, "_labelnames", ())) <= BOUNDED, family.name
+
+
+def test_series_of_known_labels_begin_at_0() -> None:
+    """Else no increase is seen of the first of each."""
+    metrics = Metrics(["ours"], ["refused"])
+    metrics.has_layers(["blockLayer"])
+    lines = metrics.render().decode().splitlines()
+    for series in (
+        'koordpy_victims_total{rule="priority"}',
+        'koordpy_solver_status_total{status="unknown"}',
+        'koordpy_rejected_plans_total{check="gpus"}',
+        'koordpy_binds_total{outcome="refused"}',
+        'koordpy_conflicts_total{kind="bound_elsewhere"}',
+        'koordpy_events_dropped_total{reason="queue_full"}',
+        'scheduler_schedule_attempts_total{profile="ours",result="error"}',
+        'scheduler_podgroup_schedule_attempts_total{profile="ours",result="scheduled"}',
+        'koordpy_gang_layer_total{layer="blockLayer"}',
+        'koordpy_gang_pp_groups_crossing_total{layer="blockLayer"}',
+    ):
+        assert f"{series} 0.0" in lines
