@@ -110,7 +110,7 @@ def chips_taken(state: ClusterState, placements: Sequence[Placement], victims: C
     return ""
 
 
-class Ground:
+class PlanGround:
     """The nodes and chips that pods are to get once others have gone, as they are when it is made."""
 
     def __init__(self, state: ClusterState, placements: Sequence[Placement], victims: Collection[str]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from koordpy.cluster.quotas import ShareQueue
 from koordpy.engine.evictions.evictor import OUTDATED, EvictionPlan, Evictor
 from koordpy.engine.queue import Entry
-from koordpy.engine.staleness import Ground
+from koordpy.engine.staleness import PlanGround
 from koordpy.engine.status.references import References
 from koordpy.engine.wakeups import ROOM_CAME
 from koordpy.engine.watching.feeds import Feeds
@@ -89,7 +89,7 @@ class RoomMaking:
             benefit,
             self._references.beneficiary(gains) if gains else None,
             rooms=(lambda: 0) if entry is None or unit in self._looked_again else (lambda: self._queue.rooms),
-            overtaken=Ground(self._state, placed, going).lost,
+            overtaken=PlanGround(self._state, placed, going).lost,
             losers=self._losers(victims),
         )
 
