@@ -58,8 +58,9 @@ async def play(programme: Programme, *, headless: bool, keep: bool, speed: float
                 teller.status = "starting the scheduler"
                 await stage.create(cluster)
                 await stage.start_scheduler()
-                teller.status = "the scheduler leads"
+                teller.status = f"the scheduler leads; its page: {stage.page}"
                 teller.say(f"API server on {stage.server.url}, {len(scene.gpus)} nodes; the scheduler leads")
+                teller.say(f"the page: {stage.page}")
                 forecasts = await _acts(read_acts(programme.acts), forecaster, stage, teller, speed=speed)
             found = checks(forecasts, outcome_of(stage.pods(), nodes), programme=programme.name)
             teller.conclude([(check.text, check.faults) for check in found], every=headless)
@@ -186,7 +187,7 @@ async def _hold(stage: Stage, forecasts: Sequence[Forecast]) -> None:
     waiting = next((key for forecast in forecasts for key in forecast.pending), "")
     gang = next((gang.name for forecast in forecasts for gang in forecast.gangs if gang.is_gang and gang.nodes), "")
     print(
-        f"\nThe cluster stays until Ctrl-C. In another terminal:\n"
+        f"\nThe cluster stays until Ctrl-C; its page is {stage.page}. In another terminal:\n"
         f"    export KUBECONFIG={shlex.quote(str(stage.kubeconfig))}\n"
         f"    kubectl get pods -o wide\n"
         f"    kubectl describe pod {waiting.rpartition('/')[2]}\n"

@@ -27,6 +27,8 @@ from koordpy.planning.plan import RoundPlan
 from koordpy.planning.round import PlannerCache, plan_round
 from koordpy.sim.kubelet import FakeKubelet
 from koordpy.sim.server import ApiServer
+from koordpy.view.live import of_scheduler
+from koordpy.view.serve import PageServer
 
 _START_SECONDS, _STOP_SECONDS = 30.0, 5.0
 _KINDS = {
@@ -64,6 +66,8 @@ class Stage:
         self._scheduler: Scheduler | None = None
         self._running: asyncio.Task[int] | None = None
         self._client: ApiClient | None = None
+        self.page = ""
+        """Address of the page, once there is a scheduler to see."""
 
     @property
     def kubeconfig(self) -> Path:
@@ -130,6 +134,8 @@ class Stage:
         self.check()
         if not done:
             raise StageError(f"the scheduler does not lead after {_START_SECONDS:g} s{self._last_words()}")
+        page = PageServer(of_scheduler(self._scheduler, config, source="the demo"))
+        self.page = (await self._open.enter_async_context(page)).url
 
     def check(self) -> None:
         """Raises StageError when the scheduler has ended."""

@@ -46,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--log-format", choices=("text", "json"), default="text")
     parser.add_argument("--webhook-address", metavar="HOST:PORT", help="serve the admission webhook there (off)")
     parser.add_argument("--webhook-certificates", metavar="FOLDER", help="with tls.crt and tls.key of the webhook")
+    parser.add_argument("--no-view", dest="view", action="store_false", help="serve no /debug/view (koordpy view)")
     parser.add_argument("--dry-run", action="store_true", help="plan, count and log, but write nothing")
 
 
@@ -75,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
         factory = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
         webhook = webhook_of(args, config)
-        return runner.run(_serve(config, webhook, dry_run=args.dry_run))
+        return runner.run(_serve(config, webhook, dry_run=args.dry_run, view=args.view))
 
 
 def webhook_of(args: argparse.Namespace, config: "KoordpyConfiguration") -> "Webhook | None":
@@ -130,7 +131,7 @@ def configuration(args: argparse.Namespace) -> "KoordpyConfiguration":
     return load_config(args.config, flags=flags)
 
 
-async def _serve(config: "KoordpyConfiguration", webhook: "Webhook | None", *, dry_run: bool) -> int:
+async def _serve(config: "KoordpyConfiguration", webhook: "Webhook | None", *, dry_run: bool, view: bool) -> int:
     import logging
     import sys
 
@@ -160,6 +161,7 @@ async def _serve(config: "KoordpyConfiguration", webhook: "Webhook | None", *, d
             settings=engine_settings(config, dry_run=dry_run),
             config=config,
             webhook=webhook,
+            view=view,
         )
         logger.info("scheduling for %s on %s", ", ".join(config.scheduler_names), access.server)
         try:

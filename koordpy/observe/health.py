@@ -57,14 +57,16 @@ class HealthServer:
         metrics: Metrics | None = None,
         configuration: Callable[[], Any] | None = None,
         debug: Mapping[str, Callable[[], Any]] | None = None,
+        handlers: Mapping[str, Handler] | None = None,
         guard: Guard = from_loopback,
     ) -> None:
         """guard: who may see /debug and /configz. `configuration` and `debug` callables return plain values, bytes that
         are JSON already, or a callable that gives such. They are called on the event loop, what they return is called
-        and encoded in a thread."""
+        and encoded in a thread. handlers: pages of /debug that answer for themselves."""
         self._host, self._port = split_address(address)
         self._metrics, self._live, self._ready = metrics, dict(live), dict(ready)
         self._configuration, self._debug = configuration, dict(debug or {})
+        self._handlers = dict(handlers or {})
         self._guard = guard
         self._rendered = (-METRICS_SECONDS, b"")
         self._showing, self._waiting = asyncio.Lock(), 0
@@ -126,6 +128,9 @@ class HealthServer:
         name = request.match_info["name"]
         if not name:
             return await self._list_debug(request)
+        if (handler := self._handlers.get(name)) is not None:
+            await self._let_in(request)
+            return await handler(request)
         show = self._debug.get(name)
         if show is None:
             raise web.HTTPNotFound(text=f"no /debug/{name}; there is\n{self._pages()}")
@@ -133,8 +138,7 @@ class HealthServer:
 
     async def _show(self, request: web.Request, show: Callable[[], Any]) -> web.StreamResponse:
         """One answer at a time, in pieces: that of a large cluster has tens of megabytes."""
-        if wrong := await self._guard(request):
-            raise web.HTTPForbidden(text=f"{request.path}: {wrong}\n")
+        await self._let_in(request)
         if self._waiting >= SHOWING:
             raise web.HTTPTooManyRequests(text=f"{request.path}: others are being answered\n")
         self._waiting += 1
@@ -157,11 +161,15 @@ class HealthServer:
         finally:
             self._waiting -= 1
 
+    async def _let_in(self, request: web.Request) -> None:
+        if wrong := await self._guard(request):
+            raise web.HTTPForbidden(text=f"{request.path}: {wrong}\n")
+
     async def _list_debug(self, request: web.Request) -> web.Response:
         return web.Response(text=self._pages())
 
     def _pages(self) -> str:
-        return "".join(f"/debug/{name}\n" for name in sorted(self._debug))
+        return "".join(f"/debug/{name}\n" for name in sorted((*self._debug, *self._handlers)))
 
 
 def _verdict(checks: Mapping[str, Check], name: str, *, verbose: bool) -> web.Response:

@@ -27,6 +27,8 @@ from koordpy.operator.handlers import KopfThread
 from koordpy.operator.quota_hook import QuotaHook
 from koordpy.operator.topology import TopologyStatusWriter
 from koordpy.operator.webhook import Webhook
+from koordpy.view.live import of_scheduler
+from koordpy.view.serve import Pages
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +62,9 @@ class OperatorHost:
         config: KoordpyConfiguration,
         settle_seconds: float = SETTLE_SECONDS,
         webhook: Webhook | None = None,
+        view: bool = True,
     ) -> None:
+        """view: whether /debug/view is served."""
         self.scheduler = Scheduler(client, planner, settings=settings)
         self.topologies = TopologyStatusWriter(client, self.scheduler)
         self.kopf: KopfThread | None = None
@@ -70,6 +74,7 @@ class OperatorHost:
         scheduler = self.scheduler
         if webhook is not None:
             webhook.quotas = QuotaHook(client, scheduler.feeds, scheduler.synced)
+        pages = Pages(of_scheduler(scheduler, config, source=f"scheduler {config.scheduler_names[0]}"))
         self.health = HealthServer(
             config.bind_address,
             metrics=scheduler.metrics,
@@ -83,6 +88,7 @@ class OperatorHost:
                 "decisions": scheduler.decisions.recent,
                 "unreadable": scheduler.inspection.unreadable,
             },
+            handlers=pages.handlers() if view else None,
         )
 
     async def run(self) -> int:

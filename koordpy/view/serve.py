@@ -61,6 +61,10 @@ class Pages:
     def __init__(self, source: DocumentSource) -> None:
         self._source, self._listeners = source, 0
 
+    def handlers(self) -> dict[str, Handler]:
+        """Path -> handler."""
+        return {DOCUMENT: self.document, EVENTS: self.events, HELP: self.explain}
+
     async def document(self, request: web.Request) -> web.StreamResponse:
         """The document, compressed where that is understood."""
         response = web.Response(body=await self._asked(self._source.document()), content_type="application/json")
@@ -192,16 +196,15 @@ class PageServer:
             local = False
         if not local:
             raise ValueError(f"{address} is not on the loopback interface: reach it by ssh -L or kubectl port-forward")
-        self._pages = Pages(source)
+        self._handlers = Pages(source).handlers()
         self._runner: web.AppRunner | None = None
         self.url = ""
 
     async def __aenter__(self) -> "PageServer":
         app = web.Application(middlewares=[_local_names])
         app.router.add_get("/", _show_page)
-        app.router.add_get(f"/{DOCUMENT}", self._pages.document)
-        app.router.add_get(f"/{EVENTS}", self._pages.events)
-        app.router.add_get(f"/{HELP}", self._pages.explain)
+        for path, handler in self._handlers.items():
+            app.router.add_get(f"/{path}", handler)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2, handler_cancellation=True)
         await self._runner.setup()
         try:
