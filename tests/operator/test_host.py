@@ -127,7 +127,11 @@ async def test_the_host_schedules_writes_the_topology_status_and_ends_in_order()
                 assert {"ClusterNetworkTopology", "Node", "Pod"} <= {item["kind"] for item in dump["items"]}
                 assert await (await http.get("/debug/queue")).json() == []
                 assert (await (await http.get("/debug/decisions")).json())[0]["unit"] == "default/p"
+                seen = await (await http.get("/debug/view")).json()
+                assert seen["decisions"][0]["unit"] == "default/p"
+                assert seen["pods"]["default/p"][0] == seen["decisions"][0]["nodes"][0]
                 pages = "/debug/decisions\n/debug/queue\n/debug/snapshot\n/debug/unreadable\n"
+                pages += "/debug/view\n/debug/view/events\n/debug/view/help\n"
                 for path in ("/debug", "/debug/"):
                     assert await (await http.get(path)).text() == pages
                 missing = await http.get("/debug/nothing")
