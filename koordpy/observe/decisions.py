@@ -84,6 +84,7 @@ def _some(names: Sequence[str]) -> str:
 _KEPT = 2048
 _TOLD = 1 << 14
 """Units that wait of which the last message is kept."""
+GANG = "gang:"
 
 
 class DecisionLog:
@@ -125,6 +126,8 @@ class DecisionLog:
             name, message = unit.unit, messages.get(unit.unit, "")
             decision = _decision(unit, gangs.get(name), number, at, tuple(nodes.get(name, ())), message)
             self._keep(decision)
+            if self._held:
+                self._supersede(name)
             if message and name not in ungated and not decision.placed:
                 due = self._held[name][0] if name in self._held else at + self._hold
                 self._held[name] = due, decision
@@ -132,6 +135,13 @@ class DecisionLog:
                 self._held.pop(name, None)
                 self._log(decision)
         self.release(at)
+
+    def _supersede(self, unit: str) -> None:
+        """Forgets what is held of other units with gangs of this one: they are linked, or not, only since then."""
+        gangs = unit.removeprefix(GANG).split(",") if unit.startswith(GANG) else ()
+        for held in list(self._held):
+            if held != unit and held.startswith(GANG) and not set(gangs).isdisjoint(held.removeprefix(GANG).split(",")):
+                del self._held[held]
 
     def evicts(self, plan: RoundPlan, unit: str, *, dry_run: bool) -> None:
         """The victims of a unit in the last round's plan are about to go; unit is empty where nobody gains."""

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -162,6 +163,19 @@ def test_a_gang_that_goes_on_waiting_says_so_after_a_moment_as_it_is_then(lines:
     decisions.release(11.0)
     decisions.release(12.0)
     assert messages(lines) == ["gang:team-b/b1: 3 of minMember 4 exist"]
+
+
+def test_a_gang_that_is_linked_meanwhile_is_not_said_to_wait_by_itself(lines: pytest.LogCaptureFixture) -> None:
+    decisions = DecisionLog(hold_seconds=1.0)
+    decisions.record(waits("1 of minMember 2 exist", gated=True), number=1, at=10.0)
+    plan = placed()
+    linked = f"{GANG},team-b/b2"
+    units = tuple(replace(unit, unit=linked) for unit in plan.units)
+    placements = tuple(replace(one, unit=linked) for one in plan.placements)
+    decisions.record(replace(plan, units=units, placements=placements), number=2, at=10.5)
+    decisions.release(20.0)
+    (line,) = messages(lines)
+    assert line.startswith(f"{linked}: 1 of 1 pods on n1")
 
 
 def test_victims_of_a_plan_that_is_not_carried_out_are_not_logged(lines: pytest.LogCaptureFixture) -> None:

@@ -52,6 +52,34 @@ async def test_a_gang_of_24_runs_and_every_process_knows_its_rank(work: Work, bl
     assert [block for block, _ in itertools.groupby(runs, key=lambda host: blocks[host])] in (["a", "b"], ["b", "a"])
 
 
+async def test_an_indexed_job_prints_its_ranks_in_the_order_of_the_network(work: Work, blocks: dict[str, str]) -> None:
+    """Nothing of koordpy is in its manifest but schedulerName and one annotation."""
+    say = ["sh", "-c", "echo $RANK $NODE; sleep 3600"]
+    main = container(command=say, requests={"cpu": "600m"}, env={"RANK": keys.BOUND_RANK})
+    main["env"].append({"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}})
+    gather = {"gatherStrategy": [{"layer": "blockLayer", "strategy": "PreferGather"}]}
+    meta = {"name": "train", "annotations": {keys.GANG_TOPOLOGY: json.dumps(gather)}}
+    template = {"spec": pod_spec(main, restartPolicy="Never")}
+    spec = {"completionMode": "Indexed", "completions": 8, "parallelism": 8, "template": template}
+    work.apply({"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec})
+
+    async def made() -> list[str]:
+        names = list(await work.pods())
+        return names if len(names) == 8 else []
+
+    seen = await work.run(await work.until("its pods are made", made))
+    hosts: dict[int, str] = {}
+    for name, one in seen.items():
+        rank, host = work.said(name).split()
+        hosts[int(rank)] = host
+        assert rank == one["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]
+        assert host == one["spec"]["nodeName"]
+    assert sorted(hosts) == list(range(8))
+    runs = [host for host, _ in itertools.groupby(hosts[rank] for rank in range(8))]
+    assert sorted(runs) == ["n1", "n2", "n3"], "the ranks of a node follow one another"
+    assert [block for block, _ in itertools.groupby(runs, key=lambda host: blocks[host])] in (["a", "b"], ["b", "a"])
+
+
 async def test_a_job_whose_index_is_tried_again_is_done_beside_a_daemon_set(work: Work) -> None:
     failures, index = (f"batch.kubernetes.io/job-{name}" for name in ("index-failure-count", "completion-index"))
     # index 1 fails at its first try, when the others run
