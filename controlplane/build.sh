@@ -1,15 +1,16 @@
 #!/bin/sh
 # Puts etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubectl into one folder, for the end-to-end
 # tests and the benchmarks against a real API server, helm, for those of the chart, and on Linux the kubelet, for those
-# on real nodes. The last line of output is KUBEBUILDER_ASSETS=<folder>; everything else goes to stderr.
+# on real nodes; beside them the controllers of JobSets, LeaderWorkerSets and Ray, with the manifests that they need
+# (operators/). The last line of output is KUBEBUILDER_ASSETS=<folder>; everything else goes to stderr.
 # `build.sh containerd` builds containerd 2 with its shim and ctr instead, and ends with KOORDPY_REALNODE_PATH=<folder>.
 #
 # KUBEBUILDER_ASSETS            a folder that has etcd and kube-apiserver already: it is used as it is
 # KOORDPY_CONTROLPLANE_CACHE    where to build (default: ${XDG_CACHE_HOME:-$HOME/.cache}/koordpy/controlplane)
 #
-# What is built, and from what, is pinned by the go.mod of kubernetes/, etcd/, helm/ and containerd/ and their go.sum. A
-# binary is built when it is missing or when its module's go.mod or go.sum is not the one it was built from. About 8
-# minutes on 2 cores, and 3 for containerd.
+# What is built, and from what, is pinned by the go.mod of kubernetes/, etcd/, helm/, operators/ and containerd/ and their
+# go.sum. A binary is built when it is missing or when its module's go.mod or go.sum is not the one it was built from.
+# About 11 minutes on 2 cores, 3 of them for the operators, and 3 for containerd.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -118,4 +119,26 @@ for package in $helm/pkg/chartutil $helm/pkg/lint/rules; do
     stamp="$stamp -X $package.k8sVersionMajor=${numbers%%.*} -X $package.k8sVersionMinor=${minor%%.*}"
 done
 build helm helm "$helm/cmd/helm" "$stamp"
+
+# operator NAME MODULE PACKAGE FOLDER...: a controller, and YAML of folders of its module in operators/NAME. One go.mod has
+# all of them, so that what they share is compiled once.
+operator() {
+    name=$1 module=$2 package=$3
+    shift 3
+    build operators "$name" "$module$package" ""
+    manifests=$folder/operators/$name
+    if cmp -s "$manifests/.from" "$folder/.$name.from"; then return 0; fi
+    source=$(cd "$here/operators" && GOFLAGS=-mod=readonly GOWORK=off go list -m -f '{{.Dir}}' "$module")
+    rm -rf "$manifests"
+    for part in "$@"; do
+        mkdir -p "$manifests/$part"
+        cp "$source/$part"/*.yaml "$manifests/$part"
+    done
+    chmod -R u+w "$manifests"
+    cp "$folder/.$name.from" "$manifests/.from"
+}
+
+operator jobset-controller sigs.k8s.io/jobset "" config/components/crd/bases config/components/webhook
+operator lws-controller sigs.k8s.io/lws /cmd config/crd/bases config/webhook
+operator kuberay-operator github.com/ray-project/kuberay/ray-operator "" config/crd/bases
 finish KUBEBUILDER_ASSETS "$folder"

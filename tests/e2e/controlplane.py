@@ -230,7 +230,7 @@ class ControlPlane:
         data = self.folder / "etcd"
         data.mkdir(mode=0o700, exist_ok=True)
         for attempt in range(PORT_TRIES):
-            client, peer = (f"http://127.0.0.1:{_free_port()}" for _ in range(2))
+            client, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
             self._etcd_url = client
             command = components.etcd(self.assets / "etcd", data=data, client_url=client, peer_url=peer)
             etcd = self._start("etcd", command)
@@ -242,7 +242,7 @@ class ControlPlane:
         if audit is not None:
             audit.write_text(json.dumps(components.audit_policy(self._audited)))
         for attempt in range(PORT_TRIES):
-            self.port = self._given_port or _free_port()
+            self.port = self._given_port or free_port()
             command = components.kube_apiserver(
                 self.assets / "kube-apiserver",
                 port=self.port,
@@ -310,7 +310,7 @@ class ControlPlane:
             return False
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -47,8 +47,12 @@ class Kubelets:
         await self._tell(name, phase, {"terminated": {"exitCode": code, "finishedAt": now}})
 
     async def _tell(self, name: str, phase: str, state: Json) -> None:
-        container = {"name": "main", "image": "example/train:1", "imageID": "", "ready": False, "restartCount": 0}
-        status = {"phase": phase, "containerStatuses": [{**container, "state": state}]}
+        ready = phase == "Running"
+        container = {"name": "main", "image": "example/train:1", "imageID": "", "ready": ready, "restartCount": 0}
+        conditions = [
+            {"type": "Ready", "status": str(ready), "lastTransitionTime": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"}
+        ]
+        status = {"phase": phase, "conditions": conditions, "containerStatuses": [{**container, "state": state}]}
         with contextlib.suppress(Refused):  # it is gone
             await self._api.patch(f"{pods_path()}/{name}/status", {"status": status}, content=STRATEGIC)
 

@@ -8,6 +8,7 @@ from typing import Protocol
 from koordpy.api.config import Gangs
 from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.scheduler import Scheduler
+from koordpy.engine.settings import EngineSettings
 from tests.engine.live import QUICK, QUICK_LEASE, Planner
 from tests.engine.virtual import LATEST_SECONDS, Wire
 
@@ -28,6 +29,7 @@ SETTINGS = replace(
     group_status_seconds=0.25,
     unconfirmed_seconds=0.8,
     wobble_hold_seconds=1.0,
+    sweep_seconds=0.3,
 )
 NAMED_GANGS = Gangs(auto="labels", volcano="off")
 """Of stories in which no workload comes: nothing is watched for their sake."""
@@ -44,6 +46,7 @@ class Replica:
     name: str = "one"
     latest_seconds: float = LATEST_SECONDS
     gangs: Gangs = NAMED_GANGS
+    settings: EngineSettings = SETTINGS
     client: ApiClient | None = None
     scheduler: Scheduler | None = None
     ahead_seconds: float = 0.0
@@ -62,11 +65,10 @@ class Replica:
             self.client = self.connect()
             self.starts += 1
             settings = replace(
-                SETTINGS,
+                self.settings,
                 gangs=self.gangs,
                 lease=replace(QUICK_LEASE, retry_seconds=0.2) if self.elects else None,
                 settle_seconds=2.5 * self.latest_seconds,
-                sweep_seconds=0.3,
             )
             clock = lambda: loop.time() + self.slept_seconds  # noqa: E731
             wall = lambda: self.wall() + self.ahead_seconds  # noqa: E731

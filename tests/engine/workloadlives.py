@@ -13,7 +13,7 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from koordpy.api import keys
@@ -22,7 +22,7 @@ from koordpy.sim.errors import StatusError
 from tests.engine.live import Live, pod, small
 from tests.engine.lives import Nobody, ending, on_node, phase_of
 from tests.engine.manifests import Manifest
-from tests.engine.replica import Replica
+from tests.engine.replica import SETTINGS, Replica
 from tests.engine.virtual import VirtualLoop, Wire, one_after_the_other, run, virtual_server
 
 JOBS, JOBSETS = "jobs.batch", "jobsets.jobset.x-k8s.io"
@@ -35,6 +35,8 @@ ACTS = {
     "succeed": 5.0, "fail": 3.0, "clean": 2.0, "delete": 2.0, "drain": 1.0, "uncordon": 1.0, "scale": 2.0,
     "suspend": 1.0, "resume": 1.5, "remake": 1.2, "restart": 1.5, "retire": 0.6, "kill": 0.6, "wait": 3.0,
 }  # fmt: skip
+SELDOM = replace(SETTINGS, group_status_seconds=3.0, sweep_seconds=5.0, unconfirmed_seconds=3.0)
+"""What is written and looked at by time alone costs most of a history, and is told of elsewhere."""
 RECENT_SECONDS = 1.0
 """A plan may have been made on what was true so long ago."""
 
@@ -85,7 +87,7 @@ class WorkloadLives:
 
     def __post_init__(self) -> None:
         server = self.cluster.server
-        self.replica = Replica(lambda: Wire(server), self.loop.wall, False, Nobody(), gangs=Gangs())
+        self.replica = Replica(lambda: Wire(server), self.loop.wall, False, Nobody(), gangs=Gangs(), settings=SELDOM)
         server.store.listeners.append(self._changed)
         self.loop.on_send = self._sent
 
@@ -238,7 +240,9 @@ class WorkloadLives:
 
     def _wanted(self, job: Manifest) -> tuple[int, list[int]]:
         """(pods that are kept alive, indexes that are open)."""
-        spec, done = job["spec"], set()
+        if job.get("status", {}).get("conditions"):
+            return 0, []  # it is finished, whatever its spec says by now
+        spec = job["spec"]
         done = {int(i) for i in (job.get("status", {}).get("completedIndexes") or "").split(",") if i}
         left = [i for i in range(spec["completions"]) if i not in done]
         return (0 if spec["suspend"] else min(spec["parallelism"], len(left))), left
