@@ -106,8 +106,8 @@ def containers(pod: Json) -> list[Json]:
 
 
 def of_containers(count: int) -> Json:
-    """A pod of so many containers with a GPU each, above a megabyte in all."""
-    pod = gpu_pod("large", env=[{"name": "B", "value": "b" * 1_200}])
+    """A pod of so many containers with a GPU each; of 1,000 nearly three megabytes, which is what API servers take."""
+    pod = gpu_pod("large", env=[{"name": "B", "value": "b" * 2_600}])
     (one,) = containers(pod)
     pod["spec"]["containers"] = [{**one, "name": f"c{number}"} for number in range(count)]
     return pod

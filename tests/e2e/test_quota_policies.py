@@ -77,11 +77,13 @@ async def test_quotas_are_made_where_they_count_and_go_with_any_other_namespace(
     for name in ("before", "koordinator-root-quota"):
         await api.delete(f"{tenant}/{name}")
     own = QUOTAS.format(namespace)
-    await api.create(own, quota("team", max={"cpu": "1"}))
+    for name in ("team", "root"):
+        await api.create(own, quota(name, max={"cpu": "1"}))
     await api.create(own, root)
     with pytest.raises(Refused, match="built-in"):
         await api.delete(f"{own}/koordinator-root-quota")
-    await api.delete(f"{own}/team")
+    for name in ("team", "root"):
+        await api.delete(f"{own}/{name}")
 
 
 async def test_a_namespace_takes_its_quotas_with_it_when_it_goes(api: Client, install: Install, namespace: str) -> None:
