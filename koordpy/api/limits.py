@@ -40,6 +40,8 @@ NAME_LETTERS = 100
 """Letters of a name that may be a misspelt one; none that is read has as many."""
 HINTS = 10
 """Doubts told of one object."""
+CYCLE_NAMES = 10
+"""Names of a circle of quotas that are said."""
 
 
 def too_long(text: str, most: int = JSON_BYTES) -> str:

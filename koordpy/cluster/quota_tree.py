@@ -16,7 +16,7 @@ from koordpy.api import keys
 from koordpy.api.config import Quota as Settings
 from koordpy.api.custom import ElasticQuota
 from koordpy.api.faults import key_path
-from koordpy.api.limits import QUOTA_RESOURCES, too_long, too_many
+from koordpy.api.limits import CYCLE_NAMES, QUOTA_RESOURCES, too_long, too_many
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import Quantities
 from koordpy.api.quantity import RawQuantity, parse_exact, quantity_text, units
@@ -172,6 +172,8 @@ class _QuotaReading:
     def __init__(self, objects: Iterable[ElasticQuota], settings: Settings, known: ReadQuotas) -> None:
         self.settings = settings
         self.quotas: dict[str, QuotaNode] = {}
+        self._circles: dict[str, tuple[list[str], int]] = {}
+        """Name -> the circle of parents that it is in, upwards, and its place there; an empty one for none."""
         counted, self.faults = that_count(objects, settings)
         for obj in counted:
             key = f"{obj.metadata.namespace}/{obj.metadata.name}"
@@ -314,7 +316,7 @@ class _QuotaReading:
                 self._fault(quota.key, where, f"parent {quota.parent} not found", remedy + "create it or name another")
                 loose.append(quota)
             elif quota.name in (circle := self._circle(quota.name)):
-                text = f"parents form a cycle: {' -> '.join([*circle, circle[0]])}"
+                text = f"parents form a cycle: {' -> '.join([*circle, quota.name])}"
                 self._fault(quota.key, where, text, remedy + "take one of them out of the cycle")
                 loose.append(quota)
             elif not parent.is_parent:
@@ -325,14 +327,25 @@ class _QuotaReading:
             self.quotas[quota.name] = replace(quota, parent=TOP, min={})
 
     def _circle(self, name: str) -> list[str]:
-        """Names on the way up from a quota for as long as none comes twice, if it leads back to the quota."""
-        way, at = [name], self.quotas[name].parent
-        seen = {name}
-        while at in self.quotas and at not in seen:
-            way.append(at)
-            seen.add(at)
+        """Names on the way up from a quota that lead back to it, of a long circle the first; empty where none do. Each
+        quota is walked over once, however many are below it."""
+        if name not in self._circles:
+            self._walk(name)
+        circle, begin = self._circles[name]
+        rest = max(0, begin + CYCLE_NAMES - len(circle))
+        names = [*circle[begin : begin + CYCLE_NAMES], *circle[: min(begin, rest)]]
+        return names if len(circle) <= CYCLE_NAMES else [*names, "..."]
+
+    def _walk(self, name: str) -> None:
+        """Says of a quota and those above it what circle they are in."""
+        way: dict[str, int] = {}
+        at = name
+        while at in self.quotas and at not in way and at not in self._circles:
+            way[at] = len(way)
             at = self.quotas[at].parent
-        return way if at == name else []
+        names, begin = list(way), way.get(at, len(way))
+        circle = names[begin:]
+        self._circles |= {one: ([], 0) for one in names[:begin]} | {one: (circle, i) for i, one in enumerate(circle)}
 
     def _below(self) -> None:
         """What children and their parent must agree on."""

@@ -16,9 +16,11 @@ from koordpy.api.objects import (
     Pod,
 )
 from koordpy.cluster.gangbook import MOST_WITHOUT_PODS
+from koordpy.cluster.ganghistory import MOST_KEPT
 from koordpy.cluster.members import Members
 from koordpy.cluster.pods import GangRef, GangSource
 from koordpy.cluster.state import ClusterState
+from tests.cluster.test_hostile import calls_of
 from tests.scenarios.cluster import World, group, node, pod
 
 REF = GangRef("default", "g")
@@ -444,3 +446,30 @@ def test_pods_of_a_job_that_was_made_again_under_its_name_are_no_members_before_
     # one that ran beside it, under a name of its own, goes on
     made.add(member("driver", owner="driver", phase="Running"))
     assert [pod.name for pod in gang(made.state).members] == ["b-0", "b-1", "driver"]
+
+
+def test_of_a_gang_that_10000_members_left_a_bounded_number_is_remembered_and_goes_with_it() -> None:
+    cluster = world(member("w-0", owner="job", phase="Running"), member("w-1", owner="job"))
+
+    def ends(number: int) -> None:
+        cluster.add(member(f"d-{number}", owner="job", phase="Succeeded", ended=number % 3000))
+        cluster.state.delete(Pod, f"default/d-{number}")
+
+    def rounds(number: int) -> int:
+        return calls_of(lambda: (ends(number), cluster.plan()))
+
+    few = rounds(0)
+    for number in range(1, MOST_KEPT):
+        ends(number)
+    assert gang(cluster.state).succeeded == MOST_KEPT
+    many = rounds(MOST_KEPT)
+    assert many < few + 6 * MOST_KEPT
+    for number in range(MOST_KEPT, MOST_KEPT + 2000):
+        ends(number)
+    assert gang(cluster.state).succeeded == MOST_KEPT
+    assert rounds(MOST_KEPT + 2000) < many + few
+
+    for name in ("w-0", "w-1"):
+        cluster.state.delete(Pod, f"default/{name}")
+    cluster.state.delete(PodGroup, "default/g")
+    assert cluster.snapshot().pasts == {}

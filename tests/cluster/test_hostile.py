@@ -7,9 +7,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from msgspec import inspect
+from msgspec import convert, inspect
 
 from koordpy.api import keys
 from koordpy.api.custom import ElasticQuota
@@ -128,3 +129,46 @@ def test_work_is_bounded_by_the_bytes_of_a_hostile_object(kind: type, seed: int,
 
     calls = calls_of(act)
     assert calls < CALLS_OF_NOTHING + CALLS_A_BYTE * len(raw), (kind.__name__, len(raw), calls)
+
+
+def chained(count: int, *, closed: bool) -> list[ElasticQuota]:
+    """Quotas of which each is the parent of the next; closed: the last is the parent of the first."""
+    first = f"q{count - 1}" if closed else ""
+    wire = [
+        {
+            "metadata": {
+                "name": f"q{i}",
+                "namespace": "default",
+                "labels": {keys.QUOTA_IS_PARENT: "true", keys.QUOTA_PARENT: f"q{i - 1}" if i else first},
+            },
+            "spec": {"min": {"cpu": "1"}, "max": {"cpu": "8"}},
+        }
+        for i in range(count)
+    ]
+    return [convert(one, ElasticQuota) for one in wire]
+
+
+@pytest.mark.parametrize("closed", [False, True], ids=["a chain", "a cycle"])
+def test_a_change_among_2000_quotas_below_one_another_costs_little_each(closed: bool) -> None:
+    world = World().add(*nodes_of("n1:8"), *chained(2000, closed=closed))
+    before = world.snapshot().quotas.tree
+    world.add(*chained(2000, closed=closed)[7:8])
+    assert calls_of(world.snapshot) < 100 * 2000
+    after = world.snapshot().quotas.tree
+    assert after.quotas == before.quotas
+    assert max((len(fault.text) for fault in after.faults), default=0) < 200
+    assert len(after.faults) == (2000 if closed else 0)
+
+
+def test_quotas_of_a_cycle_and_those_below_it_are_told_apart() -> None:
+    below = [
+        convert(
+            {"metadata": {"name": "low", "namespace": "default", "labels": {keys.QUOTA_PARENT: "q1"}}}, ElasticQuota
+        )
+    ]
+    tree = World().add(*nodes_of("n1:8"), *chained(3, closed=True), *below).snapshot().quotas.tree
+    assert {fault.key: fault.text for fault in tree.faults if "cycle" in fault.text} == {
+        "default/q0": "parents form a cycle: q0 -> q2 -> q1 -> q0",
+        "default/q1": "parents form a cycle: q1 -> q0 -> q2 -> q1",
+        "default/q2": "parents form a cycle: q2 -> q1 -> q0 -> q2",
+    }

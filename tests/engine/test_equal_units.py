@@ -1,7 +1,6 @@
 """Equal units that wait are searched for once for each change that could help them, however many they are."""
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ EACH = 8
 
 
 @pytest.fixture
-def searched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def searched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """First letters of the units that victims were looked for, one entry a search."""
     units: list[str] = []
     relieve = Preemptor.relieve
@@ -25,7 +24,7 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         return found
 
     monkeypatch.setattr(Preemptor, "relieve", counted)
-    yield units
+    return units
 
 
 def told(cluster: Live, names: list[str], text: str) -> bool:
