@@ -43,8 +43,9 @@ lock: ## Write the lock files anew from pyproject.toml (needs uv): of everything
 demo: install ## Gangs arrive on an embedded cluster: see where they go and why (CLUSTER=ascend: Ascend NPUs; HEADLESS=1 asserts the outcome)
 	$(BIN)/koordpy demo $(if $(CLUSTER),--cluster $(CLUSTER)) $(if $(HEADLESS),--headless) $(DEMO_ARGS)
 
-picture: install ## Record the demo as docs/demo.svg (a minute)
+picture: install ## Record the demo as docs/demo.svg (a minute), and the page in light and dark (Chromium)
 	$(BIN)/python -m tests.docs.recording docs/demo.svg
+	$(BIN)/python -m tests.docs.page_pictures docs
 
 test: install ## The whole test suite that needs no control plane
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not controlplane and not realnode" $(PYTEST_ARGS)

@@ -104,6 +104,8 @@ class Browser:
                 self._answers.pop(said["id"]).set_result(said)
                 continue
             what, given = said["method"], said["params"]
+            if said.get("sessionId") != self._session:
+                continue  # of a page that is closed
             if what == "Runtime.exceptionThrown":
                 self.errors.append(json.dumps(given["exceptionDetails"])[:600])
             elif what == "Runtime.consoleAPICalled" and given["type"] in ("error", "assert"):

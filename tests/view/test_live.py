@@ -1,5 +1,6 @@
 """Documents of a cluster that goes on: changes add up, a slow reader costs nothing, what cannot be had is a line."""
 
+import argparse
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
@@ -12,6 +13,9 @@ from aiohttp import web
 from bench import objects
 from koordpy.api import keys
 from koordpy.api.config import KoordpyConfiguration
+from koordpy.cli import view
+from koordpy.cli.demo_acts import read_cluster
+from koordpy.cli.demo_stage import Stage
 from koordpy.cli.main import main
 from koordpy.cluster.state import ClusterState
 from koordpy.observe.health import HealthServer
@@ -213,6 +217,38 @@ async def test_a_page_of_another_name_may_not_read_it(feed: Feed) -> None:
 def test_bad_options_are_named(words: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["view", *words]) == 2
     assert line in capsys.readouterr().err
+
+
+async def test_a_cluster_is_read_by_its_kubeconfig_and_nothing_is_written() -> None:
+    options = argparse.ArgumentParser()
+    view.add_arguments(options)
+    async with Stage() as stage:
+        await stage.create(read_cluster())
+        box = {"name": "main", "image": "i", "resources": {"limits": {GPU: "9"}}}
+        spec = {"schedulerName": CONFIG.scheduler_names[0], "containers": [box]}
+        pods = [
+            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "waits", "namespace": "default"}, "spec": spec}
+        ]
+        await stage.create(pods)
+        written = stage.server.store.version
+        async with view._cluster(options.parse_args(["--kubeconfig", str(stage.kubeconfig)])) as source:
+            async with asyncio.timeout(20):
+                while True:
+                    try:
+                        document = json.loads(await source.document())
+                        break
+                    except NotReadyError:
+                        await asyncio.sleep(0.05)
+            assert len(document["nodes"]) == 64
+            (unit,) = document["queue"]["units"]
+            assert unit["unit"] == "default/waits"
+            assert "0/64 nodes are available" in unit["message"]
+            await stage.create([{**pods[0], "metadata": {"name": "later", "namespace": "default"}}])
+            async with asyncio.timeout(20):
+                async for _, body in source.events():
+                    if b"default/later" in body:
+                        break
+        assert stage.server.store.version == written + 1
 
 
 async def test_a_unit_that_does_not_wait_is_no_unit(feed: Feed) -> None:
