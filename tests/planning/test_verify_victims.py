@@ -17,6 +17,7 @@ from koordpy.api.objects import (
     PodDisruptionBudgetStatus,
 )
 from koordpy.cluster.snapshot import Draft
+from koordpy.cluster.state import ClusterState
 from koordpy.observe.metrics import Metrics
 from koordpy.planning.figures import Figures
 from koordpy.planning.plan import Proof
@@ -31,6 +32,7 @@ from koordpy.planning.victim_selection.lines import lines_of
 from koordpy.planning.victim_selection.names import EVERY_WAY, Way
 from koordpy.planning.victims import overuse, search, stale
 from tests.planning.gpu.machines import device
+from tests.planning.test_filter_volumes import claim, disk, user
 from tests.scenarios.cluster import TWO_LAYERS, World, group, node, pod, wish
 from tests.scenarios.quotas import belongs, quota
 
@@ -43,10 +45,10 @@ def running(name: str, at: str, gpus: int, leaf: str = "", **settings: Any) -> A
     return pod(name, at=at, requests={GPU: str(gpus)}, cpu="0", labels=labels, **settings)
 
 
-def cluster() -> World:
+def cluster(world: World | None = None) -> World:
     """Two full nodes of 8: q1 holds 6 of min 4, q2 4 of min 4, a gang of three with minMember 2, and some that may not
     go; n3 is free for two. The beneficiaries are in q0."""
-    world = World().add(TWO_LAYERS)
+    world = (world or World()).add(TWO_LAYERS)
     for name, block in (("n1", "b1"), ("n2", "b1"), ("n3", "b2")):
         world.add(node(name, {"spine": "s1", "block": block}, cpu="64", **{GPU: "2" if name == "n3" else "8"}))
     world.add(quota("q0", {GPU: 4}, {GPU: 9}), quota("q1", {GPU: 4}, MOST), quota("q2", {GPU: 4}, MOST))
@@ -228,6 +230,25 @@ def test_the_guarantee_of_who_shares_a_parent_is_no_reason_to_take_more() -> Non
     assert [str(one) for one in checked(case, lent())] == [
         f"default/{name} is evicted in vain" for name in ["b1", "b2", "b4"]
     ]
+
+
+@pytest.mark.parametrize(
+    ("extra", "sharing", "fault"),
+    [(["g-0"], False, ["g-0"]), (["g-0"], True, []), ([], False, [])],
+    ids=["beside it", "with a volume of its own", "none"],
+)
+def test_nobody_goes_in_vain_for_a_pod_with_a_volume(extra: list[str], sharing: bool, fault: list[str]) -> None:
+    """p asks for what a and b hold on n1."""
+    world = cluster(World(ClusterState(storage=True)))
+    for name, at, of in (("v", "n1", "data"), ("w", "n2", "own")):
+        world.add(disk(name, "5Gi", at, phase="Bound"), claim(of, volume=name))
+    asks = {"requests": {GPU: "4"}, "cpu": "0", "priority": 10, "labels": belongs("q0"), "created": 50}
+    world.add(user("p", "data", **asks))
+    if sharing:
+        world.add(user("g-0", "own", at="n2", requests={GPU: "1"}, cpu="0", gang="g"))
+    going = [(name, "priority" if name == "g-0" else "quota") for name in dict.fromkeys(["a", "b", *extra])]
+    faults = checked(Case("", going, None), world)
+    assert [str(one).split()[0] for one in faults] == [f"default/{name}" for name in fault], faults
 
 
 # --- who leaves for nobody --------------------------------------------------------------------------------------------

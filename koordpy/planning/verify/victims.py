@@ -298,17 +298,19 @@ class _Plan(Leaving):
 
     def in_vain(self, taken: Sequence[Taken]) -> list[str]:
         """Units that could stay: with one of them back, each by itself, the members stand where they are, or those who
-        stand in its place go elsewhere, and pods that are moved return where they do. Left out are members with volumes
-        or resource claims: where those may be is not checked here."""
-        if any(pod.pod.spec.resource_claims or (pod.ties is not None and pod.ties.volumes) for pod in self.placed):
-            return []
+        stand in its place go elsewhere, and pods that are moved return where they do. Where members have volumes or
+        resource claims it is not asked of units that have some, too, nor are such members sent elsewhere: where claims
+        could be otherwise is not checked here."""
         index = self.snapshot.index
+        claiming = {pod.key for pod in self.placed if _claims(pod)}
         room, faults, tries = _CheckedRoom(self, taken), [], 0
         for one in taken:
             if not room.may_stay(one) or not all(pod.node in index for pod in one.pods):
                 continue
+            if claiming and any(_claims(pod) for pod in one.pods):
+                continue
             seats = room.without(one)
-            if seats is None:
+            if seats is None or not claiming.isdisjoint(seats):
                 continue
             rest = [other for other in taken if other is not one]
             tries += 1
@@ -464,6 +466,11 @@ class _CheckedRoom:
                 rows[node] = row
                 return node
         return None
+
+
+def _claims(pod: PodInfo) -> bool:
+    """Whether a pod has volumes or resource claims."""
+    return bool(pod.pod.spec.resource_claims) or (pod.ties is not None and bool(pod.ties.volumes))
 
 
 def _of(sums: Sums, name: str, resource: str) -> int:
