@@ -209,6 +209,8 @@ class Draft:
         """Pod key -> node position, of the pods this draft has placed."""
         self.placed_on: dict[int, dict[str, PodInfo]] = {}
         """Node position -> pods by key, of the pods this draft has placed."""
+        self.shunning: dict[str, PodInfo] = {}
+        """Of the pods this draft has placed those with required anti-affinity, by key."""
         self.evicted: dict[str, PodInfo] = {}
         self.promised: dict[str, Promise] = dict(snapshot.promised)
         """Claim -> what it takes, of assumed pods and of those this draft has placed."""
@@ -263,6 +265,8 @@ class Draft:
         self._change(info, node, 1)
         self.placed[info.key] = node
         self.placed_on.setdefault(node, {})[info.key] = info
+        if info.ties is not None and info.ties.anti:
+            self.shunning[info.key] = info
         self._journal.append((info, node, 1))
 
     def evict(self, info: PodInfo) -> None:
@@ -299,6 +303,7 @@ class Draft:
                 self.chips.pop(info.key, None)
                 del self.placed[info.key]
                 del self.placed_on[node][info.key]
+                self.shunning.pop(info.key, None)
             else:
                 del self.evicted[info.key]
 

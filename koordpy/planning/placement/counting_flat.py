@@ -12,6 +12,16 @@ from koordpy.planning.placement.packed import PackedCosts
 from koordpy.planning.placement.problem import Ints, Problem
 
 
+def _kinds(*columns: Ints) -> Ints:
+    """[rows] a number from 0 for each row of the columns, equal for equal rows."""
+    kind = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        if (column != column[0]).any():
+            values, own = np.unique(column, return_inverse=True)
+            _, kind = np.unique(kind * len(values) + own, return_inverse=True)  # below rows x rows: no overflow
+    return kind
+
+
 def spread_flat(problem: Problem, slots: Ints, shape: int, n: int, extra: PackedCosts | None) -> dict[int, int]:
     """Without a gather goal: fewest nodes, `extra`, largest total score, fewest slots, then names in natural order.
 
@@ -24,8 +34,7 @@ def spread_flat(problem: Problem, slots: Ints, shape: int, n: int, extra: Packed
     loss = int(score.max()) - score
     costs = extra.kinds[able] if extra is not None else np.zeros(len(able), dtype=np.int64)
     stands = problem.standing[able] if problem.standing is not None else np.zeros(len(able), dtype=np.int64)
-    _, kind = np.unique(np.stack([room, loss, costs, stands]), axis=1, return_inverse=True)
-    kind = kind.reshape(-1)
+    kind = _kinds(room, loss, costs, stands)
     order = np.argsort(kind, kind="stable")
     place = np.empty(len(able), dtype=np.int64)
     starts = np.concatenate(([0], np.nonzero(np.diff(kind[order]))[0] + 1))

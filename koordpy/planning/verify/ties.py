@@ -44,8 +44,8 @@ def _is_shunned(placed: Sequence[tuple[PodInfo, str]], draft: Draft) -> bool:
     """Whether required anti-affinity of some pod that is there speaks of one of these, near or far."""
     snapshot, kinds = draft.snapshot, {pod.shape: pod for pod, _ in placed}.values()
     theirs = [(kind.namespace, read_terms(kind.affinity)) for kind in snapshot.terms]
-    here = (pod for pods in draft.placed_on.values() for pod in pods.values())
-    theirs += [(pod.namespace, read_terms(pod.ties.affinity)) for pod in here if pod.ties is not None and pod.ties.anti]
+    here = draft.shunning.values()
+    theirs += [(pod.namespace, read_terms(pod.ties.affinity)) for pod in here if pod.ties is not None]
     return any(
         _speaks(term, namespace, pod, snapshot.namespaces)
         for namespace, terms in theirs
