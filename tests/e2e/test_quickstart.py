@@ -55,7 +55,7 @@ def steps() -> list[Step]:
 
 @pytest.fixture(scope="module")
 def plane(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    with ControlPlane(assets, folder=tmp_path_factory.mktemp("quickstart")) as running:
+    with ControlPlane(assets, folder=tmp_path_factory.mktemp("quickstart"), controller_manager=True) as running:
         yield running
 
 
@@ -86,7 +86,7 @@ def test_the_page_has_the_steps_that_are_followed() -> None:
     for part in (
         "crds/",
         "apply -f topology.yaml",
-        "apply -f gang.yaml",
+        "apply -f train.yaml",
         "koordpy run",
         "koordpy simulate -f cluster.json",
     ):
