@@ -88,6 +88,16 @@ class Unit:
         ended = gang.succeeded if self._started and not gang.pending else gang.done
         return len(gang.members) + ended
 
+    def ranks(self) -> dict[str, int]:
+        """Each member's rank (2.5): its place, and while steps of its workload are to come its index, for those take
+        places between the others'."""
+        indexes = [pod.index for pod in self.members]
+        if any(gang.derived is not None and gang.derived.steps for gang in self.gangs):
+            known = [index for index in indexes if index is not None]
+            if len({*known}) == len(indexes):
+                return {pod.key: index for pod, index in zip(self.members, known, strict=True)}
+        return {pod.key: rank for rank, pod in enumerate(self.members)}
+
     @cached_property
     def _started(self) -> bool:
         """Whether a member stands or has Succeeded: the group was placed before."""

@@ -65,6 +65,8 @@ class DerivedBook:
         self.altered: set[str] = set()
         """`namespace/name` of gangs of which anything but their pods changed; the reader empties it."""
         self._now = 0.0
+        self._gone: set[str] = set()
+        """uids of workloads that were deleted while pods of theirs are still there."""
         self._until: dict[str, float] = {}
         """Pod -> when it waits no longer for its owner, or a leader for its workers."""
         self.gangs: dict[str, Derived] = {}
@@ -106,12 +108,14 @@ class DerivedBook:
         """Takes a workload as it is now."""
         old = self.known.drop(workload.head.uid)
         self.known.put(workload)
+        self._gone.discard(workload.head.uid)
         self._place_anew(self._below(workload.head.uid, workload, *([old] if old is not None else [])))
 
     def drop_workload(self, uid: str) -> None:
-        """Forgets a workload."""
+        """Forgets a workload. Its pods are about to be collected: who still waits is placed no more, as whatever."""
         old = self.known.drop(uid)
         if old is not None:
+            self._gone.add(uid)
             self._place_anew(self._below(uid, old))
 
     def _below(self, owner: str, *workloads: Workload) -> list[str]:
@@ -231,7 +235,8 @@ class DerivedBook:
             found.append((RUN, place.workload.head.uid, place.seat.group, place.seat.run))
         how, kinds = self._settings.auto(meta.namespace), self._settings.kinds
         if how == "workloads" and pod.waits and (owner := self._awaited(pod)) is not None:
-            self._until[pod.pod.key] = pod.created + OWNER_SECONDS
+            if owner.uid not in self._gone:
+                self._until[pod.pod.key] = pod.created + OWNER_SECONDS
             return ((AWAITED, meta.namespace, owner.kind, owner.name, owner.uid),)
         group = label_group(pod, how, kinds) if not pod.failed else None
         if group is not None:
@@ -241,14 +246,14 @@ class DerivedBook:
         return tuple(found)
 
     def _awaited(self, pod: WorkloadPod) -> ControllingOwner | None:
-        """The owner of a pod, or of what is known above it, that is to be seen soon."""
-        if not self.watched or pod.created + OWNER_SECONDS <= self._now:
+        """The owner of a pod, or of what is known above it, that is to be seen soon, or was deleted."""
+        if not self.watched:
             return None
         owner = pod.place.chain[-1].head.owner if pod.place is not None else controller(pod.pod)
         namespace = pod.pod.metadata.namespace
         if owner is None or owner.kind not in self.watched or self.known.find(owner, namespace) is not None:
             return None
-        return owner
+        return owner if owner.uid in self._gone or pod.created + OWNER_SECONDS > self._now else None
 
     def _place_anew(self, pods: Iterable[str]) -> None:
         for key in pods:
@@ -282,6 +287,7 @@ class DerivedBook:
         """Derives what changed anew; the pods whose gang may be another. named: `namespace/name` of gangs that pods or
         objects name themselves; now: seconds since the epoch."""
         self._now = now
+        self._gone = {uid for uid in self._gone if uid in self._controlled or self.known.below(uid)}
         self._place_anew([key for key, until in self._until.items() if until <= now])
         names, anew = frozenset(named), self._anew
         if not self._dirty and not anew and names == self._names:
@@ -310,7 +316,7 @@ class DerivedBook:
                     del self._runs[bucket[1]]
         elif bucket[0] == AWAITED:
             if members:
-                self._found[bucket] = _Found((_awaited_gang(bucket, members.values()),), kind=bucket[2].lower())
+                self._found[bucket] = _Found((self._awaited_gang(bucket, members.values()),), kind=bucket[2].lower())
         else:
             left = [pod for key, pod in members.items() if self._taken.get(key, bucket)[0] != RUN]
             if left:
@@ -321,6 +327,24 @@ class DerivedBook:
                 by_themselves = tuple(by_labels(bucket[1:], left, young=young))
                 self._found[bucket] = _Found(by_themselves, order=("", began), kind=kind)
         self._take(bucket, before)
+
+    def _awaited_gang(self, bucket: Bucket, pods: Iterable[WorkloadPod]) -> Derived:
+        """Of pods whose owner is not known: nobody of it is placed."""
+        _, namespace, kind, name, uid = bucket
+        gone = uid in self._gone
+        return Derived(
+            namespace=namespace,
+            name=name,
+            pods=tuple(sorted(one.pod.key for one in pods)),
+            min_member=0,
+            origin=f"pods of {kind} {name}",
+            meta=ObjectMeta(namespace=namespace, name=name),
+            fault="" if gone else f"{kind} {name} is not known yet",
+            halted=f"{kind} {name} is deleted" if gone else "",
+            run=(AWAITED, uid),
+            maker=f"{kind} {name}",
+            is_awaited=not gone,
+        )
 
     def _run(self, members: Iterable[WorkloadPod]) -> _Found:
         run = WorkloadRun.of(self.known, members)
@@ -419,23 +443,6 @@ class DerivedBook:
                 self.of_pod |= dict.fromkeys(gang.pods, gang.key)
                 changed.update(gang.pods)
         return changed
-
-
-def _awaited_gang(bucket: Bucket, pods: Iterable[WorkloadPod]) -> Derived:
-    """Of pods whose owner is not known yet: nobody of it is placed."""
-    _, namespace, kind, name, uid = bucket
-    return Derived(
-        namespace=namespace,
-        name=name,
-        pods=tuple(sorted(one.pod.key for one in pods)),
-        min_member=0,
-        origin=f"pods of {kind} {name}",
-        meta=ObjectMeta(namespace=namespace, name=name),
-        fault=f"{kind} {name} is not known yet",
-        run=(AWAITED, uid),
-        maker=f"{kind} {name}",
-        is_awaited=True,
-    )
 
 
 def _key(gang: Derived, suffix: str) -> str:

@@ -6,7 +6,7 @@ Sources: workloads.md 10.1 to 10.4.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as changed
-from itertools import chain, islice
+from itertools import chain, islice, takewhile
 from typing import Any
 
 from koordpy.api.faults import Fault
@@ -285,7 +285,10 @@ class Expansion:
         names = {pod.metadata.name for pod in own}
         if part.filling is Filling.INDEX:
             # of two pods of one index one counts, and none of an index that there is not
-            number = wanted - len({_index(pod) for pod in alive} & {slot.index for slot in part.slots()})
+            there = {index for pod in alive if (index := _index(pod)) is not None}
+            last = max(there, default=-1)
+            known = takewhile(lambda slot: slot.index is not None and slot.index <= last, part.slots())
+            number = wanted - len(there & {slot.index for slot in known})
         elif part.filling is Filling.NAME:
             number = wanted  # each name is made that is not there
         if number <= 0:

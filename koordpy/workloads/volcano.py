@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from koordpy.api import keys
+from koordpy.api.faults import Fault, UnreadableError, key_path, kind_name
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import LabelSelector, ObjectMeta, Pod
+from koordpy.api.quantity import units
 from koordpy.api.strict import decode
 from koordpy.workloads.gangs import Derived, PodSet
 from koordpy.workloads.runs import WorkloadPod
@@ -34,6 +36,23 @@ class SubGroupPolicy:
     tier: Tier | None
 
 
+def _resources(asked: Source) -> dict[str, str | int | float]:
+    """Amounts that are said; faults of their fields where one cannot be read, which holds the gang."""
+    found: dict[str, str | int | float] = {}
+    for name, value in asked.raw.items():
+        if value is None:
+            continue
+        is_amount = isinstance(value, str | int | float) and not isinstance(value, bool)
+        found[name] = value if is_amount else str(value)
+        try:
+            if not is_amount:
+                raise UnreadableError(f"{kind_name(value)} in place of a quantity")
+            units(name, found[name])
+        except UnreadableError as wrong:
+            asked.faults.append(Fault(key_path(asked.path, name), str(wrong)))
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class VolcanoGroup:
     """A PodGroup of Volcano."""
@@ -43,7 +62,7 @@ class VolcanoGroup:
     tasks: Mapping[str, int]
     """Task -> how many of it."""
     tier: Tier | None
-    resources: Mapping[str, object]
+    resources: Mapping[str, str | int | float]
     queue: str = ""
     """Name of the quota of pods that name none."""
     policies: tuple[SubGroupPolicy, ...] = ()
@@ -63,7 +82,7 @@ class VolcanoGroup:
             chosen = selector if policy.has("labelSelector") else None
             policies.append(SubGroupPolicy(chosen, policy.texts("matchLabelKeys"), _tier(policy)))
         counts = {task: tasks.count(task) for task in tasks.raw}
-        resources, queue = spec.at("minResources").raw, spec.text("queue")
+        resources, queue = _resources(spec.at("minResources")), spec.text("queue")
         return cls(head, least, counts, _tier(spec), resources, queue, tuple(policies))
 
     def parts(self, pods: Sequence[WorkloadPod], matches: Matches) -> tuple[PodSet, ...]:

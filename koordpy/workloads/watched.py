@@ -49,7 +49,12 @@ class WatchedWorkloads:
     def put(
         self, kind: WorkloadKind, meta: Mapping[str, Any], spec: Mapping[str, Any], status: Mapping[str, Any]
     ) -> bool:
-        """Takes an object as it is now; False where nothing changed that counts."""
+        """Takes an object as it is now; False where nothing changed that counts.
+
+        One that is being deleted counts as gone: its controller makes nothing more.
+        """
+        if meta.get("deletionTimestamp"):
+            return self._drop_seen(str(meta.get("uid")))
         version = f"{kind.group}/{kind.versions[0]}" if kind.group else kind.versions[0]
         raw = {
             "apiVersion": version,
@@ -90,6 +95,12 @@ class WatchedWorkloads:
             if not jobs:
                 del self._jobs[jobset]
             self._stale.add(jobset)
+
+    def _drop_seen(self, uid: str) -> bool:
+        known = uid in self._seen
+        if known:
+            self.drop(uid)
+        return known
 
     def drop(self, uid: str) -> None:
         """Forgets an object."""

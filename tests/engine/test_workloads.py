@@ -3,9 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from koordpy.api.config import Gangs
 from koordpy.engine.settings import EngineSettings
-from tests.engine.live import QUICK, Live, gang, in_virtual_time, live, small, until
+from tests.engine.live import QUICK, Live, gang, in_virtual_time, live, pod, small, until
 
 Json = dict[str, Any]
 JOBS = "jobs.batch"
@@ -64,6 +66,26 @@ def change_job(cluster: Live, name: str = "train", status: Json | None = None, *
         return {**obj, "spec": {**obj["spec"], **spec}, "status": status or obj.get("status", {})}
 
     cluster.server.store.update(JOBS, name, change, namespace="default", status=status is not None)
+
+
+def hold_back(cluster: Live, resource: str, name: str) -> None:
+    """A finalizer: who deletes it sees it go on until somebody takes that away."""
+
+    def change(obj: Json) -> Json:
+        return {**obj, "metadata": {**obj["metadata"], "finalizers": ["foregroundDeletion"]}}
+
+    cluster.server.store.update(resource, name, change, namespace="default")
+
+
+def urgent(cluster: Live, *made: Json) -> None:
+    """Makes pods that may evict others."""
+    name = {"metadata": {"name": "high"}, "value": 1000}
+    cluster.server.store.create("priorityclasses.scheduling.k8s.io", name)
+    cluster.create(*({**one, "spec": {**one["spec"], "priorityClassName": "high"}} for one in made))
+
+
+def orphaned(obj: Json) -> Json:
+    return {**obj, "metadata": {**obj["metadata"], "ownerReferences": []}}
 
 
 def uid_of(made: Json) -> str:
@@ -271,3 +293,57 @@ async def test_the_queue_shows_why_pods_are_a_gang_and_which_steps_are_not_made_
                 },
                 "default/g": {"name": "default/g", "origin": "PodGroup g", "waiting": []},
             }
+
+
+@pytest.mark.parametrize("finalizer", [False, True], ids=["gone at once", "after its pods"])
+@in_virtual_time
+async def test_pods_of_a_deleted_job_are_placed_no_more_and_nobody_is_evicted_for_them(finalizer: bool) -> None:
+    async with live([small("n1", cpu=2)]) as cluster, cluster.running():
+        cluster.create(pod("low-0", cpu="1", memory="1Mi", gpus=0), pod("low-1", cpu="1", memory="1Mi", gpus=0))
+        await until(lambda: cluster.bound("low-0", "low-1"))
+        made = job(cluster, 3)
+        if finalizer:
+            hold_back(cluster, JOBS, "train")
+        urgent(cluster, *(member(i, uid_of(made)) for i in range(3)))
+        await until(lambda: "needed 3" in said(cluster, "train-0"))
+        cluster.server.store.delete(JOBS, "train", namespace="default")
+        await until(lambda: said(cluster, "train-2") == "gang default/train: Job train is deleted")
+        cluster.create(small("n2", cpu=2))
+        cluster.create(pod("other", cpu="1", memory="1Mi", gpus=0))
+        await until(lambda: cluster.bound("other"))
+        assert cluster.places().keys() == {"low-0", "low-1", "other"}
+        # without its owner, as by --cascade=orphan, a pod is one like any other
+        cluster.server.store.update("pods", "train-1", orphaned, namespace="default")
+        await until(lambda: cluster.bound("train-1"))
+
+
+@in_virtual_time
+async def test_pods_of_a_suspended_job_are_placed_no_more_and_nobody_is_evicted_for_them() -> None:
+    async with live([small("n1", cpu=2)]) as cluster, cluster.running():
+        cluster.create(pod("low-0", cpu="1", memory="1Mi", gpus=0), pod("low-1", cpu="1", memory="1Mi", gpus=0))
+        await until(lambda: cluster.bound("low-0", "low-1"))
+        uid = uid_of(job(cluster, 3))
+        urgent(cluster, *(member(i, uid) for i in range(3)))
+        await until(lambda: "needed 3" in said(cluster, "train-0"))
+        change_job(cluster, suspend=True)
+        await until(lambda: said(cluster, "train-2") == "gang default/train: Job train is suspended")
+        cluster.create(pod("other", cpu="1", memory="1Mi", gpus=0), small("n2", cpu=2))
+        await until(lambda: cluster.bound("other"))
+        assert cluster.places().keys() == {"low-0", "low-1", "other"}
+
+
+@in_virtual_time
+async def test_what_a_job_says_in_vain_and_who_made_room_for_it_are_events_on_it() -> None:
+    async with live([small("n1", cpu=2)]) as cluster, cluster.running():
+        cluster.create(pod("low-0", cpu="2", memory="1Mi", gpus=0))
+        await until(lambda: cluster.bound("low-0"))
+        notes = {"gang.scheduling.koordinator.sh/mode": "strict"}
+        uid = uid_of(job(cluster, 2, template=template(notes)))
+        urgent(cluster, *(member(i, uid) for i in range(2)))
+
+        def told(reason: str) -> list[str]:
+            found = [one for one in cluster.events() if one["reason"] == reason]
+            return [one["message"] for one in found if one["involvedObject"]["kind"] == "Job"]
+
+        await until(lambda: bool(told("RoomMade") and told("InvalidAnnotation")))
+        assert "'strict' is neither Strict nor NonStrict: Strict holds" in told("InvalidAnnotation")[0]

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.workloads.cluster import (
     AUTO,
     MIN,
@@ -356,3 +358,40 @@ def test_pods_that_wait_of_a_workload_that_is_suspended_or_has_ended_are_held(tm
         answer = simulate(tmp_path, *nodes(3), job(number=2, meta={"uid": "j1"}, **given), *waits)
         assert answer.bound == []
         assert {answer.message(f"train-{i}") for i in range(2)} == {f"gang default/train: Job train is {word}"}
+
+
+@pytest.mark.parametrize(
+    ("amounts", "said"),
+    [
+        ({"nvidia.com/gpu": {}}, "spec.minResources[nvidia.com/gpu]: a mapping in place of a quantity"),
+        ({"cpu": [1]}, "spec.minResources.cpu: a list in place of a quantity"),
+        ({"cpu": "lots"}, "spec.minResources.cpu: 'lots' is no quantity (as in 2, 500m, 16Gi)"),
+        ([1], "spec.minResources: a list in place of a mapping"),
+    ],
+)
+def test_amounts_of_a_podgroup_of_volcano_that_cannot_be_read_are_named(
+    tmp_path: Path, amounts: object, said: str
+) -> None:
+    group = workload("scheduling.volcano.sh/v1beta1", "PodGroup", "g", {"minMember": 1, "minResources": amounts})
+    answer = simulate(tmp_path, *nodes(1), group)
+    assert answer.status == 2 and f"PodGroup default/g: {said}" in answer.err
+
+
+def test_pods_of_a_job_of_millions_of_indexes_are_found_without_making_them_all(tmp_path: Path) -> None:
+    made = job(number=2, completions=10_000_000, meta={"uid": "j1"})
+    answer = simulate(tmp_path, *nodes(3), made, pod("train-5", 5, node="n0"))
+    assert answer.bound == ["train-0"]
+
+
+def test_leaders_of_exclusive_jobs_have_the_ranks_of_their_indexes(tmp_path: Path) -> None:
+    inner = {
+        "name": "w",
+        "replicas": 2,
+        "template": {"spec": {"parallelism": 3, "completions": 3, "template": template()}},
+    }
+    notes = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "block"}
+    made = workload("jobset.x-k8s.io/v1alpha2", "JobSet", "js", {"replicatedJobs": [inner]}, notes=notes)
+    room = [one for block in "ab" for one in nodes(3, name=block, labels={"block": block})]
+    bindings = simulate(tmp_path, *room, made).document["bindings"]
+    ranks = {one["pod"]: one["annotations"]["scheduling.koordinator.sh/rank"] for one in bindings}
+    assert ranks == {f"js-w-{j}-{i}": str(3 * j + i) for j in range(2) for i in range(3)}

@@ -71,14 +71,17 @@ class References:
         return of_object(resource, found.metadata) if resource is not None and found is not None else None
 
     def beneficiary(self, name: str) -> ObjectReference | None:
-        """Who gains by an eviction: a plain pod or a gang's PodGroup; a gang without an object is named by a pod."""
+        """Who gains by an eviction: a plain pod, a gang's PodGroup, else the workload or oldest pod of a gang."""
         info = self._state.pod(name)
-        return of_pod(info) if info is not None else self.pod_group(name)
+        if info is not None:
+            return of_pod(info)
+        found = self.pod_group(name) or self.upstream_group(name)
+        return found or self.named_gang(name, GangSource.WORKLOAD) or self.named_gang(name, GangSource.NAMED)
 
     def warned(self, name: str) -> ObjectReference | None:
-        """Whom a warning of a plan is about: `Pod/namespace/name`, PodGroup or ElasticQuota alike, or `Device/name`,
-        `HyperNode/name`, `Node/name`."""
-        kind, _, key = name.partition("/")
+        """Whom a warning of a plan is about: `Pod/namespace/name`, PodGroup, ElasticQuota or workload alike, or
+        `Device/name`, `HyperNode/name`, `Node/name`."""
+        kind, _, key = name.replace(" ", "/", 1).partition("/")
         if kind == "PodGroup":
             return self.pod_group(key) or self.upstream_group(key)
         if kind == "ElasticQuota":
@@ -91,5 +94,16 @@ class References:
         if kind == "Node":
             node = self._state.node(key)
             return of_object(NODES, node.node.metadata) if node is not None else None
-        pod = self._state.pod(key) if kind == "Pod" else None
-        return of_pod(pod) if pod is not None else None
+        if kind == "Pod":
+            pod = self._state.pod(key)
+            return of_pod(pod) if pod is not None else None
+        return self.workload(kind, key)
+
+    def workload(self, kind: str, key: str) -> ObjectReference | None:
+        """A workload of which pods are a gang, by its kind and `namespace/name`."""
+        book = self._state.workloads
+        titles = (gang.title for gang in book.derived.values()) if book is not None else ()
+        found = next((one for one in titles if one and (one.kind, f"{one.namespace}/{one.name}") == (kind, key)), None)
+        if found is None or not found.uid:
+            return None
+        return ObjectReference(found.api_version, found.kind, found.name, found.namespace, found.uid)

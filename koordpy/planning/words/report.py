@@ -167,7 +167,7 @@ def _placements(one: Tried, after: Unit, figures: Figures) -> list[Placement]:
     notes: dict[str, str] = {}
     ranks: dict[str, int] = {}
     if one.unit.is_gang:
-        ranks = {pod.key: rank for rank, pod in enumerate(one.unit.members)}
+        ranks = one.unit.ranks()
         where = _domain(after, figures, tuple(pod for pod in after.members if pod.bound))
         if where is not None:
             notes[keys.BOUND_DOMAIN] = snapshot.tree.path(*where)
