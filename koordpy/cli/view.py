@@ -76,13 +76,16 @@ def _scheduler(args: argparse.Namespace) -> tuple[str, str]:
 
 
 async def _serve(args: argparse.Namespace, ready: offline.Offline | None, address: str, token: str) -> int:
-    from koordpy.view.serve import PageServer
+    from koordpy.view.serve import PageServer, Upstream
 
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    opened = _upstream(address, token) if address else _offline(ready) if ready is not None else _cluster(args)
+    if ready is not None:
+        opened: contextlib.AbstractAsyncContextManager[DocumentSource] = contextlib.nullcontext(feed_of(ready))
+    else:
+        opened = Upstream(address, token=token) if address else _cluster(args)
     async with opened as source:
         try:
             async with PageServer(source, args.address) as server:
@@ -94,19 +97,6 @@ async def _serve(args: argparse.Namespace, ready: offline.Offline | None, addres
             print(f"--address {args.address}: {fault}", file=sys.stderr)
             return FAILED
     return 0
-
-
-@contextlib.asynccontextmanager
-async def _upstream(address: str, token: str) -> "AsyncIterator[DocumentSource]":
-    from koordpy.view.serve import Upstream
-
-    async with Upstream(address, token=token) as upstream:
-        yield upstream
-
-
-@contextlib.asynccontextmanager
-async def _offline(ready: offline.Offline) -> "AsyncIterator[DocumentSource]":
-    yield feed_of(ready)
 
 
 def feed_of(ready: offline.Offline) -> "Feed":

@@ -98,7 +98,7 @@ class LiveDocument:
             change["pods"] = pods
         if decisions:
             change["decisions"] = decisions
-        still = before is not None and not nodes and not pods and told == self._told
+        still = before is not None and not nodes and not pods and told == self._told and _alike(before, snapshot)
         self._told = told
         parts: Document = {"taken": snapshot.now, "source": told.source, "warnings": list(told.warnings)}
         if before is None or before.tree is not snapshot.tree:
@@ -167,49 +167,39 @@ class LiveDocument:
 
     def _changed_pods(self, before: Snapshot | None, now: Snapshot) -> dict[str, Row | None]:
         old = before.pods if before is not None else {}
-        changed = [pod for key, pod in now.pods.items() if old.get(key) is not pod]
-        if before is not None:
-            seen = {pod.key for pod in changed}
-            changed += [
-                now.pods[key]
-                for name, here in now.gpus.nodes.items()
-                if before.gpus.nodes.get(name) is not here
-                for key in here.holders
-                if key in now.pods and key not in seen
-            ]
-        npus = self._chips(before, now)
+        changed = {key: pod for key, pod in now.pods.items() if old.get(key) is not pod}
+        new = sum(key not in old for key in changed)
+        if before is not None and before.quotas.tree is not now.quotas.tree:
+            changed = dict(now.pods)
+        elif before is not None:
+            gpus, npus = before.gpus.nodes, before.npus.holdings
+            moved = [key for name, here in now.gpus.nodes.items() if gpus.get(name) is not here for key in here.holders]
+            moved += [one.pod_key for name, here in now.npus.holdings.items() if npus.get(name) != here for one in here]
+            changed |= {key: now.pods[key] for key in moved if key in now.pods}
         out: dict[str, Row | None] = {}
-        for pod in changed:
-            row = self._pod(pod, now, npus)
-            if self._pods.get(pod.key) == row:
+        for key, pod in changed.items():
+            row = self._pod(pod, now)
+            if self._pods.get(key) == row:
                 continue
             if row is not None:
-                out[pod.key] = self._pods[pod.key] = row
-            elif self._pods.pop(pod.key, None) is not None:
-                out[pod.key] = None
-        if len(old) + sum(pod.key not in old for pod in changed) != len(now.pods):
+                out[key] = self._pods[key] = row
+            elif self._pods.pop(key, None) is not None:
+                out[key] = None
+        if len(old) + new != len(now.pods):
             for key in self._pods.keys() - now.pods.keys():
                 out[key] = None
                 del self._pods[key]
         return out
 
-    def _chips(self, before: Snapshot | None, now: Snapshot) -> dict[str, list[int]]:
-        """Pod -> the NPUs of its node that it holds, for nodes where that changed."""
-        old = before.npus.holdings if before is not None else {}
-        return {
-            one.pod_key: list(chip_numbers(one.chips))
-            for name, held in now.npus.holdings.items()
-            if old.get(name) is not held
-            for one in held
-        }
-
-    def _pod(self, pod: PodInfo, now: Snapshot, npus: Mapping[str, list[int]]) -> Row | None:
+    def _pod(self, pod: PodInfo, now: Snapshot) -> Row | None:
         """[node, gang, rank, accelerators, which of the node's or null, state, priority, user, quota]."""
         if pod.finished or not (pod.node or pod.pending or pod.pod.spec.scheduling_gates):
             return None
         node = pod.node or pod.nominated_node
-        cells: list[int] | None = npus.get(pod.key)
-        if node in now.gpus.nodes and (held := now.gpus.nodes[node].holders.get(pod.key)) is not None and held.minors:
+        held = now.gpus.nodes[node].holders.get(pod.key) if node in now.gpus.nodes else None
+        chips = next((one.chips for one in now.npus.holdings.get(node, ()) if one.pod_key == pod.key), 0)
+        cells: list[int] | None = list(chip_numbers(chips)) or None
+        if held is not None and held.minors:
             minors = now.gpus.nodes[node].machine.minors
             cells = [minors.index(one) for one in held.minors if one in minors]
         devices = card_hundredths(pod.requests) / 100
@@ -250,6 +240,15 @@ class LiveDocument:
 
 PRODUCTS = ("nvidia.com/gpu.product", keys.GPU_MODEL)
 """Labels that name the accelerators of a node."""
+
+
+def _alike(before: Snapshot, now: Snapshot) -> bool:
+    """Whether the queue, the quotas and the room are the same, where nodes and pods are."""
+    settings = (
+        (one.pod_groups, one.upstream_groups, one.derived, one.static_version, one.capacity_version, one.gpus.nodes)
+        for one in (before, now)
+    )
+    return before.tree is now.tree and before.quotas == now.quotas and next(settings) == next(settings)
 
 
 def _state(pod: PodInfo, ours: frozenset[str]) -> str:

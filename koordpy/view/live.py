@@ -7,6 +7,7 @@ that has not taken them in time gets a whole document next, so nothing ever queu
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import AsyncIterator, Callable
 from functools import partial
@@ -27,9 +28,9 @@ PACE_SECONDS = 1.0
 PACE = 125.0
 """So many times what the last change took, likewise: 0.8 % of a core."""
 WHOLE_PACE = 10.0
-"""A whole document is written anew for those that come, or come late, after so many times what the last one took."""
+"""A whole document, or what would help a unit, is worked out anew after so many times what the last one took."""
 STILL_SECONDS = 10.0
-"""After so long without a change listeners are told that all is well."""
+"""After so long without a change listeners are told that all is well; so long an answer about a unit holds."""
 
 WHOLE, CHANGE = "whole", "change"
 Event = tuple[str, bytes]
@@ -69,22 +70,37 @@ class Feed:
         self._whole_due = 0.0
         self._listeners = 0
         self._news = asyncio.Event()
-        self._busy = asyncio.Lock()
+        self._busy, self._explaining = asyncio.Lock(), asyncio.Lock()
         self._running: asyncio.Task[None] | None = None
-        self._looked = -PACE_SECONDS
+        self._looked = -math.inf
         self._cost = 0.0
         """Seconds that the last look took."""
+        self._explained: dict[str, tuple[float, bytes]] = {}
+        """Unit -> until when an answer holds, and the answer."""
+        self._explain_due = 0.0
 
     async def document(self) -> bytes:
         """Everything as it is now, or was less than a second ago. Raises NotReadyError."""
         await self._look(self._clock())
-        return (await self._written())[1]
+        whole = (await self._written())[1]
+        self._let_go()
+        return whole
 
     async def explain(self, unit: str) -> bytes:
-        """What would help a unit that waits, as JSON. Raises NotReadyError and UnknownUnitError."""
-        snapshot, _ = self._take()
-        async with self._busy:
-            return orjson.dumps(await asyncio.to_thread(help_of, snapshot, self._config, unit))
+        """What would help a unit that waits, at most ten seconds old. Raises NotReadyError and UnknownUnitError."""
+        async with self._explaining:
+            known = self._explained.get(unit)
+            if known is not None and self._clock() < known[0]:
+                return known[1]
+            await asyncio.sleep(max(0.0, self._explain_due - self._clock()))
+            snapshot, _ = self._take()
+            began = self._clock()
+            answer = orjson.dumps(await asyncio.to_thread(help_of, snapshot, self._config, unit))
+            now = self._clock()
+            self._explain_due = now + WHOLE_PACE * (now - began)
+            self._explained = {name: one for name, one in self._explained.items() if one[0] > now}
+            self._explained[unit] = now + STILL_SECONDS, answer
+            return answer
 
     async def events(self) -> AsyncIterator[Event]:
         """A whole document, then what changes. Raises NotReadyError."""
@@ -113,9 +129,17 @@ class Feed:
                     yield WHOLE, whole
         finally:
             self._listeners -= 1
-            if not self._listeners and self._running is not None:
-                self._running.cancel()
-                self._running = None
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Without a listener nothing is done, and nothing of the cluster is kept."""
+        if self._listeners:
+            return
+        if self._running is not None:
+            self._running.cancel()
+            self._running = None
+        self._scene, self._whole, self._change = LiveDocument(self._config), (0, b""), b""
+        self._looked = -math.inf
 
     async def _run(self) -> None:
         while True:
@@ -126,7 +150,7 @@ class Feed:
     async def _look(self, now: float) -> None:
         """Takes in what changed, unless that was done within the last second."""
         async with self._busy:
-            if now - self._looked < PACE_SECONDS and self._serial:
+            if now - self._looked < PACE_SECONDS:
                 return
             began = time.thread_time()
             snapshot, told = self._take()

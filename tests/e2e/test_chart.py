@@ -131,6 +131,12 @@ def test_a_dry_run_has_the_right_to_read_and_no_other(helm: Helm) -> None:
     assert reading < helm.render().rights()
 
 
+@pytest.mark.parametrize(("values", "served"), [({}, False), ({"view": {"enabled": True}}, True)])
+def test_the_page_is_served_only_where_the_values_say_so(values: Values, served: bool, helm: Helm) -> None:
+    arguments = helm.render(values).pod["containers"][0]["args"]
+    assert ("--no-view" not in arguments) == served
+
+
 def test_owners_are_read_only_where_pods_are_spread_by_them(helm: Helm) -> None:
     # StatefulSets are read in any case: gangs follow from them
     owners = {("", "services"), ("", "replicationcontrollers"), ("apps", "replicasets")}

@@ -11,7 +11,7 @@ from msgspec import structs
 from bench import objects
 from koordpy.api import keys
 from koordpy.api.config import KoordpyConfiguration
-from koordpy.api.custom import Device, DeviceEntry, DeviceSpec
+from koordpy.api.custom import Device, DeviceEntry, DeviceSpec, ElasticQuota, ElasticQuotaSpec
 from koordpy.api.objects import ObjectMeta
 from koordpy.cluster.state import ClusterState
 from koordpy.observe.decisions import DecisionLog
@@ -21,7 +21,7 @@ from koordpy.view.document import VERSION, LiveDocument, Remarks
 from koordpy.view.live import told_by
 from tests.docs.worked import ROOT
 
-GPU = keys.GPU_RESOURCES[0]
+GPU, NPU = keys.GPU_RESOURCES[0], keys.NPU_RESOURCES[0]
 CONFIG = KoordpyConfiguration()
 
 
@@ -140,12 +140,14 @@ def test_states_of_pods_are_told_apart() -> None:
 def test_changes_add_up_to_the_whole() -> None:
     random.seed(21)
     state, scene = cluster(6), LiveDocument(CONFIG)
+    state.upsert(objects.node("npu", {NPU: "8", "cpu": "64"}))
+    entries = [DeviceEntry(type="gpu", minor=i, id=f"GPU-{i}", health=i != 5) for i in range(8)]
     log = DecisionLog()
     scene.update(state.snapshot(0.0), told_by(log, source=""))
     document: dict[str, Any] = json.loads(json.dumps(scene.whole()))
     there: set[str] = set()
-    for step in range(120):
-        kind = random.randrange(6)
+    for step in range(160):
+        kind = random.randrange(9)
         name = f"p{random.randrange(12)}"
         if kind <= 2:
             state.upsert(
@@ -159,6 +161,24 @@ def test_changes_add_up_to_the_whole() -> None:
             node = objects.node(f"n{random.randrange(8)}", {GPU: "8", "cpu": "64", "memory": "512Gi"})
             spec = structs.replace(node.spec, unschedulable=random.random() < 0.5)
             state.upsert(structs.replace(node, spec=spec))
+        elif kind == 5:
+            number = random.randrange(8)
+            notes = {NPU: f"Ascend910-{number}", keys.GPU_ALLOCATION: json.dumps({"allocatedGPUs": {"main": [number]}})}
+            asks = random.choice([NPU, GPU])
+            at = "npu" if asks == NPU else "n0"
+            state.upsert(objects.pod(name, {asks: "1"}, at=at, annotations=random.choice([notes, {}])))
+            there.add(name)
+        elif kind == 6:
+            health = [structs.replace(one, health=random.random() < 0.8) for one in entries]
+            state.upsert(Device(metadata=ObjectMeta(name="n0"), spec=DeviceSpec(devices=health)))
+        elif kind == 7:
+            spec = ElasticQuotaSpec(min={GPU: "8"}, max={GPU: str(random.choice([8, 16]))})
+            labels = (
+                random.choice([{}, {keys.QUOTA_NAMESPACES: '["default"]'}]) if hasattr(keys, "QUOTA_NAMESPACES") else {}
+            )
+            state.upsert(
+                ElasticQuota(metadata=ObjectMeta(name="q", namespace="default", annotations=labels), spec=spec)
+            )
         else:
             log.record(plan_round(state.snapshot(float(step)), CONFIG), number=step, at=float(step))
         change = scene.update(state.snapshot(float(step)), told_by(log, source=""))

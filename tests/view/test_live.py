@@ -91,8 +91,8 @@ async def test_a_whole_one_then_changes_that_add_up_to_it(cluster: Cluster, feed
         name, body = await anext(events)
         assert name == CHANGE
         document = merged(document, json.loads(body))
-    await events.aclose()
     assert document == json.loads(await feed.document())
+    await events.aclose()
     assert len(document["pods"]) == 3
 
 

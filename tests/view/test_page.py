@@ -16,8 +16,16 @@ from msgspec import structs
 from bench import objects
 from koordpy.api import keys
 from koordpy.api.config import KoordpyConfiguration
-from koordpy.api.custom import Device, DeviceEntry, DeviceMatrices, DeviceMatrix, DeviceSpec
-from koordpy.api.objects import ObjectMeta
+from koordpy.api.custom import (
+    Device,
+    DeviceEntry,
+    DeviceMatrices,
+    DeviceMatrix,
+    DeviceSpec,
+    ElasticQuota,
+    ElasticQuotaSpec,
+)
+from koordpy.api.objects import ObjectMeta, Pod
 from koordpy.cluster.state import ClusterState
 from koordpy.view.document import LiveDocument, Remarks
 from koordpy.view.live import CHANGE, WHOLE, Event, Feed, NotReadyError, Planned
@@ -447,3 +455,72 @@ def test_a_lost_connection_is_said_and_mends_itself(browser: Browser, serve: Any
     source.said = [(WHOLE, json.dumps(document).encode()), (CHANGE, json.dumps(change).encode())]
     browser.until("document.querySelector('#fault').hidden")
     browser.until("[...document.querySelectorAll('#legend span')].some((one) => one.innerText === 'cordoned 8')")
+
+
+# -- quotas, a promised start -----------------------------------------------------------------------------------------
+
+
+def quota(name: str, least: int, most: int) -> ElasticQuota:
+    spec = ElasticQuotaSpec(min={GPU: str(least)}, max={GPU: str(most)})
+    return ElasticQuota(metadata=ObjectMeta(name=name, namespace="default"), spec=spec)
+
+
+def test_quotas_are_bars_that_say_who_borrows_from_whom(browser: Browser, serve: Any) -> None:
+    of = {name: {keys.QUOTA_NAME: name} for name in ("lender", "borrower")}
+    state = state_of(
+        *(node(f"n{i}") for i in range(2)),
+        quota("lender", 8, 16),
+        quota("borrower", 8, 16),
+        gpu_pod("one", 8, at="n0", labels=of["borrower"]),
+        gpu_pod("two", 4, at="n1", labels=of["borrower"]),
+        gpu_pod("three", 2, labels=of["borrower"]),
+    )
+    url = serve(feed_of(state))
+    browser.open(url)
+    browser.until(LIVE)
+    browser.click_on("nav [data-for=quotas]")
+    text = browser.text("#quotas [data-quota=borrower]")
+    assert "min 8 · runtime 14 · used 12 · request 14 · max 16" in text
+    assert "borrows 4 above its min of what lender (8) leaves unused" in text
+    assert "lends up to 8 of its min" in browser.text("#quotas [data-quota=lender]")
+    width = "parseFloat(document.querySelector('#quotas [data-quota=borrower] .{}').style.{})"
+    used, want = (browser.js(width.format(kind, "width")) for kind in ("used", "want"))
+    assert (used, want) == (75, 87.5)
+    browser.click_on("#quotas [data-quota=borrower] .link")
+    assert browser.js("location.hash") == "#quota=borrower"
+    assert "2 of 3 on nodes, 12 accelerators" in browser.text("#selected")
+    quiet(browser, url)
+
+
+def test_a_promised_start_and_who_goes_are_told(browser: Browser, serve: Any) -> None:
+    document = document_of(state_of(node("n0"), gpu_pod("low", at="n0"), gpu_pod("high", priority=9)))
+    (unit,) = document["queue"]["units"]
+    unit |= {"start": 1_800_000_000.0, "room": {"default/high": "n0"}, "message": "waits for room"}
+    decision = {"round": 3, "at": 0.0, "unit": "default/high", "what": "evicted", "line": "evicts 1 pod", "why": ""}
+    decision |= {"placed": 0, "pods": 1, "layer": None, "nodes": ["n0"], "for": "default/high"}
+    document["decisions"] = [{**decision, "victims": [["default/low", "n0", "priority"]]}]
+    url = serve(Scripted((WHOLE, json.dumps(document).encode())))
+    browser.open(f"{url}#pod=default/high")
+    browser.until(LIVE)
+    assert "default/low on n0 (priority)" in browser.text("#selected .victims")
+    assert "about " in browser.text("#selected")
+    queue = browser.text("#queue")
+    assert "starts about" in queue
+    assert "1 pod would go for it" in queue
+    assert "waits for room" in queue
+    quiet(browser, url)
+
+
+def test_changes_move_cells_while_somebody_looks(browser: Browser, serve: Any) -> None:
+    state = state_of(node("n0"), node("n1"))
+    feed = Feed(lambda: (state.snapshot(60.0), Remarks(source="s")), CONFIG)
+    url = serve(feed)
+    browser.open(url)
+    browser.until(LIVE)
+    assert legend(browser)["free"] == 16
+    state.upsert(gpu_pod("a", 2, at="n1"))
+    browser.until("[...document.querySelectorAll('#legend span')].some((one) => one.innerText === 'bound 2')")
+    assert legend(browser)["free"] == 14
+    state.delete(Pod, "default/a")
+    browser.until("[...document.querySelectorAll('#legend span')].some((one) => one.innerText === 'bound 0')")
+    quiet(browser, url)
