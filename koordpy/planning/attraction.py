@@ -14,7 +14,7 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Ints
 from koordpy.planning.figures import Figures
 from koordpy.planning.placement.problem import Problem, Solution, only_ranks
-from koordpy.planning.plan import Proof
+from koordpy.planning.plan import Proof, combined
 from koordpy.planning.units import Unit
 
 
@@ -62,5 +62,4 @@ def place_attracted(unit: Unit, problem: Problem, figures: Figures, place: Calla
     runs = (*found.runs, *again.runs)
     if not again.placed:  # out of time: what was found first is valid
         return Solution(found.nodes, Proof.FEASIBLE, runs)
-    sure = found.proof is Proof.OPTIMAL and again.proof is Proof.OPTIMAL
-    return Solution(again.nodes, Proof.OPTIMAL if sure else Proof.FEASIBLE, runs)
+    return Solution(again.nodes, combined((found.proof, again.proof), placed=True), runs)

@@ -20,7 +20,7 @@ from koordpy.planning.limits import SPLITS
 from koordpy.planning.place import could_place, place, place_best
 from koordpy.planning.placement.goals import goal_vector
 from koordpy.planning.placement.problem import Problem, Shape, Solution
-from koordpy.planning.plan import Proof, SolverRun
+from koordpy.planning.plan import Proof, SolverRun, combined
 from koordpy.planning.units import Unit
 
 
@@ -37,29 +37,26 @@ def place_jointly(unit: Unit, problem: Problem, figures: Figures) -> Solution:
     waiting = list(partitions(unit, problem, figures))
     best: tuple[Problem, Solution] | None = None
     runs: list[SolverRun] = []
-    proof = Proof.OPTIMAL
+    proofs: list[Proof] = []
     for _ in range(SPLITS):
         if not waiting:
             break
         one = waiting.pop()
         found = place(one)
         runs += found.runs
-        if not found.placed:
-            proof = Proof.UNKNOWN if found.proof is Proof.UNKNOWN else proof
-            continue
-        if best is not None and goal_vector(problem, best[1].nodes) <= goal_vector(problem, found.nodes):
-            continue
-        fault = _unserved(unit, found, apart, figures)
-        if fault is None:
-            best = one, found
-            proof = Proof.FEASIBLE if found.proof is Proof.FEASIBLE else proof
-        else:
+        better = found.placed and (
+            best is None or goal_vector(problem, found.nodes) < goal_vector(problem, best[1].nodes)
+        )
+        fault = _unserved(unit, found, apart, figures) if better else None
+        if fault is not None:
             waiting += _split(one, *fault)
+            continue
+        proofs.append(found.proof)
+        if better:
+            best = one, found
     if waiting:
-        proof = Proof.FEASIBLE if best is not None else Proof.UNKNOWN
-    if best is None:
-        return Solution({}, Proof.INFEASIBLE if proof is Proof.OPTIMAL else Proof.UNKNOWN, tuple(runs))
-    return Solution(best[1].nodes, proof if proof is not Proof.UNKNOWN else Proof.FEASIBLE, tuple(runs))
+        proofs.append(Proof.UNKNOWN)
+    return Solution(best[1].nodes if best else {}, combined(proofs, placed=best is not None), tuple(runs))
 
 
 def fit_jointly(unit: Unit, problem: Problem, figures: Figures) -> bool | None:

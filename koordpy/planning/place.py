@@ -11,7 +11,7 @@ import numpy as np
 
 from koordpy.planning.placement.counting import NodeCounts, NotCountable, applies, count
 from koordpy.planning.placement.problem import Allowance, Problem, Solution, only_ranks
-from koordpy.planning.plan import Proof
+from koordpy.planning.plan import Proof, combined, proof_of
 
 
 def place(problem: Problem) -> Solution:
@@ -61,12 +61,12 @@ def place_best(parts: Iterable[Problem]) -> Solution:
     if len(solutions) == 1:
         return solutions[0]
     runs = tuple(run for solution in solutions for run in solution.runs)
-    proofs = {solution.proof for solution in solutions}
+    proofs = [solution.proof for solution in solutions]
     found = [(problem, solution) for problem, solution in zip(problems, solutions, strict=True) if solution.placed]
     if not found:
-        return Solution({}, Proof.UNKNOWN if Proof.UNKNOWN in proofs else Proof.INFEASIBLE, runs)
+        return Solution({}, combined(proofs, placed=False), runs)
     _, best = min(found, key=lambda pair: goal_vector(pair[0], pair[1].nodes))
-    return Solution(best.nodes, Proof.OPTIMAL if proofs <= {Proof.OPTIMAL, Proof.INFEASIBLE} else Proof.FEASIBLE, runs)
+    return Solution(best.nodes, combined(proofs, placed=True), runs)
 
 
 def place_in_turn(problem: Problem) -> Solution:
@@ -82,7 +82,7 @@ def place_in_turn(problem: Problem) -> Solution:
         return _one_by_one(problem, found)
     taken, sure = _as_far_as_they_fit(problem, not_all=found.proof is Proof.INFEASIBLE)
     if not taken:
-        return Solution({}, Proof.INFEASIBLE if sure else Proof.UNKNOWN, found.runs)
+        return Solution({}, proof_of(placed=False, sure=sure), found.runs)
     best = place(_just(problem, taken))
     proof = best.proof if sure or not best.placed else Proof.FEASIBLE
     return Solution(best.nodes, proof, (*found.runs, *best.runs))

@@ -21,6 +21,18 @@ class Proof(StrEnum):
     UNKNOWN = "unknown"
 
 
+def proof_of(*, placed: bool, sure: bool) -> Proof:
+    """What a search knows of its answer. placed: whether it has one; sure: whether nothing was left open on the way."""
+    if placed:
+        return Proof.OPTIMAL if sure else Proof.FEASIBLE
+    return Proof.INFEASIBLE if sure else Proof.UNKNOWN
+
+
+def combined(proofs: Iterable[Proof], *, placed: bool) -> Proof:
+    """What is known of the best of several answers, of which the proofs are given; placed: whether there is any."""
+    return proof_of(placed=placed, sure=set(proofs) <= {Proof.OPTIMAL, Proof.INFEASIBLE})
+
+
 class Reason(StrEnum):
     """Reason of PodScheduled=False, and of pending[] offline."""
 

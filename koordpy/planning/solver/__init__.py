@@ -12,7 +12,7 @@ from koordpy.planning.limits import DOMAINS_TRIED
 from koordpy.planning.placement.goals import core_of, violations
 from koordpy.planning.placement.problem import Problem, Solution
 from koordpy.planning.placement.rank_order import assign_groups
-from koordpy.planning.plan import Proof
+from koordpy.planning.plan import Proof, proof_of
 from koordpy.planning.solver.assignment import assign, settle_ranks
 from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.gather import Gather
@@ -35,10 +35,7 @@ def solve(problem: Problem) -> Solution:
     nodes = _place(problem, budget)
     if not nodes and not budget.proven:
         nodes = _first_found(problem, budget)
-    if nodes:
-        proof = Proof.OPTIMAL if budget.proven else Proof.FEASIBLE
-    else:
-        proof = Proof.INFEASIBLE if budget.proven else Proof.UNKNOWN
+    proof = proof_of(placed=bool(nodes), sure=budget.proven)
     return Solution(nodes=nodes, proof=proof, runs=tuple(budget.runs))
 
 

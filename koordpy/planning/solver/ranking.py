@@ -10,7 +10,7 @@ import numpy as np
 
 from koordpy.planning.placement.problem import Problem, Solution
 from koordpy.planning.placement.rank_order import assign_groups
-from koordpy.planning.plan import Proof
+from koordpy.planning.plan import proof_of
 from koordpy.planning.solver.assignment import settle_ranks
 from koordpy.planning.solver.budget import TimeBudget
 
@@ -19,7 +19,7 @@ def rank_counts(problem: Problem, ranks: Sequence[int], counts: Mapping[int, int
     """Rank -> node for equal pods whose counts per node are optimal in goals 0 to 6."""
     budget = TimeBudget.of(problem)
     nodes = settle_ranks(problem, _start(problem, ranks, counts), budget=budget)
-    return Solution(nodes, Proof.OPTIMAL if budget.proven else Proof.FEASIBLE, tuple(budget.runs))
+    return Solution(nodes, proof_of(placed=True, sure=budget.proven), tuple(budget.runs))
 
 
 def _start(problem: Problem, ranks: Sequence[int], counts: Mapping[int, int]) -> dict[int, int]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from math import gcd
 
 from koordpy.planning.limits import LEVEL_9_UNITS, LEVEL_WEIGHT, PRIORITY_PARTS, VICTIM_TRIES
-from koordpy.planning.plan import Proof
+from koordpy.planning.plan import Proof, proof_of
 from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.cpsat import cp_model
 from koordpy.planning.solver.staged import Term, hint
@@ -40,12 +40,11 @@ def choose(choices: Choices, check: Check, *, most_tries: int = VICTIM_TRIES) ->
             model.learn(known)
             found = _Levels(model, budget).best()
         if found is None:
-            proof = Proof.INFEASIBLE if budget.proven else Proof.UNKNOWN
-            return Choice((), proof, tuple(budget.runs))
+            return Choice((), proof_of(placed=False, sure=budget.proven), tuple(budget.runs))
         options, layout, proven = found
         refused = check(options, layout)
         if not refused:
-            return Choice(options, Proof.OPTIMAL if proven else Proof.FEASIBLE, tuple(budget.runs))
+            return Choice(options, proof_of(placed=True, sure=proven), tuple(budget.runs))
         known += refused
         model.learn(refused)
     return Choice((), Proof.UNKNOWN, tuple(budget.runs))

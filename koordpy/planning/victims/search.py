@@ -17,7 +17,7 @@ from koordpy.planning.jobs.ascend.relief import one_each
 from koordpy.planning.limits import MOVES
 from koordpy.planning.patience import Patience
 from koordpy.planning.placement.problem import Problem, only_ranks
-from koordpy.planning.plan import Proof, RejectedPlan, SolverRun
+from koordpy.planning.plan import Proof, RejectedPlan, SolverRun, proof_of
 from koordpy.planning.units import Groups, Unit
 from koordpy.planning.verify.fault import PlanFault
 from koordpy.planning.verify.leaving import Round, Taken
@@ -176,14 +176,13 @@ class Preemptor:
         free = self._free(asked)
         reasons: list[str] = []
         runs: list[SolverRun] = []
-        proof = Proof.INFEASIBLE
+        proofs: list[Proof] = []
         if self.config.consolidation.enabled:
             found = self._consolidate(asked, law, free)
             runs += found.runs
             if found.nodes:
                 return found
-            if found.proof is Proof.UNKNOWN:
-                proof = Proof.UNKNOWN
+            proofs.append(found.proof)
         steps: list[dict[RuleName, Mask]] = [
             {RuleName.QUOTA: law.by_quota(free, strictly=True)},
             {RuleName.PRIORITY: law.by_priority(free)},
@@ -202,10 +201,10 @@ class Preemptor:
             if found.nodes:
                 return replace(found, runs=tuple(runs))
             reasons += [text for text in found.reasons if text not in reasons]
-            if found.proof is Proof.UNKNOWN:
-                proof = Proof.UNKNOWN
+            proofs.append(found.proof)
         if law.reclaims and law.closed:
             reasons.append(f"{law.closed}.")
+        proof = proof_of(placed=False, sure=Proof.UNKNOWN not in proofs)
         return PreemptionPlan(proof=proof, runs=tuple(runs), reasons=tuple(reasons))
 
     def _consolidate(self, asked: Asked, law: Law, free: Mask) -> PreemptionPlan:
@@ -297,7 +296,7 @@ class Preemptor:
                 best = taken
         if best is not None:
             return replace(best[1], runs=tuple(runs))
-        proof = Proof.UNKNOWN if Proof.UNKNOWN in proofs else Proof.INFEASIBLE
+        proof = proof_of(placed=False, sure=Proof.UNKNOWN not in proofs)
         return PreemptionPlan(proof=proof, runs=tuple(runs), reasons=tuple(reasons[:1]))
 
     def _candidates(self, asked: Asked, part: Problem, *, rules: Rules, law: Law, open_to: Opened) -> OfferedChoice:
