@@ -21,6 +21,7 @@ from koordpy.planning.victims.pool import Mask, Pool
 from koordpy.planning.victims.reach import Opened
 from koordpy.planning.victims.relocation import rejoins_of, returns_of
 from koordpy.planning.victims.rules import Law
+from koordpy.planning.victims.victim_rules import together
 
 Rules = Mapping[RuleName, Mask]
 """The rules that are open, in the order in which a victim would carry them, and the units that each allows."""
@@ -78,7 +79,7 @@ def candidates(
         for b, pods in unit.budgets:
             covering[b][i] = pods
     allowances = [(budget.allowed, covered) for budget, covered in zip(budgets, covering, strict=True)]
-    bound = law.together(named, allowances)
+    bound = together(law, named, allowances)
     around = regions(asked.unit, figures)
     covering_units = _covering(open_to, pool, units)
     choices = Choices(

@@ -1,8 +1,9 @@
 """Who may take from whom: the rules of preemption.md 3 as options and limits of a choice.
 
-A rule allows units one by one (`eligible`) and says what must hold of all that it takes together (`limits`,
-`crossings`). Lines (min, share) are constants of the round; use is the draft's before the plan. "Below the LCA" are the
-quotas on a path under the lowest common ancestor of the beneficiary's leaf and the victim's.
+Here are the numbers: which units lines and priorities let go one by one (`by_...`), and what must hold of all that go
+together (`add_...`); `victim_rules.py` makes rules of them. Lines (min, share) are constants of the round; use is the
+draft's before the plan. "Below the LCA" are the quotas on a path under the lowest common ancestor of the beneficiary's
+leaf and the victim's.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -188,33 +189,6 @@ class Law:
 
     # --- what must hold together ------------------------------------------------------------------------------------
 
-    def together(self, options: Options, budgets: Sequence[tuple[int, Mapping[int, int]]]) -> Together:
-        """What binds the options. budgets: (allowed, unit -> pods covered) of each PodDisruptionBudget."""
-        out = Together()
-        every = [(o, i) for rule in options.values() for i, o in rule.items()]
-        self._admission(out, every)
-        if RuleName.PRIORITY in options and self.config.preemption.across_quotas == "overMin":
-            self._guarantees(out, options[RuleName.PRIORITY], every)
-        if RuleName.PRIORITY in options and self.fair is not None:
-            out.limits.extend(self.fair.floors(options[RuleName.PRIORITY], every))
-        if RuleName.FAIR_SHARE in options and self.fair is not None:
-            own = options[RuleName.FAIR_SHARE]
-            self._guarantees(out, own, every)
-            out.limits.extend(self.fair.gates(own, every))
-            out.crossings.extend(self.fair.crossings(own))
-        for rule in (RuleName.QUOTA, RuleName.FAIR_SHARE, RuleName.CONSOLIDATION):
-            if rule in options:
-                for allowed, covered in budgets:
-                    when = tuple(o for i, o in options[rule].items() if i in covered)
-                    terms = tuple((o, covered[i]) for o, i in every if i in covered)
-                    if when and sum(n for _, n in terms) > allowed:
-                        out.limits.append(Limit(terms, most=allowed, when=when if len(options) > 1 else ()))
-        if RuleName.QUOTA in options:
-            self._quota_gates(out, options[RuleName.QUOTA], every)
-            self._crossings(out, options[RuleName.QUOTA])
-        self._shortfalls(out, options)
-        return out
-
     def _in(self, name: str, every: Iterable[tuple[int, int]]) -> dict[int, Amounts]:
         """Option -> what its unit holds in a quota and below it, wherever the LCA is."""
         out: dict[int, Amounts] = {}
@@ -224,7 +198,7 @@ class Law:
                     _add(out.setdefault(o, {}), amounts)
         return out
 
-    def _admission(self, out: Together, every: Sequence[tuple[int, int]]) -> None:
+    def add_admission(self, out: Together, every: Sequence[tuple[int, int]]) -> None:
         """Every quota of the members admits them all once the victims are gone."""
         for name, asked in self.asked.items():
             limit = self.limit_of(name)
@@ -235,7 +209,7 @@ class Law:
                     terms = tuple((o, amounts[resource]) for o, amounts in held.items() if amounts.get(resource))
                     out.limits.append(Limit(terms, least=over))
 
-    def _guarantees(self, out: Together, own: Mapping[int, int], every: Sequence[tuple[int, int]]) -> None:
+    def add_guarantees(self, out: Together, own: Mapping[int, int], every: Sequence[tuple[int, int]]) -> None:
         """used_after >= min(used_before, min) wherever priority (3.1) or fair share (3.3) takes from another quota."""
         if not self.tree.quotas:
             return
@@ -252,7 +226,7 @@ class Law:
                     only = {o for o, _ in terms} <= set(when)
                     out.limits.append(Limit(terms, most=spare, when=() if only else tuple(when)))
 
-    def _quota_gates(self, out: Together, own: Mapping[int, int], every: Sequence[tuple[int, int]]) -> None:
+    def add_quota_gates(self, out: Together, own: Mapping[int, int], every: Sequence[tuple[int, int]]) -> None:
         """3.2, gate: the beneficiary's quotas below the LCA end within their min."""
         when: dict[str, list[int]] = {}
         for i, o in own.items():
@@ -267,7 +241,7 @@ class Law:
                     terms = tuple((o, amounts[resource]) for o, amounts in held.items() if amounts.get(resource))
                     out.limits.append(Limit(terms, least=least, when=tuple(options)))
 
-    def _crossings(self, out: Together, own: Mapping[int, int]) -> None:
+    def add_crossings(self, out: Together, own: Mapping[int, int]) -> None:
         """3.2, victims: (taken - the largest unit) < used_before - min in a requested resource."""
         taken: dict[str, dict[int, Amounts]] = {}
         for i, o in own.items():
@@ -284,7 +258,7 @@ class Law:
             if not any(total):
                 out.crossings.append(Crossing(tuple(resources)))
 
-    def _shortfalls(self, out: Together, options: Options) -> None:
+    def add_shortfalls(self, out: Together, options: Options) -> None:
         """Cost level 6: accelerators by which leaf quotas fall below min(used_before, min)."""
         taken: dict[tuple[str, str], list[tuple[int, int]]] = {}
         for rule in (RuleName.QUOTA, RuleName.FAIR_SHARE):

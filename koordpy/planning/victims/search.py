@@ -41,6 +41,7 @@ from koordpy.planning.victims.rules import Law
 from koordpy.planning.victims.single_pod import SinglePod
 from koordpy.planning.victims.taking import take
 from koordpy.planning.victims.terminating import await_ending, waits_on_nominated
+from koordpy.planning.victims.victim_rules import VICTIM_RULES, steps
 
 
 class Preemptor:
@@ -74,22 +75,17 @@ class Preemptor:
     def _useless_from(self) -> int | None:
         """The priority from which on nobody could be taken, where nothing but priority takes anyone."""
         snapshot, config = self.figures.snapshot, self.config
-        reclaims = config.fairness.reclaim != "off" and bool(snapshot.quotas.tree.quotas)
-        takes_back = reclaims or config.quota.monitor_all_quotas
-        if takes_back or self._lines is not None or config.consolidation.enabled:
+        if config.quota.monitor_all_quotas or config.consolidation.enabled:
+            return None
+        if any(rule.above_priority and rule.is_open(snapshot, config) for rule in VICTIM_RULES):
             return None
         return max((pod.priority for pod in snapshot.pending), default=None)
 
     @property
     def open(self) -> bool:
         """Whether any rule may take a pod at all."""
-        config = self.config
-        if config.consolidation.enabled:
-            return True
-        if config.preemption.enabled or (config.fairness.reclaim == "all" and config.fairness.mode != "off"):
-            return True
-        reclaims = config.fairness.reclaim != "off" and config.preemption.across_quotas != "any"
-        return reclaims and bool(self.figures.snapshot.quotas.tree.quotas)
+        snapshot, config = self.figures.snapshot, self.config
+        return config.consolidation.enabled or any(rule.is_open(snapshot, config) for rule in VICTIM_RULES)
 
     def give_back(self, starters: Callable[[], frozenset[str]]) -> tuple[list[GivenBack], list[RejectedPlan]]:
         """What quotas give back that are over their runtime for too long, before anybody is planned.
@@ -183,19 +179,7 @@ class Preemptor:
             if found.nodes:
                 return found
             proofs.append(found.proof)
-        steps: list[dict[RuleName, Mask]] = [
-            {RuleName.QUOTA: law.by_quota(free, strictly=True)},
-            {RuleName.PRIORITY: law.by_priority(free)},
-        ]
-        if law.fair is not None:
-            steps.append({RuleName.FAIR_SHARE: law.by_share(free, strictly=True)})
-        wide = {RuleName.QUOTA: law.by_quota(free, strictly=False), **steps[1]}
-        if law.fair is not None:
-            wide[RuleName.FAIR_SHARE] = law.by_share(free, strictly=False)
-        wide = {name: mask for name, mask in wide.items() if mask.any()}
-        for rules in [*steps, *([wide] if len(wide) > 1 else [])]:
-            if not all(mask.any() for mask in rules.values()):
-                continue
+        for rules in steps(law, free):
             found = self._take(asked, law, rules)
             runs += found.runs
             if found.nodes:

@@ -21,13 +21,14 @@ from koordpy.planning.victim_selection.choice import (
     fewest_pods,
     late_levels,
 )
-from koordpy.planning.victim_selection.names import EVERY_WAY, RuleName, Way
+from koordpy.planning.victim_selection.names import EVERY_WAY, Way
 from koordpy.planning.victim_selection.reprieve import cheapest, counts_allow, in_vain, reprieved
 from koordpy.planning.victim_selection.shortcut import shortcut
 from koordpy.planning.victims.candidates import OfferedChoice
 from koordpy.planning.victims.dry_run import DryRun, DryRunResult
 from koordpy.planning.victims.relief import PreemptionPlan, Victim
 from koordpy.planning.victims.rules import Law
+from koordpy.planning.victims.victim_rules import BY_NAME
 
 
 class Taking:
@@ -220,12 +221,9 @@ def _victim(found: OfferedChoice, option: int, law: Law, stand: DryRunResult, tr
     """One option's unit with its rule, and the numbers that the rule goes by."""
     [i] = found.of([option])
     unit, rule = trial.pool.units[i], found.rules[found.choices.options[option].rule]
-    why = ""
-    if rule is RuleName.QUOTA:
-        why = law.why_quota(i)
-    elif rule is RuleName.FAIR_SHARE and law.fair is not None:
-        why = law.fair.why(i)
-    elif rule is RuleName.CONSOLIDATION:
+    if rule in BY_NAME:
+        why = BY_NAME[rule].why(law, i)
+    else:
         keys, nodes = {pod.key for pod in unit.pods}, trial.figures.snapshot.nodes
         at = sorted({nodes[one.node].name for one in stand.back if one.pod.key in keys})
         why = f"room on {', '.join(at)} was planned for it"

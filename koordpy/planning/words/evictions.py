@@ -23,6 +23,7 @@ from koordpy.planning.victims.asked import one_by_one
 from koordpy.planning.victims.overuse import GivenBack
 from koordpy.planning.victims.stale import StaleGang
 from koordpy.planning.victims.terminating import waits_on_nominated
+from koordpy.planning.victims.victim_rules import BY_NAME
 
 NO_VICTIMS = "No preemption victims found for incoming pod"
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
@@ -64,9 +65,7 @@ def preemption_sentence(pod: PodInfo, figures: Figures, *, never: bool = False) 
 
 DEFAULT_GRACE_SECONDS = 30
 _REASONS = {
-    RuleName.PRIORITY: "Preempted",
-    RuleName.QUOTA: "Reclaimed",
-    RuleName.FAIR_SHARE: "Reclaimed",
+    **{rule.name: rule.reason for rule in BY_NAME.values()},
     RuleName.CONSOLIDATION: "Moved",
     RuleName.STALE_GANG: "StaleGang",
 }
@@ -99,10 +98,9 @@ def evictions(one: Tried, figures: Figures) -> list[Eviction]:
                 text = f"Preempted by {who} over {pod.priority}) on node {pod.node}"
                 if victim.unit.kind is UnitKind.CORE and pod.node not in taken:
                     text += ", goes with its gang"
-            elif victim.rule in (RuleName.QUOTA, RuleName.FAIR_SHARE):
-                text = f"Reclaimed for {kind} {name}: {victim.why}"
             else:
-                text = f"Moved for {kind} {name}: {victim.why}"
+                rule = BY_NAME.get(victim.rule)
+                text = f"{rule.reason if rule is not None else 'Moved'} for {kind} {name}: {victim.why}"
             returns_to = back.get(pod.key, "")
             out.append(_eviction(pod, victim.rule, name, text, unit=one.unit.id, returns_to=returns_to))
     return out

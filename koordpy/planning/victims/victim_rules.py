@@ -1,0 +1,120 @@
+"""Every rule by which a waiting unit takes from running pods: a `VictimRule`, and one line in `VICTIM_RULES`
+(docs/extending.md). They are tried in order, each alone, then all together.
+
+Moves (consolidation) and gangs that give up are no such rules: they are planned by themselves.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from koordpy.api.config import KoordpyConfiguration
+from koordpy.cluster.snapshot import Snapshot
+from koordpy.planning.victim_selection.choice import Limit
+from koordpy.planning.victim_selection.names import RuleName
+from koordpy.planning.victims.pool import Mask
+from koordpy.planning.victims.rules import Law, Options, Together
+from koordpy.planning.victims.victim_rule import VictimRule
+
+
+class Reclaim(VictimRule):
+    """Quotas take back what others use above their min (preemption.md 3.2)."""
+
+    name = RuleName.QUOTA
+    reason = "Reclaimed"
+
+    def is_open(self, snapshot: Snapshot, config: KoordpyConfiguration) -> bool:
+        reclaims = config.fairness.reclaim != "off" and config.preemption.across_quotas != "any"
+        return reclaims and bool(snapshot.quotas.tree.quotas)
+
+    def units(self, law: Law, free: Mask) -> Mask:
+        return law.by_quota(free, strictly=True)
+
+    def beside(self, law: Law, free: Mask, alone: Mask) -> Mask:
+        return law.by_quota(free, strictly=False)
+
+    def bind(self, law: Law, out: Together, own: Mapping[int, int], every: Sequence[tuple[int, int]]) -> None:
+        law.add_quota_gates(out, own, every)
+        law.add_crossings(out, own)
+
+    def why(self, law: Law, unit: int) -> str:
+        return law.why_quota(unit)
+
+
+class Preempt(VictimRule):
+    """Units of lower priority go (preemption.md 3.1)."""
+
+    name = RuleName.PRIORITY
+    reason = "Preempted"
+    keeps_budgets = False
+    above_priority = False
+
+    def is_open(self, snapshot: Snapshot, config: KoordpyConfiguration) -> bool:
+        return config.preemption.enabled
+
+    def units(self, law: Law, free: Mask) -> Mask:
+        return law.by_priority(free)
+
+    def bind(self, law: Law, out: Together, own: Mapping[int, int], every: Sequence[tuple[int, int]]) -> None:
+        if law.config.preemption.across_quotas == "overMin":
+            law.add_guarantees(out, own, every)
+        if law.fair is not None:
+            out.limits.extend(law.fair.floors(own, every))
+
+
+class ReclaimShare(VictimRule):
+    """Users and queues take back what others hold above their share (preemption.md 3.3)."""
+
+    name = RuleName.FAIR_SHARE
+    reason = "Reclaimed"
+
+    def is_open(self, snapshot: Snapshot, config: KoordpyConfiguration) -> bool:
+        return config.fairness.reclaim == "all" and config.fairness.mode != "off"
+
+    def units(self, law: Law, free: Mask) -> Mask:
+        return law.by_share(free, strictly=True)
+
+    def beside(self, law: Law, free: Mask, alone: Mask) -> Mask:
+        return law.by_share(free, strictly=False)
+
+    def bind(self, law: Law, out: Together, own: Mapping[int, int], every: Sequence[tuple[int, int]]) -> None:
+        if law.fair is not None:
+            law.add_guarantees(out, own, every)
+            out.limits.extend(law.fair.gates(own, every))
+            out.crossings.extend(law.fair.crossings(own))
+
+    def why(self, law: Law, unit: int) -> str:
+        return law.fair.why(unit) if law.fair is not None else ""
+
+
+VICTIM_RULES: tuple[VictimRule, ...] = (
+    Reclaim(),
+    Preempt(),
+    ReclaimShare(),
+)
+BY_NAME: Mapping[RuleName, VictimRule] = {rule.name: rule for rule in VICTIM_RULES}
+
+
+def steps(law: Law, free: Mask) -> list[dict[RuleName, Mask]]:
+    """[units] that may go, step by step: by each rule that allows any alone, then by all that do together."""
+    alone = {rule.name: rule.units(law, free) for rule in VICTIM_RULES}
+    wide = {rule.name: rule.beside(law, free, alone[rule.name]) for rule in VICTIM_RULES}
+    wide = {name: mask for name, mask in wide.items() if mask.any()}
+    return [{name: mask} for name, mask in alone.items() if mask.any()] + ([wide] if len(wide) > 1 else [])
+
+
+def together(law: Law, options: Options, budgets: Sequence[tuple[int, Mapping[int, int]]]) -> Together:
+    """What binds the options. budgets: (allowed, unit -> pods covered) of each PodDisruptionBudget."""
+    out = Together()
+    every = [(o, i) for own in options.values() for i, o in own.items()]
+    law.add_admission(out, every)
+    for name, own in options.items():
+        rule = BY_NAME.get(name)
+        if rule is not None:
+            rule.bind(law, out, own, every)
+        if rule is None or rule.keeps_budgets:
+            for allowed, covered in budgets:
+                when = tuple(o for i, o in own.items() if i in covered)
+                terms = tuple((o, covered[i]) for o, i in every if i in covered)
+                if when and sum(n for _, n in terms) > allowed:
+                    out.limits.append(Limit(terms, most=allowed, when=when if len(options) > 1 else ()))
+    law.add_shortfalls(out, options)
+    return out
