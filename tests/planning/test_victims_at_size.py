@@ -94,6 +94,13 @@ def test_every_way_keeps_the_law_among_many_kinds(seed: int) -> None:
     assert not wrong
 
 
+@pytest.mark.parametrize("seed", [4, 7, 17])
+def test_every_way_keeps_the_law_among_npus(seed: int) -> None:
+    """In 17 two quotas are to give back pods of one GangGroup, whole for the one, and in part for the other."""
+    wrong, _ = compared(seed, 60, rich=True, npus=True)
+    assert not wrong
+
+
 @pytest.mark.parametrize(
     ("members", "over", "others"),
     [(2, 15, {}), (2, 16, {}), (3, 16, {}), (2, 24, {"halves": 2}), (2, 15, {"halves": 4}), (1, 8, {"halves": 4}),

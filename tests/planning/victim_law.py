@@ -22,6 +22,7 @@ from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.accelerators.registry import give
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
+from koordpy.planning.jobs.ascend.relief import place_chosen
 from koordpy.planning.joint import place_jointly
 from koordpy.planning.placement.goals import Goals
 from koordpy.planning.placement.problem import only_ranks
@@ -30,6 +31,7 @@ from koordpy.planning.quota.queues import queue_ages, queue_shares
 from koordpy.planning.units import Groups, Unit
 
 GPU = "nvidia.com/gpu"
+NPU = keys.NPU_RESOURCES[0]
 NEVER = "preemptionPolicy=Never"
 
 
@@ -70,6 +72,7 @@ class Judge:
 
     def __init__(self, snapshot: Snapshot, config: KoordpyConfiguration, unit_id: str) -> None:
         self.snapshot, self.config = snapshot, config
+        self.device = NPU if any(NPU in node.allocatable for node in snapshot.nodes) else GPU
         self.groups, self.draft = Groups(snapshot), Draft(snapshot)
         self.figures = Figures(self.draft, config)
         self.unit: Unit = next(unit for unit in self.groups.units() if unit.id == unit_id)
@@ -125,8 +128,8 @@ class Judge:
     def shared(self, party: str) -> list[str]:
         """Resources that are shared out to a party."""
         if self.config.fairness.mode == "gpu-count":
-            return [GPU]
-        return sorted(self.quotas[party].max) if party in self.quotas else [GPU, "cpu"]
+            return [self.device]
+        return sorted(self.quotas[party].max) if party in self.quotas else [self.device, "cpu"]
 
     def line(self, party: str, resource: str) -> tuple[Fraction, Fraction]:
         """(unrounded share, whole share)."""
@@ -145,7 +148,7 @@ class Judge:
         if mode == "off":
             return {}
         if mode == "gpu-count":
-            return {(user, GPU): (a, Fraction(b)) for user, (a, b) in self._users().items()}
+            return {(user, self.device): (a, Fraction(b)) for user, (a, b) in self._users().items()}
         known = [pod for pod in self.snapshot.pods.values() if pod.bound or pod.pending]
         ages: dict[ShareQueue, float] = {}
         for pod in known:
@@ -166,9 +169,9 @@ class Judge:
         for pod in self.snapshot.pods.values():
             if pod.bound or pod.pending:
                 user = self.user(pod)
-                demand[user] += pod.requests.get(GPU, 0)
+                demand[user] += pod.requests.get(self.device, 0)
                 age[user] = min(age.get(user, (pod.created, natural_key(user))), (pod.created, natural_key(user)))
-        total = sum(node.allocatable.get(GPU, 0) for node in self.snapshot.nodes)
+        total = sum(node.allocatable.get(self.device, 0) for node in self.snapshot.nodes)
         level, open_to = Fraction(0), dict(demand)
         left = Fraction(min(total, sum(demand.values())))
         exact: dict[str, Fraction] = {}
@@ -249,7 +252,7 @@ class Judge:
 
     def _asked(self, pods: Sequence[PodInfo]) -> list[str]:
         """Resources that a beneficiary requests, of those that are shared out at all."""
-        known = [GPU] if self.config.fairness.mode == "gpu-count" else [GPU, "cpu"]
+        known = [self.device] if self.config.fairness.mode == "gpu-count" else [self.device, "cpu"]
         return [r for r in known if any(pod.requests.get(r) for pod in pods)]
 
     # --- the rules ----------------------------------------------------------------------------------------------------
@@ -425,15 +428,15 @@ class Judge:
         short = 0
         reclaimed = [pod for i, rule in taken.items() if rule != "priority" for pod in parts[i].pods]
         for leaf in {self.leaf(pod) for pod in reclaimed} & set(self.quotas):
-            if GPU in self.quotas[leaf].max:
-                use = self.used(leaf, GPU, self.running)
-                line = min(use, self.quotas[leaf].least(GPU))
-                short += max(0, line - (use - self.used(leaf, GPU, reclaimed)))
+            if self.device in self.quotas[leaf].max:
+                use = self.used(leaf, self.device, self.running)
+                line = min(use, self.quotas[leaf].least(self.device))
+                short += max(0, line - (use - self.used(leaf, self.device, reclaimed)))
         return (
             over,
             max((part.priority for part in chosen), default=-(1 << 40)),
             sum(part.breaks for part in chosen),
-            sum(pod.requests.get(GPU, 0) for pod in gone),
+            sum(pod.requests.get(self.device, 0) for pod in gone),
             len(gone),
             short,
         )
@@ -443,6 +446,10 @@ class Judge:
         mark = self.draft.mark()
         for pod in gone:
             self.draft.evict(pod)
+        own = place_chosen(self.unit, [self.unit.members[rank].key for rank in ranks], self.figures)
+        if own is not None:
+            self.draft.undo(mark)
+            return () if len(own.nodes) == len(ranks) else None
         room = only_ranks(build(self.unit, self.figures), set(ranks))
         found = place_jointly(self.unit, room, self.figures)
         seats = {self.unit.members[rank].key: node for rank, node in found.nodes.items()}

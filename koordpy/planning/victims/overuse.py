@@ -100,7 +100,13 @@ def _due(pool: Pool, groups: Groups, figures: Figures) -> list[_Due]:
     out: list[_Due] = []
     for name in names:
         gone = {i for one in out for i in one.taken}
-        held = {i: amounts for i, amounts in _inside(pool, figures, name).items() if i not in gone}
+        # a gang that gives back for one quota has other units left than it had
+        gangs = {pool.units[i].group for i in gone if pool.units[i].kind is not UnitKind.PLAIN}
+        held = {
+            i: amounts
+            for i, amounts in _inside(pool, figures, name).items()
+            if i not in gone and (pool.units[i].kind is UnitKind.PLAIN or pool.units[i].group not in gangs)
+        }
         at_nodes = {i: [node for node, _ in pool.free_of(i)] for i in held}
         own = [node for nodes in at_nodes.values() for node in nodes]
         able = [unit for unit in waiting if unit.id not in refused and reaches.of(unit)[own].any()]
