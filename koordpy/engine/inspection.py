@@ -125,7 +125,10 @@ class Inspection:
 
     def seen(self) -> tuple[Snapshot, dict[str, str]]:
         """The cluster as the planner would see it now, and the state of each unit of the queue."""
-        return self._state.snapshot(self._now()), {entry.unit: entry.state.value for entry in self._queue.entries()}
+        now = self._now()
+        if self._feeds.is_regroup_due(now):
+            self._feeds.regroup(now)  # a snapshot finds the gangs that follow, and the queue must hear of it
+        return self._state.snapshot(now), {entry.unit: entry.state.value for entry in self._queue.entries()}
 
     def unreadable(self) -> list[dict[str, str]]:
         """Every object that cannot be read, and what that means."""

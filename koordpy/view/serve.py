@@ -270,7 +270,7 @@ class Upstream:
                         raise SourceError(502, value.decode(errors="replace"))
                     elif line.startswith(b":"):
                         yield "", b""
-        raise SourceError(502, f"{self._address} has closed the connection")
+        raise SourceError(502, f"scheduler at {self._address} has closed the connection")
 
     @contextlib.asynccontextmanager
     async def _asked(self, path: str, **query: str) -> AsyncIterator[aiohttp.ClientResponse]:
@@ -287,6 +287,8 @@ class Upstream:
                 raise SourceError(status, f"scheduler at {self._address}: {said or response.reason}")
         except TimeoutError:
             raise SourceError(502, f"scheduler at {self._address}: no answer in time") from None
+        except aiohttp.ClientPayloadError:
+            raise SourceError(502, f"scheduler at {self._address} has closed the connection") from None
         except (aiohttp.ClientError, ValueError) as fault:
             why = getattr(fault, "strerror", None) or str(fault) or type(fault).__name__
             raise SourceError(502, f"scheduler at {self._address} cannot be reached: {why}") from None

@@ -111,7 +111,7 @@ def test_the_demo_is_seen(browser: Browser, demo: str) -> None:
     assert counts["free"] == 213
     assert counts["bound"] == 299
     assert "64 nodes, 512 accelerators" in browser.text("#source")
-    assert browser.text("#roomline") == "Free for gangs of 8 gpu: 25, of 64: 3, of 512: 0"
+    assert browser.text("#roomline") == "Free for gangs of 8 GPUs: 25, of 64: 3, of 512: 0"
     assert browser.js("document.querySelector('#slots tbody').rows.length") == 3
     queue = browser.text("#queue")
     assert "2 units waiting" in queue
