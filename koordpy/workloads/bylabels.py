@@ -15,7 +15,7 @@ from koordpy.workloads.gangs import AUTO, Derived
 from koordpy.workloads.kinds.leaderworkersets import PREFIX as LWS
 from koordpy.workloads.kinds.leaderworkersets import WORKERS
 from koordpy.workloads.kinds.registry import GANG_KINDS
-from koordpy.workloads.known import PodPlace, Title, controller
+from koordpy.workloads.known import Title, controller
 from koordpy.workloads.runs import WorkloadPod
 from koordpy.workloads.source import index_of
 from koordpy.workloads.unread import ASKED_BY_TEMPLATE
@@ -64,10 +64,12 @@ NEVER = frozenset({"DaemonSet", "Workflow", "SparkApplication", "RayJob", "Pod"}
 """Kinds whose pods are in no gang but by its name (workloads.md 3)."""
 
 
-def _is_below_a_group(place: PodPlace) -> bool:
-    """Whether all that is known of a pod is the StatefulSet of a LeaderWorkerSet."""
-    owner = place.chain[-1].head.owner
-    return owner is not None and owner.kind == "LeaderWorkerSet"
+def _is_below_a_group(one: WorkloadPod) -> bool:
+    """Whether all that is known of a pod is the StatefulSet of a LeaderWorkerSet, or that of workers whose leader is
+    gone."""
+    if one.place is None or (owner := one.place.chain[-1].head.owner) is None:
+        return False
+    return owner.kind == "LeaderWorkerSet" or (owner.kind == "Pod" and LWS + "name" in one.pod.metadata.labels)
 
 
 def label_group(one: WorkloadPod, how: str, kinds: Container[str]) -> tuple[str, ...] | None:
@@ -76,7 +78,7 @@ def label_group(one: WorkloadPod, how: str, kinds: Container[str]) -> tuple[str,
     meta = one.pod.metadata
     if how == "off" or meta.annotations.get(AUTO) == "off":
         return None
-    is_known = one.place is not None and how == "workloads" and not _is_below_a_group(one.place)
+    is_known = one.place is not None and how == "workloads" and not _is_below_a_group(one)
     if not is_known and (found := _group(one.pod)) is not None:
         owner = controller(one.pod)
         kind = "LeaderWorkerSet" if found[0] == "lws" else owner.kind if owner is not None else ""

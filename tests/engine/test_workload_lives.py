@@ -1,26 +1,32 @@
-"""Random lives of workloads in virtual time; KOORDPY_WORKLOADS=20000 tries that many."""
+"""Random lives of workloads in virtual time; KOORDPY_WORKLOADS=2000 tries that many of each sort."""
 
 import os
 from collections import Counter
 
 import pytest
 
+from tests.engine.grouplives import GroupLives
 from tests.engine.virtual import one_after_the_other
-from tests.engine.workloadlives import ACTS, live_through
+from tests.engine.workloadlives import WorkloadLives, live_through
 
-COUNT = int(os.environ.get("KOORDPY_WORKLOADS", "500"))
-BATCH = 125
+COUNT = int(os.environ.get("KOORDPY_WORKLOADS", "0"))
+BATCH = 100
+BATCHES = [
+    (lives, first)
+    for lives, most in ((WorkloadLives, 500), (GroupLives, 300))
+    for first in range(0, COUNT or most, BATCH)
+]
 
 
-@pytest.mark.parametrize("first", range(0, COUNT, BATCH))
-def test_what_a_controller_makes_is_bound_once_there_is_room(first: int) -> None:
+@pytest.mark.parametrize(("lives", "first"), BATCHES)
+def test_what_a_controller_makes_is_bound_once_there_is_room(lives: type[WorkloadLives], first: int) -> None:
     wrong: dict[int, str] = {}
     tally: Counter[str] = Counter()
     with one_after_the_other():
-        for seed in range(first, min(first + BATCH, COUNT)):
+        for seed in range(first, first + BATCH):
             try:
-                tally += live_through(seed).tally
+                tally += live_through(seed, lives).tally
             except AssertionError as error:
                 wrong[seed] = str(error)
-    assert not wrong, f"python -m tests.engine.workloadlives --trace --seeds SEED shows what happened: {wrong}"
-    assert [act for act in ACTS if not tally[act]] == [], "these were never played"
+    assert not wrong, f"python -m {lives.__module__} --trace --seeds SEED shows what happened: {wrong}"
+    assert [act for act in lives.acts if not tally[act]] == [], "these were never played"

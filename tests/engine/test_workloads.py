@@ -197,6 +197,24 @@ async def test_a_kind_that_is_not_served_goes_by_labels_and_a_leader_waits_for_i
 
 
 @in_virtual_time
+async def test_workers_whose_leader_is_gone_do_not_start_one_by_one() -> None:
+    async with live([small("n1", cpu=4)]) as cluster:
+        serve(cluster, "leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet")
+        async with cluster.running():
+            leader = {"apiVersion": "v1", "kind": "Pod", "name": "llm-0", "uid": "gone", "controller": True}
+            meta = {"name": "llm-0", "namespace": "default", "ownerReferences": [leader]}
+            made = cluster.server.store.create(
+                "statefulsets.apps", {"metadata": meta, "spec": {"template": template()}}
+            )
+            labels = {LWS + "name": "llm", LWS + "group-index": "0", LWS + "worker-index": "1"}
+            worker = member(1, uid_of(made), "llm-0", "StatefulSet", **labels)
+            worker["metadata"]["annotations"] = {LWS + "size": "3"}
+            cluster.create(worker)
+            await until(lambda: "gang default/llm-0:workers: waiting for members, 1 of" in said(cluster, "llm-0-1"))
+            assert cluster.places() == {}
+
+
+@in_virtual_time
 async def test_a_suspended_job_and_one_made_again_start_clean() -> None:
     async with live([small("n1", cpu=2)]) as cluster, cluster.running():
         uid = uid_of(job(cluster, 2))

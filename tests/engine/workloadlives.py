@@ -78,6 +78,9 @@ class WorkloadLives:
     loop: VirtualLoop
     dice: random.Random
     trace: ClassVar[bool] = False
+    acts: ClassVar[dict[str, float]] = ACTS
+    more_nodes: ClassVar[int] = 6
+    """That come at the end, so that there is room for everybody."""
     works: list[Work] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     tally: Counter[str] = field(default_factory=Counter)
@@ -99,7 +102,7 @@ class WorkloadLives:
 
     def _changed(self, shelf: str, change: Any) -> None:
         obj = change.entry.obj
-        if self.trace and shelf in ("pods", JOBS, JOBSETS, "nodes"):
+        if self.trace and shelf.partition(".")[0] not in ("events", "leases"):
             self._print(shelf, change.kind, obj)
         if shelf != "pods" or change.kind == "DELETED" or not on_node(obj) or phase_of(obj) != "Pending" or ending(obj):
             return
@@ -121,7 +124,7 @@ class WorkloadLives:
         ]
 
     def _print(self, shelf: str, kind: str, obj: Manifest) -> None:
-        meta, spec, status = obj["metadata"], obj["spec"], obj.get("status", {})
+        meta, spec, status = obj["metadata"], obj.get("spec", {}), obj.get("status", {})
         told = [f"{self.loop.time():8.3f} {kind} {shelf} {meta['name']}", status.get("phase", "")]
         told += [f"on {spec['nodeName']}"] if spec.get("nodeName") else []
         told += ["ending"] if ending(obj) else []
@@ -134,18 +137,8 @@ class WorkloadLives:
 
     def prepare(self) -> None:
         """Machines, the definition of JobSets, and one or two workloads."""
-        names = {"plural": "jobsets", "kind": "JobSet", "listKind": "JobSetList", "singular": "jobset"}
-        schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-        version = {
-            "name": "v1alpha2",
-            "served": True,
-            "storage": True,
-            "schema": schema,
-            "subresources": {"status": {}},
-        }
-        spec = {"group": "jobset.x-k8s.io", "scope": "Namespaced", "names": names, "versions": [version]}
-        self.cluster.server.store.create(DEFINITIONS, {"metadata": {"name": JOBSETS}, "spec": spec})
-        self.cluster.nodes(*(small(name, gpus=4) for name in NODES))
+        self.serve("jobset.x-k8s.io", "v1alpha2", "JobSet")
+        self.make_nodes()
         for name in ("a", "b")[: self.dice.choice((1, 2, 2))]:
             of_set = self.dice.random() < 0.5
             work = Work(name, self.dice.randint(1, 2) if of_set else self.dice.randint(2, 4), of_set=of_set)
@@ -153,6 +146,19 @@ class WorkloadLives:
             work.waves = 0 if of_set else self.dice.choice((0, 0, 2))
             self.works.append(work)
             self._create(work)
+
+    def serve(self, group: str, version: str, kind: str) -> None:
+        """The definition of a kind."""
+        plural = f"{kind.lower()}s"
+        names = {"plural": plural, "kind": kind, "listKind": f"{kind}List", "singular": kind.lower()}
+        schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+        served = {"name": version, "served": True, "storage": True, "schema": schema, "subresources": {"status": {}}}
+        spec = {"group": group, "scope": "Namespaced", "names": names, "versions": [served]}
+        self.cluster.server.store.create(DEFINITIONS, {"metadata": {"name": f"{plural}.{group}"}, "spec": spec})
+
+    def make_nodes(self) -> None:
+        """Few enough that not everybody finds room."""
+        self.cluster.nodes(*(small(name, gpus=4) for name in NODES))
 
     def _create(self, work: Work) -> None:
         meta: Manifest = {"name": work.name, "namespace": "default"}
@@ -275,8 +281,12 @@ class WorkloadLives:
             if other == role:
                 job = self._job(name)
                 wanted += self._wanted(job)[0] if job is not None else 0 if work.suspended else parallelism
-        seen = self._seen.setdefault((run, role), [])
-        seen.append((self.loop.time(), len(alive), wanted))
+        self.saw((run, role), len(alive), wanted)
+
+    def saw(self, role: tuple[str, str], alive: int, wanted: int) -> None:
+        """Takes down what is there of a role (run, name) now, and what its controller wants."""
+        seen = self._seen.setdefault(role, [])
+        seen.append((self.loop.time(), alive, wanted))
         del seen[:-12]
 
     def _make(self, work: Work, role: str, job: Manifest, index: int) -> None:
@@ -313,7 +323,7 @@ class WorkloadLives:
 
     def act(self) -> None:
         """One act of somebody."""
-        name = self.dice.choices(list(ACTS), list(ACTS.values()))[0]
+        name = self.dice.choices(list(self.acts), list(self.acts.values()))[0]
         work = self.dice.choice(self.works)
         does: Callable[[Work], bool | None] = getattr(self, f"do_{name}")
         if does(work) is not False:
@@ -456,7 +466,7 @@ class WorkloadLives:
                 await asyncio.sleep(self.dice.random() * self.dice.choice((0.1, 0.5, 2.0)))
             self.do_uncordon(self.works[0])
             self.do_resume(self.works[0])
-            self.cluster.nodes(*(small(f"more{i}", gpus=4) for i in range(6)))
+            self.cluster.nodes(*(small(f"more{i}", gpus=4) for i in range(self.more_nodes)))
             wrong: list[str] = []
             for patience in (5.0, 15.0, 60.0):
                 await asyncio.sleep(patience)
@@ -477,42 +487,49 @@ class WorkloadLives:
             if phase_of(obj) == "Pending" and not on_node(obj):
                 out.append(f"{name} waits: {self.cluster.condition(name).get('message', '')}")
         for work in self.works:
-            for job_name in work.jobs:
-                job = self._job(job_name)
-                if job is None:
-                    out.append(f"Job {job_name} is not made")
-                    continue
-                runs = sum(phase_of(one) == "Running" and not ending(one) for one in self._pods_of(job))
-                if runs != self._wanted(job)[0]:
-                    out.append(f"{job_name}: {runs} run, {self._wanted(job)[0]} wanted")
+            out += self._missing(work)
+        return out
+
+    def _missing(self, work: Work) -> list[str]:
+        """What its controller wants and is not there."""
+        out = []
+        for job_name in work.jobs:
+            job = self._job(job_name)
+            if job is None:
+                out.append(f"Job {job_name} is not made")
+                continue
+            runs = sum(phase_of(one) == "Running" and not ending(one) for one in self._pods_of(job))
+            if runs != self._wanted(job)[0]:
+                out.append(f"{job_name}: {runs} run, {self._wanted(job)[0]} wanted")
         return out
 
 
-async def _in_virtual_time(loop: VirtualLoop, seed: int) -> WorkloadLives:
+async def _in_virtual_time(loop: VirtualLoop, seed: int, lives_of: type[WorkloadLives]) -> WorkloadLives:
     async with virtual_server(seed) as server:
-        lives = WorkloadLives(Live(server), loop, random.Random(seed))
+        lives = lives_of(Live(server), loop, random.Random(seed))
         await lives.live()
         return lives
 
 
-def live_through(seed: int) -> WorkloadLives:
+def live_through(seed: int, lives_of: type[WorkloadLives] = WorkloadLives) -> WorkloadLives:
     """One history in virtual time; AssertionError where something must not be."""
-    return run(lambda loop: _in_virtual_time(loop, seed), seed)
+    return run(lambda loop: _in_virtual_time(loop, seed, lives_of), seed)
 
 
-def main() -> int:
+def main(lives_of: type[WorkloadLives] = WorkloadLives) -> int:
+    """Runs many histories of a kind."""
     parser = argparse.ArgumentParser(description="Random lives of workloads; prints those that go wrong")
     parser.add_argument("--seeds", default="0-2000", help="FIRST-LAST, LAST left out, or one seed")
     parser.add_argument("--trace", action="store_true", help="print every write")
     options = parser.parse_args()
-    WorkloadLives.trace = options.trace
+    lives_of.trace = options.trace
     first, _, last = options.seeds.partition("-")
     tally: Counter[str] = Counter()
     failed = 0
     with one_after_the_other():
         for seed in range(int(first), int(last or int(first) + 1)):
             try:
-                tally += live_through(seed).tally
+                tally += live_through(seed, lives_of).tally
             except (AssertionError, StatusError) as error:
                 failed += 1
                 print(f"seed {seed}: {error}", flush=True)
