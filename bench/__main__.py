@@ -6,7 +6,7 @@ Figures of one machine say little alone: compare rows of one run.
 import importlib
 import sys
 
-PARTS = ("reflector", "intake", "planner", "ascend", "victims", "shares", "binds", "view")
+PARTS = ("reflector", "intake", "planner", "workloads", "ascend", "victims", "shares", "binds", "view")
 
 
 def main(wanted: list[str]) -> int:

@@ -19,6 +19,7 @@ from tests.e2e.controlplane import MASTERS, ControlPlane
 Json = dict[str, Any]
 
 PODS = pods_path()
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
 SIGS_GROUPS = "/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/default/podgroups"
 UPSTREAM_GROUPS = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
@@ -83,14 +84,17 @@ class LiveCluster:
     async def pods(self, count: int, stem: str, *, wave: str = "", **own: Any) -> set[str]:
         """Makes pods STEM-0, STEM-1, ... of a wave (the stem, unless given) and returns their uids.
 
-        own: arguments of pod_manifest, or functions of the pod's index that give them.
+        own: arguments of pod_manifest, or functions of the pod's index that give them; owner: an ownerReference.
         """
+        owners = [own.pop("owner")] if "owner" in own else []
         uids: set[str] = set()
 
         async def make(i: int) -> None:
             settings = {key: value(i) if callable(value) else value for key, value in own.items()}
             labels = {**settings.pop("labels", {}), WAVE: wave or stem}
-            made = await self.api.create(PODS, pod_manifest(f"{stem}-{i}", labels=labels, **settings))
+            manifest = pod_manifest(f"{stem}-{i}", labels=labels, **settings)
+            manifest["metadata"]["ownerReferences"] = owners
+            made = await self.api.create(PODS, manifest)
             uids.add(made["metadata"]["uid"])
 
         await self.api.each(range(count), make)
@@ -119,6 +123,7 @@ class LiveCluster:
                 # one by one: a collection is deleted by one worker of the server, which takes minutes
                 await self.api.each(items, self._remove_pod)
             await self.api.delete(SIGS_GROUPS)
+            await self.api.delete(JOBS)
             if self.plane.upstream_gangs:
                 # one by one here, too: kube-controller-manager takes their finalizer away
                 names = [group["metadata"]["name"] for group in await self.api.items(UPSTREAM_GROUPS)]
@@ -136,6 +141,12 @@ class LiveCluster:
         if pod["metadata"].get("finalizers"):
             await self.api.patch(path, {"metadata": {"finalizers": None}})
         await self.api.delete(path)
+
+
+def job_labels(job: str, index: int) -> dict[str, str]:
+    """What the controller of an Indexed Job writes on its pods."""
+    prefix = "batch.kubernetes.io/"
+    return {prefix + "job-name": job, "job-name": job, prefix + "job-completion-index": str(index)}
 
 
 def of_wave(wave: str) -> str:

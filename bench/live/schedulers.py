@@ -67,7 +67,7 @@ class Koordpy:
             gang,
             wave=wave,
             scheduler=self.scheduler_name,
-            requests=_accelerated(gpus),
+            requests=accelerated(gpus),
             labels={LABEL_POD_GROUP: gang},
             spec=_priority(priority),
         )
@@ -107,12 +107,13 @@ class KubeScheduler:
             gang,
             wave=wave,
             scheduler=self.scheduler_name,
-            requests=_accelerated(gpus),
+            requests=accelerated(gpus),
             spec={"schedulingGroup": {"podGroupName": gang}, **_priority(priority)},
         )
 
 
-def _accelerated(gpus: int) -> Json:
+def accelerated(gpus: int) -> Json:
+    """Requests of a pod of so many GPUs."""
     return {**PLAIN, "nvidia.com/gpu": str(gpus)}
 
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from bench.live.cluster import LiveCluster
 from bench.live.schedulers import Scheduler
-from bench.yardstick import bounds, busy, hopeless, preemption, starting, waiting
+from bench.yardstick import bounds, busy, hopeless, jobs, preemption, starting, waiting
 from bench.yardstick.figures import Goal, Line, Run
 
 TABLE_NODES = 1000
@@ -56,6 +56,7 @@ def rows(nodes: int, *, window_s: float = WINDOW_S) -> list[Row]:
         _preempt(_share(64, nodes), nodes),
         _busy(_share(200, nodes)),
         _start("start", 5 * nodes, 20 * nodes),
+        _jobs("jobs", _share(1000, nodes), 8, nodes=5 * nodes),
         _plain("plain5000", _share(3000, nodes), nodes=5 * nodes, extra=True),
         _start("start50000", 5 * nodes, 50 * nodes, extra=True, goal_s=30.0, goal_mb=1500.0),
     ]
@@ -84,6 +85,18 @@ def _gangs(key: str, gangs: int, size: int, *, gpus: int, goal_s: float) -> Row:
     line = Line("last_s", f"{what}: start to last bind", "s", Goal(at_most=goal_s), bounded=True)
     play = partial(waiting.gangs, gangs=gangs, size=size, gpus=gpus)
     return Row(key, (line,), play, bound=partial(bounds.seconds_to_bind, count=gangs * size))
+
+
+def _jobs(key: str, count: int, size: int, *, nodes: int) -> Row:
+    what = f"{count:,} Indexed Jobs of {size} one-GPU pods on {nodes:,} nodes"
+    lines = (
+        Line("cpu_ms", f"{what}: CPU a pod, from the start to the last bind", "ms"),
+        Line("cpu_group_ms", "the same gangs by PodGroup", "ms"),
+        Line("cpu_percent", "Jobs in percent of PodGroups: CPU", "%", Goal(at_most=110.0)),
+        Line("memory_percent", "the same: most memory held", "%", Goal(at_most=110.0)),
+    )
+    play = partial(jobs.play, jobs=count, size=size)
+    return Row(key, lines, play, partial(LiveCluster.grow, nodes=nodes), extra=True)
 
 
 def _hopeless(key: str, nodes: int, free: int, *, told_s: float, cpu_s: float, window_s: float) -> Row:

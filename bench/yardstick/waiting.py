@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 
 from bench.live.cluster import PLAIN, WAVE, LiveCluster
 from bench.live.schedulers import Scheduler, running
@@ -11,6 +12,8 @@ from bench.live.usage import usage_of
 from bench.live.watching import PodWatch
 from bench.yardstick.figures import Run
 
+Make = Callable[[LiveCluster, Scheduler, str], Awaitable[set[str]]]
+"""Makes the pods of a wave; their uids."""
 TIMEOUT_S = 180.0
 SETTLE_S = 1.5
 """The watch is under way and the server at rest before the scheduler starts."""
@@ -23,6 +26,11 @@ async def plain(cluster: LiveCluster, scheduler: Scheduler, *, count: int) -> Ru
     wave = cluster.name("plain-")
     uids = await cluster.pods(count, wave, scheduler=scheduler.scheduler_name, requests=PLAIN)
     return await _drain(cluster, scheduler, wave, uids, later_s=LATER_S)
+
+
+async def drain(cluster: LiveCluster, scheduler: Scheduler, wave: str, make: Make) -> Run:
+    """Whatever waits; the clock runs from the start of the process to the last bind."""
+    return await _drain(cluster, scheduler, wave, await make(cluster, scheduler, wave))
 
 
 async def gangs(cluster: LiveCluster, scheduler: Scheduler, *, gangs: int, size: int, gpus: int) -> Run:
