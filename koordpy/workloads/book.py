@@ -66,7 +66,7 @@ class DerivedBook:
         """`namespace/name` of gangs of which anything but their pods changed; the reader empties it."""
         self._now = 0.0
         self._gone: set[str] = set()
-        """uids of workloads that were deleted while pods of theirs are still there."""
+        """uids of workloads, and of leaders of a group, that were deleted while pods of theirs are still there."""
         self._until: dict[str, float] = {}
         """Pod -> when it waits no longer for its owner, or a leader for its workers."""
         self.gangs: dict[str, Derived] = {}
@@ -192,7 +192,10 @@ class DerivedBook:
             self._take_out(key)
             del self._pods[key], self._free[key]
             self.known.disowned(key)
-            self._place_anew(self._below(old.pod.metadata.uid))
+            below = self._below(old.pod.metadata.uid)
+            if below:
+                self._gone.add(old.pod.metadata.uid)
+            self._place_anew(below)
 
     def _take_out(self, key: str) -> None:
         old = self._pods.get(key)
@@ -251,9 +254,10 @@ class DerivedBook:
             return None
         owner = pod.place.chain[-1].head.owner if pod.place is not None else controller(pod.pod)
         namespace = pod.pod.metadata.namespace
-        if owner is None or owner.kind not in self.watched or self.known.find(owner, namespace) is not None:
+        if owner is None or self.known.find(owner, namespace) is not None:
             return None
-        return owner if owner.uid in self._gone or pod.created + OWNER_SECONDS > self._now else None
+        young = owner.kind in self.watched and pod.created + OWNER_SECONDS > self._now
+        return owner if young or owner.uid in self._gone else None
 
     def _place_anew(self, pods: Iterable[str]) -> None:
         for key in pods:

@@ -215,6 +215,38 @@ async def test_workers_whose_leader_is_gone_do_not_start_one_by_one() -> None:
 
 
 @in_virtual_time
+async def test_workers_whose_leader_is_deleted_are_held() -> None:
+    async with live([small("n1", cpu=2)]) as cluster:
+        serve(cluster, "leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet")
+        async with cluster.running():
+
+            def stateful_set(name: str, version: str, kind: str, above: Json) -> str:
+                owner = {"apiVersion": version, "kind": kind, "controller": True}
+                owner |= {key: above["metadata"][key] for key in ("name", "uid")}
+                meta = {"name": name, "namespace": "default", "ownerReferences": [owner]}
+                body = {"metadata": meta, "spec": {"template": template()}}
+                return uid_of(cluster.server.store.create("statefulsets.apps", body))
+
+            def of_group(i: int, uid: str) -> Json:
+                labels = {LWS + "name": "llm", LWS + "group-index": "0", LWS + "worker-index": str(i)}
+                made = member(i, uid, "llm-0", "StatefulSet", **labels)
+                made["metadata"] |= {"annotations": {LWS + "size": "3"}, **({} if i else {"name": "llm-0"})}
+                return made
+
+            spec = {"leaderWorkerTemplate": {"size": 3, "workerTemplate": template()}}
+            made = {"metadata": {"name": "llm", "namespace": "default"}, "spec": spec}
+            above = cluster.server.store.create("leaderworkersets.leaderworkerset.x-k8s.io", made)
+            leaders = stateful_set("llm", "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", above)
+            cluster.create(of_group(0, leaders))
+            workers = stateful_set("llm-0", "v1", "Pod", cluster.pods()["llm-0"])
+            cluster.create(of_group(1, workers), of_group(2, workers))
+            await until(lambda: "gang default/llm-0: needed 3, available in the cluster: 2" in said(cluster, "llm-0-2"))
+            cluster.delete("llm-0")
+            await until(lambda: said(cluster, "llm-0-2") == "gang default/llm-0: Pod llm-0 is deleted")
+            assert cluster.places() == {}
+
+
+@in_virtual_time
 async def test_a_suspended_job_and_one_made_again_start_clean() -> None:
     async with live([small("n1", cpu=2)]) as cluster, cluster.running():
         uid = uid_of(job(cluster, 2))
