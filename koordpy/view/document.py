@@ -55,6 +55,8 @@ class Remarks:
     """The latest last."""
     decided: int = 0
     """How many there were ever, those included that are forgotten."""
+    plans: tuple[Decision, ...] = ()
+    """What would be decided now, where nothing is carried out."""
     reservation: Reservation | None = None
     """Room that is promised to the first that waits."""
     warnings: tuple[str, ...] = ()
@@ -221,10 +223,11 @@ class LiveDocument:
         """Units in the order of their turns, then those that are held."""
         groups = Groups(snapshot, self._config.gangs, self._config.stale_gangs)
         free, held = waiting(groups, snapshot, self._config)
-        listed = [_entry(unit, "", snapshot, told) for unit in free[:UNITS_SHOWN]]
+        last = {one.unit: one for one in (*told.decisions, *told.plans)}
+        listed = [_entry(unit, "", snapshot, told, last.get(unit.id)) for unit in free[:UNITS_SHOWN]]
         for unit in held[: UNITS_SHOWN - len(listed)]:
             stops = gate(unit, groups)
-            listed.append(_entry(unit, stops.text if stops is not None else "", snapshot, told))
+            listed.append(_entry(unit, stops.text if stops is not None else "", snapshot, told, None))
         return {"waiting": len(free), "held": len(held), "mode": self._config.fairness.mode, "units": listed}
 
     def _new_decisions(self, told: Remarks, now: float) -> list[Document]:
@@ -281,16 +284,16 @@ def _matrix(matrix: Matrix) -> Document:
     return {"source": matrix.source, "gbps": [[round(cell / 1e6, 1) for cell in row] for row in matrix.lowest]}
 
 
-def _entry(unit: Unit, held: str, snapshot: Snapshot, told: Remarks) -> Document:
+def _entry(unit: Unit, held: str, snapshot: Snapshot, told: Remarks, last: Decision | None) -> Document:
     first, job = unit.members[0], Job(unit)
     shapes: dict[tuple[tuple[str, int], ...], int] = {}
     for pod in unit.pending:
         shape = tuple(pod.requests.items())
         shapes[shape] = shapes.get(shape, 0) + 1
     promise = told.reservation if told.reservation is not None and told.reservation.unit == unit.id else None
-    room = dict(promise.nodes) if promise is not None else {
-        pod.key: pod.nominated_node for pod in unit.pending if pod.nominated_node
-    }  # fmt: skip
+    room = {one.pod: one.node for one in last.nominated} if last is not None else {}
+    room |= {pod.key: pod.nominated_node for pod in unit.pending if pod.nominated_node}
+    room |= promise.nodes if promise is not None else {}
     return {
         "unit": unit.id,
         "gangs": [gang.key for gang in unit.gangs],
@@ -309,6 +312,7 @@ def _entry(unit: Unit, held: str, snapshot: Snapshot, told: Remarks) -> Document
         "message": held or told.messages.get(unit.id, ""),
         "start": promise.start if promise is not None else None,
         "room": room,
+        "victims": _victims(last) if last is not None else [],
     }
 
 
@@ -325,8 +329,12 @@ def _decision(one: Decision) -> Document:
         "layer": one.layer,
         "nodes": list(one.nodes),
         "for": one.beneficiary,
-        "victims": [[victim.pod, victim.node, victim.rule] for victim in one.victims],
+        "victims": _victims(one),
     }
+
+
+def _victims(one: Decision) -> list[Row]:
+    return [[victim.pod, victim.node, victim.rule] for victim in one.victims]
 
 
 def _what(one: Decision) -> str:

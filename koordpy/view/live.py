@@ -214,6 +214,7 @@ class Planned:
         told = Remarks(
             source=self._source,
             messages=messages | decisions.messages,
+            plans=decisions.kept(),
             reservation=decisions.reservation,
             warnings=self._warnings,
         )

@@ -18,7 +18,7 @@ from koordpy.observe.decisions import DecisionLog
 from koordpy.planning.inventory import GANG_PODS
 from koordpy.planning.round import plan_round
 from koordpy.view.document import VERSION, LiveDocument, Remarks
-from koordpy.view.live import told_by
+from koordpy.view.live import Planned, told_by
 from tests.docs.worked import ROOT
 
 GPU, NPU = keys.GPU_RESOURCES[0], keys.NPU_RESOURCES[0]
@@ -195,3 +195,17 @@ def test_nothing_changed_is_a_change_of_the_time_alone() -> None:
     told = Remarks(source="s")
     scene.update(state.snapshot(0.0), told)
     assert scene.update(state.snapshot(1.0), replace(told)) == {"taken": 1.0}
+
+
+def test_who_would_go_is_told_though_nothing_is_carried_out() -> None:
+    state = cluster(1)
+    state.upsert(gpu_pod("low", at="n0"))
+    state.upsert(gpu_pod("high", priority=9))
+    snapshot = state.snapshot(60.0)
+    kept = LiveDocument(CONFIG)
+    kept.update(snapshot, Planned(CONFIG, source="")(snapshot))
+    (unit,) = kept.whole()["queue"]["units"]
+    assert unit["victims"] == [["default/low", "n0", "priority"]]
+    assert unit["room"] == {"default/high": "n0"}
+    assert "would evict 1 pod (priority)" in unit["message"]
+    assert kept.whole()["decisions"] == []

@@ -496,9 +496,7 @@ def test_a_promised_start_and_who_goes_are_told(browser: Browser, serve: Any) ->
     document = document_of(state_of(node("n0"), gpu_pod("low", at="n0"), gpu_pod("high", priority=9)))
     (unit,) = document["queue"]["units"]
     unit |= {"start": 1_800_000_000.0, "room": {"default/high": "n0"}, "message": "waits for room"}
-    decision = {"round": 3, "at": 0.0, "unit": "default/high", "what": "evicted", "line": "evicts 1 pod", "why": ""}
-    decision |= {"placed": 0, "pods": 1, "layer": None, "nodes": ["n0"], "for": "default/high"}
-    document["decisions"] = [{**decision, "victims": [["default/low", "n0", "priority"]]}]
+    unit["victims"] = [["default/low", "n0", "priority"]]
     url = serve(Scripted((WHOLE, json.dumps(document).encode())))
     browser.open(f"{url}#pod=default/high")
     browser.until(LIVE)
