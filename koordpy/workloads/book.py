@@ -354,14 +354,15 @@ class DerivedBook:
         run = WorkloadRun.of(self.known, members)
         head = run.workload.head
         derivation = Derivation(run, self.known, self._settings, self._spoken)
+        gangs = tuple(derivation.gangs())
         return _Found(
-            tuple(derivation.gangs()) if derivation.is_gang else (),
+            gangs,
             order=(head.created, run.began),
             whose=(head.uid, run.group),
             run=run.run,
             is_present=run.is_present,
             own=f"{head.namespace}/{head.name}",
-            kind=derivation.title.kind.lower() if derivation.is_gang else "",
+            kind=derivation.title.kind.lower() if gangs or derivation.is_gang else "",
         )
 
     def _take(self, bucket: Bucket, before: _Found | None) -> None:

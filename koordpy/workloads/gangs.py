@@ -14,15 +14,18 @@ from koordpy.api.counted import counted
 from koordpy.api.faults import UnreadableError, literal
 from koordpy.api.gangspec import parse_topology_wish
 from koordpy.api.limits import some
+from koordpy.api.natural import natural_key
 from koordpy.api.objects import ObjectMeta
 from koordpy.workloads.known import Known, Title
 from koordpy.workloads.minimum import Minimum, asks, minima
-from koordpy.workloads.model import Role
+from koordpy.workloads.model import Filling, Role
 from koordpy.workloads.runs import WorkloadPod, WorkloadRun
 from koordpy.workloads.source import index_of
 from koordpy.workloads.unread import ASKED_BY_TEMPLATE, unread_of
 
 AUTO = keys.GANG_AUTO
+BEYOND = "beyond"
+"""Behind the name of a gang of pods that nobody wants any more."""
 ORDERED = "podManagementPolicy OrderedReady makes pods one by one: its gang has minMember 1"
 
 
@@ -143,6 +146,11 @@ def _notes(run: WorkloadRun, role: Role) -> list[Mapping[str, str]]:
     return [template, *others, *role.above, *(one.head.annotations for one in run.chain if one.is_kind)]
 
 
+def _seat_order(one: WorkloadPod) -> tuple[object, ...]:
+    index = one.place.seat.index if one.place is not None else None
+    return index is None, index or 0, natural_key(one.pod.metadata.name)
+
+
 def _asks(said: Mapping[str, str]) -> bool:
     if said.get(AUTO) == "on" or (keys.GANG_MIN in said and keys.GANG_NAME not in said):
         return True
@@ -225,17 +233,30 @@ class Derivation:
     @property
     def is_gang(self) -> bool:
         """Whether its pods are no plain ones (workloads.md 3)."""
-        kind = self.workload.head.kind
-        if self._settings.auto(self.workload.head.namespace) != "workloads" or not self.roles:
-            return False
-        if not {kind, self.title.kind} <= self._settings.kinds | set(ASKED_BY_TEMPLATE):
+        if not self._is_read:
             return False
         odd = any(self.said[role.name].get(AUTO, "off") not in ("on", "off") for role in self.roles)
         one = self.workload.counted and sum(role.number for role in self.all_roles) <= 1
         return self._asked or odd or (self.workload.by_default and not one)
 
+    @property
+    def _is_read(self) -> bool:
+        """Whether gangs of its namespace and kind follow from it."""
+        read = self._settings.auto(self.workload.head.namespace) == "workloads"
+        kinds = self._settings.kinds | set(ASKED_BY_TEMPLATE)
+        return read and bool(self.roles) and {self.workload.head.kind, self.title.kind} <= kinds
+
     def gangs(self) -> Iterator[Derived]:
-        """One for each role that is there, named without regard to others."""
+        """One for each role that is there, named without regard to others; of plain pods those that nobody wants."""
+        if self.is_gang:
+            yield from self._gangs()
+        elif self._is_read:
+            for role in self.roles:
+                members = [one for one in self._members(role) if not one.failed]
+                if beyond := self._beyond(role, members, wanted := self._wanted(role)):
+                    yield self._unwanted(self._gang(role, members, wanted, runs=False), beyond)
+
+    def _gangs(self) -> Iterator[Derived]:
         run = self.run
         runs = any(one.bound and not one.leaving for role in self.roles for one in self._members(role))
         born = [role for role in self.roles if not role.after or run.members.get(role.name)]
@@ -249,7 +270,41 @@ class Derivation:
             members = [one for one in self._members(role) if not one.failed]
             if not members and not wanted[role.name]:
                 continue
-            yield self._gang(role, members, wanted[role.name], runs=runs)
+            gang = self._gang(role, members, wanted[role.name], runs=runs)
+            if beyond := self._beyond(role, members, wanted[role.name]) if not gang.halted else ():
+                yield self._unwanted(gang, beyond)
+                members = [one for one in members if one.pod.key not in beyond]
+                gang = self._gang(role, members, wanted[role.name], runs=runs)
+            if members or wanted[role.name]:
+                yield gang
+
+    def _beyond(self, role: Role, members: list[WorkloadPod], wanted: int) -> tuple[str, ...]:
+        """Pods that wait beyond the number that is wanted, those of the last indexes: their controller is about to
+        delete them."""
+        if not self.workload.counted or not self.run.is_present:
+            return ()
+        alive = sorted((one for one in members if one.alive), key=lambda one: (not one.bound, _seat_order(one)))
+        by_index = any(part.filling is Filling.INDEX for part in role.parts)
+        there: dict[object, WorkloadPod] = {}
+        for one in alive:  # of two pods of one index one counts
+            index = one.place.seat.index if one.place is not None and by_index else None
+            there.setdefault(one.pod.key if index is None else index, one)
+        return tuple(one.pod.key for one in list(there.values())[wanted:] if not one.bound)
+
+    def _unwanted(self, gang: Derived, pods: tuple[str, ...]) -> Derived:
+        """What is said of them, and holds them."""
+        return replace(
+            gang,
+            name=f"{gang.name}@{BEYOND}",
+            pods=pods,
+            min_member=0,
+            halted=f"{self.title} wants {counted(gang.wanted or 0, 'pod')}, and there are more",
+            joined=False,
+            apart=False,
+            warning="",
+            unread=(),
+            lost=False,
+        )
 
     def _wanted(self, role: Role) -> int:
         members = self._members(role)

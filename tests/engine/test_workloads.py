@@ -169,7 +169,7 @@ async def test_a_kind_that_is_not_served_goes_by_labels_and_a_leader_waits_for_i
         def stateful_set(name: str, kind: str, owner: str, uid: str) -> str:
             reference = {"apiVersion": "v1", "kind": kind, "name": owner, "uid": uid, "controller": True}
             meta = {"name": name, "namespace": "default", "ownerReferences": [reference]}
-            spec = {"replicas": 1, "template": template()}
+            spec = {"replicas": 2, "template": template()}
             return uid_of(cluster.server.store.create("statefulsets.apps", {"metadata": meta, "spec": spec}))
 
         leaders = stateful_set("llm", "LeaderWorkerSet", "llm", "l1")
@@ -397,3 +397,25 @@ async def test_what_a_job_says_in_vain_and_who_made_room_for_it_are_events_on_it
 
         await until(lambda: bool(told("RoomMade") and told("InvalidAnnotation")))
         assert "'strict' is neither Strict nor NonStrict: Strict holds" in told("InvalidAnnotation")[0]
+
+
+@in_virtual_time
+async def test_pods_that_a_job_wants_no_more_are_placed_no_more_and_nobody_is_evicted_for_them() -> None:
+    async with live([small("n1", cpu=3)]) as cluster, cluster.running():
+        cluster.create(*(pod(f"low-{i}", cpu="1", memory="1Mi", gpus=0) for i in range(3)))
+        await until(lambda: cluster.bound("low-0", "low-1", "low-2"))
+        uid = uid_of(job(cluster, 4))
+        urgent(cluster, *(member(i, uid) for i in range(4)))
+        await until(lambda: "needed 4" in said(cluster, "train-0"))
+        change_job(cluster, parallelism=1, completions=1)
+        await until(lambda: "train@beyond: Job train wants 1 pod, and there are more" in said(cluster, "train-3"))
+        evicted = {name for name, one in cluster.pods().items() if one["metadata"].get("deletionTimestamp")}
+        assert len(evicted) <= 1 and evicted <= {"low-0", "low-1", "low-2"}
+        cluster.create(small("n2", cpu=4))
+        await until(lambda: cluster.bound("train-0"))
+        cluster.create(pod("other", cpu="1", memory="1Mi", gpus=0))
+        await until(lambda: cluster.bound("other"))
+        assert not cluster.bound("train-1") and not cluster.bound("train-2")
+        change_job(cluster, parallelism=3, completions=3)
+        await until(lambda: cluster.bound("train-1", "train-2"))
+        assert not cluster.bound("train-3")
