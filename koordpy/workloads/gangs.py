@@ -281,7 +281,10 @@ class Derivation:
     def _beyond(self, role: Role, members: list[WorkloadPod], wanted: int) -> tuple[str, ...]:
         """Pods that wait beyond the number that is wanted, those of the last indexes: their controller is about to
         delete them."""
-        if not self.workload.counted or not self.run.is_present:
+        known = any(one.head.uid == self.title.uid for one in self.run.chain)  # else its numbers are another's
+        if not known or not self.workload.counted or not self.run.is_present:
+            return ()
+        if sum(one.alive for one in members) <= wanted:
             return ()
         alive = sorted((one for one in members if one.alive), key=lambda one: (not one.bound, _seat_order(one)))
         by_index = any(part.filling is Filling.INDEX for part in role.parts)

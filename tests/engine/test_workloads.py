@@ -169,7 +169,7 @@ async def test_a_kind_that_is_not_served_goes_by_labels_and_a_leader_waits_for_i
         def stateful_set(name: str, kind: str, owner: str, uid: str) -> str:
             reference = {"apiVersion": "v1", "kind": kind, "name": owner, "uid": uid, "controller": True}
             meta = {"name": name, "namespace": "default", "ownerReferences": [reference]}
-            spec = {"replicas": 2, "template": template()}
+            spec = {"replicas": 1, "template": template()}
             return uid_of(cluster.server.store.create("statefulsets.apps", {"metadata": meta, "spec": spec}))
 
         leaders = stateful_set("llm", "LeaderWorkerSet", "llm", "l1")
