@@ -60,11 +60,11 @@ def test_the_page_prints_what_the_commands_print(block: Block, extended: Path) -
 def test_each_kind_of_extension_is_one_module_and_one_line_and_its_name() -> None:
     modules = [block.path for block in BLOCKS if block.language == "python"]
     diffs = [block for block in BLOCKS if block.language == "diff"]
-    assert len(modules) == 5
+    assert len(modules) == 6
     assert all(len(added(block.text)) == 1 for block in diffs)
     names = ("koordpy/api/config.py", "koordpy/planning/victim_selection/names.py")
     registries = [block.path for block in diffs if block.path not in names]
-    assert len(registries) == len(set(registries)) == 5
+    assert len(registries) == len(set(registries)) == 6
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def _parent(source: Source, head: Head) -> Workload:
 
 
 TRAIN_JOB = ("trainer.kubeflow.org", "TrainJob")
-_JOBS = (
+WORKLOAD_KINDS = (
     WorkloadKind("batch", "Job", read_job, "jobs", ("v1",)),
     WorkloadKind("jobset.x-k8s.io", "JobSet", read_jobset, "jobsets", ("v1alpha2",)),
     WorkloadKind(
@@ -57,10 +57,14 @@ _JOBS = (
     WorkloadKind("apps", "DaemonSet", read_daemon_set),
 )
 """One line a kind."""
-READERS: Mapping[tuple[str, str], Reader] = MappingProxyType({(one.group, one.kind): one.read for one in _JOBS})
+READERS: Mapping[tuple[str, str], Reader] = MappingProxyType(
+    {(one.group, one.kind): one.read for one in WORKLOAD_KINDS}
+)
 """(API group, kind) -> what reads an object of it."""
 _WATCHED = {
-    one.kind: one for one in (*_JOBS, WorkloadKind(*TRAIN_JOB, _parent, "trainjobs", ("v1alpha1",))) if one.plural
+    one.kind: one
+    for one in (*WORKLOAD_KINDS, WorkloadKind(*TRAIN_JOB, _parent, "trainjobs", ("v1alpha1",)))
+    if one.plural
 }
 _BETWEEN = MappingProxyType(
     {
