@@ -22,7 +22,7 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quota_faults import QuotaFault
 from koordpy.cluster.quota_owners import ignored_labels
 from koordpy.cluster.quota_tree import QuotaTree, ReadQuotas, over_since, read_quotas
-from koordpy.cluster.resources import Amounts
+from koordpy.cluster.resources import Amounts, add_amounts
 from koordpy.cluster.tally import Tally
 
 COUNT = "pods"
@@ -211,7 +211,7 @@ class Quotas:
         for name in reversed(self.tree.downwards):
             parent = self.tree.quotas[name].parent
             if parent and name in out:
-                _add(out.setdefault(parent, {}), out[name])
+                add_amounts(out.setdefault(parent, {}), out[name])
         return out
 
 
@@ -364,11 +364,6 @@ def _marks(quota: ElasticQuota) -> object:
     return meta.creation_timestamp, own, doubts, unreadable(meta), over_since(quota)
 
 
-def _add(total: Amounts, more: Mapping[str, int], sign: int = 1) -> None:
-    for name, amount in more.items():
-        total[name] = total.get(name, 0) + sign * amount
-
-
 def _both(held: Mapping[str, int] | None, changed: Mapping[str, int] | None, resource: str) -> int:
     return (held.get(resource, 0) if held else 0) + (changed.get(resource, 0) if changed else 0)
 
@@ -380,5 +375,5 @@ def _summed(parts: Iterable[tuple[K, Mapping[str, int]]]) -> dict[K, Amounts]:
         if held is None:
             out[name] = dict(amounts)
         else:
-            _add(held, amounts)
+            add_amounts(held, amounts)
     return out

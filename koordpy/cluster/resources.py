@@ -36,9 +36,10 @@ def node_allocatable(node: Node) -> Amounts:
     return amounts(node.status.allocatable or node.status.capacity)
 
 
-def _add(total: Amounts, more: Mapping[str, int]) -> None:
+def add_amounts(total: Amounts, more: Mapping[str, int], sign: int = 1) -> None:
+    """Adds amounts to a sum in place; sign -1 takes them from it."""
     for name, amount in more.items():
-        total[name] = total.get(name, 0) + amount
+        total[name] = total.get(name, 0) + sign * amount
 
 
 def _maximum(total: Amounts, other: Mapping[str, int]) -> None:
@@ -62,17 +63,17 @@ def _container(container: Container, status: ContainerStatus | None, infeasible:
 def _sum(pod: Pod, apps: Iterable[Amounts], inits: Iterable[Amounts]) -> Amounts:
     total: Amounts = {}
     for asked in apps:
-        _add(total, asked)
+        add_amounts(total, asked)
     sidecars: Amounts = {}
     peak: Amounts = {}
     for container, asked in zip(pod.spec.init_containers, inits, strict=True):
         if container.restart_policy == "Always":
-            _add(total, asked)
-            _add(sidecars, asked)
+            add_amounts(total, asked)
+            add_amounts(sidecars, asked)
             _maximum(peak, sidecars)
         else:
             both = dict(sidecars)
-            _add(both, asked)
+            add_amounts(both, asked)
             _maximum(peak, both)
     _maximum(total, peak)
     return total
@@ -158,7 +159,7 @@ def _requests(pod: Pod, missing: Mapping[str, int]) -> Amounts:
     total = _sum(pod, map(asked, spec.containers), map(asked, spec.init_containers))
     _pod_level(pod, total, infeasible)
     if spec.overhead:
-        _add(total, amounts(spec.overhead))
+        add_amounts(total, amounts(spec.overhead))
     return total
 
 

@@ -85,10 +85,6 @@ class VolumeObjects:
         name = claim.spec.storage_class_name
         return self.default_class if name is None and not claim.spec.volume_name else name or ""
 
-    def is_bound(self, claim: PersistentVolumeClaim) -> bool:
-        """Whether claim and volume are bound for good."""
-        return bool(claim.spec.volume_name) and BIND_COMPLETED in claim.metadata.annotations
-
     def is_delayed(self, claim: PersistentVolumeClaim) -> bool:
         """Whether an unbound claim waits for its first pod to be placed."""
         found = self.classes.get(self.class_of(claim))
@@ -199,6 +195,11 @@ def volume_identity(volume: PersistentVolume) -> CsiVolume | None:
         if source is not None:
             return CsiVolume(driver, getattr(source, identity))
     return None
+
+
+def is_bound(claim: PersistentVolumeClaim) -> bool:
+    """Whether claim and volume are bound for good."""
+    return bool(claim.spec.volume_name) and BIND_COMPLETED in claim.metadata.annotations
 
 
 def claim_key(namespace: str, pod_name: str, volume: Volume) -> str:

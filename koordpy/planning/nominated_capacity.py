@@ -75,10 +75,6 @@ class NominatedCapacity:
         snapshot = self.snapshot
         return tuple(pod for pod in snapshot.pods.values() if coming_free(pod, snapshot.now))
 
-    def ends(self) -> list[PodInfo]:
-        """The same without those that the draft has out already."""
-        return [pod for pod in self.ending if pod.key not in self.draft.evicted]
-
     @cached_property
     def _ending_on(self) -> dict[int, tuple[PodInfo, ...]]:
         """Node position -> pods ending there."""

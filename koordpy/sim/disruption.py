@@ -4,8 +4,8 @@ Expected pods are those that match now (a real controller asks their owner for t
 """
 
 import asyncio
-from math import ceil
 
+from koordpy.planning.victim_selection.budgets import amount
 from koordpy.sim.errors import StatusError
 from koordpy.sim.resources import Object
 from koordpy.sim.selectors import object_selector_match
@@ -14,12 +14,6 @@ from koordpy.sim.store import Store
 
 BUDGETS = "poddisruptionbudgets.policy"
 _DELAY_SECONDS = 0.05
-
-
-def _amount(raw: int | str, expected: int) -> int:
-    """An absolute number, or a percentage of the expected pods, rounded up."""
-    text = str(raw)
-    return ceil(expected * int(text[:-1]) / 100) if text.endswith("%") else int(text)
 
 
 def _healthy(pod: Object) -> bool:
@@ -73,9 +67,9 @@ class DisruptionBudgets:
         pods = [pod for pod in pods if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")]
         healthy = sum(_healthy(pod) for pod in pods)
         if spec.get("maxUnavailable") is not None:
-            desired = max(0, len(pods) - _amount(spec["maxUnavailable"], len(pods)))
+            desired = max(0, len(pods) - amount(spec["maxUnavailable"], len(pods)))
         else:
-            desired = _amount(spec.get("minAvailable", 1), len(pods))
+            desired = amount(spec.get("minAvailable", 1), len(pods))
         status = {
             "currentHealthy": healthy,
             "desiredHealthy": desired,

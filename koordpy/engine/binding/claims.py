@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 
 from koordpy.api.objects import ObjectMeta, Wire
 from koordpy.api.storage import (
-    BIND_COMPLETED,
     BOUND_BY_CONTROLLER,
     SELECTED_NODE,
     PersistentVolume,
@@ -23,7 +22,7 @@ from koordpy.cluster.devices import DeviceId
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.selectors import term_matches
 from koordpy.cluster.state import ClusterState
-from koordpy.cluster.volumes import claim_key
+from koordpy.cluster.volumes import claim_key, is_bound
 from koordpy.engine.apiserver.client import ApiClient, ApiError, Body, Unreachable
 from koordpy.engine.apiserver.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from koordpy.engine.apiserver.versions import reached
@@ -74,11 +73,6 @@ class _Awaited:
     selected: bool = False
     claim_version: str = ""
     volume_version: str = ""
-
-
-def is_bound(claim: PersistentVolumeClaim) -> bool:
-    """Whether claim and volume are bound for good."""
-    return bool(claim.spec.volume_name) and BIND_COMPLETED in claim.metadata.annotations
 
 
 def unbound_claims(state: ClusterState, info: PodInfo, placement: Placement) -> PodClaims | None:

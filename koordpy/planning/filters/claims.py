@@ -3,7 +3,7 @@
 from koordpy.api.storage import PersistentVolumeClaim
 from koordpy.api.wirejson import unreadable
 from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.volumes import VolumeObjects, claim_key
+from koordpy.cluster.volumes import VolumeObjects, claim_key, is_bound
 from koordpy.planning.filters.base import Code, Refusal
 
 BINDING = "VolumeBinding"
@@ -43,7 +43,7 @@ def claims_refusal(pod: PodInfo, objects: VolumeObjects) -> Refusal | None:
         if claim.status.phase == "Lost":
             text = f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{claim.spec.volume_name}"'
             return _refuse(BINDING, text)
-        unbound |= not objects.is_bound(claim) and not objects.is_delayed(claim)
+        unbound |= not is_bound(claim) and not objects.is_delayed(claim)
     return _refuse(BINDING, "pod has unbound immediate PersistentVolumeClaims") if unbound else None
 
 
@@ -62,4 +62,4 @@ def _owned_by(claim: PersistentVolumeClaim, pod: PodInfo) -> bool:
 def delayed_claims(pod: PodInfo, objects: VolumeObjects) -> list[str]:
     """Keys of a pod's claims whose volume is chosen with its node."""
     found = [key for key in claims_of(pod) if key in objects.claims]
-    return [key for key in found if not objects.is_bound(objects.claims[key])]
+    return [key for key in found if not is_bound(objects.claims[key])]

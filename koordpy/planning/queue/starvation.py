@@ -16,7 +16,7 @@ from koordpy.api.natural import natural_key
 from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quotas import card_hundredths
-from koordpy.cluster.resources import Amounts
+from koordpy.cluster.resources import Amounts, add_amounts
 from koordpy.cluster.snapshot import PODS, Snapshot
 from koordpy.planning.attempt import try_unit
 from koordpy.planning.build import build
@@ -112,7 +112,7 @@ class StarvationGuard:
             nodes = _cheapest(pods[0], len(pods), problem, figures)
         needs: dict[int, Amounts] = {}
         for pod, node in zip(pods, nodes, strict=True):
-            _add(needs.setdefault(node, {}), {PODS: 1, **pod.requests})
+            add_amounts(needs.setdefault(node, {}), {PODS: 1, **pod.requests})
         return _hold(needs, figures)
 
     def _after_all(self, unit: Unit) -> Figures:
@@ -143,14 +143,9 @@ def _hold(needs: Mapping[int, Amounts], figures: Figures) -> Hold:
     lacking: Amounts = {}
     for node, amounts in needs.items():
         short = {name: amount - max(0, int(free[node, snapshot.columns[name]])) for name, amount in amounts.items()}
-        _add(lacking, {name: amount for name, amount in short.items() if amount > 0})
+        add_amounts(lacking, {name: amount for name, amount in short.items() if amount > 0})
     names = sorted((snapshot.nodes[node].name for node in needs), key=natural_key)
     return Hold(needs, tuple(names), lacking)
-
-
-def _add(total: Amounts, more: Mapping[str, int]) -> None:
-    for name, amount in more.items():
-        total[name] = total.get(name, 0) + amount
 
 
 def _simple(unit: Unit, problem: Problem) -> bool:

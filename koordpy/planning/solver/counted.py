@@ -9,8 +9,7 @@ from itertools import product
 from koordpy.planning.limits import MODEL_VARIABLES
 from koordpy.planning.placement.problem import ByCount, Devices
 from koordpy.planning.solver.cpsat import cp_model
-
-Term = tuple[cp_model.IntVar, int]
+from koordpy.planning.solver.staged import Term, linear
 
 
 class CountedTable:
@@ -60,7 +59,7 @@ class CountedTable:
             self.model.add(left >= cp_model.LinearExpr.sum(beside_ways))
 
     def _equal(self, var: cp_model.IntVar, terms: Sequence[Term]) -> None:
-        self.model.add(cp_model.LinearExpr.weighted_sum([v for v, _ in terms], [c for _, c in terms]) == var)
+        self.model.add(linear(terms) == var)
 
     def _whole(self, counts: Mapping[int, int], beside: int | None) -> tuple[int, ...]:
         out = [counts.get(shape, 0) for shape in range(self.shapes)]
@@ -97,7 +96,7 @@ class Numbered:
         if asks and most > 1:
             several = self._several[node] = self.model.new_bool_var("")
             terms = [*asks, (several, 1 - most)]
-            self.model.add(cp_model.LinearExpr.weighted_sum([v for v, _ in terms], [c for _, c in terms]) <= 1)
+            self.model.add(linear(terms) <= 1)
             self.components[0].append((several, 1))
 
     def adopt(self, values: list[int], pods: Mapping[int, Mapping[int, int]]) -> None:

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from koordpy.cluster.snapshot import Ints
 from koordpy.planning.placement.ties import Apart, InOneDomain, Interaction, Near, Spread
 from koordpy.planning.solver.cpsat import cp_model
+from koordpy.planning.solver.staged import Term, linear
 
-Term = tuple[cp_model.IntVar, int]
 Leaving = Mapping[int, Sequence[Term]]
 """Domain -> sum of running pods that count there and leave."""
 Place = tuple[int, Mapping[int, Sequence[Term]]]
@@ -55,7 +55,7 @@ class Interacting:
         return sum(self.most.get(shape, 0) for shape in shapes)
 
     def _add(self, terms: Sequence[Term], *, least: int | None = None, most: int | None = None) -> None:
-        expression = cp_model.LinearExpr.weighted_sum([v for v, _ in terms], [c for _, c in terms])
+        expression = linear(terms)
         if least is not None:
             self.model.add(expression >= least)
         if most is not None:

@@ -11,8 +11,7 @@ from koordpy.planning.limits import LEVEL_9_UNITS, LEVEL_WEIGHT, PRIORITY_PARTS,
 from koordpy.planning.plan import Proof, proof_of
 from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.cpsat import cp_model
-from koordpy.planning.solver.staged import Term, hint
-from koordpy.planning.solver.staged import linear as _sum
+from koordpy.planning.solver.staged import Term, hint, linear
 from koordpy.planning.solver.victims_bounds import priorities
 from koordpy.planning.solver.victims_model import VictimsModel
 from koordpy.planning.solver.victims_topology import Stage
@@ -129,7 +128,7 @@ class _Stages:
 
     def fix(self, terms: Sequence[Term]) -> None:
         if terms:
-            self.model.add(_sum(self._own(terms)) == self.value(terms))
+            self.model.add(linear(self._own(terms)) == self.value(terms))
 
     def minimise(self, name: str, terms: Sequence[Term], *, hold: bool = True) -> None:
         """Brings a sum to its least and holds it there; the current solution stays where time is up."""
@@ -165,11 +164,11 @@ class _Stages:
             del rest[: max(1, together)]
 
     def _hold(self, terms: Sequence[Term]) -> None:
-        self.model.add(_sum(self._own(terms)) <= self.value(terms))
+        self.model.add(linear(self._own(terms)) <= self.value(terms))
 
     def _solve(self, name: str, terms: Sequence[Term]) -> None:
         hint(self.model, self.values)
-        self.model.minimize(_sum(self._own(terms)))
+        self.model.minimize(linear(self._own(terms)))
         _, values = self.budget.solve(name, self.model, share=0.6, linearization=2)
         self.model.clear_objective()  # type: ignore[no-untyped-call]
         self.values = values or self.values

@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from koordpy.planning.placement.problem import Problem, hard_regions
 from koordpy.planning.solver.cpsat import cp_model
 from koordpy.planning.solver.interacting import Interacting
-from koordpy.planning.solver.staged import Term
-from koordpy.planning.solver.staged import linear as _sum
+from koordpy.planning.solver.staged import Term, linear
 from koordpy.planning.solver.victims_bounds import Bounds, freed_by, wanted_of
 from koordpy.planning.solver.victims_topology import Stage, Topology
 from koordpy.planning.victim_selection.choice import Choices, Crossing, Cut, MovedKind, Need, Rejoin
@@ -56,7 +55,7 @@ class VictimsModel:
 
     def _limits(self) -> None:
         for limit in self.choices.limits:
-            total = _sum(self._terms(limit.terms))
+            total = linear(self._terms(limit.terms))
             when = [self.taken[o] for o in limit.when if o not in self.closed]
             if limit.when and not when:
                 continue
@@ -74,7 +73,7 @@ class VictimsModel:
             times, terms = self.base.new_int_var(0, one.have // one.k + 1, ""), self._terms(one.terms)
             if terms:
                 some = self._any([var for var, _ in terms])
-                self.base.add(_sum([*terms, (times, one.k)]) == one.have).only_enforce_if(some)
+                self.base.add(linear([*terms, (times, one.k)]) == one.have).only_enforce_if(some)
 
     def _any(self, some: list[cp_model.IntVar]) -> cp_model.IntVar:
         """True at least where any of some is."""
@@ -96,7 +95,7 @@ class VictimsModel:
             if last:
                 self.base.add_at_most_one(last.values())
             spared = [(last[o], -amount) for o, amount in terms if o in last]
-            self.base.add(_sum([*self._terms(terms), *spared]) < room).only_enforce_if(holds)
+            self.base.add(linear([*self._terms(terms), *spared]) < room).only_enforce_if(holds)
             enough.append(holds)
         for o in everyone:
             self.base.add_bool_or(enough).only_enforce_if(self.taken[o])
@@ -122,13 +121,13 @@ class VictimsModel:
             if not here:
                 self.possible = False
                 return
-            self.base.add(_sum(here) == number)
+            self.base.add(linear(here) == number)
         for (shape, node), blockers in self.choices.blockers.items():
             if (shape, node) not in self.pods:
                 continue
             for units in blockers:
                 gone = [term for u in units for term in self.unit(u, -wanted[shape])]
-                self.base.add(_sum([(self.pods[shape, node], 1), *gone]) <= 0)
+                self.base.add(linear([(self.pods[shape, node], 1), *gone]) <= 0)
 
     def _room(self) -> None:
         """No node is asked for more of a resource than it has free and gets back; others are not looked at."""
@@ -147,12 +146,12 @@ class VictimsModel:
                 relief = self.relief.get(node, ())
                 freed = [t for u, frees in relief for t in self.unit(u, -frees.get(column, 0)) if t[1]]
                 if free >= 0:
-                    self.base.add(_sum([*asked, *freed]) <= free)
+                    self.base.add(linear([*asked, *freed]) <= free)
                     continue
                 some = self.base.new_bool_var("")
                 for var, _ in asked:
                     self.base.add(var <= 0).only_enforce_if(~some)
-                self.base.add(_sum([*asked, *freed]) <= free).only_enforce_if(some)
+                self.base.add(linear([*asked, *freed]) <= free).only_enforce_if(some)
 
     def _returns(self, loads: dict[int, list[tuple[cp_model.IntVar, tuple[tuple[int, int], ...], int]]]) -> None:
         """Pods of one kind that come back, by node: whose they are makes no difference to the room."""
@@ -164,7 +163,7 @@ class VictimsModel:
         for kind, terms in moved.items():
             most = sum(pods for _, pods in terms)
             here = self.back[kind] = {node: self.base.new_int_var(0, most, "") for node in kind.nodes}
-            self.base.add(_sum([*((var, 1) for var in here.values()), *((var, -pods) for var, pods in terms)]) == 0)
+            self.base.add(linear([*((var, 1) for var in here.values()), *((var, -pods) for var, pods in terms)]) == 0)
             for node, var in here.items():
                 loads.setdefault(node, []).append((var, kind.request, most))
         for one in self.choices.rejoins:
@@ -188,7 +187,7 @@ class VictimsModel:
             self.base.add_exactly_one(chosen.values())
             for node, gone in leaves:
                 here = [(chosen[d], 1)] if (d := int(domains[node])) >= 0 else []
-                self.base.add(_sum([*gone, *here]) >= 1).only_enforce_if(moved)
+                self.base.add(linear([*gone, *here]) >= 1).only_enforce_if(moved)
             for node, var in coming:
                 if (d := int(domains[node])) >= 0:
                     self.base.add(var == 0).only_enforce_if(~chosen[d])
@@ -203,7 +202,7 @@ class VictimsModel:
             for d, terms in inside.items():
                 stood = sum(int(domains[node]) == d for node, _ in leaves)
                 times = self.base.new_int_var(0, (stood + len(one.members)) // k + 1, "")
-                self.base.add(_sum([*terms, (times, -k)]) == -stood).only_enforce_if(moved)
+                self.base.add(linear([*terms, (times, -k)]) == -stood).only_enforce_if(moved)
 
     def _domains(self) -> None:
         """The hard layer, multiples of the beneficiary, and what members ask of each other."""
@@ -223,7 +222,7 @@ class VictimsModel:
                 else:
                     self.base.add(var == 0)
             for (shape, domain), here in whole.items():
-                self.base.add(_sum([*here, (known[domain], -self.wanted[shape])]) == 0)
+                self.base.add(linear([*here, (known[domain], -self.wanted[shape])]) == 0)
             self.base.add_exactly_one(known.values())
         for level, k in problem.multiples.items():
             held = tree.levels[level].sums(problem.bound_counts)
@@ -233,7 +232,7 @@ class VictimsModel:
             for domain, have in enumerate(held.tolist()):
                 if domain in inside:
                     times = self.base.new_int_var(0, (have + total) // k + 1, "")
-                    self.base.add(_sum([*inside[domain], (times, -k)]) == -have)
+                    self.base.add(linear([*inside[domain], (times, -k)]) == -have)
                 elif have % k:
                     self.possible = False
         self._regions()
@@ -265,17 +264,17 @@ class VictimsModel:
             here = [term for node in nodes for term in on.get(node, ())]
             if here:
                 times = self.base.new_int_var(0, total // k, "")
-                self.base.add(_sum([*here, (times, -k)]) == 0)
+                self.base.add(linear([*here, (times, -k)]) == 0)
         if self.choices.lots:
             for node, terms in on.items():
                 if node not in listed:
-                    self.base.add(_sum(terms) == 0)
+                    self.base.add(linear(terms) == 0)
         if self.choices.one_of:
             full = []
             for nodes in self.choices.one_of:
                 here = [term for node in nodes for term in on.get(node, ())]
                 full.append(self.base.new_bool_var(""))
-                self.base.add(_sum([*here, (full[-1], -total)]) == 0)
+                self.base.add(linear([*here, (full[-1], -total)]) == 0)
             self.base.add_exactly_one(full)
 
     def learn(self, refused: Iterable[Cut | Need]) -> None:
@@ -298,13 +297,13 @@ class VictimsModel:
             else:
                 changed += self.unit(u, 1)
         if not cut.places:
-            self.base.add(_sum(changed) >= 1 - base)
+            self.base.add(linear(changed) >= 1 - base)
             return
         for place in cut.places:
             if place in self.pods:
                 number = self.wanted[place[0]]
                 scaled = [(var, -c * number) for var, c in changed]
-                self.base.add(_sum([(self.pods[place], 1), *scaled]) <= number * base)
+                self.base.add(linear([(self.pods[place], 1), *scaled]) <= number * base)
 
     def need(self, need: Need) -> None:
         """Some unit has to go first."""
@@ -316,7 +315,7 @@ class VictimsModel:
         for shape, pods in need.load.pods:
             var = self.pods[shape, need.load.node]
             if pods == 1 and len(need.load.pods) == 1:
-                self.base.add(_sum([(var, 1), *((one, -self.wanted[shape]) for one in gone)]) <= 0)
+                self.base.add(linear([(var, 1), *((one, -self.wanted[shape]) for one in gone)]) <= 0)
                 return
             less.append(self.base.new_bool_var(""))
             self.base.add(var <= pods - 1).only_enforce_if(less[-1])
@@ -333,23 +332,23 @@ class VictimsModel:
             covered = [t for u in self.of_unit for i, n in units[u].budgets if i == b for t in self.unit(u, n)]
             most = sum(c for _, c in covered)
             if most > allowed and self.kept:
-                base.add(_sum(covered) <= allowed)
+                base.add(linear(covered) <= allowed)
                 self.partial = True
             elif most > allowed:
                 over = base.new_int_var(0, most, "")
-                base.add(_sum([*covered, (over, -1)]) <= allowed)
+                base.add(linear([*covered, (over, -1)]) <= allowed)
                 violated.append((over, 1))
         steps = sorted({units[u].priority for u in self.of_unit})
         top = base.new_int_var(0, len(steps), "")
         for u in self.of_unit:
             step = steps.index(units[u].priority) + 1
-            base.add(_sum([*self.unit(u, step), (top, -1)]) <= 0)
+            base.add(linear([*self.unit(u, step), (top, -1)]) <= 0)
         short: list[Term] = []
         for one in choices.shortfalls:
             most = sum(amount for _, amount in one.terms)
             if most > one.slack:
                 below = base.new_int_var(0, most, "")
-                base.add(_sum([*self._terms(one.terms), (below, -1)]) <= one.slack)
+                base.add(linear([*self._terms(one.terms), (below, -1)]) <= one.slack)
                 short.append((below, 1))
         every = [(u, units[u]) for u in self.of_unit]
         early = [

@@ -4,22 +4,17 @@ Source: preemption.md 5, gang-network.md section 5. Sums over domains on top of 
 groups are counted where no member is bound (a group is then a run of equal length), as in gang-network.md section 7.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from koordpy.planning.placement.problem import Problem
 from koordpy.planning.solver.cpsat import cp_model
+from koordpy.planning.solver.staged import Term, linear
 from koordpy.planning.solver.victims_bounds import Bounds
 
-Term = tuple[cp_model.IntVar, int]
 Stage = tuple[str, Sequence[Term], int | None]
 """(name, sum, what it is at least)."""
-
-
-def _sum(terms: Iterable[Term]) -> cp_model.LinearExprT:
-    terms = list(terms)
-    return cp_model.LinearExpr.weighted_sum([v for v, _ in terms], [c for _, c in terms])
 
 
 class Topology:
@@ -50,7 +45,7 @@ class Topology:
                 room = np.minimum(self.tree.levels[level].sums(one.have), one.number).tolist()
                 for domain, inside in shapes[level].items():
                     terms = [(var, n) for shape, var in inside if (n := one.takes.get(shape, 0))]
-                    model.add(_sum([*terms, (here[domain], -room[domain])]) <= 0)
+                    model.add(linear([*terms, (here[domain], -room[domain])]) <= 0)
             self.used.append(here)
         self.held = [
             {d for d, n in enumerate(level.sums(problem.bound_counts).tolist()) if n} for level in self.tree.levels
@@ -66,7 +61,7 @@ class Topology:
         for level in range(1, self.tree.depth + 1):
             used = self.used[level]
             one = self.model.new_bool_var("")
-            self.model.add(_sum((v, 1) for v in used.values()) <= 1).only_enforce_if(one)
+            self.model.add(linear((v, 1) for v in used.values()) <= 1).only_enforce_if(one)
             self.new_in_one.append((one, -1))
             held = self.held[level]
             every = self.model.new_bool_var("")
@@ -75,7 +70,7 @@ class Topology:
             elif held:
                 outside = [(v, 1) for d, v in used.items() if d not in held]
                 if outside:
-                    self.model.add(_sum(outside) <= 0).only_enforce_if(every)
+                    self.model.add(linear(outside) <= 0).only_enforce_if(every)
             else:
                 self.model.add(every == one)
             self.all_in_one.append((every, -1))
@@ -94,7 +89,7 @@ class Topology:
             for node, terms in leaving.items():
                 away.setdefault(int(self.tree.domain_of[level, node]), []).extend(terms)
             for domain, used in self.used[level].items():
-                self.model.add(_sum([(var, 1), *away.get(domain, [])]) <= sums[domain]).only_enforce_if(used)
+                self.model.add(linear([(var, 1), *away.get(domain, [])]) <= sums[domain]).only_enforce_if(used)
             self.attracted.append(var)
 
     def _groups(self) -> None:
@@ -113,16 +108,16 @@ class Topology:
                 short = self.model.new_bool_var("")
                 if not rest:
                     self.model.add(short == 0)
-                self.model.add(_sum([(groups, size), (short, rest), *((v, -c) for v, c in inside)]) <= 0)
+                self.model.add(linear([(groups, size), (short, rest), *((v, -c) for v, c in inside)]) <= 0)
                 here[domain] = groups, short
             if above is not None:
                 for parent, (groups, short) in above.items():
                     below = [pair for d, pair in here.items() if int(self.tree.levels[level].parent[d]) == parent]
-                    self.model.add(_sum([*((g, 1) for g, _ in below), (groups, -1)]) <= 0)
+                    self.model.add(linear([*((g, 1) for g, _ in below), (groups, -1)]) <= 0)
                     for _, one in below:
                         self.model.add(one <= short)
-            self.model.add(_sum((s, 1) for _, s in here.values()) <= 1)
-            self.model.add(_sum((g, 1) for g, _ in here.values()) <= number)
+            self.model.add(linear((s, 1) for _, s in here.values()) <= 1)
+            self.model.add(linear((g, 1) for g, _ in here.values()) <= number)
             self.whole.append([term for g, s in here.values() for term in ((g, -1), (s, -1))])
             above = here
 

@@ -18,7 +18,7 @@ from koordpy.api.quantity import quantity_text
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quota_tree import QuotaNode
 from koordpy.cluster.quotas import QuotaUse
-from koordpy.cluster.resources import Amounts
+from koordpy.cluster.resources import Amounts, add_amounts
 from koordpy.planning.victim_selection.choice import Crossing, Limit, Shortfall
 from koordpy.planning.victim_selection.lines import Lines
 from koordpy.planning.victim_selection.names import RuleName
@@ -64,12 +64,12 @@ class Law:
         self.asked_rigid: dict[str, Amounts] = {}
         self.requested: Amounts = {}
         for pod in pods:
-            _add(self.requested, pod.requests)
+            add_amounts(self.requested, pod.requests)
             rigid = pod.owner.rigid
             for name in self.tree.path(self.quotas.quota_of(pod)):
-                _add(self.asked.setdefault(name, {}), pod.requests)
+                add_amounts(self.asked.setdefault(name, {}), pod.requests)
                 if rigid:
-                    _add(self.asked_rigid.setdefault(name, {}), pod.requests)
+                    add_amounts(self.asked_rigid.setdefault(name, {}), pod.requests)
 
     # --- which rules are open ---------------------------------------------------------------------------------------
 
@@ -161,7 +161,7 @@ class Law:
             known = memo[i] = {}
             for leaf, amounts in self.pool.leaves(i).items():
                 for name in self.below(leaf):
-                    _add(known.setdefault(name, {}), amounts)
+                    add_amounts(known.setdefault(name, {}), amounts)
         return known
 
     def by_quota(self, free: Mask, *, strictly: bool) -> Mask:
@@ -195,7 +195,7 @@ class Law:
         for o, i in every:
             for leaf, amounts in self.pool.leaves(i).items():
                 if name in self.tree.path(leaf):
-                    _add(out.setdefault(o, {}), amounts)
+                    add_amounts(out.setdefault(o, {}), amounts)
         return out
 
     def add_admission(self, out: Together, every: Sequence[tuple[int, int]]) -> None:
@@ -291,8 +291,3 @@ class Law:
         text = f"quota {name} uses {quantity_text(resource, uses)} of min {quantity_text(resource, least)} {resource}"
         line = quantity_text(resource, own.least(resource))
         return f"{text}, quota {self.leaf} gets {quantity_text(resource, gets)} of min {line}"
-
-
-def _add(total: Amounts, more: Mapping[str, int]) -> None:
-    for name, amount in more.items():
-        total[name] = total.get(name, 0) + amount
