@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koordpy.api.groups import PodGroup, UpstreamPodGroup
-from koordpy.api.natural import natural_key
 from koordpy.api.objects import Node, PodDisruptionBudget, Taint
 from koordpy.api.quantity import MAX_SUM
 from koordpy.cluster.devices import DeviceObjects, Grant
@@ -161,13 +160,10 @@ class Snapshot:
         """Resources that some node has."""
         return tuple(name for name, column in self.columns.items() if self.allocatable[:, column].any())
 
-    @cached_property
+    @property
     def name_rank(self) -> Ints:
-        """Position of each node in the natural order of names (which need not be the order of paths)."""
-        order = sorted(range(len(self.nodes)), key=lambda i: natural_key(self.nodes[i].name))
-        rank = np.empty(len(self.nodes), dtype=np.int64)
-        rank[order] = np.arange(len(self.nodes))
-        return rank
+        """Position of each node in the natural order of names."""
+        return self.tree.name_rank
 
     @cached_property
     def pods_on(self) -> Mapping[str, tuple[PodInfo, ...]]:

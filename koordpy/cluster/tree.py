@@ -66,6 +66,14 @@ class Tree:
         """Position of a node by its name."""
         return {name: i for i, name in enumerate(self.node_names)}
 
+    @cached_property
+    def name_rank(self) -> NDArray[np.int64]:
+        """Position of each node in the natural order of names (which need not be the order of paths)."""
+        order = sorted(range(len(self.node_names)), key=lambda i: natural_key(self.node_names[i]))
+        rank = np.empty(len(order), dtype=np.int64)
+        rank[order] = np.arange(len(order))
+        return rank
+
     def path(self, level: int, domain: int) -> str:
         """Names from the top layer down, joined by `/`; empty for the cluster."""
         parts: list[str] = []

@@ -22,6 +22,13 @@ def _kinds(*columns: Ints) -> Ints:
     return kind
 
 
+def _filled(able: Ints, room: Ints, n: int) -> dict[int, int]:
+    """Nodes of one kind, full one after the other: as few of them as can be is all that the goals ask."""
+    before = np.cumsum(room) - room
+    taken = np.minimum(room, n - before)
+    return {int(node): int(count) for node, count in zip(able, taken, strict=True) if count > 0}
+
+
 def spread_flat(problem: Problem, slots: Ints, shape: int, n: int, extra: PackedCosts | None) -> dict[int, int]:
     """Without a gather goal: fewest nodes, `extra`, largest total score, fewest slots, then names in natural order.
 
@@ -42,6 +49,10 @@ def spread_flat(problem: Problem, slots: Ints, shape: int, n: int, extra: Packed
     capped = np.minimum(room, n)
     keep = place < -(-n // np.maximum(capped, 1)) if len(starts) == 1 and not stands.any() else place < n
     able, room, loss, costs, stands = able[keep], room[keep], loss[keep], costs[keep], stands[keep]
+    # of full nodes there is one choice, whatever pods are worth on them
+    one_way = extra is None or not n % int(room[0])
+    if one_way and len(starts) == 1 and not stands.any() and int(room.sum()) >= n:
+        return _filled(able, room, n)
     slot_base = int(np.sort(room)[::-1][:n].sum()) + 1
     extra_weight = slot_base * (int(loss.max()) * n + 1)
     node_weight = extra_weight * (2 * extra.base if extra is not None else 1)
