@@ -107,8 +107,11 @@ def place_of(key: str) -> str:
 
 def unread_keys(holder: Holder, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Iterator[str]:
     """Words for each key of an object that its author may think is read."""
+    declined = OF_WORKLOADS if annotations.get(keys.GANG_AUTO) == "off" else ()  # its author wants no gang by these
     for place, own in ((LABEL, labels), (ANNOTATION, annotations)):
         for key in own:
+            if key in declined:
+                continue
             right, kind, said = _unread(key, place, holder)
             if right and right in (labels if kind == LABEL else annotations):
                 if not key.startswith(keys.PREFIXES):

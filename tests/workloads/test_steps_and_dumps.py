@@ -236,3 +236,16 @@ def test_too_many_pods_are_told_at_the_field_that_says_so(tmp_path: Path) -> Non
     ):
         answer = simulate(tmp_path, *nodes(1), given)
         assert answer.status == 2 and f": {field}: makes 20000" in answer.err
+
+
+def test_who_declines_a_gang_is_not_told_of_the_keys_that_would_make_it(tmp_path: Path) -> None:
+    labels, count = {"kueue.x-k8s.io/pod-group-name": "g"}, {"kueue.x-k8s.io/pod-group-total-count": "2"}
+    off = {**count, "gang.scheduling.koordinator.sh/auto": "off"}
+
+    def alone(notes: Json) -> Answer:
+        made = labelled("p", labels)
+        made["metadata"] |= {"annotations": notes, "ownerReferences": []}
+        return simulate(tmp_path, *nodes(1), made)
+
+    assert (alone(off).bound, alone(off).err) == (["p"], "")
+    assert alone(count).bound == []
