@@ -17,10 +17,8 @@ from typing import Any
 import pytest
 
 from koordpy.api import keys
-from koordpy.api.config import KoordpyConfiguration
 from koordpy.cli.demo_acts import read_acts, read_cluster
 from koordpy.engine.scheduler import Scheduler
-from koordpy.engine.settings import engine_settings
 from koordpy.observe.health import HealthServer
 from koordpy.sim.clusters import pod
 from koordpy.sim.kubelet import FakeKubelet
@@ -76,11 +74,9 @@ def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 async def play(program: str, folder: Path) -> Seen:
-    settings = engine_settings(KoordpyConfiguration())
     async with live() as cluster, FakeKubelet(cluster.server.url):
         create(cluster, *read_cluster())
-        lease = {"lease": LONG_LEASE, "dry_run": False}
-        async with cluster.running(settings, **lease) as scheduler:
+        async with cluster.running(lease=LONG_LEASE) as scheduler:
             await asyncio.wait_for(scheduler.leading.wait(), 60)
             health = HealthServer("127.0.0.1:0", metrics=scheduler.metrics, live={}, ready={})
             await health.start()
