@@ -1,5 +1,6 @@
 """The status of Volcano's PodGroups: who writes what, and whose (workloads.md 9)."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -193,6 +194,24 @@ async def test_what_another_writes_after_us_stands_until_ours_changes() -> None:
             # the message counts pods, so one more is a change of ours; it says the phase only where that changed
             await until(lambda: writer.sent == sent + 1)
             assert other in status(cluster, "g")["conditions"]
+
+
+@in_virtual_time
+async def test_a_right_that_is_missing_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with live([small("n1", cpu=2)]) as cluster:
+        serve_groups(cluster)
+        async with cluster.running():
+            for name in ("g", "h"):
+                group(cluster, name, 1)
+            cluster.server.faults.fail(403, method="PATCH", path="*/podgroups/*/status")
+            member(cluster, "a", "g")
+            member(cluster, "b", "h")
+            await until(lambda: "podgroups.scheduling.volcano.sh/status" in caplog.text)
+            await asyncio.sleep(30)
+            assert caplog.text.count("podgroups.scheduling.volcano.sh/status") == 1
+            assert "its status was not written" not in caplog.text
+            cluster.server.faults.clear()
+            await until(lambda: {said(cluster, name)[0] for name in ("g", "h")} == {"Running"})
 
 
 def test_conditions_of_others_are_kept_as_they_are() -> None:

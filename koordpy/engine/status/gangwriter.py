@@ -22,6 +22,8 @@ class GangStatusWriter(abc.ABC):
     """Writes the statuses of gangs from one source, gathered over `group_status_seconds`."""
 
     source: GangSource
+    statuses: str = ""
+    """What it writes, as the log names it where the right is missing."""
 
     def __init__(self, writing: Writing) -> None:
         self.sent = 0
@@ -105,7 +107,8 @@ class GangStatusWriter(abc.ABC):
                     # asked before each: the lease may run out between two
                     done = self._writing.may_write() and await self._write(key)
                 except (ApiError, Unreachable) as error:
-                    logger.warning("PodGroup %s: its status was not written: %s", key, error)
+                    if not self._writing.client.complained(error, "patch", self.statuses):
+                        logger.warning("PodGroup %s: its status was not written: %s", key, error)
                     done = False
             if not done:
                 self._dirty[key] = None

@@ -35,6 +35,7 @@ class GroupStatusWriter(GangStatusWriter):
     """Of PodGroups of scheduling.sigs.k8s.io and scheduling.x-k8s.io."""
 
     source = GangSource.GROUP
+    statuses = "podgroups.scheduling.sigs.k8s.io/status"
 
     def __init__(self, writing: Writing, stale: StaleWatch) -> None:
         """`stale` says what is to be said of gangs that have lost members."""

@@ -58,6 +58,7 @@ class UpstreamStatusWriter(GangStatusWriter):
     """Of PodGroups of scheduling.k8s.io."""
 
     source = GangSource.UPSTREAM
+    statuses = "podgroups.scheduling.k8s.io/status"
 
     def __init__(self, writing: Writing) -> None:
         super().__init__(writing)

@@ -105,6 +105,7 @@ class VolcanoStatusWriter(GangStatusWriter):
     """Of PodGroups of Volcano, by `namespace/name`; events are told as of any gang that follows."""
 
     source = GangSource.WORKLOAD
+    statuses = "podgroups.scheduling.volcano.sh/status"
 
     def __init__(self, writing: Writing) -> None:
         super().__init__(writing)
