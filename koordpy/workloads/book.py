@@ -52,6 +52,12 @@ class _Found:
         """Largest for the run that its workload runs now."""
         return self.is_present, self.order[1]
 
+    @property
+    def naming(self) -> tuple[object, ...]:
+        """All by which gangs get their names, and workloads mean them."""
+        keys = tuple((one.key, one.joined) for one in self.gangs)
+        return self.order, self.whose, self.run, self.is_present, self.own, self.kind, keys
+
 
 class DerivedBook:
     """Pods and workloads in, gangs out."""
@@ -94,13 +100,17 @@ class DerivedBook:
         self._dirty: set[Bucket] = set()
         self._found: dict[Bucket, _Found] = {}
         self._shown: dict[Bucket, tuple[Derived, ...]] = {}
+        self._suffixes: dict[Bucket, str] = {}
+        """What stands behind the names of the gangs that are shown."""
         self._names: frozenset[str] = frozenset()
+        self._renames = True
+        """Whether names may be others than at the last `update`."""
 
     # -- in -----------------------------------------------------------------------------------------------------------
 
     def know(self, known: Known) -> None:
         """Takes all workloads at once."""
-        self.known = known
+        self.known, self._renames = known, True
         self._dirty.update((VOLCANO, key) for key in (known.groups if self._volcano else ()))
         self._place_anew(list(self._pods))
 
@@ -108,12 +118,14 @@ class DerivedBook:
         """Takes a workload as it is now."""
         old = self.known.drop(workload.head.uid)
         self.known.put(workload)
+        self._renames = True
         self._gone.discard(workload.head.uid)
         self._place_anew(self._below(workload.head.uid, workload, *([old] if old is not None else [])))
 
     def drop_workload(self, uid: str) -> None:
         """Forgets a workload. Its pods are about to be collected: who still waits is placed no more, as whatever."""
         old = self.known.drop(uid)
+        self._renames = True
         if old is not None:
             self._gone.add(uid)
             self._place_anew(self._below(uid, old))
@@ -297,12 +309,20 @@ class DerivedBook:
         if not self._dirty and not anew and names == self._names:
             return set()
         self._anew = set()
+        derived: list[Bucket] = []
         for phase in _PHASES:
             for bucket in [one for one in self._dirty if one[0] == phase]:
+                before = self._found.get(bucket)
                 self._derive(bucket)
+                found = self._found.get(bucket)
+                naming = (one.naming if one is not None else None for one in (before, found))
+                self._renames = self._renames or next(naming) != next(naming)
+                derived.append(bucket)
         self._dirty.clear()
-        self._names = names
-        return self._give_names(names) | anew
+        if self._renames or names != self._names:
+            self._names, self._renames = names, False
+            return self._give_names(names) | anew
+        return self._keep_names(derived) | anew
 
     def _derive(self, bucket: Bucket) -> None:
         members, before = self._buckets.get(bucket, {}), self._found.pop(bucket, None)
@@ -378,16 +398,27 @@ class DerivedBook:
             for key in had ^ has:
                 self._dirty.update(one for one in self._in.get(key, ()) if one[0] == LABELS)
 
+    def _keep_names(self, derived: Iterable[Bucket]) -> set[str]:
+        """Shows what was derived anew under the names that it has; the pods whose gang may be another."""
+        gangs, shown = dict(self.gangs), dict(self._shown)
+        for bucket in derived:
+            if (suffix := self._suffixes.get(bucket)) is not None:
+                shown[bucket] = self._renamed(bucket, self._found[bucket].gangs, suffix)
+                gangs.update((one.key, one) for one in shown[bucket])
+        known, self.gangs = self.gangs, gangs
+        return self._show(shown, known)
+
     def _give_names(self, taken: frozenset[str]) -> set[str]:
         """Names all gangs; the pods whose gang may be another."""
         gangs: dict[str, Derived] = {}
         meant: dict[str, list[str]] = {}
         shown: dict[Bucket, tuple[Derived, ...]] = {}
+        self._suffixes = {}
         by_phase: dict[str, list[Bucket]] = {phase: [] for phase in _PHASES}
         for bucket in self._found:
             by_phase[bucket[0]].append(bucket)
         for bucket in sorted(by_phase[VOLCANO]):
-            shown[bucket] = self._found[bucket].gangs
+            shown[bucket], self._suffixes[bucket] = self._found[bucket].gangs, ""
             gangs.update((one.key, one) for one in shown[bucket])
         runs = sorted(by_phase[RUN], key=lambda bucket: (self._found[bucket].order, bucket))
         current: dict[tuple[str, str], _Found] = {}
@@ -403,6 +434,7 @@ class DerivedBook:
                 suffix += f"-{found.kind}"
                 keys = [_key(one, suffix) for one in found.gangs]
             shown[bucket] = self._renamed(bucket, found.gangs, suffix)
+            self._suffixes[bucket] = suffix
             gangs.update((one.key, one) for one in shown[bucket])
             meant.setdefault(found.own, []).extend(one.key for one in shown[bucket] if one.joined)
         others = set(gangs)
@@ -414,6 +446,7 @@ class DerivedBook:
             if any(_key(one, suffix) in gangs for one in said):
                 suffix += f"@{bucket[-1][:8]}"
             shown[bucket] = self._renamed(bucket, said, suffix)
+            self._suffixes[bucket] = suffix
             gangs.update((one.key, one) for one in shown[bucket])
         known, self.gangs = self.gangs, gangs
         for own in self.known.finished():
