@@ -1,7 +1,8 @@
 """The controllers of JobSets, LeaderWorkerSets and Ray beside a control plane, with their definitions and webhooks.
 
 They run as processes on loopback with the administrator's rights, their webhooks with a certificate that is made here.
-Binaries and manifests come from `controlplane/build.sh`.
+Binaries and manifests come from `controlplane/build.sh`. training-operator is not among them: its module shares no
+version with these, so that it alone would take as long to build; its jobs are played in tests/engine/grouplives.py.
 """
 
 from __future__ import annotations
