@@ -163,6 +163,8 @@ class GpuView:
     warnings: tuple[tuple[str, str], ...]
     """(object, text)."""
     comparison: "Comparison"
+    partition_policies: bool = False
+    """Whether some node's label says how its GPU partitions are to be honoured."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -354,7 +356,8 @@ class GpuBook:
             self._machines_changed = False
         comparison, warnings = self._standing
         groups = {key: dict(places) for key, places in self._groups.items()}
-        return GpuView(dict(self._seen), groups, warnings, comparison)
+        policies = any(keys.GPU_PARTITION_POLICY in labels for _, labels in self._nodes.values())
+        return GpuView(dict(self._seen), groups, warnings, comparison, policies)
 
     def _machine_facts(self) -> tuple[Comparison, tuple[tuple[str, str], ...]]:
         warnings: list[tuple[str, str]] = []

@@ -5,7 +5,6 @@ A filter or a score that looks at more than the pod and a node finds it here, so
 
 from functools import cached_property
 
-from koordpy.api import keys
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import PodInfo
@@ -41,11 +40,6 @@ class Scene:
     def gpus(self) -> GpuNodes:
         """The GPUs of every node on the draft."""
         return GpuNodes(self.draft, self.config.gpu)
-
-    @cached_property
-    def partition_policies(self) -> bool:
-        """Whether some node's label says how its GPU partitions are to be honoured."""
-        return any(keys.GPU_PARTITION_POLICY in node.labels for node in self.snapshot.nodes)
 
     @cached_property
     def jobs(self) -> Jobs:

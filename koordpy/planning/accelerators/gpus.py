@@ -36,7 +36,7 @@ class Gpus(Accelerator):
             scene.snapshot.gpus.nodes
             or scene.config.gpu.delivery == "env"
             or any(key in pod.pod.metadata.annotations for key in _WISHES)
-            or scene.partition_policies
+            or scene.snapshot.gpus.partition_policies
             or (pod.gpus is not None and is_injected(pod.pod, pod.gpus.resources))
         ):
             yield GPUDevices(pod, scene.gpus)

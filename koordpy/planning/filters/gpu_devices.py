@@ -95,7 +95,7 @@ class GPUDevices(Rule):
             return True
         if any(known.machine.delivery == "env" or known.machine.honor for known in view.nodes.values()):
             return True
-        return any(keys.GPU_PARTITION_POLICY in node.labels for node in self._nodes)
+        return view.partition_policies
 
     def _constrained(self, machine: Machine) -> bool:
         want = self._want
