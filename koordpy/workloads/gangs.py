@@ -18,7 +18,7 @@ from koordpy.api.natural import natural_key
 from koordpy.api.objects import ObjectMeta
 from koordpy.workloads.known import Known, Title
 from koordpy.workloads.minimum import Minimum, asks, minima
-from koordpy.workloads.model import Filling, Role
+from koordpy.workloads.model import Filling, JobPart, Role
 from koordpy.workloads.runs import WorkloadPod, WorkloadRun
 from koordpy.workloads.source import index_of
 from koordpy.workloads.unread import ASKED_BY_TEMPLATE, unread_of
@@ -162,6 +162,15 @@ def _asks(said: Mapping[str, str]) -> bool:
     except UnreadableError:
         return True
     return bool(wish.gather) or wish.pipeline > 1
+
+
+def _succeeded(part: JobPart, seen: Sequence[WorkloadPod]) -> int:
+    """How many have Succeeded, of indexes that its Job still has."""
+    done = (one for one in seen if one.succeeded)
+    if part.indexes is None:
+        return sum(1 for _ in done)
+    indexes = (index_of(one.pod.metadata.labels.get(keys.JOB_COMPLETION_INDEX, "")) for one in done)
+    return sum(index is None or index < part.indexes for index in indexes)
 
 
 class Derivation:
@@ -323,7 +332,7 @@ class Derivation:
         total = 0
         for part in role.parts:
             seen = by_part.get(part.key, [])
-            total += part.wanted(sum(one.succeeded for one in seen), sum(one.alive for one in seen))
+            total += part.wanted(_succeeded(part, seen), sum(one.alive for one in seen))
         return total
 
     def _own(self, role: Role) -> int:
@@ -334,7 +343,7 @@ class Derivation:
         total = 0
         for part in role.parts:
             seen = [one for one in members if one.place is not None and one.place.seat.part == part.key]
-            total += part.least(part.wanted(sum(one.succeeded for one in seen), sum(one.alive for one in seen)))
+            total += part.least(part.wanted(_succeeded(part, seen), sum(one.alive for one in seen)))
         return total
 
     def _least(self, role: Role, wanted: int) -> tuple[int, Minimum]:

@@ -94,6 +94,8 @@ class JobPart:
     """As the status says."""
     closed: frozenset[int] = frozenset()
     """Indexes that are over, as the status says."""
+    indexes: int | None = None
+    """Completion indexes below this number count; None where pods have none."""
     over: bool = False
     """Suspended, or finished: nothing is wanted."""
     independent: bool = False

@@ -247,6 +247,18 @@ async def test_workers_whose_leader_is_deleted_are_held() -> None:
 
 
 @in_virtual_time
+async def test_an_index_beyond_those_of_a_job_that_was_scaled_down_has_not_succeeded_for_it() -> None:
+    async with live([small("n1", cpu=2)]) as cluster, cluster.running():
+        uid = uid_of(job(cluster, 4))
+        cluster.create(member(3, uid))
+        set_phase(cluster, "train-3", "Succeeded")
+        change_job(cluster, status={"succeeded": 1, "completedIndexes": "3"})
+        change_job(cluster, parallelism=2, completions=2)
+        cluster.create(member(0, uid), member(1, uid))
+        await until(lambda: cluster.bound("train-0", "train-1"))
+
+
+@in_virtual_time
 async def test_a_suspended_job_and_one_made_again_start_clean() -> None:
     async with live([small("n1", cpu=2)]) as cluster, cluster.running():
         uid = uid_of(job(cluster, 2))

@@ -63,6 +63,9 @@ def job_part(source: Source, name: str, uid: str, *, default: str = "NonIndexed"
     if indexed and completions is None and not spec.has("completions"):
         spec.fault("completions", "required where completionMode is Indexed")
     failed = indexes(status.text("failedIndexes"))
+    # an elastic Job that was scaled down has indexes that count no more, and its status says so late
+    done = indexes(status.text("completedIndexes")) if indexed and status.has("completedIndexes") else None
+    within = {i for i in done if completions is None or i < completions} if done is not None else None
     labels = {JOB_NAME: name, CONTROLLER_UID: uid, "job-name": name, "controller-uid": uid}
     note = note_of(source) if note is None else note
 
@@ -78,7 +81,8 @@ def job_part(source: Source, name: str, uid: str, *, default: str = "NonIndexed"
         ends=Ends.QUEUE if completions is None else Ends.COUNTED,
         filling=Filling.INDEX if indexed else Filling.COUNT,
         total=max(0, (completions or 0) - len(failed)),
-        succeeded=status.count("succeeded"),
+        succeeded=status.count("succeeded") if within is None else len(within),
+        indexes=completions if indexed else None,
         closed=failed | indexes(status.text("completedIndexes")),
         over=bool(note),
         independent=not indexed or completions != parallelism,
