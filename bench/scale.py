@@ -1,8 +1,8 @@
-"""How memory, snapshots and plans grow with the cluster, from 5,000 to 100,000 nodes with four bound pods each.
+"""How memory, snapshots and plans grow with the cluster, from 5,000 to 100,000 nodes.
 
 `python -m bench scale`. No API server: objects as the watch hands them on, decoded from bytes. Nodes have 8 GPUs in a
-tree of two layers; a quarter of them is free. Each size is a process of its own. Memory is what is resident once all is
-read, times are processor time, the median of several.
+tree of two layers; a quarter of them is free, the others have five pods each. Each size is a process of its own. Memory
+is what is resident once all is read, times are processor time, the median of several.
 """
 
 import subprocess
