@@ -7,6 +7,7 @@ Invariant: what follows depends on the pods and workloads that are there, never 
 Sources: workloads.md 2 and 4 (names).
 """
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -25,6 +26,8 @@ _PHASES = (VOLCANO, RUN, LABELS, AWAITED)
 """The first that takes a pod has it."""
 OWNER_SECONDS = 10.0
 """From its creation on a pod waits so long for its owner to be seen ..."""
+ORPHAN_SECONDS = 60.0
+"""... one that has lost its owner for another one, as who makes a workload anew around its pods would have it ..."""
 LEADER_SECONDS = 5.0
 """... and a leader for its workers, where only labels tell of them."""
 RoleOfRun = tuple[str, str, str]
@@ -73,6 +76,8 @@ class DerivedBook:
         self._now = 0.0
         self._gone: set[str] = set()
         """uids of workloads, and of leaders of a group, that were deleted while pods of theirs are still there."""
+        self._orphans: dict[str, tuple[ControllingOwner, float]] = {}
+        """Pod that waits -> who controlled it, until when it waits for another."""
         self._until: dict[str, float] = {}
         """Pod -> when it waits no longer for its owner, or a leader for its workers."""
         self.gangs: dict[str, Derived] = {}
@@ -175,7 +180,23 @@ class DerivedBook:
         """Takes a pod as it is now; its place is found here. free: it names no gang itself."""
         key, uid, old = pod.pod.key, pod.pod.metadata.uid, self._pods.get(pod.pod.key)
         if old is not None and old.pod.metadata.uid == uid:
-            self._put(key, replace(pod, place=old.place), free)
+            was, owner = controller(old.pod), controller(pod.pod)
+            if was == owner:
+                self._put(key, replace(pod, place=old.place), free)
+                return
+            if (
+                owner is None
+                and was is not None
+                and any(bucket[0] in (RUN, AWAITED) for bucket in self._in.get(key, ()))
+            ):
+                self._orphans[key] = was, math.inf
+            else:
+                self._orphans.pop(key, None)
+            self.known.disowned(key)
+            self.known.owned_by(pod.pod)
+            self._put(key, replace(pod, place=self.known.place(pod.pod)), free)
+            self._place_anew(self._below(uid))
+            self._anew.add(key)
             return
         self.drop(key)
         self.known.owned_by(pod.pod)
@@ -203,6 +224,7 @@ class DerivedBook:
         if old is not None and uid in ("", old.pod.metadata.uid):
             self._take_out(key)
             del self._pods[key], self._free[key]
+            self._orphans.pop(key, None)
             self.known.disowned(key)
             below = self._below(old.pod.metadata.uid)
             if below:
@@ -250,7 +272,9 @@ class DerivedBook:
             found.append((RUN, place.workload.head.uid, place.seat.group, place.seat.run))
         how, kinds = self._settings.auto(meta.namespace), self._settings.kinds
         if how == "workloads" and pod.waits and (owner := self._awaited(pod)) is not None:
-            if owner.uid not in self._gone:
+            if pod.pod.key in self._orphans:
+                self._until[pod.pod.key] = self._orphans[pod.pod.key][1]
+            elif owner.uid not in self._gone:
                 self._until[pod.pod.key] = pod.created + OWNER_SECONDS
             return ((AWAITED, meta.namespace, owner.kind, owner.name, owner.uid),)
         group = label_group(pod, how, kinds) if not pod.failed else None
@@ -264,6 +288,9 @@ class DerivedBook:
         """The owner of a pod, or of what is known above it, that is to be seen soon, or was deleted."""
         if not self.watched:
             return None
+        was, until = self._orphans.get(pod.pod.key, (None, 0.0))
+        if was is not None and pod.place is None:
+            return was if until > self._now else None
         owner = pod.place.chain[-1].head.owner if pod.place is not None else controller(pod.pod)
         namespace = pod.pod.metadata.namespace
         if owner is None or self.known.find(owner, namespace) is not None:
@@ -304,6 +331,10 @@ class DerivedBook:
         objects name themselves; now: seconds since the epoch."""
         self._now = now
         self._gone = {uid for uid in self._gone if uid in self._controlled or self.known.below(uid)}
+        for key, (was, until) in list(self._orphans.items()):
+            if until == math.inf:
+                self._orphans[key] = was, now + ORPHAN_SECONDS
+                self._until[key] = now + ORPHAN_SECONDS
         self._place_anew([key for key, until in self._until.items() if until <= now])
         names, anew = frozenset(named), self._anew
         if not self._dirty and not anew and names == self._names:
@@ -355,16 +386,19 @@ class DerivedBook:
     def _awaited_gang(self, bucket: Bucket, pods: Iterable[WorkloadPod]) -> Derived:
         """Of pods whose owner is not known: nobody of it is placed."""
         _, namespace, kind, name, uid = bucket
-        gone = uid in self._gone
+        keys = sorted(one.pod.key for one in pods)
+        left = all(key in self._orphans for key in keys)
+        gone = left or uid in self._gone
+        why = "has left its pods: they wait a minute for another owner" if left else "is deleted"
         return Derived(
             namespace=namespace,
             name=name,
-            pods=tuple(sorted(one.pod.key for one in pods)),
+            pods=tuple(keys),
             min_member=0,
             origin=f"pods of {kind} {name}",
             meta=ObjectMeta(namespace=namespace, name=name),
             fault="" if gone else f"{kind} {name} is not known yet",
-            halted=f"{kind} {name} is deleted" if gone else "",
+            halted=f"{kind} {name} {why}" if gone else "",
             run=(AWAITED, uid),
             maker=f"{kind} {name}",
             is_awaited=not gone,

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from koordpy.api.groups import PodGroup
+from koordpy.api.keys import GROUP_SIGS
 from koordpy.cluster.ganghistory import SCHEDULED, STALE
 from koordpy.cluster.members import Members
 from koordpy.cluster.pods import GangRef, GangSource, seconds
@@ -35,7 +36,7 @@ class GroupStatusWriter(GangStatusWriter):
     """Of PodGroups of scheduling.sigs.k8s.io and scheduling.x-k8s.io."""
 
     source = GangSource.GROUP
-    statuses = "podgroups.scheduling.sigs.k8s.io/status"
+    statuses = f"podgroups.{GROUP_SIGS}/status"
 
     def __init__(self, writing: Writing, stale: StaleWatch) -> None:
         """`stale` says what is to be said of gangs that have lost members."""
