@@ -13,7 +13,7 @@ COUNT = int(os.environ.get("KOORDPY_WORKLOADS", "0"))
 BATCH = 100
 BATCHES = [
     (lives, first)
-    for lives, most in ((WorkloadLives, 500), (GroupLives, 300))
+    for lives, most in ((WorkloadLives, 1400), (GroupLives, 600))
     for first in range(0, COUNT or most, BATCH)
 ]
 
