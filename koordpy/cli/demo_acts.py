@@ -14,7 +14,7 @@ import yaml
 
 import koordpy
 from koordpy.api import keys
-from koordpy.api.config import KoordpyConfiguration
+from koordpy.api.config import Gangs, KoordpyConfiguration
 from koordpy.api.leafreaders import parse_moment
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import Pod
@@ -22,7 +22,8 @@ from koordpy.cli.demo_npus import why_npus
 from koordpy.cli.demo_outcome import Manifest, key_of
 from koordpy.cli.demo_programme import TRAINING
 from koordpy.cli.manifests import load_manifests
-from koordpy.cli.offline import DEFAULT_NOW, InputFaultsError, fill
+from koordpy.cli.offline import DEFAULT_NOW, InputFaultsError, filled_all, growth_of, label_of, node_of
+from koordpy.cli.workloads import Growth
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.cluster.state import ClusterState
@@ -31,6 +32,7 @@ from koordpy.planning.explain import DomainExplanation, Explanation, explain
 from koordpy.planning.plan import RoundPlan
 from koordpy.planning.round import plan_round
 from koordpy.sim.rounds import SimulationResult, simulate
+from koordpy.workloads.known import Known
 
 
 def examples_folder() -> Path:
@@ -113,6 +115,8 @@ class Forecast:
     nodes: Mapping[str, str]
     """Pod key -> node, of the pods that are bound."""
     annotations: Mapping[str, Mapping[str, str]]
+    pods: tuple[str, ...]
+    """Keys of its pods, those that its workloads make included."""
     pending: Mapping[str, str]
     """Pod key -> message, of those that wait."""
     gangs: tuple[GangForecast, ...]
@@ -125,37 +129,60 @@ class Forecaster:
     """The same cluster offline. `forecast` takes the acts in their order and remembers what they took."""
 
     cluster: Sequence[str] = TRAINING.cluster
-    state: ClusterState = field(default_factory=ClusterState)
+    state: ClusterState = field(default_factory=lambda: ClusterState(gangs=Gangs()))
     config: KoordpyConfiguration = field(default_factory=KoordpyConfiguration)
     _now: datetime = field(default_factory=lambda: parse_moment(DEFAULT_NOW))
     _plans: list[RoundPlan] = field(default_factory=list)
+    _known: Known = field(default_factory=Known)
 
     def __post_init__(self) -> None:
+        assert self.state.workloads is not None
+        self.state.workloads.know(self._known)
         self._read()
 
-    def _read(self, *names: str) -> None:
+    def _read(self, *names: str) -> Growth:
         loaded = load_manifests([str(examples_folder() / name) for name in (*self.cluster, *names)])
-        objects = fill(loaded, self._now)
+        objects, read = filled_all(loaded, self._now)
         if loaded.fault_lines:
             raise InputFaultsError(loaded.fault_lines)
         for obj in objects:
             if not isinstance(obj, Pod) or self.state.pod(obj.key) is None:
                 self.state.upsert(obj)
+        for workload in read.workloads:
+            self._known.put(workload)
+        assert self.state.workloads is not None
+        self.state.workloads.know(self._known)
+        return growth_of(read, objects, frozenset(), self._now, self.state.upsert)
 
     def forecast(self, act: Act) -> Forecast:
         """Plans the act on what the earlier ones have left."""
-        self._read(f"{act.name}.yaml")
-        before = self.state.snapshot(self._now.timestamp())
-        found = {pod: explain(before, self.config, pod) for pod in self._heads(act)}
+        growth = self._read(f"{act.name}.yaml")
+        asked: list[_Asked] = []
+
+        def ask(pods: Sequence[str]) -> None:
+            before = self.state.snapshot(self._now.timestamp())
+            for head, members in self._heads(pods).items():
+                asked.append(_Asked(members, explain(before, self.config, head), before))
+
+        def grow(*, later: bool = True) -> Sequence[str]:
+            born = growth.begin(
+                lambda key: node_of(self.state, key), lambda key, name: label_of(self.state, key, name), later=later
+            )
+            ask(born if later else [*act.pods, *born])
+            return born
+
+        grow(later=False)
         self._plans.clear()
-        result = simulate(self.state, self.config, planner=self._plan, now=self._now, evicted="drop")
-        own = set(act.pods)
+        result = simulate(self.state, self.config, planner=self._plan, now=self._now, evicted="drop", grow=grow)
+        pods = tuple(key for one in asked for key in one.members)
+        own = set(pods)
         return Forecast(
             act,
             nodes={b.pod_key: b.node for b in result.bindings if b.pod_key in own},
             annotations={b.pod_key: b.annotations for b in result.bindings if b.pod_key in own},
+            pods=pods,
             pending={p.pod_key: p.message for p in result.pending if p.pod_key in own},
-            gangs=self._gangs(act, before, found, result),
+            gangs=self._gangs(act, asked, result),
             evicted=tuple(one.eviction.pod_key for one in result.evictions),
         )
 
@@ -164,29 +191,28 @@ class Forecaster:
         self._plans.append(plan)
         return plan
 
-    def _heads(self, act: Act) -> dict[str, list[str]]:
+    def _heads(self, keys_of_pods: Iterable[str]) -> dict[str, list[str]]:
         """First pod of each gang (or a pod without gang) -> pods of that gang, in natural order."""
         gangs: dict[str, list[str]] = {}
-        for key in act.pods:
+        for key in keys_of_pods:
             info = self.state.pod(key)
             gangs.setdefault(info.gang.key if info is not None and info.gang is not None else f"pod {key}", []).append(
                 key
             )
         return {pods[0]: sorted(pods, key=natural_key) for pods in gangs.values()}
 
-    def _gangs(
-        self, act: Act, before: Snapshot, found: Mapping[str, Explanation], result: SimulationResult
-    ) -> tuple[GangForecast, ...]:
+    def _gangs(self, act: Act, asked: "Sequence[_Asked]", result: SimulationResult) -> tuple[GangForecast, ...]:
         proofs = {report.name: proof for report, proof in result.gangs}
+        origins = {report.name: report.origin for report, _ in result.gangs if report.workload is not None}
         chosen = {b.pod_key: _gpus(b.annotations) for b in result.bindings}
         notes = {b.pod_key: b.annotations for b in result.bindings}
         made = {benefit.beneficiary: benefit.message for plan in self._plans for benefit in plan.benefits}
         tree = self.state.tree
         layers = [level.layer for level in tree.levels]
-        units = {key: unit for unit in self._plans[0].units for key in unit.pod_keys}
+        units = {key: unit for plan in reversed(self._plans) for unit in plan.units for key in unit.pod_keys}
         out: list[GangForecast] = []
-        for head, members in self._heads(act).items():
-            told = found[head]
+        for one in asked:
+            told, members, head = one.told, one.members, one.members[0]
             placed = {key: info.node for key in members if (info := self.state.pod(key)) is not None and info.node}
             proof = proofs.get(told.gang or "", "optimal" if placed else "infeasible")
             if told.gang is None:
@@ -194,7 +220,7 @@ class Forecaster:
                 if gpus := chosen.get(head) or why_npus(members, notes, act.labels):
                     why += f"; {gpus}"
             else:
-                unit = [before.pods[key] for key in units[head].pod_keys]
+                unit = [one.before.pods[key] for key in units[head].pod_keys]
                 why = made.get(told.gang) or _why(told, layers, size=_Size.of(unit))
                 if out and len({pod.gang for pod in unit}) > 1:
                     why = f"all or none with {out[-1].name}, planned together"
@@ -208,8 +234,22 @@ class Forecaster:
                 if placed and len(placed) < len(members):
                     layer, _, _ = domain_of(tree, placed.values()).partition(" ")
                     why += f"; {len(placed)} of {len(members)}, no {layer} holds more"
+            if told.gang in origins:
+                at = domain_of(tree, placed.values()).partition(" ")[0]
+                chosen_layer = next((short(domain.layer) for domain in told.domains if domain.chosen), at)
+                # what parts of a gang ask for says more than its own common layer
+                why = f"{origins[told.gang]}; {why}" if at == chosen_layer else origins[told.gang]
             out.append(GangForecast(told.gang or head, told.gang is not None, tuple(members), placed, proof, why))
         return tuple(out)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A gang, or a pod without one, as it was explained before it was planned."""
+
+    members: Sequence[str]
+    told: Explanation
+    before: Snapshot
 
 
 def _gpus(annotations: Mapping[str, str]) -> str:

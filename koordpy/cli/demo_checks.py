@@ -37,7 +37,7 @@ def _deviations(
     forecast: Forecast, pods: Mapping[str, Manifest], *, exact: bool, gone: Collection[str] = ()
 ) -> Iterable[str]:
     """`gone`: pods that were evicted later, and are not there any more."""
-    for key in forecast.act.pods:
+    for key in forecast.pods:
         pod = pods.get(key)
         if key in gone:
             if pod is not None:
@@ -79,7 +79,16 @@ def _all_run(outcome: Outcome) -> Iterable[str]:
 
 
 def _ranks(outcome: Outcome) -> Iterable[str]:
-    gangs = ("prefer-gather-", "must-gather-", "replica-", ("prefill-", "decode-"), "master-workers-", "multiples-")
+    gangs = (
+        "prefer-gather-",
+        "must-gather-",
+        "replica-",
+        ("prefill-", "decode-"),
+        "master-workers-",
+        "multiples-",
+        "train-",
+        "multislice-",
+    )
     for gang in gangs:
         pods = outcome.of(*([gang] if isinstance(gang, str) else gang))
         ranks = [rank_of(pod) for pod in pods]
@@ -100,6 +109,11 @@ def _pipelines(outcome: Outcome) -> Iterable[str]:
     domains = outcome.domains(outcome.of("replica-"), ACCELERATOR)
     if len(domains) != 4 or "" in domains or domains[0] != domains[1] or domains[2] != domains[3]:
         yield f"ranks 0 to 3 are in {', '.join(domains)}"
+
+
+def _slices(outcome: Outcome) -> Iterable[str]:
+    for job in ("multislice-workers-0-", "multislice-workers-1-"):
+        yield from _one(BLOCK, job, members=4)(outcome)
 
 
 def _sixes(outcome: Outcome) -> Iterable[str]:
@@ -165,6 +179,8 @@ _TRAINING: tuple[tuple[str, Callable[[Outcome], Iterable[str]]], ...] = (
     ("multiples are six and six", _sixes),
     ("elastic goes on with its minimum of four in one block", _elastic),
     ("urgent is in block-3", _urgent),
+    ("train is a gang in one block", _one(BLOCK, "train-", members=4)),
+    ("each Job of the workers of multislice is in one block", _slices),
     ("gpu-pair has the pair of GPUs with 256 GB/s", _pair),
     ("does-not-fit waits and is told why", _hopeless),
 )

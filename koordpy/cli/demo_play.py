@@ -194,7 +194,8 @@ async def _hold(stage: Stage, forecasts: Sequence[Forecast]) -> None:
         f"    kubectl get podgroups,clusternetworktopologies\n"
         f"    kubectl delete pod -l pod-group.scheduling.sigs.k8s.io={gang.rpartition('/')[2]}\n"
         f"    tail -f {shlex.quote(str(stage.log))}\n"
-        f"kubectl apply takes pods of your own. No container runs, no controller: no logs, no exec, no pods of Jobs.",
+        f"kubectl apply takes pods, Jobs and JobSets of your own. "
+        f"No container runs, and no other controller: no logs, no exec.",
         flush=True,
     )
     with contextlib.suppress(asyncio.CancelledError):

@@ -32,6 +32,8 @@ TRAINING = Programme(
         "multiples",
         "elastic",
         "gpu-pair",
+        "workloads/job",
+        "workloads/jobset",
         "urgent",
     ),
     devices="GPUs",

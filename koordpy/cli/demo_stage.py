@@ -27,6 +27,7 @@ from koordpy.planning.plan import RoundPlan
 from koordpy.planning.round import PlannerCache, plan_round
 from koordpy.sim.kubelet import FakeKubelet
 from koordpy.sim.server import ApiServer
+from koordpy.sim.workload_controllers import WorkloadControllers
 from koordpy.view.live import of_scheduler
 from koordpy.view.serve import PageServer
 
@@ -41,6 +42,8 @@ _KINDS = {
         resources.PODS,
         resources.POD_GROUPS,
         resources.PRIORITY_CLASSES,
+        resources.Resource("batch", "v1", "jobs", "Job"),
+        resources.Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet"),
     )
 }
 
@@ -84,6 +87,7 @@ class Stage:
             self._write_log()
             await self.server.start()
             self._open.push_async_callback(self.server.stop)
+            self._open.callback(WorkloadControllers(self.server.store).close)
             self.kubeconfig.write_text(self.server.kubeconfig(), encoding="utf-8")
             self._client = await self._open.enter_async_context(ApiClient(ClusterAccess(server=self.server.url), qps=0))
             await self._open.enter_async_context(

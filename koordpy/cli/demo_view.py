@@ -85,6 +85,10 @@ class Picture:
         tree = self.lines(width)
         if len(tree) + beside > height:
             hint = Text(f"(a terminal of {len(tree) + beside} lines shows the whole tree)", style="dim")
+            newest = max(1, height - len(tail) - 8)  # lines of all but the gangs, with three of the tree
+            if newest < rows.row_count:
+                rows = gang_lines(self.scene.rows[-newest:], self.style)
+                beside = 2 + (rows.row_count + 2) + len(tail)
             tree = [*self.lines(width, height - beside - 1), hint]
         return Group(self._title(seconds, status), Text(), *tree, Text(), rows, *tail)
 

@@ -54,11 +54,11 @@ class Offline(NamedTuple):
 
     def node_of(self, key: str) -> str:
         """Node of a pod, empty for none."""
-        return _node_of(self.state, key)
+        return node_of(self.state, key)
 
     def label_of(self, key: str, label: str) -> str:
         """A label of the node of a pod."""
-        return _label_of(self.state, key, label)
+        return label_of(self.state, key, label)
 
 
 def add_arguments(parser: argparse.ArgumentParser, among: "argparse._MutuallyExclusiveGroup | None" = None) -> None:
@@ -137,7 +137,7 @@ def _prepare(args: argparse.Namespace) -> Offline:
     except ConfigError as fault:
         faults += fault.lines
     loaded = load_manifests(args.paths)
-    objects, read = _filled_all(loaded, now)
+    objects, read = filled_all(loaded, now)
     started = read.started(args.started, faults)
     _check_quotas(loaded, objects, config.quota)
     faults += loaded.fault_lines
@@ -164,9 +164,9 @@ def _prepare(args: argparse.Namespace) -> Offline:
         if manifest.kind.name == "Pod":
             meta = manifest.obj.metadata  # type: ignore[attr-defined]
             pods.add(f"{meta.namespace}/{meta.name}")
-    growth = _growth(read, objects, started, now, lambda obj: state.upsert(_admitted(obj, config) if by_env else obj))
+    growth = growth_of(read, objects, started, now, lambda obj: state.upsert(_admitted(obj, config) if by_env else obj))
     before = {pod.key for pod in found}
-    growth.begin(lambda key: _node_of(state, key), lambda key, label: _label_of(state, key, label), later=False)
+    growth.begin(lambda key: node_of(state, key), lambda key, label: label_of(state, key, label), later=False)
     pods |= {pod.key for pod in state.pods() if pod.key not in before}
     served = config.scheduler_names
     others = {KUBE_SCHEDULER_NAME, *(pod.pod.spec.scheduler_name for pod in state.pods() if pod.bound)} - {*served}
@@ -194,17 +194,17 @@ def _prepare(args: argparse.Namespace) -> Offline:
     )
 
 
-def _node_of(state: "ClusterState", key: str) -> str:
+def node_of(state: "ClusterState", key: str) -> str:
     info = state.pod(key)
     return info.node if info is not None else ""
 
 
-def _label_of(state: "ClusterState", key: str, label: str) -> str:
-    node = state.node(_node_of(state, key))
+def label_of(state: "ClusterState", key: str, label: str) -> str:
+    node = state.node(node_of(state, key))
     return node.labels.get(label, "") if node is not None else ""
 
 
-def _growth(
+def growth_of(
     read: "Read",
     objects: "list[Wire]",
     started: "frozenset[tuple[str, str, str]]",
@@ -252,13 +252,9 @@ def _admitted(obj: "Wire", config: "KoordpyConfiguration") -> "Wire":
     return obj
 
 
-def fill(loaded: "Loaded", now: "datetime") -> "list[Wire]":
-    """The objects with everything an API server would have filled in; what it would refuse becomes a fault."""
-    return _filled_all(loaded, now)[0]
-
-
-def _filled_all(loaded: "Loaded", now: "datetime") -> "tuple[list[Wire], Read]":
-    """The same, and the workloads."""
+def filled_all(loaded: "Loaded", now: "datetime") -> "tuple[list[Wire], Read]":
+    """The objects with everything an API server would have filled in, and the workloads; what it would refuse becomes a
+    fault."""
     from koordpy.api.objects import PriorityClass
     from koordpy.cli.workloads import Read
     from koordpy.sim.filling import Priorities, creation_times, with_identity

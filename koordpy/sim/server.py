@@ -2,7 +2,8 @@
 
 It is what `koordpy demo` and the tests run against, and the benchmarks where a real control plane is not the question.
 It speaks JSON on 127.0.0.1 and takes every bearer token. It has no controllers but the status of PodDisruptionBudgets
-and of CustomResourceDefinitions; owners' deletion does not cascade; CEL rules are not evaluated.
+and of CustomResourceDefinitions; owners' deletion does not cascade, and
+`workload_controllers` keeps Jobs and JobSets where it is asked to; CEL rules are not evaluated.
 """
 
 import asyncio

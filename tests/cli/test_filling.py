@@ -8,7 +8,7 @@ import pytest
 
 from koordpy.api.objects import Affinity, Namespace, Node, Pod, Requirement
 from koordpy.cli.manifests import load_manifests
-from koordpy.cli.offline import fill
+from koordpy.cli.offline import filled_all
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -17,7 +17,7 @@ def filled(folder: Path, *documents: str) -> list[Any]:
     path = folder / "in.yaml"
     path.write_text("\n---\n".join(documents))
     loaded = load_manifests([str(path)])
-    objects = fill(loaded, NOW)
+    objects = filled_all(loaded, NOW)[0]
     assert [line for line in loaded.fault_lines if "no Node" not in line] == []
     return list(objects)
 
@@ -108,7 +108,7 @@ def test_a_class_that_is_faulty_itself_makes_no_fault_of_its_pods(tmp_path: Path
     path.write_text("kind: Node\nmetadata: {name: n}\n---\n" + priority_class("high", 1, "value: 2\n") + "---\n" + pod)
     path.write_text(path.read_text().replace("value: 1\nvalue: 2", "value: high"))
     loaded = load_manifests([str(path)])
-    fill(loaded, NOW)
+    filled_all(loaded, NOW)[0]
     (line,) = loaded.fault_lines
     assert line.endswith("PriorityClass/high: value: text ('high') in place of a whole number")
 

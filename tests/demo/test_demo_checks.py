@@ -2,6 +2,7 @@
 
 import copy
 import io
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,15 +20,28 @@ NODES = [one for one in read_cluster() if one["kind"] == "Node"]
 Pods = dict[str, dict[str, Any]]
 
 
+def manifests(forecast: Forecast) -> Iterator[dict[str, Any]]:
+    """Pods of an act; those that a Job makes, as far as anybody looks at them."""
+    given = {key_of(obj): obj for obj in forecast.act.objects if obj["kind"] == "Pod"}
+    for key in forecast.pods:
+        if key in given:
+            yield given[key]
+            continue
+        spec = forecast.act.objects[0]["spec"]
+        for role in spec.get("replicatedJobs", ()):
+            if f"-{role['name']}-" in key:
+                spec = role["template"]["spec"]
+        namespace, _, name = key.partition("/")
+        yield {"kind": "Pod", "metadata": {"namespace": namespace, "name": name}, "spec": spec["template"]["spec"]}
+
+
 def as_forecast(forecasts: list[Forecast]) -> Pods:
     """The pods as a scheduler leaves them that does what the planner says."""
     pods: Pods = {}
     for forecast in forecasts:
         for key in forecast.evicted:
             pods.pop(key, None)
-        for obj in forecast.act.objects:
-            if obj["kind"] != "Pod":
-                continue
+        for obj in manifests(forecast):
             pod = pods[key_of(obj)] = copy.deepcopy(obj)
             key = key_of(pod)
             if node := forecast.nodes.get(key):
@@ -100,6 +114,12 @@ def test_every_promise_holds_where_the_scheduler_does_what_the_planner_says(fore
             "elastic is placed as the planner places it offline",
         ),
         (lambda pods: moved(pods, "urgent-3", "node-63"), "urgent is in block-3"),
+        (lambda pods: moved(pods, "train-0", "node-63"), "train is a gang in one block"),
+        (lambda pods: ranked(pods, "train-3", "0"), "ranks of every whole gang run from 0 without a gap"),
+        (
+            lambda pods: moved(pods, "multislice-workers-1-3", "node-1"),
+            "each Job of the workers of multislice is in one block",
+        ),
         (
             lambda pods: pods["default/gpu-pair"]["metadata"]["annotations"].update(
                 {keys.GPU_ALLOCATION: '{"allocatedGPUs": {"0": ["0", "1"]}}'}
@@ -222,7 +242,7 @@ def test_the_picture_fits_the_terminal_or_says_which_one_it_would(
     assert len(lines) <= height
     assert max(map(len, lines)) <= width
     hints = [line for line in lines if "lines shows the whole tree" in line]
-    assert len(hints) == (height < 60)
+    assert len(hints) == (height < 70)
     for hint in hints:
         (needed,) = (int(word) for word in hint.split() if word.isdigit())
         assert not any("shows the whole tree" in line for line in drawn(forecasts, height=needed, width=width))

@@ -57,7 +57,7 @@ def answer(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 def test_the_table_knows_every_example_and_the_demo_plays_every_one() -> None:
     assert sorted(TABLE) == [path.stem for path in PATHS]
-    assert sorted(TRAINING.acts) == sorted(TABLE)
+    assert sorted(act for act in TRAINING.acts if "/" not in act) == sorted(TABLE)
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)

@@ -1,0 +1,393 @@
+"""Controllers of Jobs and JobSets for the embedded API server: they keep their pods, and write their statuses.
+
+What is made follows from `koordpy.workloads.making`, as for `koordpy simulate`: also the names of pods, which have no
+random ending. A JobSet makes Jobs, a Job makes pods; who is deleted takes along what it made. Not kept:
+podFailurePolicy, successPolicy, a JobSet's failurePolicy, activeDeadlineSeconds and ttlSecondsAfterFinished.
+Sources: workloads.md 4, 5.1, 6 and 10.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from koordpy.api.objects import Pod, PodSpec
+from koordpy.sim.definitions import DEFINITIONS
+from koordpy.sim.errors import StatusError
+from koordpy.sim.resources import Object
+from koordpy.sim.shelf import Change
+from koordpy.sim.store import Store
+from koordpy.workloads.kinds.jobs import index_in, indexes, read_job
+from koordpy.workloads.kinds.jobsets import PREFIX, read_jobset
+from koordpy.workloads.known import Known, controller
+from koordpy.workloads.making import SCHEDULED, Expansion, RoleKey, Templates, Top, templates_of
+from koordpy.workloads.model import JobPart, Role, Workload
+from koordpy.workloads.source import Head, Source, can_make, conditions, head_of
+
+JOBS, JOBSETS, PODS = "jobs.batch", "jobsets.jobset.x-k8s.io", "pods"
+_DELAY_SECONDS = 0.02
+_BACKOFF_LIMIT = 6
+"""Failed pods that a Job bears, where it does not say."""
+_LOG = logging.getLogger(__name__)
+
+_OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+JOBSET_DEFINITION: Object = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": JOBSETS},
+    "spec": {
+        "group": "jobset.x-k8s.io",
+        "scope": "Namespaced",
+        "names": {"kind": "JobSet", "plural": "jobsets", "singular": "jobset", "listKind": "JobSetList"},
+        "versions": [
+            {
+                "name": "v1alpha2",
+                "served": True,
+                "storage": True,
+                "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": _OPEN, "status": _OPEN}}},
+                "additionalPrinterColumns": [
+                    {"name": "TerminalState", "type": "string", "jsonPath": ".status.terminalState"},
+                    {"name": "Suspended", "type": "boolean", "jsonPath": ".spec.suspend"},
+                    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+                ],
+            }
+        ],
+    },
+}
+
+
+class WorkloadControllers:
+    """Serves JobSets, and keeps Jobs and JobSets shortly after a change, while a loop runs."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._stale: set[str] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._told: set[tuple[str, str]] = set()
+        store.create(DEFINITIONS, JOBSET_DEFINITION)
+        store.listeners.append(self._changed)
+
+    def close(self) -> None:
+        """Ends keeping them; what is stored stays."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._store.listeners.remove(self._changed)
+
+    def _changed(self, shelf: str, change: Change) -> None:
+        if shelf not in (JOBS, JOBSETS, PODS) or (shelf == PODS and not self._store.shelf(JOBS).entries):
+            return
+        self._stale.add(change.entry.obj["metadata"]["namespace"])
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_DELAY_SECONDS, self._sync_stale)
+
+    def _sync_stale(self) -> None:
+        self._timer = None
+        stale, self._stale = self._stale, set()
+        for namespace in sorted(stale):
+            try:
+                self._sync(namespace)
+            except Exception:
+                _LOG.exception("Jobs of namespace %s are not kept", namespace)
+
+    # One namespace
+
+    def _sync(self, namespace: str) -> None:
+        self._drop_orphans(namespace)
+        templates = Templates()
+        jobsets: list[tuple[Source, Workload]] = []
+        for source, head in self._sources(JOBSETS, namespace):
+            jobset = read_jobset(source, head, self._job_sources(namespace))
+            if self._is_sound(JOBSETS, source, jobset, templates):
+                self._keep_jobs(source, jobset)
+                jobsets.append((source, read_jobset(source, head, self._job_sources(namespace))))
+        for _, jobset in jobsets:
+            for template in templates_of(jobset):
+                templates.read(template)
+        self._make_pods(namespace, [jobset for _, jobset in jobsets], templates)
+        for job in self._living(JOBS, namespace):
+            self._keep_job(job)
+        for source, jobset in jobsets:
+            self._keep_status(source, jobset)
+
+    def _living(self, resource: str, namespace: str) -> list[Object]:
+        return [one for one in self._store.list(resource, namespace) if "deletionTimestamp" not in one["metadata"]]
+
+    def _sources(self, resource: str, namespace: str) -> list[tuple[Source, Head]]:
+        return [(source, head_of(source)) for source in map(Source, self._living(resource, namespace))]
+
+    def _job_sources(self, namespace: str) -> dict[tuple[str, str], Source]:
+        return {(namespace, head.name): source for source, head in self._sources(JOBS, namespace)}
+
+    def _is_sound(self, resource: str, source: Source, workload: Workload, templates: Templates) -> bool:
+        """Whether it can be read; what cannot is told in an event, once."""
+        faults = [fault for template in templates_of(workload) for fault in templates.read(template)]
+        can_make(source.at("spec"), "replicas", sum(role.number for role in workload.roles))
+        faults += source.faults
+        if faults:
+            self._tell(resource, workload.head, "; ".join(f"{fault.path}: {fault.text}" for fault in faults))
+        return not faults
+
+    def _tell(self, resource: str, head: Head, text: str) -> None:
+        if (head.uid, text) in self._told:
+            return
+        self._told.add((head.uid, text))
+        _LOG.warning("%s %s: %s", resource, head.key, text)
+        about = {"kind": head.kind, "namespace": head.namespace, "name": head.name, "uid": head.uid}
+        now = self._store.now()
+        event = {
+            "metadata": {"generateName": f"{head.name}.", "namespace": head.namespace},
+            "involvedObject": {"apiVersion": head.api_version, **about},
+            "reason": "FailedCreate",
+            "message": text,
+            "type": "Warning",
+            "source": {"component": "workload-controllers"},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        self._store.create("events", event)
+
+    def _drop_orphans(self, namespace: str) -> None:
+        """Deletes what was made by an object that is gone."""
+        for below, above, kind in ((JOBS, JOBSETS, "JobSet"), (PODS, JOBS, "Job")):
+            there = {one["metadata"]["uid"] for one in self._living(above, namespace)}
+            for one in self._living(below, namespace):
+                owner = _controller(one)
+                if owner is not None and owner["kind"] == kind and owner["uid"] not in there:
+                    self._store.delete(below, one["metadata"]["name"], namespace=namespace)
+
+    # The Jobs of a JobSet
+
+    def _keep_jobs(self, source: Source, jobset: Workload) -> None:
+        """Makes the Jobs whose turn it is; all are suspended with the JobSet."""
+        head, suspended = jobset.head, source.at("spec").flag("suspend")
+        if jobset.note == "finished":
+            return
+        there = {one["metadata"]["name"]: one for one in self._living(JOBS, head.namespace)}
+        for role in jobset.roles:
+            given = next(
+                one
+                for one in source.at("spec").list("replicatedJobs")
+                if one.text("name") == (role.half_of or role.name)
+            )
+            for part in role.parts:
+                job = there.get(part.key)
+                if job is None and all(one.met or one.state == SCHEDULED for one in role.after):
+                    there[part.key] = self._make_job(head, part, given.at("template"), suspended)
+                elif job is not None and bool(job["spec"].get("suspend")) != suspended and _owned(job, head.uid):
+                    self._change(
+                        JOBS, job, lambda old: {**old, "spec": {**old["spec"], "suspend": suspended}}, status=False
+                    )
+
+    def _make_job(self, head: Head, part: JobPart, template: Source, suspended: bool) -> Object:
+        slot = next(part.slots(), None)
+        marks = {key: text for key, text in (slot.labels if slot else {}).items() if key.startswith(PREFIX)}
+        meta = template.at("metadata")
+        job = {
+            "metadata": {
+                "name": part.key,
+                "namespace": head.namespace,
+                "labels": {**meta.strings("labels"), **marks},
+                "annotations": {**meta.strings("annotations"), **marks},
+                "ownerReferences": [_owner(head)],
+            },
+            "spec": {"completionMode": "Indexed", **template.at("spec").raw, "suspend": suspended},
+        }
+        return self._store.create(JOBS, job)
+
+    # Pods
+
+    def _make_pods(self, namespace: str, jobsets: list[Workload], templates: Templates) -> None:
+        known, tops, started = Known(), [], set[RoleKey]()
+        for jobset in jobsets:
+            known.put(jobset)
+            jobs = {
+                head.name: head
+                for _, head in self._sources(JOBS, namespace)
+                if head.owner is not None and head.owner.uid == jobset.head.uid
+            }
+            started |= {
+                (jobset.head.uid, role.group, role.name)
+                for role in jobset.roles
+                if any(part.key in jobs for part in role.parts)
+            }
+            tops.append(Top(jobset.head, jobset, jobs=jobs))
+        of_jobsets = {jobset.head.uid for jobset in jobsets}
+        for source, head in self._sources(JOBS, namespace):
+            job = read_job(source, head)
+            known.put(job)
+            alone = head.owner is None or head.owner.uid not in of_jobsets
+            if alone and self._is_sound(JOBS, source, job, templates):
+                tops.append(Top(head, job))
+        present = [msgspec.convert(one, Pod) for one in self._store.list(PODS, namespace)]
+        expansion = Expansion(known, tops, templates, present, started=frozenset(started))
+        uids = {head.name: head.uid for _, head in self._sources(JOBS, namespace)}
+        for pod in expansion.make(self._node_of, self._label_of).pods:
+            place, owner = known.place(pod), controller(pod)
+            if place is None or owner is None:
+                continue
+            role = next(
+                one for one in place.workload.roles if (one.group, one.name) == (place.seat.group, place.seat.role)
+            )
+            made = _wire(pod, role, templates, uids[owner.name])
+            try:
+                self._store.create(PODS, made)
+            except StatusError as error:
+                self._tell(JOBS, place.chain[0].head, f"pod {pod.metadata.name}: {error}")
+
+    def _node_of(self, key: str) -> str:
+        namespace, _, name = key.partition("/")
+        entry = self._store.shelf(PODS).entries.get((namespace, name))
+        return str(entry.obj["spec"].get("nodeName", "")) if entry is not None else ""
+
+    def _label_of(self, key: str, label: str) -> str:
+        entry = self._store.shelf("nodes").entries.get(("", self._node_of(key)))
+        return str((entry.obj["metadata"].get("labels") or {}).get(label, "")) if entry is not None else ""
+
+    # Statuses
+
+    def _change(self, resource: str, obj: Object, change: Callable[[Object], Object], *, status: bool = True) -> None:
+        meta = obj["metadata"]
+        self._store.update(resource, meta["name"], change, namespace=meta["namespace"], status=status)
+
+    def _keep_job(self, job: Object) -> None:
+        """Counts a Job's pods, says what became of it, and deletes the pods that are too many."""
+        source = Source(job)
+        if source.faults or conditions(source, "Complete", "Failed"):
+            return
+        meta, old = job["metadata"], job.get("status") or {}
+        part = read_job(source, head_of(source)).roles[0].parts[0]
+        own = [one for one in self._store.list(PODS, meta["namespace"]) if _owned(one, meta["uid"])]
+        phases: dict[str, list[Object]] = {"Succeeded": [], "Failed": [], "": []}
+        for pod in own:
+            phase = (pod.get("status") or {}).get("phase", "")
+            phases[phase if phase in phases else ""].append(pod)
+        active = [pod for pod in phases[""] if "deletionTimestamp" not in pod["metadata"]]
+        status = {**old, "ready": sum(map(_is_ready, active)), "startTime": old.get("startTime", self._store.now())}
+        status["failed"] = max(old.get("failed", 0), len(phases["Failed"]))
+        status["succeeded"] = max(old.get("succeeded", 0), len(phases["Succeeded"]))
+        if source.at("spec").text("completionMode") == "Indexed":
+            ended = indexes(old.get("completedIndexes", "")) | {_index(pod) for pod in phases["Succeeded"]} - {-1}
+            status["completedIndexes"] = ",".join(map(str, sorted(ended)))
+            status["succeeded"] = len(ended)
+        left = part.wanted(status["succeeded"], len(active))
+        word = _end_of(source, part, status, len(active))
+        if word:
+            left = 0
+            status["conditions"] = [*old.get("conditions", ()), self._condition(word)]
+            if word == "Complete":
+                status["completionTime"] = self._store.now()
+        status["active"] = min(left, len(active))
+        self._change(JOBS, job, lambda was: {**was, "status": status})
+        for pod in sorted(active, key=_index)[left:]:
+            self._store.delete(PODS, pod["metadata"]["name"], namespace=meta["namespace"])
+
+    def _condition(self, word: str) -> Object:
+        now = self._store.now()
+        reason = {"Failed": "BackoffLimitExceeded", "Complete": "CompletionsReached"}.get(word, word)
+        return {"type": word, "status": "True", "reason": reason, "lastProbeTime": now, "lastTransitionTime": now}
+
+    def _keep_status(self, source: Source, jobset: Workload) -> None:
+        """Counts a JobSet's Jobs by role; it ends with all of them, or with the first that failed."""
+        old = source.raw.get("status") or {}
+        if jobset.note == "finished":
+            return
+        there = self._job_sources(jobset.head.namespace)
+        roles, ends, number = [], list[str](), 0
+        for one in source.at("spec").list("replicatedJobs"):
+            name, replicas = one.text("name"), one.count("replicas", 1)
+            counts = dict.fromkeys(("active", "failed", "ready", "succeeded", "suspended"), 0)
+            for j in range(replicas):
+                job = there.get((jobset.head.namespace, f"{jobset.head.name}-{name}-{j}"))
+                if job is None or not _owned(job.raw, jobset.head.uid):
+                    continue
+                part = read_job(job, head_of(job)).roles[0].parts[0]
+                done = next((word for word in ("Complete", "Failed") if conditions(job, word)), "")
+                ends += [done] if done else []
+                counted = job.at("status")
+                counts["succeeded"] += done == "Complete"
+                counts["failed"] += done == "Failed"
+                counts["ready"] += not done and counted.count("ready") + counted.count("succeeded") >= part.number
+                counts["active"] += counted.count("active") > 0
+                counts["suspended"] += part.note == "suspended"
+            number += replicas
+            roles.append({"name": name, **counts})
+        status = {**old, "restarts": old.get("restarts", 0), "replicatedJobsStatus": roles}
+        word = "Failed" if "Failed" in ends else "Completed" if number and len(ends) == number else ""
+        if word:
+            reason = {"Failed": "FailedJobs", "Completed": "AllJobsCompleted"}[word]
+            status["terminalState"] = word
+            status["conditions"] = [*old.get("conditions", ()), {**self._condition(word), "reason": reason}]
+        meta = {"namespace": jobset.head.namespace, "name": jobset.head.name}
+        self._change(JOBSETS, {"metadata": meta}, lambda was: {**was, "status": status})
+
+
+def _controller(obj: Object) -> Object | None:
+    return next((one for one in obj["metadata"].get("ownerReferences") or () if one.get("controller")), None)
+
+
+def _owned(obj: Mapping[str, Any], uid: str) -> bool:
+    owner = _controller(dict(obj))
+    return owner is not None and owner["uid"] == uid
+
+
+def _owner(head: Head) -> Object:
+    return {
+        "apiVersion": head.api_version,
+        "kind": head.kind,
+        "name": head.name,
+        "uid": head.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def _is_ready(pod: Object) -> bool:
+    found = (pod.get("status") or {}).get("conditions") or ()
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in found)
+
+
+def _index(pod: Object) -> int:
+    """Completion index of a pod; -1 without one."""
+    meta = pod["metadata"]
+    found = index_in(meta.get("labels") or {}, meta.get("annotations") or {})
+    return -1 if found is None else found
+
+
+def _end_of(source: Source, part: JobPart, status: Object, active: int) -> str:
+    """Complete, Failed, or nothing yet."""
+    spec = source.at("spec")
+    if part.note:
+        return ""
+    if status["failed"] > spec.count("backoffLimit", _BACKOFF_LIMIT):
+        return "Failed"
+    if spec.has("completions") or not spec.has("parallelism"):
+        return "Complete" if status["succeeded"] >= spec.count("completions", 1) else ""
+    return "Complete" if status["succeeded"] and not active else ""
+
+
+def _wire(pod: Pod, role: Role, templates: Templates, uid: str) -> Object:
+    """A made pod as it is sent: its template, and what its controller adds. uid: of its Job."""
+    base = templates.pod(role.template)
+    assert base is not None
+    meta, raw = pod.metadata, role.template.raw
+    owner = {**msgspec.to_builtins(meta.owner_references[0]), "uid": uid, "blockOwnerDeletion": True}
+    spec = dict(raw["spec"])
+    for one in msgspec.structs.fields(PodSpec):
+        value = getattr(pod.spec, one.name)
+        if value != getattr(base.spec, one.name):
+            spec[one.encode_name] = msgspec.to_builtins(value)
+    return {
+        "metadata": {
+            **(raw.get("metadata") or {}),
+            "name": meta.name,
+            "namespace": meta.namespace,
+            "labels": dict(meta.labels),
+            "annotations": dict(meta.annotations),
+            "ownerReferences": [owner],
+        },
+        "spec": spec,
+    }
