@@ -39,6 +39,8 @@ class Offline(NamedTuple):
     """`namespace/name` of every pod of the input."""
     warnings: list[str]
     unmade: "list[Unmade]"
+    stuck: tuple[str, ...]
+    """What is told of gangs that wait for ever in a cluster, though they are placed here."""
     others: frozenset[str]
     """Scheduler names of others, as pods that run have them."""
     growth: "Growth"
@@ -173,7 +175,8 @@ def _prepare(args: argparse.Namespace) -> Offline:
     unmade = unmade_pods(loaded)
     doubtful = [line for line in workload_warnings.of_manifests(read) if line not in loaded.warnings]
     doubtful += workload_warnings.of_schedulers(read, served)
-    doubtful += workload_warnings.of_ordered(read, state)
+    stuck = tuple(workload_warnings.of_ordered(read, state))
+    doubtful += stuck
     doubtful += workload_warnings.of_namesakes(read, state)
     return Offline(
         state,
@@ -189,6 +192,7 @@ def _prepare(args: argparse.Namespace) -> Offline:
             *workload_warnings.of_owners(read, state, served),
         ],
         unmade,
+        stuck,
         frozenset(others),
         growth,
     )

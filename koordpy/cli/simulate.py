@@ -80,4 +80,4 @@ def run(args: argparse.Namespace) -> int:
     else:
         output.say(output.text(document, args.output))
     unmade = [one for one in ready.unmade if one.is_ours(served, ready.others)]
-    return FAILED if args.fail_pending and (result.pending or waiting or unmade) else 0
+    return FAILED if args.fail_pending and (result.pending or waiting or unmade or ready.stuck) else 0

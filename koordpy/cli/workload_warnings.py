@@ -109,7 +109,7 @@ def of_namesakes(read: "Read", state: "ClusterState") -> Iterator[str]:
     for top in read.tops:
         if top.head.key in groups and top.workload is not None:
             yield (
-                f"PodGroup {top.head.key}: no pod names it: the pods of {top.head.title} are in it by the label "
+                f"PodGroup {top.head.key}: no pod names it: the pods of {top.head.title} would be in it by the label "
                 f"{keys.LABEL_POD_GROUP}: {top.head.name} of their template"
             )
 

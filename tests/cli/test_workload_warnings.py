@@ -148,7 +148,10 @@ def test_a_gang_of_pods_that_come_one_by_one_is_told(
 ) -> None:
     names = f"metadata: {{annotations: {{{keys.GANG_NAME}: g, {keys.GANG_MIN}: '3'}}}}, "
     spec = f"podManagementPolicy: {policy}, replicas: 3, {TEMPLATE.replace('{spec', '{' + names + 'spec')}"
-    found = [one for one in told(tmp_path, capsys, obj("StatefulSet", spec, version="apps/v1")) if "for ever" in one]
+    made = obj("StatefulSet", spec, version="apps/v1")
+    found = [one for one in told(tmp_path, capsys, made) if "for ever" in one]
+    path = written(tmp_path, "---\n".join((NODE, made)), "in.yaml")
+    assert main(["simulate", "-f", path, "--fail-pending"]) == (policy == "OrderedReady")
     assert found == (
         [
             "StatefulSet default/x: podManagementPolicy OrderedReady makes pods one by one: gang default/g waits for 3 "
@@ -163,7 +166,9 @@ def test_a_podgroup_that_no_pod_names_beside_a_job_of_its_name_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     group = obj("PodGroup", "minMember: 2", version="scheduling.sigs.k8s.io/v1alpha1")
-    said = f"PodGroup default/x: no pod names it: the pods of Job x are in it by the label {keys.LABEL_POD_GROUP}: x"
+    said = (
+        f"PodGroup default/x: no pod names it: the pods of Job x would be in it by the label {keys.LABEL_POD_GROUP}: x"
+    )
     assert any(one.startswith(said) for one in told(tmp_path, capsys, group, obj("Job", INDEXED)))
     labelled = INDEXED.replace("{spec", f"{{metadata: {{labels: {{{keys.LABEL_POD_GROUP}: x}}}}, spec")
     assert not any("no pod names it" in one for one in told(tmp_path, capsys, group, obj("Job", labelled)))
