@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,11 @@ from tests.e2e.test_devices import using as using_devices
 from tests.e2e.test_gpu_groups import DEVICES, device
 from tests.e2e.test_preemption import CLASSES, QUOTAS, make_gang, worker
 from tests.e2e.test_scheduler import GROUPS, TOPOLOGIES, places
+from tests.e2e.test_volcano_groups import DEFINITIONS as DEFINITION_PATH
+from tests.e2e.test_volcano_groups import GROUPS as VOLCANO_GROUPS
+from tests.e2e.test_volcano_groups import NAME as VOLCANO
+from tests.e2e.test_volcano_groups import definition, member
+from tests.e2e.test_volcano_groups import group as volcano_group
 from tests.e2e.test_volumes import CLAIMS, STORAGE, VOLUMES, Disks
 from tests.e2e.test_volumes import using as using_volumes
 
@@ -121,7 +127,7 @@ async def test_nothing_that_koordpy_does_is_refused_and_nothing_is_granted_in_va
     await api.create(TOPOLOGIES, {**topology, "spec": {"hierarchy": layers}})
     high = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}}
     await api.create(CLASSES, {**high, "value": 1000})
-    async with served(api, "podgroups", "elasticquotas"):
+    async with served(api, "podgroups", "elasticquotas"), served_of_volcano(api):
         process.start()
         day = Day(api, process)
         await volumes(day)
@@ -147,6 +153,22 @@ async def test_nothing_that_koordpy_does_is_refused_and_nothing_is_granted_in_va
     }
     leases = {("coordination.k8s.io", "leases", verb) for verb in ("create", "update")}
     assert writes == WRITTEN - unseen | leases
+
+
+@asynccontextmanager
+async def served_of_volcano(api: Client) -> AsyncIterator[None]:
+    """PodGroups of Volcano, from before koordpy starts: under the chart's rights it looks for definitions once."""
+    await api.create(DEFINITION_PATH, definition())
+
+    async def established() -> bool:
+        said = condition(await api.get(f"{DEFINITION_PATH}/{VOLCANO}"), "Established")
+        return said is not None and said["status"] == "True"
+
+    try:
+        await eventually(established, what="PodGroups of Volcano are served", processes=[])
+        yield
+    finally:
+        await api.delete(f"{DEFINITION_PATH}/{VOLCANO}")
 
 
 async def volumes(day: Day) -> None:
@@ -207,7 +229,7 @@ async def gpus_by_name(day: Day) -> None:
 
 
 async def groups_of_every_kind(day: Day) -> None:
-    """PodGroups of all three groups and quotas of both, each with its status; one gang that nowhere fits is told."""
+    """PodGroups of all four groups and quotas of both, each with its status; one gang that nowhere fits is told."""
     api = day.api
     await make_gang(api, "sigs", 2)
     group = {"kind": "PodGroup", "metadata": {"name": "older"}}
@@ -223,7 +245,9 @@ async def groups_of_every_kind(day: Day) -> None:
         pod = worker(f"upstream-{i}")
         pod["spec"]["schedulingGroup"] = {"podGroupName": "upstream"}
         await api.create(pods_path(), pod)
-    await day.bound(*(f"{name}-{i}" for name in ("sigs", "older", "upstream") for i in range(2)))
+    await volcano_group(api, "volcano", 1)
+    await member(api, "volcano-0", "volcano")
+    await day.bound("volcano-0", *(f"{name}-{i}" for name in ("sigs", "older", "upstream") for i in range(2)))
     await make_gang(api, "large", 3)
 
     async def told() -> bool:
@@ -236,6 +260,10 @@ async def groups_of_every_kind(day: Day) -> None:
         valid = condition(await api.get(f"{TOPOLOGIES}/default"), "Valid")
         return [s.get("scheduled") for s in statuses] == [2, 2] and bool(conditions) and valid is not None
 
+    async def of_volcano() -> bool:
+        return (await api.get(f"{VOLCANO_GROUPS}/volcano")).get("status", {}).get("phase") == "Running"
+
+    await day.until("the group of Volcano reported", of_volcano)
     await day.until("large told", told)
     await day.until("groups and topology reported", reported)
     await day.event("GangUnschedulable")
