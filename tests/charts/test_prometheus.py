@@ -22,6 +22,7 @@ from koordpy.engine.scheduler import Scheduler
 from koordpy.observe.health import HealthServer
 from koordpy.sim.clusters import pod
 from koordpy.sim.kubelet import FakeKubelet
+from koordpy.sim.workload_controllers import WorkloadControllers
 from tests.charts.prometheus import JOB, LEASE, Prometheus, needed, prometheus, promtool
 from tests.charts.test_dashboards import queries, rules
 from tests.engine.live import LONG_LEASE, Live, gang, live, until
@@ -35,6 +36,9 @@ KINDS = {
     "Device": DEVICES,
     "ClusterNetworkTopology": TOPOLOGIES,
     "PriorityClass": "priorityclasses.scheduling.k8s.io",
+    "Job": "jobs.batch",
+    "JobSet": "jobsets.jobset.x-k8s.io",
+    "Service": "services",
 }
 WINDOW = "5m"
 STEADY = {"KoordpyHasTwoLeaders", "KoordpySolverUndecided", "KoordpyWatchLag"}
@@ -75,6 +79,7 @@ def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 async def play(program: str, folder: Path) -> Seen:
     async with live() as cluster, FakeKubelet(cluster.server.url):
+        controllers = WorkloadControllers(cluster.server.store)
         create(cluster, *read_cluster())
         async with cluster.running(lease=LONG_LEASE) as scheduler:
             await asyncio.wait_for(scheduler.leading.wait(), 60)
@@ -92,6 +97,7 @@ async def play(program: str, folder: Path) -> Seen:
                     await one.has_scraped_since(time.time())
                     return await look(one, cluster, scheduler.metrics.render().decode())
             finally:
+                controllers.close()
                 await health.stop()
 
 

@@ -108,10 +108,10 @@ def test_the_demo_is_seen(browser: Browser, demo: str) -> None:
     browser.frames()
     counts = legend(browser)
     assert sum(counts.values()) == 512
-    assert counts["free"] == 213
-    assert counts["bound"] == 299
+    assert counts["free"] == 117
+    assert counts["bound"] == 395
     assert "64 nodes, 512 accelerators" in browser.text("#source")
-    assert browser.text("#roomline") == "Free for gangs of 8 GPUs: 25, of 64: 3, of 512: 0"
+    assert browser.text("#roomline") == "Free for gangs of 8 GPUs: 13, of 64: 1, of 512: 0"
     assert browser.js("document.querySelector('#slots tbody').rows.length") == 3
     queue = browser.text("#queue")
     assert "2 units waiting" in queue
@@ -168,7 +168,7 @@ def test_colours_follow_the_choice_and_the_theme(browser: Browser, demo: str) ->
     )
     browser.frames()
     assert len({tuple(browser.pixels(name, 0)[0]) for name in ("node-2", "node-8", "node-26")}) == 1
-    assert "default 299" in browser.text("#keys")
+    assert "default 395" in browser.text("#keys")
     light = browser.js("getComputedStyle(document.body).backgroundColor")
     browser.click_on("#theme")
     assert browser.js("getComputedStyle(document.body).backgroundColor") != light
@@ -185,8 +185,8 @@ def test_quotas_and_decisions_are_seen(browser: Browser, demo: str) -> None:
     browser.click_on("nav [data-for=quotas]")
     quotas = browser.text("#quotas")
     assert "koordinator-default-quota" in quotas
-    assert "used 299 · request" in quotas
-    assert "holds 299 of" in quotas
+    assert "used 395 · request" in quotas
+    assert "holds 395 of" in quotas
     browser.click_on("nav [data-for=decisions]")
     count = browser.js("Number(document.querySelector('#slider').max)")
     assert count > 10
