@@ -3,7 +3,8 @@
 Pods are in buckets: those of a PodGroup of Volcano, of a run of a workload, of one gang by labels. What changed is
 derived anew bucket by bucket; names are given to all gangs together, for they must differ.
 
-Invariant: what follows depends on the pods and workloads that are there, never on the order in which they came.
+Invariant: what follows depends on the pods and workloads that are there, never on the order in which they came. Only
+that an owner has gone is remembered: pods that still wait then are about to be deleted, or taken over by another.
 Sources: workloads.md 2 and 4 (names).
 """
 

@@ -49,6 +49,19 @@ def gang(minimum: int, count: int, *, called: str = "train", notes: Json | None 
     return [group, *(pod(f"p-{i}", labels=labels, amount=8, **settings) for i in range(count))]
 
 
+def of_job(number: int, there: int, **spec: Any) -> list[Json]:
+    """An Indexed Job, and its first pods."""
+    template = {"spec": pod(amount=8, restartPolicy="Never")["spec"]}
+    sizes = {"completionMode": "Indexed", "completions": number, "parallelism": number}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train", "uid": "j"},
+           "spec": {**sizes, "template": template, **spec}}  # fmt: skip
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "j", "controller": True}
+    pods = [
+        pod(f"train-{i}", labels={"batch.kubernetes.io/job-completion-index": str(i)}, amount=8) for i in range(there)
+    ]
+    return [job, *({**one, "metadata": {**one["metadata"], "ownerReferences": [owner]}} for one in pods)]
+
+
 def only_waiting() -> list[Json]:
     """A gang of four of which three run."""
     group, *pods = gang(4, 4, notes={"gang.scheduling.koordinator.sh/match-policy": "only-waiting"})
@@ -133,6 +146,9 @@ MISTAKES: dict[str, list[Json]] = {
     "the number of its members were a multiple of 3": [
         *NODES, TOPOLOGY, *gang(4, 4, notes=gather("blockLayer", "PreferGather", 3)),
     ],
+    'gang.scheduling.koordinator.sh/auto: "off"': [*NODES, *of_job(40, 1)],
+    "Job train is suspended": [*NODES, *of_job(2, 2, suspend=True)],
+    "Job train wants 2 pods, and there are more": [*NODES, *of_job(2, 3)],
     "unsupported: ": [*NODES, EITHER, pod(resourceClaims=[{"name": "d", "resourceClaimName": "either"}])],
 }  # fmt: skip
 

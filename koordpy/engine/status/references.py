@@ -7,6 +7,7 @@ from koordpy.engine.apiserver.resources import DEVICES, NODES, Resource
 from koordpy.engine.status.recorder import ObjectReference
 from koordpy.engine.watching.feeds import Feeds
 from koordpy.engine.watching.lines import Names
+from koordpy.workloads.known import Title
 
 
 def of_pod(info: PodInfo) -> ObjectReference:
@@ -25,6 +26,8 @@ class References:
 
     def __init__(self, feeds: Feeds) -> None:
         self._feeds, self._state = feeds, feeds.state
+        self._titled: tuple[object, dict[tuple[str, str], Title]] = None, {}
+        """The gangs that follow from workloads, and these by kind and `namespace/name`."""
 
     def pod_group(self, key: str) -> ObjectReference | None:
         """A PodGroup of coscheduling, by `namespace/name`."""
@@ -102,8 +105,12 @@ class References:
     def workload(self, kind: str, key: str) -> ObjectReference | None:
         """A workload of which pods are a gang, by its kind and `namespace/name`."""
         book = self._state.workloads
-        titles = (gang.title for gang in book.derived.values()) if book is not None else ()
-        found = next((one for one in titles if one and (one.kind, f"{one.namespace}/{one.name}") == (kind, key)), None)
+        if book is None:
+            return None
+        if self._titled[0] is not book.derived:  # many warnings are told of one round
+            titles = [gang.title for gang in book.derived.values() if gang.title is not None]
+            self._titled = book.derived, {(one.kind, f"{one.namespace}/{one.name}"): one for one in titles}
+        found = self._titled[1].get((kind, key))
         if found is None or not found.uid:
             return None
         return ObjectReference(found.api_version, found.kind, found.name, found.namespace, found.uid)
