@@ -1,6 +1,17 @@
-"""Numbers with their nouns, as sentences have them."""
+"""Numbers with their nouns, and names, as sentences have them."""
+
+from collections.abc import Sequence
+
+NAMED = 4
+"""Names before `and N more`."""
 
 
 def counted(number: float, noun: str) -> str:
     """`1 pod`, `3 pods`, `0.5 pods`; large ones in full, too."""
     return f"{number:.15g} {noun}" if number == 1 else f"{number:.15g} {noun}s"
+
+
+def named(names: Sequence[str]) -> str:
+    """The first few names, and how many more there are."""
+    text = ", ".join(names[:NAMED])
+    return f"{text} and {len(names) - NAMED} more" if len(names) > NAMED else text

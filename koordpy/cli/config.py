@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs the command; the exit status."""
     from koordpy.api.configfile import ConfigError, dangers, load_config, read_config
-    from koordpy.cli.offline import InputFaultsError
+    from koordpy.offline.preparing import InputFaultsError
 
     try:
         config = read_config(sys.stdin.buffer.read(), name="-") if args.file == "-" else load_config(args.file)

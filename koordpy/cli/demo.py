@@ -3,8 +3,8 @@
 import argparse
 import sys
 
-from koordpy.cli.demo_programme import PROGRAMMES, TRAINING
 from koordpy.cli.numbers import figure
+from koordpy.demo.programme import PROGRAMMES, TRAINING
 
 SPEED = figure(float, lambda number: 0.1 <= number <= 100, "number from 0.1 to 100")
 
@@ -30,8 +30,8 @@ def run(args: argparse.Namespace) -> int:
     """Runs the command; the exit status."""
     import asyncio
 
-    from koordpy.cli.demo_play import play
-    from koordpy.cli.demo_stage import StageError
+    from koordpy.demo.play import play
+    from koordpy.demo.stage import StageError
 
     try:
         return asyncio.run(play(PROGRAMMES[args.cluster], headless=args.headless, keep=args.keep, speed=args.speed))

@@ -3,25 +3,25 @@
 import argparse
 import sys
 
-from koordpy.cli import offline
+from koordpy.offline import preparing
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    offline.add_arguments(parser)
+    preparing.add_arguments(parser)
     parser.add_argument("--pod", metavar="NAMESPACE/NAME", required=True, help="the pod to explain")
     parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table", help="default: table")
 
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command; the exit status."""
-    ready = offline.prepare(args)
+    ready = preparing.prepare(args)
     from koordpy.api.spelling import hint
 
     key = args.pod if "/" in args.pod else f"default/{args.pod}"
     if key not in ready.pods:
-        raise offline.InputFaultsError([f"--pod {args.pod}: no such pod in the input{hint(key, ready.pods)}"])
-    with offline.nothing_collected():
+        raise preparing.InputFaultsError([f"--pod {args.pod}: no such pod in the input{hint(key, ready.pods)}"])
+    with preparing.nothing_collected():
         from koordpy.cli import output
         from koordpy.planning.explain import Explanation, explain
 

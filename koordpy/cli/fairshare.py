@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from koordpy.cli.offline import InputFaultsError
+from koordpy.offline.preparing import InputFaultsError
 
 if TYPE_CHECKING:
     from koordpy.planning.quota.shares import Rational

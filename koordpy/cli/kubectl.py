@@ -49,8 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the plugin; the exit status."""
     from koordpy.api.configfile import ConfigError, load_config
     from koordpy.cli import output
-    from koordpy.cli.offline import nothing_collected
     from koordpy.cli.reading import ClusterUnreadableError, read_cluster
+    from koordpy.offline.preparing import nothing_collected
 
     args = parser().parse_args(argv)
     view = VIEWS[args.view]
@@ -224,9 +224,9 @@ class _Outcomes:
 
 
 def _listed(pods: list[str]) -> str:
-    from koordpy.cli import output
+    from koordpy.api.counted import named
 
-    return f"{output.named(pods)} {'has' if len(pods) == 1 else 'have'}"
+    return f"{named(pods)} {'has' if len(pods) == 1 else 'have'}"
 
 
 def _why_text(document: Document, wide: bool) -> str:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from koordpy.api.counted import counted
+from koordpy.api.counted import NAMED, counted, named
 from koordpy.api.faults import one_line
 from koordpy.api.natural import natural_key
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 ROWS = 50
 """Rows of a table from which on those that say the same are one."""
-PODS_NAMED = 4
-"""Pending pods named before `and N more`; one line stands for all pods of a gang with one message."""
 
 
 def say(written: str) -> None:
@@ -46,7 +44,7 @@ def warning_lines(warnings: Iterable[tuple[str, str]], said: Sequence[str] = ())
         by_text.setdefault(text, []).append(subject)
     lines = []
     for text, subjects in by_text.items():
-        told = subjects if len(subjects) <= PODS_NAMED else [named(subjects)]
+        told = subjects if len(subjects) <= NAMED else [named(subjects)]
         told_before = tuple(one for one in said if one.endswith(text))
         lines += [
             one_line(f"warning: {subject}: {text}")
@@ -205,12 +203,6 @@ def _left_alone_lines(left_alone: Mapping[str, str]) -> list[str]:
     for pod, why in left_alone.items():
         groups.setdefault(why, []).append(pod)
     return [f"{named(pods)}: {why}" for why, pods in groups.items()]
-
-
-def named(pods: Sequence[str]) -> str:
-    """The first few names, and how many more there are."""
-    names = ", ".join(pods[:PODS_NAMED])
-    return f"{names} and {len(pods) - PODS_NAMED} more" if len(pods) > PODS_NAMED else names
 
 
 def explanation_table(document: Document) -> str:

@@ -15,7 +15,7 @@ from koordpy.api.faults import Fault, key_path, kind_name, literal
 from koordpy.api.natural import natural_key
 from koordpy.api.quantity import parse_exact
 from koordpy.api.scalars import Number
-from koordpy.cli.manifests import read_file
+from koordpy.offline.manifests import read_file
 from koordpy.planning.quota.shares import Claim, Rational, exact_and_whole_shares, kai_shares
 
 GPU = keys.GPU_RESOURCES[0]

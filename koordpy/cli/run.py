@@ -53,8 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs the command; the exit status."""
     from koordpy.api.configfile import ConfigError, dangers
-    from koordpy.cli.offline import InputFaultsError
     from koordpy.observe import logs
+    from koordpy.offline.preparing import InputFaultsError
 
     logs.configure(level=args.log_level, format=args.log_format)
     try:
@@ -83,7 +83,7 @@ def webhook_of(args: argparse.Namespace, config: "KoordpyConfiguration") -> "Web
     """The admission webhook that the flags ask for. Raises InputFaultsError."""
     from pathlib import Path
 
-    from koordpy.cli.offline import InputFaultsError
+    from koordpy.offline.preparing import InputFaultsError
 
     if args.webhook_address is None and args.webhook_certificates:
         raise InputFaultsError(["--webhook-address: is needed with --webhook-certificates"])

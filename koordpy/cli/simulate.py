@@ -4,15 +4,15 @@ import argparse
 import sys
 from dataclasses import replace
 
-from koordpy.cli import offline
 from koordpy.cli.numbers import COUNT
+from koordpy.offline import preparing
 
 FAILED = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    offline.add_arguments(parser)
+    preparing.add_arguments(parser)
     parser.add_argument(
         "-o",
         "--output",
@@ -37,8 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command; the exit status."""
-    ready = offline.prepare(args)  # before the planner is imported: bad input is told at once
-    with offline.nothing_collected():
+    ready = preparing.prepare(args)  # before the planner is imported: bad input is told at once
+    with preparing.nothing_collected():
         from koordpy.api.natural import natural_key
         from koordpy.cli import output
         from koordpy.planning.round import plan_round

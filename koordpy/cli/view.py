@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from koordpy.api.counted import counted
-from koordpy.cli import offline
+from koordpy.offline import preparing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a cluster, without asking its scheduler; default: $KUBECONFIG, the service account, ~/.kube/config",
     )
-    offline.add_arguments(parser, source)
+    preparing.add_arguments(parser, source)
     parser.add_argument("--token-file", metavar="FILE", help="with the bearer token that --scheduler wants to see")
     parser.add_argument(
         "--address",
@@ -47,8 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs the command until Ctrl-C; the exit status."""
     if args.token_file and not args.scheduler:
-        raise offline.InputFaultsError(["--token-file: is for --scheduler"])
-    ready = offline.prepare(args) if args.paths else None
+        raise preparing.InputFaultsError(["--token-file: is for --scheduler"])
+    ready = preparing.prepare(args) if args.paths else None
     for line in ready.warnings if ready is not None else ():
         print(f"warning: {line}", file=sys.stderr)
     address, token = _scheduler(args)
@@ -66,16 +66,16 @@ def _scheduler(args: argparse.Namespace) -> tuple[str, str]:
     try:
         host, port = split_address(args.scheduler)
     except ValueError as fault:
-        raise offline.InputFaultsError([f"--scheduler: {fault}"]) from None
+        raise preparing.InputFaultsError([f"--scheduler: {fault}"]) from None
     try:
         token = Path(args.token_file).read_text(encoding="utf-8").strip() if args.token_file else ""
     except (OSError, ValueError) as fault:
-        raise offline.InputFaultsError([f"--token-file {args.token_file}: {fault}"]) from None
+        raise preparing.InputFaultsError([f"--token-file {args.token_file}: {fault}"]) from None
     host = host or "127.0.0.1"
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}", token
 
 
-async def _serve(args: argparse.Namespace, ready: offline.Offline | None, address: str, token: str) -> int:
+async def _serve(args: argparse.Namespace, ready: preparing.Offline | None, address: str, token: str) -> int:
     from koordpy.view.serve import PageServer, Upstream
 
     task = asyncio.current_task()
@@ -92,14 +92,14 @@ async def _serve(args: argparse.Namespace, ready: offline.Offline | None, addres
                 print(server.url, flush=True)
                 await asyncio.Event().wait()
         except ValueError as fault:
-            raise offline.InputFaultsError([f"--address: {fault}"]) from None
+            raise preparing.InputFaultsError([f"--address: {fault}"]) from None
         except OSError as fault:
             print(f"--address {args.address}: {fault}", file=sys.stderr)
             return FAILED
     return 0
 
 
-def feed_of(ready: offline.Offline) -> "Feed":
+def feed_of(ready: preparing.Offline) -> "Feed":
     """Manifests as they stand, and what a round would do."""
     from koordpy.view.live import Feed, Planned
 
@@ -127,7 +127,7 @@ class SimulationPage:
             self._log.evicts(plan, unit, dry_run=False)
         return plan
 
-    def written(self, ready: offline.Offline) -> str:
+    def written(self, ready: preparing.Offline) -> str:
         """One file that needs no network: the cluster as the last round left it."""
         import orjson
 
@@ -160,11 +160,11 @@ async def _cluster(args: argparse.Namespace) -> "AsyncIterator[DocumentSource]":
     try:
         config: KoordpyConfiguration = load_config(args.config, flags=named)
     except ConfigError as fault:
-        raise offline.InputFaultsError(fault.lines) from None
+        raise preparing.InputFaultsError(fault.lines) from None
     try:
         access = await load_access(args.kubeconfig)
     except CredentialError as fault:
-        raise offline.InputFaultsError([f"--kubeconfig: {fault}"]) from None
+        raise preparing.InputFaultsError([f"--kubeconfig: {fault}"]) from None
     async with ApiClient(access, qps=0) as client:
         # its parts that read: no round is run, nothing elected
         scheduler = Scheduler(

@@ -12,7 +12,7 @@ from koordpy.api.doubts import MAX_DOUBTS, doubts
 from koordpy.api.objects import Container, Node, Pod
 from koordpy.api.scalars import Number
 from koordpy.api.spelling import meant
-from koordpy.cli.kinds import _KINDS
+from koordpy.offline.kinds import _KINDS
 
 OTHERS = {("DeviceAttribute", field) for field in ("strings", "ints", "bools", "versions")}
 """Left out of the look for slips."""

@@ -10,7 +10,7 @@ from koordpy.api.faults import key_path
 from koordpy.api.fieldwalk import format_of
 from koordpy.api.scalars import Number
 from koordpy.api.strict import decode, decode_rest
-from koordpy.cli.kinds import _KINDS, Kind
+from koordpy.offline.kinds import _KINDS, Kind
 
 Step = str | int
 TEXTS: tuple[Any, ...] = (5, True, [], {}, Number("1.5"))

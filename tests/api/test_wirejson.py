@@ -17,7 +17,7 @@ from msgspec import inspect as types
 
 from koordpy.api.objects import Node, Pod, Wire
 from koordpy.api.wirejson import Undecodable, WireReader, read_plain
-from koordpy.cli.kinds import _KINDS, Kind
+from koordpy.offline.kinds import _KINDS, Kind
 from tests.api.test_every_field import Step, fields, holding
 
 NULLS = [

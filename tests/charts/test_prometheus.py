@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from koordpy.api import keys
-from koordpy.cli.demo_acts import read_acts, read_cluster
+from koordpy.demo.acts import read_acts, read_cluster
 from koordpy.engine.scheduler import Scheduler
 from koordpy.observe.health import HealthServer
 from koordpy.sim.clusters import pod

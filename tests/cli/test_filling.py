@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from koordpy.api.objects import Affinity, Namespace, Node, Pod, Requirement
-from koordpy.cli.manifests import load_manifests
-from koordpy.cli.offline import filled_all
+from koordpy.offline.manifests import load_manifests
+from koordpy.offline.preparing import filled_all
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -8,8 +8,8 @@ import pytest
 
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.configfile import ConfigError
-from koordpy.cli.offline import InputFaultsError
 from koordpy.cli.run import add_arguments, configuration, webhook_of
+from koordpy.offline.preparing import InputFaultsError
 
 
 def parse(*words: str) -> argparse.Namespace:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from koordpy.api import keys
-from koordpy.cli.demo_acts import Forecaster, examples_folder, read_acts
-from koordpy.cli.demo_programme import ASCEND
 from koordpy.cli.main import main
+from koordpy.demo.acts import Forecaster, examples_folder, read_acts
+from koordpy.demo.programme import ASCEND
 
 FOLDER = examples_folder() / "ascend"
 JOBS = sorted(FOLDER.glob("*-job.yaml"))

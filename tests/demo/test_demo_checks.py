@@ -9,12 +9,12 @@ import pytest
 from rich.console import Console
 
 from koordpy.api import keys
-from koordpy.cli.demo_acts import Forecast, Forecaster, read_acts, read_cluster
-from koordpy.cli.demo_checks import checks
-from koordpy.cli.demo_outcome import key_of, outcome_of
-from koordpy.cli.demo_programme import ASCEND
-from koordpy.cli.demo_scene import DemoScene, scene_of
-from koordpy.cli.demo_view import Picture, Style
+from koordpy.demo.acts import Forecast, Forecaster, read_acts, read_cluster
+from koordpy.demo.checks import checks
+from koordpy.demo.outcome import key_of, outcome_of
+from koordpy.demo.programme import ASCEND
+from koordpy.demo.scene import DemoScene, scene_of
+from koordpy.demo.view import Picture, Style
 
 NODES = [one for one in read_cluster() if one["kind"] == "Node"]
 Pods = dict[str, dict[str, Any]]

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from koordpy.cli.demo_acts import examples_folder
-from koordpy.cli.demo_programme import TRAINING
 from koordpy.cli.main import main
+from koordpy.demo.acts import examples_folder
+from koordpy.demo.programme import TRAINING
 from koordpy.sim.clusters import ACCELERATOR, BLOCK, training_cluster
 
 EXAMPLES = examples_folder()

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from koordpy.api.configfile import load_config
-from koordpy.cli.demo_acts import examples_folder
 from koordpy.cli.main import main
+from koordpy.demo.acts import examples_folder
 
 EXAMPLES = examples_folder()
 FOLDERS = ("gpu", "preemption", "quotas", "workloads")

@@ -10,11 +10,11 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from koordpy.cli.demo_acts import Forecaster, read_acts, read_cluster
-from koordpy.cli.demo_play import ACT_SECONDS, all_run, settle
-from koordpy.cli.demo_scene import scene_of
-from koordpy.cli.demo_stage import Stage
-from koordpy.cli.demo_view import Picture, Style
+from koordpy.demo.acts import Forecaster, read_acts, read_cluster
+from koordpy.demo.play import ACT_SECONDS, all_run, settle
+from koordpy.demo.scene import scene_of
+from koordpy.demo.stage import Stage
+from koordpy.demo.view import Picture, Style
 from koordpy.sim.resources import Object
 from tests.docs.film import Frame, film, frame_of
 

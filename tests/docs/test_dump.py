@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from koordpy.cli.kinds import _KINDS
 from koordpy.cli.main import main
+from koordpy.offline.kinds import _KINDS
 from koordpy.sim.server import ApiServer
 from koordpy.workloads.kinds.registry import GANG_KINDS, RUNTIMES, VOLCANO_GROUP, watched
 from tests.docs.worked import ROOT

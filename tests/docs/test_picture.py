@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 from rich.text import Text
 
-from koordpy.cli.demo_acts import Forecaster, domain_of, read_acts
+from koordpy.demo.acts import Forecaster, domain_of, read_acts
 from tests.docs.film import Frame, film, frame_of
 from tests.docs.worked import ROOT
 

@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from koordpy.api import keys
-from koordpy.cli.kinds import _KINDS
 from koordpy.cli.main import main
 from koordpy.engine.scheduler import Scheduler
+from koordpy.offline.kinds import _KINDS
 from tests.docs.worked import ROOT
 from tests.engine.live import Live, live, until
 from tests.scenarios.npus import N910, ids

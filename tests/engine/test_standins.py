@@ -19,8 +19,8 @@ from koordpy.api.objects import (
 )
 from koordpy.api.storage import CSIDriver, CSINode, CSIVolumeSource
 from koordpy.api.wirejson import Undecodable, WireReader, unreadable
-from koordpy.cli.kinds import _KINDS
 from koordpy.engine.watching.standins import CLOSURES, stand_in
+from koordpy.offline.kinds import _KINDS
 from koordpy.planning.victim_selection.budgets import protects
 from tests.planning.node_rules import node, pod, reasons, states
 from tests.planning.test_filter_dra import CLASS, asks, offers, resource_claim

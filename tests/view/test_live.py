@@ -14,10 +14,10 @@ from bench import objects
 from koordpy.api import keys
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.cli import view
-from koordpy.cli.demo_acts import read_cluster
-from koordpy.cli.demo_stage import Stage
 from koordpy.cli.main import main
 from koordpy.cluster.state import ClusterState
+from koordpy.demo.acts import read_cluster
+from koordpy.demo.stage import Stage
 from koordpy.observe.health import HealthServer
 from koordpy.view import live
 from koordpy.view.document import Remarks

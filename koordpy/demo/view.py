@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from koordpy.api.natural import natural_key
-from koordpy.cli.demo_scene import DemoScene, DemoSeat, Row
+from koordpy.demo.scene import DemoScene, DemoSeat, Row
 
 PALETTE = (
     "bright_cyan",

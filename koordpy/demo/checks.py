@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from koordpy.api import keys
-from koordpy.cli import demo_npus
-from koordpy.cli.demo_acts import Forecast
-from koordpy.cli.demo_outcome import Manifest, Outcome, gpus_of, key_of, rank_of, refusal
-from koordpy.cli.demo_programme import ASCEND, TRAINING
+from koordpy.demo import npus
+from koordpy.demo.acts import Forecast
+from koordpy.demo.outcome import Manifest, Outcome, gpus_of, key_of, rank_of, refusal
+from koordpy.demo.programme import ASCEND, TRAINING
 from koordpy.sim.clusters import ACCELERATOR, BLOCK
 
 
@@ -185,4 +185,4 @@ _TRAINING: tuple[tuple[str, Callable[[Outcome], Iterable[str]]], ...] = (
     ("does-not-fit waits and is told why", _hopeless),
 )
 
-_PROMISES = {TRAINING.name: _TRAINING, ASCEND.name: demo_npus.PROMISES}
+_PROMISES = {TRAINING.name: _TRAINING, ASCEND.name: npus.PROMISES}

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 from koordpy.api import keys
 from koordpy.api.configfile import KUBE_SCHEDULER_NAME
-from koordpy.api.counted import counted
+from koordpy.api.counted import counted, named
 from koordpy.api.doubts import doubts
 from koordpy.api.limits import some
 from koordpy.api.objects import Pod
-from koordpy.cli.output import named
-from koordpy.cli.workloads import moved
 from koordpy.cluster.pods import GangSource, PodInfo
+from koordpy.offline.workloads import moved
 from koordpy.workloads.kinds.registry import GANG_KINDS
 from koordpy.workloads.known import controller
 from koordpy.workloads.making import templates_of
@@ -24,8 +23,8 @@ from koordpy.workloads.model import Role, Template, Workload
 from koordpy.workloads.unread import ASKED_BY_TEMPLATE, unread_of
 
 if TYPE_CHECKING:
-    from koordpy.cli.workloads import Read, WorkloadManifest
     from koordpy.cluster.state import ClusterState
+    from koordpy.offline.workloads import Read, WorkloadManifest
 
 
 def of_manifests(read: "Read") -> Iterator[str]:

@@ -22,7 +22,8 @@ from koordpy.api.faults import Fault, kind_name, literal, one_line
 from koordpy.api.names import OBJECT_NAME
 from koordpy.api.objects import ObjectMeta, Wire
 from koordpy.api.strict import decode, decode_rest
-from koordpy.cli.kinds import (
+from koordpy.cluster.topology import read_layers
+from koordpy.offline.kinds import (
     CLUSTER_SCOPED,
     SEVERAL_GROUPS,
     SILENTLY_IGNORED,
@@ -33,7 +34,6 @@ from koordpy.cli.kinds import (
     makes_pods,
     not_read,
 )
-from koordpy.cluster.topology import read_layers
 
 SUFFIXES = (".yaml", ".yml", ".json")
 DEFAULT_NAMESPACE = "default"

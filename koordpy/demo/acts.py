@@ -18,16 +18,16 @@ from koordpy.api.config import Gangs, KoordpyConfiguration
 from koordpy.api.leafreaders import parse_moment
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import Pod
-from koordpy.cli.demo_npus import why_npus
-from koordpy.cli.demo_outcome import Manifest, key_of
-from koordpy.cli.demo_programme import TRAINING
-from koordpy.cli.manifests import load_manifests
-from koordpy.cli.offline import DEFAULT_NOW, InputFaultsError, filled_all, growth_of, label_of, node_of
-from koordpy.cli.workloads import Growth
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.cluster.state import ClusterState
 from koordpy.cluster.tree import Tree
+from koordpy.demo.npus import why_npus
+from koordpy.demo.outcome import Manifest, key_of
+from koordpy.demo.programme import TRAINING
+from koordpy.offline.manifests import load_manifests
+from koordpy.offline.preparing import DEFAULT_NOW, InputFaultsError, filled_all, growth_of, label_of, node_of
+from koordpy.offline.workloads import Growth
 from koordpy.planning.explain import DomainExplanation, Explanation, explain
 from koordpy.planning.plan import RoundPlan
 from koordpy.planning.round import plan_round

@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import Self
 
 from koordpy.api.config import KoordpyConfiguration
-from koordpy.cli.demo_outcome import Manifest
 from koordpy.cluster.snapshot import Snapshot
+from koordpy.demo.outcome import Manifest
 from koordpy.engine.apiserver import resources
 from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.apiserver.credentials import ClusterAccess

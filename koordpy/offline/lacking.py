@@ -8,16 +8,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from koordpy.api.configfile import KUBE_SCHEDULER_NAME
-from koordpy.api.counted import counted
+from koordpy.api.counted import counted, named
 from koordpy.api.objects import Pod
-from koordpy.cli.kinds import UNMADE
-from koordpy.cli.output import named
 from koordpy.cluster.pods import GangSource
+from koordpy.offline.kinds import UNMADE
 from koordpy.planning.words.ignored_pods import misspelt, of_another
 
 if TYPE_CHECKING:
-    from koordpy.cli.manifests import Loaded, Maker
     from koordpy.cluster.state import ClusterState
+    from koordpy.offline.manifests import Loaded, Maker
 
 
 def missing_objects(state: "ClusterState") -> Iterator[str]:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from koordpy.api.natural import natural_key
-from koordpy.cli.demo_acts import Forecast, GangForecast, domain_of
-from koordpy.cli.demo_outcome import Manifest, devices_of, gpus_of, key_of, rank_of, refusal
 from koordpy.cluster.tree import Tree
+from koordpy.demo.acts import Forecast, GangForecast, domain_of
+from koordpy.demo.outcome import Manifest, devices_of, gpus_of, key_of, rank_of, refusal
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 

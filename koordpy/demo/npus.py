@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from koordpy.api import keys
-from koordpy.cli.demo_outcome import Outcome, key_of, refusal
+from koordpy.demo.outcome import Outcome, key_of, refusal
 
 Manifest = dict[str, Any]
 _NPU = keys.NPU_RESOURCES[0]

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from koordpy.api.config import KoordpyConfiguration, Quota
     from koordpy.api.custom import ElasticQuota
     from koordpy.api.objects import Wire
-    from koordpy.cli.lacking import Unmade
-    from koordpy.cli.manifests import Loaded, Manifest
-    from koordpy.cli.workloads import Growth, Read
     from koordpy.cluster.state import ClusterState
+    from koordpy.offline.lacking import Unmade
+    from koordpy.offline.manifests import Loaded, Manifest
+    from koordpy.offline.workloads import Growth, Read
     from koordpy.sim.filling import Priorities
 
 DEFAULT_NOW = "2026-01-01T00:00:00Z"
@@ -120,11 +120,11 @@ def _prepare(args: argparse.Namespace) -> Offline:
     from koordpy.api.configfile import KUBE_SCHEDULER_NAME, ConfigError, Flag, load_config
     from koordpy.api.leafreaders import parse_moment
     from koordpy.api.objects import Pod
-    from koordpy.cli import workload_warnings
-    from koordpy.cli.lacking import missing_objects, unmade_pods
-    from koordpy.cli.manifests import load_manifests
     from koordpy.cluster.state import ClusterState
     from koordpy.cluster.ties import spread_keys
+    from koordpy.offline import workload_warnings
+    from koordpy.offline.lacking import missing_objects, unmade_pods
+    from koordpy.offline.manifests import load_manifests
 
     faults: list[str] = []
     now = parse_moment(DEFAULT_NOW)
@@ -218,7 +218,7 @@ def growth_of(
     """What makes the pods of workloads."""
     from koordpy.api.objects import Node, Pod, PriorityClass
     from koordpy.api.storage import PersistentVolumeClaim
-    from koordpy.cli.workloads import Growth, daemon_nodes
+    from koordpy.offline.workloads import Growth, daemon_nodes
     from koordpy.sim.filling import Priorities
     from koordpy.workloads.making import Expansion
 
@@ -260,7 +260,7 @@ def filled_all(loaded: "Loaded", now: "datetime") -> "tuple[list[Wire], Read]":
     """The objects with everything an API server would have filled in, and the workloads; what it would refuse becomes a
     fault."""
     from koordpy.api.objects import PriorityClass
-    from koordpy.cli.workloads import Read
+    from koordpy.offline.workloads import Read
     from koordpy.sim.filling import Priorities, creation_times, with_identity
 
     priorities = Priorities.of(m.obj for m in loaded.manifests if isinstance(m.obj, PriorityClass))

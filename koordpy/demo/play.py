@@ -12,13 +12,13 @@ from rich.console import Console
 from rich.live import Live
 
 from koordpy.api import keys
-from koordpy.cli.demo_acts import Act, Forecast, Forecaster, read_acts, read_cluster
-from koordpy.cli.demo_checks import checks, settled
-from koordpy.cli.demo_outcome import key_of, outcome_of
-from koordpy.cli.demo_programme import Programme
-from koordpy.cli.demo_scene import DemoScene, scene_of
-from koordpy.cli.demo_stage import Stage
-from koordpy.cli.demo_view import Picture, Style, summary
+from koordpy.demo.acts import Act, Forecast, Forecaster, read_acts, read_cluster
+from koordpy.demo.checks import checks, settled
+from koordpy.demo.outcome import key_of, outcome_of
+from koordpy.demo.programme import Programme
+from koordpy.demo.scene import DemoScene, scene_of
+from koordpy.demo.stage import Stage
+from koordpy.demo.view import Picture, Style, summary
 
 INTERRUPTED = 130
 ACT_SECONDS = 2.6

@@ -18,7 +18,7 @@ from koordpy.api.objects import Node, Pod, Wire
 from koordpy.api.spelling import hint
 from koordpy.api.storage import PersistentVolumeClaim
 from koordpy.api.strict import decode
-from koordpy.cli.kinds import group_of
+from koordpy.offline.kinds import group_of
 from koordpy.sim.filling import Priorities, filled_pod, made_up_uid, time_text, with_identity
 from koordpy.workloads.kinds.jobsets import jobset_by_jobs, read_jobset
 from koordpy.workloads.kinds.registry import CHILDREN, READERS, RUNTIMES, TRAIN_JOB, VOLCANO_GROUP, child_of
@@ -39,7 +39,7 @@ from koordpy.workloads.source import AskedFields, ControllingOwner, Head, Source
 from koordpy.workloads.volcano import VolcanoGroup
 
 if TYPE_CHECKING:
-    from koordpy.cli.manifests import Loaded, Maker
+    from koordpy.offline.manifests import Loaded, Maker
 
 RUNTIME_KINDS = {kind for _, kind in RUNTIMES}
 SIZES = {
