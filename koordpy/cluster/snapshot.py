@@ -1,7 +1,7 @@
 """An immutable picture of the cluster, and a Draft on it: a plan's changes, each with its undo."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from koordpy.api.groups import PodGroup, UpstreamPodGroup
 from koordpy.api.objects import Node, PodDisruptionBudget, Taint
 from koordpy.api.quantity import MAX_SUM
-from koordpy.cluster.devices import DeviceObjects, Grant
+from koordpy.cluster.devices import DeviceId, DeviceObjects, Grant
 from koordpy.cluster.ganghistory import Past
 from koordpy.cluster.gpu_book import NO_GPUS, GpuView
 from koordpy.cluster.npus import Npus
@@ -192,6 +192,17 @@ class Snapshot:
         return ((0, 1), *((self.columns[name], amount) for name, amount in requests.items()))
 
 
+@dataclass(frozen=True, slots=True)
+class KeptClaims:
+    """What claims of nominated pods count on. volumes: volume -> claim; devices: device -> resource claim."""
+
+    volumes: Mapping[str, str] = field(default_factory=dict)
+    devices: Mapping[DeviceId, str] = field(default_factory=dict)
+
+
+NOTHING_KEPT = KeptClaims()
+
+
 class Draft:
     """The snapshot with a plan's placements and evictions on top; every change can be undone to a mark."""
 
@@ -214,6 +225,8 @@ class Draft:
         """Volume -> claim that takes it."""
         self.devices: dict[str, Grant] = dict(snapshot.promised_devices)
         """Resource claim -> (request, device) that it is allocated, with assumed pods or by this draft."""
+        self.kept: Callable[[PodInfo], KeptClaims] = lambda pod: NOTHING_KEPT
+        """What nominated pods keep from the claims of a pod."""
         self.chips: dict[str, tuple[int, ...]] = {}
         """Pod key -> GPUs (minors) or NPUs (numbers) of its node that a pod placed by this draft is given by name."""
         self.quotas = QuotaUse(snapshot.quotas)

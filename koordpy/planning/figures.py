@@ -10,7 +10,7 @@ from functools import cached_property
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.quantity import is_extended
 from koordpy.cluster.pods import GangRef, PodInfo
-from koordpy.cluster.snapshot import Draft, Snapshot
+from koordpy.cluster.snapshot import NOTHING_KEPT, Draft, KeptClaims, Snapshot
 from koordpy.planning.among.members import Among, among, concerned
 from koordpy.planning.ascend.job import AscendJob
 from koordpy.planning.ascend.jobs import Jobs
@@ -25,7 +25,7 @@ from koordpy.planning.filters.volumes import VolumeBinding
 from koordpy.planning.gpu.nodes import GpuNodes
 from koordpy.planning.gpu.plain import PlainGpus
 from koordpy.planning.limits import DOMAIN_LABELS, SHAPES_KEPT
-from koordpy.planning.nominated import Reserved, reserve
+from koordpy.planning.nominated import NominatedClaims, Reserved, reserve
 from koordpy.planning.nominated_capacity import NominatedCapacity, parties
 from koordpy.planning.patience import NEVER
 from koordpy.planning.placement.problem import Problem
@@ -73,11 +73,12 @@ class Figures:
         self.domains = standing.domains
         self.scene = Scene(draft, config, self.domains)
         self.promises = NominatedCapacity(draft, config)
+        draft.kept = self._kept_claims
         self.admission = Admission(draft, config.quota, self.promises)
         self.notes: dict[str, Mapping[str, str]] = {}
         """Pod key -> what the Binding of a pod says that this round has placed."""
         self._shapes: dict[bytes, ShapeFigures] = {}
-        self._among: dict[GangRef, tuple[int, Among]] = {}
+        self._among: dict[GangRef, tuple[tuple[int, int, bool], Among]] = {}
         self._plain_gpus: dict[bytes, PlainGpus] = {}
         self._concerned: dict[bytes, bool] = {}
         self._ordinary: set[bytes] = set()
@@ -146,13 +147,13 @@ class Figures:
     def among(self, gang: GangRef) -> Among:
         """What the members of a gang's unit that the draft has not placed are to each other."""
         known = self._among.get(gang)
-        if known is None or known[0] != self.draft.version:
+        if known is None or known[0] != self.moment:
             unit = self._groups.unit(gang)
             waiting = [pod for pod in unit.pending if pod.key not in self.draft.placed]
             defaults = self.scene.spread_defaults
             spare = len(unit.pending) - max(1, sum(unit.need(one) for one in unit.gangs))
             found = among(waiting, self.draft, self.domains, spread_defaults=defaults, spare=spare)
-            known = self.draft.version, found
+            known = self.moment, found
             self._among.update({one.ref: known for one in unit.gangs})
         return known[1]
 
@@ -183,6 +184,17 @@ class Figures:
         # who has room promised takes what has come free of it, whoever of its rank is to have the rest
         at = {self.snapshot.pods[key].nominated_node for key in own}
         return reserve(others, self.snapshot, less=self.promises.leaves, at=at, up_to=pod.priority)
+
+    def _kept_claims(self, pod: PodInfo) -> KeptClaims:
+        """What the same pods keep from a pod's claims, volumes and devices."""
+        if not self.promises:
+            return NOTHING_KEPT
+        every = self.promises.kept | self.promises.awaited
+        return self._nominated_claims.of(self.promises.coming(pod, but=self._promised_to(pod)), every)
+
+    @cached_property
+    def _nominated_claims(self) -> NominatedClaims:
+        return NominatedClaims(self.snapshot, self.scene.reach)
 
     def _promised_to(self, pod: PodInfo) -> frozenset[str]:
         """Keys of the pods that are planned together with a pod, itself included, and have room promised."""

@@ -10,11 +10,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from koordpy.cluster.devices import DeviceId
 from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.snapshot import Ints, Snapshot
+from koordpy.cluster.snapshot import NOTHING_KEPT, Draft, Ints, KeptClaims, Snapshot
 from koordpy.planning.filters.base import Refusal, Verdict
+from koordpy.planning.filters.claims import claims_of, claims_refusal
+from koordpy.planning.filters.dra import DynamicResources, Taken, resource_claims, resource_claims_refusal
 from koordpy.planning.filters.fit import check_fit
 from koordpy.planning.filters.rules import Rule
+from koordpy.planning.filters.volumes import VolumeBinding, VolumeReach
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,3 +125,43 @@ def _sum(pods: Sequence[PodInfo], snapshot: Snapshot) -> Ints:
         for name, amount in pod.requests.items():
             out[snapshot.columns[name]] += amount
     return out
+
+
+class NominatedClaims:
+    """Volumes and devices that the claims of nominated pods take on their nodes, as the round found them.
+
+    No other claim may have them, wherever its pod goes: they may be reached from several nodes, and who goes on without
+    them would have evicted others in vain.
+    """
+
+    def __init__(self, snapshot: Snapshot, reach: VolumeReach) -> None:
+        self._draft, self._reach = Draft(snapshot), reach
+        self._known: dict[str, KeptClaims] = {}
+
+    def of(self, pods: Mapping[str, int], among: Mapping[str, int]) -> KeptClaims:
+        """What some pods keep; among: key -> node position of all that keep anything, each takes after those before."""
+        for key, node in among.items():
+            if key not in self._known:
+                self._known[key] = self._take(self._draft.snapshot.pods[key], node)
+        volumes: dict[str, str] = {}
+        devices: dict[DeviceId, str] = {}
+        for key in pods:
+            volumes |= self._known[key].volumes
+            devices |= self._known[key].devices
+        return KeptClaims(volumes, devices)
+
+    def _take(self, pod: PodInfo, node: int) -> KeptClaims:
+        draft, storage, offered = self._draft, self._draft.snapshot.storage, self._draft.snapshot.devices
+        claims: dict[str, str] = {}
+        devices: dict[str, Taken] = {}
+        if storage is not None and claims_of(pod) and claims_refusal(pod, storage) is None:
+            claims = VolumeBinding(pod, draft, storage, self._reach).choice(node)
+        if offered is not None and resource_claims(pod) and resource_claims_refusal(pod, offered) is None:
+            devices = DynamicResources(pod, draft, offered).choice(node)
+        if not claims and not devices:
+            return NOTHING_KEPT
+        draft.assign(pod, node, claims, devices)
+        return KeptClaims(
+            {volume: claim for claim, volume in claims.items() if volume},
+            {device: claim for claim, taken in devices.items() for _, device in taken},
+        )

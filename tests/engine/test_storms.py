@@ -66,6 +66,7 @@ def test_whatever_the_weather_the_end_is_right(first: int) -> None:
         pytest.param(40283, id="a-node-moves-to-another-block-while-claims-of-a-gang-are-reserved"),
         pytest.param(41480, id="a-node-is-cordoned-between-two-words-to-a-victim"),
         pytest.param(41535, id="nominated-pods-are-more-than-there-are-healthy-gpus"),
+        pytest.param(41871, id="a-volume-that-a-nominated-gang-counts-on-is-kept"),
         pytest.param(14464, id="a-claim-comes-that-keeps-a-gang-from-victims-in-its-own-quota"),
     ],
 )

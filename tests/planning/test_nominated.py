@@ -3,9 +3,15 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from koordpy.api.objects import Pod, SchedulingGate
 from tests.planning.node_rules import anti, leaving, near, node, planned, pod, reasons, term
+from tests.planning.test_filter_dra import CLASS as GPU_CLASS
+from tests.planning.test_filter_dra import asks, offers, resource_claim
+from tests.planning.test_filter_dra import user as device_user
+from tests.planning.test_filter_volumes import NO_VOLUME, claim, disk, storage_class
+from tests.planning.test_filter_volumes import user as volume_user
 from tests.scenarios.cluster import bound, group
 
 WEB = {"app": "web"}
@@ -14,8 +20,6 @@ HOST = "kubernetes.io/hostname"
 
 def nominated(name: str, at: str, **settings: Any) -> Pod:
     """A pod of another scheduler, nominated to a node."""
-    from msgspec.structs import replace
-
     wire = pod(name, scheduler="default-scheduler", **settings)
     return replace(wire, status=replace(wire.status, nominated_node_name=at))
 
@@ -47,8 +51,6 @@ def test_nobody_leans_on_a_nominated_pod() -> None:
 
 
 def test_the_room_is_kept_from_rounds_too_and_its_own_pod_may_take_it() -> None:
-    from msgspec.structs import replace
-
     kept = pod("kept", cpu="3", priority=5, created=1)
     kept = replace(kept, status=replace(kept.status, nominated_node_name="n1"))
     plan = planned([node("n1:4"), pod("p", cpu="2", priority=5), kept])
@@ -56,8 +58,6 @@ def test_the_room_is_kept_from_rounds_too_and_its_own_pod_may_take_it() -> None:
 
 
 def test_members_of_a_gang_do_not_stand_in_each_others_way() -> None:
-    from msgspec.structs import replace
-
     members = [pod(f"p-{i}", gang="g", cpu="2") for i in range(2)]
     members = [replace(one, status=replace(one.status, nominated_node_name="n1")) for one in members]
     assert len(bound(planned([node("n1:4"), group("g", 2), *members]))) == 2
@@ -68,3 +68,63 @@ def test_a_gang_leaves_room_for_others_nominated_pods() -> None:
     other = nominated("h", "n1", cpu="1", priority=10)
     assert bound(planned([node("n1:4"), group("g", 4), *members, other])) == {}
     assert len(bound(planned([node("n1:5"), group("g", 4), *members, other]))) == 4
+
+
+def promised(wire: Pod, at: str) -> Pod:
+    """A pod with room promised on a node."""
+    return replace(wire, status=replace(wire.status, nominated_node_name=at))
+
+
+VOLUME = [storage_class(), claim("c1"), claim("c2")]
+CLAIMS: dict[str, tuple[list[Any], Pod, Pod, dict[str, str]]] = {
+    "a volume of its node": (
+        [*VOLUME, disk("v1", "5Gi", "n1"), disk("v2", "5Gi", "n2")],
+        promised(volume_user("h", "c1", priority=10), "n1"),
+        volume_user("p", "c2", priority=5),
+        {"n1": NO_VOLUME, "n2": "fits"},
+    ),
+    "a volume that others reach": (
+        [*VOLUME, disk("v1", "5Gi", "n1", "n2")],
+        promised(volume_user("h", "c1", priority=10), "n1"),
+        volume_user("p", "c2", priority=5),
+        {"n1": NO_VOLUME, "n2": NO_VOLUME},
+    ),
+    "a volume, from a more important one": (
+        [*VOLUME, disk("v1", "5Gi", "n1", "n2")],
+        promised(volume_user("h", "c1", priority=4), "n1"),
+        volume_user("p", "c2", priority=5),
+        {"n1": "fits", "n2": "fits"},
+    ),
+    "a volume of two, the smallest": (
+        [storage_class(), claim("c1"), claim("c2", "8Gi"), disk("v1", "5Gi", "n1"), disk("v2", "9Gi", "n1")],
+        promised(volume_user("h", "c1", priority=10), "n1"),
+        volume_user("p", "c2", priority=5),
+        {"n1": "fits", "n2": NO_VOLUME},
+    ),
+    "a device of its node": (
+        [GPU_CLASS, offers("n1", "d0"), offers("n2", "d0"), resource_claim("c1", asks()), resource_claim("c2", asks())],
+        promised(device_user("h", "c1", priority=10), "n1"),
+        device_user("p", "c2", priority=5),
+        {"n1": "UU: cannot allocate all claims", "n2": "fits"},
+    ),
+    "one device of two": (
+        [GPU_CLASS, offers("n1", "d0", "d1"), resource_claim("c1", asks()), resource_claim("c2", asks())],
+        promised(device_user("h", "c1", priority=10), "n1"),
+        device_user("p", "c2", priority=5),
+        {"n1": "fits", "n2": "UU: cannot allocate all claims"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("objects", "kept", "asking", "words"), CLAIMS.values(), ids=CLAIMS)
+def test_what_the_claims_of_a_nominated_pod_take_is_kept(
+    objects: list[Any], kept: Pod, asking: Pod, words: dict[str, str]
+) -> None:
+    held = replace(kept, spec=replace(kept.spec, scheduler_name="default-scheduler"))
+    assert reasons([node("n1:4"), node("n2:4"), *objects, held, asking]) == words
+
+
+def test_a_nominated_pod_takes_the_volume_that_is_kept_for_it() -> None:
+    kept = promised(volume_user("h", "c1", priority=5, created=1), "n1")
+    plan = planned([node("n1:4"), *VOLUME, disk("v1", "5Gi", "n1"), volume_user("p", "c2", priority=5), kept])
+    assert bound(plan) == {"h": "n1"}

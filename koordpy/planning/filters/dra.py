@@ -173,6 +173,7 @@ class DynamicResources(Rule):
     together = True
 
     def __init__(self, pod: PodInfo, draft: Draft, objects: DeviceObjects) -> None:
+        self._pod = pod
         self._draft = draft
         self._objects = objects
         self._nodes = draft.snapshot.nodes
@@ -217,7 +218,9 @@ class DynamicResources(Rule):
 
     def _held(self) -> set[DeviceId]:
         promised = (device for taken in self._draft.devices.values() for _, device in taken)
-        return {*self._objects.allocated, *promised}
+        kept = self._draft.kept(self._pod).devices
+        others = (device for device, claim in kept.items() if claim not in self._keys)
+        return {*self._objects.allocated, *promised, *others}
 
     def verdict(self) -> Verdict:
         count = len(self._nodes)

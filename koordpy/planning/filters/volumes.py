@@ -91,6 +91,7 @@ class VolumeBinding(Rule):
     together = True
 
     def __init__(self, pod: PodInfo, draft: Draft, objects: VolumeObjects, reach: VolumeReach) -> None:
+        self._pod = pod
         self._draft = draft
         self._objects = objects
         self._reach = reach
@@ -194,7 +195,7 @@ class VolumeBinding(Rule):
         spec = claim.spec
         own: list[PersistentVolume] = []
         free: list[PersistentVolume] = []
-        taken = self._draft.taken
+        taken, kept = self._draft.taken, self._draft.kept(self._pod).volumes
         for volume in self._objects.by_class.get(self._objects.class_of(claim), ()):
             theirs = volume.spec
             if volume_bytes(volume) < delayed.size or volume.metadata.deletion_timestamp:
@@ -208,6 +209,8 @@ class VolumeBinding(Rule):
                 same = (reference.namespace, reference.name) == (meta.namespace, meta.name)
                 if same and reference.uid in ("", meta.uid):
                     own.append(volume)
+                continue
+            if kept.get(volume.metadata.name, delayed.key) != delayed.key:
                 continue
             if volume.metadata.name in taken or volume.status.phase not in ("", "Available"):
                 continue
