@@ -67,6 +67,7 @@ def test_whatever_the_weather_the_end_is_right(first: int) -> None:
         pytest.param(41480, id="a-node-is-cordoned-between-two-words-to-a-victim"),
         pytest.param(41535, id="nominated-pods-are-more-than-there-are-healthy-gpus"),
         pytest.param(41871, id="a-volume-that-a-nominated-gang-counts-on-is-kept"),
+        pytest.param(60426, id="an-important-member-leaves-what-is-promised-to-others-than-the-rest-of-its-gang"),
         pytest.param(14464, id="a-claim-comes-that-keeps-a-gang-from-victims-in-its-own-quota"),
     ],
 )

@@ -13,7 +13,7 @@ from koordpy.api.config import Fairness, KoordpyConfiguration, Quota
 from koordpy.api.objects import Pod
 from koordpy.planning.plan import RoundPlan
 from koordpy.planning.round import plan_round
-from tests.scenarios.cluster import World, bound, node, pod, whole_messages
+from tests.scenarios.cluster import World, bound, group, node, pod, whole_messages
 from tests.scenarios.quotas import GPU, belongs, quota
 
 NOW = "1970-01-01T00:00:00Z"
@@ -167,3 +167,13 @@ def test_room_that_priority_has_taken_is_open_to_whoever_is_more_important_yet()
     cluster = [gpus("n", 2), *limits, ending(runs("b-0", "n", labels=B))]
     vip, late = waits("vip", to="n", gpu=2, labels=A, priority=5), waits("late", labels=B, priority=9)
     assert late_alone(*cluster, vip, late, config=UP_TO_MAX)
+
+
+def test_an_important_member_above_the_minimum_takes_promised_room_no_more_than_the_others_of_its_gang() -> None:
+    members = [runs(f"g-{i}", "n2", gang="g", created=10) for i in range(2)]
+    above = [waits("g-2", gang="g"), waits("g-3", gang="g", priority=1000)]
+    beside = [runs("low", "n1", gpu=2, created=20), runs("high", "n1", priority=1000, created=5)]
+    promised = waits("middle", to="n1", priority=100)
+    objects = [gpus("n1", 4), gpus("n2", 2), group("g", 2), *members, *above, *beside, promised]
+    plan = plan_round(World().add(*objects).state.snapshot(0.0), None, only=frozenset(["gang:default/g"]))
+    assert (evicted(plan), bound(plan), plan.rejected) == (["low"], {"g-3": "n1"}, ())

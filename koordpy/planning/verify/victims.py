@@ -324,8 +324,8 @@ class _Plan(Leaving):
 
     @cached_property
     def promised(self) -> Reserved | None:
-        """What nominated pods keep from those of the unit."""
-        return self.figures.reserved(min(self.placed, key=lambda pod: pod.priority)) if self.placed else None
+        """What nominated pods keep from the unit, the least important of those that wait."""
+        return self.figures.reserved(min(self.unit.pending, key=lambda pod: pod.priority)) if self.placed else None
 
     def _refused(self, taken: Sequence[Taken], nodes: Mapping[str, int]) -> bool:
         """Whether a filter, a quota or its devices refuse places with some units gone, or moved."""
