@@ -11,9 +11,9 @@ DEVICES = ("nvidia.com/gpu", *keys.NPU_RESOURCES)
 
 
 def key_of(obj: Manifest) -> str:
-    """`namespace/name`."""
+    """`namespace/name`; of a pod that its Job has named, without the random ending: the name that it has offline."""
     meta = obj["metadata"]
-    return f"{meta.get('namespace', 'default')}/{meta['name']}"
+    return f"{meta.get('namespace', 'default')}/{meta.get('generateName', '').rstrip('-') or meta['name']}"
 
 
 def devices_of(amounts: Mapping[str, Any]) -> int:

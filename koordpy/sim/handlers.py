@@ -255,6 +255,8 @@ class Handlers:
         grace = query.number("gracePeriodSeconds")
         if grace is not None:
             options["gracePeriodSeconds"] = grace
+        if policy := query.text("propagationPolicy"):
+            options["propagationPolicy"] = policy
         if query.dry_run:
             options["dryRun"] = ["All"]
         return options

@@ -227,7 +227,8 @@ class Store:
     ) -> tuple[Object, bool]:
         """Delete an object: its last state, and whether it is gone (else finalizers or a kubelet have to end first).
 
-        `options`: DeleteOptions (gracePeriodSeconds, preconditions). Raises ApiError 404, 409.
+        `options`: DeleteOptions (gracePeriodSeconds, preconditions, and of propagationPolicy Orphan). Raises ApiError
+        404, 409.
         """
         resource = self.resource(resource)
         entry = self.entry(resource, name, namespace)
@@ -240,6 +241,8 @@ class Store:
                 raise errors.conflict(resource.plural, resource.group, name, why)
         if options.get("dryRun"):
             return entry.obj, False
+        if options.get("propagationPolicy") == "Orphan":
+            self._orphan(meta["uid"])
         if resource.shelf == "namespaces":
             self._empty_namespace(name)
         grace = lifecycle.grace_seconds(resource, entry.obj, options)
@@ -326,6 +329,18 @@ class Store:
 
     def _priority_classes(self) -> Iterable[Object]:
         return (entry.obj for entry in self.shelf("priorityclasses.scheduling.k8s.io").entries.values())
+
+    def _orphan(self, uid: str) -> None:
+        """Takes an owner off all that names it, so that nobody takes that along."""
+
+        def alone(old: Object) -> Object:
+            owners = [one for one in old["metadata"]["ownerReferences"] if one["uid"] != uid]
+            return {**old, "metadata": {**old["metadata"], "ownerReferences": owners}}
+
+        for resource in self.registry:
+            for (namespace, name), entry in list(self.shelf(resource).entries.items()):
+                if any(one["uid"] == uid for one in entry.obj["metadata"].get("ownerReferences") or ()):
+                    self.update(resource, name, alone, namespace=namespace)
 
     def _empty_namespace(self, namespace: str) -> None:
         for name in {resource.name for resource in self.registry if resource.namespaced}:

@@ -1,8 +1,8 @@
 """Controllers of Jobs and JobSets for the embedded API server: they keep their pods, and write their statuses.
 
-What is made follows from `koordpy.workloads.making`, as for `koordpy simulate`: also the names of pods, which have no
-random ending. A JobSet makes Jobs, a Job makes pods; who is deleted takes along what it made. Not kept:
-podFailurePolicy, successPolicy, a JobSet's failurePolicy, activeDeadlineSeconds and ttlSecondsAfterFinished.
+What is made follows from `koordpy.workloads.making`, as for `koordpy simulate`; names of pods have a random ending, as
+real ones. A JobSet makes Jobs, a Job makes pods; who is deleted takes along what it made. Not kept: podFailurePolicy,
+successPolicy, a JobSet's failurePolicy, activeDeadlineSeconds and ttlSecondsAfterFinished.
 Sources: workloads.md 4, 5.1, 6 and 10.
 """
 
@@ -124,7 +124,8 @@ class WorkloadControllers:
     def _is_sound(self, resource: str, source: Source, workload: Workload, templates: Templates) -> bool:
         """Whether it can be read; what cannot is told in an event, once."""
         faults = [fault for template in templates_of(workload) for fault in templates.read(template)]
-        can_make(source.at("spec"), "replicas", sum(role.number for role in workload.roles))
+        if resource == JOBS:
+            can_make(source.at("spec"), "parallelism", workload.roles[0].number)
         faults += source.faults
         if faults:
             self._tell(resource, workload.head, "; ".join(f"{fault.path}: {fault.text}" for fault in faults))
@@ -162,9 +163,12 @@ class WorkloadControllers:
     # The Jobs of a JobSet
 
     def _keep_jobs(self, source: Source, jobset: Workload) -> None:
-        """Makes the Jobs whose turn it is; all are suspended with the JobSet."""
+        """Makes the Jobs whose turn it is; all are suspended with the JobSet, and none goes on when it has ended."""
         head, suspended = jobset.head, source.at("spec").flag("suspend")
         if jobset.note == "finished":
+            for one in self._living(JOBS, head.namespace):
+                if _owned(one, head.uid) and not conditions(Source(one), "Complete", "Failed"):
+                    self._store.delete(JOBS, one["metadata"]["name"], namespace=head.namespace)
             return
         there = {one["metadata"]["name"]: one for one in self._living(JOBS, head.namespace)}
         for role in jobset.roles:
@@ -374,6 +378,7 @@ def _wire(pod: Pod, role: Role, templates: Templates, uid: str) -> Object:
     base = templates.pod(role.template)
     assert base is not None
     meta, raw = pod.metadata, role.template.raw
+    index = index_in(meta.labels, meta.annotations)
     owner = {**msgspec.to_builtins(meta.owner_references[0]), "uid": uid, "blockOwnerDeletion": True}
     spec = dict(raw["spec"])
     for one in msgspec.structs.fields(PodSpec):
@@ -383,7 +388,7 @@ def _wire(pod: Pod, role: Role, templates: Templates, uid: str) -> Object:
     return {
         "metadata": {
             **(raw.get("metadata") or {}),
-            "name": meta.name,
+            "generateName": f"{owner['name']}-" if index is None else f"{owner['name']}-{index}-",
             "namespace": meta.namespace,
             "labels": dict(meta.labels),
             "annotations": dict(meta.annotations),

@@ -1,6 +1,7 @@
 """Jobs and JobSets on the embedded API server: their pods are made, kept, counted and taken along."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,17 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def names(server: ApiServer) -> set[str]:
-    return {one["metadata"]["name"] for one in server.store.list("pods")}
+    """Of pods, without their random endings."""
+    return {one["metadata"]["name"].rpartition("-")[0] for one in server.store.list("pods")}
+
+
+def pod_of(server: ApiServer, job: str, index: int) -> dict[str, Any]:
+    (found,) = (
+        one
+        for one in server.store.list("pods")
+        if re.fullmatch(f"{job}-{index}-[a-z0-9]{{5}}", one["metadata"]["name"])
+    )
+    return found
 
 
 async def bind_all(server: ApiServer, client: Client) -> None:
@@ -53,14 +64,14 @@ async def test_pods_of_a_job_are_its_own_and_are_made_again(
 ) -> None:
     job = server.store.create(JOBS, example("job"))
     await until(lambda: names(server) == WORKERS)
-    pod = server.store.get("pods", "train-2")
+    pod = pod_of(server, "train", 2)
     (owner,) = pod["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"], owner["uid"]) == ("Job", "train", job["metadata"]["uid"])
     assert pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"] == "2"
     assert pod["spec"]["containers"][0]["image"] == "example/train:1"
-    server.store.delete("pods", "train-2")
+    server.store.delete("pods", pod["metadata"]["name"])
     await until(lambda: names(server) == WORKERS)
-    assert server.store.get("pods", "train-2")["metadata"]["uid"] != pod["metadata"]["uid"]
+    assert pod_of(server, "train", 2)["metadata"]["name"] != pod["metadata"]["name"]
     server.store.update(JOBS, "train", lambda old: {**old, "spec": {**old["spec"], "suspend": True}})
     await until(lambda: not names(server))
     server.store.update(JOBS, "train", lambda old: {**old, "spec": {**old["spec"], "suspend": False}})
@@ -93,7 +104,7 @@ async def test_workers_of_a_jobset_come_when_the_driver_is_ready(
     await until(lambda: len(names(server)) == 9)
     for job in server.store.list(JOBS):
         assert job["metadata"]["ownerReferences"][0]["uid"] == jobset["metadata"]["uid"]
-    pod = server.store.get("pods", "multislice-workers-1-3")
+    pod = pod_of(server, "multislice-workers-1", 3)
     job = server.store.get(JOBS, "multislice-workers-1")
     assert pod["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"]
     assert pod["metadata"]["labels"]["jobset.sigs.k8s.io/job-index"] == "1"
@@ -120,3 +131,45 @@ async def test_what_cannot_be_read_is_told_in_an_event(server: ApiServer, contro
     (event,) = server.store.list("events")
     assert event["involvedObject"]["name"] == "train" and "completions: required" in event["message"]
     assert not names(server)
+
+
+async def test_a_jobset_that_failed_ends_its_other_jobs(
+    server: ApiServer, client: Client, controllers: WorkloadControllers
+) -> None:
+    jobset = example("jobset")
+    driver, workers = jobset["spec"]["replicatedJobs"]
+    workers.pop("dependsOn")
+    driver["template"]["spec"]["backoffLimit"] = 0
+    server.store.create(JOBSETS, jobset)
+    await until(lambda: len(names(server)) == 9)
+    await bind_all(server, client)
+    name = pod_of(server, "multislice-driver-0", 0)["metadata"]["name"]
+    await until(lambda: server.store.get("pods", name).get("status", {}).get("phase") == "Running")
+    server.store.update("pods", name, lambda old: {**old, "status": {**old["status"], "phase": "Failed"}}, status=True)
+    await until(lambda: [one["metadata"]["name"] for one in server.store.list(JOBS)] == ["multislice-driver-0"])
+    await until(lambda: names(server) == {"multislice-driver-0-0"})
+    assert server.store.get(JOBSETS, "multislice")["status"]["terminalState"] == "Failed"
+
+
+@pytest.mark.parametrize("in_query", [True, False])
+async def test_orphans_stay(
+    server: ApiServer, client: Client, controllers: WorkloadControllers, in_query: bool
+) -> None:
+    server.store.create(JOBS, example("job"))
+    await until(lambda: names(server) == WORKERS)
+    path, policy = "/apis/batch/v1/namespaces/default/jobs/train", {"propagationPolicy": "Orphan"}
+    await client.call("DELETE", f"{path}?propagationPolicy=Orphan" if in_query else path, None if in_query else policy)
+    await asyncio.sleep(0.1)
+    assert names(server) == WORKERS
+    assert not any(one["metadata"].get("ownerReferences") for one in server.store.list("pods"))
+
+
+async def test_too_many_pods_are_told_with_the_field_that_asks_for_them(
+    server: ApiServer, controllers: WorkloadControllers
+) -> None:
+    job = example("job")
+    job["spec"] |= {"parallelism": 100_001, "completions": 100_001}
+    server.store.create(JOBS, job)
+    await until(lambda: bool(server.store.list("events")))
+    (event,) = server.store.list("events")
+    assert event["message"] == "spec.parallelism: makes 100001 pods, 100000 at most"
