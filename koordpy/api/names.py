@@ -21,9 +21,10 @@ def _text(pattern: str, noun: str) -> Meta:
 OBJECT_NAME = _SUBDOMAIN
 ObjectName = Annotated[str, _text(_SUBDOMAIN, "name of an object (as in koordpy)")]
 NamespaceName = Annotated[str, _text(_LABEL, "name of a namespace (as in kube-system)")]
-SchedulerName = Annotated[str, _text(f"({_SUBDOMAIN}/)?{_PART}", "name of a scheduler (as in koord-scheduler)")]
+LABEL_KEY = f"({_SUBDOMAIN}/)?{_PART}"
+SchedulerName = Annotated[str, _text(LABEL_KEY, "name of a scheduler (as in koord-scheduler)")]
 """A qualified name: events name their reporter by it, and the API server takes no other."""
-ResourceName = Annotated[str, _text(f"({_SUBDOMAIN}/)?{_PART}", "name of a resource (as in cpu, nvidia.com/gpu)")]
+ResourceName = Annotated[str, _text(LABEL_KEY, "name of a resource (as in cpu, nvidia.com/gpu)")]
 ExtendedResourceName = Annotated[
     str, _text(f"{_SUBDOMAIN}/{_PART}", "name of an extended resource (as in nvidia.com/gpu)")
 ]

@@ -22,5 +22,5 @@ def run(args: argparse.Namespace) -> int:
         raise InputFaultsError(fault.lines) from None
     for line in dangers(config):
         print(f"warning: {args.file}: {line}", file=sys.stderr)
-    print(f"{'standard input' if args.file == '-' else args.file}: valid")
+    print(f"{args.file}: valid")
     return 0

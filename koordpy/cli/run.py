@@ -91,10 +91,14 @@ def webhook_of(args: argparse.Namespace, config: "KoordpyConfiguration") -> "Web
         return None
     if not args.webhook_certificates:
         raise InputFaultsError(["--webhook-certificates: is needed with --webhook-address"])
+    from koordpy.api.names import split_address
     from koordpy.operator.webhook import Webhook
 
     folder = Path(args.webhook_certificates)
     try:
+        own = split_address(args.webhook_address)[1]
+        if own and own == split_address(config.bind_address)[1]:
+            raise InputFaultsError([f"--webhook-address: {own} is the port of bindAddress, {config.bind_address}, too"])
         webhook = Webhook(args.webhook_address, folder, resources=config.gpu.resources)
         webhook.reload()
     except ValueError as fault:

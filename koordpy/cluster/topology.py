@@ -4,12 +4,17 @@ Source: gang-network.md section 3. The chain follows `parentTopologyLayer` from 
 the order of the list means nothing.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from koordpy.api.custom import ClusterNetworkTopology, HierarchyEntry
+from koordpy.api.faults import literal
 from koordpy.api.keys import CLUSTER_LAYER, NODE_LAYER
+from koordpy.api.names import LABEL_KEY
 from koordpy.api.wirejson import unreadable
+
+_LABEL_KEY = re.compile(LABEL_KEY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,11 @@ def read_layers(obj: ClusterNetworkTopology) -> tuple[Layers | None, list[Topolo
         if parent and parent != CLUSTER_LAYER and parent not in by_name:
             text = f"unknown layer {parent!r} above {entry.name or 'a layer without a name'}"
             faults.append(TopologyFault(f"{field}[{i}].parentTopologyLayer", text))
+        faults += [
+            TopologyFault(f"{field}[{i}].labelKey", f"{literal(key)} is no key of a label")
+            for key in entry.label_keys
+            if not _LABEL_KEY.fullmatch(key)
+        ]
     if faults:
         return None, faults
     return _chain(entries, field)

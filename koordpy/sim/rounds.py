@@ -218,9 +218,11 @@ class _Run:
         quotas: tuple[tuple[str, QuotaFigures, QuotaNode | None], ...],
     ) -> SimulationResult:
         """The outcome, everything in the contract's order."""
-        gangs = sorted(
-            [*(plan.gangs if plan else ()), *self._born_gangs()], key=lambda report: object_order(report.name)
-        )
+        reports = [*(plan.gangs if plan else ()), *self._born_gangs()]
+        named = Counter(report.name for report in reports)
+        # a PodGroup that no pod names says nothing beside the workload of its name
+        told = (one for one in reports if one.members or one.workload is not None or named[one.name] == 1)
+        gangs = sorted(told, key=lambda report: object_order(report.name))
         final = [(info.key, info.node) for info in self.state.pods() if info.bound]
         return SimulationResult(
             rounds=number,

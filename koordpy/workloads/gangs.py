@@ -392,7 +392,7 @@ class Derivation:
             lost=self._lost(members),
             packed=self.workload.packed,
             parted=role.packed,
-            warning=ORDERED if self.workload.ordered else "",
+            warning=ORDERED if self.workload.ordered else said.doubt,
             steps=self._later,
             halted=self._halted(role) if not wanted else "",
             unread=self._unread,

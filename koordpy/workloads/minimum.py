@@ -4,7 +4,7 @@ Source: workloads.md 5.2 and 8.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from koordpy.api.counted import counted
@@ -23,6 +23,8 @@ class Minimum:
     by: str = ""
     """What says it, where that is more than the kind."""
     fault: str = ""
+    doubt: str = ""
+    """What its author may not have meant."""
 
 
 def _read(key: str, value: Any, most: int | None, whose: str) -> Minimum:
@@ -37,7 +39,8 @@ def _read(key: str, value: Any, most: int | None, whose: str) -> Minimum:
 
 def _annotated(key: str, value: Any, most: int | None, whose: str) -> Minimum:
     found = _read(key, value, most, whose)
-    return Minimum(found.number, key, found.fault and f"annotation {found.fault}")
+    doubt = f"annotation {key} is {value}: its pods start one by one" if not found.number and not found.fault else ""
+    return replace(found, fault=found.fault and f"annotation {found.fault}", doubt=doubt)
 
 
 def _total(workload: Workload, notes: Sequence[Mapping[str, str]], most: int | None, title: str) -> Minimum | None:
@@ -82,7 +85,7 @@ def minima(
         if role.name not in own:
             share = min(role.number, left)
             left -= share
-            out[role.name] = Minimum(share, total.by, total.fault)
+            out[role.name] = replace(total, number=share)
     return out
 
 
@@ -108,7 +111,7 @@ def _owns(
         for role in parts:
             share = min(role.number, left) if len(parts) > 1 else left
             left -= share
-            out[role.name] = Minimum(share, found.by, found.fault)
+            out[role.name] = replace(found, number=share)
     return out
 
 

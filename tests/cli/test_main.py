@@ -187,6 +187,9 @@ def test_config_check_reads_the_standard_input(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"fairness: {mode: best}")))
     assert main(["config", "check", "-"]) == 2
     assert capsys.readouterr().err.startswith("-: fairness.mode: text ('best') is none of")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"fairness: {mode: exact}")))
+    assert main(["config", "check", "-"]) == 0
+    assert capsys.readouterr().out == "-: valid\n"
 
 
 def test_config_check_warns_of_the_name_that_kube_scheduler_has(

@@ -1,6 +1,7 @@
 """What of a workload is not what its author meant is told, and nothing else is."""
 
 import argparse
+import json
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,19 @@ HEAD = f"headGroupSpec: {{{TEMPLATE}}}"
         (
             obj("Job", f"completionMode: indexed, {TEMPLATE}"),
             "spec.completionMode: 'indexed' is none of NonIndexed, Indexed: an API server refuses it",
+        ),
+        (
+            obj("Job", INDEXED.replace("Never", "Always")),
+            "spec.template.spec.restartPolicy: 'Always' is none of Never, OnFailure: an API server refuses it",
+        ),
+        (
+            obj(
+                "JobSet",
+                f"replicatedJobs: [{{name: a, template: {{spec: {{{TEMPLATE.replace('Never', 'Always')}}}}}}}]",
+                version=JOBSET,
+            ),
+            "spec.replicatedJobs[0].template.spec.template.spec.restartPolicy: 'Always' is none of Never, OnFailure: "
+            "an API server refuses it",
         ),
         (
             obj("CronJob", f"jobTemplate: {{spec: {{completion: 2, {TEMPLATE}}}}}"),
@@ -162,6 +176,20 @@ def test_a_gang_of_pods_that_come_one_by_one_is_told(
     )
 
 
+@pytest.mark.parametrize("least", ["0", "-1", "1"])
+def test_a_minimum_of_nothing_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str], least: str) -> None:
+    roles = ", ".join(f"{{name: {name}, template: {{spec: {{{INDEXED}}}}}}}" for name in "ab")
+    notes = f"name: x, annotations: {{{keys.GANG_MIN}: '{least}'}}"
+    for text in (
+        obj("Job", INDEXED, notes),
+        obj("JobSet", f"replicatedJobs: [{roles}]", notes, version=JOBSET),
+        obj("Job", INDEXED.replace("{spec", f"{{metadata: {{annotations: {{{keys.GANG_MIN}: '{least}'}}}}, spec")),
+    ):
+        kind = text.splitlines()[1].removeprefix("kind: ")
+        line = f"{kind} default/x: annotation {keys.GANG_MIN} is {least}: its pods start one by one"
+        assert told(tmp_path, capsys, text) == ([] if least == "1" else [line])
+
+
 def test_a_podgroup_that_no_pod_names_beside_a_job_of_its_name_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -170,6 +198,9 @@ def test_a_podgroup_that_no_pod_names_beside_a_job_of_its_name_is_told(
         f"PodGroup default/x: no pod names it: the pods of Job x would be in it by the label {keys.LABEL_POD_GROUP}: x"
     )
     assert any(one.startswith(said) for one in told(tmp_path, capsys, group, obj("Job", INDEXED)))
+    assert main(["simulate", "-f", str(tmp_path / "in.yaml"), "-o", "json"]) == 0
+    (listed,) = json.loads(capsys.readouterr().out)["gangs"]
+    assert listed["workload"]["kind"] == "Job"
     labelled = INDEXED.replace("{spec", f"{{metadata: {{labels: {{{keys.LABEL_POD_GROUP}: x}}}}, spec")
     assert not any("no pod names it" in one for one in told(tmp_path, capsys, group, obj("Job", labelled)))
 

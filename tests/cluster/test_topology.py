@@ -55,6 +55,8 @@ FAULTS = [
     ("two chains", [entry("a", "a"), entry("b", "b")], "spec.hierarchy[1]", "starts at b, beside that of a"),
     ("name used twice", [entry("a", "a"), entry("a", "b")], "spec.hierarchy[1]", "twice"),
     ("no label above", [entry("top"), entry("a", "a", "top")], "spec.hierarchy[0].labelKey", "top"),
+    ("no key", [entry("a", "not a label!")], "spec.hierarchy[0].labelKey", "'not a label!' is no key of a label"),
+    ("no key", [entry("a", "example.com/" + "a" * 64)], "spec.hierarchy[0].labelKey", "is no key of a label"),
     ("no name", [entry("", "a")], "spec.hierarchy[0]", "no name"),
     ("nothing", [], "spec.hierarchy", "no layer"),
     ("the implied name is taken", [entry("nodeLayer", "kubernetes.io/hostname")],

@@ -42,7 +42,7 @@ class NamedGangTeller(GangStatusWriter):
         if report.status is GangStatus.INVALID:
             self._writing.announcer.invalid(about, report.message)
         else:
-            of_workload = f": {report.origin}" if report.source is GangSource.WORKLOAD else ""
+            of_workload = f"; {report.origin}" if report.source is GangSource.WORKLOAD else ""
             self._writing.announcer.gang_unschedulable(about, f"{report.message}{of_workload}")
 
     async def _write(self, key: str) -> bool:

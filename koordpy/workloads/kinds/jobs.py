@@ -62,6 +62,7 @@ def job_part(source: Source, name: str, uid: str, *, default: str = "NonIndexed"
     indexed = is_indexed(spec, default)
     if indexed and completions is None and not spec.has("completions"):
         spec.fault("completions", "required where completionMode is Indexed")
+    spec.at("template", "spec").word("restartPolicy", "Never", "OnFailure")
     failed = indexes(status.text("failedIndexes"))
     # an elastic Job that was scaled down has indexes that count no more, and its status says so late
     done = indexes(status.text("completedIndexes")) if indexed and status.has("completedIndexes") else None
