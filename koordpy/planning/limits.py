@@ -44,16 +44,12 @@ PATTERN_FILLINGS = 500
 """Fillings of one node beyond which their number is not counted on."""
 PATTERN_TRIES = 3
 """Numbers of opened nodes that are tried, from the fewest on."""
-PATTERN_NAMED_VARIABLES = 1_000
-"""Variables up to which the model decides the nodes' names, too: a solve or two for each pod."""
 SPLITS = 200
 """Partitions of a unit's nodes that are tried where devices cannot serve its pods together."""
 OFFLINE_WATCHDOG_SECONDS = 3600.0
 """Seconds of the wall for a solve offline: far above what deterministic time lets it take."""
 
 # --- Order of ranks ---
-RING_PODS = 64
-"""Members up to which CP-SAT orders the ranks of a ring; beyond, the order found by search is kept."""
 RANK_MIXTURES = 400
 """Ways to mix one node's runs in a ring; beyond, nothing is said of any."""
 RANK_STEPS = 8_000

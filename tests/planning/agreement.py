@@ -13,11 +13,11 @@ from dataclasses import replace
 
 from koordpy.planning.place import place
 from koordpy.planning.placement.counting import applies
-from koordpy.planning.placement.goals import goal_vector, violations
+from koordpy.planning.placement.goals import violations
 from koordpy.planning.placement.problem import Problem, Solution
 from koordpy.planning.plan import Proof
 from koordpy.planning.solver import solve
-from tests.planning.oracle import Place, best_placement, problem_of
+from tests.planning.oracle import Place, best_placement, compared, problem_of
 from tests.planning.test_interacting import interacting_problem
 from tests.planning.test_solver import random_problem as mixed_problem
 
@@ -81,7 +81,7 @@ def differs(problem: Problem, best: dict[int, int] | None, solution: Solution) -
     broken = violations(problem, solution.nodes)
     if broken:
         return broken[0]
-    if goal_vector(problem, solution.nodes) != goal_vector(problem, best):
+    if compared(problem, solution.nodes) != compared(problem, best):
         return "enumeration found a better one"
     return "" if solution.proof is Proof.OPTIMAL else f"proof {solution.proof}"
 

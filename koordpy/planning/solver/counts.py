@@ -158,11 +158,9 @@ class CountModel(StagedModel):
                 continue
             if len(same) == 1 or self.split or kind.fillings is None or depth in self.problem.multiples:
                 singles = [self._single(node) for node in same]
-                # goal 6 wants larger counts first; names alone, with several shapes, only that no empty node is first
-                weight = 1 if self.problem.gather or len(room.shapes) == 1 else self.limit
+                # goal 6 wants larger counts first
                 for before, after in pairwise(singles if self._ordered else []):
-                    first = [(v, c * weight) for v, c in before.total]
-                    self.model.add(linear([*first, *((v, -c) for v, c in after.total)]) >= 0)
+                    self.model.add(linear([*before.total, *((v, -c) for v, c in after.total)]) >= 0)
                 out.extend(singles)
             else:
                 out.append(self._class(same))

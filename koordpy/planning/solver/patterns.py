@@ -7,27 +7,46 @@ remain: what a node leaves over, no other could take.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import product
 
 import numpy as np
 
 from koordpy.planning.limits import (
     PATTERN_FILLINGS,
-    PATTERN_NAMED_VARIABLES,
     PATTERN_TRIES,
     PATTERN_WAYS,
     PATTERN_WAYS_COUNTED,
 )
 from koordpy.planning.placement.problem import Ints, Problem
-from koordpy.planning.plan import NAMES, Proof
+from koordpy.planning.plan import Proof
 from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.counted import Fits
-from koordpy.planning.solver.pattern_names import NodeKind, NodePattern, PatternNames
+from koordpy.planning.solver.cpsat import cp_model
+from koordpy.planning.solver.dealing import deal
 from koordpy.planning.solver.room import Room
 from koordpy.planning.solver.staged import StagedModel, Term, linear
 
 Fillings = dict[int, list[tuple[int, ...]]]
 """Type of a node -> pods per shape of each way to fill it."""
+
+
+@dataclass(slots=True)
+class NodePattern:
+    """Nodes of one kind that take the same. pods: per shape (position in Room); costs: what a node adds to the vector
+    of the ByCount, against none."""
+
+    pods: tuple[int, ...]
+    costs: tuple[int, ...]
+    number: cp_model.IntVar
+
+
+@dataclass(slots=True)
+class NodeKind:
+    """Nodes that are alike, in the order in which they are taken."""
+
+    nodes: list[int]
+    ways: list[NodePattern] = field(default_factory=list)
 
 
 def pays(problem: Problem, room: Room, nodes: Sequence[int]) -> bool:
@@ -68,13 +87,13 @@ class Patterns:
             self._minimise("score", [(way.number, self._loss(kind, way)) for kind, way in self._all()])
             self._minimise("slots", [(way.number, int(self._reference[kind.nodes[0]])) for kind, way in self._all()])
         shapes = [self.room.shapes.index(self.problem.members[rank].shape) for rank in self.ranks]
-        names = PatternNames(self.model, self._kinds, self.problem.name_rank)
-        if self._fine and len(self.model.model.proto.variables) <= PATTERN_NAMED_VARIABLES:
-            return dict(zip(self.ranks, names.deal(shapes), strict=True))
         if not self._fine:
             self.budget.proven = False  # scores and slots are left out
-        self.budget.leave_open(NAMES)
-        return dict(zip(self.ranks, names.deal_as_found(shapes), strict=True))
+        plans = [
+            [way.pods for way in kind.ways for _ in range(self.model.value([(way.number, 1)]))] for kind in self._kinds
+        ]
+        used = [(kind.nodes[: len(own)], own) for kind, own in zip(self._kinds, plans, strict=True)]
+        return dict(zip(self.ranks, deal(used, shapes, self.problem.name_rank), strict=True))
 
     def _minimise(self, stage: str, terms: Sequence[Term]) -> None:
         """The next goal; nothing is solved where it is as low as it can be."""

@@ -3,17 +3,18 @@
 Source: gang-network.md section 4, "No gather goal". Bound siblings and PP play no part.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from koordpy.planning.placement.goals import Goals, faults_together
 from koordpy.planning.placement.problem import Ints, Problem, hard_regions
-from koordpy.planning.plan import NAMES, Proof
+from koordpy.planning.plan import Proof
 from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.cells import lost_score
 from koordpy.planning.solver.counts import CountModel
+from koordpy.planning.solver.dealing import deal
 from koordpy.planning.solver.patterns import Patterns, pays
 from koordpy.planning.solver.placed import hint_at, node_pods
 from koordpy.planning.solver.room import Room
@@ -113,7 +114,7 @@ class Plain:
         counted = model.least_counted()
         score = model.minimise("score", lost_score(problem, self.room.shapes, model.cells))
         slots = model.minimise("slots", self._slots(model, reference))
-        names = self._names(model)
+        names = self._deal(region, node_pods(model))
         return (nodes, *counted, score, slots, *(int(problem.name_rank[names[r]]) for r in self.ranks)), names
 
     def _fewest(self, region: tuple[int, int]) -> int:
@@ -175,29 +176,16 @@ class Plain:
         terms = [(v, c * int(reference[cell.nodes[0]])) for cell in model.cells for v, c in cell.used]
         return [term for term in terms if term[1]]
 
-    def _names(self, model: CountModel) -> dict[int, int]:
-        """Pod by pod in rank order the naturally first node that leaves room for the others."""
-        name = self.problem.name_rank
-        at = [
-            sorted((c for c in model.cells if i in c.pods), key=lambda c: int(name[c.nodes[0]]))
-            for i in range(len(self.room.shapes))
-        ]
-        done: dict[tuple[int, int], int] = {}
-        first = [0] * len(self.room.shapes)
-        out: dict[int, int] = {}
-        for rank in self.ranks:
-            i = self.shape_at[self.problem.members[rank].shape]
-            while True:
-                place = next(
-                    p for p, c in enumerate(at[i]) if model.value([(c.pods[i], 1)]) > done.get((i, c.nodes[0]), 0)
-                )
-                before = at[i][first[i] : place]
-                taken = sum(done.get((i, c.nodes[0]), 0) for c in before)
-                if not before or not model.can(NAMES, [(c.pods[i], -1) for c in before], -taken - 1):
-                    break
-            first[i] = place
-            cell = at[i][place]
-            done[i, cell.nodes[0]] = done.get((i, cell.nodes[0]), 0) + 1
-            model.model.add(cell.pods[i] >= done[i, cell.nodes[0]])
-            out[rank] = cell.nodes[0]
-        return out
+    def _deal(self, region: tuple[int, int], pods: Mapping[int, Sequence[int]]) -> dict[int, int]:
+        """Rank -> node by the pods of each node. Nodes alike change places, but where multiples tie them to domains."""
+        problem = self.problem
+        alike = self.room.signatures[problem.tree.depth]
+        kinds: dict[int, tuple[list[int], list[Sequence[int]]]] = {}
+        place = problem.tree.levels[region[0]]
+        for node in range(int(place.start[region[1]]), int(place.end[region[1]])):
+            nodes, plans = kinds.setdefault(-1 - node if problem.multiples else int(alike[node]), ([], []))
+            nodes.append(node)
+            if node in pods:
+                plans.append(pods[node])
+        shapes = [self.shape_at[problem.members[rank].shape] for rank in self.ranks]
+        return dict(zip(self.ranks, deal(list(kinds.values()), shapes, problem.name_rank), strict=True))
