@@ -135,7 +135,7 @@ def assert_best(problem: Problem, solution: Solution) -> None:
 
 
 def compared(problem: Problem, nodes: Mapping[int, int]) -> tuple[object, ...]:
-    """The goals that every method must agree on: all, but for names, which pods of several shapes take greedily."""
+    """The goals that every method must agree on: all, but for the names without a gather goal, which CP-SAT does not
+    know."""
     goals = goal_vector(problem, nodes)
-    several = len({problem.members[rank].shape for rank in nodes}) > 1
-    return goals[:-1] if several and not problem.gather else goals
+    return goals if problem.gather else goals[:-1]
