@@ -15,7 +15,6 @@ from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.cells import lost_score
 from koordpy.planning.solver.counts import CountModel
 from koordpy.planning.solver.dealing import deal
-from koordpy.planning.solver.patterns import Patterns, pays
 from koordpy.planning.solver.placed import hint_at, node_pods
 from koordpy.planning.solver.room import Room
 from koordpy.planning.solver.staged import Term
@@ -39,8 +38,6 @@ class Plain:
         regions = [region for region in hard_regions(self.problem) if fits[region[1]]]
         if len(self.ranks) == 1:
             return self._one_pod(regions)
-        if len(regions) == 1 and (placed := self._by_patterns(regions[0])) is not None:
-            return placed
         best: tuple[tuple[int, ...], dict[int, int]] | None = None
         for region in regions:
             found = self._in_region(region)
@@ -82,29 +79,20 @@ class Plain:
 
         return {rank: min(possible, key=value)}
 
-    def _by_patterns(self, region: tuple[int, int]) -> dict[int, int] | None:
-        """Where equal nodes are many; None elsewhere, and where that finds nothing."""
-        place = self.problem.tree.levels[region[0]]
-        inside = np.arange(int(place.start[region[1]]), int(place.end[region[1]]))
-        nodes = inside[self.room.most[inside] > 0].tolist()
-        if not pays(self.problem, self.room, nodes):
-            return None
-        counts = self.counts
-        return Patterns(self.problem, self.ranks, room=self.room, counts=counts, budget=self.budget).solve(nodes)
-
     def _in_region(self, region: tuple[int, int]) -> tuple[tuple[int, ...], dict[int, int]] | None:
         problem, depth = self.problem, self.problem.tree.depth
         reference = problem.copies_of[problem.reference(self.ranks)]
         room = self._first_room()
         first = self._like(region, np.zeros_like(reference), limit=len(self.ranks), room=room)
-        model = self._model(region, first, room=room)
+        model = self._model(region, first, room=room, alike=room.type_of)
         model.find("feasible")
         if not model.values:
             return None
         standing = int(problem.standing.sum()) if problem.standing is not None else 0
         nodes = model.minimise("nodes", model.opened(depth), bound=self._fewest(region))
         pods = node_pods(model)
-        single = self._model(region, self._like(region, reference, limit=max(1, nodes + standing)))
+        most = max(1, nodes + standing)
+        single = self._model(region, self._like(region, reference, limit=most), most_nodes=most)
         single.hold(single.opened(depth), nodes)
         hint_at(single, pods)
         single.find("score")
@@ -140,9 +128,27 @@ class Plain:
             return self.room
         return Room(replace(self.problem, by_count=None), dict(zip(self.room.shapes, self.room.wanted, strict=True)))
 
-    def _model(self, region: tuple[int, int], keep: Sequence[int], *, room: Room | None = None) -> CountModel:
-        room = room or self.room
-        model = CountModel(room, region, counts=self.counts.tolist(), budget=self.budget, split=True, keep=keep)
+    def _model(
+        self,
+        region: tuple[int, int],
+        keep: Sequence[int],
+        *,
+        room: Room | None = None,
+        most_nodes: int | None = None,
+        alike: Ints | None = None,
+    ) -> CountModel:
+        """most_nodes, alike: as in `CountModel`."""
+        problem, counts = self.problem, self.counts.tolist()
+        model = CountModel(
+            room or self.room,
+            region,
+            counts=counts,
+            budget=self.budget,
+            split=bool(problem.multiples or problem.interactions),
+            keep=keep,
+            most_nodes=most_nodes,
+            alike=alike,
+        )
         model.add_used(siblings=False)
         return model
 
