@@ -214,7 +214,7 @@ class CountModel(StagedModel):
         """Type of a node -> every way to fill it, where ways are worth something; None elsewhere, and where a node has
         too many. With so many nodes at most, a way that leaves over more than the others could take is left out."""
         room, table = self.room, self.problem.by_count
-        if table is None or table.devices is not None:
+        if table is None:
             return None
         out: dict[int, list[tuple[int, ...]]] = {}
         for type_of in dict.fromkeys(room.type_of[list(self.nodes)].tolist()):
@@ -239,7 +239,7 @@ class CountModel(StagedModel):
 
     def _counted(self) -> CountedTable | None:
         table = self.problem.by_count
-        if table is None or table.devices is not None:
+        if table is None or (table.devices is not None and self._fillings is None):
             return None
         room = self.room
         counted = CountedTable(self.model, table, shapes=len(self.problem.shapes))
@@ -260,7 +260,7 @@ class CountModel(StagedModel):
 
     def _numbered(self) -> Numbered | None:
         table = self.problem.by_count
-        if table is None or table.devices is None:
+        if table is None or table.devices is None or self._fillings is not None:
             return None
         room, asks = self.room, table.devices.asks
         numbered = Numbered(self.model, table.devices)
