@@ -269,7 +269,7 @@ class CountModel(StagedModel):
             most = sum(slots[i] * asks[room.shapes[i]] for i in cell.pods)
             free = int(table.devices.free[cell.nodes[0]])
             pods = {room.shapes[i]: var for i, var in cell.pods.items()}
-            numbered.add(cell.nodes[0], pods, self._use(cell), most=min(most, free))
+            numbered.add(cell.nodes[0], pods, self.use(cell), most=min(most, free))
         return numbered
 
     def least_counted(self, bound: Sequence[int] = ()) -> tuple[int, ...]:
@@ -316,10 +316,10 @@ class CountModel(StagedModel):
         self.used[depth] = {}
         for cell in self.cells:
             if not (siblings and cell.bound) and not self._stands(cell.nodes[0]):
-                self.used[depth][cell.nodes[0]] = self._use(cell)
+                self.used[depth][cell.nodes[0]] = self.use(cell)
 
-    def _use(self, cell: Cell) -> list[Term]:
-        """How many of a cell's nodes take pods."""
+    def use(self, cell: Cell) -> list[Term]:
+        """How many of a cell's nodes take pods; made on first use."""
         if not cell.used:
             used, node = self.model.new_bool_var(""), cell.nodes[0]
             self.model.add(linear([*cell.total, (used, -min(self.limit, int(self.room.most[node])))]) <= 0)

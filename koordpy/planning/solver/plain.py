@@ -150,6 +150,8 @@ class Plain:
             alike=alike,
         )
         model.add_used(siblings=False)
+        for cell in model.cells:
+            model.use(cell)  # slots count on nodes that stand for bound pods, too
         return model
 
     def _like(self, region: tuple[int, int], sort: Ints, *, limit: int, room: Room | None = None) -> list[int]:
