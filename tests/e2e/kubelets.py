@@ -21,7 +21,7 @@ def phase_of(pod: Json) -> str:
 
 
 class Kubelets:
-    """Pods of namespace default."""
+    """Of pods of every namespace."""
 
     def __init__(self, api: Client) -> None:
         self._api = api
@@ -29,24 +29,24 @@ class Kubelets:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            for pod in await self._api.items(pods_path()):
-                name = pod["metadata"]["name"]
+            for pod in await self._api.items("/api/v1/pods"):
+                name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
                 if pod["metadata"].get("deletionTimestamp") and on_node(pod):
                     if phase_of(pod) == "Running":
                         # a container that is stopped ends with an error: the pod has failed before it is gone
-                        await self.end(name, "Failed")
-                    await self._api.delete(f"{pods_path()}/{name}")
+                        await self.end(name, "Failed", namespace)
+                    await self._api.delete(f"{pods_path(namespace)}/{name}")
                 elif on_node(pod) and phase_of(pod) == "Pending":
-                    await self._tell(name, "Running", {"running": {}})
+                    await self._tell(name, namespace, "Running", {"running": {}})
             await asyncio.sleep(LOOK_S)
 
-    async def end(self, name: str, phase: str) -> None:
+    async def end(self, name: str, phase: str, namespace: str = "default") -> None:
         """A pod's containers have ended: Succeeded or Failed."""
         code = 0 if phase == "Succeeded" else 1
         now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-        await self._tell(name, phase, {"terminated": {"exitCode": code, "finishedAt": now}})
+        await self._tell(name, namespace, phase, {"terminated": {"exitCode": code, "finishedAt": now}})
 
-    async def _tell(self, name: str, phase: str, state: Json) -> None:
+    async def _tell(self, name: str, namespace: str, phase: str, state: Json) -> None:
         ready = phase == "Running"
         container = {"name": "main", "image": "example/train:1", "imageID": "", "ready": ready, "restartCount": 0}
         conditions = [
@@ -54,7 +54,7 @@ class Kubelets:
         ]
         status = {"phase": phase, "conditions": conditions, "containerStatuses": [{**container, "state": state}]}
         with contextlib.suppress(Refused):  # it is gone
-            await self._api.patch(f"{pods_path()}/{name}/status", {"status": status}, content=STRATEGIC)
+            await self._api.patch(f"{pods_path(namespace)}/{name}/status", {"status": status}, content=STRATEGIC)
 
 
 @contextlib.asynccontextmanager

@@ -326,6 +326,7 @@ def test_a_digest_takes_the_place_of_the_tag(helm: Helm) -> None:
             {"agent": {"enabled": True, "delivery": "env"}, "webhook": {"enabled": True, "gpuVariables": False}},
             "needs webhook.enabled and webhook.gpuVariables",
         ),
+        ({"webhook": {"enabled": True, "port": 10259}}, "webhook.port: 10259 is port, too"),
     ],
 )
 def test_helm_refuses(values: Values, said: str, helm: Helm) -> None:

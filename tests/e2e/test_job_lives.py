@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -33,10 +34,15 @@ async def api(api: Client) -> AsyncIterator[Client]:
 
 
 class World:
-    """Nodes of one GPU each, Jobs of one GPU a pod, a scheduler, kubelets."""
+    """Nodes of one GPU each, Jobs of one GPU a pod, a scheduler, kubelets. Pods are named by their Job, or by a label
+    (`KEY=VALUE`)."""
 
-    def __init__(self, api: Client, process: Process, nodes: Kubelets) -> None:
-        self.api, self.process, self.nodes = api, process, nodes
+    def __init__(self, api: Client, process: Process, nodes: Kubelets, namespace: str = "default") -> None:
+        self.api, self.process, self.nodes, self.namespace = api, process, nodes, namespace
+
+    def here(self, path: str) -> str:
+        """A path of namespace default, in that of this world."""
+        return path.replace("/namespaces/default/", f"/namespaces/{self.namespace}/")
 
     async def job(
         self, name: str, size: int, *, minimum: int | None = None, group: bool = True, of: str = "", **spec: object
@@ -62,15 +68,16 @@ class World:
         await self.api.create(JOBS, {**manifest, "spec": {**made, "template": template}})
 
     async def pods(self, name: str) -> list[Json]:
-        """Pods of a Job, those that are being deleted left out, in the order of their names."""
-        found = await self.api.items(f"{pods_path()}?labelSelector=job-name%3D{name}")
+        """Those that are being deleted left out, in the order of their names."""
+        selector = quote(name if "=" in name else f"job-name={name}")
+        found = await self.api.items(f"{pods_path(self.namespace)}?labelSelector={selector}")
         return [pod for pod in found if not pod["metadata"].get("deletionTimestamp")]
 
     async def names(self, name: str, phase: str) -> list[str]:
         return [pod["metadata"]["name"] for pod in await self.pods(name) if phase_of(pod) == phase]
 
     async def until(self, what: str, true: Callable[[], Awaitable[object]]) -> None:
-        await eventually(true, what=what, within_s=120, processes=[self.process])
+        await eventually(true, what=f"{self.namespace}: {what}", within_s=120, processes=[self.process])
 
     async def running(self, name: str, count: int) -> list[str]:
         """Waits until exactly so many pods of a Job run, and none waits; their names."""
@@ -95,12 +102,12 @@ class World:
 
     async def ends(self, *names: str, phase: str = "Succeeded") -> None:
         for name in names:
-            await self.nodes.end(name, phase)
+            await self.nodes.end(name, phase, self.namespace)
 
     async def delete(self, *names: str) -> None:
         """As kubectl does."""
         for name in names:
-            await self.api.call("DELETE", f"{pods_path()}/{name}")
+            await self.api.call("DELETE", f"{pods_path(self.namespace)}/{name}")
 
     async def cordon(self, node: str, *, cordoned: bool) -> None:
         await self.api.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": cordoned}})
@@ -127,7 +134,7 @@ class World:
 
     async def job_is(self, name: str, type_: str) -> None:
         async def so() -> bool:
-            found = condition(await self.api.get(f"{JOBS}/{name}"), type_)
+            found = condition(await self.api.get(self.here(f"{JOBS}/{name}")), type_)
             return found is not None and found["status"] == "True"
 
         await self.until(f"Job {name} is {type_}", so)

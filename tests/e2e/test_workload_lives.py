@@ -1,21 +1,19 @@
-"""Jobs without a PodGroup or a label through what happens to Jobs, with the controllers of Kubernetes: gangs follow
-from them, whole starts and all (workloads.md 5 and 11)."""
+"""Jobs and sets of pods without a PodGroup or a label through what happens to them, with the controllers of Kubernetes:
+gangs follow from them, whole starts and all, whatever becomes of koordpy in the middle (workloads.md 5 and 11)."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 
 from koordpy.api import keys
-from tests.e2e.client import Json, pods_path
-from tests.e2e.kubelets import on_node, phase_of
+from tests.e2e.acts import Act, Play, play, played
+from tests.e2e.client import Json
+from tests.e2e.kubelets import on_node
 from tests.e2e.test_gang_defaults import JOBS
-from tests.e2e.test_job_lives import World, api, nodes, world
-from tests.e2e.test_preemption import EVENTS
 
-__all__ = ["api", "world"]
+__all__ = ["play"]
 pytestmark = pytest.mark.controllers
 SETS, DEPLOYMENTS = "/apis/apps/v1/namespaces/default/statefulsets", "/apis/apps/v1/namespaces/default/deployments"
 
@@ -27,151 +25,138 @@ def template(notes: dict[str, str] | None = None, **labels: str) -> Json:
     return {"metadata": {"labels": labels, "annotations": notes or {}}, "spec": spec}
 
 
-async def job(world: World, name: str, size: int, *, notes: dict[str, str] | None = None, **spec: Any) -> None:
+async def job(act: Act, name: str, size: int, *, notes: dict[str, str] | None = None, **spec: Any) -> None:
     """An Indexed Job of completions = parallelism, unless the spec says otherwise."""
     pod = template()
     pod["spec"]["restartPolicy"] = "Never"
     body = {"completionMode": "Indexed", "parallelism": size, "completions": size, "backoffLimit": 50, **spec}
     meta = {"name": name, "annotations": notes or {}}
-    manifest = {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": {**body, "template": pod}}
-    await world.api.create(JOBS, manifest)
+    await act.create(
+        JOBS, {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": {**body, "template": pod}}
+    )
 
 
-async def said_of(world: World, name: str) -> list[str]:
-    """Notes of events on a Job."""
-    return [
-        event["note"]
-        for event in await world.api.items(EVENTS)
-        if (event["regarding"].get("kind"), event["regarding"].get("name")) == ("Job", name)
-        and event["reason"].startswith("Gang")
-    ]
+async def change(act: Act, name: str, **spec: Any) -> None:
+    await act.patch(f"{JOBS}/{name}", **spec)
 
 
-async def change(world: World, name: str, **spec: Any) -> None:
-    await world.api.patch(f"{JOBS}/{name}", {"spec": spec})
-
-
-@nodes(5)
-async def test_an_indexed_job_starts_whole_and_its_end_is_waited_for_by_nobody(world: World) -> None:
-    await job(world, "first", 3)
-    running = await world.running("first", 3)
-    await job(world, "second", 4)
-    await world.waiting("second", 4, "gang default/second: needed 4, available in the cluster: 2")
+async def one_starts_whole_when_the_other_ends(act: Act) -> None:
+    await job(act, "first", 3)
+    running = await act.running("first", 3)
+    await act.amid(job(act, "second", 4))
+    await act.waiting("second", 4, f"gang {act.namespace}/second: needed 4, available in the cluster: 2")
     # an index fails and is tried again beside those that run
-    await world.ends(running[0], phase="Failed")
-    again = await world.running("first", 3)
+    await act.amid(act.ends(running[0], phase="Failed"))
+    again = await act.running("first", 3)
     assert set(running[1:]) < set(again)
-    # two succeed, their pods are deleted: nobody is evicted, and room for the other is not enough yet
-    await world.ends(*again[:2])
-    await world.waiting("second", 4, "gang default/second: needed 4")
-    await world.delete(*again[:2])
-    assert await world.running("second", 4)
-    (last,) = await world.names("first", "Running")
-    await world.ends(last)
-    await world.job_is("first", "Complete")
+    # one succeeds, its pod is deleted: nobody is evicted, and there is room for three of the other
+    await act.ends(again[0])
+    await act.amid(act.delete(again[0]))
+    await act.waiting("second", 4, f"gang {act.namespace}/second: needed 4, available in the cluster: 3")
+    assert await act.names("first", "Running") == again[1:]
+    await act.amid(act.ends(again[1]))
+    assert await act.running("second", 4)
+    await act.ends(again[2])
+    await act.job_is("first", "Complete")
 
     async def told() -> bool:
-        notes = await said_of(world, "second")
+        notes = await act.told("Job", "second", "GangScheduled")
         return any(note.endswith(": 4 members of Job second (Indexed, parallelism 4)") for note in notes)
 
-    await world.until("the Job is told of its start", told)
+    await act.until("the Job is told of its start", told)
 
 
-@nodes(4)
-@pytest.mark.parametrize("killed", [False, True])
-async def test_suspended_resumed_scaled_and_made_again(world: World, killed: bool) -> None:
-    async def perhaps_killed() -> None:
-        if killed:
-            await asyncio.to_thread(world.process.kill)
-            world.process.start()
+async def suspended_resumed_scaled_and_made_again(act: Act) -> None:
+    await job(act, "life", 3)
+    before = await act.running("life", 3)
+    await act.amid(change(act, "life", suspend=True))
+    await act.running("life", 0)
+    await act.amid(change(act, "life", suspend=False))
+    assert set(await act.running("life", 3)).isdisjoint(before)
+    await act.amid(change(act, "life", parallelism=4, completions=4))
+    await act.running("life", 4)
+    await act.amid(change(act, "life", parallelism=2, completions=2))
+    await act.running("life", 2)
 
-    await job(world, "life", 3)
-    before = await world.running("life", 3)
-    await change(world, "life", suspend=True)
-    await world.running("life", 0)
-    await perhaps_killed()
-    await change(world, "life", suspend=False)
-    assert set(await world.running("life", 3)).isdisjoint(before)
-    await change(world, "life", parallelism=4, completions=4)
-    await perhaps_killed()
-    await world.running("life", 4)
-    await change(world, "life", parallelism=2, completions=2)
-    await world.running("life", 2)
-    await perhaps_killed()
-    await world.api.call("DELETE", f"{JOBS}/life?propagationPolicy=Background")
-    await job(world, "life", 4)
-    await world.running("life", 4)
+    async def made_again() -> None:
+        await act.remove(f"{JOBS}/life")
+        await job(act, "life", 4)
+
+    await act.amid(made_again())
+    await act.running("life", 4)
 
 
-@nodes(5)
-async def test_waves_of_a_job_that_asks_are_whole(world: World) -> None:
-    await job(world, "wave", 2, completions=5, notes={keys.GANG_AUTO: "on"})
+async def waves_of_a_job_that_asks_are_whole(act: Act) -> None:
+    await job(act, "wave", 2, completions=5, notes={keys.GANG_AUTO: "on"})
     done = 0
     while done < 5:
-        running = await world.running("wave", min(2, 5 - done))
-        await world.ends(*running)
+        running = await act.running("wave", min(2, 5 - done))
+        await act.amid(act.ends(*running))
         done += len(running)
-    await world.job_is("wave", "Complete")
+    await act.job_is("wave", "Complete")
 
 
-@nodes(2)
-async def test_a_member_waits_for_what_its_job_makes_alone(world: World) -> None:
-    await job(world, "large", 3)
-    await world.waiting("large", 3, "gang default/large: needed 3, available in the cluster: 2")
-    await change(world, "large", parallelism=2, completions=2)
-    await world.running("large", 2)
+async def a_member_waits_for_what_its_job_makes_alone(act: Act) -> None:
+    await job(act, "large", 3)
+    await act.waiting("large", 3, f"gang {act.namespace}/large: needed 3, available in the cluster: 2")
+    await act.amid(change(act, "large", parallelism=2, completions=2))
+    await act.running("large", 2)
     # independent tasks are no gang
-    await world.api.call("DELETE", f"{JOBS}/large?propagationPolicy=Foreground")
-    await job(world, "tasks", 3, notes={keys.GANG_AUTO: "off"})
+    await act.remove(f"{JOBS}/large")
+    await act.amid(job(act, "tasks", 3, notes={keys.GANG_AUTO: "off"}))
 
     async def two_run() -> bool:
-        return len([pod for pod in await world.pods("tasks") if phase_of(pod) == "Running"]) == 2
+        return len(await act.names("tasks", "Running")) == 2
 
-    await world.until("two tasks run", two_run)
+    await act.until("two tasks run", two_run)
 
 
-@nodes(3)
-async def test_sets_of_pods_that_ask(world: World) -> None:
-    asks = {keys.GANG_AUTO: "on"}
+async def a_deleted_pod_comes_back_alone(act: Act) -> None:
+    await job(act, "wide", 4)
+    first, *others = await act.running("wide", 4)
+    await act.amid(act.delete(first))
+    first, *others = sorted(await act.running("wide", 4), key=lambda name: name in others)
+    # the next one finds its node cordoned
+    pods = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in await act.pods("wide")}
+    await act.cordon(pods[first], cordoned=True)
+    await act.amid(act.delete(first))
+    await act.waiting("wide", 1, "needed 1, available in the cluster: 0")
+    assert set(await act.names("wide", "Running")) == set(others)
+    await act.amid(act.cordon(pods[first], cordoned=False))
+    assert set(others) < set(await act.running("wide", 4))
+
+
+async def sets_of_pods_that_ask(act: Act) -> None:
     spec = {
         "replicas": 3,
         "serviceName": "s",
         "podManagementPolicy": "Parallel",
         "selector": {"matchLabels": {"app": "db"}},
-        "template": template(asks, app="db"),
+        "template": template({keys.GANG_AUTO: "on"}, app="db"),
     }
-    await world.api.create(
-        SETS, {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"}, "spec": spec}
-    )
-
-    async def on_nodes(app: str) -> int:
-        pods = await world.api.items(f"{pods_path()}?labelSelector=app%3D{app}")
-        return len([pod for pod in pods if on_node(pod) and not pod["metadata"].get("deletionTimestamp")])
-
-    async def db() -> bool:
-        return await on_nodes("db") == 3
-
-    await world.until("the StatefulSet runs", db)
+    await act.create(SETS, {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"}, "spec": spec})
+    await act.running("app=db", 3)
     least = {keys.GANG_MIN: "2"}
     web = {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": template(least, app="web")}
-    await world.api.create(
-        DEPLOYMENTS, {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": web}
+    made = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": web}
+    await act.amid(act.create(DEPLOYMENTS, made))
+    await act.waiting("app=web", 2, "needed 2, available in the cluster: 0")
+    await act.amid(act.patch(f"{SETS}/db", replicas=2))
+    await act.waiting("app=web", 2, "needed 2, available in the cluster: 1")
+    assert not [pod for pod in await act.pods("app=web") if on_node(pod)]
+    await act.amid(act.patch(f"{SETS}/db", replicas=1))
+    await act.running("app=web", 2)
+
+
+@played()
+async def test_jobs_and_sets_live_on_whatever_becomes_of_koordpy(play: Play) -> None:
+    await play.run(
+        {
+            "index": (5, one_starts_whole_when_the_other_ends),
+            "life": (4, suspended_resumed_scaled_and_made_again),
+            "waves": (5, waves_of_a_job_that_asks_are_whole),
+            "alone": (2, a_member_waits_for_what_its_job_makes_alone),
+            "hole": (4, a_deleted_pod_comes_back_alone),
+            "sets": (3, sets_of_pods_that_ask),
+        }
     )
-
-    async def web_waits() -> bool:
-        pods = await world.api.items(f"{pods_path()}?labelSelector=app%3Dweb")
-        texts = [one.get("message", "") for pod in pods for one in pod.get("status", {}).get("conditions", ())]
-        return len(pods) == 2 and sum("needed 2, available in the cluster: 0" in text for text in texts) == 2
-
-    await world.until("the Deployment waits as a whole", web_waits)
-    await world.api.patch(f"{SETS}/db", {"spec": {"replicas": 2}})
-    await asyncio.sleep(2)
-    assert await on_nodes("web") == 0
-    await world.api.patch(f"{SETS}/db", {"spec": {"replicas": 1}})
-
-    async def web_runs() -> bool:
-        return await on_nodes("web") == 2
-
-    await world.until("the Deployment runs", web_runs)
-    for path in (f"{SETS}/db", f"{DEPLOYMENTS}/web"):
-        await world.api.call("DELETE", f"{path}?propagationPolicy=Background")
