@@ -2,10 +2,12 @@
 server refuses.
 
 None of it is a fault (kube-parity.md section 7): unknown fields may be another version's, and the planner has a meaning
-for every value. But whoever tries a manifest before submitting it wants to hear of it now.
+for every value. But whoever tries a manifest before submitting it wants to hear of it now. The same look finds whether
+the quantities and times can be read, of which msgspec's conversion knows nothing.
 """
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from functools import cache
 from types import MappingProxyType
 from typing import Any, cast
@@ -15,7 +17,9 @@ from msgspec import inspect
 from koordpy.api.custom import ClusterNetworkTopologySpec, DeviceEntry, ElasticQuotaSpec, HierarchyEntry
 from koordpy.api.dra import DeviceAttribute
 from koordpy.api.faults import Fault, key_path, literal
+from koordpy.api.fieldwalk import format_of
 from koordpy.api.groups import PodGroupSpec
+from koordpy.api.leafreaders import PERCENT, RFC3339, check_quantity
 from koordpy.api.objects import (
     ContainerPort,
     NodeSelector,
@@ -90,6 +94,50 @@ def _unread(instead: str) -> Look:
 
     return look
 
+
+_UNREADABLE = Fault("", "a quantity or a time that cannot be read")
+"""Stands in what was found for all of them: the walk of `koordpy.api.strict` has the words for each."""
+
+
+def _read_by(check: Callable[[Any], object]) -> Look:
+    """check: raises ValueError where the value cannot be read."""
+
+    def look(raw: Any, path: str, out: list[Fault]) -> None:
+        try:
+            check(raw)
+        except ValueError:
+            if _UNREADABLE not in out:
+                out.append(_UNREADABLE)
+
+    return look
+
+
+def _check_quantity(raw: Any) -> None:
+    if raw is not None:
+        check_quantity("", raw)
+
+
+def _check_quantities(raw: Any) -> None:
+    for resource, value in raw.items() if isinstance(raw, dict) else ():
+        check_quantity(resource, value)
+
+
+def _check_time(raw: Any) -> None:
+    if raw and not (isinstance(raw, str) and RFC3339.fullmatch(raw) and datetime.fromisoformat(raw)):
+        raise ValueError("no time")
+
+
+def _check_percent(raw: Any) -> None:
+    if isinstance(raw, str) and not PERCENT.fullmatch(raw):
+        raise ValueError("no percentage")
+
+
+_FORMATS: Mapping[str | None, Look] = {
+    "quantity": _read_by(_check_quantity),
+    "time": _read_by(_check_time),
+    "int-or-string": _read_by(_check_percent),
+}
+_QUANTITIES = _read_by(_check_quantities)
 
 _EFFECTS = _one_of("NoSchedule", "PreferNoSchedule", "NoExecute")
 _POLICY = _one_of("Honor", "Ignore")
@@ -192,11 +240,17 @@ _OPEN = (DeviceAttribute,)
 
 def doubts(raw: Any, kind: type) -> list[Fault]:
     """What of an object's plain value is doubtful, by the path of the field; at most MAX_DOUBTS."""
+    return look_through(raw, kind)[0]
+
+
+def look_through(raw: Any, kind: type) -> tuple[list[Fault], bool]:
+    """The doubts, and whether every quantity and time was seen and can be read."""
     out: list[Fault] = []
     look = _look_of(cast(Any, kind))
     if look is not None:
         look(raw, "", out)
-    return out[:MAX_DOUBTS]
+    told = [one for one in out if one is not _UNREADABLE]
+    return told[:MAX_DOUBTS], len(told) == len(out) < MAX_DOUBTS
 
 
 @cache
@@ -206,7 +260,7 @@ def _look_of(kind: Any) -> Look | None:
 
 def _look(info: inspect.Type) -> Look | None:
     if isinstance(info, inspect.Metadata):
-        return _look(info.type)
+        return _FORMATS.get(format_of(info)) or _look(info.type)
     if isinstance(info, inspect.StructType):
         return _fields(info)
     if isinstance(info, inspect.UnionType):
@@ -215,7 +269,7 @@ def _look(info: inspect.Type) -> Look | None:
     if isinstance(info, inspect.ListType | inspect.VarTupleType):
         return _items(_look(info.item_type))
     if isinstance(info, inspect.DictType):
-        return _entries(_look(info.value_type))
+        return _QUANTITIES if format_of(info.value_type) == "quantity" else _entries(_look(info.value_type))
     return None
 
 

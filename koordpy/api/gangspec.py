@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from koordpy.api.faults import UnreadableError, kind_name, literal
-from koordpy.api.jsontext import JsonFault, read_json
+from koordpy.api.jsontext import read_json
 from koordpy.api.limits import GATHER_ENTRIES, some, too_many
 from koordpy.api.spelling import hint
 
@@ -56,10 +56,7 @@ class TopologyWish:
 
 def parse_topology_wish(text: str) -> TopologyWish:
     """Reads the annotation. Raises UnreadableError naming what is wrong and where."""
-    try:
-        raw = read_json(text)
-    except JsonFault as fault:
-        raise UnreadableError(str(fault)) from None
+    raw = read_json(text)
     if not isinstance(raw, dict):
         raise UnreadableError(f"{kind_name(raw)} instead of a JSON object")
     rules = tuple(_rule(entry, f"gatherStrategy[{i}]") for i, entry in enumerate(_list(raw, "gatherStrategy")))

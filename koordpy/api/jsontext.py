@@ -7,28 +7,24 @@ place a gang against its owner's wish.
 import json
 from typing import Any
 
-from koordpy.api.faults import literal
+from koordpy.api.faults import UnreadableError, literal
 from koordpy.api.limits import too_long
 
 
-class JsonFault(ValueError):
-    """What is wrong with the text, and where."""
-
-
 def read_json(text: str) -> Any:
-    """The value of a JSON text. Raises JsonFault: `no JSON, line 1 column 5`, a key given twice, or its length."""
+    """The value of a JSON text. Raises UnreadableError: `no JSON, line 1 column 5`, a key given twice, its length."""
     if length := too_long(text):
-        raise JsonFault(length)
+        raise UnreadableError(length)
     try:
         return json.loads(text, object_pairs_hook=_once)
-    except JsonFault:
+    except UnreadableError:
         raise
     except json.JSONDecodeError as fault:
-        raise JsonFault(f"no JSON, line {fault.lineno} column {fault.colno}") from None
+        raise UnreadableError(f"no JSON, line {fault.lineno} column {fault.colno}") from None
     except RecursionError:
-        raise JsonFault("no JSON, nesting") from None
+        raise UnreadableError("no JSON, nesting") from None
     except ValueError:  # a number of thousands of digits
-        raise JsonFault("no JSON, a number too long") from None
+        raise UnreadableError("no JSON, a number too long") from None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -39,5 +35,5 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             if twice in seen:
                 break
             seen.add(twice)
-        raise JsonFault(f"the key {literal(twice)} is given twice")
+        raise UnreadableError(f"the key {literal(twice)} is given twice")
     return out

@@ -327,10 +327,6 @@ class GpuBook:
         self._unreported.clear()
         return found
 
-    def report_again(self, name: str) -> None:
-        """Lists a Device once more the next time."""
-        self._unreported.add(name)
-
     def faults(self, name: str) -> tuple[tuple[str, str], ...]:
         """What is wrong with a Device: (type of the condition that says so or empty, text)."""
         machine = self._machine(name)

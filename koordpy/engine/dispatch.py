@@ -21,7 +21,7 @@ from koordpy.engine.round_reservations import RoundReservations
 from koordpy.engine.staleness import by_node, leaning, overtaken
 from koordpy.engine.status.announce import Announcer
 from koordpy.engine.status.census import Census
-from koordpy.engine.status.gangwriter import GangStatusWriter
+from koordpy.engine.status.gangwriter import GangWriter
 from koordpy.engine.status.references import References
 from koordpy.engine.status.told import Told
 from koordpy.engine.unschedulable import UnschedulableHandler
@@ -93,7 +93,7 @@ class Dispatcher:
         refusals: UnschedulableHandler,
         rooms: RoomMaking,
         promises: RoundReservations,
-        gangs: Sequence[GangStatusWriter],
+        gangs: Sequence[GangWriter],
         census: Census,
         announcer: Announcer,
         references: References,

@@ -5,13 +5,13 @@ status-only change of a node is no change at all, and one that only adds load he
 """
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from koordpy.api import keys
 from koordpy.api.custom import Device
 from koordpy.api.dra import DeviceClass, ResourceClaim
-from koordpy.api.objects import ConfigMap, Node, Pod
+from koordpy.api.objects import ConfigMap, Node, Pod, PodDisruptionBudget
 from koordpy.api.storage import (
     CSIDriver,
     CSINode,
@@ -111,6 +111,25 @@ def helpful(plugins: Iterable[str], *, gang: bool) -> Wake:
     if not named:
         mask |= GANG
     return mask
+
+
+def of_kept(wake: Wake) -> Callable[[Any, Any], Wake]:
+    """For objects of which labels and spec alone are read."""
+
+    def helps(before: Any, after: Any) -> Wake:
+        if before is None or after is None or before.metadata.labels != after.metadata.labels:
+            return wake
+        return wake if getattr(before, "spec", 0) != getattr(after, "spec", 0) else Wake.NOTHING
+
+    return helps
+
+
+def of_budget(before: PodDisruptionBudget | None, after: PodDisruptionBudget | None) -> Wake:
+    """What the change of a budget may help with: one that allows more may let a unit take its room from others."""
+    if before is None or after is None:
+        return Wake.ROOM if after is None else Wake.NOTHING
+    more = (after.status.disruptions_allowed or 0) > (before.status.disruptions_allowed or 0)
+    return Wake.ROOM if more or before.spec != after.spec else Wake.NOTHING
 
 
 def of_config_map(before: ConfigMap | None, after: ConfigMap | None) -> Wake:

@@ -6,6 +6,7 @@ Those of the process and of requests to the API server are named as in every Go 
 
 import platform
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from prometheus_client import (
     CollectorRegistry,
@@ -41,180 +42,168 @@ class Metrics:
     def __init__(self, profiles: Iterable[str] = (), outcomes: Iterable[str] = ()) -> None:
         """profiles: scheduler names that are served; outcomes: what may become of a Binding."""
         registry = self.registry = CollectorRegistry()
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        histogram = partial(Histogram, registry=registry)
         ProcessCollector(registry=registry)
         self.build = Info("koordpy_build", "Version of koordpy and of Python.", registry=registry)
         self.build.info({"version": __version__, "python": platform.python_version()})
-        self.requests = Counter(
-            "rest_client_requests_total", "Requests to the API server; code <error>: no answer.",
-            ["code", "method", "host"], registry=registry,
-        )  # fmt: skip
-        self.request_seconds = Histogram(
-            "rest_client_request_duration_seconds", "Seconds until the answer of the API server begins.",
-            ["verb", "host"], buckets=(0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60), registry=registry,
-        )  # fmt: skip
-        self.attempts = Counter(
-            "scheduler_schedule_attempts_total", "Attempts to schedule pods.", ["result", "profile"], registry=registry
+        self.requests = counter(
+            "rest_client_requests_total",
+            "Requests to the API server; code <error>: no answer.",
+            ["code", "method", "host"],
         )
-        self.attempt_seconds = Histogram(
+        self.request_seconds = histogram(
+            "rest_client_request_duration_seconds",
+            "Seconds until the answer of the API server begins.",
+            ["verb", "host"],
+            buckets=(0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60),
+        )
+        self.attempts = counter(
+            "scheduler_schedule_attempts_total", "Attempts to schedule pods.", ["result", "profile"]
+        )
+        self.attempt_seconds = histogram(
             "scheduler_scheduling_attempt_duration_seconds",
             "Seconds of an attempt, planning and binding.",
             ["result", "profile"],
             buckets=_FINE,
-            registry=registry,
         )
-        self.pending = Gauge(
-            "scheduler_pending_pods", "Pending pods by queue: active, backoff, unschedulable, gated.", ["queue"],
-            registry=registry,
-        )  # fmt: skip
-        self.incoming = Counter(
-            "scheduler_queue_incoming_pods_total", "Pods entering a queue, and what brought them there.",
-            ["queue", "event"], registry=registry,
-        )  # fmt: skip
-        self.pod_attempts = Histogram(
-            "scheduler_pod_scheduling_attempts", "Attempts until a pod was bound.", buckets=(1, 2, 4, 8, 16),
-            registry=registry,
-        )  # fmt: skip
-        self.sli_seconds = Histogram(
+        self.pending = gauge(
+            "scheduler_pending_pods", "Pending pods by queue: active, backoff, unschedulable, gated.", ["queue"]
+        )
+        self.incoming = counter(
+            "scheduler_queue_incoming_pods_total",
+            "Pods entering a queue, and what brought them there.",
+            ["queue", "event"],
+        )
+        self.pod_attempts = histogram(
+            "scheduler_pod_scheduling_attempts", "Attempts until a pod was bound.", buckets=(1, 2, 4, 8, 16)
+        )
+        self.sli_seconds = histogram(
             "scheduler_pod_scheduling_sli_duration_seconds",
             "Seconds from a pod's entering the queue until it was bound.",
             ["attempts"],
             buckets=_WAITS,
-            registry=registry,
         )
-        self.extension_seconds = Histogram(
-            "scheduler_framework_extension_point_duration_seconds", "Seconds of the stages of scheduling.",
-            ["extension_point", "status", "profile"], buckets=_FINE, registry=registry,
-        )  # fmt: skip
-        self.unschedulable = Gauge(
-            "scheduler_unschedulable_pods", "Pending pods by filter that refused nodes.", ["plugin", "profile"],
-            registry=registry,
-        )  # fmt: skip
-        self.cache_size = Gauge("scheduler_cache_size", "Objects in the cache.", ["type"], registry=registry)
-        self.podgroup_attempts = Counter(
-            "scheduler_podgroup_schedule_attempts_total", "Attempts to schedule gangs.", ["result", "profile"],
-            registry=registry,
-        )  # fmt: skip
-        self.preemption_attempts = Counter(
-            "scheduler_preemption_attempts_total", "Plans with victims that were carried out.", registry=registry
+        self.extension_seconds = histogram(
+            "scheduler_framework_extension_point_duration_seconds",
+            "Seconds of the stages of scheduling.",
+            ["extension_point", "status", "profile"],
+            buckets=_FINE,
         )
-        self.preemption_victims = Histogram(
-            "scheduler_preemption_victims", "Pods evicted for one plan.", buckets=(1, 2, 4, 8, 16, 32, 64, 128, 512),
-            registry=registry,
-        )  # fmt: skip
-        self.victims = Counter("koordpy_victims_total", "Pods evicted by rule.", ["rule"], registry=registry)
-        self.gangs = Gauge(
-            "koordpy_gangs", "Gangs with a member that waits or runs, by status.", ["status"], registry=registry
+        self.unschedulable = gauge(
+            "scheduler_unschedulable_pods", "Pending pods by filter that refused nodes.", ["plugin", "profile"]
         )
-        self.gangs_half_bound = Gauge(
+        self.cache_size = gauge("scheduler_cache_size", "Objects in the cache.", ["type"])
+        self.podgroup_attempts = counter(
+            "scheduler_podgroup_schedule_attempts_total", "Attempts to schedule gangs.", ["result", "profile"]
+        )
+        self.preemption_attempts = counter(
+            "scheduler_preemption_attempts_total", "Plans with victims that were carried out."
+        )
+        self.preemption_victims = histogram(
+            "scheduler_preemption_victims", "Pods evicted for one plan.", buckets=(1, 2, 4, 8, 16, 32, 64, 128, 512)
+        )
+        self.victims = counter("koordpy_victims_total", "Pods evicted by rule.", ["rule"])
+        self.gangs = gauge("koordpy_gangs", "Gangs with a member that waits or runs, by status.", ["status"])
+        self.gangs_half_bound = gauge(
             "koordpy_gangs_half_bound",
             "Gangs with some members bound, but with those that have Succeeded fewer than their minimum.",
-            registry=registry,
         )
-        self.gangs_by_origin = Gauge(
-            "koordpy_gangs_by_origin", "Gangs with a member that waits or runs, by what makes them gangs.", ["origin"],
-            registry=registry,
-        )  # fmt: skip
-        self.gang_gated = Gauge(
-            "koordpy_gang_gated", "Gangs of which nothing runs and nothing is tried, by what they wait for.", ["why"],
-            registry=registry,
-        )  # fmt: skip
-        self.workload_kinds = Gauge(
-            "koordpy_workload_kinds", "Kinds of workloads that gangs follow from: 1 for the state that each is in.",
-            ["kind", "state"], registry=registry,
-        )  # fmt: skip
-        self.gang_wait_seconds = Histogram(
-            "koordpy_gang_wait_seconds", "Seconds from a gang's first try until its plan was bound.", buckets=_WAITS,
-            registry=registry,
-        )  # fmt: skip
-        self.gang_members_bound = Counter("koordpy_gang_members_bound_total", "Gang members bound.", registry=registry)
-        self.gang_layer = Counter(
-            "koordpy_gang_layer_total", "Plans of gangs with a gather goal by lowest common layer.", ["layer"],
-            registry=registry,
-        )  # fmt: skip
-        self.pp_crossings = Counter(
-            "koordpy_gang_pp_groups_crossing_total", "Pipeline groups by the layer that is their lowest common one.",
-            ["layer"], registry=registry,
-        )  # fmt: skip
-        self.ring_crossings = Histogram(
-            "koordpy_ring_crossings", "Neighbours in rank order of a plan that are in different top domains.",
-            buckets=(0, 1, 2, 4, 8, 16, 32, 64, 128), registry=registry,
-        )  # fmt: skip
-        self.gpu_bottleneck = Histogram(
+        self.gangs_by_origin = gauge(
+            "koordpy_gangs_by_origin", "Gangs with a member that waits or runs, by what makes them gangs.", ["origin"]
+        )
+        self.gang_gated = gauge(
+            "koordpy_gang_gated", "Gangs of which nothing runs and nothing is tried, by what they wait for.", ["why"]
+        )
+        self.workload_kinds = gauge(
+            "koordpy_workload_kinds",
+            "Kinds of workloads that gangs follow from: 1 for the state that each is in.",
+            ["kind", "state"],
+        )
+        self.gang_wait_seconds = histogram(
+            "koordpy_gang_wait_seconds", "Seconds from a gang's first try until its plan was bound.", buckets=_WAITS
+        )
+        self.gang_members_bound = counter("koordpy_gang_members_bound_total", "Gang members bound.")
+        self.gang_layer = counter(
+            "koordpy_gang_layer_total", "Plans of gangs with a gather goal by lowest common layer.", ["layer"]
+        )
+        self.pp_crossings = counter(
+            "koordpy_gang_pp_groups_crossing_total",
+            "Pipeline groups by the layer that is their lowest common one.",
+            ["layer"],
+        )
+        self.ring_crossings = histogram(
+            "koordpy_ring_crossings",
+            "Neighbours in rank order of a plan that are in different top domains.",
+            buckets=(0, 1, 2, 4, 8, 16, 32, 64, 128),
+        )
+        self.gpu_bottleneck = histogram(
             "koordpy_gpu_bottleneck_gbps",
             "GB/s of the weakest link within the GPUs of a pod that is given several.",
             buckets=(5, 10, 20, 30, 50, 75, 100, 150, 200, 300, 450, 600, 900),
-            registry=registry,
         )
-        self.solver_seconds = Histogram(
-            "koordpy_solver_seconds", "The solver's deterministic time.", ["stage"], buckets=_FINE, registry=registry
+        self.solver_seconds = histogram(
+            "koordpy_solver_seconds", "The solver's deterministic time.", ["stage"], buckets=_FINE
         )
-        self.planning_seconds = Histogram(
-            "koordpy_planning_seconds", "Seconds of planning a unit, by the method that had the answer.", ["method"],
-            buckets=_FINE, registry=registry,
-        )  # fmt: skip
-        self.solver_status = Counter(
-            "koordpy_solver_status_total", "Answers of the solver.", ["status"], registry=registry
+        self.planning_seconds = histogram(
+            "koordpy_planning_seconds",
+            "Seconds of planning a unit, by the method that had the answer.",
+            ["method"],
+            buckets=_FINE,
         )
-        self.rejected_plans = Counter(
-            "koordpy_rejected_plans_total", "Plans of units that an independent check refused, by check.", ["check"],
-            registry=registry,
-        )  # fmt: skip
-        self.plan_seconds = Histogram(
-            "koordpy_plan_seconds", "Seconds of planning, a round.", buckets=_FINE, registry=registry
+        self.solver_status = counter("koordpy_solver_status_total", "Answers of the solver.", ["status"])
+        self.rejected_plans = counter(
+            "koordpy_rejected_plans_total", "Plans of units that an independent check refused, by check.", ["check"]
         )
-        self.snapshot_age = Histogram(
-            "koordpy_snapshot_age_seconds", "Age of the snapshot when its plan was committed.", buckets=_FINE,
-            registry=registry,
-        )  # fmt: skip
-        self.bind_seconds = Histogram("koordpy_bind_seconds", "Seconds of a Binding.", buckets=_FINE, registry=registry)
-        self.binds = Counter("koordpy_binds_total", "Bindings by outcome.", ["outcome"], registry=registry)
-        self.conflicts = Counter(
-            "koordpy_conflicts_total", "Plans and Bindings that met with changes of others.", ["kind"],
-            registry=registry,
-        )  # fmt: skip
-        self.watch_lag = Histogram(
-            "koordpy_watch_lag_seconds", "Seconds from the arrival of watch events until they were applied.",
-            ["resource"], buckets=_FINE, registry=registry,
-        )  # fmt: skip
-        self.quota = Gauge(
-            "koordpy_quota", "Figures of ElasticQuotas: min, max, runtime, used, request.",
-            ["quota", "resource", "kind"], registry=registry,
-        )  # fmt: skip
-        self.share = Gauge(
-            "koordpy_share", "Accelerators that users or queues deserve (fair) and hold (used).", ["queue", "kind"],
-            registry=registry,
-        )  # fmt: skip
-        self.leader = Gauge(
-            "koordpy_leader", "1 while this process leads; lease: namespace/name, empty without leader election.",
-            ["lease"], registry=registry,
-        )  # fmt: skip
-        self.pending_oldest_seconds = Gauge(
-            "koordpy_pending_oldest_seconds", "Age of the oldest pending pod that nothing of its own holds back.",
-            registry=registry,
-        )  # fmt: skip
-        self.accelerators = Gauge(
-            "koordpy_accelerators", "Accelerators of all nodes, used: held by pods, or free.", ["resource", "state"],
-            registry=registry,
-        )  # fmt: skip
-        self.topology_faults = Gauge(
-            "koordpy_topology_faults", "Faults of the ClusterNetworkTopology; 0 where it is valid or there is none.",
-            registry=registry,
-        )  # fmt: skip
-        self.unreadable_objects = Gauge(
-            "koordpy_unreadable_objects", "Objects that cannot be read and are taken with caution.", ["kind"],
-            registry=registry,
-        )  # fmt: skip
-        self.refused_inputs = Counter(
-            "koordpy_refused_inputs_total", "What objects say and koordpy does not take, by the event that tells.",
-            ["kind", "reason"], registry=registry,
-        )  # fmt: skip
-        self.quotas_invalid = Gauge(
-            "koordpy_quotas_invalid", "ElasticQuotas that do not count as they are written.", registry=registry
+        self.plan_seconds = histogram("koordpy_plan_seconds", "Seconds of planning, a round.", buckets=_FINE)
+        self.snapshot_age = histogram(
+            "koordpy_snapshot_age_seconds", "Age of the snapshot when its plan was committed.", buckets=_FINE
         )
-        self.events_dropped = Counter(
-            "koordpy_events_dropped_total", "Events that were not sent: queue_full, failed.", ["reason"],
-            registry=registry,
-        )  # fmt: skip
+        self.bind_seconds = histogram("koordpy_bind_seconds", "Seconds of a Binding.", buckets=_FINE)
+        self.binds = counter("koordpy_binds_total", "Bindings by outcome.", ["outcome"])
+        self.conflicts = counter(
+            "koordpy_conflicts_total", "Plans and Bindings that met with changes of others.", ["kind"]
+        )
+        self.watch_lag = histogram(
+            "koordpy_watch_lag_seconds",
+            "Seconds from the arrival of watch events until they were applied.",
+            ["resource"],
+            buckets=_FINE,
+        )
+        self.quota = gauge(
+            "koordpy_quota",
+            "Figures of ElasticQuotas: min, max, runtime, used, request.",
+            ["quota", "resource", "kind"],
+        )
+        self.share = gauge(
+            "koordpy_share", "Accelerators that users or queues deserve (fair) and hold (used).", ["queue", "kind"]
+        )
+        self.leader = gauge(
+            "koordpy_leader",
+            "1 while this process leads; lease: namespace/name, empty without leader election.",
+            ["lease"],
+        )
+        self.pending_oldest_seconds = gauge(
+            "koordpy_pending_oldest_seconds", "Age of the oldest pending pod that nothing of its own holds back."
+        )
+        self.accelerators = gauge(
+            "koordpy_accelerators", "Accelerators of all nodes, used: held by pods, or free.", ["resource", "state"]
+        )
+        self.topology_faults = gauge(
+            "koordpy_topology_faults", "Faults of the ClusterNetworkTopology; 0 where it is valid or there is none."
+        )
+        self.unreadable_objects = gauge(
+            "koordpy_unreadable_objects", "Objects that cannot be read and are taken with caution.", ["kind"]
+        )
+        self.refused_inputs = counter(
+            "koordpy_refused_inputs_total",
+            "What objects say and koordpy does not take, by the event that tells.",
+            ["kind", "reason"],
+        )
+        self.quotas_invalid = gauge("koordpy_quotas_invalid", "ElasticQuotas that do not count as they are written.")
+        self.events_dropped = counter(
+            "koordpy_events_dropped_total", "Events that were not sent: queue_full, failed.", ["reason"]
+        )
         self._statuses = {status: self.gangs.labels(status=status.value) for status in GangStatus}
         self._refresh: list[Callable[[], None]] = []
         # finding a child by its labels takes longer than counting in it, and this is done for every pod

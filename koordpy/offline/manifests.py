@@ -17,7 +17,7 @@ import msgspec
 from koordpy.api import keys
 from koordpy.api.custom import ClusterNetworkTopology
 from koordpy.api.documents import read_documents
-from koordpy.api.doubts import doubts
+from koordpy.api.doubts import look_through
 from koordpy.api.faults import Fault, kind_name, literal, one_line
 from koordpy.api.names import OBJECT_NAME
 from koordpy.api.objects import ObjectMeta, Wire
@@ -287,12 +287,13 @@ def _take(
     title = kind_text
     if name:
         title = f"{kind_text} {namespace}/{name}" if kind.namespaced else f"{kind_text}/{name}"
-    loaded.warnings += [_one_line(f"{place}: {title}: {doubt}") for doubt in doubts(raw, kind.type)]
+    doubts, readable = look_through(raw, kind.type)
+    loaded.warnings += [_one_line(f"{place}: {title}: {doubt}") for doubt in doubts]
     loaded.warnings += [f"{place}: {title}: {doubt}" for doubt in _refused(api_version, kind_text, name)]
     if kind.type is ClusterNetworkTopology and name != keys.TOPOLOGY_OBJECT:
         loaded.warnings.append(f"{place}: {title}: only the object named {keys.TOPOLOGY_OBJECT} is used")
     before = len(loaded.faults)
-    obj, faults = decode(raw, kind.type, plain=plain)
+    obj, faults = decode(raw, kind.type, fast=plain and readable)
     for fault in faults:
         loaded.fault(f"{place}: {title}", fault)
     for fault in _name_faults(raw, name):

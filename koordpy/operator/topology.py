@@ -23,7 +23,7 @@ from koordpy.cluster.tree import Tree
 from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
 from koordpy.engine.apiserver.resources import CLUSTER_NETWORK_TOPOLOGIES
 from koordpy.engine.scheduler import Scheduler
-from koordpy.engine.status.patches import merged_conditions, patch_topology_status
+from koordpy.engine.status.patches import merged_conditions, patch_status
 from koordpy.engine.status.references import of_object
 
 logger = logging.getLogger(__name__)
@@ -139,7 +139,7 @@ class TopologyStatusWriter:
             if not status or not self._scheduler.may_write():
                 continue
             try:
-                if await patch_topology_status(self._client, name=name, status=status):
+                if await patch_status(self._client, CLUSTER_NETWORK_TOPOLOGIES, topology.metadata, status):
                     self.sent += 1
             except (ApiError, Unreachable) as error:
                 logger.warning("ClusterNetworkTopology %s: its status was not written: %s", name, error)

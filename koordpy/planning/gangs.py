@@ -13,7 +13,7 @@ from koordpy.api.counted import counted
 from koordpy.api.durations import parse_duration
 from koordpy.api.faults import UnreadableError, kind_name, literal
 from koordpy.api.gangspec import GatherRule, TopologyWish, parse_topology_wish
-from koordpy.api.jsontext import JsonFault, read_json
+from koordpy.api.jsontext import read_json
 from koordpy.api.limits import LINKED_GANGS, MIN_RESOURCES, too_many
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import ObjectMeta
@@ -165,10 +165,7 @@ def _settings(namespace: str, meta: ObjectMeta) -> tuple[TopologyWish, Named, st
 
 def _linked(text: str, namespace: str) -> Named:
     """The gangs in a `groups` annotation. Raises UnreadableError."""
-    try:
-        raw = read_json(text)
-    except JsonFault as fault:
-        raise UnreadableError(str(fault)) from None
+    raw = read_json(text)
     if not isinstance(raw, list):
         raise UnreadableError(f"{kind_name(raw)} instead of a list of gang names")
     if number := too_many(len(raw), LINKED_GANGS, "gangs"):

@@ -36,24 +36,14 @@ MODEL_VARIABLES = 20_000
 """0/1 variables of one model; beyond, the goal is left out and nothing is proven."""
 DOMAINS_TRIED = 16
 """Domains of a level that are tried where the solver's time is up."""
-PATTERN_WAYS_COUNTED = 1_500
-"""Ways to fill all nodes one by one from which on equal nodes are counted together."""
-PATTERN_WAYS = 12_000
-"""Variables of one model; beyond, nodes that differ in their scores alone are counted together, too."""
-PATTERN_FILLINGS = 500
-"""Fillings of one node beyond which their number is not counted on."""
-PATTERN_TRIES = 3
-"""Numbers of opened nodes that are tried, from the fewest on."""
-PATTERN_NAMED_VARIABLES = 1_000
-"""Variables up to which the model decides the nodes' names, too: a solve or two for each pod."""
+CLASS_FILLINGS = 500
+"""Ways to fill one node up to which equal nodes that are worth something by their pods are counted together."""
 SPLITS = 200
 """Partitions of a unit's nodes that are tried where devices cannot serve its pods together."""
 OFFLINE_WATCHDOG_SECONDS = 3600.0
 """Seconds of the wall for a solve offline: far above what deterministic time lets it take."""
 
 # --- Order of ranks ---
-RING_PODS = 64
-"""Members up to which CP-SAT orders the ranks of a ring; beyond, the order found by search is kept."""
 RANK_MIXTURES = 400
 """Ways to mix one node's runs in a ring; beyond, nothing is said of any."""
 RANK_STEPS = 8_000

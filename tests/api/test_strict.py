@@ -6,6 +6,7 @@ import pytest
 
 from koordpy.api.custom import ClusterNetworkTopology
 from koordpy.api.documents import read_documents
+from koordpy.api.doubts import look_through
 from koordpy.api.dra import ResourceClaimTemplate, ResourceSlice
 from koordpy.api.faults import key_path
 from koordpy.api.groups import PodGroup
@@ -17,7 +18,7 @@ from koordpy.api.strict import decode, decode_rest
 def decoded(text: str, kind: type[Any]) -> tuple[Any, list[str]]:
     (document,) = read_documents(text.encode(), as_json=False)
     assert document.fault is None
-    value, faults = decode(document.value, kind, plain=document.plain)
+    value, faults = decode(document.value, kind, fast=document.plain and look_through(document.value, kind)[1])
     slow, slow_faults = decode(document.value, kind)
     assert (slow, slow_faults) == (value, faults), "the fast way and the walk agree"
     return value, [str(fault) for fault in faults]

@@ -13,7 +13,8 @@ from koordpy.api.config import Fairness, KoordpyConfiguration, Quota
 from koordpy.api.custom import ElasticQuotaStatus
 from koordpy.cluster.quota_faults import QuotaFault
 from koordpy.cluster.state import ClusterState
-from koordpy.engine.status.quotas import current_status, quota_status, status_patch
+from koordpy.engine.status.patches import status_patch
+from koordpy.engine.status.quotas import current_status, quota_status
 from koordpy.observe.gauges import quota_gauges, share_gauges
 from koordpy.planning.quota.runtime import QuotaFigures
 from koordpy.sim.clusters import pod as simulated

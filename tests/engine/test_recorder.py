@@ -281,7 +281,7 @@ async def test_a_status_patch_of_what_is_gone_is_no_error(answer: Any, there: bo
         server.on("PATCH", "/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/ns/podgroups/g/status", answer)
         body = patches.pod_unschedulable(pending(), reason="Unschedulable", message="m", now=NOW)
         assert body is not None and await patches.patch_pod_status(client, pending(), body) is there
-        sent = await patches.patch_status(client, POD_GROUPS, name="g", namespace="ns", status={"phase": "Pending"})
+        sent = await patches.patch_status(client, POD_GROUPS, ObjectMeta("g", "ns"), {"phase": "Pending"})
         assert sent is there
         kinds = [request.headers["Content-Type"] for request in server.seen]
         assert kinds == ["application/strategic-merge-patch+json", "application/merge-patch+json"]

@@ -17,7 +17,7 @@ from koordpy.cluster.state import ClusterState
 from koordpy.engine.apiserver.client import Unreachable
 from koordpy.engine.settings import EngineSettings
 from koordpy.engine.status.pods import PodStatusWriter
-from koordpy.engine.status.writing import TRUSTED_SECONDS
+from koordpy.engine.status.reconciler import TRUSTED_SECONDS
 from koordpy.planning.plan import PendingPod, Reason
 
 MOMENT = EngineSettings().gated_hold_seconds
@@ -98,7 +98,10 @@ class SlowServer:
         self.asked: list[str] = []
         self._open: list[asyncio.Future[None]] = []
 
-    async def patch(self, path: str, body: Any, *, kind: str) -> None:
+    def complained(self, error: Exception, verbs: str, resource: str) -> bool:
+        return False
+
+    async def patch(self, path: str, body: Any, **_: Any) -> None:
         [condition] = body["status"]["conditions"]
         self.asked.append(condition["message"])
         self._open.append(asyncio.get_running_loop().create_future())

@@ -12,7 +12,7 @@ from koordpy.planning.placement import rank_search
 from koordpy.planning.placement.goals import Goals, goal_vector, violations
 from koordpy.planning.placement.problem import Problem
 from koordpy.planning.plan import Proof, ranks_proven
-from koordpy.planning.solver import assignment, solve
+from koordpy.planning.solver import solve
 from tests.planning.oracle import best_placement
 from tests.planning.test_solver import random_problem
 from tests.scenarios.cluster import TWO_LAYERS, World, group, nodes_of, pod, wish
@@ -30,7 +30,6 @@ def test_an_order_is_proven_only_where_it_is_best_or_no_order_of_whole_domains_e
     block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rank_search, "RANK_RING_PODS", 1)
-    monkeypatch.setattr(assignment, "RING_PODS", 1)
     proven = whole = 0
     for seed in range(block * 60, block * 60 + 60):
         problem = replace(random_problem(seed), gather=True)
@@ -54,7 +53,6 @@ def test_an_order_is_proven_only_where_it_is_best_or_no_order_of_whole_domains_e
 def given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """No search for an order of ranks finds one."""
     monkeypatch.setattr(rank_search, "RANK_RING_PODS", 1)
-    monkeypatch.setattr(assignment, "RING_PODS", 1)
     monkeypatch.setattr(rank_search.RankSearch, "_within", lambda self, limits: (None, False))
     monkeypatch.setattr(rank_search.RankSearch, "_bounds", lambda self: [1] * len(self.ring.levels))
 

@@ -1,49 +1,30 @@
-"""Changes of kinds that are kept as they are: namespaces, priority classes, owners of pods, disruption budgets."""
+"""Changes of kinds that are kept as they are; what each may help with stands in `koordpy.engine.wakeups`."""
 
+from collections.abc import Callable
 from typing import Any
 
-from koordpy.api.objects import PodDisruptionBudget
 from koordpy.cluster.objectbook import object_key
 from koordpy.engine.changes.hub import Hub
 from koordpy.engine.wakeups import Wake
 
 
 class KeptChanges:
-    """The sink of a resource that is only kept; a change of it may help as `wake` says."""
+    """The sink of a resource that is only kept."""
 
-    def __init__(self, hub: Hub, wake: Wake) -> None:
-        self._hub, self._wake = hub, wake
+    def __init__(self, hub: Hub, helps: Callable[[Any, Any], Wake], event: str = "") -> None:
+        """helps: what a change from one object to another may help with, of which one may be None. event: its name,
+        where it is not that of the kind."""
+        self._hub, self._helps, self._event = hub, helps, event
 
     def upsert(self, obj: Any, old: Any) -> None:
         """An object that came or changed."""
         self._hub.state.upsert(obj)
-        if (
-            old is None
-            or old.metadata.labels != obj.metadata.labels
-            or getattr(old, "spec", 0) != getattr(obj, "spec", 0)
-        ):
-            self._hub.queue.broadcast(self._wake, type(obj).__name__)
+        self._changed(obj, old, obj)
 
     def delete(self, obj: Any) -> None:
         """An object that is gone."""
         self._hub.state.delete(type(obj), object_key(obj))
-        self._hub.queue.broadcast(self._wake, type(obj).__name__)
+        self._changed(obj, obj, None)
 
-
-class BudgetChanges:
-    """The sink of PodDisruptionBudgets: one that allows more may let a unit take its room from others."""
-
-    def __init__(self, hub: Hub) -> None:
-        self._hub = hub
-
-    def upsert(self, new: PodDisruptionBudget, old: PodDisruptionBudget | None) -> None:
-        """A budget that came or changed."""
-        self._hub.state.upsert(new)
-        allowed = new.status.disruptions_allowed or 0
-        if old is not None and (old.spec != new.spec or allowed > (old.status.disruptions_allowed or 0)):
-            self._hub.queue.broadcast(Wake.ROOM, "PodDisruptionBudget")
-
-    def delete(self, gone: PodDisruptionBudget) -> None:
-        """A budget that is gone."""
-        self._hub.state.delete(PodDisruptionBudget, object_key(gone))
-        self._hub.queue.broadcast(Wake.ROOM, "PodDisruptionBudget")
+    def _changed(self, obj: Any, before: Any, after: Any) -> None:
+        self._hub.queue.broadcast(self._helps(before, after), self._event or type(obj).__name__)

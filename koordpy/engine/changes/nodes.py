@@ -1,11 +1,10 @@
-"""Changes of nodes, of what is reported of their devices, and of the domains that they are in."""
+"""Changes of nodes, and of the domains that they are in."""
 
-from koordpy.api.custom import ClusterNetworkTopology, Device
+from koordpy.api.custom import ClusterNetworkTopology
 from koordpy.api.hypernodes import HyperNode
-from koordpy.api.objects import ConfigMap, Node
-from koordpy.cluster.objectbook import object_key
+from koordpy.api.objects import Node
 from koordpy.engine.changes.hub import Hub
-from koordpy.engine.wakeups import Wake, of_config_map, of_device, of_node
+from koordpy.engine.wakeups import Wake, of_node
 
 
 class NodeChanges:
@@ -29,40 +28,6 @@ class NodeChanges:
         self._state.delete(Node, node.metadata.name)
         self._hub.queue.broadcast(Wake.NODE_GONE, "NodeDelete")
         self._hub.topology_changed()
-
-
-class DeviceChanges:
-    """The sink of Devices: the GPUs of nodes and their links."""
-
-    def __init__(self, hub: Hub) -> None:
-        self._hub = hub
-
-    def upsert(self, device: Device, old: Device | None) -> None:
-        """A Device that came or changed."""
-        self._hub.state.upsert(device)
-        self._hub.queue.broadcast(of_device(old, device), "Device")
-
-    def delete(self, device: Device) -> None:
-        """A Device that is gone."""
-        self._hub.state.delete(Device, device.metadata.name)
-        self._hub.queue.broadcast(of_device(device, None), "Device")
-
-
-class NpuReportChanges:
-    """The sink of the ConfigMaps that report NPUs and switches."""
-
-    def __init__(self, hub: Hub) -> None:
-        self._hub = hub
-
-    def upsert(self, config_map: ConfigMap, old: ConfigMap | None) -> None:
-        """A report that came or changed."""
-        self._hub.state.upsert(config_map)
-        self._hub.queue.broadcast(of_config_map(old, config_map), "NpuReport")
-
-    def delete(self, config_map: ConfigMap) -> None:
-        """A report that is gone."""
-        self._hub.state.delete(ConfigMap, object_key(config_map))
-        self._hub.queue.broadcast(of_config_map(config_map, None), "NpuReport")
 
 
 class TopologyChanges:

@@ -5,27 +5,23 @@ this writes AsymmetricLink and TopologyMalformed, which whoever reads the matric
 manager of its own keeps the two apart: each owns the conditions that it names. The spec is never written.
 """
 
-import asyncio
-import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
-from koordpy.api.custom import Device, DeviceStatus
+import msgspec
+
+from koordpy.api.custom import Device
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import Condition
 from koordpy.cluster.state import ClusterState
-from koordpy.engine.apiserver.client import ApiError, Unreachable
-from koordpy.engine.apiserver.resources import DEVICES
-from koordpy.engine.status.patches import condition_of, merged_conditions
-from koordpy.engine.status.writing import Writing
+from koordpy.engine.apiserver.resources import DEVICES, Resource
+from koordpy.engine.status.patches import condition_of, merged_conditions, patch_status
+from koordpy.engine.status.reconciler import WholeStatusWriter
 
-logger = logging.getLogger(__name__)
-
-FIELD_MANAGER = "koordpy-scheduler"
 ASYMMETRIC, MALFORMED = "AsymmetricLink", "TopologyMalformed"
 _REASONS = {ASYMMETRIC: ("DirectionsDiffer", "DirectionsAgree"), MALFORMED: ("MatrixUnreadable", "MatrixReadable")}
 """Type -> reason where it is True, and where it no longer is. Others give their own reasons."""
-_RETRY_SECONDS = 30.0
 
 
 def device_conditions(device: Device, faults: Sequence[tuple[str, str]]) -> list[Condition]:
@@ -54,81 +50,38 @@ def device_allocations(state: ClusterState, name: str) -> list[dict[str, Any]]:
     return [{"type": "gpu", "entries": entries}] if entries else []
 
 
-class DeviceStatusWriter:
-    """Writes what changed, one Device after the other, half as often as other statuses."""
-
-    def __init__(self, writing: Writing) -> None:
-        self.sent = 0
-        self._writing, self._state = writing, writing.state
-
-    async def run(self) -> None:
-        """Writes until cancelled."""
-        while True:
-            await asyncio.sleep(2 * self._writing.settings.group_status_seconds)
-            if not await self.flush():
-                await asyncio.sleep(_RETRY_SECONDS)
-
-    async def flush(self) -> bool:
-        """Writes every status that is not as it should be; False where one could not be written, and what is left is
-        kept for later."""
-        if not self._writing.may_write():
-            return True
-        book = self._state.gpu_book
-        names = book.take_unreported()
-        for at, name in enumerate(names):
-            device = book.device(name)
-            # asked before each: the lease may run out between two
-            if device is not None and not (self._writing.may_write() and await self._write(device)):
-                for left in names[at:]:
-                    book.report_again(left)
-                return False
-        return True
-
-    async def _write(self, device: Device) -> bool:
-        name = device.metadata.name
-        allocations = device_allocations(self._state, name)
-        conditions = device_conditions(device, self._state.gpu_book.faults(name))
-        if _says(device.status, allocations, conditions):
-            return True
-        ours = {condition.type for condition in conditions}
-        before = [condition for condition in device.status.conditions if condition.type in ours]
-        status: dict[str, Any] = {"conditions": merged_conditions(before, conditions, now=self._writing.now())}
-        if allocations:
-            status["allocations"] = allocations
-        meta = {"name": name, "uid": device.metadata.uid}
-        body = {"apiVersion": DEVICES.api_version, "kind": DEVICES.kind, "metadata": meta, "status": status}
-        path = DEVICES.path("", name, "status")
-        try:
-            await self._writing.client.patch(path, body, kind="apply", field_manager=FIELD_MANAGER, force=True)
-        except (ApiError, Unreachable) as error:
-            if isinstance(error, ApiError) and error.status in (404, 409):
-                return True  # gone or another one: the watch says what is there now
-            logger.warning("Device %s: its status was not written: %s", name, error)
-            return False
-        self.sent += 1
-        return True
+def device_status(
+    device: Device, faults: Sequence[tuple[str, str]], allocations: list[dict[str, Any]], *, now: datetime
+) -> dict[str, Any]:
+    """The whole status of a Device as it should be, conditions of others as they are."""
+    conditions = merged_conditions(device.status.conditions, device_conditions(device, faults), now=now)
+    return {"allocations": allocations, "conditions": conditions}
 
 
-def _says(status: DeviceStatus, allocations: Sequence[dict[str, Any]], conditions: Sequence[Condition]) -> bool:
-    """Whether a status says all that already."""
-    there = [
-        {
-            "type": one.type,
-            "entries": [
-                {"namespace": e.namespace, "name": e.name, "uuid": e.uuid, "minors": list(e.minors)}
-                for e in one.entries
-            ],
-        }
-        for one in status.allocations
-    ]
-    if there != list(allocations):
-        return False
-    for condition in conditions:
-        old = condition_of(status.conditions, condition.type)
-        if old is None or (old.status, old.reason, old.message) != (
-            condition.status,
-            condition.reason,
-            condition.message,
-        ):
-            return False
-    return True
+def current_status(device: Device) -> dict[str, Any]:
+    """The status that a Device has, in the form of `device_status`."""
+    conditions = merged_conditions(device.status.conditions, [], now=datetime.fromtimestamp(0, UTC))
+    return {"allocations": msgspec.to_builtins(device.status.allocations), "conditions": conditions}
+
+
+class DeviceStatusWriter(WholeStatusWriter[Device]):
+    """Of all Devices, by their names."""
+
+    def _overdue(self) -> Iterable[str]:
+        return self._writing.state.gpu_book.take_unreported()
+
+    def _find(self, key: str) -> tuple[Device, Resource] | None:
+        device = self._writing.state.device(key)
+        return (device, DEVICES) if device is not None else None
+
+    def _read(self, obj: Device) -> dict[str, Any]:
+        return current_status(obj)
+
+    def _render(self, key: str, obj: Device, there: dict[str, Any]) -> dict[str, Any]:
+        state = self._writing.state
+        return device_status(obj, state.gpu_book.faults(key), device_allocations(state, key), now=self._writing.now())
+
+    async def _send(self, obj: Device, resource: Resource, wanted: Mapping[str, Any], there: Mapping[str, Any]) -> bool:
+        ours = [one for one in wanted["conditions"] if one["reason"] in _REASONS.get(one["type"], ())]
+        status = {"conditions": ours, **({"allocations": wanted["allocations"]} if wanted["allocations"] else {})}
+        return await patch_status(self._writing.client, resource, obj.metadata, status, kind="apply")

@@ -1,34 +1,22 @@
-"""What writers of gangs' statuses do alike, whichever object says what the gang is: PodGroups of two APIs.
-
-What changed is gathered over an interval and looked at once; what is not as it should be is written, and what could not
-be written is looked at again.
-"""
+"""What is told of gangs whichever object says what the gang is: events of their start and of evictions, once a run."""
 
 import abc
-import asyncio
-import logging
 from collections.abc import Iterable, Sequence
 
 from koordpy.cluster.pods import GangRef, GangSource
-from koordpy.engine.apiserver.client import ApiError, Unreachable
+from koordpy.engine.status.reconciler import Reconciler
 from koordpy.engine.status.recorder import ObjectReference
-from koordpy.engine.status.writing import MOST_AT_A_TIME, Writing
+from koordpy.engine.status.writing import Writing
 from koordpy.planning.plan import Eviction, GangReport
 
-logger = logging.getLogger(__name__)
 
-
-class GangStatusWriter(abc.ABC):
-    """Writes the statuses of gangs from one source, gathered over `group_status_seconds`."""
+class GangWriter(Reconciler):
+    """Tells of gangs from one source, and has them looked at when something changed."""
 
     source: GangSource
-    statuses: str = ""
-    """What it writes, as the log names it where the right is missing."""
 
     def __init__(self, writing: Writing) -> None:
-        self.sent = 0
-        self._writing = writing
-        self._dirty: dict[str, None] = {}
+        super().__init__(writing)
         self._started: dict[str, frozenset[str]] = {}
         """Gangs of whose start was told -> owners of that run."""
         writing.feeds.listeners.gang.append(self.changed)
@@ -36,13 +24,13 @@ class GangStatusWriter(abc.ABC):
     def changed(self, ref: GangRef) -> None:
         """Pods or the object of a gang changed, or what is to be said of it."""
         if ref.source is self.source:
-            self._dirty[ref.key] = None
+            self.mark(ref.key)
 
     def verdict(self, report: GangReport, waiting_seconds: float) -> None:
         """What a round said about a gang that it tried."""
         if report.source is self.source:
             self._hear(report, waiting_seconds)
-            self._dirty[report.name] = None
+            self.mark(report.name)
 
     def scheduled(self, report: GangReport) -> None:
         """The Bindings of a gang's plan are through and its minimum is bound: told once a run."""
@@ -84,49 +72,15 @@ class GangStatusWriter(abc.ABC):
         """Keeps what was done to members of a gang, where the status says it."""
         return
 
-    async def run(self) -> None:
-        """Writes until cancelled."""
-        while True:
-            await asyncio.sleep(self._writing.settings.group_status_seconds)
-            await self.flush()
-
-    async def flush(self) -> None:
-        """Writes every status that is not as it should be."""
-        if not self._writing.may_write():
-            return
-        dirty, self._dirty = dict.fromkeys((*self._dirty, *self._overdue())), {}
-        for key in self._started.keys() & dirty:
+    def _taken(self, keys: Iterable[str]) -> None:
+        for key in self._started.keys() & set(keys):
             namespace, _, name = key.partition("/")
             if not self._writing.state.gang(GangRef(namespace, name, self.source)).of_run:
                 del self._started[key]
-        gate = asyncio.Semaphore(MOST_AT_A_TIME)
-
-        async def write(key: str) -> None:
-            async with gate:
-                try:
-                    # asked before each: the lease may run out between two
-                    done = self._writing.may_write() and await self._write(key)
-                except (ApiError, Unreachable) as error:
-                    if not self._writing.client.complained(error, "patch", self.statuses):
-                        logger.warning("PodGroup %s: its status was not written: %s", key, error)
-                    done = False
-            if not done:
-                self._dirty[key] = None
-
-        if dirty:
-            await asyncio.gather(*map(write, dirty))
-
-    def _overdue(self) -> Iterable[str]:
-        """Keys of gangs whose status is wrong by time alone."""
-        return ()
 
     @abc.abstractmethod
     def _hear(self, report: GangReport, waiting_seconds: float) -> None:
         """Keeps what a round said."""
-
-    @abc.abstractmethod
-    async def _write(self, key: str) -> bool:
-        """Writes one status; False where it is to be looked at again. Raises as the client does."""
 
     @abc.abstractmethod
     def _about(self, key: str) -> ObjectReference | None:

@@ -6,15 +6,13 @@ PodGroups whose pods all name other schedulers are left alone.
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
-
 from koordpy.api.groups import PodGroup
-from koordpy.api.keys import GROUP_SIGS
 from koordpy.cluster.ganghistory import SCHEDULED, STALE
 from koordpy.cluster.members import Members
 from koordpy.cluster.pods import GangRef, GangSource, seconds
+from koordpy.engine.apiserver.resources import Resource
 from koordpy.engine.evictions.stalegangs import StaleWatch
-from koordpy.engine.status.gangwriter import GangStatusWriter
+from koordpy.engine.status.gangwriter import GangWriter
 from koordpy.engine.status.group_status import (
     TIMED_OUT,
     UNSAID,
@@ -26,24 +24,23 @@ from koordpy.engine.status.group_status import (
     only_wobbles,
     waits_since,
 )
-from koordpy.engine.status.patches import condition_of, patch_status, wobbles
+from koordpy.engine.status.patches import condition_of, wobbles
+from koordpy.engine.status.reconciler import WholeStatusWriter
 from koordpy.engine.status.recorder import ObjectReference
-from koordpy.engine.status.writing import LastWrites, Writing
+from koordpy.engine.status.writing import Writing
 from koordpy.planning.plan import GangReport, GangStatus
 
 
-class GroupStatusWriter(GangStatusWriter):
+class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup]):
     """Of PodGroups of scheduling.sigs.k8s.io and scheduling.x-k8s.io."""
 
     source = GangSource.GROUP
-    statuses = f"podgroups.{GROUP_SIGS}/status"
 
     def __init__(self, writing: Writing, stale: StaleWatch) -> None:
         """`stale` says what is to be said of gangs that have lost members."""
         super().__init__(writing)
         self._stale = stale
         self._verdicts: dict[str, GangVerdict] = {}
-        self._writes: LastWrites[dict[str, Any]] = LastWrites(writing.clock)
         self._announced: dict[str, tuple[str, str]] = {}
         self._tried: set[str] = set()
         """Gangs that rounds of this process have tried."""
@@ -74,7 +71,7 @@ class GroupStatusWriter(GangStatusWriter):
         group, gang = self._writing.state.pod_group(ref.key), self._writing.state.gang(ref)
         if group is not None and len(gang.standing) + gang.succeeded < group.spec.min_member:
             self._evicted[ref.key] = Said(reason, text)
-            self._dirty[ref.key] = None
+            self.mark(ref.key)
 
     def _staleness_changed(self, ref: GangRef) -> None:
         self.changed(ref)
@@ -129,66 +126,51 @@ class GroupStatusWriter(GangStatusWriter):
                 continue
             if now - seconds(started) < verdict.waiting_seconds:
                 continue
-            gang = self._writing.state.gang(GangRef(group.metadata.namespace, group.metadata.name))
-            if now - waits_since(started, gang) >= verdict.waiting_seconds:
+            if now - waits_since(started, self._gang(group)) >= verdict.waiting_seconds:
                 yield key
 
     def _forget(self, key: str) -> None:
-        self._writes.forget(key)
+        super()._forget(key)
         self._tried.discard(key)
         self._degraded.discard(key)
         for known in (self._verdicts, self._announced, self._evicted, self._made_again):
             known.pop(key, None)
 
-    def _is_ours(self, group: PodGroup, gang: Members) -> bool:
+    def _gang(self, group: PodGroup) -> Members:
+        return self._writing.state.gang(GangRef(group.metadata.namespace, group.metadata.name))
+
+    def _is_ours(self, group: PodGroup) -> bool:
         """Whether koordpy schedules members, or has done so."""
-        names = self._writing.state.scheduler_names
+        gang, names = self._gang(group), self._writing.state.scheduler_names
         if gang.pods:
             return any(pod.pod.spec.scheduler_name in names for pod in gang.pods)
         key = f"{group.metadata.namespace}/{group.metadata.name}"
         return key in self._tried or condition_of(group.status.conditions, SCHEDULED) is not None
 
-    async def _write(self, key: str) -> bool:
+    def _find(self, key: str) -> tuple[PodGroup, Resource] | None:
         group, resource = self._writing.state.pod_group(key), self._writing.feeds.groups.resources.get(key)
-        if group is None or resource is None:
-            self._forget(key)
-            return True
-        meta = group.metadata
-        gang = self._writing.state.gang(GangRef(meta.namespace, meta.name))
-        if not self._is_ours(group, gang):
-            self._forget(key)
-            return True
-        there = seen = current_status(group)
-        if (sent := self._writes.trusted(key, meta.uid)) is not None:
-            there = sent
-            group = msgspec.structs.replace(group, status=msgspec.convert(sent, type(group.status)))
-        now = self._writing.now()
+        return (group, resource) if group is not None and resource is not None and self._is_ours(group) else None
+
+    def _read(self, obj: PodGroup) -> dict[str, Any]:
+        return current_status(obj)
+
+    def _render(self, key: str, obj: PodGroup, there: dict[str, Any]) -> dict[str, Any]:
+        gang, now = self._gang(obj), self._writing.now()
         if (until := made_again_until(gang)) > now.timestamp():
             self._made_again[key] = until
         evicted = self._evicted.get(key, UNSAID)
-        wanted = group_status(
-            group, gang, self._verdicts.get(key), stale=self._stale.text(key), evicted=evicted, now=now
-        )
-        if len(gang.standing) + gang.succeeded >= group.spec.min_member:
+        if len(gang.standing) + gang.succeeded >= obj.spec.min_member:
             # what it may lose from now on it has not lost by that
             self._evicted.pop(key, None)
-        if wanted == there:
-            # else not our last write, or undone by an earlier one that came late: looked at until the watch shows it
-            return seen == wanted
-        if only_wobbles(wanted, there) and self._writes.age(key, meta.uid) < self._writing.settings.wobble_hold_seconds:
-            return False
-        changed = {name: wanted.get(name) for name in (*wanted, *there) if wanted.get(name) != there.get(name)}
-        client = self._writing.client
-        if not await patch_status(client, resource, name=meta.name, namespace=meta.namespace, status=changed):
-            # gone, which the watch will tell; or others wrote it again and again
-            return False
-        self.sent += 1
-        self._writes.note(key, meta.uid, wanted)
-        said = condition_of(group.status.conditions, SCHEDULED)
-        condition = next((c for c in wanted.get("conditions", ()) if c["type"] == SCHEDULED), None)
-        if condition is not None and condition["reason"] == TIMED_OUT and (said is None or said.reason != TIMED_OUT):
-            self._announce(key, TIMED_OUT, condition["message"])
-        return True
+        return group_status(obj, gang, self._verdicts.get(key), stale=self._stale.text(key), evicted=evicted, now=now)
+
+    def _only_wobbles(self, said: dict[str, Any], wanted: dict[str, Any]) -> bool:
+        return only_wobbles(wanted, said)
+
+    def _written(self, key: str, said: dict[str, Any], wanted: dict[str, Any]) -> None:
+        before, after = (_condition(status) for status in (said, wanted))
+        if after.get("reason") == TIMED_OUT != before.get("reason"):
+            self._announce(key, TIMED_OUT, after["message"])
 
     def _about(self, key: str) -> ObjectReference | None:
         return self._writing.references.pod_group(key)
@@ -202,3 +184,7 @@ class GroupStatusWriter(GangStatusWriter):
             self._writing.announcer.invalid(about, message)
         elif about is not None:
             self._writing.announcer.gang_unschedulable(about, message)
+
+
+def _condition(status: dict[str, Any]) -> dict[str, Any]:
+    return next((c for c in status.get("conditions", ()) if c["type"] == SCHEDULED), {})

@@ -5,14 +5,14 @@ pod where there is none. No right beyond those for events is needed. Such a gang
 """
 
 from koordpy.cluster.pods import GangSource
-from koordpy.engine.status.gangwriter import GangStatusWriter
+from koordpy.engine.status.gangwriter import GangWriter
 from koordpy.engine.status.patches import wobbles
 from koordpy.engine.status.recorder import ObjectReference
 from koordpy.engine.status.writing import Writing
 from koordpy.planning.plan import GangReport, GangStatus
 
 
-class NamedGangTeller(GangStatusWriter):
+class NamedGangTeller(GangWriter):
     """Of gangs by name, or of those that follow from workloads."""
 
     def __init__(self, writing: Writing, source: GangSource = GangSource.NAMED) -> None:
@@ -45,7 +45,7 @@ class NamedGangTeller(GangStatusWriter):
             of_workload = f"; {report.origin}" if report.source is GangSource.WORKLOAD else ""
             self._writing.announcer.gang_unschedulable(about, f"{report.message}{of_workload}")
 
-    async def _write(self, key: str) -> bool:
+    async def _look(self, key: str) -> bool:
         if self._about(key) is None:
             self._said.pop(key, None)
         return True

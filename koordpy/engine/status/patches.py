@@ -4,16 +4,18 @@ The bodies are made without I/O, so that tests and `--dry-run` see what would be
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-from koordpy.api.objects import Condition, Pod
-from koordpy.engine.apiserver.client import ApiClient, ApiError
-from koordpy.engine.apiserver.resources import CLUSTER_NETWORK_TOPOLOGIES, PODS, Resource
+from koordpy.api.objects import Condition, ObjectMeta, Pod
+from koordpy.engine.apiserver.client import ApiClient, ApiError, PatchKind
+from koordpy.engine.apiserver.resources import PODS, Resource
 
 POD_SCHEDULED = "PodScheduled"
+FIELD_MANAGER = "koordpy-scheduler"
+"""Of server-side apply: what is ours of a status that others write, too."""
 _NUMBER = re.compile(r"\d+")
 
 
@@ -119,44 +121,46 @@ def _condition_body(condition: Condition) -> dict[str, Any]:
 async def patch_pod_status(client: ApiClient, pod: Pod, body: Mapping[str, Any]) -> bool:
     """Sends a strategic-merge patch of a pod's status. False: the pod is gone or another one. Raises as the client."""
     path = PODS.path(pod.metadata.namespace, pod.metadata.name, "status")
-    return await _unless_gone(client, path, body, strategic=True)
+    return await _unless_gone(client, path, body, "strategic")
 
 
 async def patch_status(
-    client: ApiClient, resource: Resource, *, name: str, namespace: str = "", status: Mapping[str, Any]
-) -> bool:
-    """Merges fields into a custom resource's status (PodGroup, ClusterNetworkTopology); None removes a field.
-
-    False: the object is gone. Raises as the client does.
-    """
-    return await _unless_gone(client, resource.path(namespace, name, "status"), {"status": status}, strategic=False)
-
-
-async def patch_conditions(
     client: ApiClient,
     resource: Resource,
+    meta: ObjectMeta,
+    status: Mapping[str, Any],
     *,
-    name: str,
-    namespace: str,
-    uid: str,
-    conditions: Sequence[Mapping[str, Any]],
+    kind: PatchKind = "merge",
 ) -> bool:
-    """Merges conditions by type into the status of an object that is no custom resource; those of others stay.
+    """Merges fields into an object's status; None removes one. False: the object is gone. Raises as the client does.
 
-    False: the object is gone or another one. Raises as the client does.
+    kind: strategic merges conditions by type, where the API server knows the object's fields; apply leaves what others
+    own. Both are of the object with this uid alone.
     """
-    body = {"metadata": {"uid": uid}, "status": {"conditions": conditions}}
-    return await _unless_gone(client, resource.path(namespace, name, "status"), body, strategic=True)
+    body: dict[str, Any] = {"status": status}
+    if kind == "strategic":
+        body["metadata"] = {"uid": meta.uid}
+    elif kind == "apply":
+        named = {"name": meta.name, "uid": meta.uid}
+        body |= {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": named}
+    return await _unless_gone(client, resource.path(meta.namespace, meta.name, "status"), body, kind)
 
 
-async def patch_topology_status(client: ApiClient, *, name: str, status: Mapping[str, Any]) -> bool:
-    """`patch_status` of a ClusterNetworkTopology: detailStatus and conditions."""
-    return await patch_status(client, CLUSTER_NETWORK_TOPOLOGIES, name=name, status=status)
+def status_patch(wanted: Mapping[str, Any], there: Mapping[str, Any]) -> dict[str, Any]:
+    """A merge patch from one status to the other; what is no longer shown is taken out by null."""
+    patch: dict[str, Any] = {}
+    for name in dict.fromkeys((*wanted, *there)):
+        value, before = wanted.get(name), there.get(name)
+        if value == before:
+            continue
+        gone = dict.fromkeys(before.keys() - value) if isinstance(value, dict) and isinstance(before, dict) else {}
+        patch[name] = {**value, **gone} if isinstance(value, dict) else value
+    return patch
 
 
-async def _unless_gone(client: ApiClient, path: str, body: Mapping[str, Any], *, strategic: bool) -> bool:
+async def _unless_gone(client: ApiClient, path: str, body: Mapping[str, Any], kind: PatchKind) -> bool:
     try:
-        await client.patch(path, body, kind="strategic" if strategic else "merge")
+        await client.patch(path, body, kind=kind, field_manager=FIELD_MANAGER, force=True)
     except ApiError as error:
         # a uid that is not the object's: a real API server calls the field immutable (422), others a conflict
         if error.status in (404, 409) or (error.status == 422 and "metadata.uid" in error.message):

@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 from koordpy.cluster.pods import PodInfo
 from koordpy.engine.apiserver.client import ApiError, Unreachable
 from koordpy.engine.status.patches import POD_SCHEDULED, condition_of, patch_pod_status, pod_unschedulable, wobbles
-from koordpy.engine.status.writing import TRUSTED_SECONDS, Writing
+from koordpy.engine.status.reconciler import RETRY_SECONDS, TRUSTED_SECONDS
+from koordpy.engine.status.writing import Writing
 from koordpy.planning.plan import PendingPod
 
 logger = logging.getLogger(__name__)
 
-RETRY_SECONDS = 5.0
 WORKERS = 16
 MOST_HOLDS = 5
 """A gang whose members go on coming is told so after that many times the moment at the latest."""
@@ -159,7 +159,8 @@ class PodStatusWriter:
                 became = None
                 self._wanted.setdefault(key, replace(want, due=self._writing.clock() + RETRY_SECONDS))
         except (ApiError, Unreachable) as error:
-            logger.warning("pod %s: its condition was not written: %s", key, error)
+            if not self._writing.client.complained(error, "patch", "pods/status"):
+                logger.warning("pod %s: its condition was not written: %s", key, error)
             self._wanted.setdefault(key, replace(want, due=self._writing.clock() + RETRY_SECONDS))
         finally:
             self._sending.discard(key)

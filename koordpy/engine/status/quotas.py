@@ -4,27 +4,22 @@ At most one write a second each, and only where something changed (quota-fairnes
 figures are those that the next round decides by.
 """
 
-import asyncio
-import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
-
 from koordpy.api import keys
-from koordpy.api.custom import ElasticQuota, ElasticQuotaStatus
+from koordpy.api.custom import ElasticQuota
 from koordpy.api.objects import Condition
 from koordpy.api.quantity import quantity_text
 from koordpy.cluster.quota_faults import QuotaFault
 from koordpy.cluster.quota_tree import OVER_USED
 from koordpy.cluster.quotas import Quotas
-from koordpy.engine.apiserver.client import ApiError, Unreachable
-from koordpy.engine.status.patches import merged_conditions, patch_status
-from koordpy.engine.status.writing import MOST_AT_A_TIME, LastWrites, Writing
+from koordpy.engine.apiserver.resources import Resource
+from koordpy.engine.status.patches import merged_conditions
+from koordpy.engine.status.reconciler import WholeStatusWriter
+from koordpy.engine.status.writing import Writing
 from koordpy.planning.quota.runtime import QuotaFigures, quota_figures
-
-logger = logging.getLogger(__name__)
 
 VALID = "Valid"
 
@@ -81,85 +76,40 @@ def current_status(quota: ElasticQuota) -> dict[str, Any]:
     }
 
 
-def status_patch(wanted: Mapping[str, Any], there: Mapping[str, Any]) -> dict[str, Any]:
-    """A merge patch from one status to the other; resources that are no longer shown are taken out by null."""
-    patch: dict[str, Any] = {}
-    for name, value in wanted.items():
-        if value == there.get(name):
-            continue
-        gone = dict.fromkeys(set(there.get(name) or ()) - set(value)) if isinstance(value, dict) else {}
-        patch[name] = {**value, **gone} if isinstance(value, dict) else value
-    return patch
-
-
-class QuotaStatusWriter:
-    """Writes what changed, gathered over `group_status_seconds`."""
+class QuotaStatusWriter(WholeStatusWriter[ElasticQuota]):
+    """Of all ElasticQuotas, whenever figures of one may have changed."""
 
     def __init__(self, writing: Writing) -> None:
-        self.sent = 0
-        self._writing = writing
-        self._seen: object = None
-        self._writes: LastWrites[dict[str, Any]] = LastWrites(writing.clock)
+        super().__init__(writing)
+        self._marks: object = None
+        self._figures: dict[str, QuotaFigures | None] = {}
+        """ElasticQuota -> its figures; None for one that does not count."""
+        self._faults: dict[str, list[QuotaFault]] = {}
 
-    async def run(self) -> None:
-        """Writes until cancelled."""
-        while True:
-            await asyncio.sleep(self._writing.settings.group_status_seconds)
-            await self.flush()
-
-    async def flush(self) -> None:
-        """Writes every status that is not as it should be."""
+    def _overdue(self) -> Iterable[str]:
         state = self._writing.state
-        if not self._writing.may_write() or not state.quotas.objects:
-            return
-        seen = state.quota_marks
-        if seen == self._seen:
-            return
+        if state.quota_marks == self._marks or not (state.quotas.objects or self._figures):
+            return ()
+        self._marks = state.quota_marks
         quotas = state.quota_view()
-        figures = quota_figures(quotas, self._writing.settings.quota)
-        faults: dict[str, list[QuotaFault]] = {}
+        figures, before = quota_figures(quotas, self._writing.settings.quota), self._figures
+        self._figures = {
+            key: figures.get(_counted_as(key, quota, quotas)) for key, quota in state.quotas.objects.items()
+        }
+        self._faults = {}
         for fault in quotas.tree.faults:
-            faults.setdefault(fault.key, []).append(fault)
-        gate = asyncio.Semaphore(MOST_AT_A_TIME)
-        done = True
+            self._faults.setdefault(fault.key, []).append(fault)
+        return dict.fromkeys((*before, *self._figures))
 
-        async def write(key: str, quota: ElasticQuota) -> None:
-            nonlocal done
-            async with gate:
-                counted = figures.get(_counted_as(key, quota, quotas))
-                # asked before each: the lease may run out between two
-                done &= self._writing.may_write() and await self._write(key, quota, counted, faults.get(key, []))
+    def _find(self, key: str) -> tuple[ElasticQuota, Resource] | None:
+        quota, resource = self._writing.state.quotas.get(key), self._writing.feeds.quotas.resources.get(key)
+        return (quota, resource) if quota is not None and resource is not None else None
 
-        await asyncio.gather(*(write(key, quota) for key, quota in list(state.quotas.objects.items())))
-        self._seen = seen if done else None
+    def _read(self, obj: ElasticQuota) -> dict[str, Any]:
+        return current_status(obj)
 
-    async def _write(
-        self, key: str, quota: ElasticQuota, figures: QuotaFigures | None, faults: list[QuotaFault]
-    ) -> bool:
-        """Whether the status is as it should be now."""
-        resource, meta = self._writing.feeds.quotas.resources.get(key), quota.metadata
-        if resource is None:
-            return True
-        there = seen = current_status(quota)
-        if (sent := self._writes.trusted(key, meta.uid)) is not None:
-            there = sent
-            quota = msgspec.structs.replace(quota, status=msgspec.convert(sent, ElasticQuotaStatus))
-        wanted = quota_status(quota, figures, faults, now=self._writing.now())
-        patch = status_patch(wanted, there)
-        if not patch:
-            # else not our last write, or undone by an earlier one that came late: until the watch shows it
-            return not status_patch(wanted, seen)
-        try:
-            found = await patch_status(
-                self._writing.client, resource, name=meta.name, namespace=meta.namespace, status=patch
-            )
-        except (ApiError, Unreachable) as error:
-            logger.warning("ElasticQuota %s: its status was not written: %s", key, error)
-            return False
-        if found:
-            self.sent += 1
-            self._writes.note(key, meta.uid, wanted)
-        return True
+    def _render(self, key: str, obj: ElasticQuota, there: dict[str, Any]) -> dict[str, Any]:
+        return quota_status(obj, self._figures.get(key), self._faults.get(key, []), now=self._writing.now())
 
 
 def _counted_as(key: str, quota: ElasticQuota, quotas: Quotas) -> str:

@@ -11,10 +11,12 @@ from typing import Any
 
 from koordpy.api.groups import UpstreamPodGroup
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
-from koordpy.engine.status.gangwriter import GangStatusWriter
-from koordpy.engine.status.patches import condition_of, condition_patch, patch_conditions, wobbles
+from koordpy.engine.apiserver.resources import Resource
+from koordpy.engine.status.gangwriter import GangWriter
+from koordpy.engine.status.patches import condition_of, condition_patch, patch_status, wobbles
+from koordpy.engine.status.reconciler import StatusWriter
 from koordpy.engine.status.recorder import ObjectReference
-from koordpy.engine.status.writing import LastWrites, Writing
+from koordpy.engine.status.writing import Writing
 from koordpy.planning.plan import GangReport, GangStatus
 
 CONDITION = "PodGroupInitiallyScheduled"
@@ -54,77 +56,65 @@ def wanted_condition(
     return UpstreamCondition("False", reason, report.message)
 
 
-class UpstreamStatusWriter(GangStatusWriter):
+class UpstreamStatusWriter(GangWriter, StatusWriter[UpstreamPodGroup, UpstreamCondition | None]):
     """Of PodGroups of scheduling.k8s.io."""
 
     source = GangSource.UPSTREAM
-    statuses = "podgroups.scheduling.k8s.io/status"
+    stands = True
 
     def __init__(self, writing: Writing) -> None:
         super().__init__(writing)
         self._reports: dict[str, GangReport] = {}
-        self._writes: LastWrites[UpstreamCondition] = LastWrites(writing.clock)
 
     def _hear(self, report: GangReport, waiting_seconds: float) -> None:
         self._reports[report.name] = report
 
-    async def _write(self, key: str) -> bool:
-        group, resource = self._writing.state.upstream_group(key), self._writing.feeds.upstream_resource
-        if group is None or resource is None:
-            self._reports.pop(key, None)
-            self._writes.forget(key)
-            return True
-        meta = group.metadata
-        pods = self._writing.state.members(GangRef(meta.namespace, meta.name, GangSource.UPSTREAM))
-        wanted = wanted_condition(group, pods, self._reports.get(key))
-        there = condition_of(group.status.conditions, CONDITION)
-        said = self._writes.last(key, meta.uid)
-        if said is None and there is not None:
-            said = UpstreamCondition(there.status, there.reason, there.message)
-        if wanted is None or wanted == said or (said is not None and said.status == "True"):
-            return True
-        if (
-            said is not None
-            and (said.status, said.reason) == (wanted.status, wanted.reason)
-            and wobbles(said.message, wanted.message)
-            and self._writes.age(key, meta.uid) < self._writing.settings.wobble_hold_seconds
-        ):
-            return False
-        found = await patch_conditions(
-            self._writing.client,
-            resource,
-            name=meta.name,
-            namespace=meta.namespace,
-            uid=meta.uid,
-            conditions=self._bodies(group, wanted, resource.version),
-        )
-        if not found:
-            # gone, which the watch will tell; or others wrote it again and again
-            return False
-        self.sent += 1
-        self._writes.note(key, meta.uid, wanted)
-        self._announce(key, wanted)
-        return True
+    def _forget(self, key: str) -> None:
+        super()._forget(key)
+        self._reports.pop(key, None)
 
-    def _bodies(self, group: UpstreamPodGroup, wanted: UpstreamCondition, version: str) -> list[dict[str, Any]]:
-        made = []
-        for name in conditions_of_version(version):
-            body = condition_patch(
-                condition_of(group.status.conditions, name),
+    def _find(self, key: str) -> tuple[UpstreamPodGroup, Resource] | None:
+        group, resource = self._writing.state.upstream_group(key), self._writing.feeds.upstream_resource
+        return (group, resource) if group is not None and resource is not None else None
+
+    def _read(self, obj: UpstreamPodGroup) -> UpstreamCondition | None:
+        there = condition_of(obj.status.conditions, CONDITION)
+        return UpstreamCondition(there.status, there.reason, there.message) if there is not None else None
+
+    def _render(self, key: str, obj: UpstreamPodGroup, there: UpstreamCondition | None) -> UpstreamCondition | None:
+        last = self._writes.last(key, obj.metadata.uid)
+        if last is not None and last.status == "True":
+            return None
+        pods = self._writing.state.members(GangRef(obj.metadata.namespace, obj.metadata.name, self.source))
+        return wanted_condition(obj, pods, self._reports.get(key))
+
+    def _only_wobbles(self, said: UpstreamCondition | None, wanted: UpstreamCondition | None) -> bool:
+        if said is None or wanted is None or (said.status, said.reason) != (wanted.status, wanted.reason):
+            return False
+        return wobbles(said.message, wanted.message)
+
+    async def _send(
+        self, obj: UpstreamPodGroup, resource: Resource, wanted: UpstreamCondition | None, there: Any
+    ) -> bool:
+        assert wanted is not None
+        made = (
+            condition_patch(
+                condition_of(obj.status.conditions, name),
                 type=name,
                 status=wanted.status,
                 reason=wanted.reason,
                 message=wanted.message,
-                observed_generation=group.metadata.generation,
+                observed_generation=obj.metadata.generation,
                 now=self._writing.now(),
             )
-            if body is not None:
-                made.append(body)
-        return made
+            for name in conditions_of_version(resource.version)
+        )
+        status = {"conditions": [body for body in made if body is not None]}
+        return await patch_status(self._writing.client, resource, obj.metadata, status, kind="strategic")
 
-    def _announce(self, key: str, wanted: UpstreamCondition) -> None:
+    def _written(self, key: str, said: UpstreamCondition | None, wanted: UpstreamCondition | None) -> None:
         about = self._about(key)
-        if about is not None and wanted.status == "False":
+        if about is not None and wanted is not None and wanted.status == "False":
             if wanted.reason != "Unschedulable":
                 self._writing.announcer.invalid(about, wanted.message)
             elif not self._reports[key].awaits:

@@ -12,10 +12,12 @@ from typing import Any
 
 from koordpy.api.workloadobjects import WorkloadObject, read_part
 from koordpy.cluster.pods import GangRef, GangSource
-from koordpy.engine.status.gangwriter import GangStatusWriter
+from koordpy.engine.apiserver.resources import Resource
+from koordpy.engine.status.gangwriter import GangWriter
 from koordpy.engine.status.patches import patch_status, rfc3339, wobbles
+from koordpy.engine.status.reconciler import StatusWriter
 from koordpy.engine.status.recorder import ObjectReference
-from koordpy.engine.status.writing import LastWrites, Writing
+from koordpy.engine.status.writing import Writing
 from koordpy.planning.plan import GangReport, GangStatus
 from koordpy.workloads.runs import WorkloadPod
 
@@ -101,25 +103,21 @@ def _no_more(condition: Mapping[str, Any], now: datetime) -> Mapping[str, Any]:
     return {**condition, "status": "False", "lastTransitionTime": rfc3339(now)}
 
 
-class VolcanoStatusWriter(GangStatusWriter):
+class VolcanoStatusWriter(GangWriter, StatusWriter[WorkloadObject, VolcanoStatus]):
     """Of PodGroups of Volcano, by `namespace/name`; events are told as of any gang that follows."""
 
     source = GangSource.WORKLOAD
-    statuses = "podgroups.scheduling.volcano.sh/status"
+    stands = True
 
     def __init__(self, writing: Writing) -> None:
         super().__init__(writing)
         self._reports: dict[str, GangReport] = {}
-        self._writes: LastWrites[VolcanoStatus] = LastWrites(writing.clock)
-        writing.feeds.listeners.volcano_group.append(self._group_changed)
-
-    def _group_changed(self, key: str) -> None:
-        self._dirty[key] = None
+        writing.feeds.listeners.volcano_group.append(self.mark)
 
     def changed(self, ref: GangRef) -> None:
         """Pods or the object of a gang changed, or what is to be said of it."""
         if ref.source is self.source and (key := _group_of(ref)) in self._writing.feeds.volcano.groups:
-            self._dirty[key] = None
+            self.mark(key)
 
     def verdict(self, report: GangReport, waiting_seconds: float) -> None:
         """What a round said about a gang that it tried."""
@@ -127,16 +125,28 @@ class VolcanoStatusWriter(GangStatusWriter):
         derived = book.derived.get(report.ref) if book is not None else None
         if derived is not None and not derived.by_workload:
             self._hear(report, waiting_seconds)
-            self._dirty[_group_of(report.ref)] = None
+            self.mark(_group_of(report.ref))
 
     def take_over(self) -> None:
         """This process leads from now on: all groups are looked at."""
-        self._dirty |= dict.fromkeys(self._writing.feeds.volcano.groups)
+        for key in self._writing.feeds.volcano.groups:
+            self.mark(key)
 
     def _hear(self, report: GangReport, waiting_seconds: float) -> None:
         self._reports[_group_of(report.ref)] = report
 
-    def _wanted(self, key: str, there: VolcanoStatus) -> VolcanoStatus | None:
+    def _forget(self, key: str) -> None:
+        super()._forget(key)
+        self._reports.pop(key, None)
+
+    def _find(self, key: str) -> tuple[WorkloadObject, Resource] | None:
+        group, resource = self._writing.feeds.volcano.groups.get(key), self._writing.feeds.volcano_resource
+        return (group, resource) if group is not None and resource is not None else None
+
+    def _read(self, obj: WorkloadObject) -> VolcanoStatus:
+        return current_status(obj)[0]
+
+    def _render(self, key: str, obj: WorkloadObject, there: VolcanoStatus) -> VolcanoStatus | None:
         """None where the group is not ours to write."""
         book = self._writing.state.workloads
         found = book.volcano_group(key) if book is not None else None
@@ -146,41 +156,22 @@ class VolcanoStatusWriter(GangStatusWriter):
             return wanted_status(group.min_member, pods, self._reports.get(key))
         if pods:
             return None
-        meta = self._writing.feeds.volcano.groups[key].metadata
-        if self._writes.last(key, meta.uid) is not None and there.phase != COMPLETED:
+        if self._writes.last(key, obj.metadata.uid) is not None and there.phase != COMPLETED:
             return VolcanoStatus(INQUEUE, condition=there.condition, reason=there.reason, message=there.message)
         if self._writing.settings.gangs.volcano == "take" and there.phase in ("", PENDING):
             return VolcanoStatus(INQUEUE, *(getattr(there, name) for name in COUNTS))
         return None
 
-    async def _write(self, key: str) -> bool:
-        group, resource = self._writing.feeds.volcano.groups.get(key), self._writing.feeds.volcano_resource
-        if group is None or resource is None:
-            self._reports.pop(key, None)
-            self._writes.forget(key)
-            return True
-        meta = group.metadata
-        there, conditions = current_status(group)
-        before = self._writes.trusted(key, meta.uid) or there
-        wanted, said = self._wanted(key, before), self._writes.last(key, meta.uid)
-        if wanted is None or wanted in (said, there if said is None else said):
-            return True
-        if (
-            said is not None
-            and said.gist == wanted.gist
-            and wobbles(said.message, wanted.message)
-            and self._writes.age(key, meta.uid) < self._writing.settings.wobble_hold_seconds
-        ):
-            return False
-        patch = patch_of(wanted, before, conditions, self._writing.now())
-        client = self._writing.client
-        if patch and not await patch_status(client, resource, name=meta.name, namespace=meta.namespace, status=patch):
-            return False  # gone, which the watch will tell; or others wrote it again and again
-        self.sent += bool(patch)
+    def _only_wobbles(self, said: VolcanoStatus, wanted: VolcanoStatus) -> bool:
+        return said.gist == wanted.gist and wobbles(said.message, wanted.message)
+
+    async def _send(self, obj: WorkloadObject, resource: Resource, wanted: VolcanoStatus, there: VolcanoStatus) -> bool:
+        patch = patch_of(wanted, there, current_status(obj)[1], self._writing.now())
+        return not patch or await patch_status(self._writing.client, resource, obj.metadata, patch)
+
+    def _written(self, key: str, said: VolcanoStatus, wanted: VolcanoStatus) -> None:
         if wanted.condition == SCHEDULED:
             self._reports.pop(key, None)  # why it waited must not be told again when it loses a member
-        self._writes.note(key, meta.uid, wanted)
-        return True
 
     def _about(self, key: str) -> ObjectReference | None:
         """Nothing is told here: gangs that follow have a teller of their own."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from koordpy.cluster.pods import GangRef, GangSource
 from koordpy.engine.evictions.stalegangs import StaleWatch
 from koordpy.engine.status.devices import DeviceStatusWriter
-from koordpy.engine.status.gangwriter import GangStatusWriter
+from koordpy.engine.status.gangwriter import GangWriter
 from koordpy.engine.status.groups import GroupStatusWriter
 from koordpy.engine.status.named import NamedGangTeller
 from koordpy.engine.status.pods import PodStatusWriter
@@ -23,7 +23,7 @@ class Writers:
 
     def __init__(self, writing: Writing, stale: StaleWatch) -> None:
         self.pods = PodStatusWriter(writing)
-        self.gangs: Sequence[GangStatusWriter] = (
+        self.gangs: Sequence[GangWriter] = (
             GroupStatusWriter(writing, stale),
             UpstreamStatusWriter(writing),
             NamedGangTeller(writing),

@@ -46,15 +46,13 @@ from koordpy.engine.apiserver.resources import (
     Wanted,
     discover,
 )
-from koordpy.engine.changes.claimed import DynamicDeviceChanges, StorageChanges
+from koordpy.engine.changes.claimed import ClaimedChanges
 from koordpy.engine.changes.groups import GroupChanges, QuotaChanges, UpstreamGroupChanges
 from koordpy.engine.changes.hub import Hub
-from koordpy.engine.changes.kept import BudgetChanges, KeptChanges
+from koordpy.engine.changes.kept import KeptChanges
 from koordpy.engine.changes.nodes import (
-    DeviceChanges,
     HyperNodeChanges,
     NodeChanges,
-    NpuReportChanges,
     TopologyChanges,
 )
 from koordpy.engine.changes.pods import PodChanges
@@ -70,7 +68,7 @@ from koordpy.engine.changes.workloads import (
 from koordpy.engine.claimusers import ClaimUsers
 from koordpy.engine.grouping import UnitNames
 from koordpy.engine.queue import UnitQueue
-from koordpy.engine.wakeups import Wake
+from koordpy.engine.wakeups import Wake, of_budget, of_config_map, of_device, of_devices, of_kept, of_storage
 from koordpy.engine.watching.mirror import Sink
 from koordpy.engine.watching.reflector import Reflector, Unreadable
 from koordpy.workloads.kinds.registry import watched as watched_kinds
@@ -109,7 +107,7 @@ class Feeds:
         )
         self._served: dict[Wanted, Resource | None] = {}
         """What is not served everywhere, and where it is here."""
-        devices = DynamicDeviceChanges(hub, claiming)
+        devices = ClaimedChanges(hub, claiming, of_devices)
         self._optional: dict[Wanted, tuple[type[Any], Sink[Any]]] = {
             UPSTREAM_POD_GROUPS: (UpstreamPodGroup, UpstreamGroupChanges(hub)),
             HYPERNODES: (HyperNode, HyperNodeChanges(hub)),
@@ -138,22 +136,22 @@ class Feeds:
         """Hear of objects that cannot be read."""
         self._feed(PODS, Pod, self.pods, transform=self.pods.take_in)
         self._feed(NODES, Node, NodeChanges(hub))
-        self._feed(NAMESPACES, Namespace, KeptChanges(hub, Wake.NAMESPACE))
-        self._feed(PRIORITY_CLASSES, PriorityClass, KeptChanges(hub, Wake.NOTHING))
-        self._feed(POD_DISRUPTION_BUDGETS, PodDisruptionBudget, BudgetChanges(hub))
+        self._feed(NAMESPACES, Namespace, KeptChanges(hub, of_kept(Wake.NAMESPACE)))
+        self._feed(PRIORITY_CLASSES, PriorityClass, KeptChanges(hub, of_kept(Wake.NOTHING)))
+        self._feed(POD_DISRUPTION_BUDGETS, PodDisruptionBudget, KeptChanges(hub, of_budget))
         for resource, group_sink in self.groups.sinks():
             self._feed(resource, PodGroup, group_sink)
         for resource, quota_sink in self.quotas.sinks():
             self._feed(resource, ElasticQuota, quota_sink)
         self._feed(CLUSTER_NETWORK_TOPOLOGIES, ClusterNetworkTopology, TopologyChanges(hub))
-        self._feed(DEVICES, Device, DeviceChanges(hub))
-        self._feed(CONFIG_MAPS, ConfigMap, NpuReportChanges(hub), transform=watched)
-        storage = StorageChanges(hub, claiming)
+        self._feed(DEVICES, Device, KeptChanges(hub, of_device))
+        self._feed(CONFIG_MAPS, ConfigMap, KeptChanges(hub, of_config_map, "NpuReport"), transform=watched)
+        storage = ClaimedChanges(hub, claiming, of_storage, storage=True)
         for resource, kind in STORAGE.items():
             self._feed(resource, kind, storage)
         for resource, kind in OWNERS.items() if owners else ():
             # others count for a pod, as if they had been relabelled
-            self._feed(resource, kind, KeptChanges(hub, Wake.POD_LABELS))
+            self._feed(resource, kind, KeptChanges(hub, of_kept(Wake.POD_LABELS)))
 
     # -- life cycle ---------------------------------------------------------------------------------------------------
 

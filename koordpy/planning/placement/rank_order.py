@@ -2,11 +2,12 @@
 
 Source: gang-network.md section 5, goal 7, and the remark below the table. Three ways, the first that serves: natural
 path order; a search along the ring that is held to a lower bound of crossings (`rank_search`), exact wherever the bound
-is met, as it is when every domain can hold one run; else the caller's own. `assign_groups` only keeps goal 3.
+is met, as it is when every domain can hold one run, or where every smaller one is refuted; else the caller's own.
+`assign_groups` only keeps goal 3.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from koordpy.planning.placement.goals import Goals
 from koordpy.planning.placement.problem import Problem
@@ -20,22 +21,22 @@ def order_ranks(
     ranks: Sequence[int],
     *,
     crossed: Sequence[int] = (),
-    score: int | None = None,
+    keeps: Callable[[Mapping[int, int]], bool] | None = None,
 ) -> tuple[dict[int, int] | None, bool]:
     """(rank -> node, proven best in goal 7), or (None, False) where the search gives up.
 
     totals: node -> pods of the given ranks, in ascending order. crossed: goal 3 of the settled counts (Goals.pipeline),
-    which must be kept; empty without PP. score: the total that must be kept, needed where shapes differ.
+    which must be kept; empty without PP. keeps: whether an order leaves the other goals where they are, asked of whole
+    orders; needed where shapes differ in more than their room.
     """
     bound = any(m.node is not None and m.node >= 0 for m in problem.members)
     plain = [node for node in sorted(totals) for _ in range(totals[node])]
     if not bound and _fits(problem, ranks, plain):
         nodes = dict(zip(ranks, plain, strict=True))
-        goals = Goals(problem)
-        whole = problem.pipeline <= 1 or goals.pipeline(nodes) <= tuple(crossed)
-        if whole and (score is None or goals.score(nodes)[0] <= -score):
+        whole = problem.pipeline <= 1 or Goals(problem).pipeline(nodes) <= tuple(crossed)
+        if whole and (keeps is None or keeps(nodes)):
             return nodes, True
-    return RankSearch(RankRing(problem, totals, ranks, crossed=crossed, score=score)).solve()
+    return RankSearch(RankRing(problem, totals, ranks, crossed=crossed, keeps=keeps)).solve()
 
 
 def _fits(problem: Problem, ranks: Sequence[int], sequence: Sequence[int]) -> bool:

@@ -5,7 +5,7 @@ thinned out by what the other nodes can make up for; so searches see dead ends e
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -26,7 +26,7 @@ class RankRing:
         ranks: Sequence[int],
         *,
         crossed: Sequence[int],
-        score: int | None,
+        keeps: Callable[[Mapping[int, int]], bool] | None,
     ) -> None:
         self.problem, self.totals = problem, {n: t for n, t in sorted(totals.items()) if t}
         tree = problem.tree
@@ -43,7 +43,7 @@ class RankRing:
             for r, f in zip(self.ring, self.forced, strict=True)
         ]
         self.wanted = [self.shape.count(i) for i in range(len(self.shapes))]
-        self.score = score if score is not None and self._scores_differ() else None
+        self.keeps = keeps
         self.size = Counter[tuple[int, int]]()
         held = Counter(fixed.values())
         for node in self.nodes:
@@ -57,9 +57,9 @@ class RankRing:
         self.limit = np.cumsum(np.array(crossed, dtype=np.int64)) if problem.pipeline > 1 else None
         self.mixtures = self._mixtures()
 
-    def _scores_differ(self) -> bool:
-        rows = [[int(self.problem.shapes[s].score[n]) for s in self.shapes] for n in self.totals]
-        return len(self.shapes) > 1 and any(len(set(row)) > 1 for row in rows)
+    def placed(self, sequence: Sequence[int]) -> dict[int, int]:
+        """Rank -> node of the new pods, by the node of each position of the ring."""
+        return {r: n for r, n, f in zip(self.ring, sequence, self.forced, strict=True) if f is None}
 
     def _group_starts(self) -> list[int]:
         """Per position of the ring the position of the first placed member of its PP group."""

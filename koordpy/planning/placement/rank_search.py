@@ -83,11 +83,6 @@ class RankSearch:
             least.append(bins + max(0, bins - around))
         return least
 
-    def least_crossings(self) -> dict[int, int]:
-        """Level -> lower bound on ring neighbours in different domains."""
-        bounds = self._bounds() if self.ring.mixtures is not None else None
-        return {} if bounds is None else dict(zip(self.ring.levels, bounds, strict=True))
-
     # --- search -------------------------------------------------------------------------------------------------
 
     def solve(self) -> tuple[dict[int, int] | None, bool]:
@@ -99,13 +94,13 @@ class RankSearch:
         if ring.mixtures is None:
             return None, False
         if not ring.levels:
-            return self._ranked([ring.nodes[0]] * self.number), True
+            return ring.placed([ring.nodes[0]] * self.number), True
         limits = self._bounds()
         if limits is None:
             return None, True
         found, refuted = self._within(limits)
         if found is not None:
-            return self._ranked(found), True
+            return ring.placed(found), True
         if self.long:
             return None, refuted
         if self.steps >= RANK_STEPS:
@@ -121,19 +116,15 @@ class RankSearch:
                 if found is None:
                     proven &= refuted
                     limits[i] += 1
-        return None if found is None else self._ranked(found), proven
+        return None if found is None else ring.placed(found), proven
 
     def _loosely(self, limits: Sequence[int]) -> dict[int, int] | None:
         """A good order, soon found: the limits are widened together."""
         for percent in (10, 20, 40, 70, 100, 150, 200):
             found, _ = self._walk([n + n * percent // 100 + 1 for n in limits], RANK_STEPS // 8)
             if found is not None:
-                return self._ranked(found)
+                return self.ring.placed(found)
         return None
-
-    def _ranked(self, sequence: Sequence[int]) -> dict[int, int]:
-        ring = self.ring
-        return {r: n for r, n, f in zip(ring.ring, sequence, ring.forced, strict=True) if f is None}
 
     def _within(self, limits: Sequence[int]) -> tuple[list[int] | None, bool]:
         """(the naturally smallest sequence with at most so many crossings per level, refuted)."""

@@ -34,7 +34,7 @@ class Walk:
         self.ranges: dict[tuple[int, Mixture], tuple[Mixture, Mixture] | None] = {}
         self.mixed = len(search.shapes) > 1
         self.memory: set[tuple[object, ...]] = set()
-        self.memorise = search.limit is None and search.score is None
+        self.memorise = search.limit is None and search.keeps is None
         whole = [self._range(node) for node in search.totals]
         self.low = [sum(r[0][i] for r in whole if r) for i in range(len(search.shapes))]
         self.high = [sum(r[1][i] for r in whole if r) for i in range(len(search.shapes))]
@@ -50,7 +50,7 @@ class Walk:
                 search.path[node][-2],
                 search.totals.get(node, 0),
                 self.mixtures.get(node),
-                node if node in fixed or search.score is not None else -1,
+                node if node in fixed or search.keeps is not None else -1,
             )
             for node in search.nodes
         }
@@ -103,7 +103,7 @@ class Walk:
                 self._untake()
                 continue
             if len(self.sequence) == n:
-                if search.score is None or self._score() >= search.score:
+                if search.keeps is None or search.keeps(search.placed(self.sequence)):
                     return list(self.sequence), False
                 self._untake()
                 continue
@@ -229,9 +229,3 @@ class Walk:
         first, now = self.sequence[0], self.sequence[-1]
         held = sorted((self.kind[n], self.taken.get(n, ()), n == first, n == now) for n in self.search.nodes)
         return len(self.sequence), tuple(runs), tuple(held)
-
-    def _score(self) -> int:
-        search = self.search
-        problem, members = search.problem, search.problem.members
-        placed = zip(search.ring, self.sequence, search.forced, strict=True)
-        return sum(int(problem.shapes[members[r].shape].score[n]) for r, n, f in placed if f is None)

@@ -82,9 +82,9 @@ def share_name(resource: str) -> str:
     return GPUS if resource == ACCELERATORS else resource
 
 
-def share_text(resource: str, amount: Fraction) -> str:
+def share_text(resource: str, amount: Fraction | int) -> str:
     """An amount of the share lines as a quantity; accelerators in devices."""
     if resource == ACCELERATORS:
-        devices = amount / _HUNDREDTHS
+        devices = Fraction(amount) / _HUNDREDTHS
         return str(devices) if devices.denominator == 1 else f"{float(devices):.3f}".rstrip("0")
     return quantity_text(resource, int(amount))

@@ -1,4 +1,4 @@
-"""From counts per node to ranks on nodes: goal 7, by the search along the ring where it proves its answer, else CP-SAT.
+"""From counts per node to ranks on nodes: goal 7, proven where the search along the ring ends in time.
 
 Source: gang-network.md section 5, goal 7.
 """
@@ -6,15 +6,14 @@ Source: gang-network.md section 5, goal 7.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from koordpy.planning.limits import RING_PODS
+import numpy as np
+
 from koordpy.planning.placement.goals import Goals, faults_together
 from koordpy.planning.placement.problem import Problem
 from koordpy.planning.placement.rank_order import assign_groups, order_ranks
-from koordpy.planning.plan import RANKS
 from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.gather import Gather
 from koordpy.planning.solver.reached import Found
-from koordpy.planning.solver.ring import Ring
 
 
 def assign(
@@ -32,30 +31,31 @@ def assign(
 def settle_ranks(problem: Problem, start: Mapping[int, int], *, budget: TimeBudget) -> dict[int, int]:
     """The best assignment in goal 7 with the pods per node, goal 3 and score of an assignment that is best in 0-6.
 
-    Above 64 pods the start serves where no order of whole domains exists; where it is not known whether, the order of
-    ranks is left open.
+    Where the search gives up, the better of its order and the start serves, and the order of ranks is left open.
     """
     goals, ranks = Goals(problem), sorted(start)
-    mixed = len({problem.members[rank].shape for rank in ranks}) > 1
+    score, counted = goals.score(start), goals.counted(start)
+
+    def keeps(nodes: Mapping[int, int]) -> bool:
+        same = goals.score(nodes) <= score and goals.counted(nodes) == counted
+        return same and not faults_together(problem, nodes)
+
+    alike = _exchangeable(problem, start)
+    crossed = goals.pipeline(start)
     ordered, proven = order_ranks(
-        problem,
-        Counter(start.values()),
-        ranks,
-        crossed=goals.pipeline(start),
-        score=-goals.score(start)[0] if mixed else None,
+        problem, Counter(start.values()), ranks, crossed=crossed, keeps=None if alike else keeps
     )
-    if (
-        mixed
-        and ordered is not None
-        and (faults_together(problem, ordered) or goals.counted(ordered) != goals.counted(start))
-    ):
-        ordered, proven = None, False
     if proven and ordered is not None:
         return ordered
-    best = dict(start)
-    if ordered is not None and goals.ranks(ordered) < goals.ranks(start):
-        best = ordered
-    if len(ranks) <= RING_PODS:
-        return Ring(problem, best, budget=budget).solve()
-    budget.leave_open(RANKS)
-    return best
+    if not proven:
+        budget.leave_ranks_open()
+    return ordered if ordered is not None and goals.ranks(ordered) < goals.ranks(start) else dict(start)
+
+
+def _exchangeable(problem: Problem, start: Mapping[int, int]) -> bool:
+    """Whether pods may change places wherever there is room: nothing but their order changes."""
+    shapes = sorted({problem.members[rank].shape for rank in start})
+    if len(shapes) == 1:
+        return True
+    rows = np.stack([problem.shapes[s].score[sorted(set(start.values()))] for s in shapes])
+    return not problem.interactions and problem.by_count is None and bool((rows == rows[0]).all())

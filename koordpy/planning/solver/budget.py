@@ -6,7 +6,7 @@ Source: gang-network.md section 7, Determinism: one worker, a fixed seed, determ
 from koordpy.planning.limits import SETUP_TIME, UNPROVEN_SHARE
 from koordpy.planning.patience import NEVER, Interrupts
 from koordpy.planning.placement.problem import Problem
-from koordpy.planning.plan import NAMES, RANKS, Proof, SolverRun
+from koordpy.planning.plan import RANKS, Proof, SolverRun
 from koordpy.planning.solver.cpsat import cp_model
 
 _PROOFS = {
@@ -21,7 +21,7 @@ _SEED = 0
 class TimeBudget:
     """Runs CP-SAT models in order until the shared limit is spent.
 
-    `proven` turns false with the first open answer of a goal, `ordered` with that of a stage which only orders pods.
+    `proven` turns false with the first open answer.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class TimeBudget:
         are tied, as victims are, that alone takes all the time (2.0 and no answer, against 0.5 and the optimum)."""
         self.left = deterministic_time
         self._watchdog, self._probing, self._interrupts = watchdog_seconds, probing, interrupts
-        self.proven = self.ordered = True
+        self.proven = True
         self.runs: list[SolverRun] = []
 
     @classmethod
@@ -50,8 +50,7 @@ class TimeBudget:
         self, stage: str, model: cp_model.CpModel, *, share: float = 1.0, linearization: int = 1
     ) -> tuple[Proof, list[int]]:
         """Solves one model with at most `share` of what is left. Returns what is proven and the values (or none)."""
-        sure = self.proven and self.ordered
-        limit = self.left * (share if sure else share * UNPROVEN_SHARE)
+        limit = self.left * (share if self.proven else share * UNPROVEN_SHARE)
         if limit <= 1e-6:
             self.leave_open(stage)
             return Proof.UNKNOWN, []
@@ -80,12 +79,13 @@ class TimeBudget:
 
     def leave_open(self, stage: str, *, told: bool = True) -> None:
         """Notes that a stage has no proof; told: the first such stage is a run of its own, without a solve."""
-        if stage in (RANKS, NAMES):
-            first, self.ordered = self.ordered, False
-        else:
-            first, self.proven = self.proven, False
+        first, self.proven = self.proven, False
         if told and first:
             self.runs.append(SolverRun(stage=stage, status=Proof.UNKNOWN, deterministic_time=0.0))
+
+    def leave_ranks_open(self) -> None:
+        """Notes that the order of ranks has no proof."""
+        self.runs.append(SolverRun(stage=RANKS, status=Proof.UNKNOWN, deterministic_time=0.0))
 
     def broken(self, stage: str, fault: str) -> None:
         """Notes an answer that contradicts an earlier one: nothing that rests on it is proven."""

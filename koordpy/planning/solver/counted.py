@@ -58,6 +58,20 @@ class CountedTable:
             self.model.add(left <= total * cp_model.LinearExpr.sum(beside_ways))
             self.model.add(left >= cp_model.LinearExpr.sum(beside_ways))
 
+    def add_filled(self, node: int, fillings: Sequence[tuple[cp_model.IntVar, Mapping[int, int]]]) -> None:
+        """Equal nodes of which so many are filled in each way: (number, shape -> pods)."""
+        kind = int(self.table.kinds[node])
+        idle = self.table.cost(kind, (0,) * self.shapes)
+        assert idle is not None
+        for number, pods in fillings:
+            vector = self.table.cost(kind, self._whole(pods, None))
+            if vector is None:
+                self.model.add(number == 0)
+                continue
+            for at, (one, none) in enumerate(zip(vector, idle, strict=True)):
+                if one != none:
+                    self.components[at].append((number, one - none))
+
     def _equal(self, var: cp_model.IntVar, terms: Sequence[Term]) -> None:
         self.model.add(linear(terms) == var)
 

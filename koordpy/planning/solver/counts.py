@@ -1,8 +1,8 @@
 """The CP-SAT model of one region: how many pods of each shape every class of nodes takes.
 
 Source: gang-network.md section 7. Nodes of one parent that are equal in all but their names are one cell, described by
-how many of them follow each maximal filling; unequal nodes are cells of one. Domains carry sums, "used" and whole PP
-groups. Optima of earlier stages become constraints of later ones.
+how many of them follow each maximal filling, or each filling at all where these are worth something; unequal nodes are
+cells of one. Domains carry sums, "used" and whole PP groups. Without a gather goal nobody's parent is looked at.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,12 +11,13 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from koordpy.planning.placement.problem import Ints
 from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.cells import Cell
 from koordpy.planning.solver.counted import CountedTable, Fits, Numbered
 from koordpy.planning.solver.cpsat import cp_model
 from koordpy.planning.solver.interacting import Interacting
-from koordpy.planning.solver.room import Room
+from koordpy.planning.solver.room import Room, every_filling
 from koordpy.planning.solver.staged import StagedModel, Term, linear
 from koordpy.planning.solver.whole_groups import GroupType, WholeGroups
 
@@ -26,7 +27,8 @@ class CountModel(StagedModel):
 
     keep: for a model of the given nodes only, each a cell of its own. opened: level -> domains that the new pods open,
     where that is known: of domains alike no more are needed. only: [nodes] those that may take pods. ordered: whether
-    domains alike must be filled in their order.
+    domains alike must be filled in their order. most_nodes: that take pods, where that is known. alike: [nodes] equal
+    numbers for equal nodes, by default of the nodes that differ in names alone.
     """
 
     def __init__(
@@ -41,10 +43,13 @@ class CountModel(StagedModel):
         opened: Mapping[int, int] | None = None,
         only: NDArray[np.bool_] | None = None,
         ordered: bool = True,
+        most_nodes: int | None = None,
+        alike: Ints | None = None,
     ) -> None:
         self.room, self.tree, self.problem = room, room.tree, room.problem
         super().__init__(budget)
-        self.region, self.split = region, split or room.singly
+        self.region = region
+        self._alike = room.signatures[self.tree.depth] if alike is None else alike
         self._groups: WholeGroups | None = None
         self._twins, self._only, self._ordered = dict(opened or {}), only, ordered
         self.limit = sum(room.wanted if counts is None else counts)
@@ -55,6 +60,9 @@ class CountModel(StagedModel):
         self.totals: dict[int, dict[int, cp_model.IntVar]] = {}
         """Level -> domain -> new pods in it; only domains that can take any, the cells are the lowest."""
         self.used: dict[int, dict[int, list[Term]]] = {}
+        self._flat = not (self.problem.gather or self.problem.multiples or self.problem.interactions)
+        self._fillings = self._each_filling(counts, most_nodes) if counts is not None and self._flat else None
+        self.split = split or (room.singly and self._fillings is None)
         self._build(level, domain)
         self.shape_totals: list[cp_model.IntVar] = []
         for i, wanted in enumerate(room.wanted):
@@ -73,7 +81,11 @@ class CountModel(StagedModel):
     def _build(self, level: int, domain: int) -> None:
         tree, depth = self.tree, self.tree.depth
         self.totals = {number: {} for number in range(level, depth)}
-        top = self._cell_total(self._node_cells([self.nodes[0]])) if level == depth else self._domain(level, domain)
+        top: list[Term] | None
+        if level == depth or self._flat:
+            top = self._cell_total(self._node_cells(self.nodes))
+        else:
+            top = self._domain(level, domain)
         self.top: list[Term] = top or []
         bound = self.problem.bound_counts
         for number in range(level - 1, -1, -1):
@@ -147,7 +159,7 @@ class CountModel(StagedModel):
         for node in nodes:
             wanted = (self._keep is None or node in self._keep) and (self._only is None or self._only[node])
             if room.most[node] and wanted:
-                classes.setdefault(int(room.signatures[depth][node]), []).append(node)
+                classes.setdefault(int(self._alike[node]), []).append(node)
             else:
                 self._multiple(depth, [], int(bound[node]))
         out: list[Cell] = []
@@ -156,16 +168,16 @@ class CountModel(StagedModel):
             same = [n for i, n in enumerate(same) if i < self._needed(depth) or bound[n]]
             if not same:
                 continue
-            if len(same) == 1 or self.split or kind.fillings is None or depth in self.problem.multiples:
+            if self._fillings is not None:
+                out.append(self._class(same, self._fillings[room.type_of[same[0]]]))
+            elif len(same) == 1 or self.split or kind.fillings is None or depth in self.problem.multiples:
                 singles = [self._single(node) for node in same]
-                # goal 6 wants larger counts first; names alone, with several shapes, only that no empty node is first
-                weight = 1 if self.problem.gather or len(room.shapes) == 1 else self.limit
+                # goal 6 wants larger counts first
                 for before, after in pairwise(singles if self._ordered else []):
-                    first = [(v, c * weight) for v, c in before.total]
-                    self.model.add(linear([*first, *((v, -c) for v, c in after.total)]) >= 0)
+                    self.model.add(linear([*before.total, *((v, -c) for v, c in after.total)]) >= 0)
                 out.extend(singles)
             else:
-                out.append(self._class(same))
+                out.append(self._class(same, kind.fillings))
         self.cells.extend(out)
         return out
 
@@ -181,7 +193,7 @@ class CountModel(StagedModel):
         self._multiple(self.tree.depth, cell.total, int(self.problem.bound_counts[node]))
         return cell
 
-    def _class(self, nodes: list[int]) -> Cell:
+    def _class(self, nodes: list[int], fillings: Sequence[tuple[int, ...]]) -> Cell:
         kind = self.room.types[self.room.type_of[nodes[0]]]
         pods = {
             i: self.model.new_int_var(0, min(n * len(nodes), self.room.wanted[i]), "")
@@ -189,13 +201,33 @@ class CountModel(StagedModel):
             if n
         }
         cell = Cell(nodes=tuple(nodes), bound=False, pods=pods)
-        for filling in kind.fillings or ():
+        for filling in fillings:
             cell.fillings.append((self.model.new_int_var(0, len(nodes), ""), filling))
         self.model.add(linear((v, 1) for v, _ in cell.fillings) <= len(nodes))
         for i, var in pods.items():
-            self.model.add(linear([(var, -1), *((v, f[i]) for v, f in cell.fillings if f[i])]) >= 0)
+            over = linear([(var, -1), *((v, f[i]) for v, f in cell.fillings if f[i])])
+            self.model.add(over >= 0 if self._fillings is None else over == 0)
         cell.used = [(v, 1) for v, _ in cell.fillings]
         return cell
+
+    def _each_filling(self, counts: Sequence[int], most_nodes: int | None) -> dict[int, list[tuple[int, ...]]] | None:
+        """Type of a node -> every way to fill it, where ways are worth something; None elsewhere, and where a node has
+        too many. With so many nodes at most, a way that leaves over more than the others could take is left out."""
+        room, table = self.room, self.problem.by_count
+        if table is None:
+            return None
+        out: dict[int, list[tuple[int, ...]]] = {}
+        for type_of in dict.fromkeys(room.type_of[list(self.nodes)].tolist()):
+            found = every_filling(room, type_of, counts)
+            if found is None:
+                return None
+            out[type_of] = found
+        asked = np.concatenate((room.request, np.ones((len(counts), 1), dtype=np.int64)), axis=1)
+        used = {pods: np.array(pods, dtype=np.int64) @ asked for ways in out.values() for pods in ways}
+        if most_nodes is not None and used:
+            least = np.array(counts, dtype=np.int64) @ asked - (most_nodes - 1) * np.max(list(used.values()), axis=0)
+            out = {t: [pods for pods in ways if bool((used[pods] >= least).all())] for t, ways in out.items()}
+        return out
 
     def _interactions(self) -> None:
         if not self.problem.interactions:
@@ -207,7 +239,7 @@ class CountModel(StagedModel):
 
     def _counted(self) -> CountedTable | None:
         table = self.problem.by_count
-        if table is None or table.devices is not None:
+        if table is None or (table.devices is not None and self._fillings is None):
             return None
         room = self.room
         counted = CountedTable(self.model, table, shapes=len(self.problem.shapes))
@@ -216,14 +248,19 @@ class CountModel(StagedModel):
             kind = room.types[room.type_of[cell.nodes[0]]]
             pods = {room.shapes[i]: var for i, var in cell.pods.items()}
             most = {room.shapes[i]: kind.slots[i] for i in cell.pods}
-            counted.add(cell.nodes[0], pods, most, Fits(kind.caps, request))
+            if self._fillings is not None:
+                counted.add_filled(
+                    cell.nodes[0], [(v, dict(zip(room.shapes, f, strict=True))) for v, f in cell.fillings]
+                )
+            else:
+                counted.add(cell.nodes[0], pods, most, Fits(kind.caps, request))
         if not counted.complete:
             self.budget.proven = False
         return counted
 
     def _numbered(self) -> Numbered | None:
         table = self.problem.by_count
-        if table is None or table.devices is None:
+        if table is None or table.devices is None or self._fillings is not None:
             return None
         room, asks = self.room, table.devices.asks
         numbered = Numbered(self.model, table.devices)
@@ -232,7 +269,7 @@ class CountModel(StagedModel):
             most = sum(slots[i] * asks[room.shapes[i]] for i in cell.pods)
             free = int(table.devices.free[cell.nodes[0]])
             pods = {room.shapes[i]: var for i, var in cell.pods.items()}
-            numbered.add(cell.nodes[0], pods, self._use(cell), most=min(most, free))
+            numbered.add(cell.nodes[0], pods, self.use(cell), most=min(most, free))
         return numbered
 
     def least_counted(self, bound: Sequence[int] = ()) -> tuple[int, ...]:
@@ -279,10 +316,10 @@ class CountModel(StagedModel):
         self.used[depth] = {}
         for cell in self.cells:
             if not (siblings and cell.bound) and not self._stands(cell.nodes[0]):
-                self.used[depth][cell.nodes[0]] = self._use(cell)
+                self.used[depth][cell.nodes[0]] = self.use(cell)
 
-    def _use(self, cell: Cell) -> list[Term]:
-        """How many of a cell's nodes take pods."""
+    def use(self, cell: Cell) -> list[Term]:
+        """How many of a cell's nodes take pods; made on first use."""
         if not cell.used:
             used, node = self.model.new_bool_var(""), cell.nodes[0]
             self.model.add(linear([*cell.total, (used, -min(self.limit, int(self.room.most[node])))]) <= 0)

@@ -3,18 +3,18 @@
 Source: gang-network.md section 4, "No gather goal". Bound siblings and PP play no part.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from koordpy.planning.placement.goals import Goals, faults_together
 from koordpy.planning.placement.problem import Ints, Problem, hard_regions
-from koordpy.planning.plan import NAMES, Proof
+from koordpy.planning.plan import Proof
 from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.cells import lost_score
 from koordpy.planning.solver.counts import CountModel
-from koordpy.planning.solver.patterns import Patterns, pays
+from koordpy.planning.solver.dealing import deal
 from koordpy.planning.solver.placed import hint_at, node_pods
 from koordpy.planning.solver.room import Room
 from koordpy.planning.solver.staged import Term
@@ -38,8 +38,6 @@ class Plain:
         regions = [region for region in hard_regions(self.problem) if fits[region[1]]]
         if len(self.ranks) == 1:
             return self._one_pod(regions)
-        if len(regions) == 1 and (placed := self._by_patterns(regions[0])) is not None:
-            return placed
         best: tuple[tuple[int, ...], dict[int, int]] | None = None
         for region in regions:
             found = self._in_region(region)
@@ -81,29 +79,20 @@ class Plain:
 
         return {rank: min(possible, key=value)}
 
-    def _by_patterns(self, region: tuple[int, int]) -> dict[int, int] | None:
-        """Where equal nodes are many; None elsewhere, and where that finds nothing."""
-        place = self.problem.tree.levels[region[0]]
-        inside = np.arange(int(place.start[region[1]]), int(place.end[region[1]]))
-        nodes = inside[self.room.most[inside] > 0].tolist()
-        if not pays(self.problem, self.room, nodes):
-            return None
-        counts = self.counts
-        return Patterns(self.problem, self.ranks, room=self.room, counts=counts, budget=self.budget).solve(nodes)
-
     def _in_region(self, region: tuple[int, int]) -> tuple[tuple[int, ...], dict[int, int]] | None:
         problem, depth = self.problem, self.problem.tree.depth
         reference = problem.copies_of[problem.reference(self.ranks)]
         room = self._first_room()
         first = self._like(region, np.zeros_like(reference), limit=len(self.ranks), room=room)
-        model = self._model(region, first, room=room)
+        model = self._model(region, first, room=room, alike=room.type_of)
         model.find("feasible")
         if not model.values:
             return None
         standing = int(problem.standing.sum()) if problem.standing is not None else 0
         nodes = model.minimise("nodes", model.opened(depth), bound=self._fewest(region))
         pods = node_pods(model)
-        single = self._model(region, self._like(region, reference, limit=max(1, nodes + standing)))
+        most = max(1, nodes + standing)
+        single = self._model(region, self._like(region, reference, limit=most), most_nodes=most)
         single.hold(single.opened(depth), nodes)
         hint_at(single, pods)
         single.find("score")
@@ -113,7 +102,7 @@ class Plain:
         counted = model.least_counted()
         score = model.minimise("score", lost_score(problem, self.room.shapes, model.cells))
         slots = model.minimise("slots", self._slots(model, reference))
-        names = self._names(model)
+        names = self._deal(region, node_pods(model))
         return (nodes, *counted, score, slots, *(int(problem.name_rank[names[r]]) for r in self.ranks)), names
 
     def _fewest(self, region: tuple[int, int]) -> int:
@@ -139,10 +128,30 @@ class Plain:
             return self.room
         return Room(replace(self.problem, by_count=None), dict(zip(self.room.shapes, self.room.wanted, strict=True)))
 
-    def _model(self, region: tuple[int, int], keep: Sequence[int], *, room: Room | None = None) -> CountModel:
-        room = room or self.room
-        model = CountModel(room, region, counts=self.counts.tolist(), budget=self.budget, split=True, keep=keep)
+    def _model(
+        self,
+        region: tuple[int, int],
+        keep: Sequence[int],
+        *,
+        room: Room | None = None,
+        most_nodes: int | None = None,
+        alike: Ints | None = None,
+    ) -> CountModel:
+        """most_nodes, alike: as in `CountModel`."""
+        problem, counts = self.problem, self.counts.tolist()
+        model = CountModel(
+            room or self.room,
+            region,
+            counts=counts,
+            budget=self.budget,
+            split=bool(problem.multiples or problem.interactions),
+            keep=keep,
+            most_nodes=most_nodes,
+            alike=alike,
+        )
         model.add_used(siblings=False)
+        for cell in model.cells:
+            model.use(cell)  # slots count on nodes that stand for bound pods, too
         return model
 
     def _like(self, region: tuple[int, int], sort: Ints, *, limit: int, room: Room | None = None) -> list[int]:
@@ -175,29 +184,16 @@ class Plain:
         terms = [(v, c * int(reference[cell.nodes[0]])) for cell in model.cells for v, c in cell.used]
         return [term for term in terms if term[1]]
 
-    def _names(self, model: CountModel) -> dict[int, int]:
-        """Pod by pod in rank order the naturally first node that leaves room for the others."""
-        name = self.problem.name_rank
-        at = [
-            sorted((c for c in model.cells if i in c.pods), key=lambda c: int(name[c.nodes[0]]))
-            for i in range(len(self.room.shapes))
-        ]
-        done: dict[tuple[int, int], int] = {}
-        first = [0] * len(self.room.shapes)
-        out: dict[int, int] = {}
-        for rank in self.ranks:
-            i = self.shape_at[self.problem.members[rank].shape]
-            while True:
-                place = next(
-                    p for p, c in enumerate(at[i]) if model.value([(c.pods[i], 1)]) > done.get((i, c.nodes[0]), 0)
-                )
-                before = at[i][first[i] : place]
-                taken = sum(done.get((i, c.nodes[0]), 0) for c in before)
-                if not before or not model.can(NAMES, [(c.pods[i], -1) for c in before], -taken - 1):
-                    break
-            first[i] = place
-            cell = at[i][place]
-            done[i, cell.nodes[0]] = done.get((i, cell.nodes[0]), 0) + 1
-            model.model.add(cell.pods[i] >= done[i, cell.nodes[0]])
-            out[rank] = cell.nodes[0]
-        return out
+    def _deal(self, region: tuple[int, int], pods: Mapping[int, Sequence[int]]) -> dict[int, int]:
+        """Rank -> node by the pods of each node. Nodes alike change places, but where multiples tie them to domains."""
+        problem = self.problem
+        alike = self.room.signatures[problem.tree.depth]
+        kinds: dict[int, tuple[list[int], list[Sequence[int]]]] = {}
+        place = problem.tree.levels[region[0]]
+        for node in range(int(place.start[region[1]]), int(place.end[region[1]])):
+            nodes, plans = kinds.setdefault(-1 - node if problem.multiples else int(alike[node]), ([], []))
+            nodes.append(node)
+            if node in pods:
+                plans.append(pods[node])
+        shapes = [self.shape_at[problem.members[rank].shape] for rank in self.ranks]
+        return dict(zip(self.ranks, deal(list(kinds.values()), shapes, problem.name_rank), strict=True))

@@ -7,11 +7,12 @@ Nodes with the same fillings are the same to every goal but the names, so models
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.planning.limits import MODEL_FILLINGS
+from koordpy.planning.limits import CLASS_FILLINGS, MODEL_FILLINGS
 from koordpy.planning.placement.goals import progressions
 from koordpy.planning.placement.problem import Ints, Problem
 
@@ -186,3 +187,14 @@ def maximal_fillings(
     if not step(0, caps) or len(found) > most:
         return None
     return tuple(found)
+
+
+def every_filling(room: Room, type_of: int, counts: Sequence[int]) -> list[tuple[int, ...]] | None:
+    """All ways to fill a node of a type with some of the pods; None where there are too many."""
+    kind, request = room.types[type_of], room.request
+    most = [min(slots, n) for slots, n in zip(kind.slots, counts, strict=True)]
+    if np.prod([n + 1 for n in most], dtype=np.float64) > 100 * CLASS_FILLINGS:
+        return None
+    ways = np.array(list(product(*(range(n + 1) for n in most))), dtype=np.int64)[1:]
+    fits = (ways @ request <= np.array(kind.caps, dtype=np.int64)).all(axis=1)
+    return [tuple(pods) for pods in ways[fits].tolist()] if int(fits.sum()) <= CLASS_FILLINGS else None

@@ -5,12 +5,17 @@ and a stage whose optimum is known by a bound, or met already, is not solved at 
 """
 
 from collections.abc import Iterable, Sequence
+from math import gcd
 
+from koordpy.planning.limits import LEVEL_WEIGHT
 from koordpy.planning.plan import Proof
 from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.cpsat import cp_model
 
 Term = tuple[cp_model.IntVar, int]
+
+Stage = tuple[str, Sequence[Term], int | None]
+"""(name, sum, what it is at least)."""
 
 
 def linear(terms: Iterable[Term]) -> cp_model.LinearExprT:
@@ -28,9 +33,11 @@ def hint(model: cp_model.CpModel, values: Sequence[int]) -> None:
 class StagedModel:
     """A model with its current solution; values are empty until one is found."""
 
-    def __init__(self, budget: TimeBudget) -> None:
+    def __init__(self, budget: TimeBudget, base: cp_model.CpModel | None = None) -> None:
+        """base: a model that stays as it is; terms may be of its variables."""
         self.budget = budget
-        self.model = cp_model.CpModel()
+        self.model = cp_model.CpModel() if base is None else base.clone()
+        self._cloned = base is not None
         self.values: list[int] = []
         self.possible = True
         """Turns false where a constraint cannot hold, whatever the values."""
@@ -38,11 +45,15 @@ class StagedModel:
     def value(self, terms: Iterable[Term]) -> int:
         return sum(self.values[v.index] * c for v, c in terms)
 
-    def find(self, stage: str) -> Proof:
+    def _sum(self, terms: Iterable[Term]) -> cp_model.LinearExprT:
+        """A sum in this model."""
+        return linear(_in(self.model, terms) if self._cloned else terms)
+
+    def find(self, stage: str, *, linearization: int = 1) -> Proof:
         """Any solution, kept as the current one."""
         if not self.possible:
             return Proof.INFEASIBLE
-        proof, values = self.budget.solve(stage, self.model)
+        proof, values = self.budget.solve(stage, self.model, linearization=linearization)
         if values:
             self.values = values
         return proof
@@ -57,24 +68,55 @@ class StagedModel:
         current = self.value(terms)
         if terms and (bound is None or current > bound):
             if bound is not None:
-                self.model.add(linear(terms) >= bound)
-            hint(self.model, self.values)
-            self.model.minimize(linear(terms))
-            proof, values = self.budget.solve(stage, self.model, share=0.6, linearization=2)
-            if proof is Proof.INFEASIBLE:
-                self.budget.broken(stage, "a solved model became infeasible")
-            self.model.clear_objective()  # type: ignore[no-untyped-call]
-            if values:
-                self.values = values
-                current = self.value(terms)
-        if terms:
-            self.model.add(linear(terms) <= current)
+                self.model.add(self._sum(terms) >= bound)
+            self._minimise(stage, terms)
+            current = self.value(terms)
+        self.hold(terms, current)
         return current
+
+    def minimise_all(self, stages: Iterable[Stage]) -> None:
+        """The same of sums of which the earlier count more: as many in one solve as their weights allow. Without any
+        solution where the first solve gives none."""
+        rest = [stage for stage in stages if stage[1]]
+        while rest:
+            together = 0
+            if not self.values or self.value(rest[0][1]) > _low(rest[0]):
+                goal: list[Term] = []
+                weight = 1
+                for _, terms, _ in rest:
+                    step = gcd(*(c for _, c in terms)) or 1
+                    width = sum(abs(c) for _, c in terms) // step + 1
+                    if together and weight * width > LEVEL_WEIGHT:
+                        break
+                    goal = [*((v, c * width) for v, c in goal), *((v, c // step) for v, c in terms)]
+                    weight *= width
+                    together += 1
+                self._minimise(rest[0][0], goal)
+                if not self.values:
+                    return
+            for _, terms, _ in rest[: max(1, together)]:
+                self.hold(terms, self.value(terms))
+            del rest[: max(1, together)]
+
+    def _minimise(self, stage: str, terms: Sequence[Term]) -> None:
+        """One solve for the least of a sum; the current solution, if any, stays where none is found."""
+        hint(self.model, self.values)
+        self.model.minimize(self._sum(terms))
+        proof, values = self.budget.solve(stage, self.model, share=0.6, linearization=2)
+        if proof is Proof.INFEASIBLE and self.values:
+            self.budget.broken(stage, "a solved model became infeasible")
+        self.model.clear_objective()  # type: ignore[no-untyped-call]
+        self.values = values or self.values
 
     def hold(self, terms: Sequence[Term], most: int) -> None:
         """Keeps a sum at the optimum of an earlier stage."""
         if terms:
-            self.model.add(linear(terms) <= most)
+            self.model.add(self._sum(terms) <= most)
+
+    def fix(self, terms: Sequence[Term]) -> None:
+        """Keeps a sum at what it is."""
+        if terms:
+            self.model.add(self._sum(terms) == self.value(terms))
 
     def largest(self, stage: str, order: Sequence[tuple[list[Term], int]]) -> list[int]:
         """Makes the vector of sums lexicographically largest and holds it. order: (sum, proven upper bound)."""
@@ -112,15 +154,26 @@ class StagedModel:
             goal = [(v, -c * w) for part, w in zip(parts, weights, strict=True) for v, c in part]
             self.minimise(stage, goal)
             for part in parts:
-                self.model.add(linear(part) == self.value(part))
+                self.fix(part)
             at = stop
         return [self.value(terms) for terms, _ in order]
 
     def can(self, stage: str, terms: Sequence[Term], most: int) -> bool:
         """Whether a sum can be at most so much; if so the current solution is one where it is."""
         trial = self.model.clone()
-        trial.add(linear([(trial.get_int_var_from_proto_index(v.index), c) for v, c in terms]) <= most)
+        trial.add(linear(_in(trial, terms)) <= most)
         _, values = self.budget.solve(stage, trial)
         if values:
             self.values = values
         return bool(values)
+
+
+def _in(model: cp_model.CpModel, terms: Iterable[Term]) -> list[Term]:
+    """Terms by the variables of a clone."""
+    return [(model.get_int_var_from_proto_index(v.index), c) for v, c in terms]
+
+
+def _low(stage: Stage) -> int:
+    """What a sum is at least."""
+    _, terms, least = stage
+    return sum(min(0, c) for _, c in terms) if least is None else least

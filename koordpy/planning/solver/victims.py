@@ -4,17 +4,14 @@ Source: preemption.md 6 (2). A choice that its trial refuses comes back with wha
 model is asked again.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from math import gcd
+from collections.abc import Callable, Sequence
 
-from koordpy.planning.limits import LEVEL_9_UNITS, LEVEL_WEIGHT, PRIORITY_PARTS, VICTIM_TRIES
+from koordpy.planning.limits import LEVEL_9_UNITS, PRIORITY_PARTS, VICTIM_TRIES
 from koordpy.planning.plan import Proof, proof_of
 from koordpy.planning.solver.budget import TimeBudget
-from koordpy.planning.solver.cpsat import cp_model
-from koordpy.planning.solver.staged import Term, hint, linear
+from koordpy.planning.solver.staged import StagedModel
 from koordpy.planning.solver.victims_bounds import priorities
 from koordpy.planning.solver.victims_model import VictimsModel
-from koordpy.planning.solver.victims_topology import Stage
 from koordpy.planning.victim_selection.choice import Choice, Choices, Cut, Layout, Need
 
 Check = Callable[[tuple[int, ...], Layout], Sequence[Cut | Need]]
@@ -59,18 +56,18 @@ class _Levels:
         """(options, where everybody goes, whether levels 1-6 are proven); None where nothing was found."""
         if not self.model.possible:
             return None
-        stages = _Stages(self.model.base.clone(), self.budget)
+        stages = StagedModel(self.budget, self.model.base)
         stages.minimise_all(self.model.early)
-        if not stages.values and (stages.impossible or not stages.find()):
+        if not stages.values and (self._impossible or not self._any(stages)):
             return None
         proven = self.budget.proven
         if self.model.topology is not None:
             stages.minimise_all(self.model.topology.layers())
             level = -stages.value(self.model.topology.new_in_one)
             stages.minimise_all(self.model.topology.later(level))
-        stages.minimise("priorities", self.model.priorities)
+        stages.minimise_all([("priorities", self.model.priorities, None)])
         self._spare(stages)
-        stages.minimise("rules", self.model.later_rule)
+        stages.minimise_all([("rules", self.model.later_rule, None)])
         options = tuple(o for o, var in enumerate(self.model.taken) if stages.values[var.index])
         places = {place: n for place, var in self.model.pods.items() if (n := stages.values[var.index])}
         back = {
@@ -79,11 +76,21 @@ class _Levels:
         }
         return options, Layout(places, back), proven
 
-    def _spare(self, stages: "_Stages") -> None:
+    @property
+    def _impossible(self) -> bool:
+        """Whether the last solve has shown that there is no solution, or that the model is refused."""
+        last = self.budget.runs[-1] if self.budget.runs else None
+        return last is not None and (last.status is Proof.INFEASIBLE or bool(last.fault))
+
+    def _any(self, stages: StagedModel) -> bool:
+        stages.find("victims", linearization=2)
+        return bool(stages.values)
+
+    def _spare(self, stages: StagedModel) -> None:
         """Level 9: from the most important unit down, each is spared where it can be."""
         order = self.model.by_importance
         at = 0
-        while at < len(order) and stages.open:
+        while at < len(order) and self.budget.left > 1e-6:
             taken = [i for i in range(at, len(order)) if stages.value(self.model.unit(order[i]))]
             stop = taken[0] if taken else len(order)
             for u in order[at:stop]:
@@ -91,90 +98,7 @@ class _Levels:
             at = stop
             chunk = order[at : at + LEVEL_9_UNITS]
             terms = [(var, c << (len(chunk) - 1 - i)) for i, u in enumerate(chunk) for var, c in self.model.unit(u)]
-            stages.minimise("spare", terms, hold=False)
+            stages.minimise_all([("spare", terms, None)])
             for u in chunk:
                 stages.fix(self.model.unit(u))
             at += len(chunk)
-
-
-class _Stages:
-    """Solves of one model after another, each holding what the ones before reached."""
-
-    def __init__(self, model: cp_model.CpModel, budget: TimeBudget) -> None:
-        self.model, self.budget = model, budget
-        self.values: list[int] = []
-
-    @property
-    def impossible(self) -> bool:
-        """Whether the last solve has shown that there is no solution, or that the model is refused."""
-        last = self.budget.runs[-1] if self.budget.runs else None
-        return last is not None and (last.status is Proof.INFEASIBLE or bool(last.fault))
-
-    @property
-    def open(self) -> bool:
-        """Whether there is time left."""
-        return self.budget.left > 1e-6
-
-    def _own(self, terms: Iterable[Term]) -> list[Term]:
-        return [(self.model.get_int_var_from_proto_index(v.index), c) for v, c in terms]
-
-    def value(self, terms: Iterable[Term]) -> int:
-        return sum(self.values[v.index] * c for v, c in terms)
-
-    def find(self) -> bool:
-        _, values = self.budget.solve("victims", self.model, linearization=2)
-        self.values = values
-        return bool(values)
-
-    def fix(self, terms: Sequence[Term]) -> None:
-        if terms:
-            self.model.add(linear(self._own(terms)) == self.value(terms))
-
-    def minimise(self, name: str, terms: Sequence[Term], *, hold: bool = True) -> None:
-        """Brings a sum to its least and holds it there; the current solution stays where time is up."""
-        if not terms:
-            return
-        if self.value(terms) > _low((name, terms, None)):
-            self._solve(name, terms)
-        if hold:
-            self._hold(terms)
-
-    def minimise_all(self, stages: Iterable[Stage]) -> None:
-        """The same of sums of which the earlier count more: as many in one solve as their weights allow. Without any
-        solution where the first solve gives none."""
-        rest = [stage for stage in stages if stage[1]]
-        while rest:
-            together = 0
-            if not self.values or self.value(rest[0][1]) > _low(rest[0]):
-                goal: list[Term] = []
-                weight = 1
-                for _, terms, _ in rest:
-                    step = gcd(*(c for _, c in terms)) or 1
-                    width = sum(abs(c) for _, c in terms) // step + 1
-                    if together and weight * width > LEVEL_WEIGHT:
-                        break
-                    goal = [*((v, c * width) for v, c in goal), *((v, c // step) for v, c in terms)]
-                    weight *= width
-                    together += 1
-                self._solve(rest[0][0] if self.values else "victims", goal)
-                if not self.values:
-                    return
-            for _, terms, _ in rest[: max(1, together)]:
-                self._hold(terms)
-            del rest[: max(1, together)]
-
-    def _hold(self, terms: Sequence[Term]) -> None:
-        self.model.add(linear(self._own(terms)) <= self.value(terms))
-
-    def _solve(self, name: str, terms: Sequence[Term]) -> None:
-        hint(self.model, self.values)
-        self.model.minimize(linear(self._own(terms)))
-        _, values = self.budget.solve(name, self.model, share=0.6, linearization=2)
-        self.model.clear_objective()  # type: ignore[no-untyped-call]
-        self.values = values or self.values
-
-
-def _low(stage: Stage) -> int:
-    """What a sum is at least."""
-    _, terms, least = stage
-    return sum(min(0, c) for _, c in terms) if least is None else least

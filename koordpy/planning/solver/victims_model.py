@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from koordpy.planning.placement.problem import Problem, hard_regions
 from koordpy.planning.solver.cpsat import cp_model
 from koordpy.planning.solver.interacting import Interacting
-from koordpy.planning.solver.staged import Term, linear
+from koordpy.planning.solver.staged import Stage, Term, linear
 from koordpy.planning.solver.victims_bounds import Bounds, freed_by, wanted_of
-from koordpy.planning.solver.victims_topology import Stage, Topology
+from koordpy.planning.solver.victims_topology import Topology
 from koordpy.planning.victim_selection.choice import Choices, Crossing, Cut, MovedKind, Need, Rejoin
 
 

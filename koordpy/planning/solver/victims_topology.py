@@ -10,11 +10,8 @@ import numpy as np
 
 from koordpy.planning.placement.problem import Problem
 from koordpy.planning.solver.cpsat import cp_model
-from koordpy.planning.solver.staged import Term, linear
+from koordpy.planning.solver.staged import Stage, Term, linear
 from koordpy.planning.solver.victims_bounds import Bounds
-
-Stage = tuple[str, Sequence[Term], int | None]
-"""(name, sum, what it is at least)."""
 
 
 class Topology:

@@ -1,7 +1,8 @@
-"""The share lines of a round: whose every pod is by the fairness mode, what its party uses, and what it deserves.
+"""The lines of a round: whose every pod is, what its party uses, and what is its own: its min, or its share.
 
-Source: preemption.md 3.3, quota-fairness.md 3. In gpu-count the parties are users and accelerators are counted (in
-hundredths); in exact and kai they are queues, which stand in a tree, and every shared resource is counted.
+Source: preemption.md 3.2 and 3.3, quota-fairness.md 3. Mins are those of quotas. Shares go by the fairness mode: in
+gpu-count the parties are users and accelerators are counted (in hundredths); in exact and kai they are queues, which
+stand in a tree, and every shared resource is counted.
 """
 
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from typing import Protocol
 from koordpy.api import keys
 from koordpy.api.config import Fairness
 from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.quotas import QuotaUse, ShareQueue, card_hundredths
+from koordpy.cluster.quotas import Quotas, QuotaUse, ShareQueue, card_hundredths
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.planning.quota.queues import (
     QueueShares,
@@ -34,7 +35,11 @@ Path = tuple[Party, ...]
 
 
 class Lines(Protocol):
-    """Lines of one mode. Amounts in hundredths of a device, or in the units of requests."""
+    """Lines of one kind. Amounts in hundredths of a device, or in the units of requests."""
+
+    @property
+    def pod_by_pod(self) -> bool:
+        """Whether each pod of a beneficiary asks in its own parties, rather than all in those of the first."""
 
     def path(self, pod: PodInfo) -> Path:
         """The parties a pod belongs to; none where nothing is shared with it."""
@@ -48,10 +53,10 @@ class Lines(Protocol):
     def use(self, use: QuotaUse, party: Party, resource: str) -> int:
         """What its pods hold."""
 
-    def share(self, party: Party, resource: str) -> Fraction:
+    def share(self, party: Party, resource: str) -> Fraction | int:
         """What it deserves, rounded."""
 
-    def exact(self, party: Party, resource: str) -> Fraction:
+    def exact(self, party: Party, resource: str) -> Fraction | int:
         """The same unrounded."""
 
 
@@ -72,9 +77,36 @@ def lines_of(snapshot: Snapshot, config: Fairness) -> Lines | None:
 
 
 @dataclass(frozen=True)
+class Mins:
+    """Every quota by itself, with its min in each resource that its max names."""
+
+    quotas: Quotas
+    pod_by_pod = True
+
+    def path(self, pod: PodInfo) -> Path:
+        return tuple(ShareQueue(name) for name in self.quotas.tree.path(self.quotas.quota_of(pod)))
+
+    def amounts(self, requests: Mapping[str, int]) -> Mapping[str, int]:
+        return requests
+
+    def counted(self, party: Party, resource: str) -> bool:
+        return resource in self.quotas.tree.quotas[party.quota].max
+
+    def use(self, use: QuotaUse, party: Party, resource: str) -> int:
+        return use.used(party.quota, resource)
+
+    def share(self, party: Party, resource: str) -> int:
+        return self.quotas.tree.quotas[party.quota].least(resource)
+
+    def exact(self, party: Party, resource: str) -> int:
+        return self.share(party, resource)
+
+
+@dataclass(frozen=True)
 class _Users:
     snapshot: Snapshot
     shares: UserShares
+    pod_by_pod = False
 
     def path(self, pod: PodInfo) -> Path:
         quotas = self.snapshot.quotas
@@ -101,6 +133,7 @@ class _Users:
 class _Queues:
     snapshot: Snapshot
     shares: QueueShares
+    pod_by_pod = False
 
     def path(self, pod: PodInfo) -> Path:
         quotas = self.snapshot.quotas
@@ -125,11 +158,11 @@ class _Queues:
         return Fraction(self.shares.exact.get(party, {}).get(resource, 0))
 
 
-def above(use: int, share: Fraction) -> int:
+def above(use: int, share: Fraction | int) -> int:
     """How much is used beyond a share: taken < this, in whole units, leaves use above the share."""
     return ceil(use - share)
 
 
-def spare(use: int, share: Fraction) -> int:
+def spare(use: int, share: Fraction | int) -> int:
     """What may be taken without falling below min(use, share)."""
     return max(0, floor(use - share))

@@ -4,10 +4,9 @@ Thousands of pending pods may ask for victims among thousands of running pods; w
 for all of them.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,23 +18,14 @@ from koordpy.planning.limits import FEW_UNITS
 from koordpy.planning.units import Groups
 from koordpy.planning.victim_selection.budgets import Budget, budgets_of, standing_budgets
 from koordpy.planning.victim_selection.choice import UnitFigures
+from koordpy.planning.victim_selection.lines import Lines
 from koordpy.planning.victim_selection.units import Lending, VictimUnit, find_candidates
+from koordpy.planning.victims.holdings import Holdings
 
 Frees = tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
 
 
 Mask = NDArray[np.bool_]
-T = TypeVar("T")
-
-
-def below(path: tuple[T, ...], other: tuple[T, ...]) -> tuple[T, ...]:
-    """What of a path from the top down is not part of another."""
-    shared = 0
-    for a, b in zip(path, other, strict=False):
-        if a != b:
-            break
-        shared += 1
-    return path[shared:]
 
 
 @dataclass(eq=False)
@@ -51,6 +41,7 @@ class Pool:
     alive: list[bool] = field(default_factory=list)
     position: dict[int, int] = field(default_factory=dict)
     """id of a unit -> position in `units`."""
+    _holdings: dict[type[Lines], Holdings] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._take(self.draft.snapshot.pods.values())
@@ -66,9 +57,6 @@ class Pool:
         self.__dict__.pop("entries", None)
         self.__dict__.pop("priority", None)
         self.__dict__.pop("ranks", None)
-        self.__dict__.pop("kinds", None)
-        self.below: dict[str, dict[int, dict[str, Amounts]]] = {}
-        """Leaf of a beneficiary -> unit -> what it holds in the quotas below the LCA."""
         self.figures: dict[int, UnitFigures] = {}
         """What the search has worked out of units, which holds until others come in."""
         self._frees: dict[int, Frees] = {}
@@ -188,28 +176,12 @@ class Pool:
                     held[name] = held.get(name, 0) + amount
         return found
 
-    @cached_property
-    def kinds(self) -> tuple[NDArray[np.int64], list[int]]:
-        """([units] kind of each, one unit of each kind): units of a kind hold the same amounts in the same quotas."""
-        known: dict[object, int] = {}
-        first: list[int] = []
-        out = np.empty(len(self.units), dtype=np.int64)
-        for i in range(len(self.units)):
-            held = tuple((leaf, tuple(sorted(amounts.items()))) for leaf, amounts in sorted(self.leaves(i).items()))
-            key = held, self.foreign(i)
-            if key not in known:
-                known[key] = len(first)
-                first.append(i)
-            out[i] = known[key]
-        return out, first
-
-    def of_kinds(self, free: Mask, passes: Callable[[int], bool]) -> Mask:
-        """The units of a mask whose kind passes; `passes` is asked of one unit of each kind."""
-        kind, first = self.kinds
-        wanted = np.zeros(len(first), dtype=bool)
-        for number in sorted(set(kind[free].tolist())):
-            wanted[number] = passes(first[number])
-        return np.asarray(free & wanted[kind]) if len(first) else free.copy()
+    def holdings(self, lines: Lines) -> Holdings:
+        """What the units hold by the parties of some lines."""
+        known = self._holdings.get(type(lines))
+        if known is None:
+            known = self._holdings[type(lines)] = Holdings(self.units, self.foreign, lines)
+        return known
 
     def group_units(self, group: str) -> list[int]:
         """Positions of the units of a GangGroup."""

@@ -24,7 +24,7 @@ from koordpy.planning.verify.leaving import Round, Taken
 from koordpy.planning.verify.plan import check_returns
 from koordpy.planning.verify.victims import check_moves, check_victims
 from koordpy.planning.victim_selection.choice import reachable
-from koordpy.planning.victim_selection.lines import Lines, lines_of
+from koordpy.planning.victim_selection.lines import Lines, Mins, lines_of
 from koordpy.planning.victim_selection.lower_bounds import lacking, most_freed
 from koordpy.planning.victim_selection.names import EVERY_WAY, RuleName, Way
 from koordpy.planning.victims.asked import Asked, beneficiaries
@@ -186,8 +186,8 @@ class Preemptor:
                 return replace(found, runs=tuple(runs))
             reasons += [text for text in found.reasons if text not in reasons]
             proofs.append(found.proof)
-        if law.reclaims and law.closed:
-            reasons.append(f"{law.closed}.")
+        if law.reclaims and law.mins.closed:
+            reasons.append(f"{law.mins.closed}.")
         proof = proof_of(placed=False, sure=Proof.UNKNOWN not in proofs)
         return PreemptionPlan(proof=proof, runs=tuple(runs), reasons=tuple(reasons))
 
@@ -225,8 +225,13 @@ class Preemptor:
             use=self.figures.promises.use(asked.unit, self.figures.draft.quotas, netted=True),
             config=self.config,
             limit_of=lambda name: self.figures.admission.open_limits(asked.unit)[name],
+            mins=self._mins,
             lines=self._lines,
         )
+
+    @cached_property
+    def _mins(self) -> Mins:
+        return Mins(self.figures.snapshot.quotas)
 
     @cached_property
     def _lines(self) -> Lines | None:

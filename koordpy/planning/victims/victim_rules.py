@@ -15,7 +15,7 @@ from koordpy.planning.victims.rules import Law, Options, Together
 from koordpy.planning.victims.victim_rule import VictimRule
 
 
-class Reclaim(VictimRule):
+class ReclaimMin(VictimRule):
     """Quotas take back what others use above their min (preemption.md 3.2)."""
 
     name = RuleName.QUOTA
@@ -32,11 +32,11 @@ class Reclaim(VictimRule):
         return law.by_quota(free, strictly=False)
 
     def bind(self, law: Law, out: Together, own: Mapping[int, int], every: Sequence[tuple[int, int]]) -> None:
-        law.add_quota_gates(out, own, every)
-        law.add_crossings(out, own)
+        out.limits.extend(law.mins.gates(own, every))
+        out.crossings.extend(law.mins.crossings(own))
 
     def why(self, law: Law, unit: int) -> str:
-        return law.why_quota(unit)
+        return law.mins.why(unit)
 
 
 class Preempt(VictimRule):
@@ -55,7 +55,7 @@ class Preempt(VictimRule):
 
     def bind(self, law: Law, out: Together, own: Mapping[int, int], every: Sequence[tuple[int, int]]) -> None:
         if law.config.preemption.across_quotas == "overMin":
-            law.add_guarantees(out, own, every)
+            out.limits.extend(law.mins.floors(own, every))
         if law.fair is not None:
             out.limits.extend(law.fair.floors(own, every))
 
@@ -77,7 +77,7 @@ class ReclaimShare(VictimRule):
 
     def bind(self, law: Law, out: Together, own: Mapping[int, int], every: Sequence[tuple[int, int]]) -> None:
         if law.fair is not None:
-            law.add_guarantees(out, own, every)
+            out.limits.extend(law.mins.floors(own, every))
             out.limits.extend(law.fair.gates(own, every))
             out.crossings.extend(law.fair.crossings(own))
 
@@ -86,7 +86,7 @@ class ReclaimShare(VictimRule):
 
 
 VICTIM_RULES: tuple[VictimRule, ...] = (
-    Reclaim(),
+    ReclaimMin(),
     Preempt(),
     ReclaimShare(),
 )

@@ -1,0 +1,198 @@
+"""One reconciler for statuses: which objects are to be looked at, what each should say, and one way to write it.
+
+Changes only mark an object. Once an interval everything marked is looked at, level by level as controllers do: `render`
+says from what is known now how the status should be, and what differs from the API server's is patched. A write of ours
+counts as what is there for as long as the watch may not have brought it; an object is looked at until it shows.
+"""
+
+import abc
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from koordpy.api.objects import ObjectMeta
+from koordpy.engine.apiserver.client import ApiError, Unreachable
+from koordpy.engine.apiserver.resources import Resource
+from koordpy.engine.status.patches import patch_status, status_patch
+from koordpy.engine.status.writing import Writing
+
+logger = logging.getLogger(__name__)
+
+Seen = TypeVar("Seen", bound=Any)
+"""The objects of a kind."""
+Said = TypeVar("Said")
+"""What is compared of their statuses."""
+
+TRUSTED_SECONDS = 10.0
+"""How long a write of ours counts for more than what the watch says."""
+MOST_AT_A_TIME = 16
+"""Statuses that one writer sends at a time: Bindings are more urgent."""
+RETRY_SECONDS = 5.0
+"""A write that failed is tried again that much later, or with the next change of its object."""
+
+
+class Reconciler(abc.ABC):
+    """Objects by `namespace/name` that are to be looked at, gathered over `group_status_seconds`."""
+
+    def __init__(self, writing: Writing) -> None:
+        self.sent = 0
+        self._writing = writing
+        self._marked: dict[str, float] = {}
+        """Object -> not before."""
+
+    def mark(self, key: str) -> None:
+        """Something changed that its status may follow from."""
+        self._marked[key] = 0.0
+
+    async def run(self) -> None:
+        """Looks until cancelled."""
+        while True:
+            await asyncio.sleep(self._writing.settings.group_status_seconds)
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Looks at every object that is marked."""
+        if not self._writing.may_write():
+            return
+        for key in self._overdue():
+            self.mark(key)
+        now = self._writing.clock()
+        due = [key for key, at in self._marked.items() if at <= now]
+        for key in due:
+            del self._marked[key]
+        self._taken(due)
+        gate = asyncio.Semaphore(MOST_AT_A_TIME)
+
+        async def look(key: str) -> None:
+            async with gate:
+                # asked before each: the lease may run out between two
+                if not (self._writing.may_write() and await self._look(key)):
+                    self._marked.setdefault(key, 0.0)
+
+        if due:
+            await asyncio.gather(*map(look, due))
+
+    def _overdue(self) -> Iterable[str]:
+        """Objects that are to be looked at though nothing marked them, as by time alone."""
+        return ()
+
+    def _taken(self, keys: Iterable[str]) -> None:
+        """These are looked at now."""
+        return
+
+    @abc.abstractmethod
+    async def _look(self, key: str) -> bool:
+        """Whether an object is as it should be, or was made so; else it is looked at again."""
+
+
+class LastWrites(Generic[Said]):
+    """What was written last of each object, by key and uid: the watch may not have brought it yet."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._known: dict[str, tuple[str, Said, float]] = {}
+
+    def note(self, key: str, uid: str, said: Said) -> None:
+        """A write was accepted."""
+        self._known[key] = uid, said, self._clock()
+
+    def last(self, key: str, uid: str) -> Said | None:
+        """What was written last, however long ago; None where nothing was."""
+        known = self._known.get(key)
+        return known[1] if known is not None and known[0] == uid else None
+
+    def age(self, key: str, uid: str) -> float:
+        """Seconds since the last write; endless where nothing was written."""
+        known = self._known.get(key)
+        return self._clock() - known[2] if known is not None and known[0] == uid else float("inf")
+
+    def forget(self, key: str) -> None:
+        """The object is gone."""
+        self._known.pop(key, None)
+
+
+class StatusWriter(Reconciler, Generic[Seen, Said]):
+    """Writes the statuses of one kind. What it says has to be pure in `render`; how it is sent, in `send`."""
+
+    stands = False
+    """Whether others may write over what is said, until something else is to be said."""
+
+    def __init__(self, writing: Writing) -> None:
+        super().__init__(writing)
+        self._writes: LastWrites[Said] = LastWrites(writing.clock)
+
+    async def _look(self, key: str) -> bool:
+        found = self._find(key)
+        if found is None:
+            self._forget(key)
+            return True
+        obj, resource = found
+        meta: ObjectMeta = obj.metadata
+        seen, last, age = self._read(obj), self._writes.last(key, meta.uid), self._writes.age(key, meta.uid)
+        there = last if last is not None and age < TRUSTED_SECONDS else seen
+        said = last if last is not None and self.stands else there
+        wanted = self._render(key, obj if there is seen else self._with(obj, there), there)
+        if wanted is None:
+            return True
+        if wanted == said:
+            # else not our last write, or undone by an earlier one that came late: looked at until the watch shows it
+            return self.stands or seen == wanted
+        if self._only_wobbles(said, wanted) and age < self._writing.settings.wobble_hold_seconds:
+            return False
+        try:
+            if not await self._send(obj, resource, wanted, there):
+                return False  # gone, which the watch will tell; or others wrote it again and again
+        except (ApiError, Unreachable) as error:
+            if not self._writing.client.complained(error, "patch", f"{resource.name}/status"):
+                logger.warning("%s %s: its status was not written: %s", resource.kind, key, error)
+            self._marked.setdefault(key, self._writing.clock() + RETRY_SECONDS)
+            return True
+        self.sent += 1
+        self._writes.note(key, meta.uid, wanted)
+        self._written(key, said, wanted)
+        return True
+
+    def _forget(self, key: str) -> None:
+        """The object is gone, or not ours to write."""
+        self._writes.forget(key)
+
+    @abc.abstractmethod
+    def _find(self, key: str) -> tuple[Seen, Resource] | None:
+        """The object as the watch has it; None where there is none, or it is not ours."""
+
+    @abc.abstractmethod
+    def _read(self, obj: Seen) -> Said:
+        """What its status says."""
+
+    def _with(self, obj: Seen, said: Said) -> Seen:
+        """The object with what was said of it last."""
+        return obj
+
+    @abc.abstractmethod
+    def _render(self, key: str, obj: Seen, there: Said) -> Said | None:
+        """What its status should say; None where it stays as it is."""
+
+    def _only_wobbles(self, said: Said, wanted: Said) -> bool:
+        """Whether the two differ in nothing but counts, which may wait."""
+        return False
+
+    @abc.abstractmethod
+    async def _send(self, obj: Seen, resource: Resource, wanted: Said, there: Said) -> bool:
+        """Sends it; False where the object is gone. Raises as the client does."""
+
+    def _written(self, key: str, said: Said, wanted: Said) -> None:
+        """The API server has taken it."""
+        return
+
+
+class WholeStatusWriter(StatusWriter[Seen, dict[str, Any]]):
+    """Of custom resources whose status is ours as a whole: what is said is the status itself."""
+
+    def _with(self, obj: Seen, said: dict[str, Any]) -> Seen:
+        return msgspec.structs.replace(obj, status=msgspec.convert(said, type(obj.status)))
+
+    async def _send(self, obj: Seen, resource: Resource, wanted: Mapping[str, Any], there: Mapping[str, Any]) -> bool:
+        return await patch_status(self._writing.client, resource, obj.metadata, status_patch(wanted, there))

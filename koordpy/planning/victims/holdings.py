@@ -1,0 +1,66 @@
+"""What the victim units of a round hold, by the parties of one kind of line, read once for all beneficiaries."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpy.cluster.resources import Amounts, add_amounts
+from koordpy.planning.victim_selection.lines import Lines, Party, Path
+from koordpy.planning.victim_selection.units import VictimUnit
+
+
+def below(path: Path, other: Path) -> Path:
+    """What of a path from the top down is not part of another."""
+    shared = 0
+    for a, b in zip(path, other, strict=False):
+        if a != b:
+            break
+        shared += 1
+    return path[shared:]
+
+
+class Holdings:
+    """units: those of the pool, which only grow; foreign: whether another scheduler's pod is in one."""
+
+    def __init__(self, units: Sequence[VictimUnit], foreign: Callable[[int], bool], lines: Lines) -> None:
+        self.units, self.foreign, self.lines = units, foreign, lines
+        self._held: dict[int, dict[Path, Amounts]] = {}
+        self._below: dict[Path, dict[int, dict[Party, Amounts]]] = {}
+        self._numbers: dict[object, int] = {}
+        self._kind: list[int] = []
+        self._first: list[int] = []
+
+    def held(self, i: int) -> Mapping[Path, Amounts]:
+        """Path of a party (an empty one for pods of none) -> what a unit's pods of it hold, counted resources."""
+        found = self._held.get(i)
+        if found is None:
+            found = self._held[i] = {}
+            for pod in self.units[i].pods:
+                add_amounts(found.setdefault(self.lines.path(pod), {}), self.lines.amounts(pod.requests))
+        return found
+
+    def below(self, i: int, other: Path) -> Mapping[Party, Amounts]:
+        """Party that is not on another path -> what a unit holds in it and below it."""
+        memo = self._below.setdefault(other, {})
+        found = memo.get(i)
+        if found is None:
+            found = memo[i] = {}
+            for path, amounts in self.held(i).items():
+                for party in below(path, other):
+                    add_amounts(found.setdefault(party, {}), amounts)
+        return found
+
+    def of_kinds(self, free: NDArray[np.bool_], passes: Callable[[int], bool]) -> NDArray[np.bool_]:
+        """The units of a mask whose kind passes, which is asked of one unit of each kind: one that holds the same."""
+        for i in range(len(self._kind), len(self.units)):
+            held = tuple(sorted((path, tuple(sorted(amounts.items()))) for path, amounts in self.held(i).items()))
+            number = self._numbers.setdefault((held, self.foreign(i)), len(self._first))
+            if number == len(self._first):
+                self._first.append(i)
+            self._kind.append(number)
+        kind = np.array(self._kind, dtype=np.int64)
+        wanted = np.zeros(len(self._first), dtype=bool)
+        for number in sorted(set(kind[free].tolist())):
+            wanted[number] = passes(self._first[number])
+        return np.asarray(free & wanted[kind]) if len(wanted) else free.copy()

@@ -1,0 +1,247 @@
+"""Reclaim over a line: what a beneficiary takes back from parties that hold more than theirs, and what must hold then.
+
+The line of a quota is its min (preemption.md 3.2), that of a user or a queue its share (3.3; only with
+`fairness.reclaim: all`). Parties stand in a tree; compared are those below the lowest common ancestor (LCA) of the
+beneficiary's path and the victim's. Rounding never starts an eviction: in the end unrounded shares are compared.
+"""
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+
+from koordpy.api.quantity import quantity_text
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.quotas import QuotaUse
+from koordpy.cluster.resources import Amounts, add_amounts
+from koordpy.planning.victim_selection.choice import Crossing, Limit, Terms
+from koordpy.planning.victim_selection.lines import ACCELERATORS, Lines, Party, Path, above, spare
+from koordpy.planning.victims.holdings import below
+from koordpy.planning.victims.pool import Mask, Pool
+
+Pairs = Sequence[tuple[int, int]]
+"""(option, unit) of all that can be taken."""
+
+
+class Reclaim:
+    """The lines of one kind against one beneficiary. `use` is the draft's before the plan."""
+
+    def __init__(self, pods: Sequence[PodInfo], *, pool: Pool, use: QuotaUse, lines: Lines) -> None:
+        self.pool, self.use, self.lines = pool, use, lines
+        self.path = lines.path(pods[0])
+        self.holdings = pool.holdings(lines)
+        self.requested: Amounts = {}
+        self.asked: dict[Party, Amounts] = {}
+        """Party -> what the beneficiary asks in it and below it."""
+        for pod in pods:
+            amounts = {resource: n for resource, n in lines.amounts(pod.requests).items() if n > 0}
+            add_amounts(self.requested, amounts)
+            for party in lines.path(pod) if lines.pod_by_pod else self.path:
+                add_amounts(self.asked.setdefault(party, {}), amounts)
+
+    # --- one party --------------------------------------------------------------------------------------------------
+
+    def counted(self, party: Party) -> list[str]:
+        """Requested resources that have a line there."""
+        return [resource for resource in sorted(self.requested) if self.lines.counted(party, resource)]
+
+    def used(self, party: Party, resource: str) -> int:
+        return self.lines.use(self.use, party, resource)
+
+    def after(self, party: Party, resource: str) -> int:
+        """What a party of the beneficiary holds once it is placed."""
+        return self.used(party, resource) + self.asked.get(party, {}).get(resource, 0)
+
+    def over(self, party: Party, resource: str) -> int:
+        return above(self.used(party, resource), self.lines.share(party, resource))
+
+    def spare(self, party: Party, resource: str) -> int:
+        """What may be taken without leaving less than min(used before, line)."""
+        return spare(self.used(party, resource), self.lines.share(party, resource))
+
+    @cached_property
+    def closed(self) -> str:
+        """Why the beneficiary has nothing to claim, with its numbers; empty for none to tell."""
+        for party in self.path[-1:]:
+            for resource in self.counted(party):
+                after = self.after(party, resource)
+                if after > self.lines.share(party, resource):
+                    return f"reclaim: {self._uses(party, resource, 'would use', after)}"
+        return ""
+
+    # --- who may go -------------------------------------------------------------------------------------------------
+
+    def eligible(self, free: Mask, *, strictly: bool) -> Mask:
+        """Units of other parties above their line; strictly: where the beneficiary's own gate is open."""
+        if not self.path or not self.counted(self.path[-1]) or (strictly and self.closed):
+            return np.zeros(len(free), dtype=bool)
+        known: dict[Path, bool] = {}
+
+        def passes(i: int) -> bool:
+            held = self.holdings.held(i)
+            for path in held:
+                if path not in known:
+                    known[path] = path[-1:] != self.path[-1:] and bool(path) and self._may_lose(path)
+            return not self.pool.foreign(i) and all(known[path] for path in held) and self._gives(held)
+
+        return self.holdings.of_kinds(free, passes)
+
+    def _may_lose(self, path: Path) -> bool:
+        return all(any(self.over(party, r) > 0 for r in self.counted(party)) for party in below(path, self.path))
+
+    def _gives(self, held: Mapping[Path, Amounts]) -> bool:
+        """Whether a unit is worth taking that holds so much."""
+        return True
+
+    def spares_lines(self, i: int) -> bool:
+        """Whether a unit by itself brings no other party below its line."""
+        return all(
+            amount <= self.spare(party, resource)
+            for party, amounts in self.holdings.below(i, self.path).items()
+            for resource, amount in amounts.items()
+            if amount and self.lines.counted(party, resource)
+        )
+
+    # --- what must hold together ------------------------------------------------------------------------------------
+
+    def held_in(self, party: Party, every: Pairs) -> dict[int, Amounts]:
+        """Option -> what its unit holds in a party and below it, wherever the LCA is."""
+        out: dict[int, Amounts] = {}
+        for o, i in every:
+            for path, amounts in self.holdings.held(i).items():
+                if party in path:
+                    add_amounts(out.setdefault(o, {}), amounts)
+        return out
+
+    def gates(self, own: Mapping[int, int], every: Pairs) -> list[Limit]:
+        """The beneficiary's parties below the LCA end within their line."""
+        when: dict[Party, list[int]] = {}
+        for i, o in own.items():
+            for path in self.holdings.held(i):
+                for party in below(self.path, path):
+                    when.setdefault(party, []).append(o)
+        out: list[Limit] = []
+        for party, options in when.items():
+            held: dict[int, Amounts] | None = None
+            for resource in self.counted(party):
+                least = above(self.after(party, resource), self.lines.share(party, resource))
+                if least > 0:
+                    held = self.held_in(party, every) if held is None else held
+                    out.append(Limit(terms_of(held, resource), least=least, when=tuple(options)))
+        return out
+
+    def crossings(self, own: Mapping[int, int]) -> list[Crossing]:
+        """(taken - the largest unit) < used before - line in a requested resource: each party that loses was above its
+        line before each unit is taken."""
+        out: list[Crossing] = []
+        for party, held in self._taken(own).items():
+            resources = []
+            for resource in self.counted(party):
+                terms = tuple((o, amounts.get(resource, 0)) for o, amounts in held.items())
+                resources.append((terms, self.over(party, resource)))
+            open_at_most = [
+                sum(n for _, n in terms) - max((n for _, n in terms), default=0) < room for terms, room in resources
+            ]
+            if not any(open_at_most):
+                out.append(Crossing(tuple(resources)))
+        return out
+
+    def floors(self, own: Mapping[int, int], every: Pairs) -> list[Limit]:
+        """What is taken leaves another party min(used before, line)."""
+        out: list[Limit] = []
+        for party, taken in self._taken(own).items():
+            held = self.held_in(party, every)
+            for resource in self._floored(taken, held):
+                if not self.lines.counted(party, resource):
+                    continue
+                terms, most = terms_of(held, resource), self.spare(party, resource)
+                if sum(n for _, n in terms) > most:
+                    only = all(o in taken for o, _ in terms)
+                    out.append(Limit(terms, most=most, when=() if only else tuple(taken)))
+        return out
+
+    def _floored(self, taken: Mapping[int, Amounts], held: Mapping[int, Amounts]) -> list[str]:
+        """Resources of a party that keep their line. taken: option -> amounts by the rule; held: by any rule."""
+        return sorted({resource for amounts in held.values() for resource in amounts})
+
+    def _taken(self, own: Mapping[int, int]) -> dict[Party, dict[int, Amounts]]:
+        """Party below the LCA -> option -> what its unit holds there."""
+        out: dict[Party, dict[int, Amounts]] = {}
+        for i, o in own.items():
+            for party, amounts in self.holdings.below(i, self.path).items():
+                out.setdefault(party, {})[o] = dict(amounts)
+        return out
+
+    # --- words ------------------------------------------------------------------------------------------------------
+
+    def why(self, i: int) -> str:
+        """`quota b uses 12 of min 8 nvidia.com/gpu, quota a gets 4 of min 4`: the numbers that let a unit go."""
+        path = next(iter(self.holdings.held(i)))
+        party, own = (below(path, self.path) or path)[-1], self.path[-1]
+        over = [r for r in self.counted(party) if self.over(party, r) > 0]
+        resource = (over or self.counted(party))[0]
+        line = quantity_text(resource, int(self.lines.share(own, resource)))
+        gets = quantity_text(resource, self.asked[own].get(resource, 0))
+        uses = self._uses(party, resource, "uses", self.used(party, resource))
+        return f"{uses}, quota {own.quota} gets {gets} of min {line}"
+
+    def _uses(self, party: Party, resource: str, verb: str, amount: int) -> str:
+        line = quantity_text(resource, int(self.lines.share(party, resource)))
+        return f"quota {party.quota} {verb} {quantity_text(resource, amount)} of min {line} {resource}"
+
+
+class ShareReclaim(Reclaim):
+    """The same over shares, where no plan may turn round who is further above his line (no flip)."""
+
+    def _gives(self, held: Mapping[Path, Amounts]) -> bool:
+        return any(amounts.get(resource) for amounts in held.values() for resource in self.requested)
+
+    def _may_lose(self, path: Path) -> bool:
+        theirs, mine = below(path, self.path), below(self.path, path)
+        pairs = {(mine[-1], theirs[-1]), (mine[0], theirs[0])} if mine and theirs else set()
+        return bool(theirs) and super()._may_lose(path) and all(self._no_flip(own, other) for own, other in pairs)
+
+    def _no_flip(self, own: Party, other: Party) -> bool:
+        """What the plan takes of the own party by another rule does not count: who stands at his line could otherwise
+        give up one pod to be given another for ever (3.6), while priority takes it back."""
+        for resource in self.counted(other):
+            if self.over(other, resource) <= 0 or not self.lines.counted(own, resource):
+                continue
+            mine = self.after(own, resource) - self.lines.exact(own, resource)
+            if mine < self.used(other, resource) - self.lines.exact(other, resource):
+                return True
+        return False
+
+    def _floored(self, taken: Mapping[int, Amounts], held: Mapping[int, Amounts]) -> list[str]:
+        return sorted({resource for amounts in taken.values() for resource in amounts})
+
+    def why(self, i: int) -> str:
+        """`user bob uses 4, share 2; user alice gets 2`."""
+        party, own = below(next(iter(self.holdings.held(i))), self.path)[-1], self.path[-1]
+        over = [r for r in self.counted(party) if self.over(party, r) > 0]
+        resource = (over or self.counted(party))[0]
+        uses = self._uses(party, resource, "uses", self.used(party, resource))
+        return f"{uses}; {_name(own)} gets {_text(resource, self.requested.get(resource, 0))}"
+
+    def _uses(self, party: Party, resource: str, verb: str, amount: int) -> str:
+        share = _text(resource, self.lines.share(party, resource))
+        return f"{_name(party)} {verb} {_text(resource, amount)}, share {share}"
+
+
+def terms_of(held: Mapping[int, Amounts], resource: str) -> Terms:
+    """What options hold of a resource, those that hold any."""
+    return tuple((o, amounts[resource]) for o, amounts in held.items() if amounts.get(resource))
+
+
+def _name(party: Party) -> str:
+    return f"quota {party.quota}" if party.quota else f"user {party.user}"
+
+
+def _text(resource: str, amount: int | Fraction) -> str:
+    value = Fraction(amount)
+    if resource == ACCELERATORS:
+        value /= 100
+    if value.denominator != 1:
+        return f"{float(value):g}"
+    return str(int(value)) if resource == ACCELERATORS else quantity_text(resource, int(value))
