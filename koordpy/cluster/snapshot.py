@@ -1,9 +1,10 @@
 """An immutable picture of the cluster, and a Draft on it: a plan's changes, each with its undo."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from koordpy.cluster.npus import Npus
 from koordpy.cluster.owners import Owners
 from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.cluster.quotas import Quotas, QuotaUse, ShareQueue
+from koordpy.cluster.reservations import Purpose
 from koordpy.cluster.resources import Amounts
 from koordpy.cluster.ties import PodClass, TermClass
 from koordpy.cluster.tree import Tree
@@ -233,13 +235,18 @@ class Draft:
         """What quotas and users hold with this draft's changes."""
         self._claims: dict[str, tuple[str, ...]] = {}
         self._allocated: dict[str, tuple[str, ...]] = {}
+        self.awaited: Mapping[str, int] = {}
+        """Pod key -> node position, of units that wait for ending pods: replaced, never changed."""
+        self.aside: dict[Purpose, Ints] = {}
+        """Purpose -> [nodes, resources] that count as used beside what pods hold."""
         self.version = 0
         """Grows with every change, also with an undo."""
-        self._journal: list[tuple[PodInfo, int, int]] = []
+        self._journal: list[Callable[[], None]] = []
+        """What takes each change back."""
         self.touched: list[int] = []
         """Node positions in the order they were changed; lets a cache of node figures catch up."""
         self.changes: list[tuple[PodInfo, int, int]] = []
-        """(pod, node position, 1 or -1) of each entry of `touched`."""
+        """(pod, node position, 1 or -1) in the order that pods came and went."""
 
     def free(self) -> Ints:
         """[nodes, resources]: allocatable minus used; negative where a node is overcommitted."""
@@ -276,7 +283,7 @@ class Draft:
         self.placed_on.setdefault(node, {})[info.key] = info
         if info.ties is not None and info.ties.anti:
             self.shunning[info.key] = info
-        self._journal.append((info, node, 1))
+        self._journal.append(partial(self._unassign, info, node))
 
     def evict(self, info: PodInfo) -> None:
         """Takes a bound pod off its node."""
@@ -285,7 +292,30 @@ class Draft:
         node = self.snapshot.index.get(info.node, -1)
         self._change(info, node, -1)
         self.evicted[info.key] = info
-        self._journal.append((info, node, -1))
+        self._journal.append(partial(self._unevict, info, node))
+
+    def await_room(self, nodes: Mapping[str, int]) -> None:
+        """Keeps room for pods (key -> node position) that wait until it has come free."""
+        self._journal.append(partial(self._await, self.awaited))
+        self._await({**self.awaited, **nodes})
+
+    def set_aside(self, purpose: Purpose, amounts: Ints) -> None:
+        """Counts amounts ([nodes, resources]) as used, in place of what was set aside for that purpose before."""
+        self._journal.append(partial(self._set_aside, purpose, self.aside.get(purpose)))
+        self._set_aside(purpose, amounts)
+
+    @contextmanager
+    def beside(self, purpose: Purpose, amounts: Ints) -> Iterator[None]:
+        """Sets amounts aside for as long as this lasts. What is placed meanwhile stays."""
+        self._set_aside(purpose, amounts)
+        try:
+            yield
+        finally:
+            self._set_aside(purpose, None)
+
+    def by_pods(self, node: int, column: int) -> int:
+        """What pods hold of a resource on a node, without what is set aside there."""
+        return int(self.used[node, column]) - sum(int(amounts[node, column]) for amounts in self.aside.values())
 
     def claims(self, key: str) -> dict[str, str]:
         """Claim -> volume that a placed pod takes, empty for one to be made."""
@@ -302,19 +332,37 @@ class Draft:
     def undo(self, mark: int) -> None:
         """Takes back every change since the mark, the latest first."""
         while len(self._journal) > mark:
-            info, node, sign = self._journal.pop()
-            self._change(info, node, -sign)
-            if sign > 0:
-                for claim in self._allocated.pop(info.key, ()):
-                    del self.devices[claim]
-                for claim in self._claims.pop(info.key, ()):
-                    self.taken.pop(self.promised.pop(claim).volume, None)
-                self.chips.pop(info.key, None)
-                del self.placed[info.key]
-                del self.placed_on[node][info.key]
-                self.shunning.pop(info.key, None)
-            else:
-                del self.evicted[info.key]
+            self._journal.pop()()
+
+    def _unassign(self, info: PodInfo, node: int) -> None:
+        self._change(info, node, -1)
+        for claim in self._allocated.pop(info.key, ()):
+            del self.devices[claim]
+        for claim in self._claims.pop(info.key, ()):
+            self.taken.pop(self.promised.pop(claim).volume, None)
+        self.chips.pop(info.key, None)
+        del self.placed[info.key]
+        del self.placed_on[node][info.key]
+        self.shunning.pop(info.key, None)
+
+    def _unevict(self, info: PodInfo, node: int) -> None:
+        self._change(info, node, 1)
+        del self.evicted[info.key]
+
+    def _await(self, nodes: Mapping[str, int]) -> None:
+        self.version += 1
+        self.awaited = nodes
+
+    def _set_aside(self, purpose: Purpose, amounts: Ints | None) -> None:
+        self.version += 1
+        more = np.zeros_like(self.used)
+        if (before := self.aside.pop(purpose, None)) is not None:
+            more -= before
+        if amounts is not None:
+            self.aside[purpose] = amounts
+            more += amounts
+        self.used += more
+        self.touched += np.nonzero(more.any(axis=1))[0].tolist()
 
     def _change(self, info: PodInfo, node: int, sign: int) -> None:
         self.version += 1

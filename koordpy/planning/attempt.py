@@ -58,8 +58,8 @@ class Tried:
     """Pod key -> what its Binding is annotated with for the devices that it got."""
     remark: str = ""
     """What is to be added to the message of its waiting pods."""
-    figures: Figures | None = None
-    """What it was tried on, where that is not the round's own."""
+    behind: bool = False
+    """It found no room beside what is kept for a promised start."""
     victims: tuple[Victim, ...] = ()
     """Who is evicted for it."""
     back: tuple[Back, ...] = ()
@@ -173,7 +173,7 @@ def _relieved(refused: Tried, figures: Figures, search: Preemptor | None) -> Tri
     if relief.deferred:
         return replace(refused, proof=Proof.UNKNOWN, deferred=True)
     if relief.awaited is not None:
-        figures.promises.keep(relief.awaited.nodes)
+        figures.draft.await_room(relief.awaited.nodes)
         text = relief.awaited.stable_text if unit.is_gang else relief.awaited.text
         return replace(refused, reasons=(text,), awaits=relief.awaited.nodes)
     if tried is None:

@@ -83,15 +83,15 @@ class Figures:
         self._concerned: dict[bytes, bool] = {}
         self._ordinary: set[bytes] = set()
         """Shapes whose key is the shape itself."""
-        self.built: tuple[Unit, tuple[int, int, bool], Problem] | None = None
+        self.built: tuple[Unit, tuple[int, bool], Problem] | None = None
         """The unit that a Problem was built of last, the moment then, the Problem."""
         self.interrupts = NEVER
         """Of the search under way."""
 
     @property
-    def moment(self) -> tuple[int, int, bool]:
+    def moment(self) -> tuple[int, bool]:
         """Equal for as long as what units may have is the same: the draft, and what is promised to whom."""
-        return self.draft.version, self.promises.version, self.promises.netted
+        return self.draft.version, self.promises.netted
 
     def ignored(self, resource: str) -> bool:
         """Whether the configuration takes a resource out of the fit check; extended ones only (kube-parity.md 2.5)."""
@@ -243,12 +243,6 @@ class Figures:
     def rules(self, pod: PodInfo) -> Sequence[Rule]:
         """The filters of a pending pod that look at more than the pod and a node, current."""
         return self.of(pod).rules
-
-    def forget(self) -> None:
-        """Drops what depends on room, after a change of the draft that is no placement."""
-        self._shapes.clear()
-        self._among.clear()
-        self.built = None
 
     def _look(self, pod: PodInfo) -> Static:
         parts, refusal = self._first_words(pod)

@@ -40,20 +40,16 @@ class NominatedCapacity:
 
     def __init__(self, draft: Draft, config: KoordpyConfiguration) -> None:
         self.draft, self.snapshot, self.config = draft, draft.snapshot, config
-        self.awaited: dict[str, int] = {}
-        """Pod key -> node position, of units of this round that wait for ending pods."""
-        self.version = 0
-        """Grows with every promise."""
         self.netted = False
         """Whether what nominated pods hold is counted less what is ending for them: the view of who seeks victims."""
 
     def __bool__(self) -> bool:
         return bool(self.snapshot.nominated or self.snapshot.awaiting or self.awaited)
 
-    def keep(self, nodes: Mapping[str, int]) -> None:
-        """Keeps room for pods (key -> node position) that wait until it has come free."""
-        self.awaited.update(nodes)
-        self.version += 1
+    @property
+    def awaited(self) -> Mapping[str, int]:
+        """Pod key -> node position, of units of this round that wait for ending pods."""
+        return self.draft.awaited
 
     def concern(self, pod: PodInfo) -> bool:
         """Whether room is promised to a pod, or it leaves room that may be promised to others."""
@@ -142,7 +138,8 @@ class NominatedCapacity:
             key: node
             for key, node in self.kept.items()
             if pods[key].priority >= asker.priority or self._lost_by(pods[key], node, asker)
-        } | self.awaited
+        }
+        out.update(self.awaited)
         return {key: node for key, node in out.items() if key not in but and key not in placed}
 
     def _lost_by(self, pod: PodInfo, node: int, asker: PodInfo) -> bool:

@@ -126,7 +126,9 @@ def plan_round(
     if backfill is None:
         return report(groups, figures, tried, every=only is None, stale=stale, given=given, rejected=rejected)
     tried = [one for one in tried if only is None or one.unit.id in only]
-    plan = report(groups, figures, tried, every=only is None, stale=stale, given=given, rejected=rejected)
+    plan = report(
+        groups, figures, tried, every=only is None, stale=stale, given=given, rejected=rejected, kept=backfill.aside
+    )
     return replace(
         plan, reservation=backfill.reservation, warnings=tuple(dict.fromkeys((*plan.warnings, *backfill.warnings)))
     )

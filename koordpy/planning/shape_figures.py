@@ -89,13 +89,13 @@ class ShapeFigures:
             for one in self._followers:
                 one.change(*change)
         self._reserved = owner.reserved(pod)
-        self._promises = owner.promises.version
+        self._awaited = owner.draft.awaited
         self.allowed: Ints = self._passes()
         count = len(snapshot.nodes)
         self.slots: Ints = np.zeros(count, dtype=np.int64)
         self.fit: Ints = np.zeros(count, dtype=np.int64)
-        self._word: tuple[tuple[int, int], Verdict] | None = None
-        self._seen = len(owner.draft.touched)
+        self._word: tuple[int, Verdict] | None = None
+        self._seen, self._heard = len(owner.draft.touched), len(owner.draft.changes)
         self._ranked: RankedNodes | None = None
         self._asked = 0
         self._update(slice(None))
@@ -184,16 +184,16 @@ class ShapeFigures:
 
     def refresh(self) -> None:
         """Catches up with the draft's changes."""
-        touched, promises = self._owner.draft.touched, self._owner.promises
-        renewed = self._promises != promises.version
-        if self._seen == len(touched) and not renewed:
+        draft = self._owner.draft
+        renewed = self._awaited is not draft.awaited
+        if self._seen == len(draft.touched) and not renewed:
             return
-        changed = touched[self._seen :]
-        self._seen = len(touched)
+        changed, changes = draft.touched[self._seen :], draft.changes[self._heard :]
+        self._seen, self._heard = len(draft.touched), len(draft.changes)
         rows = np.array(changed if len(changed) == 1 else sorted(set(changed)), dtype=np.int64)
-        moved = bool(changed) and self._follow(len(changed), rows)
+        moved = bool(changes) and self._follow(changes, rows)
         if renewed:
-            self._promises, self._reserved = promises.version, self._owner.reserved(self.pod)
+            self._awaited, self._reserved = draft.awaited, self._owner.reserved(self.pod)
             self.allowed = self._passes()
         if moved or renewed:
             self._update(slice(None))
@@ -220,7 +220,7 @@ class ShapeFigures:
                 self._ranked = RankedNodes(slots=self.slots, total=self.total, names=names)
         return self._ranked
 
-    def _follow(self, number: int, rows: NDArray[np.int64]) -> bool:
+    def _follow(self, changes: Sequence[tuple[PodInfo, int, int]], rows: NDArray[np.int64]) -> bool:
         """Tells the rules of the last changes of the draft, which were on the nodes of `rows`.
 
         Answers whether a verdict may have changed on other nodes too.
@@ -229,11 +229,10 @@ class ShapeFigures:
         if not self._followers and not owner.promises:
             return False
         moved = False
-        changes = owner.draft.changes[-number:]
         if owner.promises and any(owner.promises.concern(change[0]) for change in changes):
             self._reserved = owner.reserved(self.pod)
             moved = True
-        for change in changes[len(changes) - number :]:
+        for change in changes:
             for one in self._followers:
                 changed = one.change(*change)
                 moved |= changed and not (isinstance(one, Rule) and one.local)
@@ -355,7 +354,7 @@ class ShapeFigures:
 
     def verdict(self) -> Verdict:
         """Every filter's word on the draft as it is, this pod alone."""
-        version = self._owner.draft.version, self._owner.promises.version
+        version = self._owner.draft.version
         if self._word is None or self._word[0] != version:
             self._word = version, self._every_word()
         return self._word[1]

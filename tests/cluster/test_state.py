@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from koordpy.api.objects import Node, ObjectMeta, Pod
 from koordpy.cluster.pods import GangRef
+from koordpy.cluster.reservations import Purpose
 from koordpy.cluster.snapshot import NOWHERE, Draft, Snapshot
 from koordpy.cluster.state import ClusterState
 from koordpy.cluster.ties import PodClass
@@ -119,17 +120,27 @@ def test_undo_gives_back_what_was_there(data: st.DataObject) -> None:
         state.upsert(pod(f"p-{i}"))
     snapshot = state.snapshot(0.0)
     draft = Draft(snapshot)
-    marks = [(draft.mark(), draft.used.copy(), dict(draft.placed), dict(draft.evicted))]
+
+    def now() -> Any:
+        aside = {purpose: amounts.tolist() for purpose, amounts in draft.aside.items()}
+        return draft.used.tolist(), dict(draft.placed), dict(draft.evicted), dict(draft.awaited), aside
+
+    marks = [(draft.mark(), now())]
     for i in data.draw(st.permutations(range(3))):
-        if data.draw(st.booleans()):
-            draft.assign(snapshot.pods[f"default/p-{i}"], data.draw(st.integers(0, 2)))
-        else:
+        what, at = data.draw(st.sampled_from(["assign", "evict", "await", "aside"])), data.draw(st.integers(0, 2))
+        if what == "assign":
+            draft.assign(snapshot.pods[f"default/p-{i}"], at)
+        elif what == "evict":
             draft.evict(snapshot.pods[f"default/run-{i}"])
-        marks.append((draft.mark(), draft.used.copy(), dict(draft.placed), dict(draft.evicted)))
+        elif what == "await":
+            draft.await_room({f"default/p-{i}": at})
+        else:
+            draft.set_aside(data.draw(st.sampled_from(Purpose)), np.full_like(draft.used, 1 + i))
+        marks.append((draft.mark(), now()))
     while marks:
-        mark, used, placed, evicted = marks.pop()
+        mark, then = marks.pop()
         draft.undo(mark)
-        assert (draft.used == used).all() and draft.placed == placed and draft.evicted == evicted
+        assert now() == then
     assert (draft.used == snapshot.used).all() and (draft.score_used == snapshot.score_used).all()
 
 

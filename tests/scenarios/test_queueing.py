@@ -17,6 +17,7 @@ from koordpy.planning.plan import GangStatus, RoundPlan
 from koordpy.planning.queue.backfill import moment
 from koordpy.planning.round import plan_round
 from tests.scenarios.cluster import TWO_LAYERS, World, bound, gang_pods, group, messages, node, nodes_of, pod, wish
+from tests.scenarios.npus import npu_node, npu_pod
 
 HOUR = 3600.0
 ON = KoordpyConfiguration(queue=Queue(backfill=True))
@@ -142,6 +143,14 @@ def test_room_beside_the_reservation_is_free_for_all() -> None:
     assert done.reservation is not None and bound(done) == {}
     world.add(node("n3:1"))
     assert bound(plan(world)) == {"long-0": "n3"}
+
+
+def test_chips_beside_the_reservation_are_free_for_all() -> None:
+    world = World().add(npu_node("a"), npu_pod("ra", 2, at="a", holds=(0, 1), annotations=runs("1h")))
+    world.add(npu_pod("rb", 3, at="a", holds=(4, 5, 6)), npu_pod("big", 4), npu_pod("one", 1, created=1))
+    done = plan(world)
+    assert messages(done)["big"].endswith("start promised at 2026-01-01T01:00:00Z")
+    assert bound(done) == {"one": "a"}
 
 
 def test_without_known_ends_there_is_no_promise_and_nobody_is_held_back() -> None:

@@ -96,7 +96,7 @@ class Stock:
             return
         free = report.listed & ~report.unhealthy & ~self._held(node, resource)
         column = snapshot.columns[resource]
-        ledger = int(snapshot.allocatable[node, column]) - int(draft.used[node, column])
+        ledger = int(snapshot.allocatable[node, column]) - draft.by_pods(node, column)
         chips.disagrees[node] = free.bit_count() > ledger
         if not chips.disagrees[node]:
             for extra in self._extra.get(node, {}).values():

@@ -7,7 +7,7 @@ beside it. Nothing is remembered: snapshot and `now` tell it anew each round, an
 bring the time forward.
 """
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import inf
@@ -16,6 +16,7 @@ import numpy as np
 
 from koordpy.api.counted import counted
 from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.reservations import Purpose
 from koordpy.cluster.snapshot import Draft, Ints
 from koordpy.planning.attempt import Tried, try_unit
 from koordpy.planning.figures import Figures, PlannerCache
@@ -34,18 +35,17 @@ def moment(seconds: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _Promise:
     """A reservation as later units of the round meet it."""
 
     unit: Unit
     start: float
     nodes: Mapping[str, int]
     """Pod key -> node position."""
-    figures: Figures
-    """The round's, with the reserved room that no pod leaves until then taken off."""
-    lacking: Ints
-    """[nodes, resources] what the reservation takes of a node beyond what pods will have left there by then; negative
-    where they leave more."""
+    asked: Ints
+    """[nodes, resources] what the unit will take."""
+    leaving: Mapping[int, Sequence[PodInfo]]
+    """Node position -> pods that run there and whose room is counted on: they will have ended by the start."""
 
 
 class Backfill:
@@ -69,7 +69,7 @@ class Backfill:
         self.runtimes = Runtimes(figures.snapshot)
         self._head = False
         """Whether the first unit that lacks room has been met."""
-        self._held: _Held | None = None
+        self._held: _Promise | None = None
         self._told: dict[str, str] = {}
         """Unit -> remark of those that are kept from reserved room."""
         self._known: list[tuple[float, PodInfo]] | None = None
@@ -125,7 +125,8 @@ class Backfill:
             for key, node in main.placed.items():
                 if self._placed_end(key) > end:
                     _copy(snapshot.pods[key], node, main, draft)
-            draft.used += _kept_back(main)
+            if (starving := main.aside.get(Purpose.STARVING)) is not None:
+                draft.set_aside(Purpose.STARVING, starving)
         for key, pod in gone.items():
             if key not in own:
                 draft.evict(pod)
@@ -145,31 +146,36 @@ class Backfill:
         return self.runtimes.end_from_now(unit)
 
     def _reserve(self, unit: Unit, start: float, nodes: Mapping[str, int]) -> None:
-        snapshot, main = self._figures.snapshot, self._figures.draft
-        lacking = np.zeros_like(snapshot.allocatable)
+        snapshot = self._figures.snapshot
+        asked = np.zeros_like(snapshot.allocatable)
         for key, node in nodes.items():
-            _add(lacking[node], snapshot.pods[key], snapshot.columns, 1)
-        own = {pod.key for pod in unit.members}
+            _add(asked[node], snapshot.pods[key], snapshot.columns, 1)
+        own, places = {pod.key for pod in unit.members}, frozenset(nodes.values())
+        leaving: dict[int, list[PodInfo]] = {}
         for end, pod in self._ends:
             node = snapshot.index.get(pod.node, -1)
-            if end <= start and node >= 0 and pod.key not in own and pod.key not in main.evicted:
-                _add(lacking[node], pod, snapshot.columns, -1)
-        draft = Draft(snapshot)
-        for pod in main.evicted.values():
-            draft.evict(pod)
-        for key, node in main.placed.items():
-            if self._placed_end(key) <= start:
-                _add(lacking[node], snapshot.pods[key], snapshot.columns, -1)
-            _copy(snapshot.pods[key], node, main, draft)
-        draft.used += _kept_back(main)
-        reserved = np.unique(np.array(sorted(nodes.values()), dtype=np.int64))
-        others = np.ones(len(lacking), dtype=bool)
-        others[reserved] = False
-        lacking[others] = 0
-        draft.used += np.maximum(lacking, 0)
-        figures = Figures(draft, self._figures.config, self._cache)
-        figures.promises.keep(self._figures.promises.awaited)
-        self._held = _Held(unit, start, nodes, figures, lacking)
+            if end <= start and node in places and pod.key not in own:
+                leaving.setdefault(node, []).append(pod)
+        self._held = _Promise(unit, start, nodes, asked, leaving)
+
+    @property
+    def aside(self) -> Ints | None:
+        """[nodes, resources] what the reservation takes beyond what pods will have left by then, those that run and
+        those that this round has placed: counted as used for units that will not have ended."""
+        held = self._held
+        if held is None:
+            return None
+        draft, out = self._figures.draft, held.asked.copy()
+        pods, columns = draft.snapshot.pods, draft.snapshot.columns
+        for node in frozenset(held.nodes.values()):
+            for pod in held.leaving.get(node, ()):
+                # a victim leaves its room at once, and not a second time
+                if pod.key not in draft.evicted:
+                    _add(out[node], pod, columns, -1)
+            for key in draft.placed_on.get(node, {}):
+                if self._placed_end(key) <= held.start:
+                    _add(out[node], pods[key], columns, -1)
+        return np.asarray(np.maximum(out, 0))
 
     def _earliest(self, unit: Unit) -> tuple[float, Mapping[str, int]] | None:
         """(time, pod key -> node) of the earliest end after which the unit can be placed."""
@@ -202,100 +208,55 @@ class Backfill:
 
     # -- beside it ----------------------------------------------------------------------------------------------------
 
-    def _ends_in_time(self, unit: Unit, held: _Held) -> bool:
+    def _ends_in_time(self, unit: Unit, held: _Promise) -> bool:
         return self.runtimes.end_from_now(unit) <= held.start
 
-    def _beside(self, unit: Unit, held: _Held) -> Tried:
-        in_time = self._ends_in_time(unit, held)
-        figures = self._figures if in_time else held.figures
-        mark = figures.draft.mark()
-        # a search of its own: victims are those of the draft that it is tried on, and as it is now
-        search = Preemptor(self._groups, figures, self._search.ways) if self._search is not None else None
-        outcome = try_unit(unit, self._groups, figures, search)
+    def _beside(self, unit: Unit, held: _Promise) -> Tried:
+        aside = None if self._ends_in_time(unit, held) else self.aside
+        # a search of its own: victims are those of the draft as it is now
+        search = Preemptor(self._groups, self._figures, self._search.ways) if self._search is not None else None
+        if aside is None:
+            return try_unit(unit, self._groups, self._figures, search)
+        draft = self._figures.draft
+        mark = draft.mark()
+        with draft.beside(Purpose.PROMISED, aside):
+            outcome = try_unit(unit, self._groups, self._figures, search)
+            slots = [] if outcome.nodes else self._slots(unit)
         if outcome.nodes:
-            if not in_time and self._disturbs(outcome, held):
-                figures.draft.undo(mark)
+            if self._disturbs(outcome, held):
+                draft.undo(mark)
                 text = f"it would keep {held.unit.title} from its promised start at {moment(held.start)}"
                 self._told[unit.id] = text
-                return Tried(unit, Proof.INFEASIBLE, remark=text, figures=figures)
-            self._both(outcome, figures.draft, held, in_time=in_time)
+                return Tried(unit, Proof.INFEASIBLE, remark=text, behind=True)
             return outcome
-        if in_time or not _lacks_room(outcome):
+        if not _lacks_room(outcome):
             return outcome
-        remark = self._kept(unit, held)
+        remark = self._kept(unit, held, slots)
         if remark:
             self._told[unit.id] = remark
-        return replace(outcome, figures=held.figures, remark=remark)
+        return replace(outcome, behind=True, remark=remark)
 
-    def _both(self, outcome: Tried, made: Draft, held: _Held, *, in_time: bool) -> None:
-        """Carries a placement and its victims over to the other draft.
-
-        The room of a pod that ends in time is left again by then; that of a victim that would have ended by then is
-        there now, and will not come a second time.
-        """
-        snapshot = self._figures.snapshot
-        other = held.figures.draft if in_time else self._figures.draft
-        ends = {pod.key: end for end, pod in self._ends} if outcome.victims else {}
-        for pod in (pod for victim in outcome.victims for pod in victim.unit.pods):
-            if ends.get(pod.key, inf) <= held.start:
-                self._leave(held, pod, snapshot.index.get(pod.node, -1), 1)
-            other.evict(pod)
-        for key, node in (outcome.nodes or {}).items():
-            pod = snapshot.pods[key]
-            if in_time:
-                self._leave(held, pod, node, -1)
-            _copy(pod, node, made, other)
-        if outcome.victims:
-            held.figures.forget()
-
-    def _leave(self, held: _Held, pod: PodInfo, node: int, sign: int) -> None:
-        """What pods leave of a reserved node by the start changes by one pod: what is taken off follows."""
-        if node not in held.nodes.values():
-            return
-        before = np.maximum(held.lacking[node], 0)
-        _add(held.lacking[node], pod, self._figures.snapshot.columns, sign)
-        held.figures.draft.used[node] += np.maximum(held.lacking[node], 0) - before
-
-    def _disturbs(self, outcome: Tried, held: _Held) -> bool:
+    def _disturbs(self, outcome: Tried, held: _Promise) -> bool:
         """Whether pods that stay keep the reserved unit from its start by more than the room they take."""
-        draft, nodes = held.figures.draft, outcome.nodes or {}
+        draft, nodes = self._figures.draft, outcome.nodes or {}
         plain = not any(self._figures.snapshot.pods[key].ties or key in draft.chips for key in nodes)
         plain = plain and not outcome.victims
         plain = plain and not any(draft.allocations(key) or draft.claims(key) for key in nodes)
         if plain and not any(self._figures.of(pod).follows for pod in held.unit.pending):
             return False
-        mark = self._figures.draft.mark()
-        for victim in outcome.victims:
-            for pod in victim.unit.pods:
-                self._figures.draft.evict(pod)
-        for key, node in nodes.items():
-            _copy(self._figures.snapshot.pods[key], node, draft, self._figures.draft)
-        tried = self._at(held.unit, held.start)
-        self._figures.draft.undo(mark)
-        return not tried.nodes
+        return not self._at(held.unit, held.start).nodes
 
-    def _kept(self, unit: Unit, held: _Held) -> str:
-        """How many nodes a unit finds smaller for the reservation; empty where it is none."""
-        smaller = np.zeros(len(self._figures.snapshot.nodes), dtype=bool)
-        for pod in {pod.shape: pod for pod in unit.pending}.values():
-            smaller |= self._figures.of(pod).slots > held.figures.of(pod).slots
-        count = int(smaller.sum())
+    def _slots(self, unit: Unit) -> list[Ints]:
+        """[nodes] of each shape of the unit: how many of its pods the draft has room for."""
+        return [self._figures.of(pod).slots.copy() for pod in {pod.shape: pod for pod in unit.pending}.values()]
+
+    def _kept(self, unit: Unit, held: _Promise, slots: Sequence[Ints]) -> str:
+        """How many nodes a unit finds smaller for the reservation; empty where it is none. slots: beside it."""
+        smaller = [free > beside for free, beside in zip(self._slots(unit), slots, strict=True)]
+        count = int(np.logical_or.reduce(smaller).sum())
         if not count:
             return ""
         return f"room on {counted(count, 'node')} is reserved for {held.unit.title} until {moment(held.start)}"
-
-
-def _kept_back(draft: Draft) -> Ints:
-    """[nodes, resources] what counts as used on a draft beside pods: nodes held for a starving unit."""
-    snapshot = draft.snapshot
-    out = draft.used - snapshot.used
-    for key, node in draft.placed.items():
-        _add(out[node], snapshot.pods[key], snapshot.columns, -1)
-    for pod in draft.evicted.values():
-        node = snapshot.index.get(pod.node, -1)
-        if node >= 0:
-            _add(out[node], pod, snapshot.columns, 1)
-    return np.asarray(out)
 
 
 def _lacks_room(outcome: Tried) -> bool:

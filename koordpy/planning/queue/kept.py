@@ -5,13 +5,14 @@ cannot use, by its filters and what it asks for, is given at once. Likewise with
 """
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
 
 from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.reservations import Purpose
 from koordpy.planning.figures import Figures
 from koordpy.planning.units import Unit
 
@@ -98,17 +99,10 @@ class KeptRoom:
                 able = able & ~mask
         return bool(able.any())
 
-    @contextmanager
-    def closed(self) -> Iterator[None]:
-        """While this lasts, nothing that is kept can be had."""
-        figures, used, free = self._figures, self._figures.draft.used, self._figures.draft.free()
-        extra = {column: np.where(mask, np.maximum(free[:, column], 0), 0) for column, mask in self._nodes.items()}
-        for column, amounts in extra.items():
-            used[:, column] += amounts
-        figures.forget()
-        try:
-            yield
-        finally:
-            for column, amounts in extra.items():
-                used[:, column] -= amounts
-            figures.forget()
+    def closed(self) -> AbstractContextManager[None]:
+        """While this lasts, nothing that is kept can be had. What is placed meanwhile stays."""
+        draft = self._figures.draft
+        free, amounts = draft.free(), np.zeros_like(draft.used)
+        for column, mask in self._nodes.items():
+            amounts[:, column] = np.where(mask, np.maximum(free[:, column], 0), 0)
+        return draft.beside(Purpose.SEARCHED, amounts)

@@ -16,6 +16,7 @@ from koordpy.api.natural import natural_key
 from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quotas import card_hundredths
+from koordpy.cluster.reservations import Purpose
 from koordpy.cluster.resources import Amounts, add_amounts
 from koordpy.cluster.snapshot import PODS, Snapshot
 from koordpy.planning.attempt import try_unit
@@ -53,8 +54,6 @@ class StarvationGuard:
         self._ended: Figures | None = None
         self.hold: Hold | None = None
         self._holder = ""
-        self._kept: dict[int, dict[int, int]] = {}
-        """Node -> column -> amount that counts as used for the hold."""
 
     def keep(self, unit: Unit) -> Hold | None:
         """Holds the nodes of a starving unit that has no room: what it needs there counts as used from here on.
@@ -82,16 +81,18 @@ class StarvationGuard:
 
     def kept_from(self, unit: Unit) -> str:
         """On how many nodes a unit that found no room would have had some but for the hold; empty where on none."""
-        if not self._kept:
+        draft = self._figures.draft
+        held = draft.aside.get(Purpose.STARVING)
+        if held is None:
             return ""
-        free = self._figures.draft.free()
+        free = draft.free()
         requests = [self._figures.of(pod).request for pod in {pod.shape: pod for pod in unit.pending}.values()]
         nodes = [
             node
-            for node, kept in self._kept.items()
+            for node in np.nonzero(held.any(axis=1))[0].tolist()
             if any(
                 any(amount > free[node, column] for column, amount in request)
-                and all(amount <= free[node, column] + kept.get(column, 0) for column, amount in request)
+                and all(amount <= free[node, column] + held[node, column] for column, amount in request)
                 for request in requests
             )
         ]
@@ -127,15 +128,14 @@ class StarvationGuard:
 
     def _apply(self, hold: Hold) -> None:
         """Nothing is left on the held nodes of what is short; where nothing is, what the job needs counts as used."""
-        figures = self._figures
-        used, free, columns = figures.draft.used, figures.draft.free(), figures.snapshot.columns
+        draft, columns = self._figures.draft, self._figures.snapshot.columns
+        free, held = draft.free(), np.zeros_like(draft.used)
         for node, amounts in hold.needs.items():
             if hold.lacking:
                 amounts = {name: max(0, int(free[node, columns[name]])) for name in hold.lacking}
             for name, amount in amounts.items():
-                used[node, columns[name]] += amount
-                self._kept.setdefault(node, {})[columns[name]] = amount
-        figures.forget()
+                held[node, columns[name]] += amount
+        draft.set_aside(Purpose.STARVING, held)
 
 
 def _hold(needs: Mapping[int, Amounts], figures: Figures) -> Hold:

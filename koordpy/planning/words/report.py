@@ -4,10 +4,13 @@ Sources: gang-network.md sections 2.7 and 6; kube-parity.md 1.
 """
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 from koordpy.api import keys
 from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.reservations import Purpose
+from koordpy.cluster.snapshot import Ints
 from koordpy.planning.attempt import Tried, unit_shape
 from koordpy.planning.figures import Figures
 from koordpy.planning.gangs import Gang
@@ -52,7 +55,7 @@ class _Said:
     def sentence(
         self, pod: PodInfo, key: bytes, figures: Figures, *, alone: bool, beside: bool
     ) -> tuple[str, tuple[str, ...]]:
-        """What filters say of pods like this one, and which. beside: on figures that are not the round's own."""
+        """What filters say of pods like this one, and which. beside: as they are where a start is promised."""
         known = self.sentences.get((key, alone, beside))
         if known is None:
             if alone and beside:
@@ -94,11 +97,12 @@ def report(
     stale: Sequence[StaleGang] = (),
     given: Sequence[GivenBack] = (),
     rejected: Sequence[RejectedPlan] = (),
+    kept: Ints | None = None,
 ) -> RoundPlan:
     """The RoundPlan of what was tried.
 
     every: with the gangs that nothing was planned for; stale: those that give up; given: what quotas
-    over their runtime give back; rejected: what was refused of these.
+    over their runtime give back; rejected: what was refused of these; kept: [nodes, resources] for a promised start.
     """
     snapshot = figures.snapshot
     placed = {key: snapshot.nodes[node].name for one in tried if one.nodes for key, node in one.nodes.items()}
@@ -114,7 +118,8 @@ def report(
             continue
         after = _unit_after(one.unit, placed, figures.draft.evicted)
         placements += _placements(one, after, figures)
-        texts = _denials(one, after, one.figures or figures, said)
+        with figures.draft.beside(Purpose.PROMISED, kept) if one.behind and kept is not None else nullcontext():
+            texts = _denials(one, after, figures, said)
         pending += texts
         units.append(_unit_report(one, after, figures))
         by_gang = {p.gang: p.message for p in reversed(texts)}
@@ -228,7 +233,7 @@ def _denials(
     never = never_preempts(one.unit)
     refused = next((run for run in one.runs if run.fault), None)
     if not alone:
-        tail, met = words.needed(after, figures, beside=one.figures is not None), met_sentence(after)
+        tail, met = words.needed(after, figures, beside=one.behind), met_sentence(after)
         if one.proof is Proof.UNKNOWN and refused is None:
             tail += "; not decided in time"
     if one.proof is Proof.UNKNOWN and refused is not None:
@@ -244,7 +249,7 @@ def _denials(
         alike = (key, pod.pod.spec.preemption_policy, gang)
         known = None if pod.nominated_node else said.get(alike)
         if known is None:
-            text, plugins = words.sentence(pod, key, figures, alone=alone, beside=one.figures is not None)
+            text, plugins = words.sentence(pod, key, figures, alone=alone, beside=one.behind)
             if one.awaits and not alone:
                 # one sentence for all of them, that stays as it is while the pods end
                 known = f"0/{len(figures.snapshot.nodes)} nodes are available: {one.reasons[0]}", plugins
